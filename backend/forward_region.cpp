@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Opening and closing a region on this thread.
+#include <remat/backend/forward_region.h>
+
+#include <ATen/SequenceNumber.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <utility>
+
+#include <remat/tape/function_replayer.h>
+
+#include "head_hook.h"
+#include "saved_tensor_engine.h"
+
+namespace remat::detail {
+
+bool records_regions() {
+  return c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
+}
+
+void check_options(const CheckpointOptions& options, const char* where) {
+  for (const auto i : c10::irange(options.generators.size())) {
+    TORCH_CHECK_VALUE(
+        options.generators[i].defined(), "[", where, "] region '", options.name, "': generators[",
+        i, "]: expected a generator, got an undefined one. Make it with at::make_generator.");
+  }
+  for (const auto i : c10::irange(options.state_hooks.size())) {
+    TORCH_CHECK_VALUE(options.state_hooks[i], "[", where, "] region '", options.name,
+                      "': state_hooks[", i, "]: expected a StateHook, got null. Leave it out.");
+  }
+  if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);
+}
+
+ForwardRegion::ForwardRegion(const CheckpointOptions& options,
+                             std::unique_ptr<const RegionBody> body,
+                             c10::ArrayRef<at::Tensor> inputs)
+    : region_(std::make_shared<Region>(options.name, options.determinism, options.early_stop)),
+      first_sequence_nr_(at::sequence_number::peek()) {
+  SavedTensorEngine::install();
+  std::optional<UserHooksFrame> input_hooks;
+  if (options.saved_tensors_hooks) {
+    input_hooks.emplace(std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks));
+  }
+  auto replayer = std::make_unique<FunctionReplayer>(
+      std::move(body), inputs,
+      FunctionReplayer::Options{options.preserve_rng, options.generators, options.state_hooks});
+  input_hooks.reset();
+  replayer_ = replayer.get();
+  region_->set_replayer(std::move(replayer));
+  frame_.emplace(region_);
+}
+
+ForwardRegion::~ForwardRegion() = default;
+
+void ForwardRegion::finish(c10::ArrayRef<at::Tensor> outputs) {
+  frame_.reset();
+  region_->close();
+  replayer_->finish_forward(*region_);
+  if (!region_->slots().empty()) hook_heads(region_, outputs, first_sequence_nr_);
+}
+
+}  // namespace remat::detail

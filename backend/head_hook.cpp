@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Pre-hooks on the last nodes of a region.
+#include "head_hook.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <c10/util/SmallVector.h>
+
+namespace remat {
+namespace {
+
+class HeadHook final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit HeadHook(std::weak_ptr<Region> region) : region_(std::move(region)) {}
+
+  torch::autograd::variable_list operator()(const torch::autograd::variable_list& grads) override {
+    if (const std::shared_ptr<Region> region = region_.lock()) region->replay_for_backward();
+    return grads;
+  }
+
+  void compiled_args(torch::dynamo::autograd::CompiledNodeArgs& /*args*/) const override {
+    const std::shared_ptr<Region> region = region_.lock();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "[checkpoint] ", region ? region->label() : "a freed region",
+        ": expected a backward by autograd's engine, got one by compiled autograd, which takes no "
+        "hooks of C++. Run backward outside of it.");
+  }
+
+ private:
+  std::weak_ptr<Region> region_;
+};
+
+}  // namespace
+
+void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor> outputs,
+                uint64_t first_sequence_nr) {
+  c10::SmallVector<torch::autograd::Node*, 4> hooked;
+  for (const at::Tensor& output : outputs) {
+    torch::autograd::Node* const node = output.defined() ? output.grad_fn().get() : nullptr;
+    if (!node || node->sequence_nr() < first_sequence_nr) continue;
+    if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) continue;
+    node->add_pre_hook(std::make_unique<HeadHook>(region));
+    hooked.push_back(node);
+  }
+}
+
+}  // namespace remat

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Starts a region's replay when backward reaches what the region returned.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <memory>
+
+#include <remat/tape/region.h>
+
+namespace remat {
+
+/// Hooks each distinct node behind `outputs` that was made since the thread's sequence number was
+/// `first_sequence_nr`: the hook runs before the node, so the replay is done before any backward
+/// inside the region begins. Outputs stay untouched, so that they may be written in place. The
+/// nodes do not own the region.
+void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor> outputs,
+                uint64_t first_sequence_nr);
+
+}  // namespace remat

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A tensor that a region's caller lent by std::ref.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <remat/tape/export.h>
+#include <remat/tape/tensor_meta.h>
+
+namespace remat::detail {
+
+/// Remembers which tensor the caller's variable held, and its version. The variable must outlive
+/// the graph.
+class REMAT_API BorrowedTensor {
+ public:
+  explicit BorrowedTensor(const at::Tensor& variable);
+
+  /// Throws if the variable holds another tensor now, or if the tensor was written in place since.
+  void check_unchanged() const;
+
+ private:
+  const at::Tensor* variable_;
+  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
+  SavedVersion version_;
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// checkpoint(options)(fn)(args...): run fn, drop what autograd saves in it, and run fn again when
+// backward needs it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
+#include <c10/util/OptionalArrayRef.h>
+
+#include <functional>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include <remat/backend/borrowed_tensor.h>
+#include <remat/backend/checkpoint_options.h>
+#include <remat/backend/forward_region.h>
+#include <remat/backend/tensor_tree.h>
+
+namespace remat {
+namespace detail {
+
+template <class>
+inline constexpr bool kFalse = false;
+
+template <class T>
+inline constexpr bool kIsArrayRef = false;
+template <class T>
+inline constexpr bool kIsArrayRef<c10::ArrayRef<T>> = true;
+template <class T>
+inline constexpr bool kIsArrayRef<c10::OptionalArrayRef<T>> = true;
+template <class T>
+inline constexpr bool kIsArrayRef<std::optional<T>> = kIsArrayRef<T>;
+
+template <class T>
+T& unwrap(T& value) {
+  return value;
+}
+template <class T>
+T& unwrap(std::reference_wrapper<T>& value) {
+  return value.get();
+}
+template <class T>
+T& unwrap(const std::reference_wrapper<T>& value) {
+  return value.get();
+}
+
+/// Calls `fn`, or forward() of a module holder whose forward() is a template: LibTorch gives such
+/// holders (Sequential) an operator() without a result.
+template <class F, class... Args>
+decltype(auto) invoke_function(F& fn, Args&... args) {
+  if constexpr (std::is_void_v<std::invoke_result_t<F&, Args&...>> &&
+                requires { fn->forward(args...); }) {
+    return fn->forward(args...);
+  } else {
+    return std::invoke(fn, args...);
+  }
+}
+
+/// Calls `fn` with lvalues of `args`, std::ref taken off.
+template <class F, class... Args>
+decltype(auto) call(F& fn, std::tuple<Args...>& args) {
+  return std::apply(
+      [&](auto&... arg) -> decltype(auto) { return invoke_function(unwrap(fn), unwrap(arg)...); },
+      args);
+}
+
+template <class F, class... Args>
+using CallResult =
+    std::decay_t<decltype(call(std::declval<F&>(), std::declval<std::tuple<Args...>&>()))>;
+
+/// True if calling F leaves it as it is, so that all replays may share one.
+template <class F, class... Args>
+inline constexpr bool kConstCallable =
+    std::is_invocable_v<const F&, decltype(unwrap(std::declval<Args&>()))...>;
+
+/// A function and its decay-copied arguments; the tensors among them are taken out and kept by the
+/// region.
+template <class F, class... Args>
+class FunctionBody final : public RegionBody {
+ public:
+  /// Copies `args` and moves the tensors of the copy to `inputs`.
+  FunctionBody(F fn, const std::tuple<Args...>& args, std::vector<at::Tensor>& inputs)
+      : fn_(std::move(fn)), args_(args) {
+    visit_arguments(
+        args_, [&](at::Tensor& tensor) { inputs.push_back(std::exchange(tensor, at::Tensor())); });
+    watch_borrowed(args_);
+  }
+
+  void run(c10::ArrayRef<at::Tensor> inputs) const override {
+    for (const BorrowedTensor& tensor : borrowed_) tensor.check_unchanged();
+    std::tuple<Args...> args = args_;
+    size_t next = 0;
+    visit_arguments(args, [&](at::Tensor& tensor) { tensor = inputs[next++]; });
+    if constexpr (kConstCallable<F, Args...>) {
+      call(fn_, args);
+    } else {
+      F fn = fn_;  // what the call changes in it must not reach the next replay
+      call(fn, args);
+    }
+  }
+
+ private:
+  template <class Visitor>
+  static void visit_arguments(std::tuple<Args...>& args, Visitor&& visitor) {
+    std::apply([&](auto&... arg) { (visit_tensors(arg, visitor), ...); }, args);
+  }
+
+  void watch_borrowed(const std::tuple<Args...>& args) {
+    const auto watch = [&](const auto& arg) {
+      if constexpr (std::is_convertible_v<decltype(arg),
+                                          std::reference_wrapper<const at::Tensor>> &&
+                    !std::is_same_v<std::decay_t<decltype(arg)>, at::Tensor>) {
+        borrowed_.emplace_back(arg.get());
+      }
+    };
+    std::apply([&](const auto&... arg) { (watch(arg), ...); }, args);
+  }
+
+  F fn_;
+  std::tuple<Args...> args_;
+  std::vector<BorrowedTensor> borrowed_;
+};
+
+}  // namespace detail
+
+/// What checkpoint(options)(fn) returns: fn as a checkpointed function. Copyable; may be called
+/// from any thread if fn may.
+template <class F>
+class Checkpointed {
+ public:
+  Checkpointed(std::shared_ptr<const CheckpointOptions> options, F fn)
+      : options_(std::move(options)), fn_(std::move(fn)) {}
+
+  /// Calls fn with decay-copied `args` as lvalues (std::ref borrows) and returns what it returns.
+  /// Where autograd records nothing this is a plain call. Exceptions of fn pass through and leave
+  /// nothing open.
+  template <class... Args>
+  auto operator()(Args&&... args) {
+    static_assert((std::is_copy_constructible_v<std::decay_t<Args>> && ...),
+                  "[checkpoint] args: expected copyable arguments, since a replay passes them "
+                  "again; got one that can only "
+                  "be moved. Pass a std::shared_ptr or std::ref.");
+    static_assert((!detail::kIsArrayRef<std::decay_t<Args>> && ...),
+                  "[checkpoint] args: expected arguments that own what they hold, since a replay "
+                  "passes them again; got an "
+                  "ArrayRef or TensorList. Pass a std::vector.");
+    static_assert(
+        std::is_invocable_v<decltype(detail::unwrap(std::declval<F&>())),
+                            decltype(detail::unwrap(std::declval<std::decay_t<Args>&>()))...>,
+        "[checkpoint] fn: expected a function that can be called with lvalues of these arguments; "
+        "got one that "
+        "cannot. Wrap a module in a lambda that calls its forward(); a lambda that captures a "
+        "module holder by value must be mutable.");
+    return run(std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...));
+  }
+
+ private:
+  template <class... Args>
+  auto run(std::tuple<Args...> args) {
+    using Result = detail::CallResult<F, Args...>;
+    static_assert(detail::kAllTensors<Result>,
+                  "[checkpoint] output: expected a Tensor, or a tuple, pair, vector, array, "
+                  "optional or map of Tensors to "
+                  "any depth, or a struct with the trait remat::TensorTree; got a result with "
+                  "another type in it. Return "
+                  "values that are no tensors through std::ref or a capture.");
+    if (!detail::records_regions()) return Result(detail::call(fn_, args));
+    std::vector<at::Tensor> inputs;
+    auto body = std::make_unique<detail::FunctionBody<F, Args...>>(fn_, args, inputs);
+    detail::ForwardRegion region(*options_, std::move(body), inputs);
+    Result result = detail::call(fn_, args);
+    std::vector<at::Tensor> outputs;
+    detail::visit_tensors(std::as_const(result),
+                          [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
+    region.finish(outputs);
+    return result;
+  }
+
+  std::shared_ptr<const CheckpointOptions> options_;
+  F fn_;
+};
+
+/// What checkpoint(options) returns: waits for the function.
+class CheckpointBuilder {
+ public:
+  explicit CheckpointBuilder(std::shared_ptr<const CheckpointOptions> options)
+      : options_(std::move(options)) {}
+
+  /// Takes a decay-copy of `fn`: a callable, a pointer to member, a module holder, or std::ref of
+  /// one. Throws ValueError if it is empty (a null std::function or module holder).
+  template <class F>
+  auto operator()(F&& fn) const {
+    using Function = std::decay_t<F>;
+    static_assert(std::is_copy_constructible_v<Function>,
+                  "[checkpoint] fn: expected a copyable function, since the graph keeps a copy; "
+                  "got one that can only be "
+                  "moved. Capture a std::shared_ptr, or pass std::ref.");
+    Function function(std::forward<F>(fn));
+    if constexpr (std::is_constructible_v<bool, const Function&>) {
+      TORCH_CHECK_VALUE(static_cast<bool>(function), "[checkpoint] region '", options_->name,
+                        "': fn: expected a function, got an empty one. Set it before the call.");
+    }
+    return Checkpointed<Function>(options_, std::move(function));
+  }
+
+ private:
+  std::shared_ptr<const CheckpointOptions> options_;
+};
+
+/// Checkpoints a function in three calls: checkpoint(options)(fn)(args...).
+///
+/// fn runs in the forward; what autograd saves in it is dropped, and fn runs again (the replay)
+/// when backward reaches what it returned. Gradients are bitwise those of fn(args...). Kept: the
+/// tensor arguments, copies of fn and the arguments, about 150 bytes per dropped tensor, and 2.5 kB
+/// if fn drew from the CPU generator; all until its last saved tensor is freed. Pass tensors as
+/// arguments rather than captures: an outer region can then drop them too. Source:
+/// torch.utils.checkpoint with use_reentrant=False.
+inline CheckpointBuilder checkpoint(CheckpointOptions options = {}) {
+  detail::check_options(options, "checkpoint");
+  return CheckpointBuilder(std::make_shared<const CheckpointOptions>(std::move(options)));
+}
+
+template <class F>
+requires(!std::is_convertible_v<F&&, CheckpointOptions>) CheckpointBuilder checkpoint(F&& /*fn*/) {
+  static_assert(detail::kFalse<F>,
+                "[checkpoint] options: expected CheckpointOptions in the first call, got something "
+                "else, probably the "
+                "function. Write checkpoint(options)(fn)(args...), or checkpoint()(fn)(args...).");
+  return checkpoint();
+}
+
+}  // namespace remat

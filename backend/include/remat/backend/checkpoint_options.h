@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a caller may ask of a checkpointed region.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remat/tape/region.h>
+#include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/state_hook.h>
+
+namespace remat {
+
+/// Options of checkpoint() and checkpoint_sequential(). Copied by them.
+struct CheckpointOptions {
+  /// Names the region in messages. Empty: "region without a name".
+  std::string name{};
+
+  /// Random ops draw the same numbers in the replay, and the streams continue as without remat: the
+  /// default generators of the CPU and of every CUDA device in use, and `generators`. A region that
+  /// draws nothing stores nothing.
+  bool preserve_rng = true;
+
+  /// Generators beyond the default ones that the function draws from. Must be defined.
+  std::vector<at::Generator> generators{};
+
+  /// What of each saved tensor is compared between forward and replay. A difference raises
+  /// ReplayMismatch in backward.
+  Determinism determinism = Determinism::kMetadata;
+
+  /// End the replay at the last tensor that backward needs, by an exception through the function
+  /// that is no std::exception. Turn it off for a function that must run to its end, or that is
+  /// noexcept.
+  bool early_stop = true;
+
+  /// Keep what the region holds from the forward, its tensor arguments, through these hooks. Unset:
+  /// those of the innermost SavedTensorsHooksGuard around the region; without one, the tensors
+  /// themselves.
+  std::optional<SavedTensorsHooks> saved_tensors_hooks{};
+
+  /// State that a replay must find as the forward found it, restored in this order. Must not be
+  /// null.
+  std::vector<std::shared_ptr<StateHook>> state_hooks{};
+};
+
+}  // namespace remat

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A region open on this thread: the untyped half of checkpoint().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+
+#include <remat/backend/checkpoint_options.h>
+#include <remat/tape/export.h>
+#include <remat/tape/forward_frame.h>
+#include <remat/tape/region_body.h>
+
+namespace remat {
+
+class FunctionReplayer;
+
+namespace detail {
+
+/// False where autograd records nothing: under NoGradGuard and InferenceMode a region is a plain
+/// call.
+REMAT_API bool records_regions();
+
+/// Throws ValueError, naming the option, if `options` cannot be used.
+REMAT_API void check_options(const CheckpointOptions& options, const char* where);
+
+/// Opens a region when made; closes it when destroyed, by an exception of the function too.
+class REMAT_API ForwardRegion {
+ public:
+  ForwardRegion(const CheckpointOptions& options, std::unique_ptr<const RegionBody> body,
+                c10::ArrayRef<at::Tensor> inputs);
+  ForwardRegion(const ForwardRegion&) = delete;
+  ForwardRegion& operator=(const ForwardRegion&) = delete;
+  ~ForwardRegion();
+
+  /// The function has returned `outputs`. Throws if the region cannot be replayed.
+  void finish(c10::ArrayRef<at::Tensor> outputs);
+
+ private:
+  std::shared_ptr<Region> region_;
+  FunctionReplayer* replayer_;  // owned by region_
+  uint64_t first_sequence_nr_;
+  std::optional<ForwardFrame> frame_;
+};
+
+}  // namespace detail
+}  // namespace remat

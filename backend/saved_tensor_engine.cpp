@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Delegation to the engine below, and the two things added to it.
+#include "saved_tensor_engine.h"
+
+#include <ATen/SavedTensorHooks.h>
+
+#include <atomic>
+#include <mutex>
+#include <utility>
+
+#include <remat/tape/saved_tensor_frame.h>
+
+namespace remat {
+namespace {
+
+using torch::autograd::Engine;
+
+// Leaked, as engines are: threads may use it until the process ends.
+std::atomic<SavedTensorEngine*> installed{nullptr};
+
+Engine& installed_engine() {
+  return *installed.load(std::memory_order_acquire);
+}
+
+}  // namespace
+
+void SavedTensorEngine::install() {
+  SavedTensorEngine* const engine = installed.load(std::memory_order_acquire);
+  if (engine && &Engine::get_default_engine() == engine) return;
+  static std::mutex mutex;
+  const std::lock_guard<std::mutex> lock(mutex);
+  Engine& inner = Engine::get_default_engine();
+  if (&inner == installed.load()) return;
+  installed.store(new SavedTensorEngine(inner), std::memory_order_release);
+  torch::autograd::set_default_engine_stub(&installed_engine);
+}
+
+torch::autograd::variable_list SavedTensorEngine::execute(
+    const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
+    bool keep_graph, bool create_graph, bool accumulate_grad,
+    const torch::autograd::edge_list& outputs) {
+  SavedTensorFrame* const frame = SavedTensorFrame::current();
+  if (!frame)
+    return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  if (accumulate_grad) frame->before_accumulate(roots);
+  auto results = inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  frame->after_backward();
+  return results;
+}
+
+c10::intrusive_ptr<at::ivalue::Future> SavedTensorEngine::execute_with_graph_task(
+    const std::shared_ptr<torch::autograd::GraphTask>& graph_task, NodePtr graph_root,
+    torch::autograd::InputBuffer&& input_buffer) {
+  return inner_.execute_with_graph_task(graph_task, std::move(graph_root), std::move(input_buffer));
+}
+
+std::unique_ptr<torch::autograd::AnomalyMetadata> SavedTensorEngine::make_anomaly_metadata() {
+  return inner_.make_anomaly_metadata();
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks>
+SavedTensorEngine::get_default_saved_variable_hooks() {
+  SavedTensorFrame* const frame = SavedTensorFrame::current();
+  if (C10_LIKELY(!frame)) return inner_.get_default_saved_variable_hooks();
+  // Python hooks pushed inside our scope are nearer to the tensor; tracers and torch.func want no
+  // hooks at all.
+  const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
+  if (python.stack.size() > frame->python_hooks_depth() || python.disabled_error_message ||
+      python.is_tracing) {
+    return inner_.get_default_saved_variable_hooks();
+  }
+  return frame->make_hooks();
+}
+
+void SavedTensorEngine::thread_on_exception(
+    const std::shared_ptr<torch::autograd::GraphTask>& graph_task, const NodePtr& node,
+    std::exception& error) {
+  inner_.thread_on_exception(graph_task, node, error);
+}
+
+void SavedTensorEngine::thread_init(int device,
+                                    const std::shared_ptr<torch::autograd::ReadyQueue>& ready_queue,
+                                    bool should_increment) {
+  inner_.thread_init(device, ready_queue, should_increment);
+}
+
+}  // namespace remat

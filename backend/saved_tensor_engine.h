@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The autograd engine that asks this thread's scopes what to do with a tensor to be saved.
+#pragma once
+
+#include <torch/csrc/autograd/engine.h>
+
+#include <remat/tape/torch_compat.h>
+
+namespace remat {
+
+/// Stands in front of the engine that was the default one, and does its work through it. What it
+/// adds: default hooks for saved tensors come from SavedTensorFrame::current(), and a backward
+/// inside a replay leaves the grads of leaves alone.
+class SavedTensorEngine final : public torch::autograd::Engine {
+ public:
+  /// Makes it the default engine, once; again if another one has been put in front since. Any
+  /// thread.
+  static void install();
+
+  torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,
+                                         const torch::autograd::variable_list& inputs,
+                                         bool keep_graph, bool create_graph, bool accumulate_grad,
+                                         const torch::autograd::edge_list& outputs) override;
+  c10::intrusive_ptr<at::ivalue::Future> execute_with_graph_task(
+      const std::shared_ptr<torch::autograd::GraphTask>& graph_task, NodePtr graph_root,
+      torch::autograd::InputBuffer&& input_buffer) override;
+  std::unique_ptr<torch::autograd::AnomalyMetadata> make_anomaly_metadata() override;
+  std::unique_ptr<torch::autograd::SavedVariableHooks> get_default_saved_variable_hooks() override;
+  void thread_on_exception(const std::shared_ptr<torch::autograd::GraphTask>& graph_task,
+                           const NodePtr& node, std::exception& error) override;
+  void thread_init(int device, const std::shared_ptr<torch::autograd::ReadyQueue>& ready_queue,
+                   bool should_increment) override;
+
+ private:
+  explicit SavedTensorEngine(torch::autograd::Engine& inner) : inner_(inner) {}
+  ~SavedTensorEngine() override { stop(); }
+
+  torch::autograd::Engine& inner_;
+};
+
+}  // namespace remat

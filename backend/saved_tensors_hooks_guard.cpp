@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The guard that pushes user hooks on the thread's stack of scopes.
+#include <remat/backend/saved_tensors_hooks_guard.h>
+
+#include <utility>
+
+#include "saved_tensor_engine.h"
+
+namespace remat {
+namespace {
+
+std::shared_ptr<const SavedTensorsHooks> checked(SavedTensorsHooks hooks) {
+  check_saved_tensors_hooks(hooks, "SavedTensorsHooksGuard");
+  SavedTensorEngine::install();
+  return std::make_shared<const SavedTensorsHooks>(std::move(hooks));
+}
+
+}  // namespace
+
+SavedTensorsHooksGuard::SavedTensorsHooksGuard(SavedTensorsHooks hooks)
+    : frame_(checked(std::move(hooks))) {}
+
+SavedTensorsHooksGuard::~SavedTensorsHooksGuard() = default;
+
+}  // namespace remat

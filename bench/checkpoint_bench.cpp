@@ -1,0 +1,154 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a region costs beside the same code in plain LibTorch, in one run. over_ns is the cost of
+// remat per unit named in the benchmark's label; docs/performance.md explains each row.
+#include <ATen/ATen.h>
+#include <ATen/Parallel.h>
+#include <benchmark/benchmark.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cstdint>
+#include <vector>
+
+#include <remat/remat.h>
+
+#include "bench/paired.h"
+
+namespace {
+
+using at::Tensor;
+using remat::bench::run_paired;
+using remat::bench::seconds;
+
+constexpr int64_t kGraphs = 50;  // graphs per sample: long against the clock's resolution
+
+/// sin saves its argument: one saved tensor an op.
+Tensor chain(Tensor x, int64_t ops) {
+  for (int64_t i = 0; i < ops; ++i) x = x.sin();
+  return x;
+}
+
+Tensor plain(const Tensor& x, int64_t ops) {
+  return chain(x, ops);
+}
+
+Tensor region(const Tensor& x, int64_t ops) {
+  return remat::checkpoint()([ops](const Tensor& input) { return chain(input, ops); })(x);
+}
+
+using Run = Tensor (*)(const Tensor&, int64_t);
+
+Tensor leaf() {
+  return at::ones({4}).requires_grad_(true);
+}
+
+/// Seconds of `graphs` forwards; the graphs are freed after the clock has stopped.
+double forward_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
+  std::vector<Tensor> outputs;
+  outputs.reserve(graphs);
+  return seconds([&] {
+    for (int64_t i = 0; i < graphs; ++i) outputs.push_back(run(x, ops));
+  });
+}
+
+/// Seconds of the gradients of `graphs` graphs made before the clock started.
+double backward_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
+  std::vector<Tensor> outputs;
+  outputs.reserve(graphs);
+  for (int64_t i = 0; i < graphs; ++i) outputs.push_back(run(x, ops));
+  const Tensor grad = at::ones_like(x);
+  return seconds([&] {
+    for (const Tensor& y : outputs) torch::autograd::grad({y}, {x}, {grad});
+  });
+}
+
+double step_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
+  const Tensor grad = at::ones_like(x);
+  return seconds([&] {
+    for (int64_t i = 0; i < graphs; ++i) torch::autograd::grad({run(x, ops)}, {x}, {grad});
+  });
+}
+
+// Fixed cost of one region's forward, over that of its one op; with it the cost of its one saved
+// tensor.
+void region_forward(benchmark::State& state) {
+  const Tensor x = leaf();
+  run_paired(
+      state, kGraphs, [&] { return forward_s(plain, x, 1, kGraphs); },
+      [&] { return forward_s(region, x, 1, kGraphs); });
+  state.SetLabel("per region");
+}
+
+// Fixed cost of one region's backward. The replay of its one op is cut short before the op runs,
+// since sin saves its argument first, so that what is left is remat's own work.
+void region_backward(benchmark::State& state) {
+  const Tensor x = leaf();
+  run_paired(
+      state, kGraphs, [&] { return backward_s(plain, x, 1, kGraphs); },
+      [&] { return backward_s(region, x, 1, kGraphs); });
+  state.SetLabel("per region");
+}
+
+// Forward of a region of many ops: what each saved tensor adds.
+void saved_tensor(benchmark::State& state) {
+  constexpr int64_t kOps = 1000;
+  const Tensor x = leaf();
+  run_paired(
+      state, kOps, [&] { return forward_s(plain, x, kOps, 1); },
+      [&] { return forward_s(region, x, kOps, 1); });
+  state.SetLabel("per saved tensor");
+}
+
+// Forward and backward with everything recomputed.
+void full_recompute(benchmark::State& state) {
+  constexpr int64_t kOps = 200;
+  const Tensor x = leaf();
+  run_paired(
+      state, kOps, [&] { return step_s(plain, x, kOps, 1); },
+      [&] { return step_s(region, x, kOps, 1); });
+  state.SetLabel("per op");
+}
+
+// Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
+// the same code, the second one after the first region of the process. Registered first, so that it
+// meets a process without the engine.
+void no_region(benchmark::State& state) {
+  constexpr int64_t kOps = 1000;
+  constexpr int kSamples = 300;
+  const Tensor x = leaf();
+  const auto sample = [&] {
+    std::vector<double> times;
+    for (int i = 0; i < kSamples; ++i) times.push_back(step_s(plain, x, kOps, 1));
+    return remat::bench::median(times) / kOps * 1e9;
+  };
+  sample();
+  const double before = sample();
+  region(x, 1);
+  double after = 0;
+  for (auto _ : state) {
+    after = sample();
+    state.SetIterationTime(after * 1e-9 * kOps);
+  }
+  state.counters["plain_ns"] = before;
+  state.counters["ours_ns"] = after;
+  state.counters["over_ns"] = after - before;
+  state.counters["ratio"] = after / before;
+  state.SetLabel("per op, forward and backward");
+}
+
+BENCHMARK(no_region)->UseManualTime()->Unit(benchmark::kMicrosecond)->Iterations(1);
+BENCHMARK(region_forward)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(region_backward)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(saved_tensor)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(full_recompute)->UseManualTime()->Unit(benchmark::kMicrosecond);
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  at::set_num_threads(1);
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 1;
+  benchmark::RunSpecifiedBenchmarks();
+  benchmark::Shutdown();
+  return 0;
+}

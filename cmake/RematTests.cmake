@@ -1,0 +1,115 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+# How suites, compile-failure tests and their time budgets are declared.
+
+set(REMAT_BUDGET_TOTAL_S 1500 CACHE STRING "Time for all suites together, in seconds on 2 cores")
+set(REMAT_BUDGET_SCALE 2 CACHE STRING "A test is stopped after its budget times this")
+
+# Takes `seconds` off the total for ctest test `name` and stops it when it runs away.
+function(remat_set_budget name seconds)
+  math(EXPR timeout "${seconds} * ${REMAT_BUDGET_SCALE} + 30")
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
+  set_property(GLOBAL APPEND PROPERTY REMAT_BUDGETS "${name}:${seconds}")
+endfunction()
+
+# Prints every test's budget; more than REMAT_BUDGET_TOTAL_S together is an error.
+function(remat_print_budgets)
+  get_property(budgets GLOBAL PROPERTY REMAT_BUDGETS)
+  set(total 0)
+  set(table "")
+  foreach(entry IN LISTS budgets)
+    string(REPLACE ":" ";" entry "${entry}")
+    list(GET entry 0 name)
+    list(GET entry 1 seconds)
+    math(EXPR total "${total} + ${seconds}")
+    string(LENGTH "${seconds}" digits)
+    math(EXPR pad "6 - ${digits}")
+    string(REPEAT " " ${pad} pad)
+    string(APPEND table "\n  ${pad}${seconds} s  ${name}")
+  endforeach()
+  message(STATUS "Time budgets:${table}\n  ${total} s of ${REMAT_BUDGET_TOTAL_S} s in all")
+  if(total GREATER REMAT_BUDGET_TOTAL_S)
+    message(FATAL_ERROR "[budgets] expected ${REMAT_BUDGET_TOTAL_S} s or less in all, got ${total} s. Shorten a suite.")
+  endif()
+endfunction()
+
+# What every suite is compiled with: torch/torch.h and Catch2, precompiled once for all.
+add_library(remat_test_support OBJECT support/precompiled.cpp)
+target_link_libraries(remat_test_support
+  PUBLIC remat::remat Catch2::Catch2WithMain remat_build_options)
+target_include_directories(remat_test_support
+  PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")
+target_precompile_headers(remat_test_support PRIVATE <torch/torch.h> support/catch.h)
+set_target_properties(remat_test_support PROPERTIES PCH_WARN_INVALID ON)
+if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+  # ccache needs to see which precompiled header was read.
+  target_compile_options(remat_test_support PUBLIC -fpch-preprocess)
+endif()
+
+# Compiles `target` with the precompiled header of remat_test_support.
+function(remat_reuse_precompiled target)
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+  endif()
+  target_precompile_headers(${target} REUSE_FROM remat_test_support)
+endfunction()
+
+# remat_add_suite(tape.replay BUDGET_S 20 [CUDA] [FUZZ] [CORES n] SOURCES tape/replay_test.cpp [LABELS ...] [LINKS ...])
+# One Catch2 program and one ctest test of that name. CUDA: has [cuda] tests. FUZZ: the campaign runs its [fuzz] tests
+# with many seeds. CORES: threads for LibTorch's own loops, default 1.
+function(remat_add_suite name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "CUDA;FUZZ" "BUDGET_S;CORES" "SOURCES;LABELS;LINKS")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_BUDGET_S)
+    message(FATAL_ERROR "[remat_add_suite ${name}] expected BUDGET_S seconds and SOURCES, got ${ARGN}")
+  endif()
+  if(NOT arg_CORES)
+    set(arg_CORES 1)
+  endif()
+  set(cuda "")
+  if(arg_CUDA)
+    set(cuda CUDA)
+    list(APPEND arg_LABELS cuda)
+  endif()
+  if(arg_FUZZ)
+    list(APPEND arg_LABELS fuzz)
+    set_property(GLOBAL APPEND PROPERTY REMAT_FUZZ_SUITES ${name})
+  endif()
+  string(REPLACE "." "_" target "${name}_suite")
+  remat_add_program(${target} ${cuda} SOURCES ${arg_SOURCES}
+    LINKS Catch2::Catch2WithMain ${arg_LINKS})
+  target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")
+  set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
+  remat_reuse_precompiled(${target})
+
+  add_test(NAME ${name} COMMAND ${target} --durations yes)
+  set_tests_properties(${name} PROPERTIES
+    LABELS "${arg_LABELS}" PROCESSORS ${arg_CORES} ENVIRONMENT "${REMAT_TEST_ENVIRONMENT};OMP_NUM_THREADS=${arg_CORES}")
+  remat_set_budget(${name} ${arg_BUDGET_S})
+  set_property(GLOBAL APPEND PROPERTY REMAT_SUITE_SOURCES ${arg_SOURCES})
+endfunction()
+
+# A ctest test that passes when the command fails and says `regex`.
+function(remat_add_failing_command name regex)
+  add_test(NAME ${name} COMMAND "${CMAKE_COMMAND}" "-DREGEX=${regex}"
+    -P "${PROJECT_SOURCE_DIR}/cmake/ExpectFailure.cmake" -- ${ARGN})
+endfunction()
+
+# remat_add_compile_fail_test(name compile_fail/file.cpp "regex"): the compiler must refuse the file and say `regex`.
+function(remat_add_compile_fail_test name file regex)
+  remat_check_listed("compile failure ${name}" ${file})
+  string(REPLACE "." "_" target "${name}_compile_fail")
+  add_library(${target} OBJECT EXCLUDE_FROM_ALL ${file})
+  target_link_libraries(${target} PRIVATE remat::remat)
+  # A response file: the compiler with what this target would be compiled with, without the build tool.
+  set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
+  set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")
+  set(arguments "${CMAKE_CURRENT_BINARY_DIR}/${target}.rsp")
+  file(GENERATE OUTPUT "${arguments}" CONTENT
+    "-std=c++20\n-fsyntax-only\n$<$<BOOL:${includes}>:-isystem\"$<JOIN:${includes},\"\n-isystem\">\"\n>$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},\n-D>\n>"
+    TARGET ${target})
+  remat_add_failing_command(${name} "${regex}"
+    "${CMAKE_CXX_COMPILER}" "@${arguments}" "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
+  set_tests_properties(${name} PROPERTIES LABELS compile_fail)
+  remat_set_budget(${name} 15)
+  set_property(GLOBAL APPEND PROPERTY REMAT_SUITE_SOURCES ${file})
+endfunction()

@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The GPT-2, and the three ways its blocks run.
+#include "model.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+#include <utility>
+
+#include <remat/remat.h>
+
+namespace gpt2_train {
+
+namespace {
+
+namespace nn = torch::nn;
+
+constexpr int64_t kBytes = 256;
+constexpr double kInitialDeviation = 0.02;  // GPT-2's
+
+nn::LayerNorm make_norm(int64_t width) {
+  return nn::LayerNorm(nn::LayerNormOptions({width}));
+}
+
+nn::Linear make_linear(int64_t inputs, int64_t outputs, double deviation) {
+  nn::Linear linear(inputs, outputs);
+  nn::init::normal_(linear->weight, 0.0, deviation);
+  nn::init::zeros_(linear->bias);
+  return linear;
+}
+
+nn::Embedding make_embedding(int64_t entries, int64_t width) {
+  nn::Embedding embedding(entries, width);
+  nn::init::normal_(embedding->weight, 0.0, kInitialDeviation);
+  return embedding;
+}
+
+// GPT-2 scales what feeds the residual stream by the number of layers that add to it.
+nn::Linear make_residual_linear(int64_t inputs, const Gpt2Config& config) {
+  const double additions = 2.0 * static_cast<double>(config.depth);
+  return make_linear(inputs, config.width, kInitialDeviation / std::sqrt(additions));
+}
+
+// The three functions below are what a user of remat writes.
+
+// The activation is an argument, so that remat keeps it; the module is captured by shared pointer.
+at::Tensor run_as_region(Block block, size_t index, const at::Tensor& x) {
+  const auto region = remat::checkpoint({.name = "block" + std::to_string(index)});
+  return region([block](const at::Tensor& input) mutable { return block->forward(input); })(x);
+}
+
+at::Tensor run_blocks_as_regions(const std::vector<Block>& blocks, size_t first, size_t last,
+                                 at::Tensor x) {
+  for (size_t i = first; i < last; ++i) {
+    x = run_as_region(blocks[i], i, x);
+  }
+  return x;
+}
+
+at::Tensor run_groups_as_regions(const std::vector<Block>& blocks, at::Tensor x) {
+  const size_t size = group_size(blocks.size());
+  for (size_t first = 0; first < blocks.size(); first += size) {
+    const size_t last = std::min(first + size, blocks.size());
+    const auto region = remat::checkpoint({.name = "group" + std::to_string(first / size)});
+    x = region([blocks, first, last](const at::Tensor& input) {
+      return run_blocks_as_regions(blocks, first, last, input);
+    })(x);
+  }
+  return x;
+}
+
+}  // namespace
+
+size_t group_size(size_t depth) {
+  return static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(depth))));
+}
+
+AttentionImpl::AttentionImpl(const Gpt2Config& config)
+    : heads_(config.heads),
+      dropout_(config.dropout),
+      qkv_(register_module("qkv", make_linear(config.width, 3 * config.width, kInitialDeviation))),
+      projection_(register_module("projection", make_residual_linear(config.width, config))) {}
+
+at::Tensor AttentionImpl::forward(const at::Tensor& x) {
+  const int64_t batch = x.size(0);
+  const int64_t sequence = x.size(1);
+  const int64_t width = x.size(2);
+  // [batch, sequence, 3 * width] -> three times [batch, heads, sequence, width / heads]
+  const auto qkv = qkv_->forward(x)
+                       .view({batch, sequence, 3, heads_, width / heads_})
+                       .permute({2, 0, 3, 1, 4})
+                       .unbind(0);
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, /*dropout_p=*/is_training() ? dropout_ : 0.0,
+      /*is_causal=*/true);
+  return projection_->forward(mixed.transpose(1, 2).reshape({batch, sequence, width}));
+}
+
+BlockImpl::BlockImpl(const Gpt2Config& config)
+    : attention_norm_(register_module("attention_norm", make_norm(config.width))),
+      attention_(register_module("attention", Attention(config))),
+      attention_dropout_(register_module("attention_dropout", nn::Dropout(config.dropout))),
+      mlp_norm_(register_module("mlp_norm", make_norm(config.width))),
+      mlp_(register_module(
+          "mlp", nn::Sequential(make_linear(config.width, 4 * config.width, kInitialDeviation),
+                                nn::GELU(nn::GELUOptions().approximate("tanh")),
+                                make_residual_linear(4 * config.width, config),
+                                nn::Dropout(config.dropout)))) {}
+
+at::Tensor BlockImpl::forward(const at::Tensor& x) {
+  const at::Tensor y =
+      x + attention_dropout_->forward(attention_->forward(attention_norm_->forward(x)));
+  return y + mlp_->forward(mlp_norm_->forward(y));
+}
+
+Gpt2Impl::Gpt2Impl(const Gpt2Config& config, Mode mode)
+    : mode_(mode),
+      byte_embedding_(register_module("byte_embedding", make_embedding(kBytes, config.width))),
+      place_embedding_(
+          register_module("place_embedding", make_embedding(config.sequence, config.width))),
+      dropout_(register_module("dropout", nn::Dropout(config.dropout))),
+      final_norm_(register_module("final_norm", make_norm(config.width))) {
+  for (int64_t i = 0; i < config.depth; ++i) {
+    blocks_.emplace_back(register_module("block" + std::to_string(i), Block(config)));
+  }
+}
+
+at::Tensor Gpt2Impl::forward(const at::Tensor& bytes) {
+  const at::Tensor places = torch::arange(bytes.size(1));
+  at::Tensor x = byte_embedding_->forward(bytes) + place_embedding_->forward(places);
+  x = run_blocks(dropout_->forward(x));
+  return torch::linear(final_norm_->forward(x), byte_embedding_->weight);
+}
+
+at::Tensor Gpt2Impl::run_blocks(at::Tensor x) const {
+  switch (mode_) {
+    case Mode::kPlain:
+      for (Block block : blocks_) {
+        x = block->forward(x);
+      }
+      return x;
+    case Mode::kBlocks:
+      return run_blocks_as_regions(blocks_, 0, blocks_.size(), std::move(x));
+    case Mode::kNested:
+      return run_groups_as_regions(blocks_, std::move(x));
+  }
+  TORCH_INTERNAL_ASSERT(false, "no such mode");
+}
+
+}  // namespace gpt2_train

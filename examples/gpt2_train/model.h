@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A byte-level GPT-2 whose blocks run plain or as checkpointed regions.
+#pragma once
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <vector>
+
+namespace gpt2_train {
+
+struct Gpt2Config {
+  int64_t width = 128;
+  int64_t depth = 16;
+  int64_t heads = 4;
+  int64_t sequence = 128;
+  double dropout = 0.1;
+};
+
+/// How the blocks run. The loss and the gradients are the same, bit for bit.
+enum class Mode {
+  kPlain,   // autograd keeps what it saves
+  kBlocks,  // each block is a region
+  kNested,  // about sqrt(depth) blocks form a region, in which each block is a region
+};
+
+/// Blocks in one outer region of Mode::kNested.
+size_t group_size(size_t depth);
+
+/// Causal self-attention: [batch, sequence, width] -> the same.
+class AttentionImpl : public torch::nn::Module {
+ public:
+  explicit AttentionImpl(const Gpt2Config& config);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  int64_t heads_;
+  double dropout_;
+  torch::nn::Linear qkv_;
+  torch::nn::Linear projection_;
+};
+TORCH_MODULE(Attention);
+
+/// Attention and a two-layer perceptron, each with norm and residual: [batch, sequence, width] ->
+/// the same.
+class BlockImpl : public torch::nn::Module {
+ public:
+  explicit BlockImpl(const Gpt2Config& config);
+  at::Tensor forward(const at::Tensor& x);
+
+ private:
+  torch::nn::LayerNorm attention_norm_;
+  Attention attention_;
+  torch::nn::Dropout attention_dropout_;
+  torch::nn::LayerNorm mlp_norm_;
+  torch::nn::Sequential mlp_;
+};
+TORCH_MODULE(Block);
+
+/// Bytes [batch, sequence] of int64 -> logits of the bytes that follow, [batch, sequence, 256].
+class Gpt2Impl : public torch::nn::Module {
+ public:
+  Gpt2Impl(const Gpt2Config& config, Mode mode);
+  at::Tensor forward(const at::Tensor& bytes);
+
+ private:
+  at::Tensor run_blocks(at::Tensor x) const;
+
+  Mode mode_;
+  torch::nn::Embedding byte_embedding_;  // also the weight of the head
+  torch::nn::Embedding place_embedding_;
+  torch::nn::Dropout dropout_;
+  std::vector<Block> blocks_;
+  torch::nn::LayerNorm final_norm_;
+};
+TORCH_MODULE(Gpt2);
+
+}  // namespace gpt2_train

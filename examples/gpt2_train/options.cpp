@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The command line of gpt2_train.
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+
+#include <string>
+
+namespace gpt2_train {
+
+namespace {
+
+constexpr const char* kPurpose =
+    "Trains a byte-level GPT-2 three times from the same seed: plain, with every block "
+    "checkpointed by remat, and with "
+    "checkpointed blocks inside checkpointed groups. Prints memory, time, and whether the "
+    "gradients agree bit for bit.";
+
+const CLI::Range kCount(1, 1'000'000);
+
+void check_heads(const Gpt2Config& model) {
+  if (model.width % model.heads == 0) {
+    return;
+  }
+  throw CLI::ValidationError("--heads", "expected a divisor of --width " +
+                                            std::to_string(model.width) + ", got " +
+                                            std::to_string(model.heads) +
+                                            ". Every head takes an equal share of the width.");
+}
+
+void add_model_options(CLI::App& app, Gpt2Config& model) {
+  const auto group = app.add_option_group("Model");
+  group->add_option("--width", model.width, "Channels of the residual stream")->check(kCount);
+  group->add_option("--depth", model.depth, "Number of blocks")->check(kCount);
+  group->add_option("--heads", model.heads, "Attention heads, a divisor of the width")
+      ->check(kCount);
+  group->add_option("--sequence", model.sequence, "Bytes of text in one sample")->check(kCount);
+  group->add_option("--dropout", model.dropout, "Probability of dropout, also in attention")
+      ->check(CLI::Range(0.0, 0.99));
+}
+
+void add_training_options(CLI::App& app, Options& options) {
+  const auto group = app.add_option_group("Training");
+  group->add_option("--batch", options.batch, "Samples in one step")->check(kCount);
+  group->add_option("--steps", options.steps, "Steps of each mode")
+      ->check(CLI::Range(2, 1'000'000));
+  group->add_option("--learning-rate", options.learning_rate, "Of AdamW")
+      ->check(CLI::Range(0.0, 1.0));
+  group->add_option("--seed", options.seed, "Of weights, samples and dropout");
+  group->add_option("--threads", options.threads, "Threads inside operators; 0: LibTorch's choice")
+      ->check(CLI::Range(0, 4096));
+  group->add_option("--text", options.text, "File or folder to learn from")
+      ->check(CLI::ExistingPath);
+  group->add_flag("--json", options.json, "Print one JSON object instead of the table");
+}
+
+}  // namespace
+
+std::variant<Options, int> parse_options(int argc, char** argv) {
+  Options options;
+  options.text = REMAT_DEMO_TEXT_DIR;
+  CLI::App app(kPurpose, "gpt2_train");
+  app.option_defaults()->always_capture_default();
+  add_model_options(app, options.model);
+  add_training_options(app, options);
+  try {
+    app.parse(argc, argv);
+    check_heads(options.model);
+  } catch (const CLI::ParseError& error) {
+    return app.exit(error);
+  }
+  return options;
+}
+
+}  // namespace gpt2_train

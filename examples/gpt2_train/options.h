@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What the command line of gpt2_train may say.
+#pragma once
+
+#include "model.h"
+
+#include <cstdint>
+#include <filesystem>
+#include <variant>
+
+namespace gpt2_train {
+
+struct Options {
+  Gpt2Config model;
+  int64_t batch = 8;
+  int64_t steps = 26;
+  double learning_rate = 1e-3;
+  uint64_t seed = 1;
+  int threads = 1;             // steadier figures than more; 0: what LibTorch chooses
+  std::filesystem::path text;  // file or folder
+  bool json = false;
+};
+
+/// Reads the command line. Instead of options: the status to exit with, once --help or a wrong
+/// option has been explained.
+std::variant<Options, int> parse_options(int argc, char** argv);
+
+}  // namespace gpt2_train

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Figures of a run and the two forms they are printed in.
+#include "report.h"
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+
+namespace gpt2_train {
+
+namespace {
+
+double first_loss(const ModeReport& row) {
+  return row.steps.front().loss.item<double>();
+}
+
+double last_loss(const ModeReport& row) {
+  return row.steps.back().loss.item<double>();
+}
+
+int64_t largest(const ModeReport& row, int64_t StepRecord::*bytes) {
+  int64_t result = 0;
+  for (const StepRecord& step : row.steps) {
+    result = std::max(result, step.*bytes);
+  }
+  return result;
+}
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+// The first step is left out: it also fills the allocator and makes the optimizer's state.
+double median_seconds(const ModeReport& row) {
+  std::vector<double> seconds;
+  for (size_t i = 1; i < row.steps.size(); ++i) {
+    seconds.push_back(row.steps[i].seconds);
+  }
+  return median(std::move(seconds));
+}
+
+// Step against step: the modes take turns, so what disturbs one disturbs the other.
+double time_ratio(const ModeReport& plain, const ModeReport& row) {
+  std::vector<double> ratios;
+  for (size_t i = 1; i < row.steps.size(); ++i) {
+    ratios.push_back(row.steps[i].seconds / plain.steps[i].seconds);
+  }
+  return median(std::move(ratios));
+}
+
+std::string mebibytes(int64_t bytes) {
+  return fmt::format("{:.1f} MiB", static_cast<double>(bytes) / (1024.0 * 1024.0));
+}
+
+std::string with_share(int64_t bytes, int64_t plain_bytes) {
+  return fmt::format("{} {:3.0f} %", mebibytes(bytes),
+                     100.0 * static_cast<double>(bytes) / static_cast<double>(plain_bytes));
+}
+
+using Cells = std::vector<std::string>;
+
+Cells cells_of(const ModeReport& plain, const ModeReport& row) {
+  const auto bytes = [&](int64_t StepRecord::*member) {
+    return with_share(largest(row, member), largest(plain, member));
+  };
+  return {row.mode,
+          fmt::format("{:.3f} -> {:.3f}", first_loss(row), last_loss(row)),
+          bytes(&StepRecord::resident_bytes),
+          bytes(&StepRecord::peak_bytes),
+          fmt::format("{:.2f}", time_ratio(plain, row)),
+          row.difference.empty() ? "yes" : "no"};
+}
+
+// The first column to the left, the others to the right.
+std::string align(const std::vector<Cells>& lines) {
+  std::vector<size_t> widths(lines.front().size(), 0);
+  for (const Cells& line : lines) {
+    for (size_t i = 0; i < line.size(); ++i) {
+      widths[i] = std::max(widths[i], line[i].size());
+    }
+  }
+  std::string text;
+  for (const Cells& line : lines) {
+    text += fmt::format("{:<{}}", line[0], widths[0]);
+    for (size_t i = 1; i < line.size(); ++i) {
+      text += fmt::format("  {:>{}}", line[i], widths[i]);
+    }
+    text += '\n';
+  }
+  return text;
+}
+
+std::string legend(const Report& report) {
+  return fmt::format(
+      "each block: a region for every block. nested: groups of {} blocks are regions too.\n"
+      "Bytes: what a step allocates until backward ends, gradients included; resident: after the "
+      "forward.\nParameters take {} more. A plain step takes {:.0f} ms.\n",
+      group_size(static_cast<size_t>(report.options.model.depth)),
+      mebibytes(report.parameters * int64_t{sizeof(float)}),
+      1e3 * median_seconds(report.rows.front()));
+}
+
+nlohmann::ordered_json row_to_json(const ModeReport& plain, const ModeReport& row) {
+  return {{"mode", row.mode},
+          {"loss_first", first_loss(row)},
+          {"loss_last", last_loss(row)},
+          {"resident_bytes_after_forward", largest(row, &StepRecord::resident_bytes)},
+          {"peak_bytes", largest(row, &StepRecord::peak_bytes)},
+          {"step_seconds", median_seconds(row)},
+          {"step_time_ratio", time_ratio(plain, row)},
+          {"gradients_bitwise_equal", row.difference.empty()},
+          {"first_difference", row.difference}};
+}
+
+nlohmann::ordered_json configuration_to_json(const Report& report) {
+  const Options& options = report.options;
+  return {{"width", options.model.width},
+          {"depth", options.model.depth},
+          {"heads", options.model.heads},
+          {"sequence", options.model.sequence},
+          {"dropout", options.model.dropout},
+          {"batch", options.batch},
+          {"steps", options.steps},
+          {"learning_rate", options.learning_rate},
+          {"seed", options.seed},
+          {"threads", torch::get_num_threads()},
+          {"parameters", report.parameters},
+          {"text", options.text.string()},
+          {"text_bytes", report.text_bytes},
+          {"torch", TORCH_VERSION}};
+}
+
+}  // namespace
+
+std::vector<std::string> faults(const Report& report) {
+  std::vector<std::string> found;
+  for (const ModeReport& row : report.rows) {
+    if (!(last_loss(row) < first_loss(row))) {  // NaN is no fall
+      found.push_back(
+          fmt::format("{}: expected the loss to fall, got {:.3f} -> {:.3f}. Train longer or change "
+                      "--learning-rate.",
+                      row.mode, first_loss(row), last_loss(row)));
+    }
+    if (!row.difference.empty()) {
+      found.push_back(
+          fmt::format("{}: expected the bits of plain, got another {}.", row.mode, row.difference));
+    }
+  }
+  return found;
+}
+
+std::string to_table(const Report& report) {
+  std::vector<Cells> lines{{"mode", "loss first -> last", "resident bytes", "peak bytes",
+                            "time / plain", "gradients bitwise equal"}};
+  for (const ModeReport& row : report.rows) {
+    lines.push_back(cells_of(report.rows.front(), row));
+  }
+  return align(lines) + legend(report);
+}
+
+std::string to_json(const Report& report) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const ModeReport& row : report.rows) {
+    rows.push_back(row_to_json(report.rows.front(), row));
+  }
+  const nlohmann::ordered_json whole{{"configuration", configuration_to_json(report)},
+                                     {"rows", rows},
+                                     {"ok", faults(report).empty()}};
+  return whole.dump(2, ' ', /*ensure_ascii=*/false, nlohmann::json::error_handler_t::replace) +
+         '\n';
+}
+
+}  // namespace gpt2_train

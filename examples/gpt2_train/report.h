@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What the modes cost, and whether they agree: collected over steps, as a table or as JSON.
+#pragma once
+
+#include "model.h"
+#include "options.h"
+#include "trainer.h"
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace gpt2_train {
+
+/// One row of the table.
+struct ModeReport {
+  std::string mode;
+  std::vector<StepRecord> steps;
+  std::string difference;  // first one from plain; empty: equal in every bit of every step
+};
+
+struct Report {
+  Options options;
+  int64_t parameters = 0;  // numbers, not tensors
+  int64_t text_bytes = 0;
+  std::vector<ModeReport> rows;  // plain first
+};
+
+/// What went wrong, one sentence a fault; empty if every loss fell and every gradient is equal.
+std::vector<std::string> faults(const Report& report);
+
+std::string to_table(const Report& report);
+std::string to_json(const Report& report);
+
+}  // namespace gpt2_train

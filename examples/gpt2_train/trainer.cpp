@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Training steps under a memory meter and a clock, and the bitwise comparison of two models.
+#include "trainer.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include <remat/remat.h>
+
+namespace gpt2_train {
+
+namespace {
+
+constexpr int64_t kWarmupSteps = 10;  // the learning rate rises linearly
+
+class StopWatch {
+ public:
+  double seconds() const {
+    return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count();
+  }
+
+ private:
+  std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+};
+
+Gpt2 make_seeded_model(const Gpt2Config& config, Mode mode, uint64_t seed) {
+  torch::manual_seed(seed);
+  return Gpt2(config, mode);
+}
+
+at::Tensor loss_of(Gpt2& model, const Batch& batch) {
+  return torch::nn::functional::cross_entropy(model->forward(batch.inputs).flatten(0, 1),
+                                              batch.targets.flatten());
+}
+
+}  // namespace
+
+Trainer::Trainer(const Gpt2Config& config, Mode mode, double learning_rate, uint64_t seed)
+    : model_(make_seeded_model(config, mode, seed)),
+      learning_rate_(learning_rate),
+      optimizer_(model_->parameters(), torch::optim::AdamWOptions(learning_rate)) {}
+
+StepRecord Trainer::compute_gradients(const Batch& batch, uint64_t seed) {
+  optimizer_.zero_grad();
+  torch::manual_seed(seed);
+  StepRecord record;
+  const StopWatch watch;
+  const remat::MemoryMeter meter;
+  at::Tensor loss = loss_of(model_, batch);
+  record.resident_bytes = meter.current_bytes();
+  loss.backward();
+  record.peak_bytes = meter.peak_bytes();
+  record.loss = loss.detach();
+  record.seconds = watch.seconds();
+  return record;
+}
+
+StepRecord Trainer::step(const Batch& batch, uint64_t seed) {
+  StepRecord record = compute_gradients(batch, seed);
+  const StopWatch watch;
+  ++steps_;
+  const double warm = static_cast<double>(steps_) / static_cast<double>(kWarmupSteps);
+  optimizer_.param_groups().front().options().set_lr(learning_rate_ * std::min(1.0, warm));
+  optimizer_.step();
+  record.seconds += watch.seconds();
+  return record;
+}
+
+bool same_bits(const at::Tensor& expected, const at::Tensor& got) {
+  if (expected.defined() != got.defined()) {
+    return false;
+  }
+  if (!expected.defined()) {
+    return true;
+  }
+  if (expected.sizes() != got.sizes() || expected.dtype() != got.dtype()) {
+    return false;
+  }
+  const at::Tensor left = expected.contiguous();
+  const at::Tensor right = got.contiguous();
+  return std::memcmp(left.const_data_ptr(), right.const_data_ptr(), left.nbytes()) == 0;
+}
+
+std::string first_difference(const torch::nn::Module& expected, const torch::nn::Module& got) {
+  const auto others = got.named_parameters();
+  for (const auto& parameter : expected.named_parameters()) {
+    const at::Tensor& other = others[parameter.key()];
+    if (!same_bits(parameter.value().grad(), other.grad())) {
+      return "gradient of " + parameter.key();
+    }
+    if (!same_bits(parameter.value(), other)) {
+      return parameter.key();
+    }
+  }
+  return {};
+}
+
+}  // namespace gpt2_train

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Exact bytes of tensor memory that a scope allocates, counted from c10's allocator reports.
+#pragma once
+
+#include <c10/core/DeviceType.h>
+
+#include <cstdint>
+#include <memory>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+namespace detail {
+class MeterState;
+}  // namespace detail
+
+/// Counts, from construction to destruction, what c10's allocators hand out and take back. Units
+/// are bytes as the allocator reports them: what was asked for on the CPU, the rounded block on
+/// CUDA. All devices of a type count together.
+///
+///     remat::MemoryMeter meter;
+///     at::Tensor loss = model->forward(x);
+///     int64_t resident_bytes = meter.current_bytes();
+///
+/// Blocks: a block belongs to the meters in whose lifetime it was allocated. Freeing a block that
+/// is older than the meter changes nothing, so no count is ever negative. Memory that does not come
+/// from a c10 allocator (`from_blob`, `malloc` inside a kernel) is not seen.
+///
+/// Threads: reports count on the thread of construction and on every thread that carries its
+/// thread-local state: those of autograd, and any inside an `at::ThreadLocalStateGuard`. Elsewhere
+/// neither allocations nor frees are seen; a block freed there counts as live until its address is
+/// allocated again under the meter. Queries are safe from any thread.
+///
+/// Nesting: meters nest, and each sees every report. Destroy a meter on the thread that made it,
+/// the innermost first. One destroyed out of turn stops counting at once and its place on the
+/// thread is given up with the next meter's.
+///
+/// Errors: c10::Error on construction where a torch profiler runs on this thread. Starting one
+/// under a meter fails with torch's "Profiler is already enabled": both need the one place where
+/// allocators report.
+class REMAT_API MemoryMeter {
+ public:
+  MemoryMeter();
+  ~MemoryMeter();
+  MemoryMeter(const MemoryMeter&) = delete;
+  MemoryMeter(MemoryMeter&&) = delete;
+  MemoryMeter& operator=(const MemoryMeter&) = delete;
+  MemoryMeter& operator=(MemoryMeter&&) = delete;
+
+  /// Bytes of the meter's blocks that are live now.
+  int64_t current_bytes(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+
+  /// Largest current_bytes() since construction or reset_peak().
+  int64_t peak_bytes(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+
+  /// Bytes of all the meter's blocks, freed ones included.
+  int64_t allocated_bytes(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+
+  /// Number of the meter's blocks, freed ones included.
+  int64_t allocation_count(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+
+  /// Sets the peak of every device type to what is live now.
+  void reset_peak();
+
+ private:
+  std::shared_ptr<detail::MeterState> state_;
+};
+
+}  // namespace remat

@@ -1,0 +1,105 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+
+# Installs what is missing, then runs a CMake workflow preset: ./setup.sh demo|test|bench|dev|asan|campaign
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")"
+
+readonly torch_version=2.11.0
+readonly venv=build/venv
+readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev)
+
+say() { printf '[setup] %s\n' "$*" >&2; }
+die() {
+  say "$*"
+  exit 1
+}
+
+usage() {
+  cat <<'TEXT'
+usage: ./setup.sh PRESET
+  demo      trains a small GPT-2 plain and checkpointed, prints one table
+  test      builds everything and runs all tests
+  bench     times remat beside plain LibTorch
+  dev       as test, with debug information and warnings as errors
+  asan      as test, under AddressSanitizer and UndefinedBehaviorSanitizer
+  campaign  hours of fuzzing under the sanitizers; stop it and start it again at will
+  none      only installs what is missing
+LibTorch 2.11 is taken from Torch_DIR or CMAKE_PREFIX_PATH, else from the active Python, else from build/venv, which this
+script makes. If you have all of that, run: cmake --workflow --preset PRESET
+TEXT
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif command -v sudo >/dev/null; then
+    sudo "$@"
+  else
+    die "must be root, or have sudo, to run: $*"
+  fi
+}
+
+# Prints the packages that are not installed.
+missing_packages() {
+  # dpkg-query fails when one is unknown: that one is simply not in its output.
+  { dpkg-query -W -f '${db:Status-Status} ${Package}\n' "${packages[@]}" 2>/dev/null || true; } |
+    sed -n 's/^installed //p' | sort -u |
+    comm -13 - <(printf '%s\n' "${packages[@]}" | sort -u)
+}
+
+install_packages() {
+  if ! command -v dpkg-query >/dev/null; then
+    say "not a Debian system: expecting these to be there: ${packages[*]}"
+    return
+  fi
+  local missing
+  mapfile -t missing < <(missing_packages)
+  [ "${#missing[@]}" -eq 0 ] && return
+  say "installing Debian packages: ${missing[*]}"
+  local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}")
+  # A fresh machine has no package lists, or old ones: then once more after an update.
+  if ! as_root "${install[@]}" >/dev/null 2>&1; then
+    if ! { as_root apt-get update -q && as_root "${install[@]}"; }; then
+      die "apt-get could not install: ${missing[*]}. Install them by hand, then run this again."
+    fi
+  fi
+}
+
+# Prints what CMake would find; fails with CMake's message when a LibTorch was named that does not fit.
+find_libtorch() {
+  cmake -P cmake/FindLibTorch.cmake 2>&1
+}
+
+make_venv() {
+  command -v python3 >/dev/null || die "python3 not found: expected python3 with venv. Run: apt-get install python3-venv"
+  say "no LibTorch ${torch_version%.*} at hand: putting torch==$torch_version into $venv (2.7 GB and a few minutes, once)"
+  rm -rf "$venv"
+  trap 'rm -rf "$venv"' EXIT INT TERM
+  python3 -m venv "$venv" || die "python3 -m venv failed. Run: apt-get install python3-venv"
+  "$venv/bin/pip" install --disable-pip-version-check "torch==$torch_version" numpy ||
+    die "pip could not install torch==$torch_version. Is the network there? Does it have a wheel for $(python3 --version)?"
+  trap - EXIT INT TERM
+}
+
+main() {
+  local preset=${1:-}
+  case "$preset" in
+    demo | test | bench | dev | asan | campaign | none) ;;
+    -h | --help) usage && exit 0 ;;
+    *) usage >&2 && exit 2 ;;
+  esac
+  [ "$#" -eq 1 ] || die "expected one argument, got $#: $*"
+
+  install_packages
+  local found
+  found=$(find_libtorch) || die "$found"
+  if [[ $found == *"libtorch: none"* ]]; then
+    make_venv
+    found=$(find_libtorch) || die "$found"
+    [[ $found != *"libtorch: none"* ]] || die "torch was installed in $venv, but CMake does not find it there"
+  fi
+  [ "$preset" = none ] || exec cmake --workflow --preset "$preset"
+}
+
+main "$@"

@@ -1,0 +1,163 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Reading, comparing and setting generator states, and the turns of threads that replay with the
+// same generator.
+#include <remat/tape/generator_state.h>
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <cstring>
+#include <mutex>
+#include <optional>
+#include <utility>
+
+namespace remat {
+
+class GeneratorState::Value {
+ public:
+  Value() = default;
+  Value(const Value&) = delete;
+  Value& operator=(const Value&) = delete;
+  virtual ~Value() = default;
+  virtual bool is_current(c10::GeneratorImpl& generator) const = 0;
+  virtual void restore(c10::GeneratorImpl& generator) const = 0;
+};
+
+// The Mersenne Twister's words and the two cached normal samples: 2.5 kB.
+class GeneratorState::CpuValue final : public Value {
+ public:
+  explicit CpuValue(at::CPUGeneratorImpl& cpu)
+      : engine_(cpu.engine().data()),
+        next_float_(cpu.next_float_normal_sample()),
+        next_double_(cpu.next_double_normal_sample()) {}
+
+  bool is_current(c10::GeneratorImpl& generator) const override {
+    auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
+    const at::mt19937 engine = cpu.engine();
+    const at::mt19937_data_pod now = engine.data();
+    return now.seed_ == engine_.seed_ && now.left_ == engine_.left_ && now.next_ == engine_.next_ &&
+           now.seeded_ == engine_.seeded_ && now.state_ == engine_.state_ &&
+           cpu.next_float_normal_sample() == next_float_ &&
+           cpu.next_double_normal_sample() == next_double_;
+  }
+
+  void restore(c10::GeneratorImpl& generator) const override {
+    auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
+    at::mt19937 engine;
+    engine.set_data(engine_);
+    cpu.set_engine(engine);
+    cpu.set_next_float_normal_sample(next_float_);
+    cpu.set_next_double_normal_sample(next_double_);
+  }
+
+ private:
+  at::mt19937_data_pod engine_;
+  std::optional<float> next_float_;
+  std::optional<double> next_double_;
+};
+
+// CUDA's counter-based generator: seed and offset say it all, and reading them allocates nothing.
+class GeneratorState::PhiloxValue final : public Value {
+ public:
+  explicit PhiloxValue(const c10::GeneratorImpl& generator)
+      : seed_(generator.current_seed()), offset_(generator.get_offset()) {}
+
+  bool is_current(c10::GeneratorImpl& generator) const override {
+    return generator.current_seed() == seed_ && generator.get_offset() == offset_;
+  }
+
+  void restore(c10::GeneratorImpl& generator) const override {
+    generator.set_current_seed(seed_);
+    generator.set_offset(offset_);
+  }
+
+ private:
+  uint64_t seed_;
+  uint64_t offset_;
+};
+
+// Any other generator through its state tensor, which lives on the CPU.
+class GeneratorState::OpaqueValue final : public Value {
+ public:
+  explicit OpaqueValue(const c10::GeneratorImpl& generator) : state_(generator.get_state()) {}
+
+  bool is_current(c10::GeneratorImpl& generator) const override {
+    const c10::intrusive_ptr<c10::TensorImpl> now = generator.get_state();
+    const auto bytes = [](const c10::TensorImpl& t) {
+      return static_cast<size_t>(t.numel()) * t.dtype().itemsize();
+    };
+    return bytes(*now) == bytes(*state_) &&
+           std::memcmp(now->data(), state_->data(), bytes(*now)) == 0;
+  }
+
+  void restore(c10::GeneratorImpl& generator) const override { generator.set_state(*state_); }
+
+ private:
+  c10::intrusive_ptr<c10::TensorImpl> state_;
+};
+
+GeneratorState::GeneratorState(at::Generator generator, std::unique_ptr<Value> value)
+    : generator_(std::move(generator)), value_(std::move(value)) {}
+GeneratorState::GeneratorState(GeneratorState&&) noexcept = default;
+GeneratorState& GeneratorState::operator=(GeneratorState&&) noexcept = default;
+GeneratorState::~GeneratorState() = default;
+
+GeneratorState GeneratorState::read(const at::Generator& generator) {
+  TORCH_CHECK_VALUE(generator.defined(),
+                    "[GeneratorState] generator: expected a generator, got an undefined one.");
+  c10::GeneratorImpl& impl = *generator.unsafeGetGeneratorImpl();
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  if (auto* cpu = dynamic_cast<at::CPUGeneratorImpl*>(&impl))
+    return {generator, std::make_unique<CpuValue>(*cpu)};
+  if (generator.device().is_cuda()) return {generator, std::make_unique<PhiloxValue>(impl)};
+  return {generator, std::make_unique<OpaqueValue>(impl)};
+}
+
+bool GeneratorState::is_current() const {
+  c10::GeneratorImpl& impl = *generator_.unsafeGetGeneratorImpl();
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  return value_->is_current(impl);
+}
+
+void GeneratorState::restore() const {
+  c10::GeneratorImpl& impl = *generator_.unsafeGetGeneratorImpl();
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  value_->restore(impl);
+}
+
+std::vector<GeneratorState> read_generators(const std::vector<at::Generator>& named) {
+  std::vector<GeneratorState> states;
+  states.reserve(1 + named.size());
+  states.push_back(GeneratorState::read(at::detail::getDefaultCPUGenerator()));
+  const auto& cuda = at::detail::getCUDAHooks();
+  if (cuda.hasCUDA()) {
+    for (const auto i : c10::irange(cuda.deviceCount())) {
+      const auto index = static_cast<c10::DeviceIndex>(i);
+      if (cuda.hasPrimaryContext(index))
+        states.push_back(GeneratorState::read(cuda.getDefaultGenerator(index)));
+    }
+  }
+  for (const at::Generator& generator : named) states.push_back(GeneratorState::read(generator));
+  return states;
+}
+
+void drop_current(std::vector<GeneratorState>& states) {
+  std::erase_if(states, [](const GeneratorState& state) { return state.is_current(); });
+}
+
+ReplayGenerators::ReplayGenerators(const std::vector<GeneratorState>& states) {
+  present_.reserve(states.size());
+  for (const GeneratorState& state : states)
+    present_.push_back(GeneratorState::read(state.generator()));
+  for (const GeneratorState& state : states) state.restore();
+}
+
+ReplayGenerators::~ReplayGenerators() {
+  for (const GeneratorState& state : present_) state.restore();
+}
+
+}  // namespace remat

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The mark of what remat's shared libraries export.
+#pragma once
+
+#define REMAT_API __attribute__((visibility("default")))

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Replay by calling the user's function again.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <any>
+#include <memory>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/generator_state.h>
+#include <remat/tape/region_body.h>
+#include <remat/tape/region_input.h>
+#include <remat/tape/replayer.h>
+#include <remat/tape/state_hook.h>
+#include <remat/tape/thread_state.h>
+
+namespace remat {
+
+/// Holds what the function needs to run as it ran in the forward: arguments, settings, generators,
+/// the user's state.
+class REMAT_API FunctionReplayer final : public Replayer {
+ public:
+  struct Options {
+    bool preserve_rng = true;
+    std::vector<at::Generator> generators;
+    std::vector<std::shared_ptr<StateHook>> state_hooks;
+  };
+
+  /// Reads all state as it is now: at region entry, before the region's scope is pushed.
+  FunctionReplayer(std::unique_ptr<const RegionBody> body, c10::ArrayRef<at::Tensor> inputs,
+                   const Options& options);
+
+  /// The forward has ended: drops the generators it drew nothing from. Throws if it wrote a tensor
+  /// argument in place.
+  void finish_forward(const Region& region);
+
+  void replay(const Region& region, ReplayedSlots& slots) const override;
+
+ private:
+  void run_body(const Region& region, c10::ArrayRef<at::Tensor> inputs, ReplayedSlots& slots) const;
+
+  std::unique_ptr<const RegionBody> body_;
+  std::vector<RegionInput> inputs_;
+  std::vector<size_t> first_position_;  // of the same tensor among the arguments
+  ThreadState thread_state_;
+  std::vector<GeneratorState> generators_;
+  std::vector<std::shared_ptr<StateHook>> state_hooks_;
+  std::vector<std::any> states_;  // one per hook, at region entry
+};
+
+}  // namespace remat

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// States of random number generators: read at region entry, set for a replay, put back after it.
+#pragma once
+
+#include <ATen/core/Generator.h>
+
+#include <memory>
+#include <vector>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// The state of one generator at one moment. Holds the generator.
+class REMAT_API GeneratorState {
+ public:
+  /// Reads the state under the generator's own mutex. Throws ValueError if `generator` is
+  /// undefined.
+  static GeneratorState read(const at::Generator& generator);
+
+  GeneratorState(GeneratorState&&) noexcept;
+  GeneratorState& operator=(GeneratorState&&) noexcept;
+  ~GeneratorState();
+
+  const at::Generator& generator() const { return generator_; }
+
+  /// True if the generator is now where it was: nothing was drawn from it since, and it was not
+  /// seeded anew.
+  bool is_current() const;
+
+  /// Sets the generator back to this state.
+  void restore() const;
+
+ private:
+  class Value;
+  class CpuValue;
+  class PhiloxValue;
+  class OpaqueValue;
+
+  GeneratorState(at::Generator generator, std::unique_ptr<Value> value);
+
+  at::Generator generator_;
+  std::unique_ptr<Value> value_;
+};
+
+/// States of the default generators of the CPU and of each CUDA device in use, then of `named`.
+REMAT_API std::vector<GeneratorState> read_generators(const std::vector<at::Generator>& named);
+
+/// Keeps only the states whose generator has moved since.
+REMAT_API void drop_current(std::vector<GeneratorState>& states);
+
+/// While alive, the generators of `states` are set to them; then they continue where they were. Not
+/// for two threads at once: see Turn.
+///
+/// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
+/// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back:
+/// threads that draw at the same time need generators of their own, with or without remat.
+class REMAT_API ReplayGenerators {
+ public:
+  explicit ReplayGenerators(const std::vector<GeneratorState>& states);
+  ReplayGenerators(const ReplayGenerators&) = delete;
+  ReplayGenerators& operator=(const ReplayGenerators&) = delete;
+  ~ReplayGenerators();
+
+ private:
+  std::vector<GeneratorState> present_;
+};
+
+}  // namespace remat

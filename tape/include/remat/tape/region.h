@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One checkpointed region: its slots, and the replays that fill them for each backward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/replayer.h>
+#include <remat/tape/tensor_meta.h>
+
+namespace remat {
+
+/// How a replay is compared with the forward.
+enum class Determinism {
+  kNone,      ///< Not at all, but for the number of saved tensors.
+  kMetadata,  ///< Shape, dtype, device and place in the graph of each saved tensor.
+};
+
+/// One tensor that autograd saved in a region's forward, and that was dropped.
+struct Slot {
+  Slot(size_t position, const at::Tensor& tensor)
+      : index(position), meta(tensor), version(tensor) {}
+
+  size_t index;
+  TensorMeta meta;
+  SavedVersion version;
+  std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
+};
+
+/// The values that one replay gives to the slots of a region.
+class REMAT_API ReplayedSlots {
+ public:
+  explicit ReplayedSlots(size_t count) : values_(count) {}
+
+  bool has(size_t index) const { return index < values_.size() && values_[index].defined(); }
+  void put(size_t index, at::Tensor value) { values_[index] = std::move(value); }
+  const at::Tensor& get(size_t index) const { return values_[index]; }
+  at::Tensor take(size_t index) { return has(index) ? std::move(values_[index]) : at::Tensor(); }
+
+ private:
+  std::vector<at::Tensor> values_;
+};
+
+/// A region as its forward left it. Owned by the hooks of its live slots, and by nobody else once
+/// the forward has ended: it dies, with its function and inputs, when the last saved tensor is
+/// freed.
+///
+/// add_slot() belongs to the forward's thread; everything else may be called from any thread.
+class REMAT_API Region : public std::enable_shared_from_this<Region> {
+ public:
+  Region(std::string name, Determinism determinism, bool early_stop);
+  ~Region();
+
+  /// Sets what replays this region. Once, before the first slot.
+  void set_replayer(std::unique_ptr<const Replayer> replayer) { replayer_ = std::move(replayer); }
+
+  const std::string& name() const { return name_; }
+  Determinism determinism() const { return determinism_; }
+  bool early_stop() const { return early_stop_; }
+
+  /// The function has returned; all slots are there. A region whose function threw stays open.
+  void close() { closed_ = true; }
+  bool closed() const { return closed_; }
+
+  Slot& add_slot(const at::Tensor& tensor);
+  const std::deque<Slot>& slots() const { return slots_; }
+
+  /// The value of a slot for the backward that runs on this thread; replays the region if that has
+  /// not happened for it. Throws autograd's in-place error if the saved tensor was written since.
+  at::Tensor load(const Slot& slot);
+
+  /// The head of the region's backward: replays once per backward, if a slot is live.
+  void replay_for_backward();
+
+  /// The node that held `slot` has been freed: frees its values too.
+  void release(Slot& slot) noexcept;
+
+  /// "region 'block3'" or "region without a name", for messages.
+  std::string label() const;
+
+ private:
+  struct Pass;
+  class PassEnd;
+
+  std::shared_ptr<Pass> replayed_pass(int graph_task, const Slot* wanted);
+  std::shared_ptr<Pass> find_or_add_pass(int graph_task);
+  void run_pass(const std::shared_ptr<Pass>& pass);
+  void wait_for(const Pass& pass);
+  void forget(const Pass* pass) noexcept;
+  void check_not_replaying_here() const;
+  void check_version(const Slot& slot) const;
+
+  const std::string name_;
+  const Determinism determinism_;
+  const bool early_stop_;
+  std::unique_ptr<const Replayer> replayer_;
+  std::deque<Slot> slots_;
+  std::atomic<bool> closed_{false};
+
+  mutable std::mutex mutex_;
+  std::condition_variable pass_done_;
+  std::vector<std::shared_ptr<Pass>> passes_;  // guarded by mutex_
+  std::atomic<size_t> pass_count_{
+      0};  // lets release() skip the lock in the forward and in dropped graphs
+};
+
+}  // namespace remat

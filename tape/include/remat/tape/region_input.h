@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A tensor argument of a region, kept until the region's last slot is gone.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/tensor_meta.h>
+#include <remat/tape/torch_compat.h>
+
+namespace remat {
+
+/// Made before its region is entered: around an outer region, the outer region's slots hold the
+/// data, not this object. Of the graph that the argument came from it holds nothing: where the
+/// region differentiates its argument, its nodes do.
+class REMAT_API RegionInput {
+ public:
+  RegionInput(size_t position, const at::Tensor& tensor);
+
+  /// The tensor for a replay: the argument's data, at the argument's place in its graph. May replay
+  /// outer regions. Throws autograd's in-place error, with `region_label`, if the argument was
+  /// written since.
+  at::Tensor replayed(const std::string& region_label) const;
+
+  /// Throws if the argument has been written in place since the region was entered.
+  void check_not_written_inside(const std::string& region_label) const;
+
+ private:
+  void check_unchanged(bool changed, const std::string& region_label) const;
+  std::string describe() const;
+
+  size_t position_;
+  at::Tensor inference_tensor_;  // has no version, so that autograd refuses to save it
+  torch::autograd::SavedVariable data_;
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> leaf_;
+  std::optional<WeakNodePtr> grad_fn_;
+  uint32_t output_nr_ = 0;
+  std::optional<TensorMeta> meta_;
+  std::optional<SavedVersion> version_;
+};
+
+/// Takes back, when destroyed, the hooks that a replay has set on `arguments`: they stand in the
+/// graph of the forward, which has them already.
+class REMAT_API ArgumentHooks {
+ public:
+  explicit ArgumentHooks(c10::ArrayRef<at::Tensor> arguments);
+  ArgumentHooks(const ArgumentHooks&) = delete;
+  ArgumentHooks& operator=(const ArgumentHooks&) = delete;
+  ~ArgumentHooks();
+
+ private:
+  std::vector<std::pair<at::Tensor, size_t>> counts_;
+};
+
+}  // namespace remat

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What two tensors must share to count as the same saved tensor, and the version autograd saw.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// Shape, dtype, device and place in the graph (requires grad, leaf) of a tensor. Tensors without
+/// plain sizes (nested, symbolic) have dtype and device only.
+class REMAT_API TensorMeta {
+ public:
+  explicit TensorMeta(const at::Tensor& tensor);
+
+  bool matches(const at::Tensor& tensor) const;
+
+  /// As matches(), for a tensor that need not stand in a graph.
+  bool matches_data(const at::Tensor& tensor) const;
+
+  /// "float32 [2, 3] on cpu"
+  std::string str() const;
+
+  /// "requires_grad on, not a leaf"
+  std::string place_str() const;
+
+ private:
+  c10::SmallVector<int64_t, 4> sizes_;
+  c10::ScalarType dtype_;
+  c10::Device device_;
+  bool has_sizes_;
+  bool requires_grad_;
+  bool is_leaf_;
+};
+
+/// The version of a tensor when autograd saved it. Holds the tensor's version counter, not the
+/// tensor.
+///
+/// Note [Writes without a version]: `tensor.data()` shares memory but has a counter of its own, and
+/// some optimizers of LibTorch (SGD) write parameters through it. So for a parameter in CPU memory,
+/// or a view of one, a few words spread over its storage are compared too: a step of an optimizer
+/// changes nearly all of them.
+class REMAT_API SavedVersion {
+ public:
+  explicit SavedVersion(const at::Tensor& tensor);
+
+  /// True if the tensor, or one that shares its memory, was written in place since.
+  bool changed() const { return counter_.enabled() && counter_.current_version() != saved_; }
+
+  /// True if `tensor` is the one that was saved, or shares its memory through views, and was
+  /// written since, with or without a new version.
+  bool changed_in(const at::Tensor& tensor) const;
+
+  /// "is at version 2; expected version 1 instead"
+  std::string str() const;
+
+ private:
+  bool same_counter(const at::Tensor& tensor) const;
+
+  c10::VariableVersion counter_;
+  uint32_t saved_;
+  std::optional<uint64_t> sample_;
+};
+
+}  // namespace remat

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The settings of LibTorch that change what an op computes: read at region entry, set for a replay.
+#pragma once
+
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/typeid.h>
+
+#include <array>
+#include <cstdint>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// Forward-mode AD and autocast of this thread; default dtype, deterministic flags and allowed
+/// attention backends of the process.
+class REMAT_API ThreadState {
+ public:
+  /// Reads the present settings.
+  static ThreadState read();
+
+ private:
+  friend class ReplayThreadState;
+  static constexpr size_t kAutocastDevices = 10;
+
+  /// Settings that all threads share.
+  struct Process {
+    caffe2::TypeMeta default_dtype;
+    uint32_t flags = 0;
+    bool operator==(const Process&) const = default;
+  };
+  class ProcessUse;
+
+  ThreadState() = default;
+  void restore_thread() const;
+
+  std::array<c10::ScalarType, kAutocastDevices> autocast_dtype_{};
+  uint32_t autocast_enabled_ = 0;
+  bool autocast_cache_ = true;
+  bool forward_ad_ = true;
+  Process process_;
+};
+
+/// While alive, this thread computes under `state`, with gradients recorded and without autocast's
+/// weight cache.
+///
+/// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
+/// that two regions share is cast once and its gradient accumulates at that one cast, or gradients
+/// would not be bitwise those of plain. A replay neither reads nor fills the cache: a cast saves
+/// nothing for backward and gives the same values when done again.
+///
+/// Note [Settings of the process]: replays that need the same settings run side by side; one that
+/// needs others waits in blocking_wait() until those have ended, and the last one puts back what
+/// was there before the first. Threads that compute outside of replays meanwhile see the replays'
+/// settings, as with any other change of them.
+class REMAT_API ReplayThreadState {
+ public:
+  explicit ReplayThreadState(const ThreadState& state);
+  ReplayThreadState(const ReplayThreadState&) = delete;
+  ReplayThreadState& operator=(const ReplayThreadState&) = delete;
+  ~ReplayThreadState();
+
+ private:
+  ThreadState::Process outer_;
+  ThreadState present_;
+  c10::AutoGradMode grad_mode_{true};
+  c10::InferenceMode inference_mode_{false};
+};
+
+}  // namespace remat

@@ -1,0 +1,187 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Slots of a region, and the passes that fill them: one per region and graph task.
+#include <remat/tape/region.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <remat/tape/blocking_wait.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+namespace remat {
+
+// Note [Passes]: replayed values belong to one run of backward, so they are keyed by its graph
+// task. A graph that is not kept frees each value with the node that held it; a kept graph hands
+// each value over when its node asks for it, and replays again should a node ask twice. What is
+// left goes when the graph task ends, by success or by exception: the engine then destroys the
+// callbacks it was given, PassEnd among them.
+struct Region::Pass {
+  enum class State { kNew, kRunning, kDone };
+
+  explicit Pass(int graph_task_) : graph_task(graph_task_) {}
+
+  const int graph_task;
+  State state = State::kNew;
+  ReplayedSlots values{0};
+};
+
+class Region::PassEnd {
+ public:
+  PassEnd(std::weak_ptr<Region> region, const std::shared_ptr<Pass>& pass)
+      : region_(std::move(region)), pass_(pass) {}
+  PassEnd(const PassEnd&) = delete;
+  PassEnd& operator=(const PassEnd&) = delete;
+  ~PassEnd() { end(); }
+
+  void end() noexcept {
+    const std::shared_ptr<Region> region = region_.lock();
+    const std::shared_ptr<Pass> pass = pass_.lock();
+    if (region && pass) region->forget(pass.get());
+  }
+
+ private:
+  std::weak_ptr<Region> region_;
+  std::weak_ptr<Pass> pass_;
+};
+
+Region::Region(std::string name, Determinism determinism, bool early_stop)
+    : name_(std::move(name)), determinism_(determinism), early_stop_(early_stop) {}
+
+Region::~Region() = default;
+
+std::string Region::label() const {
+  return name_.empty() ? "region without a name" : "region '" + name_ + "'";
+}
+
+Slot& Region::add_slot(const at::Tensor& tensor) {
+  return slots_.emplace_back(slots_.size(), tensor);
+}
+
+at::Tensor Region::load(const Slot& slot) {
+  check_version(slot);
+  const int graph_task = torch::autograd::get_current_graph_task_id();
+  if (graph_task < 0) {
+    // Asked for outside backward, by somebody who looks at the graph: nothing to key a pass by.
+    check_not_replaying_here();
+    ReplayedSlots values(slots_.size());
+    replayer_->replay(*this, values);
+    return values.take(slot.index);
+  }
+  const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
+  const std::shared_ptr<Pass> pass = replayed_pass(graph_task, &slot);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return keep_graph ? pass->values.take(slot.index) : pass->values.get(slot.index);
+}
+
+void Region::replay_for_backward() {
+  const bool needed =
+      std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.live.load(); });
+  if (needed) replayed_pass(torch::autograd::get_current_graph_task_id(), nullptr);
+}
+
+void Region::release(Slot& slot) noexcept {
+  slot.live = false;
+  if (pass_count_ == 0) return;
+  c10::SmallVector<at::Tensor, 2> values;  // destroyed after the lock is gone
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& pass : passes_) {
+    // A running pass is its runner's; it sees that the slot is dead, or its end frees the value.
+    if (pass->state == Pass::State::kDone) values.push_back(pass->values.take(slot.index));
+  }
+}
+
+std::shared_ptr<Region::Pass> Region::replayed_pass(int graph_task, const Slot* wanted) {
+  check_not_replaying_here();
+  for (;;) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const std::shared_ptr<Pass> pass = find_or_add_pass(graph_task);
+    if (pass->state == Pass::State::kRunning) {
+      lock.unlock();
+      wait_for(*pass);
+      continue;
+    }
+    const bool handed_over =
+        wanted && pass->state == Pass::State::kDone && !pass->values.has(wanted->index);
+    if (pass->state == Pass::State::kDone && !handed_over) return pass;
+    pass->state = Pass::State::kRunning;
+    lock.unlock();
+    run_pass(pass);
+    return pass;
+  }
+}
+
+std::shared_ptr<Region::Pass> Region::find_or_add_pass(int graph_task) {
+  for (const auto& pass : passes_) {
+    if (pass->graph_task == graph_task) return pass;
+  }
+  auto pass = std::make_shared<Pass>(graph_task);
+  auto end = std::make_shared<PassEnd>(weak_from_this(), pass);
+  torch::autograd::Engine::get_default_engine().queue_callback([end] { end->end(); });
+  passes_.push_back(pass);
+  ++pass_count_;
+  return pass;
+}
+
+void Region::run_pass(const std::shared_ptr<Pass>& pass) {
+  ReplayedSlots values(slots_.size());
+  std::exception_ptr error;
+  try {
+    replayer_->replay(*this, values);
+  } catch (...) {
+    error = std::current_exception();
+  }
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::swap(pass->values, values);
+    pass->state = error ? Pass::State::kNew : Pass::State::kDone;
+  }
+  pass_done_.notify_all();
+  if (error) std::rethrow_exception(error);
+}
+
+void Region::wait_for(const Pass& pass) {
+  blocking_wait([&] {
+    std::unique_lock<std::mutex> lock(mutex_);
+    pass_done_.wait(lock, [&] { return pass.state != Pass::State::kRunning; });
+  });
+}
+
+void Region::forget(const Pass* pass) noexcept {
+  std::shared_ptr<Pass> forgotten;  // destroyed after the lock is gone
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto position =
+      std::find_if(passes_.begin(), passes_.end(), [&](const auto& p) { return p.get() == pass; });
+  if (position == passes_.end()) return;
+  forgotten = std::move(*position);
+  passes_.erase(position);
+  --pass_count_;
+}
+
+void Region::check_not_replaying_here() const {
+  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
+       frame = frame->previous()) {
+    TORCH_CHECK(
+        frame->replayed_region() != this, "[replay] ", label(),
+        ": expected its function to finish its replay, got a backward through this same region "
+        "inside it. Do not "
+        "call backward or grad, in the region's function, on a result of the region itself.");
+  }
+}
+
+void Region::check_version(const Slot& slot) const {
+  TORCH_CHECK(
+      !slot.version.changed(),
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: [",
+      slot.meta.str(), "] ", slot.version.str(), ". [replay] ", label(), ", slot ", slot.index,
+      ": expected the tensor as the forward saved it. Do not write it between forward and "
+      "backward, or save a "
+      "clone. Hint: anomaly detection finds the operation that failed to compute its gradient.");
+}
+
+}  // namespace remat

@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Keeping a region's tensor arguments and giving them to its replay.
+#include <remat/tape/region_input.h>
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/cpp_hook.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+namespace remat {
+namespace {
+
+/// Stands for the node that made a non-leaf argument when nobody needs that node any more: the
+/// argument is no leaf in the replay either, and a gradient that reaches it goes nowhere.
+class FreedArgumentNode final : public torch::autograd::Node {
+ public:
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*grads*/) override {
+    return {};
+  }
+  std::string name() const override { return "RematFreedArgument"; }
+};
+
+/// The number of hooks on the gradient of `tensor`.
+size_t count_hooks(const at::Tensor& tensor) {
+  if (const auto& node = tensor.grad_fn()) return node->tensor_pre_hooks().size();
+  const auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta && meta->cpp_hooks_list_ ? meta->cpp_hooks_list_->size() : 0;
+}
+
+void drop_hooks_after(const at::Tensor& tensor, size_t count) {
+  if (count_hooks(tensor) == count) return;
+  if (const auto& node = tensor.grad_fn()) {
+    node->tensor_pre_hooks().resize(count);
+  } else {
+    torch::autograd::impl::get_autograd_meta(tensor)->cpp_hooks_list_->resize(count);
+  }
+}
+
+}  // namespace
+
+RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(position) {
+  if (!tensor.defined()) return;
+  meta_.emplace(tensor);
+  version_.emplace(tensor);
+  if (tensor.is_inference()) {
+    inference_tensor_ = tensor;
+    return;
+  }
+  data_ = torch::autograd::SavedVariable(tensor.tensor_data(), /*is_output=*/false);
+  if (!tensor.requires_grad()) return;
+  if (tensor.is_leaf()) {
+    leaf_.emplace(tensor.getIntrusivePtr());
+  } else {
+    grad_fn_.emplace(tensor.grad_fn());
+    output_nr_ = tensor.output_nr();
+  }
+}
+
+at::Tensor RegionInput::replayed(const std::string& region_label) const {
+  if (!meta_) return {};
+  if (inference_tensor_.defined()) return inference_tensor_;
+  check_unchanged(version_->changed(), region_label);
+  if (leaf_) {
+    // The leaf itself, if somebody still has it: its function may have it too, by another way.
+    if (const auto leaf = leaf_->lock()) {
+      check_unchanged(version_->changed_in(at::Tensor(leaf)), region_label);
+      return at::Tensor(leaf);
+    }
+  }
+  at::Tensor tensor = data_.unpack().tensor_data();
+  if (leaf_) tensor.set_requires_grad(true);
+  if (!grad_fn_) return tensor;
+  if (NodePtr node = grad_fn_->lock()) {
+    torch::autograd::impl::set_gradient_edge(tensor, {std::move(node), output_nr_});
+  } else {
+    torch::autograd::set_history(tensor, make_node<FreedArgumentNode>());
+  }
+  return tensor;
+}
+
+void RegionInput::check_unchanged(bool changed, const std::string& region_label) const {
+  TORCH_CHECK(!changed,
+              "one of the variables needed for gradient computation has been modified by an "
+              "inplace operation: [",
+              meta_->str(), "] ", version_->str(), ". [replay] ", region_label, ", ", describe(),
+              ": expected the argument as the forward got it. Do not write it between forward and "
+              "backward, or pass a clone.");
+}
+
+void RegionInput::check_not_written_inside(const std::string& region_label) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !version_ || !version_->changed(), "[checkpoint] ", region_label, ", ", describe(),
+      ": expected an argument that the region only reads, got one that it wrote in place (it ",
+      version_ ? version_->str() : "",
+      "); its replay would start from the new value. Write to a clone, or write before the "
+      "region.");
+}
+
+std::string RegionInput::describe() const {
+  return c10::str("tensor argument ", position_, " (", meta_->str(), ")");
+}
+
+ArgumentHooks::ArgumentHooks(c10::ArrayRef<at::Tensor> arguments) {
+  for (const at::Tensor& argument : arguments) {
+    if (argument.defined() && argument.requires_grad())
+      counts_.emplace_back(argument, count_hooks(argument));
+  }
+}
+
+ArgumentHooks::~ArgumentHooks() {
+  for (const auto& [argument, count] : counts_) drop_hooks_after(argument, count);
+}
+
+}  // namespace remat

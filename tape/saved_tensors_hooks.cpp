@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// User hooks on saved tensors as a scope of the thread's stack.
+#include <remat/tape/saved_tensors_hooks.h>
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <utility>
+
+#include <remat/tape/tensor_meta.h>
+
+namespace remat {
+namespace {
+
+class UserHook final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit UserHook(std::shared_ptr<const SavedTensorsHooks> hooks) : hooks_(std::move(hooks)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    SuspendFrames suspend;
+    c10::NoGradGuard no_grad;
+    meta_.emplace(tensor.tensor_data());
+    version_.emplace(tensor);
+    packed_ = hooks_->pack(tensor.tensor_data());
+  }
+
+  at::Tensor call_unpack_hook() override {
+    SuspendFrames suspend;
+    at::Tensor tensor = hooks_->unpack(packed_);
+    TORCH_CHECK_VALUE(tensor.defined(), "[saved_tensors_hooks] unpack: expected a ", meta_->str(),
+                      " tensor, got an undefined one. Return what pack was given.");
+    TORCH_CHECK_VALUE(meta_->matches_data(tensor), "[saved_tensors_hooks] unpack: expected ",
+                      meta_->str(), ", got ", TensorMeta(tensor).str(),
+                      ". Return a tensor equal to the one that pack was given.");
+    // Hooks that keep the tensor itself lose autograd's own check; a copy has another counter and
+    // may differ from it.
+    TORCH_CHECK(!version_->changed_in(tensor),
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: [",
+                meta_->str(), "] ", version_->str(),
+                ". [saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
+                "write it before backward.");
+    return tensor;
+  }
+
+ private:
+  std::shared_ptr<const SavedTensorsHooks> hooks_;
+  std::optional<TensorMeta> meta_;
+  std::optional<SavedVersion> version_;
+  std::any packed_;
+};
+
+}  // namespace
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> UserHooksFrame::make_hooks() {
+  if (in_replay()) return nullptr;
+  return std::make_unique<UserHook>(hooks_);
+}
+
+void check_saved_tensors_hooks(const SavedTensorsHooks& hooks, const char* where) {
+  TORCH_CHECK_VALUE(hooks.pack, "[", where,
+                    "] saved_tensors_hooks: expected a pack function, got none. Set pack.");
+  TORCH_CHECK_VALUE(hooks.unpack, "[", where,
+                    "] saved_tensors_hooks: expected an unpack function, got none. Set unpack.");
+}
+
+}  // namespace remat

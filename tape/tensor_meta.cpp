@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Metadata and version of saved tensors.
+#include <remat/tape/tensor_meta.h>
+
+#include <algorithm>
+#include <cstring>
+
+namespace remat {
+namespace {
+
+bool has_plain_sizes(const at::Tensor& tensor) {
+  return !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+}
+
+const char* dtype_name(c10::ScalarType dtype) {
+  switch (dtype) {
+    case c10::ScalarType::Byte:
+      return "uint8";
+    case c10::ScalarType::Char:
+      return "int8";
+    case c10::ScalarType::Short:
+      return "int16";
+    case c10::ScalarType::Int:
+      return "int32";
+    case c10::ScalarType::Long:
+      return "int64";
+    case c10::ScalarType::Half:
+      return "float16";
+    case c10::ScalarType::Float:
+      return "float32";
+    case c10::ScalarType::Double:
+      return "float64";
+    case c10::ScalarType::ComplexHalf:
+      return "complex32";
+    case c10::ScalarType::ComplexFloat:
+      return "complex64";
+    case c10::ScalarType::ComplexDouble:
+      return "complex128";
+    case c10::ScalarType::Bool:
+      return "bool";
+    case c10::ScalarType::BFloat16:
+      return "bfloat16";
+    default:
+      return c10::toString(dtype);
+  }
+}
+
+/// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
+bool is_parameter(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return false;
+  if (tensor.is_leaf()) return true;
+  return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
+}
+
+/// A hash of a few words spread over the tensor's storage, the same for all views of it; none if it
+/// cannot be read here.
+std::optional<uint64_t> sample_storage(const at::Tensor& tensor) {
+  constexpr size_t kSamples = 8;
+  if (!tensor.is_cpu() || tensor.layout() != c10::Layout::Strided || !tensor.has_storage())
+    return std::nullopt;
+  const c10::Storage& storage = tensor.storage();
+  const auto* const bytes = static_cast<const unsigned char*>(storage.data());
+  if (!bytes || storage.nbytes() == 0) return std::nullopt;
+  const size_t word = std::min(storage.nbytes(), sizeof(uint64_t));
+  const size_t last = storage.nbytes() - word;
+  uint64_t hash = 0;
+  for (size_t i = 0; i < kSamples; ++i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, bytes + last / (kSamples - 1) * i, word);
+    hash = (hash ^ bits) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 29U;
+  }
+  return hash;
+}
+
+}  // namespace
+
+TensorMeta::TensorMeta(const at::Tensor& tensor)
+    : dtype_(tensor.scalar_type()),
+      device_(tensor.device()),
+      has_sizes_(has_plain_sizes(tensor)),
+      requires_grad_(tensor.requires_grad()),
+      is_leaf_(tensor.is_leaf()) {
+  if (has_sizes_) sizes_.append(tensor.sizes().begin(), tensor.sizes().end());
+}
+
+bool TensorMeta::matches(const at::Tensor& tensor) const {
+  return matches_data(tensor) && requires_grad_ == tensor.requires_grad() &&
+         is_leaf_ == tensor.is_leaf();
+}
+
+bool TensorMeta::matches_data(const at::Tensor& tensor) const {
+  if (dtype_ != tensor.scalar_type() || device_ != tensor.device()) return false;
+  if (has_sizes_ != has_plain_sizes(tensor)) return false;
+  return !has_sizes_ || tensor.sizes() == c10::IntArrayRef(sizes_);
+}
+
+std::string TensorMeta::str() const {
+  const std::string sizes =
+      has_sizes_ ? c10::str(c10::IntArrayRef(sizes_)) : std::string("[sizes unknown]");
+  return c10::str(dtype_name(dtype_), " ", sizes, " on ", device_);
+}
+
+std::string TensorMeta::place_str() const {
+  return c10::str("requires_grad ", requires_grad_ ? "on" : "off",
+                  is_leaf_ ? ", a leaf" : ", not a leaf");
+}
+
+SavedVersion::SavedVersion(const at::Tensor& tensor)
+    : counter_(tensor.unsafeGetTensorImpl()->version_counter()),
+      saved_(counter_.enabled() ? counter_.current_version() : 0),
+      sample_(is_parameter(tensor) ? sample_storage(tensor) : std::nullopt) {}
+
+bool SavedVersion::same_counter(const at::Tensor& tensor) const {
+  // A VariableVersion is one owning pointer without a public comparison. The saved one keeps its
+  // counter alive, so equal pointers mean the same counter.
+  static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
+  const c10::VariableVersion& other = tensor.unsafeGetTensorImpl()->version_counter();
+  return counter_.enabled() && std::memcmp(&counter_, &other, sizeof(void*)) == 0;
+}
+
+bool SavedVersion::changed_in(const at::Tensor& tensor) const {
+  return same_counter(tensor) && (changed() || (sample_ && sample_storage(tensor) != sample_));
+}
+
+std::string SavedVersion::str() const {
+  if (!changed()) return "was written without a new version, through data()";
+  return c10::str("is at version ", counter_.enabled() ? counter_.current_version() : 0,
+                  "; expected version ", saved_, " instead");
+}
+
+}  // namespace remat

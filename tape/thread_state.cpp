@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Reading and setting what decides how LibTorch computes.
+#include <remat/tape/thread_state.h>
+
+#include <ATen/Context.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/util/irange.h>
+
+#include <condition_variable>
+#include <mutex>
+
+#include <remat/tape/blocking_wait.h>
+
+namespace remat {
+namespace {
+
+struct Flag {
+  bool (at::Context::*get)() const;
+  void (at::Context::*set)(bool);
+};
+
+constexpr Flag kFlags[] = {
+    {&at::Context::deterministicFillUninitializedMemory,
+     &at::Context::setDeterministicFillUninitializedMemory},
+    {&at::Context::deterministicCuDNN, &at::Context::setDeterministicCuDNN},
+    {&at::Context::benchmarkCuDNN, &at::Context::setBenchmarkCuDNN},
+    {&at::Context::deterministicMkldnn, &at::Context::setDeterministicMkldnn},
+    {&at::Context::userEnabledFlashSDP, &at::Context::setSDPUseFlash},
+    {&at::Context::userEnabledMemEfficientSDP, &at::Context::setSDPUseMemEfficient},
+    {&at::Context::userEnabledMathSDP, &at::Context::setSDPUseMath},
+    {&at::Context::userEnabledCuDNNSDP, &at::Context::setSDPUseCuDNN},
+};
+// deterministicAlgorithms has a setter of two arguments.
+constexpr uint32_t kDeterministicBit = 1U << std::size(kFlags);
+constexpr uint32_t kWarnOnlyBit = kDeterministicBit << 1U;
+
+uint32_t read_flags() {
+  const at::Context& context = at::globalContext();
+  uint32_t flags = 0;
+  for (const auto i : c10::irange(std::size(kFlags))) {
+    if ((context.*kFlags[i].get)()) flags |= 1U << i;
+  }
+  if (context.deterministicAlgorithms()) flags |= kDeterministicBit;
+  if (context.deterministicAlgorithmsWarnOnly()) flags |= kWarnOnlyBit;
+  return flags;
+}
+
+void write_flags(uint32_t flags) {
+  const uint32_t differ = flags ^ read_flags();
+  if (differ == 0) return;
+  at::Context& context = at::globalContext();
+  for (const auto i : c10::irange(std::size(kFlags))) {
+    if (differ & (1U << i)) (context.*kFlags[i].set)(flags & (1U << i));
+  }
+  if (differ & (kDeterministicBit | kWarnOnlyBit)) {
+    context.setDeterministicAlgorithms(flags & kDeterministicBit, flags & kWarnOnlyBit);
+  }
+}
+
+}  // namespace
+
+// Which settings of the process the running replays use.
+class ThreadState::ProcessUse {
+ public:
+  static Process read() { return {c10::get_default_dtype(), read_flags()}; }
+
+  // Returns what end() is to be given.
+  static Process begin(const Process& wanted) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex());
+      if (held > 0 || may_begin(wanted)) return begin_locked(wanted);
+    }
+    Process outer;
+    blocking_wait([&] {
+      std::unique_lock<std::mutex> lock(mutex());
+      changed().wait(lock, [&] { return may_begin(wanted); });
+      outer = begin_locked(wanted);
+    });
+    return outer;
+  }
+
+  static void end(const Process& outer) {
+    {
+      const std::lock_guard<std::mutex> lock(mutex());
+      --users;
+      // The outermost replay of a thread leaves the settings to the others that use them, if there
+      // are any.
+      if (--held > 0 || users == 0) write(held > 0 ? outer : before);
+    }
+    changed().notify_all();
+  }
+
+ private:
+  static bool may_begin(const Process& wanted) { return users == 0 || current == wanted; }
+
+  static Process begin_locked(const Process& wanted) {
+    if (users == 0) before = current = read();
+    const Process outer = current;
+    ++users;
+    ++held;
+    write(wanted);
+    return outer;
+  }
+
+  static void write(const Process& wanted) {
+    if (current == wanted) return;
+    if (current.default_dtype != wanted.default_dtype) c10::set_default_dtype(wanted.default_dtype);
+    write_flags(wanted.flags);
+    current = wanted;
+  }
+
+  // Leaked, as replays may run in threads that outlive static destruction.
+  static std::mutex& mutex() {
+    static std::mutex& instance = *new std::mutex;
+    return instance;
+  }
+  static std::condition_variable& changed() {
+    static std::condition_variable& instance = *new std::condition_variable;
+    return instance;
+  }
+
+  static inline size_t users =
+      0;  // replays that run, in all threads; guarded by mutex(), as are the next two
+  static inline Process current;
+  static inline Process before;
+  static inline thread_local size_t held = 0;  // replays that run on this thread
+};
+
+ThreadState ThreadState::read() {
+  static_assert(kAutocastDevices ==
+                std::tuple_size_v<decltype(at::autocast::_AUTOCAST_SUPPORTED_DEVICES)>);
+  ThreadState state;
+  for (const auto i : c10::irange(kAutocastDevices)) {
+    const at::DeviceType device = at::autocast::_AUTOCAST_SUPPORTED_DEVICES[i];
+    if (at::autocast::is_autocast_enabled(device)) state.autocast_enabled_ |= 1U << i;
+    state.autocast_dtype_[i] = at::autocast::get_autocast_dtype(device);
+  }
+  state.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
+  state.forward_ad_ = c10::AutogradState::get_tls_state().get_fw_grad_mode();
+  state.process_ = ProcessUse::read();
+  return state;
+}
+
+void ThreadState::restore_thread() const {
+  for (const auto i : c10::irange(kAutocastDevices)) {
+    const at::DeviceType device = at::autocast::_AUTOCAST_SUPPORTED_DEVICES[i];
+    at::autocast::set_autocast_enabled(device, autocast_enabled_ & (1U << i));
+    at::autocast::set_autocast_dtype(device, autocast_dtype_[i]);
+  }
+  at::autocast::set_autocast_cache_enabled(autocast_cache_);
+  c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_ad_);
+}
+
+ReplayThreadState::ReplayThreadState(const ThreadState& state)
+    : outer_(ThreadState::ProcessUse::begin(state.process_)), present_(ThreadState::read()) {
+  state.restore_thread();
+  at::autocast::set_autocast_cache_enabled(false);
+}
+
+ReplayThreadState::~ReplayThreadState() {
+  present_.restore_thread();
+  ThreadState::ProcessUse::end(outer_);
+}
+
+}  // namespace remat

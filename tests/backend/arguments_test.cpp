@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A replay sees its arguments where they stand in the forward's graph.
+#include <torch/csrc/autograd/autograd.h>
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "remat/remat.h"
+#include "support/catch.h"
+#include "support/same_bits.h"
+
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+using Call = std::function<Tensor(const std::function<Tensor(const Tensors&)>&, const Tensors&)>;
+
+Tensor plain(const std::function<Tensor(const Tensors&)>& fn, const Tensors& arguments) {
+  return fn(arguments);
+}
+
+Tensor region(const std::function<Tensor(const Tensors&)>& fn, const Tensors& arguments) {
+  return remat::checkpoint({.name = "arguments"})(fn)(arguments);
+}
+
+/// The gradients that `step` returns must be those of plain, bit by bit.
+void check_same(const std::function<Tensors(const Call&)>& step) {
+  at::manual_seed(1);
+  const Tensors expected = step(plain);
+  at::manual_seed(1);
+  const Tensors got = step(region);
+  REQUIRE(expected.size() == got.size());
+  for (size_t i = 0; i < got.size(); ++i) CHECK(same_bits(expected[i], got[i]));
+}
+
+Tensor leaf() {
+  return at::randn({4, 4}).requires_grad_(true);
+}
+
+Tensor inner_grad(const Tensor& y, const Tensor& x) {
+  return torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+}
+
+TEST_CASE("A hook that the function sets on a leaf argument runs once", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor y = call(
+        [](const Tensors& in) {
+          in[0].register_hook([](const Tensor& grad) { return grad * 2; });
+          return in[0].sin();
+        },
+        {x});
+    y.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST_CASE("A hook that the function sets on an intermediate argument runs once",
+          "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor y = call(
+        [](const Tensors& in) {
+          in[0].register_hook([](const Tensor& grad) { return grad * 2; });
+          return in[0].sin();
+        },
+        {x * 3});
+    y.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST_CASE("A caller's hook on an argument acts on a gradient taken inside the region",
+          "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor h = x * 3;
+    h.register_hook([](const Tensor& grad) { return grad * 2; });
+    const Tensor y = call(
+        [](const Tensors& in) { return (inner_grad(in[0].sin() * in[0], in[0]) * in[0]).exp(); },
+        {h});
+    y.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST_CASE("A tensor passed twice is one tensor in the replay", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor h = x.tanh();
+    const Tensor y = call(
+        [](const Tensors& in) {
+          const Tensor grad = inner_grad(in[0] * in[1], in[0]);
+          return in[0].is_same(in[1]) ? (grad * in[0]).sin() : grad;
+        },
+        {h, h});
+    y.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST_CASE("A gradient inside the region follows one argument to another", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor h = x.tanh();
+    const Tensor energy = h.sin() * h;
+    const Tensor y = call(
+        [](const Tensors& in) { return (inner_grad(in[1], in[0]) * in[0]).exp(); }, {h, energy});
+    y.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST_CASE("A weight unfrozen between forward and backward is an error", "[backend][arguments]") {
+  const Tensor w = at::randn({4, 4});
+  const Tensor v = at::randn({4, 4});
+  const Tensor x = leaf();
+  const Tensor y = region([w, v](const Tensors& in) { return in[0].matmul(w).matmul(v); }, {x});
+  w.requires_grad_(true);
+  v.requires_grad_(true);
+  CHECK_THROWS_WITH(
+      y.sum().backward(),
+      ContainsSubstring("region 'arguments', slot 0") &&
+          ContainsSubstring("It had requires_grad off, a leaf; now requires_grad on"));
+}
+
+TEST_CASE("A region that cuts its argument off holds nothing of its graph",
+          "[backend][arguments]") {
+  const auto alive = std::make_shared<int>(0);
+  Tensor state = leaf();
+  const Tensor w = leaf();
+  for (int i = 0; i < 10; ++i) {
+    state = region([w, alive](const Tensors& in) { return (in[0].detach() * w).sin(); }, {state});
+  }
+  // Only the last region's graph is reachable: its function, beside our own copy.
+  CHECK(alive.use_count() == 2);
+}
+
+TEST_CASE("Adding a region's result to its argument in place makes no cycle",
+          "[backend][arguments]") {
+  const auto alive = std::make_shared<int>(0);
+  {
+    const Tensor h = leaf() * 1;
+    const Tensor out = region([alive](const Tensors& in) { return (in[0] + 1).sin(); }, {h});
+    h.add_(out);
+  }
+  CHECK(alive.use_count() == 1);
+}
+
+struct SavesWhenItDies {
+  Tensor x;
+  ~SavesWhenItDies() { x.sin(); }
+};
+
+TEST_CASE("A destructor that saves tensors does not meet the stop while it unwinds",
+          "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor y = call(
+        [](const Tensors& in) {
+          const SavesWhenItDies guard{in[0]};
+          return in[0].exp().sin();
+        },
+        {x});
+    Tensor loss = y.sum();
+    loss.backward();
+    return Tensors{x.grad()};
+  });
+}
+
+}  // namespace

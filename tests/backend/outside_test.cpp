@@ -1,0 +1,399 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tensors from outside a region that somebody writes: as plain autograd, or an error, never a wrong
+// gradient in silence.
+#include <remat/remat.h>
+
+#include "support/catch.h"
+
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "support/same_bits.h"
+
+namespace {
+
+using remat::checkpoint;
+using Tensor = at::Tensor;
+
+constexpr const char* kInPlaceError = "modified by an inplace operation";
+
+remat::CheckpointOptions named() {
+  remat::CheckpointOptions options;
+  options.name = "outside";
+  return options;
+}
+
+// What one run came to: an error, or an output and gradients.
+struct Outcome {
+  std::string error;
+  Tensor y;
+  Tensor x_grad;
+  Tensor w_grad;
+};
+
+// Runs `step` on operands that are equal in each call; it returns the output and leaves gradients
+// in x and w.
+Outcome attempt(bool w_requires_grad,
+                const std::function<Tensor(const Tensor& x, Tensor& w)>& step) {
+  torch::manual_seed(3);
+  const Tensor x = torch::rand({4, 4}).requires_grad_();
+  Tensor w = torch::rand({4, 4}).requires_grad_(w_requires_grad);
+  Outcome outcome;
+  try {
+    outcome.y = step(x, w);
+  } catch (const c10::Error& error) {
+    outcome.error = error.what_without_backtrace();
+  }
+  outcome.x_grad = x.grad();
+  outcome.w_grad = w.grad();
+  return outcome;
+}
+
+void check_equal(const Outcome& plain, const Outcome& ours) {
+  CHECK(plain.error.empty());
+  CHECK(ours.error.empty());
+  CHECK(same_bits(plain.y, ours.y));
+  CHECK(same_bits(plain.x_grad, ours.x_grad));
+  CHECK(same_bits(plain.w_grad, ours.w_grad));
+}
+
+void check_in_place_error(const std::string& error, const std::string& where) {
+  CHECK_THAT(error, ContainsSubstring(kInPlaceError) &&
+                        ContainsSubstring("region 'outside', " + where) &&
+                        ContainsSubstring("; expected version "));
+}
+
+// How autograd comes to save the outside tensor.
+struct Saver {
+  const char* name;
+  std::function<Tensor(const Tensor& x, const Tensor& w)> run;
+  bool has_region = false;
+};
+
+const std::vector<Saver> kSavers = {
+    {"the tensor itself", [](const Tensor& x, const Tensor& w) { return x * w; }},
+    {"a view of it", [](const Tensor& x, const Tensor& w) { return x.matmul(w.t()); }},
+    {"by linear, then gelu",
+     [](const Tensor& x, const Tensor& w) { return torch::gelu(torch::linear(x, w)); }},
+    {"two ops on", [](const Tensor& x, const Tensor& w) { return (x.sin() / w).exp(); }},
+    {"in an inner region",
+     [](const Tensor& x, const Tensor& w) {
+       return checkpoint(named())([w](const Tensor& t) { return t.sin() * w; })(x).exp();
+     },
+     /*has_region=*/true},
+};
+
+// How it is written.
+struct Writer {
+  const char* name;
+  std::function<void(Tensor& w)> run;
+};
+
+const std::vector<Writer> kWriters = {
+    {"add_", [](Tensor& w) { w.add_(1); }},
+    {"copy_", [](Tensor& w) { w.copy_(w * 2); }},
+    {"through a view", [](Tensor& w) { w[1].fill_(3); }},
+    {"an optimizer step",
+     [](Tensor& w) {
+       if (!w.requires_grad()) return void(w.sub_(0.1));
+       w.mutable_grad() = torch::ones_like(w);
+       torch::optim::AdamW(std::vector<Tensor>{w}, /*lr=*/0.1).step();
+     }},
+};
+
+void write(const Writer& writer, Tensor& w) {
+  const at::NoGradGuard no_grad;
+  writer.run(w);
+}
+
+// Calls `check(saver, writer, w_requires_grad)` for all of them.
+template <class Check>
+void for_all(const Check& check) {
+  for (const Saver& saver : kSavers) {
+    for (const Writer& writer : kWriters) {
+      for (const bool w_requires_grad : {false, true}) {
+        CAPTURE(saver.name, writer.name, w_requires_grad);
+        check(saver, writer, w_requires_grad);
+      }
+    }
+  }
+}
+
+using Region = std::function<Tensor(const Tensor& x, Tensor& w)>;
+
+// `region` as it is, or checkpointed with w captured.
+Tensor call(bool checkpointed, const Region& region, const Tensor& x, Tensor& w) {
+  if (!checkpointed) return region(x, w);
+  return checkpoint(named())([region, w](const Tensor& t) {
+    Tensor same = w;
+    return region(t, same);
+  })(x);
+}
+
+TEST_CASE("A write between forward and backward raises as plain does", "[backend][outside]") {
+  for_all([](const Saver& saver, const Writer& writer, bool w_requires_grad) {
+    const auto step = [&](bool checkpointed) {
+      return attempt(w_requires_grad, [&](const Tensor& x, Tensor& w) {
+        const Tensor y = call(checkpointed, saver.run, x, w);
+        write(writer, w);
+        y.sum().backward();
+        return y;
+      });
+    };
+    CHECK_THAT(step(false).error, ContainsSubstring(kInPlaceError));
+    const Outcome ours = step(true);
+    check_in_place_error(ours.error, "slot ");
+    CHECK_FALSE(ours.x_grad.defined());
+  });
+}
+
+TEST_CASE("A write inside the region, after the save, raises as plain does", "[backend][outside]") {
+  for_all([](const Saver& saver, const Writer& writer, bool w_requires_grad) {
+    const Region region = [&](const Tensor& x, Tensor& w) {
+      const Tensor y = saver.run(x, w);
+      write(writer, w);
+      return y;
+    };
+    const auto step = [&](bool checkpointed) {
+      return attempt(w_requires_grad, [&](const Tensor& x, Tensor& w) {
+        const Tensor y = call(checkpointed, region, x, w);
+        y.sum().backward();
+        return y;
+      });
+    };
+    CHECK_THAT(step(false).error, ContainsSubstring(kInPlaceError));
+    check_in_place_error(step(true).error, "slot ");
+  });
+}
+
+TEST_CASE("A write inside the region, before the save, raises: it is done twice",
+          "[backend][outside]") {
+  for_all([](const Saver& saver, const Writer& writer, bool w_requires_grad) {
+    const Region region = [&](const Tensor& x, Tensor& w) {
+      write(writer, w);
+      return saver.run(x, w);
+    };
+    const auto step = [&](bool checkpointed) {
+      return attempt(w_requires_grad, [&](const Tensor& x, Tensor& w) {
+        const Tensor y = call(checkpointed, region, x, w);
+        y.sum().backward();
+        return y;
+      });
+    };
+    CHECK(step(false).error.empty());
+    check_in_place_error(step(true).error, "slot ");
+  });
+}
+
+TEST_CASE("A step between two backwards of a kept graph raises as plain does",
+          "[backend][outside]") {
+  for (const Saver& saver : kSavers) {
+    CAPTURE(saver.name);
+    const auto step = [&](bool checkpointed, bool optimizer_step) {
+      return attempt(true, [&](const Tensor& x, Tensor& w) {
+        torch::optim::AdamW optimizer(std::vector<Tensor>{w}, /*lr=*/0.1);
+        const Tensor y = call(checkpointed, saver.run, x, w);
+        y.sum().backward({}, /*retain_graph=*/true);
+        if (optimizer_step) optimizer.step();
+        y.sum().backward();
+        return y;
+      });
+    };
+    check_equal(step(false, false), step(true, false));
+    const Outcome plain = step(false, true);
+    const Outcome ours = step(true, true);
+    CHECK_THAT(plain.error, ContainsSubstring(kInPlaceError));
+    check_in_place_error(ours.error, "slot ");
+    CHECK(same_bits(plain.x_grad, ours.x_grad));  // Of the first backward.
+    CHECK(same_bits(plain.w_grad, ours.w_grad));
+  }
+}
+
+TEST_CASE("A step of SGD, which writes through data(), raises or is as plain",
+          "[backend][outside]") {
+  // No version counts it, so plain is silent: it takes the new weight where the weight itself was
+  // saved, and the old one where a saved tensor was computed from it.
+  for (const Saver& saver : kSavers) {
+    CAPTURE(saver.name);
+    if (saver.has_region) continue;
+    const auto step = [&](bool checkpointed) {
+      return attempt(true, [&](const Tensor& x, Tensor& w) {
+        w.mutable_grad() = torch::ones_like(w);
+        const Tensor y = call(checkpointed, saver.run, x, w);
+        torch::optim::SGD(std::vector<Tensor>{w}, /*lr=*/0.1).step();
+        y.sum().backward();
+        return y;
+      });
+    };
+    const Outcome ours = step(true);
+    if (ours.error.empty()) {
+      check_equal(step(false), ours);
+    } else {
+      CHECK_THAT(ours.error, ContainsSubstring(kInPlaceError) &&
+                                 ContainsSubstring("region 'outside', slot ") &&
+                                 ContainsSubstring("without a new version, through data()"));
+    }
+  }
+}
+
+TEST_CASE("A step after the last backward is no concern of the graph", "[backend][outside]") {
+  const auto train = [](bool checkpointed) {
+    return attempt(true, [&](const Tensor& x, Tensor& w) {
+      torch::optim::SGD optimizer(std::vector<Tensor>{w}, /*lr=*/0.1);
+      Tensor y;
+      for (int i = 0; i < 3; ++i) {
+        optimizer.zero_grad();
+        y = call(checkpointed, kSavers[3].run, x, w);
+        y.sum().backward();
+        optimizer.step();
+      }
+      return y;
+    });
+  };
+  check_equal(train(false), train(true));
+}
+
+TEST_CASE("A tensor argument written between forward and backward raises with its position",
+          "[backend][outside]") {
+  // Even where plain saves nothing of it (x + w): the replay would start from another value.
+  for (const bool saved : {false, true}) {
+    CAPTURE(saved);
+    const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
+      const auto fn = [saved](const Tensor& a, const Tensor& b) {
+        return saved ? a * b : (a + b).sin();
+      };
+      const Tensor y = checkpoint(named())(fn)(x, w);
+      write(kWriters[0], w);
+      y.sum().backward();
+      return y;
+    });
+    check_in_place_error(ours.error, "tensor argument 1 (float32 [4, 4] on cpu)");
+  }
+}
+
+TEST_CASE("An argument written inside raises in the forward, if anything is saved",
+          "[backend][outside]") {
+  struct Body {
+    const char* name;
+    bool saves;
+    std::function<Tensor(Tensor x)> run;
+  };
+  const std::vector<Body> bodies = {
+      {"mul_ then sin", true, [](Tensor x) { return x.mul_(2).sin(); }},
+      {"exp then add_", true,
+       [](Tensor x) {
+         const Tensor y = x.exp();
+         x.add_(1);
+         return y;
+       }},
+      {"through a view", true,
+       [](Tensor x) {
+         x[0].zero_();
+         return x.cos();
+       }},
+      {"detached", true,
+       [](Tensor x) {
+         x.detach().add_(1);
+         return x.sin();
+       }},
+      {"nothing saved", false, [](Tensor x) { return x.add_(1); }},
+  };
+  for (const Body& body : bodies) {
+    CAPTURE(body.name);
+    const auto step = [&](bool checkpointed) {
+      return attempt(false, [&](const Tensor& leaf, Tensor& /*w*/) {
+        const Tensor x = leaf * 1;
+        const Tensor y = checkpointed ? checkpoint(named())(body.run)(x) : body.run(x);
+        y.sum().backward();
+        return y;
+      });
+    };
+    if (!body.saves) {
+      check_equal(step(false), step(true));
+      continue;
+    }
+    CHECK(step(false).error.empty());
+    CHECK_THAT(
+        step(true).error,
+        ContainsSubstring(
+            "[checkpoint] region 'outside', tensor argument 0 (float32 [4, 4] on cpu): expected an "
+            "argument that the region only reads, got one that it wrote in place (it is at "
+            "version ") &&
+            ContainsSubstring("Write to a clone, or write before the region."));
+  }
+}
+
+TEST_CASE("An output written in place after the region is as plain, or both raise",
+          "[backend][outside]") {
+  const std::vector<std::pair<const char*, std::function<Tensor(const Tensor&)>>> bodies = {
+      {"saves its input", [](const Tensor& x) { return x.sin(); }},
+      {"saves its result", [](const Tensor& x) { return x.exp(); }},
+      {"saves both", [](const Tensor& x) { return x.sin().tanh(); }},
+      {"returns its input", [](const Tensor& x) { return x; }},
+      {"returns a view of its input", [](const Tensor& x) { return x.t(); }},
+      {"returns a view of what it saved", [](const Tensor& x) { return x.exp().t(); }},
+      {"returns a view", [](const Tensor& x) { return x.sin().view({16}); }},
+  };
+  const std::vector<std::pair<const char*, std::function<void(Tensor&)>>> writes = {
+      {"mul_(2)", [](Tensor& y) { y.mul_(2); }},
+      {"add_(1)", [](Tensor& y) { y.add_(1); }},
+      {"mul_(y)", [](Tensor& y) { y.mul_(y.detach().clone()); }},
+      {"zero_", [](Tensor& y) { y.zero_(); }},
+      {"of a row", [](Tensor& y) { y[0].mul_(2); }},
+      {"detached", [](Tensor& y) { y.detach().add_(1); }},
+  };
+  for (const auto& [body_name, body] : bodies) {
+    for (const auto& [write_name, writer] : writes) {
+      CAPTURE(body_name, write_name);
+      const auto step = [&, &body = body, &writer = writer](bool checkpointed) {
+        return attempt(false, [&](const Tensor& leaf, Tensor& /*w*/) {
+          const Tensor x = leaf * 1;
+          Tensor y = checkpointed ? checkpoint(named())(body)(x) : body(x);
+          writer(y);
+          (y * y).sum().backward();
+          return y;
+        });
+      };
+      const Outcome plain = step(false);
+      const Outcome ours = step(true);
+      if (plain.error.empty()) {
+        check_equal(plain, ours);
+      } else {
+        CHECK_THAT(plain.error, ContainsSubstring(kInPlaceError));
+        check_in_place_error(ours.error, "slot ");
+      }
+    }
+  }
+}
+
+TEST_CASE("A tensor lent by std::ref may be neither written nor assigned to",
+          "[backend][outside]") {
+  const auto step = [](const std::function<void(Tensor & w)>& between) {
+    return attempt(true, [&](const Tensor& x, Tensor& w) {
+      const auto fn = [](const Tensor& a, const Tensor& b) { return (a + b).sin() * b; };
+      const Tensor y = checkpoint(named())(fn)(x, std::ref(w));
+      between(w);
+      y.sum().backward();
+      return y;
+    });
+  };
+  CHECK(step([](Tensor& /*w*/) {}).error.empty());
+  const std::string written = step([](Tensor& w) { write(kWriters[0], w); }).error;
+  CHECK_THAT(written, ContainsSubstring(kInPlaceError) && ContainsSubstring("region 'outside'") &&
+                          ContainsSubstring("tensor passed by std::ref") &&
+                          ContainsSubstring("is at version 1; expected version 0 instead") &&
+                          ContainsSubstring("or pass a clone by value."));
+  const std::string rebound = step([](Tensor& w) { w = w.detach() * 2; }).error;
+  CHECK_THAT(rebound,
+             ContainsSubstring("region 'outside'") &&
+                 ContainsSubstring(
+                     "tensor passed by std::ref: expected the tensor that the forward read, got "
+                     "another one assigned to the variable since. Pass it by value, or do not "
+                     "assign to it before backward."));
+}
+
+}  // namespace

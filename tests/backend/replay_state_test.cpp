@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a replay finds as its forward found it: random streams, dtypes, flags, autocast, the user's
+// state.
+#include <remat/remat.h>
+#include <remat/tape/generator_state.h>
+
+#include "support/catch.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include <any>
+#include <functional>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/same_bits.h"
+
+namespace {
+
+using remat::checkpoint;
+using Tensor = at::Tensor;
+
+Tensor leaf() {
+  return torch::linspace(-1, 1, 1024).requires_grad_();
+}
+
+Tensor dropout(const Tensor& x) {
+  return torch::dropout(x.sin(), 0.5, true).exp();
+}
+
+TEST_CASE("Random ops draw the same numbers again, and the stream goes on as without remat",
+          "[backend][rng]") {
+  const auto step = [](bool checkpointed) {
+    torch::manual_seed(1);
+    const Tensor x = leaf();
+    const Tensor y = checkpointed ? checkpoint()(dropout)(x) : dropout(x);
+    const Tensor between = torch::rand({8});
+    y.sum().backward();
+    return std::vector<Tensor>{x.grad(), between, torch::randn({8})};
+  };
+  const std::vector<Tensor> plain = step(false);
+  const std::vector<Tensor> ours = step(true);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], ours[i]));
+}
+
+TEST_CASE("Without preserve_rng a replay draws new numbers from the stream", "[backend][rng]") {
+  remat::CheckpointOptions options;
+  options.preserve_rng = false;
+  options.early_stop = false;
+  const Tensor x = leaf();
+  std::vector<Tensor> drawn;
+  const auto fn = [&drawn](const Tensor& t) {
+    drawn.push_back(torch::rand({8}));
+    return t.sin();
+  };
+  checkpoint(options)(fn)(x).sum().backward();
+  REQUIRE(drawn.size() == 2);
+  CHECK_FALSE(same_bits(drawn[0], drawn[1]));
+}
+
+TEST_CASE("A named generator is restored if it is an option, and only then", "[backend][rng]") {
+  for (const bool is_option : {true, false}) {
+    CAPTURE(is_option);
+    at::Generator own = at::make_generator<at::CPUGeneratorImpl>(7);
+    remat::CheckpointOptions options;
+    options.early_stop = false;
+    if (is_option) options.generators = {own};
+    std::vector<Tensor> drawn;
+    const auto fn = [&drawn, own](const Tensor& t) {
+      drawn.push_back(at::rand({8}, own));
+      return t.sin();
+    };
+    const Tensor loss = checkpoint(options)(fn)(leaf()).sum();
+    const auto after_forward = remat::GeneratorState::read(own);
+    loss.backward();
+    REQUIRE(drawn.size() == 2);
+    CHECK(same_bits(drawn[0], drawn[1]) == is_option);
+    CHECK(after_forward.is_current() == is_option);
+  }
+}
+
+TEST_CASE("The default dtype of the forward is that of the replay, and the present one returns",
+          "[backend][state]") {
+  std::vector<caffe2::TypeMeta> seen;
+  const auto fn = [&seen](const Tensor& x) {
+    seen.push_back(c10::get_default_dtype());
+    return x.sin() * torch::full({1024}, 0.5);
+  };
+  const Tensor loss = checkpoint()(fn)(leaf()).sum();
+  c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
+  loss.backward();
+  CHECK(c10::get_default_dtype() == caffe2::TypeMeta::Make<double>());
+  c10::set_default_dtype(caffe2::TypeMeta::Make<float>());
+  CHECK(seen == std::vector<caffe2::TypeMeta>(2, caffe2::TypeMeta::Make<float>()));
+}
+
+TEST_CASE(
+    "The deterministic flags of the forward are those of the replay, and the present ones return",
+    "[backend][state]") {
+  at::Context& context = at::globalContext();
+  std::vector<bool> seen;
+  const auto fn = [&](const Tensor& x) {
+    seen.push_back(context.deterministicAlgorithms());
+    seen.push_back(context.userEnabledMathSDP());
+    return x.sin();
+  };
+  context.setDeterministicAlgorithms(true, /*warn_only=*/false);
+  context.setSDPUseMath(false);
+  const Tensor loss = checkpoint()(fn)(leaf()).sum();
+  context.setDeterministicAlgorithms(false, false);
+  context.setSDPUseMath(true);
+  loss.backward();
+  CHECK(seen == std::vector<bool>{true, false, true, false});
+  CHECK_FALSE(context.deterministicAlgorithms());
+  CHECK(context.userEnabledMathSDP());
+}
+
+TEST_CASE("A replay runs under the forward's autocast, and the present one returns",
+          "[backend][state]") {
+  const auto fn = [](const Tensor& x) { return x.view({32, 32}).matmul(x.view({32, 32})).sin(); };
+  const auto step = [&](bool checkpointed) {
+    const Tensor x = leaf();
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    const Tensor y = checkpointed ? checkpoint()(fn)(x) : fn(x);
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    y.sum().backward();
+    CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+    CHECK(y.scalar_type() == at::kBFloat16);
+    return x.grad();
+  };
+  CHECK(same_bits(step(false), step(true)));
+}
+
+TEST_CASE("Gradients are recorded in a replay although backward runs without", "[backend][state]") {
+  std::vector<bool> seen;
+  const auto fn = [&seen](const Tensor& x) {
+    seen.push_back(at::GradMode::is_enabled());
+    return x.sin();
+  };
+  checkpoint()(fn)(leaf()).sum().backward();
+  CHECK(seen == std::vector<bool>{true, true});
+}
+
+TEST_CASE("Buffers are as after one forward, and a replay reads them as the forward did",
+          "[backend][state]") {
+  const auto step = [](bool checkpointed) {
+    torch::manual_seed(2);
+    torch::nn::BatchNorm1d norm(4);
+    const Tensor x = torch::rand({8, 4}).requires_grad_();
+    remat::CheckpointOptions options;
+    options.early_stop = false;  // The whole function runs again.
+    options.state_hooks = {
+        remat::buffer_hook({norm->running_mean, norm->running_var, norm->num_batches_tracked})};
+    auto fn = [norm](const Tensor& t) mutable { return norm(t).exp(); };
+    const Tensor y = checkpointed ? checkpoint(options)(fn)(x) : fn(x);
+    y.sum().backward();
+    return std::vector<Tensor>{x.grad(), norm->running_mean, norm->running_var,
+                               norm->num_batches_tracked};
+  };
+  const std::vector<Tensor> plain = step(false);
+  const std::vector<Tensor> ours = step(true);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], ours[i]));
+}
+
+// Notes whether any of its calls saw a region.
+class WatchingHook final : public remat::StateHook {
+ public:
+  std::any snapshot() override {
+    note();
+    return {};
+  }
+  void restore(const std::any& /*state*/) override { note(); }
+  void note() {
+    ++calls;
+    if (remat::SavedTensorFrame::current()) saw_region = true;
+  }
+  int calls = 0;
+  bool saw_region = false;
+};
+
+TEST_CASE("User hooks run outside every region, in forward and replay", "[backend][state]") {
+  const auto hook = std::make_shared<WatchingHook>();
+  remat::CheckpointOptions options;
+  options.state_hooks = {hook};
+  const auto pack = [hook](const Tensor& t) -> std::any {
+    hook->note();
+    return t.clone();
+  };
+  const auto unpack = [hook](const std::any& kept) {
+    hook->note();
+    return std::any_cast<Tensor>(kept);
+  };
+  const auto inner = [](const Tensor& x) { return x.sin().exp(); };
+  const auto outer = [&](const Tensor& x) {
+    Tensor h;
+    {
+      const remat::SavedTensorsHooksGuard guard({pack, unpack});
+      h = checkpoint(options)(inner)(x.cos());
+    }
+    return h.tanh();
+  };
+  checkpoint(options)(outer)(leaf()).sum().backward();
+  // Forward: 2 snapshots, and x and the inner input packed: 4. Outer's replay: snapshot, restore,
+  // the inner forward's snapshot, restore: 4. Inner's replay: 3. Unpacked: 2.
+  CHECK(hook->calls == 4 + 4 + 3 + 2);
+  CHECK_FALSE(hook->saw_region);
+}
+
+}  // namespace

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Random programs give the same bits with and without remat.
+#include <cstdlib>
+#include <iostream>
+
+#include "fuzz/program.h"
+#include "support/catch.h"
+#include "support/same_bits.h"
+
+namespace {
+
+using namespace remat::fuzz;
+
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* const text = std::getenv(name);
+  return text ? std::strtoull(text, nullptr, 10) : otherwise;
+}
+
+bool same(const Outcome& a, const Outcome& b) {
+  if (a.error != b.error) return false;
+  // Where both raise, only how far the forward got is comparable: a replay may raise before an op
+  // that plain has run.
+  if (a.error) return true;
+  if (a.tensors.size() != b.tensors.size()) return false;
+  for (size_t i = 0; i < a.tensors.size(); ++i) {
+    if (!same_bits(a.tensors[i], b.tensors[i])) return false;
+  }
+  return true;
+}
+
+TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]") {
+  const uint64_t count = from_environment("REMAT_FUZZ_N", 3000);
+  const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
+  std::cout << "seeds " << first << " to " << first + count - 1 << std::endl;
+  uint64_t raised = 0;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    std::mt19937_64 random(seed);
+    const Program program = make_program(random);
+    const Use use = static_cast<Use>(random() % static_cast<uint64_t>(Use::kCount));
+    const Outcome plain = run(program, Mode::kPlain, use, seed);
+    const Outcome ours = run(program, Mode::kCheckpointed, use, seed);
+    raised += plain.error.has_value();
+    if (same(plain, ours)) continue;
+    FAIL_CHECK("seed " << seed << ", use " << static_cast<int>(use)
+                       << "\nplain: " << plain.error.value_or("ran")
+                       << "\nours:  " << ours.error.value_or("ran") << "\n"
+                       << to_string(program.body));
+  }
+  std::cout << count << " programs, both raise in " << raised << std::endl;
+  CHECK(raised < count / 2);  // else the programs say little
+}
+
+}  // namespace

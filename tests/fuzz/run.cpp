@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Running programs and their backward, plain and checkpointed.
+#include <torch/torch.h>
+
+#include "fuzz/program.h"
+#include "remat/remat.h"
+
+namespace remat::fuzz {
+namespace {
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+
+constexpr int64_t kSize = 4;
+constexpr size_t kWeights = 3;
+
+struct Square : torch::autograd::Function<Square> {
+  static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x) {
+    context->save_for_backward({x});
+    return x * x;
+  }
+  static Tensors backward(torch::autograd::AutogradContext* context, const Tensors& grads) {
+    return {grads[0] * 2 * context->get_saved_variables()[0]};
+  }
+};
+
+/// Outlives every graph that it makes: regions refer to it and to the program.
+class Machine {
+ public:
+  Machine(Mode mode, uint64_t seed) : mode_(mode) {
+    at::manual_seed(seed);
+    for (size_t i = 0; i < kWeights; ++i)
+      weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));
+  }
+
+  Tensors& weights() { return weights_; }
+
+  Tensors call(const Block& block, Tensors values) {
+    for (const Step& step : block.steps) apply(step, values);
+    Tensors results;
+    for (const size_t i : block.results) results.push_back(values[i]);
+    return results;
+  }
+
+ private:
+  void apply(const Step& step, Tensors& values) {
+    if (step.op == Op::kRegion) {
+      for (Tensor& result : call_region(step.region[0], values))
+        values.push_back(std::move(result));
+    } else if (!apply_in_place(step, values)) {
+      values.push_back(compute(step, values[step.a], values[step.b]));
+    }
+  }
+
+  Tensors call_region(const Block& block, const Tensors& values) {
+    if (mode_ == Mode::kPlain) return call(block, values);
+    return checkpoint()(
+        [this, &block](const Tensors& arguments) { return call(block, arguments); })(values);
+  }
+
+  static bool apply_in_place(const Step& step, Tensors& values) {
+    Tensor& a = values[step.a];
+    switch (step.op) {
+      case Op::kScaleInPlace:
+        a.mul_(0.9);
+        return true;
+      case Op::kAddInPlace:
+        a.add_(values[step.b]);
+        return true;
+      case Op::kSelectInPlace:
+        a.select(0, 1).mul_(1.1);
+        return true;
+      default:
+        return false;
+    }
+  }
+
+  Tensor compute(const Step& step, const Tensor& a, const Tensor& b) {
+    switch (step.op) {
+      case Op::kSin:
+        return a.sin();
+      case Op::kTanh:
+        return a.tanh();
+      case Op::kRelu:
+        return a.relu();
+      case Op::kSoftmax:
+        return a.softmax(1);
+      case Op::kLayerNorm:
+        return at::layer_norm(a, {kSize});
+      case Op::kMul:
+        return a * b.tanh();
+      case Op::kAdd:
+        return a + b;
+      case Op::kMatmul:
+        return at::matmul(a.tanh(), b);
+      case Op::kWeight:
+        return at::matmul(a, weights_[step.b % kWeights]);
+      case Op::kDropout:
+        return at::dropout(a, 0.4, true);
+      case Op::kRandom:
+        return a * at::rand_like(a);
+      case Op::kTranspose:
+        return a.t();
+      case Op::kReshape:
+        return a.reshape({2, 2 * kSize}).reshape({kSize, kSize});
+      case Op::kCat:
+        return at::cat({a.narrow(0, 0, 2), b.narrow(0, 2, 2)}, 0);
+      case Op::kIndex:
+        return a.index_select(0, a.detach().sum(1).argsort());
+      case Op::kDetach:
+        return a.detach();
+      case Op::kClone:
+        return a.clone();
+      case Op::kNoGrad:
+        return no_grad_mean(a) * a;
+      case Op::kCustom:
+        return Square::apply(a.tanh());
+      case Op::kInnerGrad:
+        return inner_grad(a);
+      case Op::kInnerBackward:
+        return inner_backward(a, weights_[step.b % kWeights]);
+      default:
+        TORCH_INTERNAL_ASSERT(false, "no such op");
+    }
+  }
+
+  static Tensor no_grad_mean(const Tensor& a) {
+    at::NoGradGuard no_grad;
+    return a.mean();
+  }
+
+  static Tensor inner_grad(const Tensor& a) {
+    const Tensor x = a.requires_grad() ? a : a.detach().requires_grad_(true);
+    const Tensor y = (x.sin() * x).sum();
+    return torch::autograd::grad({y}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+  }
+
+  static Tensor inner_backward(const Tensor& a, const Tensor& weight) {
+    const Tensor x = a.detach().requires_grad_(true);
+    (x * weight).sin().sum().backward();
+    return a + x.grad();
+  }
+
+  Mode mode_;
+  Tensors weights_;
+};
+
+Tensors leaves(const Tensors& weights, const Tensors& inputs) {
+  Tensors all = weights;
+  all.insert(all.end(), inputs.begin(), inputs.end());
+  return all;
+}
+
+Tensor loss(const Tensors& outputs) {
+  Tensor sum = at::zeros({});
+  for (const Tensor& output : outputs) sum = sum + (output * output).sum();
+  return sum;
+}
+
+void use_graph(Use use, const Tensor& loss, const Tensors& wanted, Tensors& results) {
+  switch (use) {
+    case Use::kRetainGraph:
+      loss.backward({}, /*retain_graph=*/true);
+      loss.backward();
+      return;
+    case Use::kPartialGrads: {
+      for (const Tensor& leaf : {wanted.front(), wanted.back()}) {
+        const Tensors grads =
+            torch::autograd::grad({loss}, {leaf}, {}, true, false, /*allow_unused=*/true);
+        results.push_back(grads[0]);
+      }
+      return;
+    }
+    case Use::kDoubleBackward: {
+      const Tensors grads =
+          torch::autograd::grad({loss}, wanted, {}, true, /*create_graph=*/true, true);
+      Tensor penalty = loss * 0;
+      for (const Tensor& grad : grads) {
+        if (grad.defined()) penalty = penalty + grad.square().sum();
+      }
+      penalty.backward();
+      return;
+    }
+    default:
+      loss.backward();
+  }
+}
+
+void run_checked(const Program& program, Machine& machine, Use use, Tensors& results) {
+  Tensors inputs;
+  for (size_t i = 0; i < program.inputs; ++i)
+    inputs.push_back(at::randn({kSize, kSize}).requires_grad_(i != 1));
+  const Tensors outputs = machine.call(program.body, inputs);
+  const Tensor first = loss(outputs);
+  for (const Tensor& output : outputs) results.push_back(output.detach().clone());
+  const Tensors wanted = leaves(machine.weights(), {inputs.front()});
+  if (!first.requires_grad()) return;
+  if (use == Use::kTwoInFlight) loss(machine.call(program.body, inputs)).backward();
+  use_graph(use, first, wanted, results);
+  for (const Tensor& leaf : wanted)
+    results.push_back(leaf.grad().defined() ? leaf.grad().clone() : Tensor());
+}
+
+}  // namespace
+
+Outcome run(const Program& program, Mode mode, Use use, uint64_t seed) {
+  Machine machine(mode, seed);
+  Outcome outcome;
+  try {
+    run_checked(program, machine, use, outcome.tensors);
+  } catch (const c10::Error& error) {
+    outcome.error = std::string(error.what_without_backtrace()).substr(0, 60);
+  }
+  outcome.tensors.push_back(at::rand({2}));  // the stream goes on as if nothing had happened
+  return outcome;
+}
+
+}  // namespace remat::fuzz

@@ -1,0 +1,9 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Loads remat and succeeds.
+#include "tape/torch_version.h"
+
+// A call, because linkers leave out a library of which nothing is used.
+int main() {
+  return remat::detail::compiled_torch_version().empty() ? 1 : 0;
+}

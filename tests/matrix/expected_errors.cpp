@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The list of cells that raise, and the report of those that did.
+#include "matrix/expected_errors.h"
+
+#include <iostream>
+#include <map>
+#include <set>
+#include <string_view>
+
+namespace remat::matrix {
+namespace {
+
+struct ExpectedError {
+  std::string_view model;
+  std::string_view structure;
+  std::string_view use;
+  std::string_view message;
+};
+
+constexpr std::string_view kAny = "*";
+
+// The first line that matches a cell counts; an empty message says that nothing is raised.
+constexpr ExpectedError kExpectedErrors[] = {
+    {"custom function", "inference inputs", "anomaly mode finding NaN", "returned nan values"},
+    {"custom function", "inference inputs", kAny, ""},
+    {"LSTM", "inference inputs", kAny, "Inference tensors cannot be saved for backward"},
+    {"tied embedding", "inference inputs", kAny, "Inference tensors cannot be saved for backward"},
+    {kAny, "inference inputs", "hooks inside", ""},
+    {kAny, "inference inputs", "hooks inside and around", ""},
+    {kAny, "inference inputs", kAny, "Inference tensors cannot be saved for backward"},
+    {kAny, kAny, "anomaly mode finding NaN", "returned nan values"},
+    {"GPT-2 flash", kAny, "grad with graph inside",
+     "flash_attention_for_cpu_backward is not implemented"},
+    {"GPT-2 flash", kAny, "double backward", "flash_attention_for_cpu_backward is not implemented"},
+};
+
+bool matches(std::string_view pattern, std::string_view name) {
+  return pattern == kAny || pattern == name;
+}
+
+/// Cells by error; written out by the destructor, at the end of the program.
+class Report {
+ public:
+  Report() = default;
+  Report(const Report&) = delete;
+  Report& operator=(const Report&) = delete;
+  ~Report() {
+    for (const auto& [error, cells] : cells_) {
+      std::cout << "Plain and checkpointed raise \"" << error << "\" in " << cells.size()
+                << " cells:\n";
+      for (const std::string& cell : cells) std::cout << "  " << cell << "\n";
+    }
+  }
+
+  void add(const std::string& cell, const std::string& error) { cells_[error].insert(cell); }
+
+ private:
+  std::map<std::string, std::set<std::string>> cells_;
+};
+
+}  // namespace
+
+std::string expected_error(const NamedModel& model, const Structure& structure, const Use& use) {
+  for (const ExpectedError& expected : kExpectedErrors) {
+    if (matches(expected.model, model.name) && matches(expected.structure, structure.name) &&
+        matches(expected.use, use.name)) {
+      return std::string(expected.message);
+    }
+  }
+  return "";
+}
+
+void report_raising_cell(const std::string& cell, const std::string& error) {
+  static Report report;
+  report.add(cell, error);
+}
+
+}  // namespace remat::matrix

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// How regions are laid out around a model's block, and what kind of inputs they get.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "matrix/models.h"
+
+namespace remat::matrix {
+
+enum class InputKind { kGrad, kNoGrad, kInference };
+
+struct Structure {
+  std::string name;
+  InputKind input_kind;
+  /// Runs the block on the inputs in this layout; all outputs of all blocks, the last one's first.
+  Tensors (*run)(const Wrap&, const Block&, const Tensors& inputs);
+};
+
+const std::vector<Structure>& structures();
+
+}  // namespace remat::matrix

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Catch2, version 2 or 3, under one set of names: Approx, ContainsSubstring, and Catch's CHECK.
+#pragma once
+
+// c10 has macros named CHECK too. Its header comes first, so that it cannot come later.
+#if __has_include(<c10/util/Logging.h>)
+#include <c10/util/Logging.h>
+#undef CHECK
+#endif
+
+#if __has_include(<catch2/catch_all.hpp>)
+#include <catch2/catch_all.hpp>
+
+using Catch::Approx;
+using Catch::Matchers::ContainsSubstring;
+#else
+#include <catch2/catch.hpp>
+
+#include <string>
+
+using Catch::Approx;
+
+// NOLINTNEXTLINE(readability-identifier-naming): the name it has in Catch2 3.
+// NOLINTNEXTLINE(readability-identifier-naming): Catch2 v3's name.
+inline auto ContainsSubstring(
+    const std::string& text, Catch::CaseSensitive::Choice sensitivity = Catch::CaseSensitive::Yes) {
+  return Catch::Matchers::Contains(text, sensitivity);
+}
+#endif

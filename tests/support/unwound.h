@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What must hold after an error: no scope is open, the random stream is where it was, the next step
+// is bitwise right.
+#pragma once
+
+#include <remat/backend/checkpoint.h>
+#include <remat/tape/generator_state.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+#include "support/catch.h"
+
+#include <ATen/CPUGeneratorImpl.h>
+#include <torch/torch.h>
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/same_bits.h"
+
+/// Gradients of a small step with dropout, from one seed. The random stream is left as it was
+/// found.
+inline at::Tensor dropout_step(bool checkpointed) {
+  const auto before = remat::GeneratorState::read(at::detail::getDefaultCPUGenerator());
+  torch::manual_seed(11);
+  const at::Tensor x = torch::rand({4, 4}).requires_grad_();
+  const auto fn = [](const at::Tensor& t) { return torch::dropout(t.sin(), 0.5, true).exp(); };
+  const at::Tensor y = checkpointed ? remat::checkpoint()(fn)(x) : fn(x);
+  y.sum().backward();
+  before.restore();
+  return x.grad();
+}
+
+/// Calls `fn`, which must throw c10::Error and itself draw no random numbers, checks that it left
+/// nothing behind, and returns the text.
+template <class Fn>
+std::string error_text(Fn&& fn) {
+  const auto stream = remat::GeneratorState::read(at::detail::getDefaultCPUGenerator());
+  std::string text;
+  try {
+    std::forward<Fn>(fn)();
+  } catch (const c10::Error& error) {
+    text = error.what_without_backtrace();
+  }
+  CHECK_FALSE(text.empty());
+  CHECK_FALSE(remat::is_recomputing());
+  CHECK(remat::SavedTensorFrame::current() == nullptr);
+  CHECK(stream.is_current());
+  CHECK(at::GradMode::is_enabled());
+  CHECK(same_bits(dropout_step(true), dropout_step(false)));
+  return text;
+}
