@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# Installs what is missing, then runs a CMake workflow preset: ./setup.sh demo|test|bench|dev|asan|campaign
+# Installs what is missing, then runs a CMake workflow preset: ./setup.sh demo|test|bench|dev|asan|campaign|none
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 

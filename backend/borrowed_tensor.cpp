@@ -14,15 +14,14 @@ void BorrowedTensor::check_unchanged() const {
   const bool same = tensor_.lock().get() == variable_->unsafeGetTensorImpl();
   TORCH_CHECK(same,
               "[replay] tensor passed by std::ref: expected the tensor that the forward read, got "
-              "another one assigned "
-              "to the variable since. Pass it by value, or do not assign to it before backward.");
+              "another one assigned to the variable since. Pass it by value, or do not assign to "
+              "it before backward.");
   TORCH_CHECK(!version_.changed_in(*variable_),
               "one of the variables needed for gradient computation has been modified by an "
               "inplace operation: [",
               TensorMeta(*variable_).str(), "] ", version_.str(),
               ". [replay] tensor passed by std::ref: expected it as the forward read it. Do not "
-              "write it between forward "
-              "and backward, or pass a clone by value.");
+              "write it between forward and backward, or pass a clone by value.");
 }
 
 }  // namespace remat::detail

@@ -125,8 +125,7 @@ class ReplayFrame final : public SavedTensorFrame {
                 slot.meta.str(), "] ", slot.version.str(), ". [replay] ", region_.label(),
                 ", slot ", slot.index,
                 ": expected the tensor from outside the region as the forward saved it. Do not "
-                "write it in the region or "
-                "between forward and backward, or use a clone.");
+                "write it in the region or between forward and backward, or use a clone.");
     if (region_.determinism() == Determinism::kNone || slot.meta.matches(tensor)) return;
     const TensorMeta got(tensor);
     const std::string place =
@@ -143,10 +142,9 @@ class ReplayFrame final : public SavedTensorFrame {
         c10::str("[replay] ", region_.label(), ", slot ", index, ": expected ", expected,
                  " as in the forward, got ", got, ". ", detail, detail.empty() ? "" : " ",
                  "The function did something else when it ran again: state that it reads has "
-                 "changed (a training or requires_grad flag, a "
-                 "cache, a counter, a random number not from a generator of LibTorch). Make it "
-                 "depend on its arguments, or "
-                 "keep that state with a StateHook."));
+                 "changed (a training or requires_grad flag, a cache, a counter, a random number "
+                 "not from a generator of LibTorch). Make it depend on its arguments, or keep that "
+                 "state with a StateHook."));
   }
 
   const Region& region_;
@@ -279,8 +277,7 @@ void FunctionReplayer::run_body(const Region& region, c10::ArrayRef<at::Tensor> 
     // Autograd's engine would not survive it.
     TORCH_CHECK(frame.stopped(), "[replay] ", region.label(),
                 ": expected its function to throw std::exceptions only when it runs again, got "
-                "something else. Throw a "
-                "std::exception.");
+                "something else. Throw a std::exception.");
   }
   frame.check_complete();
 }

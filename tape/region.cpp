@@ -168,8 +168,8 @@ void Region::check_not_replaying_here() const {
     TORCH_CHECK(
         frame->replayed_region() != this, "[replay] ", label(),
         ": expected its function to finish its replay, got a backward through this same region "
-        "inside it. Do not "
-        "call backward or grad, in the region's function, on a result of the region itself.");
+        "inside it. Do not call backward or grad, in the region's function, on a result of the "
+        "region itself.");
   }
 }
 
@@ -180,8 +180,8 @@ void Region::check_version(const Slot& slot) const {
       "operation: [",
       slot.meta.str(), "] ", slot.version.str(), ". [replay] ", label(), ", slot ", slot.index,
       ": expected the tensor as the forward saved it. Do not write it between forward and "
-      "backward, or save a "
-      "clone. Hint: anomaly detection finds the operation that failed to compute its gradient.");
+      "backward, or save a clone. Hint: anomaly detection finds the operation that failed to "
+      "compute its gradient.");
 }
 
 }  // namespace remat

@@ -96,8 +96,8 @@ std::string align(const std::vector<Cells>& lines) {
 
 std::string legend(const Report& report) {
   return fmt::format(
-      "each block: a region for every block. nested: groups of {} blocks are regions too.\n"
-      "Bytes: what a step allocates until backward ends, gradients included; resident: after the "
+      "each block: a region for every block. nested: groups of {} blocks are regions too.\nBytes: "
+      "what a step allocates until backward ends, gradients included; resident: after the "
       "forward.\nParameters take {} more. A plain step takes {:.0f} ms.\n",
       group_size(static_cast<size_t>(report.options.model.depth)),
       mebibytes(report.parameters * int64_t{sizeof(float)}),

@@ -47,10 +47,8 @@ std::string backward_error(const std::function<Tensor(const Tensor&)>& fn,
 
 constexpr const char* kRemedy =
     " The function did something else when it ran again: state that it reads has changed (a "
-    "training or requires_grad flag, a cache, a "
-    "counter, a random number not from a generator of LibTorch). Make it depend on its arguments, "
-    "or keep that state with a "
-    "StateHook.";
+    "training or requires_grad flag, a cache, a counter, a random number not from a generator of "
+    "LibTorch). Make it depend on its arguments, or keep that state with a StateHook.";
 
 // Dropout saves one mask, slot 0. What follows here is slot 1.
 TEST_CASE("Another shape in the replay is an error with both, and a remedy", "[backend][errors]") {
@@ -233,10 +231,9 @@ TEST_CASE("A backward through the region itself inside its replay is an error",
   *result = checkpoint(named())(fn)(input());
   CHECK_THAT(error_text([&] { result->sum().backward(); }),
              ContainsSubstring("[replay] region 'errors': expected its function to finish its "
-                               "replay, got a backward through "
-                               "this same region inside it. Do not call backward or grad, in the "
-                               "region's function, on a "
-                               "result of the region itself."));
+                               "replay, got a backward through this same region inside it. Do not "
+                               "call backward or grad, in the region's function, on a result of "
+                               "the region itself."));
   *result = Tensor();
 }
 
@@ -258,10 +255,9 @@ TEST_CASE("A write between forward and backward is autograd's error with region,
       ContainsSubstring(
           "one of the variables needed for gradient computation has been modified by an inplace "
           "operation: [float32 [4, 4] on cpu] is at version 1; expected version 0 instead. "
-          "[replay] "
-          "region 'errors', slot 1: expected the tensor from outside the region as the forward "
-          "saved "
-          "it. Do not write it in the region or between forward and backward, or use a clone."));
+          "[replay] region 'errors', slot 1: expected the tensor from outside the region as the "
+          "forward saved it. Do not write it in the region or between forward and backward, or use "
+          "a clone."));
 }
 
 TEST_CASE("A write to a saved output is autograd's error with region, slot and remedy",
@@ -270,10 +266,9 @@ TEST_CASE("A write to a saved output is autograd's error with region, slot and r
   y.detach().add_(1);
   CHECK_THAT(error_text([&] { y.sum().backward(); }),
              ContainsSubstring("modified by an inplace operation: [float32 [4, 4] on cpu] is at "
-                               "version 1; expected version 0 "
-                               "instead. [replay] region 'errors', slot 0: expected the tensor as "
-                               "the forward saved it. Do "
-                               "not write it between forward and backward, or save a clone."));
+                               "version 1; expected version 0 instead. [replay] region 'errors', "
+                               "slot 0: expected the tensor as the forward saved it. Do not write "
+                               "it between forward and backward, or save a clone."));
 }
 
 // What compiled autograd would ask of the node behind `y`.
@@ -290,8 +285,8 @@ TEST_CASE("Compiled autograd is refused with the region's name", "[backend][erro
   CHECK_THAT(
       error_text([&] { compile_pre_hooks(y); }),
       ContainsSubstring("[checkpoint] region 'errors': expected a backward by autograd's engine, "
-                        "got one by compiled "
-                        "autograd, which takes no hooks of C++. Run backward outside of it."));
+                        "got one by compiled autograd, which takes no hooks of C++. Run backward "
+                        "outside of it."));
 
   remat::ForwardFrame frame(
       std::make_shared<remat::Region>("errors", remat::Determinism::kNone, true));

@@ -138,8 +138,7 @@ TEST_CASE("A buffer hook refuses what is no buffer, with its index", "[backend][
                remat::buffer_hook({buffer, input()});
              }),
              ContainsSubstring("[buffer_hook] buffer 1: expected a tensor without gradient, got "
-                               "one that requires grad. Pass "
-                               "buffers, not parameters."));
+                               "one that requires grad. Pass buffers, not parameters."));
 }
 
 // The error of a backward whose unpack is `unpack`.
@@ -155,14 +154,13 @@ std::string unpack_error(const std::function<Tensor(const std::any&)>& unpack) {
 TEST_CASE("Unpack must return a tensor like the one packed", "[backend][misuse]") {
   CHECK_THAT(unpack_error([](const std::any& kept) { return give_back(kept).slice(0, 0, 2); }),
              ContainsSubstring("[saved_tensors_hooks] unpack: expected float32 [4, 4] on cpu, got "
-                               "float32 [2, 4] on cpu. "
-                               "Return a tensor equal to the one that pack was given."));
+                               "float32 [2, 4] on cpu. Return a tensor equal to the one that pack "
+                               "was given."));
   CHECK_THAT(unpack_error([](const std::any& kept) { return give_back(kept).to(at::kDouble); }),
              ContainsSubstring("expected float32 [4, 4] on cpu, got float64 [4, 4] on cpu."));
   CHECK_THAT(unpack_error([](const std::any&) { return Tensor(); }),
              ContainsSubstring("[saved_tensors_hooks] unpack: expected a float32 [4, 4] on cpu "
-                               "tensor, got an undefined one. "
-                               "Return what pack was given."));
+                               "tensor, got an undefined one. Return what pack was given."));
 }
 
 TEST_CASE("Hooks that keep the tensor itself raise when it was written", "[backend][misuse]") {
@@ -177,10 +175,9 @@ TEST_CASE("Hooks that keep the tensor itself raise when it was written", "[backe
   w.add_(1);
   CHECK_THAT(error_text([&] { loss.backward(); }),
              ContainsSubstring("modified by an inplace operation: [float32 [4, 4] on cpu] is at "
-                               "version 1; expected version 0 "
-                               "instead. [saved_tensors_hooks] pack kept the tensor itself: return "
-                               "a copy, or do not write it "
-                               "before backward."));
+                               "version 1; expected version 0 instead. [saved_tensors_hooks] pack "
+                               "kept the tensor itself: return a copy, or do not write it before "
+                               "backward."));
 }
 
 TEST_CASE(

@@ -6,11 +6,10 @@
 #include "support/catch.h"
 
 #include <ATen/ThreadLocalState.h>
-#include <torch/csrc/autograd/profiler_kineto.h>
+#include <torch/csrc/autograd/profiler_legacy.h>
 #include <torch/torch.h>
 
 #include <memory>
-#include <set>
 #include <thread>
 #include <utility>
 
@@ -61,26 +60,20 @@ struct BackwardInBackward : torch::autograd::Function<BackwardInBackward> {
   inline static at::Tensor innermost_tensor;
 };
 
+// The legacy profiler: libkineto's, once started, reads its configuration in a thread of its own,
+// which a process that ends soon takes down in the middle.
 class TorchProfiler {
  public:
-  TorchProfiler() {
-    torch::autograd::profiler::prepareProfiler(config(), activities());
-    enable();
-  }
-  ~TorchProfiler() { torch::autograd::profiler::disableProfiler(); }
+  TorchProfiler() { enable(); }
+  ~TorchProfiler() { torch::autograd::profiler::disableProfilerLegacy(); }
   TorchProfiler(const TorchProfiler&) = delete;
   TorchProfiler& operator=(const TorchProfiler&) = delete;
 
-  static void enable() { torch::autograd::profiler::enableProfiler(config(), activities()); }
-
- private:
-  static torch::profiler::impl::ProfilerConfig config() {
-    return torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::KINETO,
-                                                 /*report_input_shapes=*/false,
-                                                 /*profile_memory=*/true);
-  }
-  static std::set<torch::profiler::impl::ActivityType> activities() {
-    return {torch::profiler::impl::ActivityType::CPU};
+  static void enable() {
+    torch::autograd::profiler::enableProfilerLegacy(
+        torch::profiler::impl::ProfilerConfig(torch::profiler::impl::ProfilerState::CPU,
+                                              /*report_input_shapes=*/false,
+                                              /*profile_memory=*/true));
   }
 };
 
@@ -269,8 +262,8 @@ TEST_CASE("A meter under a running torch profiler is refused", "[inspect][meter]
   const TorchProfiler profiler;
   CHECK_THROWS_WITH(MemoryMeter(),
                     ContainsSubstring("[MemoryMeter] construction: expected no torch profiler on "
-                                      "this thread, got a running one. "
-                                      "Stop the profiler before metering"));
+                                      "this thread, got a running one. Stop the profiler before "
+                                      "metering"));
 }
 
 TEST_CASE("A torch profiler under a meter is refused by torch, and may start after it",

@@ -33,6 +33,5 @@ TEST_CASE("The error names both versions and what to do", "[tape][torch_version]
   CHECK_THROWS_WITH(
       check_torch_version("2.11.0", "2.12.1+cpu"),
       "[remat] LibTorch: expected version 2.11 (remat was compiled for 2.11.0), got 2.12.1+cpu. "
-      "Load "
-      "LibTorch 2.11 (check LD_LIBRARY_PATH), or compile remat for the one you have.");
+      "Load LibTorch 2.11 (check LD_LIBRARY_PATH), or compile remat for the one you have.");
 }

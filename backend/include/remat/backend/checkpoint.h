@@ -141,39 +141,50 @@ class Checkpointed {
   /// nothing open.
   template <class... Args>
   auto operator()(Args&&... args) {
-    static_assert((std::is_copy_constructible_v<std::decay_t<Args>> && ...),
-                  "[checkpoint] args: expected copyable arguments, since a replay passes them "
-                  "again; got one that can only "
-                  "be moved. Pass a std::shared_ptr or std::ref.");
-    static_assert((!detail::kIsArrayRef<std::decay_t<Args>> && ...),
-                  "[checkpoint] args: expected arguments that own what they hold, since a replay "
-                  "passes them again; got an "
-                  "ArrayRef or TensorList. Pass a std::vector.");
-    static_assert(
-        std::is_invocable_v<decltype(detail::unwrap(std::declval<F&>())),
-                            decltype(detail::unwrap(std::declval<std::decay_t<Args>&>()))...>,
-        "[checkpoint] fn: expected a function that can be called with lvalues of these arguments; "
-        "got one that "
-        "cannot. Wrap a module in a lambda that calls its forward(); a lambda that captures a "
-        "module holder by value must be mutable.");
-    return run(std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...));
+    check_arguments<std::decay_t<Args>...>();
+    return run(fn_, std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...));
+  }
+
+  /// As above, where calling fn does not change it.
+  template <class... Args>
+  requires(detail::kConstCallable<F, std::decay_t<Args>...>) auto operator()(Args&&... args) const {
+    check_arguments<std::decay_t<Args>...>();
+    return run(fn_, std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...));
   }
 
  private:
   template <class... Args>
-  auto run(std::tuple<Args...> args) {
-    using Result = detail::CallResult<F, Args...>;
-    static_assert(detail::kAllTensors<Result>,
+  static constexpr void check_arguments() {
+    static_assert((std::is_copy_constructible_v<Args> && ...),
+                  "[checkpoint] args: expected copyable arguments, since a replay passes them "
+                  "again; got one that can only be moved. Pass a std::shared_ptr or std::ref.");
+    static_assert((!detail::kIsArrayRef<Args> && ...),
+                  "[checkpoint] args: expected arguments that own what they hold, since a replay "
+                  "passes them again; got an ArrayRef or TensorList. Pass a std::vector.");
+    static_assert(
+        std::is_invocable_v<decltype(detail::unwrap(std::declval<F&>())),
+                            decltype(detail::unwrap(std::declval<Args&>()))...>,
+        "[checkpoint] fn: expected a function that can be called with lvalues of these arguments; "
+        "got one that cannot. Wrap a module in a lambda that calls its forward(); a lambda that "
+        "captures a module holder by value must be mutable.");
+  }
+
+  template <class Fn, class... Args>
+  auto run(Fn& fn, std::tuple<Args...> args) const {
+    using Result = detail::CallResult<Fn, Args...>;
+    static_assert(!std::is_void_v<Result>,
+                  "[checkpoint] output: expected a Tensor or a nesting of Tensors, got a function "
+                  "that returns nothing, which backward could never reach. Return its result.");
+    static_assert(std::is_void_v<Result> || detail::kAllTensors<Result>,
                   "[checkpoint] output: expected a Tensor, or a tuple, pair, vector, array, "
-                  "optional or map of Tensors to "
-                  "any depth, or a struct with the trait remat::TensorTree; got a result with "
-                  "another type in it. Return "
-                  "values that are no tensors through std::ref or a capture.");
-    if (!detail::records_regions()) return Result(detail::call(fn_, args));
+                  "optional or map of Tensors to any depth, or a struct with the trait "
+                  "remat::TensorTree; got a result with another type in it. Return values that "
+                  "are no tensors through std::ref or a capture.");
+    if (!detail::records_regions()) return Result(detail::call(fn, args));
     std::vector<at::Tensor> inputs;
-    auto body = std::make_unique<detail::FunctionBody<F, Args...>>(fn_, args, inputs);
+    auto body = std::make_unique<detail::FunctionBody<F, Args...>>(fn, args, inputs);
     detail::ForwardRegion region(*options_, std::move(body), inputs);
-    Result result = detail::call(fn_, args);
+    Result result = detail::call(fn, args);
     std::vector<at::Tensor> outputs;
     detail::visit_tensors(std::as_const(result),
                           [&](const at::Tensor& tensor) { outputs.push_back(tensor); });
@@ -198,8 +209,7 @@ class CheckpointBuilder {
     using Function = std::decay_t<F>;
     static_assert(std::is_copy_constructible_v<Function>,
                   "[checkpoint] fn: expected a copyable function, since the graph keeps a copy; "
-                  "got one that can only be "
-                  "moved. Capture a std::shared_ptr, or pass std::ref.");
+                  "got one that can only be moved. Capture a std::shared_ptr, or pass std::ref.");
     Function function(std::forward<F>(fn));
     if constexpr (std::is_constructible_v<bool, const Function&>) {
       TORCH_CHECK_VALUE(static_cast<bool>(function), "[checkpoint] region '", options_->name,
@@ -229,8 +239,8 @@ template <class F>
 requires(!std::is_convertible_v<F&&, CheckpointOptions>) CheckpointBuilder checkpoint(F&& /*fn*/) {
   static_assert(detail::kFalse<F>,
                 "[checkpoint] options: expected CheckpointOptions in the first call, got something "
-                "else, probably the "
-                "function. Write checkpoint(options)(fn)(args...), or checkpoint()(fn)(args...).");
+                "else, probably the function. Write checkpoint(options)(fn)(args...), or "
+                "checkpoint()(fn)(args...).");
   return checkpoint();
 }
 

@@ -37,8 +37,7 @@ Layer make_layer(const T& layer) {
     static_assert(
         requires { copy->forward(at::Tensor()); },
         "[checkpoint_sequential] layers: expected torch::nn::Sequential, or a range of functions "
-        "or module "
-        "pointers that take a Tensor and return a Tensor; got something else.");
+        "or module pointers that take a Tensor and return a Tensor; got something else.");
     return [copy](const at::Tensor& x) -> at::Tensor { return copy->forward(x); };
   }
 }
