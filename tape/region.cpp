@@ -23,7 +23,7 @@ namespace remat {
 struct Region::Pass {
   enum class State { kNew, kRunning, kDone };
 
-  explicit Pass(int graph_task_) : graph_task(graph_task_) {}
+  explicit Pass(int task) : graph_task(task) {}
 
   const int graph_task;
   State state = State::kNew;
@@ -99,7 +99,7 @@ std::shared_ptr<Region::Pass> Region::replayed_pass(int graph_task, const Slot* 
   check_not_replaying_here();
   for (;;) {
     std::unique_lock<std::mutex> lock(mutex_);
-    const std::shared_ptr<Pass> pass = find_or_add_pass(graph_task);
+    std::shared_ptr<Pass> pass = find_or_add_pass(graph_task);
     if (pass->state == Pass::State::kRunning) {
       lock.unlock();
       wait_for(*pass);

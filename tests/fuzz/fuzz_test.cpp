@@ -10,7 +10,13 @@
 
 namespace {
 
-using namespace remat::fuzz;
+using remat::fuzz::make_program;
+using remat::fuzz::Mode;
+using remat::fuzz::Outcome;
+using remat::fuzz::Program;
+using remat::fuzz::run;
+using remat::fuzz::to_string;
+using remat::fuzz::Use;
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -38,6 +44,7 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
     std::mt19937_64 random(seed);
     const Program program = make_program(random);
     const Use use = static_cast<Use>(random() % static_cast<uint64_t>(Use::kCount));
+    if (count == 1) std::cout << "use " << static_cast<int>(use) << "\n" << to_string(program.body);
     const Outcome plain = run(program, Mode::kPlain, use, seed);
     const Outcome ours = run(program, Mode::kCheckpointed, use, seed);
     raised += plain.error.has_value();
@@ -48,7 +55,7 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
                        << to_string(program.body));
   }
   std::cout << count << " programs, both raise in " << raised << std::endl;
-  CHECK(raised < count / 2);  // else the programs say little
+  CHECK(raised <= count / 2);  // else the programs say little
 }
 
 }  // namespace

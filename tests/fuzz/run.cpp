@@ -34,6 +34,17 @@ class Machine {
       weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));
   }
 
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// LibTorch frees no cycle, and an in-place op makes one when an unused branch of the program
+  /// saved the tensor that it writes.
+  ~Machine() {
+    for (const WeakTensor& weak : made_) {
+      if (const auto tensor = weak.lock()) tensor->set_autograd_meta(nullptr);
+    }
+  }
+
   Tensors& weights() { return weights_; }
 
   Tensors call(const Block& block, Tensors values) {
@@ -50,6 +61,7 @@ class Machine {
         values.push_back(std::move(result));
     } else if (!apply_in_place(step, values)) {
       values.push_back(compute(step, values[step.a], values[step.b]));
+      made_.emplace_back(values.back().getIntrusivePtr());
     }
   }
 
@@ -142,8 +154,11 @@ class Machine {
     return a + x.grad();
   }
 
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
   Mode mode_;
   Tensors weights_;
+  std::vector<WeakTensor> made_;
 };
 
 Tensors leaves(const Tensors& weights, const Tensors& inputs) {

@@ -27,6 +27,7 @@ constexpr int kBackwards = 500;
 
 void in_threads(const std::function<void(int)>& fn) {
   std::vector<std::thread> threads;
+  threads.reserve(kThreads);
   for (int i = 0; i < kThreads; ++i) threads.emplace_back(fn, i);
   for (std::thread& thread : threads) thread.join();
 }
