@@ -14,6 +14,7 @@
 #include <remat/tape/function_replayer.h>
 
 #include "head_hook.h"
+#include "interception.h"
 #include "saved_tensor_engine.h"
 
 namespace remat::detail {
@@ -38,9 +39,11 @@ void check_options(const CheckpointOptions& options, const char* where) {
 ForwardRegion::ForwardRegion(const CheckpointOptions& options,
                              std::unique_ptr<const RegionBody> body,
                              c10::ArrayRef<at::Tensor> inputs)
-    : region_(std::make_shared<Region>(options.name, options.determinism, options.early_stop)),
+    : region_(std::make_shared<Region>(Region::Options{options.name, options.determinism,
+                                                       options.early_stop, options.intercept})),
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
+  if (options.intercept) install_interception();
   std::optional<UserHooksFrame> input_hooks;
   if (options.saved_tensors_hooks) {
     input_hooks.emplace(std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks));
@@ -51,7 +54,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   input_hooks.reset();
   replayer_ = replayer.get();
   region_->set_replayer(std::move(replayer));
-  frame_.emplace(region_);
+  frame_.emplace(region_, inputs);
 }
 
 ForwardRegion::~ForwardRegion() = default;

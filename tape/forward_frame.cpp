@@ -1,9 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The hooks that stand for dropped tensors in autograd's graph.
+// The hooks that stand for dropped tensors in autograd's graph, and what a forward notes of its
+// ops.
 #include <remat/tape/forward_frame.h>
 
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/graph_task.h>
+
 #include <utility>
+
+#include <remat/tape/op_call.h>
+
+#include "autocast_cache.h"
 
 namespace remat {
 namespace {
@@ -34,12 +44,94 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
   Slot* slot_ = nullptr;
 };
 
+/// True while a backward inside the region adds to the .grad of a leaf. A replay gives the leaf
+/// another one for that time (LeafGrads), so it needs no old value.
+bool accumulates_grad() {
+  const auto node = torch::autograd::get_current_node();
+  return node && dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
+}
+
 }  // namespace
 
-ForwardFrame::ForwardFrame(std::shared_ptr<Region> region) : region_(std::move(region)) {}
+ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs)
+    : SavedTensorFrame(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
+      region_(std::move(region)),
+      graph_task_(torch::autograd::get_current_graph_task_id()) {
+  if (!region_->intercept()) return;
+  for (const at::Tensor& input : inputs) {
+    region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside());
+  }
+}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() {
   return std::make_unique<SlotHook>(region_);
+}
+
+Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
+  const c10::StorageImpl* const storage = storage_of(tensor);
+  if (!storage || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
+  Origin origin = storages_.find(storage);
+  if (!origin.is_unknown()) return origin;
+  if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
+    const Origin source = origin_of(parameter);
+    if (source.is_outside()) region_->outside()[source.number()].mark_read();
+    origin = Origin::inside();  // See Note [Casts that a cache answers].
+  } else {
+    origin = region_->outside().add(tensor);
+  }
+  storages_.enter(storage, origin);
+  return origin;
+}
+
+void ForwardFrame::before_op(OpCall& call, bool logged) {
+  if (!region_->intercept()) return;
+  const OpInfo& info = call.info();
+  logged = logged && !region_->ops().broken_off() && region_->determinism() != Determinism::kNone &&
+           torch::autograd::get_current_graph_task_id() == graph_task_ && !is_cacheable_cast(call);
+  OpWords& words = region_->ops().writer();
+  if (logged) words.begin(info);
+  for (const auto i : c10::irange(info.argument_count())) {
+    const c10::IValue& value = call.argument(i);
+    bool has_tensors = false;
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      has_tensors = true;
+      const Origin origin = origin_of(tensor);
+      if (origin.is_outside()) watch(call, i, tensor, origin);
+      if (logged) words.add_tensor(tensor, origin);
+    });
+    if (logged && !has_tensors) words.add_value(value);
+  }
+  if (logged) words.end();
+}
+
+void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                         Origin origin) {
+  const OpInfo& info = call.info();
+  OutsideStorage& outside = region_->outside()[origin.number()];
+  if (info.reads_data()) outside.mark_read();
+  if (!info.writes_argument(argument, call.training())) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !info.changes_metadata(), "[checkpoint] ", region_->label(), ", op ", info.name(),
+      ": expected in-place ops that write data only, got one that changes the shape or storage of "
+      "a tensor from outside the region (",
+      outside.meta().str(),
+      "); its replay would start from the changed one. Use the op's "
+      "out-of-place form.");
+  if (outside.is_written() || accumulates_grad()) return;
+  const OuterFrames outer(*this);
+  outside.keep_before_write(tensor);
+}
+
+void ForwardFrame::after_op(OpCall& call) {
+  if (!region_->intercept()) return;
+  for (const auto i : c10::irange(call.info().return_count())) {
+    for_each_tensor(call.result(i),
+                    [&](const at::Tensor& tensor) { storages_.enter_result(tensor); });
+  }
+}
+
+void ForwardFrame::adopt(const at::Tensor& tensor) {
+  if (region_->intercept()) storages_.enter_result(tensor);
 }
 
 }  // namespace remat

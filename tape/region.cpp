@@ -49,13 +49,12 @@ class Region::PassEnd {
   std::weak_ptr<Pass> pass_;
 };
 
-Region::Region(std::string name, Determinism determinism, bool early_stop)
-    : name_(std::move(name)), determinism_(determinism), early_stop_(early_stop) {}
+Region::Region(Options options) : options_(std::move(options)) {}
 
 Region::~Region() = default;
 
 std::string Region::label() const {
-  return name_.empty() ? "region without a name" : "region '" + name_ + "'";
+  return name().empty() ? "region without a name" : "region '" + name() + "'";
 }
 
 Slot& Region::add_slot(const at::Tensor& tensor) {

@@ -48,7 +48,7 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
     inference_tensor_ = tensor;
     return;
   }
-  data_ = torch::autograd::SavedVariable(tensor.tensor_data(), /*is_output=*/false);
+  data_ = torch::autograd::SavedVariable(tensor.variable_data(), /*is_output=*/false);
   if (!tensor.requires_grad()) return;
   if (tensor.is_leaf()) {
     leaf_.emplace(tensor.getIntrusivePtr());
@@ -58,14 +58,14 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   }
 }
 
-at::Tensor RegionInput::replayed(const std::string& region_label) const {
+at::Tensor RegionInput::replayed(const std::string& region_label, bool written) const {
   if (!meta_) return {};
   if (inference_tensor_.defined()) return inference_tensor_;
-  check_unchanged(version_->changed(), region_label);
+  check_unchanged(!written && version_->changed(), region_label);
   if (leaf_) {
     // The leaf itself, if somebody still has it: its function may have it too, by another way.
     if (const auto leaf = leaf_->lock()) {
-      check_unchanged(version_->changed_in(at::Tensor(leaf)), region_label);
+      check_unchanged(!written && version_->changed_in(at::Tensor(leaf)), region_label);
       return at::Tensor(leaf);
     }
   }

@@ -6,6 +6,8 @@
 #include <ATen/SavedTensorHooks.h>
 #include <pthread.h>
 
+#include <remat/tape/interception_bits.h>
+
 namespace remat {
 namespace {
 
@@ -13,21 +15,27 @@ thread_local SavedTensorFrame* current_frame = nullptr;
 
 // A forked child goes on in the middle of its parent's regions; what it computes is not part of
 // them.
-[[maybe_unused]] const int fork_handler =
-    pthread_atfork(nullptr, nullptr, [] { current_frame = nullptr; });
+[[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
+  current_frame = nullptr;
+  switch_interception(false);
+});
 
 }  // namespace
 
-SavedTensorFrame::SavedTensorFrame(Phase phase)
+SavedTensorFrame::SavedTensorFrame(Phase phase, Ops ops)
     : previous_(current_frame),
       python_hooks_depth_(at::SavedTensorDefaultHooks::get_tls_state().stack.size()),
-      in_replay_(phase == Phase::kReplay || (previous_ && previous_->in_replay_)) {
+      in_replay_(phase == Phase::kReplay || (previous_ && previous_->in_replay_)),
+      ops_seen_around_(interception_is_on()) {
+  if (ops == Ops::kSeen) switch_interception(true);
   current_frame = this;
 }
 
 SavedTensorFrame::~SavedTensorFrame() {
   // A forked child that leaves its parent's scopes has nothing to go back to.
-  if (current_frame) current_frame = previous_;
+  if (!current_frame) return;
+  current_frame = previous_;
+  switch_interception(ops_seen_around_);
 }
 
 void SavedTensorFrame::before_accumulate(const EdgeList& roots) {
@@ -38,19 +46,58 @@ void SavedTensorFrame::after_backward() {
   if (previous_) previous_->after_backward();
 }
 
+// Outermost first: an outer replay may put its own tensors in place of those from outside, and
+// everything inside is to see these. What an inner replay does is no op of the scopes around it,
+// but what it makes is made in them.
+void SavedTensorFrame::before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged) {
+  if (frame->previous_) {
+    before_op_from(frame->previous_, call, logged && !frame->replayed_region());
+  }
+  frame->before_op(call, logged);
+}
+
+void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
+  if (current_frame) before_op_from(current_frame, call, logged);
+}
+
+void SavedTensorFrame::all_after_op(OpCall& call) {
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
+    frame->after_op(call);
+  }
+}
+
+void SavedTensorFrame::all_adopt(const at::Tensor& tensor) {
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
+    frame->adopt(tensor);
+  }
+}
+
 SavedTensorFrame* SavedTensorFrame::current() {
   return current_frame;
 }
 
-SuspendFrames::SuspendFrames() : hidden_(current_frame) {
+SuspendFrames::SuspendFrames() : hidden_(current_frame), ops_were_seen_(interception_is_on()) {
   current_frame = nullptr;
+  if (ops_were_seen_) switch_interception(false);
 }
 
 SuspendFrames::~SuspendFrames() {
   current_frame = hidden_;
+  if (ops_were_seen_) switch_interception(true);
+}
+
+OuterFrames::OuterFrames(SavedTensorFrame& frame) : hidden_(&frame) {
+  current_frame = frame.previous_;
+}
+
+OuterFrames::~OuterFrames() {
+  current_frame = hidden_;
 }
 
 bool is_recomputing() {
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous()) {
+    frame->phase_was_asked();
+  }
   return current_frame && current_frame->in_replay();
 }
 

@@ -27,8 +27,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
-    SuspendFrames suspend;
-    at::Tensor tensor = hooks_->unpack(packed_);
+    at::Tensor tensor = unpack();
     TORCH_CHECK_VALUE(tensor.defined(), "[saved_tensors_hooks] unpack: expected a ", meta_->str(),
                       " tensor, got an undefined one. Return what pack was given.");
     TORCH_CHECK_VALUE(meta_->matches_data(tensor), "[saved_tensors_hooks] unpack: expected ",
@@ -42,10 +41,16 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
                 meta_->str(), "] ", version_->str(),
                 ". [saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
                 "write it before backward.");
+    SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
 
  private:
+  at::Tensor unpack() const {
+    SuspendFrames suspend;
+    return hooks_->unpack(packed_);
+  }
+
   std::shared_ptr<const SavedTensorsHooks> hooks_;
   std::optional<TensorMeta> meta_;
   std::optional<SavedVersion> version_;

@@ -13,6 +13,36 @@ bool has_plain_sizes(const at::Tensor& tensor) {
   return !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
+/// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
+bool is_parameter(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return false;
+  if (tensor.is_leaf()) return true;
+  return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
+}
+
+/// A hash of a few words spread over the tensor's storage, the same for all views of it; none if it
+/// cannot be read here.
+std::optional<uint64_t> sample_storage(const at::Tensor& tensor) {
+  constexpr size_t kSamples = 8;
+  if (!tensor.is_cpu() || tensor.layout() != c10::Layout::Strided || !tensor.has_storage())
+    return std::nullopt;
+  const c10::Storage& storage = tensor.storage();
+  const auto* const bytes = static_cast<const unsigned char*>(storage.data());
+  if (!bytes || storage.nbytes() == 0) return std::nullopt;
+  const size_t word = std::min(storage.nbytes(), sizeof(uint64_t));
+  const size_t last = storage.nbytes() - word;
+  uint64_t hash = 0;
+  for (size_t i = 0; i < kSamples; ++i) {
+    uint64_t bits = 0;
+    std::memcpy(&bits, bytes + last / (kSamples - 1) * i, word);
+    hash = (hash ^ bits) * 0x9E3779B97F4A7C15ULL;
+    hash ^= hash >> 29U;
+  }
+  return hash;
+}
+
+}  // namespace
+
 const char* dtype_name(c10::ScalarType dtype) {
   switch (dtype) {
     case c10::ScalarType::Byte:
@@ -45,36 +75,6 @@ const char* dtype_name(c10::ScalarType dtype) {
       return c10::toString(dtype);
   }
 }
-
-/// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
-bool is_parameter(const at::Tensor& tensor) {
-  if (!tensor.requires_grad()) return false;
-  if (tensor.is_leaf()) return true;
-  return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
-}
-
-/// A hash of a few words spread over the tensor's storage, the same for all views of it; none if it
-/// cannot be read here.
-std::optional<uint64_t> sample_storage(const at::Tensor& tensor) {
-  constexpr size_t kSamples = 8;
-  if (!tensor.is_cpu() || tensor.layout() != c10::Layout::Strided || !tensor.has_storage())
-    return std::nullopt;
-  const c10::Storage& storage = tensor.storage();
-  const auto* const bytes = static_cast<const unsigned char*>(storage.data());
-  if (!bytes || storage.nbytes() == 0) return std::nullopt;
-  const size_t word = std::min(storage.nbytes(), sizeof(uint64_t));
-  const size_t last = storage.nbytes() - word;
-  uint64_t hash = 0;
-  for (size_t i = 0; i < kSamples; ++i) {
-    uint64_t bits = 0;
-    std::memcpy(&bits, bytes + last / (kSamples - 1) * i, word);
-    hash = (hash ^ bits) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 29U;
-  }
-  return hash;
-}
-
-}  // namespace
 
 TensorMeta::TensorMeta(const at::Tensor& tensor)
     : dtype_(tensor.scalar_type()),

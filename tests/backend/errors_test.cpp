@@ -255,9 +255,9 @@ TEST_CASE("A write between forward and backward is autograd's error with region,
       ContainsSubstring(
           "one of the variables needed for gradient computation has been modified by an inplace "
           "operation: [float32 [4, 4] on cpu] is at version 1; expected version 0 instead. "
-          "[replay] region 'errors', slot 1: expected the tensor from outside the region as the "
-          "forward saved it. Do not write it in the region or between forward and backward, or use "
-          "a clone."));
+          "[replay] region 'errors', slot 1, op aten::mul.Tensor: expected the tensor from outside "
+          "the region as the forward read it. Do not write it between forward and backward, or "
+          "pass a clone."));
 }
 
 TEST_CASE("A write to a saved output is autograd's error with region, slot and remedy",
@@ -289,7 +289,7 @@ TEST_CASE("Compiled autograd is refused with the region's name", "[backend][erro
                         "outside of it."));
 
   remat::ForwardFrame frame(
-      std::make_shared<remat::Region>("errors", remat::Determinism::kNone, true));
+      std::make_shared<remat::Region>(remat::Region::Options{.name = "errors"}), {});
   const auto hook = frame.make_hooks();
   CHECK_THROWS_WITH(
       hook->retrieve_unpack_hook_data(),

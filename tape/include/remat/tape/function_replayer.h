@@ -21,6 +21,8 @@
 
 namespace remat {
 
+class ReplayOps;
+
 /// Holds what the function needs to run as it ran in the forward: arguments, settings, generators,
 /// the user's state.
 class REMAT_API FunctionReplayer final : public Replayer {
@@ -36,13 +38,14 @@ class REMAT_API FunctionReplayer final : public Replayer {
                    const Options& options);
 
   /// The forward has ended: drops the generators it drew nothing from. Throws if it wrote a tensor
-  /// argument in place.
+  /// argument in place and its ops were not seen.
   void finish_forward(const Region& region);
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
 
  private:
-  void run_body(const Region& region, c10::ArrayRef<at::Tensor> inputs, ReplayedSlots& slots) const;
+  void run_body(const Region& region, c10::ArrayRef<at::Tensor> inputs, ReplayedSlots& slots,
+                ReplayOps& ops) const;
 
   std::unique_ptr<const RegionBody> body_;
   std::vector<RegionInput> inputs_;

@@ -16,6 +16,8 @@
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/op_log.h>
+#include <remat/tape/outside_log.h>
 #include <remat/tape/replayer.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -24,7 +26,8 @@ namespace remat {
 /// How a replay is compared with the forward.
 enum class Determinism {
   kNone,      ///< Not at all, but for the number of saved tensors.
-  kMetadata,  ///< Shape, dtype, device and place in the graph of each saved tensor.
+  kMetadata,  ///< Each op with the shape, dtype, device and place in the graph of its tensors and
+              ///< the values of its other arguments; each saved tensor likewise.
 };
 
 /// One tensor that autograd saved in a region's forward, and that was dropped.
@@ -56,18 +59,30 @@ class REMAT_API ReplayedSlots {
 /// the forward has ended: it dies, with its function and inputs, when the last saved tensor is
 /// freed.
 ///
-/// add_slot() belongs to the forward's thread; everything else may be called from any thread.
+/// add_slot(), ops() and outside() belong to the forward's thread until close(), and do not change
+/// after it; everything else may be called from any thread.
 class REMAT_API Region : public std::enable_shared_from_this<Region> {
  public:
-  Region(std::string name, Determinism determinism, bool early_stop);
+  struct Options {
+    std::string name;
+    Determinism determinism = Determinism::kMetadata;
+    bool early_stop = true;
+    bool intercept = true;
+  };
+
+  explicit Region(Options options);
   ~Region();
 
   /// Sets what replays this region. Once, before the first slot.
   void set_replayer(std::unique_ptr<const Replayer> replayer) { replayer_ = std::move(replayer); }
 
-  const std::string& name() const { return name_; }
-  Determinism determinism() const { return determinism_; }
-  bool early_stop() const { return early_stop_; }
+  const std::string& name() const { return options_.name; }
+  Determinism determinism() const { return options_.determinism; }
+  bool early_stop() const { return options_.early_stop; }
+
+  /// Its ops are seen: ops() and outside() are filled by the forward, and replays are compared with
+  /// them.
+  bool intercept() const { return options_.intercept; }
 
   /// The function has returned; all slots are there. A region whose function threw stays open.
   void close() { closed_ = true; }
@@ -75,6 +90,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   Slot& add_slot(const at::Tensor& tensor);
   const std::deque<Slot>& slots() const { return slots_; }
+
+  OpLog& ops() { return ops_; }
+  const OpLog& ops() const { return ops_; }
+  OutsideLog& outside() { return outside_; }
+  const OutsideLog& outside() const { return outside_; }
 
   /// The value of a slot for the backward that runs on this thread; replays the region if that has
   /// not happened for it. Throws autograd's in-place error if the saved tensor was written since.
@@ -101,11 +121,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void check_not_replaying_here() const;
   void check_version(const Slot& slot) const;
 
-  const std::string name_;
-  const Determinism determinism_;
-  const bool early_stop_;
+  const Options options_;
   std::unique_ptr<const Replayer> replayer_;
   std::deque<Slot> slots_;
+  OpLog ops_;
+  OutsideLog outside_;
   std::atomic<bool> closed_{false};
 
   mutable std::mutex mutex_;

@@ -29,8 +29,8 @@ class REMAT_API RegionInput {
 
   /// The tensor for a replay: the argument's data, at the argument's place in its graph. May replay
   /// outer regions. Throws autograd's in-place error, with `region_label`, if the argument was
-  /// written since.
-  at::Tensor replayed(const std::string& region_label) const;
+  /// written since, unless the region itself has `written` it.
+  at::Tensor replayed(const std::string& region_label, bool written) const;
 
   /// Throws if the argument has been written in place since the region was entered.
   void check_not_written_inside(const std::string& region_label) const;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The thread's stack of scopes that decide what becomes of a tensor autograd saves.
+// The thread's stack of scopes: they decide what becomes of a tensor that autograd saves, and see
+// the ops of regions.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
@@ -14,6 +16,7 @@
 
 namespace remat {
 
+class OpCall;
 class Region;
 using EdgeList = std::vector<torch::autograd::Edge>;
 
@@ -38,6 +41,26 @@ class REMAT_API SavedTensorFrame {
   /// A backward inside this scope has ended.
   virtual void after_backward();
 
+  /// An op of this scope, or of one inside it, is about to run; its arguments may be replaced.
+  /// `logged`: forward and replay both call it, so that they can be compared: false inside inner
+  /// replays and below autograd.
+  virtual void before_op(OpCall& /*call*/, bool /*logged*/) {}
+
+  /// It has run; not called if it threw.
+  virtual void after_op(OpCall& /*call*/) {}
+
+  /// `tensor` was made in this scope by code whose ops are not seen.
+  virtual void adopt(const at::Tensor& /*tensor*/) {}
+
+  /// User code has asked is_recomputing(): from here on it may call other ops in a replay than in
+  /// the forward.
+  virtual void phase_was_asked() {}
+
+  /// Tell all scopes of this thread, the outermost first.
+  static void all_before_op(OpCall& call, bool logged);
+  static void all_after_op(OpCall& call);
+  static void all_adopt(const at::Tensor& tensor);
+
   /// The innermost scope of this thread, null if there is none.
   static SavedTensorFrame* current();
 
@@ -52,15 +75,24 @@ class REMAT_API SavedTensorFrame {
 
  protected:
   enum class Phase { kForward, kReplay };
-  explicit SavedTensorFrame(Phase phase = Phase::kForward);
+  enum class Ops {
+    kAsAround,  ///< Seen if the scope around this one sees them.
+    kSeen,
+  };
+  explicit SavedTensorFrame(Phase phase = Phase::kForward, Ops ops = Ops::kAsAround);
 
  private:
+  friend class OuterFrames;
+  static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
+
   SavedTensorFrame* previous_;
   size_t python_hooks_depth_;
   bool in_replay_;
+  bool ops_seen_around_;
 };
 
-/// Hides all scopes of this thread while alive: user callbacks run as if outside every region.
+/// Hides all scopes of this thread while alive: user callbacks run as if outside every region, and
+/// no op is seen.
 class REMAT_API SuspendFrames {
  public:
   SuspendFrames();
@@ -70,9 +102,24 @@ class REMAT_API SuspendFrames {
 
  private:
   SavedTensorFrame* hidden_;
+  bool ops_were_seen_;
 };
 
-/// True while this thread runs a region's function again, before backward.
+/// Hides the innermost scope, which must be `frame`, while alive.
+class REMAT_API OuterFrames {
+ public:
+  explicit OuterFrames(SavedTensorFrame& frame);
+  OuterFrames(const OuterFrames&) = delete;
+  OuterFrames& operator=(const OuterFrames&) = delete;
+  ~OuterFrames();
+
+ private:
+  SavedTensorFrame* hidden_;
+};
+
+/// True while this thread runs a region's function again, before backward. A function that asks may
+/// leave out side effects then; so from the question on, forward and replay are compared by their
+/// saved tensors only, no longer op by op.
 REMAT_API bool is_recomputing();
 
 }  // namespace remat

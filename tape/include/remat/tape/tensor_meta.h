@@ -14,6 +14,9 @@
 
 namespace remat {
 
+/// "float32", as PyTorch's Python users know it.
+REMAT_API const char* dtype_name(c10::ScalarType dtype);
+
 /// Shape, dtype, device and place in the graph (requires grad, leaf) of a tensor. Tensors without
 /// plain sizes (nested, symbolic) have dtype and device only.
 class REMAT_API TensorMeta {
@@ -24,6 +27,8 @@ class REMAT_API TensorMeta {
 
   /// As matches(), for a tensor that need not stand in a graph.
   bool matches_data(const at::Tensor& tensor) const;
+
+  bool requires_grad() const { return requires_grad_; }
 
   /// "float32 [2, 3] on cpu"
   std::string str() const;

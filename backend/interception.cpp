@@ -1,0 +1,175 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Choosing the keys, and registering the kernels.
+#include "interception.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/core/DeviceType.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/interception_bits.h>
+
+#include "intercept_kernel.h"
+
+namespace remat {
+namespace {
+
+using c10::BackendComponent;
+using c10::Dispatcher;
+using c10::DispatchKey;
+using c10::DispatchKeySet;
+using c10::KernelFunction;
+
+constexpr DispatchKey kFactoryKey = DispatchKey::TESTING_ONLY_GenericMode;
+
+/// The functionalities in which a backend gets the fallback.
+constexpr DispatchKey kBelowAutograd[] = {DispatchKey::Dense, DispatchKey::Quantized,
+                                          DispatchKey::Sparse, DispatchKey::SparseCsr,
+                                          DispatchKey::NestedTensor};
+
+/// The names of ops that have been registered since the last look. The listener runs under the
+/// dispatcher's lock, so it must not register anything itself.
+class NewOps final : public c10::OpRegistrationListener {
+ public:
+  void onOperatorRegistered(const c10::OperatorHandle& op) override {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    names_.push_back(op.operator_name());
+    any_.store(true, std::memory_order_release);
+  }
+  void onOperatorDeregistered(const c10::OperatorHandle& /*op*/) override {}
+
+  bool any() const { return any_.load(std::memory_order_acquire); }
+
+  std::vector<c10::OperatorName> take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    any_.store(false, std::memory_order_relaxed);
+    return std::exchange(names_, {});
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<c10::OperatorName> names_;
+  std::atomic<bool> any_{false};
+};
+
+class Interception {
+ public:
+  Interception() : backend_(choose_backend()) {
+    register_fallbacks();
+    register_factories();
+    auto listener = std::make_unique<NewOps>();
+    new_ops_ = listener.get();
+    handles_.push_back(Dispatcher::singleton().addRegistrationListener(std::move(listener)));
+    update();
+    set_interception_backend(backend_);
+    set_interception_bits(backend_bit() | DispatchKeySet(kFactoryKey).raw_repr());
+  }
+
+  /// Puts a kernel in front of each op that is new.
+  void update() {
+    if (!new_ops_->any()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const c10::OperatorName& name : new_ops_->take()) {
+      if (!known_.insert(name).second) continue;
+      const auto op = Dispatcher::singleton().findOp(name);
+      if (op) register_kernels(*op);
+    }
+  }
+
+ private:
+  static BackendComponent choose_backend() {
+    const char* const wanted = std::getenv("REMAT_DISPATCH_KEY");
+    const std::string_view key = wanted ? wanted : "";
+    TORCH_CHECK_VALUE(
+        key.empty() || key == "PrivateUse1" || key == "PrivateUse3",
+        "[interception] REMAT_DISPATCH_KEY: expected PrivateUse1 or PrivateUse3, got ", key,
+        ". Unset it to let remat choose.");
+    const bool taken =
+        c10::is_privateuse1_backend_registered() && c10::get_privateuse1_backend() != "remat_meta";
+    TORCH_CHECK(!taken || key != "PrivateUse1",
+                "[interception] REMAT_DISPATCH_KEY: expected that nobody has PrivateUse1, got the "
+                "backend '",
+                c10::get_privateuse1_backend(), "', which does. Set it to PrivateUse3.");
+    return taken || key == "PrivateUse3" ? BackendComponent::PrivateUse3Bit
+                                         : BackendComponent::PrivateUse1Bit;
+  }
+
+  DispatchKey key(DispatchKey functionality) const {
+    return c10::toRuntimePerBackendFunctionalityKey(functionality, backend_);
+  }
+
+  uint64_t backend_bit() const { return uint64_t{1} << (static_cast<unsigned>(backend_) - 1U); }
+
+  // A second fallback on a key throws and names both: somebody else has this backend.
+  void register_fallbacks() {
+    for (const DispatchKey functionality : kBelowAutograd) {
+      keep(Dispatcher::singleton().registerFallback(
+          key(functionality), KernelFunction::makeFromBoxedFunction<&intercept_fallback>(),
+          "remat"));
+    }
+  }
+
+  // See Note [Factories].
+  void register_factories() {
+    keep(Dispatcher::singleton().registerFallback(kFactoryKey, KernelFunction::makeFallthrough(),
+                                                  "remat"));
+    for (const char* const overload : {"memory_format", ""}) {
+      keep(Dispatcher::singleton().registerImpl(
+          {*overload ? "aten::empty" : "aten::empty_strided", overload}, kFactoryKey,
+          KernelFunction::makeFromBoxedFunction<&intercept_factory>(), std::nullopt, nullptr,
+          "remat"));
+    }
+  }
+
+  void register_kernels(const c10::OperatorHandle& op) {
+    using Level = InterceptKernel::Level;
+    register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
+    // A composite kernel of LibTorch would win over the fallback, and compute other bits than the
+    // backend's own kernel.
+    if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
+        op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
+      register_kernel(op, DispatchKey::Dense, Level::kBackend);
+    }
+  }
+
+  void register_kernel(const c10::OperatorHandle& op, DispatchKey functionality,
+                       InterceptKernel::Level level) {
+    keep(Dispatcher::singleton().registerImpl(
+        op.operator_name(), key(functionality),
+        KernelFunction::makeFromBoxedFunctor(std::make_unique<InterceptKernel>(level)),
+        std::nullopt, nullptr, "remat"));
+  }
+
+  void keep(c10::RegistrationHandleRAII handle) { handles_.push_back(std::move(handle)); }
+
+  const BackendComponent backend_;
+  NewOps* new_ops_;  // owned by the dispatcher
+  std::mutex mutex_;
+  std::unordered_set<c10::OperatorName> known_;  // guarded by mutex_, as is handles_
+  std::vector<c10::RegistrationHandleRAII> handles_;
+};
+
+}  // namespace
+
+// Note [Factories]: ops that make a tensor from sizes alone have no tensor to be dispatched on, and
+// torch:: functions exclude autograd's keys around them. All end in aten::empty or empty_strided,
+// which the thread's included keys can still divert: a key for modes, TESTING_ONLY_GenericMode, on
+// which nothing in LibTorch is registered. So a tensor that a region makes is told from one of
+// outside.
+
+void install_interception() {
+  // Leaked: kernels may be called until the process ends.
+  static Interception& interception = *new Interception;
+  interception.update();
+}
+
+}  // namespace remat

@@ -1,0 +1,24 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Casts of parameters that autocast's cache answers in a forward and a replay makes again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <remat/tape/op_call.h>
+
+namespace remat {
+
+/// Note [Casts that a cache answers]: under autocast the forward takes a parameter's low-precision
+/// copy from autocast's cache, as plain code does: gradients of parameters that are used twice are
+/// bitwise equal only so. A replay makes the copy again. So these casts are not logged, and the
+/// copy counts as made inside, while the parameter counts as read.
+
+/// True for a cast that the cache could have answered.
+bool is_cacheable_cast(const OpCall& call);
+
+/// The parameter that `tensor`, not made by an op that was seen, is autocast's copy of; undefined
+/// if it is none.
+at::Tensor autocast_source(const at::Tensor& tensor);
+
+}  // namespace remat

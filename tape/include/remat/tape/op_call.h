@@ -1,0 +1,140 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One op on its way through the dispatcher, as scopes see it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// What remat reads from an op's schema, once per op and process.
+class REMAT_API OpInfo {
+ public:
+  explicit OpInfo(const c10::OperatorHandle& op);
+
+  /// True unless the op has been taken away since and defined with another schema.
+  bool describes(const c10::OperatorHandle& op) const {
+    return argument_count_ == op.schema().arguments().size() &&
+           return_count_ == op.schema().returns().size();
+  }
+
+  /// "aten::add.Tensor"
+  std::string name() const;
+
+  size_t argument_count() const { return argument_count_; }
+  size_t return_count() const { return return_count_; }
+
+  /// False for ops that look at metadata only: views, zeros_like, new_empty, ...
+  bool reads_data() const { return reads_data_; }
+
+  /// True if the op writes into some argument.
+  bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
+
+  /// True if argument `i` may be written by this call; `training` is the op's argument of that
+  /// name.
+  bool writes_argument(size_t i, bool training) const {
+    const uint64_t bit = i < 64 ? uint64_t{1} << i : 0;
+    return (written_ & bit) != 0 || (training && (hidden_writes_ & bit) != 0);
+  }
+
+  /// The position of the bool argument "training"; argument_count() if there is none.
+  size_t training_argument() const { return training_argument_; }
+
+  /// True for ops that change an argument's sizes, strides or storage in place: t_, resize_, set_.
+  bool changes_metadata() const { return changes_metadata_; }
+
+  /// True for _to_copy, the cast that autocast answers from its cache or not.
+  bool is_cast() const { return is_cast_; }
+
+ private:
+  c10::OperatorHandle op_;
+  size_t argument_count_;
+  size_t return_count_;
+  size_t training_argument_;
+  uint64_t written_ = 0;        // bit i: argument i is marked as written in the schema
+  uint64_t hidden_writes_ = 0;  // bit i: argument i is written in training, unmarked
+  bool reads_data_;
+  bool changes_metadata_;
+  bool is_cast_;
+};
+
+/// A call of an op: its arguments on the stack before it ran, its results after.
+class OpCall {
+ public:
+  OpCall(const OpInfo& info, torch::jit::Stack& stack) : info_(&info), stack_(&stack) {}
+
+  const OpInfo& info() const { return *info_; }
+
+  /// Only before the op runs.
+  c10::IValue& argument(size_t i) const {
+    return (*stack_)[stack_->size() - info_->argument_count() + i];
+  }
+
+  /// Only after the op has run.
+  c10::IValue& result(size_t i) const {
+    return (*stack_)[stack_->size() - info_->return_count() + i];
+  }
+
+  /// The value of the argument "training"; true if there is none.
+  bool training() const {
+    const size_t i = info_->training_argument();
+    return i == info_->argument_count() || !argument(i).isBool() || argument(i).toBool();
+  }
+
+ private:
+  const OpInfo* info_;
+  torch::jit::Stack* stack_;
+};
+
+/// Calls f(tensor) for each defined tensor in `value`: a tensor, or a list of (optional) tensors.
+template <class F>
+void for_each_tensor(const c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    const at::Tensor& tensor = value.toTensor();
+    if (tensor.defined()) f(tensor);
+  } else if (value.isTensorList() || value.isOptionalTensorList()) {
+    for (const c10::IValue& element : value.toListRef()) {
+      if (element.isTensor() && element.toTensor().defined()) f(element.toTensor());
+    }
+  }
+}
+
+/// Replaces each defined tensor in `value` by f(tensor).
+template <class F>
+void transform_tensors(c10::IValue& value, F&& f) {
+  if (value.isTensor()) {
+    if (value.toTensor().defined()) value = f(value.toTensor());
+  } else if (value.isTensorList()) {
+    c10::List<at::Tensor> list;
+    for (const at::Tensor& tensor : value.toTensorVector()) {
+      list.push_back(tensor.defined() ? f(tensor) : tensor);
+    }
+    value = std::move(list);
+  } else if (value.isOptionalTensorList()) {
+    c10::List<std::optional<at::Tensor>> list;
+    for (const std::optional<at::Tensor> tensor : value.toOptionalTensorList()) {
+      list.push_back(tensor && tensor->defined() ? std::optional<at::Tensor>(f(*tensor)) : tensor);
+    }
+    value = std::move(list);
+  }
+}
+
+/// The storage of `tensor`, null if it has none that can be told apart by its address (sparse,
+/// wrapped by a transform, or without bytes).
+inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (!impl->has_storage()) return nullptr;
+  const c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  return storage && storage->nbytes() > 0 ? storage : nullptr;
+}
+
+}  // namespace remat

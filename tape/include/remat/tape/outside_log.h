@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The storages from outside that a region's ops touch: their versions, and old values of those
+// it writes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/op_log.h>
+#include <remat/tape/tensor_meta.h>
+
+namespace remat {
+
+/// A storage that existed when the region met it for the first time. Holds the storage weakly.
+class REMAT_API OutsideStorage {
+ public:
+  explicit OutsideStorage(const at::Tensor& tensor);
+
+  /// Its identity; the address stays taken while this object lives, also if the storage is gone.
+  const c10::StorageImpl* address() const { return storage_._unsafe_get_target(); }
+
+  /// An op reads its data.
+  void mark_read() { read_ = true; }
+  bool is_read() const { return read_; }
+
+  /// Keeps a copy of all its bytes, once: an op is about to write it. What an outer region saves
+  /// decides where the copy lives.
+  void keep_before_write(const at::Tensor& tensor);
+  bool is_written() const { return kept_.has_value(); }
+
+  /// The bytes from before the region's first write; undefined if it wrote none. May replay outer
+  /// regions.
+  at::Tensor unpack_kept() const;
+
+  /// Throws autograd's in-place error, with `where` and `op`, if `tensor`, which has this storage,
+  /// was written since.
+  void check_unchanged(const at::Tensor& tensor, const std::string& where,
+                       const std::string& op) const;
+
+  /// True if its memory did not come from LibTorch's allocator and nobody has it any more.
+  bool is_gone_foreign_memory() const { return is_foreign_ && storage_.expired(); }
+
+  const TensorMeta& meta() const { return meta_; }
+
+ private:
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  TensorMeta meta_;
+  SavedVersion version_;
+  bool is_foreign_;
+  bool read_ = false;
+  std::optional<torch::autograd::SavedVariable> kept_;
+};
+
+/// All of them, in the order of their first use: the arguments of the region first.
+class REMAT_API OutsideLog {
+ public:
+  Origin add(const at::Tensor& tensor);
+
+  /// `origin` is that of argument number arguments().size().
+  void add_argument(Origin origin) { arguments_.push_back(origin); }
+  c10::ArrayRef<Origin> arguments() const { return arguments_; }
+
+  /// True if the region has written argument `i`.
+  bool writes_argument(size_t i) const;
+
+  size_t size() const { return storages_.size(); }
+  OutsideStorage& operator[](size_t number) { return storages_[number]; }
+  const OutsideStorage& operator[](size_t number) const { return storages_[number]; }
+
+ private:
+  std::vector<OutsideStorage> storages_;
+  std::vector<Origin> arguments_;
+};
+
+}  // namespace remat

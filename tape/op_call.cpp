@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Reading an op's schema.
+#include <remat/tape/op_call.h>
+
+#include <ATen/core/enum_tag.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <array>
+#include <string_view>
+
+namespace remat {
+namespace {
+
+// Ops that write arguments which their schemas do not mark: statistics of normalisation in
+// training.
+struct HiddenWrites {
+  std::string_view op;
+  uint64_t arguments;
+};
+constexpr HiddenWrites kHiddenWrites[] = {
+    {"aten::native_batch_norm", 0b11000},
+    {"aten::cudnn_batch_norm", 0b11000},
+    {"aten::miopen_batch_norm", 0b11000},
+    {"aten::batch_norm_update_stats", 0b110},
+    {"aten::batch_norm_gather_stats", 0b11000},
+    {"aten::batch_norm_gather_stats_with_counts", 0b11000},
+};
+
+uint64_t hidden_writes(std::string_view op) {
+  for (const HiddenWrites& entry : kHiddenWrites) {
+    if (entry.op == op) return entry.arguments;
+  }
+  return 0;
+}
+
+bool is_metadata_query(std::string_view op) {
+  const std::string_view base = op.substr(op.find("::") + 2);
+  return base.ends_with("_like") || base.starts_with("new_") || base.starts_with("sym_") ||
+         base == "is_same_size" || base == "_has_compatible_shallow_copy_type";
+}
+
+bool is_view(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
+    return result.alias_info() && !result.alias_info()->isWrite();
+  });
+}
+
+}  // namespace
+
+OpInfo::OpInfo(const c10::OperatorHandle& op)
+    : op_(op),
+      argument_count_(op.schema().arguments().size()),
+      return_count_(op.schema().returns().size()),
+      training_argument_(argument_count_),
+      hidden_writes_(hidden_writes(op.operator_name().name)),
+      changes_metadata_(op.hasTag(at::Tag::inplace_view)),
+      is_cast_(op.operator_name().name == "aten::_to_copy") {
+  const auto& arguments = op.schema().arguments();
+  for (const auto i : c10::irange(arguments.size())) {
+    const auto* const alias = arguments[i].alias_info();
+    if (alias && alias->isWrite() && i < 64) written_ |= uint64_t{1} << i;
+    if (arguments[i].name() == "training") training_argument_ = i;
+  }
+  reads_data_ = writes() || !(is_view(op.schema()) || is_metadata_query(op.operator_name().name));
+}
+
+std::string OpInfo::name() const {
+  return c10::toString(op_.operator_name());
+}
+
+}  // namespace remat

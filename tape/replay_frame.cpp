@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Picking up what autograd saves in a replay, and stopping it.
+#include "replay_frame.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <utility>
+
+#include <remat/tape/replay_mismatch.h>
+
+#include "autocast_cache.h"
+
+namespace remat {
+namespace {
+
+/// One past the last live slot.
+size_t needed_end(const Region& region) {
+  size_t end = region.slots().size();
+  while (end > 0 && !region.slots()[end - 1].live) --end;
+  return end;
+}
+
+}  // namespace
+
+class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Hook(ReplayFrame& frame) : frame_(frame) {}
+  void call_pack_hook(const at::Tensor& tensor) override {
+    value_ = tensor.tensor_data();
+    frame_.receive(tensor, value_);
+  }
+  // Asked by a backward inside the region's function: the replay answers from its own graph.
+  at::Tensor call_unpack_hook() override { return value_; }
+
+ private:
+  ReplayFrame& frame_;  // dead once the replay has ended; used while packing only
+  at::Tensor value_;
+};
+
+ReplayFrame::ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops)
+    : SavedTensorFrame(Phase::kReplay, region.intercept() ? Ops::kSeen : Ops::kAsAround),
+      region_(region),
+      values_(values),
+      ops_(ops),
+      end_(needed_end(region)),
+      graph_task_(torch::autograd::get_current_graph_task_id()),
+      uncaught_exceptions_(std::uncaught_exceptions()) {}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayFrame::make_hooks() {
+  return std::make_unique<Hook>(*this);
+}
+
+void ReplayFrame::before_op(OpCall& call, bool logged) {
+  if (!region_.intercept()) return;
+  const bool compared =
+      logged && !stopped_ && !comparison_ends_ && region_.determinism() != Determinism::kNone &&
+      torch::autograd::get_current_graph_task_id() == graph_task_ && !is_cacheable_cast(call);
+  try {
+    ops_.before(call, compared, count_);
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
+}
+
+void ReplayFrame::after_op(OpCall& call) {
+  if (region_.intercept()) ops_.after(call);
+}
+
+void ReplayFrame::adopt(const at::Tensor& tensor) {
+  if (region_.intercept()) ops_.adopt(tensor);
+}
+
+void ReplayFrame::check_complete() const {
+  if (error_) std::rethrow_exception(error_);
+  if (count_ >= end_) return;
+  const Slot& slot = region_.slots()[count_];
+  mismatch(
+      slot.index, slot.meta.str(), "the end of the function",
+      c10::str("The forward saved ", region_.slots().size(), " tensors, the replay ", count_, "."));
+}
+
+void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
+  if (stopped_) return stop();  // the function caught the stop and went on
+  // A backward inside the function replays what the open region has saved so far; its replay may
+  // get further.
+  if (!region_.closed() && count_ >= region_.slots().size()) return;
+  try {
+    check(tensor);
+  } catch (...) {
+    error_ = std::current_exception();
+    throw;
+  }
+  const size_t index = count_++;
+  if (index < end_ && region_.slots()[index].live) values_.put(index, value);
+  if (region_.early_stop() && count_ >= end_) stop();
+}
+
+// Note [Stopping inside a backward]: autograd's engine handles only std::exceptions; another one
+// that leaves a node would leave the engine's queues and depth counts as they were in the middle
+// of the task. If a backward inside the function saves the last tensor, the stop waits until it
+// has ended.
+void ReplayFrame::stop() {
+  stopped_ = true;
+  const bool in_inner_backward = torch::autograd::get_current_graph_task_id() != graph_task_;
+  const bool in_destructor = std::uncaught_exceptions() != uncaught_exceptions_;
+  if (!in_inner_backward && !in_destructor) throw StopReplay{};
+}
+
+void ReplayFrame::check(const at::Tensor& tensor) const {
+  if (count_ >= region_.slots().size()) {
+    mismatch(count_, "the end of the function", TensorMeta(tensor).str(),
+             "The replay saved more tensors.");
+  }
+  const Slot& slot = region_.slots()[count_];
+  // The very tensor that the forward saved, written since: other slots that are made from it
+  // would be wrong in silence.
+  TORCH_CHECK(!slot.version.changed_in(tensor),
+              "one of the variables needed for gradient computation has been modified by an "
+              "inplace operation: [",
+              slot.meta.str(), "] ", slot.version.str(), ". [replay] ", region_.label(), ", slot ",
+              slot.index,
+              ": expected the tensor from outside the region as the forward saved it. Do not "
+              "write it in the region or between forward and backward, or use a clone.");
+  if (region_.determinism() == Determinism::kNone || slot.meta.matches(tensor)) return;
+  const TensorMeta got(tensor);
+  const std::string place =
+      slot.meta.matches_data(tensor)
+          ? c10::str("It had ", slot.meta.place_str(), "; now ", got.place_str(), ".")
+          : std::string();
+  mismatch(slot.index, slot.meta.str(), got.str(), place);
+}
+
+void ReplayFrame::mismatch(size_t index, const std::string& expected, const std::string& got,
+                           const std::string& detail) const {
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str("[replay] ", region_.label(), ", slot ", index, ": expected ", expected,
+               " as in the forward, got ", got, ". ", detail, detail.empty() ? "" : " ",
+               "The function did something else when it ran again: state that it reads has "
+               "changed (a training or requires_grad flag, a cache, a counter, a random number "
+               "not from a generator of LibTorch). Make it depend on its arguments, or keep that "
+               "state with a StateHook."));
+}
+
+}  // namespace remat

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The scope of a replay.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <exception>
+#include <memory>
+#include <string>
+
+#include <remat/tape/region.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+#include "leaf_grads.h"
+#include "replay_ops.h"
+
+namespace remat {
+
+/// Ends a replay from inside the user's function. No std::exception: user code that handles errors
+/// must not take it for one.
+struct StopReplay {};
+
+/// Gives each tensor that autograd saves to the slot at the same place in the forward's order, and
+/// compares what is seen with the forward.
+class ReplayFrame final : public SavedTensorFrame {
+ public:
+  ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops);
+
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
+  const Region* replayed_region() const override { return &region_; }
+  void before_accumulate(const EdgeList& roots) override { leaf_grads_.set_aside(roots); }
+  void after_backward() override {
+    if (stopped_) stop();
+  }
+  void before_op(OpCall& call, bool logged) override;
+  void after_op(OpCall& call) override;
+  void adopt(const at::Tensor& tensor) override;
+  void phase_was_asked() override { comparison_ends_ = true; }
+
+  /// True once every needed slot is filled and the function was told to stop: what escapes from it
+  /// then is the stop.
+  bool stopped() const { return stopped_; }
+
+  bool failed() const { return error_ != nullptr; }
+
+  /// Raises what went wrong although the function has returned: a mismatch that it caught, or slots
+  /// that it did not reach.
+  void check_complete() const;
+
+ private:
+  class Hook;
+
+  void receive(const at::Tensor& tensor, const at::Tensor& value);
+  void stop();
+  void check(const at::Tensor& tensor) const;
+  [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
+                             const std::string& detail) const;
+
+  const Region& region_;
+  ReplayedSlots& values_;
+  ReplayOps& ops_;
+  const size_t end_;  // one past the last live slot
+  const int graph_task_;
+  const int uncaught_exceptions_;
+  size_t count_ = 0;
+  bool stopped_ = false;
+  bool comparison_ends_ = false;
+  std::exception_ptr error_;
+  LeafGrads leaf_grads_;
+};
+
+}  // namespace remat

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Comparing a replay's ops with the forward's, and shadows for what the forward wrote outside.
+#include "replay_ops.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <remat/tape/replay_mismatch.h>
+
+#include "storage_bytes.h"
+
+namespace remat {
+namespace {
+
+/// Puts `shadow` where `original` stands in the graph, or stood before the forward wrote it.
+void copy_place(const at::Tensor& original, const TensorMeta& meta, at::Tensor& shadow) {
+  if (!meta.requires_grad() || !original.requires_grad()) return;
+  if (original.is_leaf()) {
+    shadow.set_requires_grad(true);
+  } else {
+    torch::autograd::impl::set_gradient_edge(shadow,
+                                             torch::autograd::impl::gradient_edge(original));
+  }
+}
+
+size_t bytes_spanned(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return 0;
+  int64_t last = tensor.storage_offset();
+  for (const auto d : c10::irange(tensor.dim())) {
+    last += (tensor.size(d) - 1) * tensor.stride(d);
+  }
+  return static_cast<size_t>(last + 1) * tensor.itemsize();
+}
+
+}  // namespace
+
+ReplayOps::ReplayOps(const Region& region, c10::ArrayRef<at::Tensor> inputs)
+    : region_(region),
+      kept_(region.outside().size()),
+      shadows_(kept_.size()),
+      checked_(kept_.size()) {
+  const OutsideLog& outside = region.outside();
+  for (const auto i : c10::irange(kept_.size())) {
+    storages_.enter(outside[i].address(), Origin::outside(i));
+    kept_[i] = outside[i].unpack_kept();
+  }
+  // Kept through hooks, an argument comes back in another storage.
+  for (const auto i : c10::irange(std::min(inputs.size(), outside.arguments().size()))) {
+    if (!inputs[i].defined() || !outside.arguments()[i].is_outside()) continue;
+    if (const auto* const storage = storage_of(inputs[i])) {
+      storages_.enter(storage, outside.arguments()[i]);
+    }
+  }
+}
+
+Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
+  const c10::StorageImpl* const storage = storage_of(tensor);
+  if (!storage || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
+  return storages_.find(storage);
+}
+
+void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
+  const OpInfo& info = call.info();
+  words_.clear();
+  words_.begin(info);
+  exchanged_ = false;
+  for (const auto i : c10::irange(info.argument_count())) {
+    c10::IValue& value = call.argument(i);
+    bool has_tensors = false;
+    bool exchange = false;
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      has_tensors = true;
+      const Origin origin = origin_of(tensor);
+      const bool shadowed = has_shadow(tensor, origin);
+      exchange = exchange || shadowed;
+      if (compared) words_.add_tensor(shadowed ? shadow_of(tensor, origin) : tensor, origin);
+    });
+    if (compared && !has_tensors) words_.add_value(value);
+    if (exchange) {
+      exchanged_ = true;
+      transform_tensors(value, [&](const at::Tensor& tensor) {
+        const Origin origin = origin_of(tensor);
+        return has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor;
+      });
+    }
+  }
+  words_.end();
+  if (compared) compare(slot);
+  check_outside(call, slot);
+}
+
+// After the comparison: an op that differs explains more than a tensor that does.
+void ReplayOps::check_outside(const OpCall& call, size_t slot) {
+  const OpInfo& info = call.info();
+  for (const auto i : c10::irange(info.argument_count())) {
+    const bool written = info.writes() && info.writes_argument(i, call.training());
+    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
+      const Origin origin = origin_of(tensor);
+      if (origin.is_outside()) check_read(call, tensor, origin.number(), slot);
+      const bool is_ours =
+          !origin.is_unknown() && (!origin.is_outside() || is_shadow(tensor, origin));
+      TORCH_CHECK(!written || is_ours, where(slot), ", op ", info.name(),
+                  ": expected to write what the forward wrote, got another tensor (",
+                  TensorMeta(tensor).str(),
+                  ") from outside the region. Make what the function writes depend on its "
+                  "arguments only.");
+      if (origin.is_unknown()) storages_.enter_result(tensor);
+    });
+  }
+}
+
+void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t number,
+                           size_t slot) {
+  const OutsideStorage& outside = region_.outside()[number];
+  if (!call.info().reads_data() || !outside.is_read() || checked_[number]) return;
+  checked_[number] = true;
+  // An argument that came back from hooks has a version of its own.
+  if (outside.address() != storage_of(tensor)) return;
+  outside.check_unchanged(tensor, where(slot), call.info().name());
+}
+
+bool ReplayOps::has_shadow(const at::Tensor& tensor, Origin origin) const {
+  return origin.is_outside() && kept_[origin.number()].defined() && !is_shadow(tensor, origin);
+}
+
+bool ReplayOps::is_shadow(const at::Tensor& tensor, Origin origin) const {
+  return origin.is_outside() &&
+         shadows_[origin.number()].unsafeGetStorageImpl() == storage_of(tensor);
+}
+
+const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) {
+  Shadow& shadow = tensors_[tensor.unsafeGetTensorImpl()];
+  if (shadow.tensor.defined()) return shadow.tensor;
+  const size_t number = origin.number();
+  c10::Storage& storage = shadows_[number];
+  if (!storage) {
+    storage = clone_bytes(kept_[number].storage(), kept_[number].device()).storage();
+    storages_.enter(storage.unsafeGetStorageImpl(), origin);
+  }
+  TORCH_CHECK(bytes_spanned(tensor) <= storage.nbytes(), "[replay] ", region_.label(),
+              ": expected the tensor ", region_.outside()[number].meta().str(),
+              " from outside the region to have the size that it had in the forward, got ",
+              TensorMeta(tensor).str(), ". Do not resize it.");
+  shadow.original = tensor;
+  shadow.tensor = view_storage(storage, tensor);
+  copy_place(tensor, region_.outside()[number].meta(), shadow.tensor);
+  return shadow.tensor;
+}
+
+void ReplayOps::after(OpCall& call) {
+  for (const auto i : c10::irange(call.info().return_count())) {
+    c10::IValue& result = call.result(i);
+    for_each_tensor(result, [&](const at::Tensor& tensor) { storages_.enter_result(tensor); });
+    if (exchanged_ && call.info().writes()) {
+      transform_tensors(result, [&](const at::Tensor& tensor) { return original_of(tensor); });
+    }
+  }
+}
+
+// In-place ops return the tensor that the function knows.
+const at::Tensor& ReplayOps::original_of(const at::Tensor& tensor) const {
+  const auto entry = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& shadow) {
+    return shadow.second.tensor.is_same(tensor);
+  });
+  return entry == tensors_.end() ? tensor : entry->second.original;
+}
+
+void ReplayOps::compare(size_t slot) {
+  const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
+  // The forward stopped writing down; or its region is still open, for a backward inside it, and
+  // the replay gets further.
+  if (logged.empty() && (region_.ops().broken_off() || !region_.closed())) return;
+  const c10::ArrayRef<uint64_t> replayed = words_.get();
+  const auto may_be_unknown = [this](size_t number) { return is_from_unseen_code(number); };
+  if (!OpWords::match(logged, replayed, may_be_unknown)) mismatch(logged, replayed, slot);
+  position_ += logged.size();
+  ++op_count_;
+}
+
+// Memory that no op of LibTorch allocated (from_blob) may have been wrapped in the forward, and
+// again now; if so, the forward's is gone.
+bool ReplayOps::is_from_unseen_code(size_t number) const {
+  return region_.outside()[number].is_gone_foreign_memory();
+}
+
+std::string ReplayOps::where(size_t slot) const {
+  return c10::str("[replay] ", region_.label(), ", slot ", slot);
+}
+
+void ReplayOps::mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
+                         size_t slot) const {
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str(where(slot), ", op ", op_count_, ": expected ", OpLog::describe(logged),
+               " as in the forward, got ", OpLog::describe(replayed), ". ",
+               OpLog::likely_cause(logged, replayed),
+               " Make what the function does depend on its arguments, or keep the state that it "
+               "reads with a StateHook."));
+}
+
+}  // namespace remat

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The ops of a replay: compared with those of the forward, and kept from writing outside.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <remat/tape/op_call.h>
+#include <remat/tape/region.h>
+#include <remat/tape/storage_table.h>
+
+namespace remat {
+
+/// Note [Shadows]: a storage from outside that the forward wrote is not touched by a replay. It
+/// gets a shadow, a storage that begins with the bytes from before the forward's first write; each
+/// tensor that has the real storage is exchanged for one that has the shadow, op by op, and the
+/// same one every time, since in-place ops change a tensor's place in the graph.
+class ReplayOps {
+ public:
+  /// Unpacks the old values of what the forward wrote, which may replay outer regions: make it
+  /// before the scope of the replay. `inputs`: the region's arguments for this replay.
+  ReplayOps(const Region& region, c10::ArrayRef<at::Tensor> inputs);
+
+  /// Exchanges arguments for their shadows, and compares the op with the forward's next one if
+  /// `compared`. `slot`: the slot to be filled next, for messages.
+  void before(OpCall& call, bool compared, size_t slot);
+  void after(OpCall& call);
+  void adopt(const at::Tensor& tensor) { storages_.enter_result(tensor); }
+
+ private:
+  struct Shadow {
+    at::Tensor original;  // keeps its address
+    at::Tensor tensor;
+  };
+
+  Origin origin_of(const at::Tensor& tensor) const;
+  bool has_shadow(const at::Tensor& tensor, Origin origin) const;
+  bool is_shadow(const at::Tensor& tensor, Origin origin) const;
+  const at::Tensor& shadow_of(const at::Tensor& tensor, Origin origin);
+  const at::Tensor& original_of(const at::Tensor& tensor) const;
+  void compare(size_t slot);
+  bool is_from_unseen_code(size_t number) const;
+  void check_outside(const OpCall& call, size_t slot);
+  void check_read(const OpCall& call, const at::Tensor& tensor, size_t number, size_t slot);
+  std::string where(size_t slot) const;
+  [[noreturn]] void mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
+                             size_t slot) const;
+
+  const Region& region_;
+  StorageTable storages_;
+  std::vector<at::Tensor> kept_;       // by number of the outside storage
+  std::vector<c10::Storage> shadows_;  // likewise, once needed
+  std::vector<bool> checked_;          // likewise
+  std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
+  bool exchanged_ = false;  // an argument of the op that runs
+  OpWords words_;
+  size_t position_ = 0;  // in the forward's log, in words
+  size_t op_count_ = 0;
+};
+
+}  // namespace remat

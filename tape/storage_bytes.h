@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Storages as plain bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+#include <c10/core/Storage.h>
+
+namespace remat {
+
+/// A tensor of uint8 with a copy of all bytes of `storage`; nobody sees the ops.
+at::Tensor clone_bytes(const c10::Storage& storage, c10::Device device);
+
+/// A tensor of the shape, strides and dtype of `like`, in `storage`, outside any graph.
+at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like);
+
+}  // namespace remat
