@@ -96,7 +96,10 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
 
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   run_unseen(op, keys.remove(DispatchKey::TESTING_ONLY_GenericMode), stack);
-  SavedTensorFrame::all_adopt(stack->back().toTensor());
+  if (!SavedTensorFrame::current()) return;
+  for (size_t i = 1; i <= op.schema().returns().size(); ++i) {
+    for_each_tensor(stack->at(stack->size() - i), &SavedTensorFrame::all_adopt);
+  }
 }
 
 }  // namespace remat

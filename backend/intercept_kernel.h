@@ -53,7 +53,7 @@ void set_interception_backend(c10::BackendComponent backend);
 void intercept_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         torch::jit::Stack* stack);
 
-/// For ops that allocate a tensor from sizes alone: all factories end in one.
+/// For ops that make tensors from none. Any of them may call another one.
 void intercept_factory(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
 

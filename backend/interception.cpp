@@ -7,6 +7,7 @@
 #include <c10/core/DeviceType.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <memory>
@@ -61,17 +62,32 @@ class NewOps final : public c10::OpRegistrationListener {
   std::atomic<bool> any_{false};
 };
 
+bool holds_tensors(const c10::Argument& argument) {
+  const c10::Type& type = *argument.type();
+  return type.isSubtypeOf(*c10::TensorType::get()) ||
+         type.isSubtypeOf(*c10::ListType::ofTensors()) ||
+         type.isSubtypeOf(*c10::OptionalType::ofTensor()) ||
+         type.isSubtypeOf(*c10::ListType::ofOptionalTensors());
+}
+
+/// True for an op that makes tensors from none.
+bool is_factory(const c10::FunctionSchema& schema) {
+  const auto none = [](const std::vector<c10::Argument>& all) {
+    return std::none_of(all.begin(), all.end(), holds_tensors);
+  };
+  return none(schema.arguments()) && !none(schema.returns());
+}
+
 class Interception {
  public:
   Interception() : backend_(choose_backend()) {
     register_fallbacks();
-    register_factories();
     auto listener = std::make_unique<NewOps>();
     new_ops_ = listener.get();
     handles_.push_back(Dispatcher::singleton().addRegistrationListener(std::move(listener)));
     update();
     set_interception_backend(backend_);
-    set_interception_bits(backend_bit() | DispatchKeySet(kFactoryKey).raw_repr());
+    interception_bits = backend_bit() | DispatchKeySet(kFactoryKey).raw_repr();
   }
 
   /// Puts a kernel in front of each op that is new.
@@ -116,21 +132,12 @@ class Interception {
           key(functionality), KernelFunction::makeFromBoxedFunction<&intercept_fallback>(),
           "remat"));
     }
-  }
-
-  // See Note [Factories].
-  void register_factories() {
     keep(Dispatcher::singleton().registerFallback(kFactoryKey, KernelFunction::makeFallthrough(),
                                                   "remat"));
-    for (const char* const overload : {"memory_format", ""}) {
-      keep(Dispatcher::singleton().registerImpl(
-          {*overload ? "aten::empty" : "aten::empty_strided", overload}, kFactoryKey,
-          KernelFunction::makeFromBoxedFunction<&intercept_factory>(), std::nullopt, nullptr,
-          "remat"));
-    }
   }
 
   void register_kernels(const c10::OperatorHandle& op) {
+    if (is_factory(op.schema())) return register_factory(op);
     using Level = InterceptKernel::Level;
     register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
     // A composite kernel of LibTorch would win over the fallback, and compute other bits than the
@@ -139,6 +146,14 @@ class Interception {
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
       register_kernel(op, DispatchKey::Dense, Level::kBackend);
     }
+  }
+
+  // See Note [Factories].
+  void register_factory(const c10::OperatorHandle& op) {
+    keep(Dispatcher::singleton().registerImpl(
+        op.operator_name(), kFactoryKey,
+        KernelFunction::makeFromBoxedFunction<&intercept_factory>(), std::nullopt, nullptr,
+        "remat"));
   }
 
   void register_kernel(const c10::OperatorHandle& op, DispatchKey functionality,
@@ -160,11 +175,10 @@ class Interception {
 
 }  // namespace
 
-// Note [Factories]: ops that make a tensor from sizes alone have no tensor to be dispatched on, and
-// torch:: functions exclude autograd's keys around them. All end in aten::empty or empty_strided,
-// which the thread's included keys can still divert: a key for modes, TESTING_ONLY_GenericMode, on
-// which nothing in LibTorch is registered. So a tensor that a region makes is told from one of
-// outside.
+// Note [Factories]: ops that make a tensor from none have no tensor to be dispatched on, and
+// torch:: functions exclude autograd's keys around them. The thread's included keys can still
+// divert them: a key for modes, TESTING_ONLY_GenericMode, on which nothing in LibTorch is
+// registered. So a tensor that a region makes is told from one of outside.
 
 void install_interception() {
   // Leaked: kernels may be called until the process ends.

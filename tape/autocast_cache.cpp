@@ -3,16 +3,14 @@
 // Telling autocast's copies of parameters from other tensors.
 #include "autocast_cache.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 
 namespace remat {
 namespace {
 
-bool autocast_is_on(const at::Tensor& tensor) {
-  return at::autocast::is_autocast_available(tensor.device().type()) &&
-         at::autocast::is_autocast_enabled(tensor.device().type());
+bool is_low_precision(c10::ScalarType dtype) {
+  return dtype == c10::kHalf || dtype == c10::kBFloat16;
 }
 
 }  // namespace
@@ -20,13 +18,15 @@ bool autocast_is_on(const at::Tensor& tensor) {
 bool is_cacheable_cast(const OpCall& call) {
   if (!call.info().is_cast() || !call.argument(0).isTensor()) return false;
   const at::Tensor& tensor = call.argument(0).toTensor();
+  const c10::IValue& dtype = call.argument(1);
   return tensor.defined() && tensor.requires_grad() && tensor.is_leaf() &&
-         tensor.scalar_type() == c10::kFloat && autocast_is_on(tensor);
+         tensor.scalar_type() == c10::kFloat && dtype.isInt() &&
+         is_low_precision(static_cast<c10::ScalarType>(dtype.toInt()));
 }
 
 at::Tensor autocast_source(const at::Tensor& tensor) {
   const auto& cast = tensor.grad_fn();
-  if (!cast || cast->num_outputs() != 1 || !autocast_is_on(tensor)) return {};
+  if (!cast || cast->num_outputs() != 1 || !is_low_precision(tensor.scalar_type())) return {};
   if (cast->name() != "ToCopyBackward0") return {};
   const auto* const leaf =
       dynamic_cast<const torch::autograd::AccumulateGrad*>(cast->next_edge(0).function.get());

@@ -11,8 +11,9 @@ namespace remat {
 
 /// Note [Casts that a cache answers]: under autocast the forward takes a parameter's low-precision
 /// copy from autocast's cache, as plain code does: gradients of parameters that are used twice are
-/// bitwise equal only so. A replay makes the copy again. So these casts are not logged, and the
-/// copy counts as made inside, while the parameter counts as read.
+/// bitwise equal only so. A replay makes the copy again. So casts of parameters are not logged, and
+/// a copy is logged as made inside wherever it was made; the parameter counts as read. (Inside an
+/// op that autocast changes autocast is off: whether it asked for the cast cannot be told.)
 
 /// True for a cast that the cache could have answered.
 bool is_cacheable_cast(const OpCall& call);

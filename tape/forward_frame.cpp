@@ -75,7 +75,8 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
   if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
     const Origin source = origin_of(parameter);
     if (source.is_outside()) region_->outside()[source.number()].mark_read();
-    origin = Origin::inside();  // See Note [Casts that a cache answers].
+    origin = region_->outside().add(tensor);
+    region_->outside()[origin.number()].mark_cast();
   } else {
     origin = region_->outside().add(tensor);
   }
@@ -97,7 +98,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
       has_tensors = true;
       const Origin origin = origin_of(tensor);
       if (origin.is_outside()) watch(call, i, tensor, origin);
-      if (logged) words.add_tensor(tensor, origin);
+      if (logged) words.add_tensor(tensor, region_->outside().logged(origin));
     });
     if (logged && !has_tensors) words.add_value(value);
   }

@@ -108,6 +108,10 @@ std::string list_str(const Value& value) {
   return text + "]";
 }
 
+uint64_t origin_of(const Value& value) {
+  return value.head >> kOriginShift;
+}
+
 std::string tensor_str(const Value& value) {
   const auto dtype = static_cast<c10::ScalarType>(byte_at(value.head, kDtypeShift));
   const c10::Device device(static_cast<c10::DeviceType>(byte_at(value.head, kDeviceShift)),
@@ -119,6 +123,11 @@ std::string tensor_str(const Value& value) {
   }
   text += c10::str("] on ", device);
   if (value.head & kRequiresGrad) text += " requires grad";
+  const uint64_t origin = origin_of(value);
+  if (origin == Origin::unknown().value()) text += " from elsewhere";
+  if (origin >= Origin::outside(0).value()) {
+    text += c10::str(" from outside #", origin - Origin::outside(0).value());
+  }
   if (value.head & kHasValue) {
     const uint64_t bits = value.payload.back();
     text += " = " + (c10::isFloatingType(dtype) ? c10::str(double_of(bits))
@@ -146,10 +155,6 @@ std::string value_str(const Value& value) {
     default:
       return "...";
   }
-}
-
-uint64_t origin_of(const Value& value) {
-  return value.head >> kOriginShift;
 }
 
 bool same(const Value& a, const Value& b) {

@@ -49,7 +49,8 @@ class Region::PassEnd {
   std::weak_ptr<Pass> pass_;
 };
 
-Region::Region(Options options) : options_(std::move(options)) {}
+Region::Region(Options options)
+    : options_(std::move(options)), made_in_replay_(SavedTensorFrame::current_replay()) {}
 
 Region::~Region() = default;
 

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <atomic>
 #include <utility>
 
 #include <remat/tape/replay_mismatch.h>
@@ -20,6 +21,11 @@ size_t needed_end(const Region& region) {
   size_t end = region.slots().size();
   while (end > 0 && !region.slots()[end - 1].live) --end;
   return end;
+}
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
 }
 
 }  // namespace
@@ -42,11 +48,14 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
 ReplayFrame::ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops)
     : SavedTensorFrame(Phase::kReplay, region.intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(region),
+      id_(next_id()),
       values_(values),
       ops_(ops),
       end_(needed_end(region)),
       graph_task_(torch::autograd::get_current_graph_task_id()),
-      uncaught_exceptions_(std::uncaught_exceptions()) {}
+      uncaught_exceptions_(std::uncaught_exceptions()) {
+  hide_ops_up_to(region.made_in_replay());
+}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayFrame::make_hooks() {
   return std::make_unique<Hook>(*this);

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
@@ -29,6 +30,7 @@ class ReplayFrame final : public SavedTensorFrame {
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* replayed_region() const override { return &region_; }
+  uint64_t replay_id() const override { return id_; }
   void before_accumulate(const EdgeList& roots) override { leaf_grads_.set_aside(roots); }
   void after_backward() override {
     if (stopped_) stop();
@@ -58,6 +60,7 @@ class ReplayFrame final : public SavedTensorFrame {
                              const std::string& detail) const;
 
   const Region& region_;
+  const uint64_t id_;
   ReplayedSlots& values_;
   ReplayOps& ops_;
   const size_t end_;  // one past the last live slot

@@ -41,14 +41,11 @@ size_t bytes_spanned(const at::Tensor& tensor) {
 }  // namespace
 
 ReplayOps::ReplayOps(const Region& region, c10::ArrayRef<at::Tensor> inputs)
-    : region_(region),
-      kept_(region.outside().size()),
-      shadows_(kept_.size()),
-      checked_(kept_.size()) {
+    : region_(region), outside_(region.outside().size()) {
   const OutsideLog& outside = region.outside();
-  for (const auto i : c10::irange(kept_.size())) {
+  for (const auto i : c10::irange(outside_.size())) {
     storages_.enter(outside[i].address(), Origin::outside(i));
-    kept_[i] = outside[i].unpack_kept();
+    outside_[i].kept = outside[i].unpack_kept();
   }
   // Kept through hooks, an argument comes back in another storage.
   for (const auto i : c10::irange(std::min(inputs.size(), outside.arguments().size()))) {
@@ -70,6 +67,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   words_.clear();
   words_.begin(info);
   exchanged_ = false;
+  bool touches_outside = false;
   for (const auto i : c10::irange(info.argument_count())) {
     c10::IValue& value = call.argument(i);
     bool has_tensors = false;
@@ -79,7 +77,11 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
       const Origin origin = origin_of(tensor);
       const bool shadowed = has_shadow(tensor, origin);
       exchange = exchange || shadowed;
-      if (compared) words_.add_tensor(shadowed ? shadow_of(tensor, origin) : tensor, origin);
+      touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
+      if (compared) {
+        words_.add_tensor(shadowed ? shadow_of(tensor, origin) : tensor,
+                          region_.outside().logged(origin));
+      }
     });
     if (compared && !has_tensors) words_.add_value(value);
     if (exchange) {
@@ -92,7 +94,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   }
   words_.end();
   if (compared) compare(slot);
-  check_outside(call, slot);
+  if (touches_outside) check_outside(call, slot);
 }
 
 // After the comparison: an op that differs explains more than a tensor that does.
@@ -118,29 +120,31 @@ void ReplayOps::check_outside(const OpCall& call, size_t slot) {
 void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t number,
                            size_t slot) {
   const OutsideStorage& outside = region_.outside()[number];
-  if (!call.info().reads_data() || !outside.is_read() || checked_[number]) return;
-  checked_[number] = true;
+  if (!call.info().reads_data() || !outside.is_read() || outside_[number].checked) return;
+  outside_[number].checked = true;
   // An argument that came back from hooks has a version of its own.
   if (outside.address() != storage_of(tensor)) return;
   outside.check_unchanged(tensor, where(slot), call.info().name());
 }
 
 bool ReplayOps::has_shadow(const at::Tensor& tensor, Origin origin) const {
-  return origin.is_outside() && kept_[origin.number()].defined() && !is_shadow(tensor, origin);
+  return origin.is_outside() && outside_[origin.number()].kept.defined() &&
+         !is_shadow(tensor, origin);
 }
 
 bool ReplayOps::is_shadow(const at::Tensor& tensor, Origin origin) const {
   return origin.is_outside() &&
-         shadows_[origin.number()].unsafeGetStorageImpl() == storage_of(tensor);
+         outside_[origin.number()].shadow.unsafeGetStorageImpl() == storage_of(tensor);
 }
 
 const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) {
   Shadow& shadow = tensors_[tensor.unsafeGetTensorImpl()];
   if (shadow.tensor.defined()) return shadow.tensor;
   const size_t number = origin.number();
-  c10::Storage& storage = shadows_[number];
+  const at::Tensor& kept = outside_[number].kept;
+  c10::Storage& storage = outside_[number].shadow;
   if (!storage) {
-    storage = clone_bytes(kept_[number].storage(), kept_[number].device()).storage();
+    storage = clone_bytes(kept.storage(), kept.device()).storage();
     storages_.enter(storage.unsafeGetStorageImpl(), origin);
   }
   TORCH_CHECK(bytes_spanned(tensor) <= storage.nbytes(), "[replay] ", region_.label(),

@@ -34,6 +34,11 @@ class ReplayOps {
   void adopt(const at::Tensor& tensor) { storages_.enter_result(tensor); }
 
  private:
+  struct Outside {
+    at::Tensor kept;      // its bytes from before the forward's first write, if it wrote
+    c10::Storage shadow;  // once needed
+    bool checked = false;
+  };
   struct Shadow {
     at::Tensor original;  // keeps its address
     at::Tensor tensor;
@@ -54,9 +59,7 @@ class ReplayOps {
 
   const Region& region_;
   StorageTable storages_;
-  std::vector<at::Tensor> kept_;       // by number of the outside storage
-  std::vector<c10::Storage> shadows_;  // likewise, once needed
-  std::vector<bool> checked_;          // likewise
+  std::vector<Outside> outside_;  // by number of the outside storage
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
   bool exchanged_ = false;  // an argument of the op that runs
   OpWords words_;

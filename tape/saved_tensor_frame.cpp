@@ -7,6 +7,7 @@
 #include <pthread.h>
 
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/op_call.h>
 
 namespace remat {
 namespace {
@@ -24,6 +25,7 @@ thread_local SavedTensorFrame* current_frame = nullptr;
 
 SavedTensorFrame::SavedTensorFrame(Phase phase, Ops ops)
     : previous_(current_frame),
+      next_to_see_ops_(current_frame),
       python_hooks_depth_(at::SavedTensorDefaultHooks::get_tls_state().stack.size()),
       in_replay_(phase == Phase::kReplay || (previous_ && previous_->in_replay_)),
       ops_seen_around_(interception_is_on()) {
@@ -46,12 +48,27 @@ void SavedTensorFrame::after_backward() {
   if (previous_) previous_->after_backward();
 }
 
-// Outermost first: an outer replay may put its own tensors in place of those from outside, and
-// everything inside is to see these. What an inner replay does is no op of the scopes around it,
-// but what it makes is made in them.
+void SavedTensorFrame::hide_ops_up_to(uint64_t replay_id) {
+  while (next_to_see_ops_ && (replay_id == 0 || next_to_see_ops_->replay_id() != replay_id)) {
+    next_to_see_ops_ = next_to_see_ops_->previous_;
+  }
+}
+
+uint64_t SavedTensorFrame::current_replay() {
+  for (const SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
+    if (frame->replay_id() != 0) return frame->replay_id();
+  }
+  return 0;
+}
+
+// Note [Who sees an op]: the outermost scope first, since an outer replay puts its own tensors in
+// place of those from outside, and everything made inside it is to see these. A replay inside other
+// scopes (a backward in a region's function) is no part of what they do: it is shown only to the
+// replay that its region was made in, if any, and not for comparison. But what it makes is made in
+// all of them.
 void SavedTensorFrame::before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged) {
-  if (frame->previous_) {
-    before_op_from(frame->previous_, call, logged && !frame->replayed_region());
+  if (frame->next_to_see_ops_) {
+    before_op_from(frame->next_to_see_ops_, call, logged && frame->replay_id() == 0);
   }
   frame->before_op(call, logged);
 }
@@ -61,8 +78,16 @@ void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
 }
 
 void SavedTensorFrame::all_after_op(OpCall& call) {
+  const SavedTensorFrame* seeing = current_frame;
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
-    frame->after_op(call);
+    if (frame == seeing) {
+      frame->after_op(call);
+      seeing = frame->next_to_see_ops_;
+    } else {
+      for (size_t i = 0; i < call.info().return_count(); ++i) {
+        for_each_tensor(call.result(i), [&](const at::Tensor& tensor) { frame->adopt(tensor); });
+      }
+    }
   }
 }
 
@@ -86,7 +111,7 @@ SuspendFrames::~SuspendFrames() {
   if (ops_were_seen_) switch_interception(true);
 }
 
-OuterFrames::OuterFrames(SavedTensorFrame& frame) : hidden_(&frame) {
+OuterFrames::OuterFrames(SavedTensorFrame& frame) : hidden_(current_frame) {
   current_frame = frame.previous_;
 }
 

@@ -147,8 +147,13 @@ ThreadState ThreadState::read() {
 void ThreadState::restore_thread() const {
   for (const auto i : c10::irange(kAutocastDevices)) {
     const at::DeviceType device = at::autocast::_AUTOCAST_SUPPORTED_DEVICES[i];
-    at::autocast::set_autocast_enabled(device, autocast_enabled_ & (1U << i));
-    at::autocast::set_autocast_dtype(device, autocast_dtype_[i]);
+    const bool enabled = (autocast_enabled_ & (1U << i)) != 0;
+    if (at::autocast::is_autocast_enabled(device) != enabled) {
+      at::autocast::set_autocast_enabled(device, enabled);
+    }
+    if (at::autocast::get_autocast_dtype(device) != autocast_dtype_[i]) {
+      at::autocast::set_autocast_dtype(device, autocast_dtype_[i]);
+    }
   }
   at::autocast::set_autocast_cache_enabled(autocast_cache_);
   c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_ad_);

@@ -5,6 +5,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include <remat/tape/export.h>
@@ -17,33 +18,35 @@ namespace remat {
 /// threads; a thread that has the bits but no scope is not in a region, and remat's kernels pass
 /// its ops on. backend/ decides which bits, once, before the first region; until then the switch
 /// does nothing.
-REMAT_API void set_interception_bits(uint64_t bits);
-REMAT_API uint64_t interception_bits();
+extern REMAT_API std::atomic<uint64_t> interception_bits;
 
 /// True if ops of this thread are seen.
 inline bool interception_is_on() {
-  return (c10::impl::raw_local_dispatch_key_set.included_ & interception_bits()) != 0;
+  return (c10::impl::raw_local_dispatch_key_set.included_ &
+          interception_bits.load(std::memory_order_relaxed)) != 0;
 }
 
 inline void switch_interception(bool on) {
+  const uint64_t bits = interception_bits.load(std::memory_order_relaxed);
   uint64_t& included = c10::impl::raw_local_dispatch_key_set.included_;
-  included = on ? included | interception_bits() : included & ~interception_bits();
+  included = on ? included | bits : included & ~bits;
 }
 
 /// Off while alive, then as before.
 class InterceptionOff {
  public:
-  InterceptionOff() : was_on_(interception_is_on()) {
-    if (was_on_) switch_interception(false);
+  InterceptionOff()
+      : included_(&c10::impl::raw_local_dispatch_key_set.included_),
+        bits_(*included_ & interception_bits.load(std::memory_order_relaxed)) {
+    *included_ &= ~bits_;
   }
   InterceptionOff(const InterceptionOff&) = delete;
   InterceptionOff& operator=(const InterceptionOff&) = delete;
-  ~InterceptionOff() {
-    if (was_on_) switch_interception(true);
-  }
+  ~InterceptionOff() { *included_ |= bits_; }
 
  private:
-  bool was_on_;
+  uint64_t* included_;  // of this thread
+  uint64_t bits_;
 };
 
 }  // namespace remat

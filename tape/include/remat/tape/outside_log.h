@@ -30,6 +30,10 @@ class REMAT_API OutsideStorage {
   void mark_read() { read_ = true; }
   bool is_read() const { return read_; }
 
+  /// It holds a cast that a replay makes again: see Note [Casts that a cache answers].
+  void mark_cast() { cast_ = true; }
+  bool is_cast() const { return cast_; }
+
   /// Keeps a copy of all its bytes, once: an op is about to write it. What an outer region saves
   /// decides where the copy lives.
   void keep_before_write(const at::Tensor& tensor);
@@ -55,6 +59,7 @@ class REMAT_API OutsideStorage {
   SavedVersion version_;
   bool is_foreign_;
   bool read_ = false;
+  bool cast_ = false;
   std::optional<torch::autograd::SavedVariable> kept_;
 };
 
@@ -69,6 +74,11 @@ class REMAT_API OutsideLog {
 
   /// True if the region has written argument `i`.
   bool writes_argument(size_t i) const;
+
+  /// What to write down of a tensor of this origin.
+  Origin logged(Origin origin) const {
+    return origin.is_outside() && storages_[origin.number()].is_cast() ? Origin::inside() : origin;
+  }
 
   size_t size() const { return storages_.size(); }
   OutsideStorage& operator[](size_t number) { return storages_[number]; }

@@ -8,6 +8,7 @@
 #include <atomic>
 #include <condition_variable>
 #include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
@@ -76,6 +77,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// Sets what replays this region. Once, before the first slot.
   void set_replayer(std::unique_ptr<const Replayer> replayer) { replayer_ = std::move(replayer); }
 
+  /// The replay that this region was made in, 0 if in none.
+  uint64_t made_in_replay() const { return made_in_replay_; }
+
   const std::string& name() const { return options_.name; }
   Determinism determinism() const { return options_.determinism; }
   bool early_stop() const { return options_.early_stop; }
@@ -122,6 +126,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void check_version(const Slot& slot) const;
 
   const Options options_;
+  const uint64_t made_in_replay_;
   std::unique_ptr<const Replayer> replayer_;
   std::deque<Slot> slots_;
   OpLog ops_;

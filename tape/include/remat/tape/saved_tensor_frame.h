@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <cstddef>
+#include <cstdint>
 #include <memory>
 #include <vector>
 
@@ -56,7 +57,13 @@ class REMAT_API SavedTensorFrame {
   /// the forward.
   virtual void phase_was_asked() {}
 
-  /// Tell all scopes of this thread, the outermost first.
+  /// Names a replay in this process; 0 for every other kind of scope.
+  virtual uint64_t replay_id() const { return 0; }
+
+  /// The id of the innermost replay that this thread is in, 0 if it is in none.
+  static uint64_t current_replay();
+
+  /// Tell the scopes of this thread, the outermost first. See Note [Who sees an op].
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
   static void all_adopt(const at::Tensor& tensor);
@@ -81,11 +88,15 @@ class REMAT_API SavedTensorFrame {
   };
   explicit SavedTensorFrame(Phase phase = Phase::kForward, Ops ops = Ops::kAsAround);
 
+  /// For a replay: only the replay named `replay_id` and the scopes around that one see its ops.
+  void hide_ops_up_to(uint64_t replay_id);
+
  private:
   friend class OuterFrames;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
 
   SavedTensorFrame* previous_;
+  SavedTensorFrame* next_to_see_ops_;
   size_t python_hooks_depth_;
   bool in_replay_;
   bool ops_seen_around_;
@@ -105,7 +116,7 @@ class REMAT_API SuspendFrames {
   bool ops_were_seen_;
 };
 
-/// Hides the innermost scope, which must be `frame`, while alive.
+/// Hides `frame` and the scopes inside it while alive.
 class REMAT_API OuterFrames {
  public:
   explicit OuterFrames(SavedTensorFrame& frame);
