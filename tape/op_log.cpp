@@ -165,8 +165,10 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-bool is_random(const std::string& op) {
-  return contains(op, "dropout") || contains(op, "bernoulli") || contains(op, "norm");
+/// What a layer does in training only: dropout (its mask is an empty_like), statistics.
+bool depends_on_training(const std::string& op) {
+  return contains(op, "dropout") || contains(op, "bernoulli") || contains(op, "norm") ||
+         contains(op, "empty_like");
 }
 
 const char* cause_of_tensor(const Value& logged, const Value& replayed) {
@@ -299,7 +301,7 @@ std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<ui
   const OpInfo& now = info_of(replayed);
   if (&before != &now) {
     if (before.is_cast() || now.is_cast()) return "Autocast or a cast differs.";
-    if (is_random(before.name()) || is_random(now.name())) {
+    if (depends_on_training(before.name()) || depends_on_training(now.name())) {
       return "A training flag or a probability differs, or the function branches on state or on "
              "data that has changed.";
     }

@@ -1,0 +1,182 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A replay that does something else than the forward stops at the first op that differs, and says
+// which, with what, and why that is likely so.
+#include <remat/remat.h>
+
+#include "support/catch.h"
+
+#include <ATen/autocast_mode.h>
+#include <torch/torch.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "support/same_bits.h"
+#include "support/unwound.h"
+
+namespace {
+
+using remat::checkpoint;
+using Tensor = at::Tensor;
+using Function = std::function<Tensor(const Tensor&)>;
+
+// The error of a backward with `change` between forward and backward.
+std::string divergence(const Function& fn, const std::function<void()>& change) {
+  const Tensor x = torch::ones({4, 4}).requires_grad_();
+  const Tensor loss = checkpoint({.name = "block"})(fn)(x).sum();
+  change();
+  return error_text([&] { loss.backward(); });
+}
+
+void check_says(const std::string& text, const std::string& expected, const std::string& got,
+                const std::string& cause) {
+  CHECK_THAT(text, ContainsSubstring("[replay] region 'block', slot ") &&
+                       ContainsSubstring("expected " + expected) &&
+                       ContainsSubstring("as in the forward, got " + got) &&
+                       ContainsSubstring(cause) && ContainsSubstring("with a StateHook."));
+}
+
+TEST_CASE("A training flag that was switched", "[backend][divergence]") {
+  torch::nn::Dropout dropout(0.5);
+  check_says(divergence([dropout](const Tensor& x) mutable { return dropout(x.sin()).exp(); },
+                        [&] { dropout->eval(); }),
+             "aten::empty_like", "aten::exp", "A training flag or a probability differs");
+  torch::nn::BatchNorm1d norm(4);
+  check_says(
+      divergence([norm](const Tensor& x) mutable { return norm(x).exp(); }, [&] { norm->eval(); }),
+      "aten::add_.Scalar", "aten::native_batch_norm", "A training flag");
+}
+
+TEST_CASE("Autocast that the function switches by outside state", "[backend][divergence]") {
+  const auto low = std::make_shared<bool>(true);
+  const Tensor w = torch::rand({4, 4}).requires_grad_();
+  const Function fn = [low, w](const Tensor& x) {
+    at::autocast::set_autocast_enabled(at::kCPU, *low);
+    Tensor y = x.matmul(w);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+    return y.to(at::kFloat).exp();
+  };
+  check_says(divergence(fn, [&] { *low = false; }), "aten::mm(bfloat16", "aten::mm(float32",
+             "A dtype differs: autocast");
+}
+
+TEST_CASE("A cache that has grown", "[backend][divergence]") {
+  auto cache = std::make_shared<Tensor>(torch::ones({2, 4}));
+  const Function fn = [cache](const Tensor& x) { return at::cat({x, *cache}).exp(); };
+  check_says(divergence(fn,
+                        [&] {
+                          *cache = at::cat({*cache, *cache});
+                        }),
+             "aten::cat(float32 [4, 4] on cpu requires grad from outside #0, float32 [2, 4] on cpu",
+             "aten::cat(float32 [4, 4] on cpu requires grad from outside #0, float32 [4, 4] on cpu",
+             "A shape differs: a cache that has grown");
+}
+
+TEST_CASE("A branch on data that has changed", "[backend][divergence]") {
+  const auto threshold = std::make_shared<float>(0.0F);
+  const Function fn = [threshold](const Tensor& x) {
+    return (x.sum().item<float>() > *threshold ? x.sin() : x.cos()).exp();
+  };
+  check_says(divergence(fn, [&] { *threshold = 100; }), "aten::sin(", "aten::cos(",
+             "branches on state or on data that has changed");
+}
+
+TEST_CASE("A random number not from a generator of LibTorch", "[backend][divergence]") {
+  auto random = std::make_shared<int>(1);
+  const Function fn = [random](const Tensor& x) { return (x * (*random)++).exp(); };
+  check_says(divergence(fn, [] {}),
+             "aten::mul.Scalar(float32 [4, 4] on cpu requires grad from outside #0, 1)",
+             "aten::mul.Scalar(float32 [4, 4] on cpu requires grad from outside #0, 2)",
+             "a random number not from a generator of LibTorch");
+}
+
+TEST_CASE("A schedule that has moved on", "[backend][divergence]") {
+  const auto p = std::make_shared<double>(0.25);
+  const Function fn = [p](const Tensor& x) { return at::leaky_relu(x, *p).exp(); };
+  check_says(divergence(fn, [&] { *p = 0.5; }), "aten::leaky_relu(", "aten::leaky_relu(",
+             "A number differs: a counter, a schedule");
+}
+
+TEST_CASE("A parameter that was changed", "[backend][divergence]") {
+  Tensor w = torch::rand({4}).requires_grad_();
+  const std::string text = divergence([w](const Tensor& x) { return (x + w).exp(); },
+                                      [&] {
+                                        const at::NoGradGuard no_grad;
+                                        w.mul_(2);
+                                      });
+  CHECK_THAT(text, ContainsSubstring("[replay] region 'block', slot 0, op aten::add.Tensor") &&
+                       ContainsSubstring("modified by an inplace operation: [float32 [4] on cpu]"));
+}
+
+TEST_CASE("A parameter that was frozen", "[backend][divergence]") {
+  Tensor w = torch::rand({4}).requires_grad_();
+  check_says(
+      divergence([w](const Tensor& x) { return (x + w).exp(); }, [&] { w.requires_grad_(false); }),
+      "aten::add.Tensor(", "aten::add.Tensor(", "a parameter has been frozen or unfrozen");
+}
+
+TEST_CASE("A call that is missing, and one that was added", "[backend][divergence]") {
+  const auto extra = std::make_shared<bool>(false);
+  const Function fn = [extra](const Tensor& x) {
+    const Tensor y = x.sin();
+    return (*extra ? y.neg() : y).exp();
+  };
+  *extra = true;
+  check_says(divergence(fn, [&] { *extra = false; }), "aten::neg(", "aten::exp(", "branches");
+  check_says(divergence(fn, [&] { *extra = true; }), "aten::exp(", "aten::neg(", "branches");
+}
+
+TEST_CASE("Another shape, dtype and device", "[backend][divergence]") {
+  const auto other = std::make_shared<Tensor>(torch::ones({4}));
+  const Function fn = [other](const Tensor& x) { return (x + *other).exp(); };
+  check_says(divergence(fn,
+                        [&] {
+                          *other = torch::ones({4, 1});
+                        }),
+             "aten::add.Tensor(", "aten::add.Tensor(", "A shape differs");
+  check_says(divergence(fn,
+                        [&] {
+                          *other = torch::ones({4, 1}, at::kDouble);
+                        }),
+             "aten::add.Tensor(", "aten::add.Tensor(", "A dtype differs");
+}
+
+TEST_CASE("Another dim", "[backend][divergence]") {
+  const auto dim = std::make_shared<int64_t>(0);
+  const Function fn = [dim](const Tensor& x) { return x.softmax(*dim).exp(); };
+  check_says(divergence(fn, [&] { *dim = 1; }), "aten::_softmax(", "aten::_softmax(",
+             "A number differs");
+}
+
+TEST_CASE("A function that asks is_recomputing() may leave ops out", "[backend][divergence]") {
+  const auto count = std::make_shared<Tensor>(torch::zeros({}));
+  const auto fn = [count](const Tensor& x) {
+    const Tensor y = x.sin();
+    if (!remat::is_recomputing()) count->add_(y.detach().sum());
+    return y.exp();
+  };
+  const Tensor x = torch::ones({4, 4}).requires_grad_();
+  checkpoint()(fn)(x).sum().backward();
+  CHECK(same_bits(*count, x.detach().sin().sum()));
+  CHECK(same_bits(x.grad(), torch::autograd::grad({x.sin().exp().sum()}, {x})[0]));
+}
+
+TEST_CASE("Without determinism checks and without interception nothing is compared op by op",
+          "[backend][divergence]") {
+  const auto factor = std::make_shared<double>(1);
+  const auto fn = [factor](const Tensor& x) { return (x * *factor).exp(); };
+  for (const remat::CheckpointOptions& options :
+       {remat::CheckpointOptions{.determinism = remat::Determinism::kNone},
+        remat::CheckpointOptions{.intercept = false}}) {
+    const Tensor x = torch::ones({4, 4}).requires_grad_();
+    const Tensor y = checkpoint(options)(fn)(x);
+    *factor += 1;
+    CHECK_NOTHROW(y.sum().backward());
+  }
+}
+
+}  // namespace
