@@ -88,6 +88,20 @@ function(remat_add_suite name)
   set_property(GLOBAL APPEND PROPERTY REMAT_SUITE_SOURCES ${arg_SOURCES})
 endfunction()
 
+# remat_add_suite_run(backend.errors private_use_3 "NAME=VALUE"): the suite once more, in another environment.
+function(remat_add_suite_run suite name environment)
+  string(REPLACE "." "_" target "${suite}_suite")
+  add_test(NAME ${suite}.${name} COMMAND ${target} --durations yes)
+  get_test_property(${suite} ENVIRONMENT inherited)
+  set_tests_properties(${suite}.${name} PROPERTIES ENVIRONMENT "${inherited};${environment}")
+  get_property(budgets GLOBAL PROPERTY REMAT_BUDGETS)
+  foreach(entry IN LISTS budgets)
+    if(entry MATCHES "^${suite}:([0-9]+)$")
+      remat_set_budget(${suite}.${name} ${CMAKE_MATCH_1})
+    endif()
+  endforeach()
+endfunction()
+
 # A ctest test that passes when the command fails and says `regex`.
 function(remat_add_failing_command name regex)
   add_test(NAME ${name} COMMAND "${CMAKE_COMMAND}" "-DREGEX=${regex}"
