@@ -58,6 +58,7 @@ class REMAT_API OpWords {
 
   c10::ArrayRef<uint64_t> get() const { return words_; }
   void clear() { words_.clear(); }
+  void shrink() { words_.shrink_to_fit(); }
 
   /// True if both say the same. A tensor of `replayed` whose origin is not known matches one from
   /// outside if `may_be_unknown` says so of the latter's number.
@@ -74,6 +75,9 @@ class REMAT_API OpLog {
  public:
   /// For the forward: words are appended to it.
   OpWords& writer() { return words_; }
+
+  /// The forward has ended: gives back memory that is not needed.
+  void finish() { words_.shrink(); }
 
   /// Nothing more is written down, though more ops may follow.
   void break_off() { broken_off_ = true; }

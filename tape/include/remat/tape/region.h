@@ -89,7 +89,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool intercept() const { return options_.intercept; }
 
   /// The function has returned; all slots are there. A region whose function threw stays open.
-  void close() { closed_ = true; }
+  void close() {
+    ops_.finish();
+    closed_ = true;
+  }
   bool closed() const { return closed_; }
 
   Slot& add_slot(const at::Tensor& tensor);
