@@ -7,9 +7,11 @@
 
 #include <ATen/DeviceAccelerator.h>
 
+#include <atomic>
 #include <functional>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -155,6 +157,46 @@ TEST_CASE("Copies into a dry tensor drop the data", "[device]") {
              ContainsSubstring("expected a source that can be expanded to the target"));
   CHECK(is_dry(torch::ones({2}).to(dry_device(), at::kHalf)));
   CHECK(x.to(at::kDouble).scalar_type() == at::kDouble);
+}
+
+TEST_CASE("A module does not come back", "[device]") {
+  torch::nn::Linear net(2, 3);
+  net->to(dry_device());
+  CHECK_THAT(error_text([&] { net->to(at::kCPU); }),
+             ContainsSubstring("[placeholder] dry tensor") && ContainsSubstring("got aten::copy_"));
+  std::ostringstream out;
+  CHECK_THAT(error_text([&] { torch::save(net, out); }),
+             ContainsSubstring("[placeholder] dry tensor"));
+}
+
+TEST_CASE("CPU tensors are asked about pinned memory as before", "[device]") {
+  dry_device();
+  CHECK_FALSE(torch::ones({2}).is_pinned());
+  if (torch::hasCUDA()) return;
+  CHECK_THAT(error_text([] { (void)torch::ones({2}).pin_memory(); }),
+             ContainsSubstring("[register_device] pinned memory: expected a GPU, got none"));
+}
+
+TEST_CASE("Threads run dry on their own", "[device]") {
+  dry_device();
+  std::vector<std::thread> threads;
+  std::atomic<int> right{0};
+  for (int i = 0; i < 4; ++i) {
+    threads.emplace_back([&right] {
+      const Tensor x = torch::randn({3, 4}, dry_options()).requires_grad_();
+      for (int step = 0; step < 20; ++step) x.mm(x.t()).relu().sum().backward();
+      if (is_dry(x.grad()) && x.grad().sizes() == x.sizes()) ++right;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(right == 4);
+}
+
+TEST_CASE("Ops that nobody wrote shapes for are named", "[device]") {
+  CHECK_THAT(
+      error_text([] { (void)torch::histc(torch::ones({4}, dry_options())); }),
+      ContainsSubstring("[placeholder] aten::histc: expected an op with a Meta kernel, got one "
+                        "without, on float32 [4] on remat_meta:0"));
 }
 
 TEST_CASE("Generators of the device can be seeded and saved", "[device]") {
