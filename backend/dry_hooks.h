@@ -10,9 +10,10 @@ namespace remat {
 
 /// One device, always there, without memory.
 ///
-/// Note [The accelerator]: once PrivateUse1 has hooks, `at::getAccelerator()` answers PrivateUse1,
-/// also where there is a GPU, and code that asks "the accelerator" comes here: pinned memory is
-/// therefore passed on to CUDA when it is there. Autograd's nodes ask the accelerator for their
+/// Note [The accelerator]: once PrivateUse1 has a name, `at::getAccelerator()` answers PrivateUse1,
+/// where it answered CUDA before (whenever LibTorch's CUDA libraries are loaded, with or without a
+/// GPU), and code that asks "the accelerator" comes here: pinned memory is therefore passed on to
+/// CUDA when it is there. Autograd's nodes ask the accelerator for their
 /// stream, so nodes of another accelerator report none after register_device(): with more than one
 /// stream on a GPU, do not register the device in the same process.
 class DryHooks final : public at::PrivateUse1HooksInterface {

@@ -14,6 +14,7 @@
 #include <string_view>
 #include <typeinfo>
 
+#include "dry_autocast.h"
 #include "dry_device_guard.h"
 #include "dry_factories.h"
 #include "dry_hooks.h"
@@ -58,6 +59,7 @@ void register_once() {
   c10::impl::registerDeviceGuard(kDevice, new DryDeviceGuard());
   at::RegisterPrivateUse1HooksInterface(new DryHooks());
   register_dry_factories();
+  register_dry_autocast();
   c10::register_privateuse1_backend(std::string(kName));
   // Backward of dry tensors goes through it, see there.
   SavedTensorEngine::install();

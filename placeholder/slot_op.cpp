@@ -20,12 +20,11 @@ namespace {
 constexpr c10::DispatchKeySet kMeta(c10::DispatchKey::Meta);
 
 // No schema tells that these read sizes, strides and dtype only. Sorted.
-constexpr std::array<std::string_view, 24> kMetadataOps = {
+constexpr std::array<std::string_view, 23> kMetadataOps = {
     "aten::_assert_tensor_metadata",
     "aten::_has_compatible_shallow_copy_type",
     "aten::_has_same_storage_numel",
     "aten::_new_zeros_with_same_feature_meta",
-    "aten::_nested_tensor_size",
     "aten::empty_like",
     "aten::full_like",
     "aten::is_pinned",

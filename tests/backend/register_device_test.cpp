@@ -6,6 +6,7 @@
 #include "support/dry.h"
 
 #include <ATen/DeviceAccelerator.h>
+#include <ATen/autocast_mode.h>
 
 #include <atomic>
 #include <functional>
@@ -175,6 +176,25 @@ TEST_CASE("CPU tensors are asked about pinned memory as before", "[device]") {
   if (torch::hasCUDA()) return;
   CHECK_THAT(error_text([] { (void)torch::ones({2}).pin_memory(); }),
              ContainsSubstring("[register_device] pinned memory: expected a GPU, got none"));
+}
+
+TEST_CASE("Autocast has the lists of other devices", "[device]") {
+  const Tensor x = torch::ones({4, 4}, dry_options());
+  at::autocast::set_autocast_enabled(at::kPrivateUse1, true);
+  at::autocast::set_autocast_dtype(at::kPrivateUse1, at::kBFloat16);
+  const Tensor lower = x.mm(x);
+  const Tensor same = x.relu();
+  const Tensor full = lower.exp();
+  const Tensor widest = torch::atan2(lower, x);
+  const Tensor norm = lower.norm();
+  at::autocast::set_autocast_enabled(at::kPrivateUse1, false);
+  at::autocast::clear_cache();
+  CHECK(lower.scalar_type() == at::kBFloat16);
+  CHECK(same.scalar_type() == at::kFloat);
+  CHECK(full.scalar_type() == at::kFloat);
+  CHECK(widest.scalar_type() == at::kFloat);
+  CHECK(norm.scalar_type() == at::kFloat);
+  CHECK(x.mm(x).scalar_type() == at::kFloat);
 }
 
 TEST_CASE("Threads run dry on their own", "[device]") {

@@ -147,6 +147,12 @@ TEST_CASE("Type promotion with 0-dim CPU scalars is as on the CPU", "[device]") 
   CHECK((half * torch::tensor(2.5)).scalar_type() == at::kHalf);
   CHECK((torch::tensor(2.5, at::kDouble) + half).scalar_type() == at::kHalf);
   CHECK(is_dry(torch::tensor(2.5) - half));
+  // A C++ number counts less than a 0-dim tensor of its dtype.
+  const auto integers = dry_options().dtype(at::kInt);
+  CHECK((torch::ones({}, dry_options().dtype(at::kHalf)) * 2.5).scalar_type() == at::kHalf);
+  CHECK((torch::ones({3}, integers) * 2.5).scalar_type() == at::kFloat);
+  CHECK((torch::ones({3}, integers) * torch::tensor(2.5, at::kDouble)).scalar_type() ==
+        at::kDouble);
 }
 
 }  // namespace
