@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/TensorOptions.h>
 #include <c10/util/Exception.h>
 #include <torch/library.h>
@@ -12,6 +14,7 @@
 #include <optional>
 
 #include <remat/placeholder/placeholder.h>
+#include <remat/placeholder/placeholder_impl.h>
 
 namespace remat {
 namespace {
@@ -54,10 +57,31 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
   return self.layout() == c10::Layout::Strided && from.layout() == c10::Layout::Strided;
 }
 
+/// Memory of any size, at no address.
+class DryAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t /*size_bytes*/) override {
+    return {nullptr, c10::Device(c10::DeviceType::PrivateUse1, 0)};
+  }
+  void copy_data(void* /*target*/, const void* /*source*/, size_t /*size_bytes*/) const override {}
+};
+
+/// Storages that are made without a tensor, as Python does to copy one.
+c10::intrusive_ptr<c10::StorageImpl> make_storage(c10::StorageImpl::use_byte_size_t /*in_bytes*/,
+                                                  c10::SymInt size_bytes, c10::DataPtr /*data*/,
+                                                  c10::Allocator* /*allocator*/,
+                                                  bool /*resizable*/) {
+  const int64_t bytes = size_bytes.expect_int();
+  c10::Storage storage = make_dry_storage(static_cast<size_t>(bytes), "a storage");
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
+}
+
 }  // namespace
 
 void register_dry_factories() {
-  // Leaked: a library that dies takes its kernels with it.
+  c10::SetAllocator(c10::DeviceType::PrivateUse1, new DryAllocator());
+  c10::SetStorageImplCreate(c10::DeviceType::PrivateUse1, &make_storage);
+  // Leaked, as the allocator: a library that dies takes its kernels with it.
   auto* const library = new torch::Library(torch::Library::IMPL, "aten",
                                            c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
   library->impl("empty.memory_format", &empty);

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Kernels that make dry tensors from nothing.
+// What makes dry tensors and storages from nothing.
 #pragma once
 
 namespace remat {
 
-/// Registers them for PrivateUse1, for good. Call once.
+/// Registers kernels and an allocator for PrivateUse1, for good. Call once.
 void register_dry_factories();
 
 }  // namespace remat

@@ -6,6 +6,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/StorageImpl.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <c10/util/Exception.h>
 #include <c10/util/Type.h>
@@ -47,6 +48,7 @@ void check_unused() {
     throw_taken("hooks of class ", class_of(at::detail::getPrivateUse1Hooks()));
   if (c10::impl::hasDeviceGuardImpl(kDevice))
     throw_taken("a device guard of class ", class_of(*c10::impl::getDeviceGuardImpl(kDevice)));
+  if (c10::GetStorageImplCreate(kDevice)) throw_taken("storages of another library");
   const auto empty = c10::Dispatcher::singleton().findSchemaOrThrow("aten::empty", "memory_format");
   if (empty.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
     throw_taken("this kernel for aten::empty: ", empty.dumpState());

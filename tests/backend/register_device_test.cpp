@@ -170,6 +170,18 @@ TEST_CASE("A module does not come back", "[device]") {
              ContainsSubstring("[placeholder] dry tensor"));
 }
 
+TEST_CASE("A storage that was made on the device is dry", "[device]") {
+  const at::Device device = dry_device();
+  c10::Allocator* const allocator = c10::GetAllocator(at::kPrivateUse1);
+  const c10::Storage storage(c10::make_storage_impl(
+      c10::StorageImpl::use_byte_size_t(), 64, allocator->allocate(64), allocator, true, device));
+  const Tensor x = torch::empty({0}, dry_options()).set_(storage, 0, {4, 4}, {4, 1});
+  CHECK(is_dry(x));
+  CHECK(x.storage().nbytes() == 64);
+  CHECK(is_dry(x + 1));
+  CHECK_THAT(error_text([&] { (void)storage.data(); }), ContainsSubstring("a read of its memory"));
+}
+
 TEST_CASE("CPU tensors are asked about pinned memory as before", "[device]") {
   dry_device();
   CHECK_FALSE(torch::ones({2}).is_pinned());
