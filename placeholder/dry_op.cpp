@@ -89,9 +89,10 @@ bool run_equal(const c10::OperatorHandle& op, Stack& stack) {
 }
 
 template <class Kernel>
-void run_on_meta(const c10::OperatorHandle& op, Stack& stack, const Kernel& kernel) {
+void run_on_meta(const c10::OperatorHandle& op, Stack& stack, Numbers numbers,
+                 const Kernel& kernel) {
   MetaCall call(op, stack);
-  call.replace_arguments();
+  call.replace_arguments(numbers);
   {
     const at::AutoDispatchBelowADInplaceOrView below;
     kernel();
@@ -144,9 +145,9 @@ void run_dry_op(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& sta
   if (needs_data(op, stack)) throw_placeholder_access(full_name(op), placeholder_info(dry));
   if (chooses_device(op.schema()) && run_composite(op, stack)) return;
   if (const auto kernel = find_dry_kernel(op))
-    return run_on_meta(op, stack, [&] { kernel->call(stack); });
+    return run_on_meta(op, stack, Numbers::kToMeta, [&] { kernel->call(stack); });
   if (op.hasKernelForDispatchKey(DispatchKey::Meta) || returns_view(op.schema())) {
-    return run_on_meta(op, stack,
+    return run_on_meta(op, stack, Numbers::kKeep,
                        [&] { op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::Meta), &stack); });
   }
   if (run_composite(op, stack) || run_in_place(op, stack)) return;

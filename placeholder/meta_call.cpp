@@ -28,6 +28,11 @@ bool same(const c10::Storage& a, const c10::Storage& b) {
   return a.unsafeGetStorageImpl() == b.unsafeGetStorageImpl();
 }
 
+bool is_number(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.unsafeGetTensorImpl()->is_wrapped_number() &&
+         !is_placeholder(tensor);
+}
+
 bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
   return a.sizes() == b.sizes() && a.strides() == b.strides() &&
          a.storage_offset() == b.storage_offset();
@@ -35,13 +40,16 @@ bool same_geometry(const at::Tensor& a, const at::Tensor& b) {
 
 }  // namespace
 
-void MetaCall::replace_arguments() {
+void MetaCall::replace_arguments(Numbers numbers) {
+  const auto replace = [&](const at::Tensor& tensor) {
+    return numbers == Numbers::kKeep && is_number(tensor) ? tensor : to_meta(tensor);
+  };
   const size_t count = op_.schema().arguments().size();
   for (size_t i = stack_.size() - count; i < stack_.size(); ++i) {
     if (stack_[i].isStorage()) {
       stack_[i] = meta_storage_for(stack_[i].toStorage());
     } else {
-      change_tensors(stack_[i], [this](const at::Tensor& tensor) { return to_meta(tensor); });
+      change_tensors(stack_[i], replace);
     }
   }
 }

@@ -9,7 +9,15 @@
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstdint>
+
 namespace remat {
+
+/// What becomes of tensors that LibTorch made of plain numbers.
+///
+/// Note [Numbers]: a Meta kernel takes one as it is, on the CPU. It must: those written in Python
+/// are handed the number itself, read from the tensor. Kernels of ours have meta tensors only.
+enum class Numbers : uint8_t { kKeep, kToMeta };
 
 /// Replaces placeholders on a stack by meta tensors and meta results by placeholders. What shares a
 /// storage before shares one after, both ways.
@@ -18,7 +26,7 @@ class MetaCall {
   MetaCall(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
 
   /// The arguments on top of the stack become meta tensors, real ones included.
-  void replace_arguments();
+  void replace_arguments(Numbers numbers);
 
   /// The results on top of the stack become dry tensors, or, where they share storage with an
   /// argument, placeholders on its storage; an argument that was written is returned itself, with

@@ -85,7 +85,7 @@ void run_slot_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
   if (runs_on_metadata(op)) return run_composite(op, stack);
   if (!is_view_op(op)) throw_placeholder_access(full_name(op), info);
   MetaCall call(op, stack);
-  call.replace_arguments();
+  call.replace_arguments(Numbers::kKeep);
   op.redispatchBoxed(kMeta, &stack);
   if (call.made_storage()) throw_placeholder_access(full_name(op), info);
   call.replace_results();

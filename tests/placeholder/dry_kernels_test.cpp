@@ -151,6 +151,8 @@ TEST_CASE("Type promotion with 0-dim CPU scalars is as on the CPU", "[device]") 
   const auto integers = dry_options().dtype(at::kInt);
   CHECK((torch::ones({}, dry_options().dtype(at::kHalf)) * 2.5).scalar_type() == at::kHalf);
   CHECK((torch::ones({3}, integers) * 2.5).scalar_type() == at::kFloat);
+  CHECK(torch::floor_divide(torch::ones({}, dry_options().dtype(at::kHalf)), 2.5).scalar_type() ==
+        at::kHalf);
   CHECK((torch::ones({3}, integers) * torch::tensor(2.5, at::kDouble)).scalar_type() ==
         at::kDouble);
 }
