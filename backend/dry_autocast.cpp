@@ -6,6 +6,8 @@
 #include <ATen/autocast_mode.h>
 #include <torch/library.h>
 
+#include "kept_library.h"
+
 namespace {
 
 // The lists are macros that name types of namespace at.
@@ -29,13 +31,9 @@ void register_lists(torch::Library& m) {
 namespace remat {
 
 void register_dry_autocast() {
-  // Leaked: a library that dies takes its kernels with it.
-  auto* const every_op = new torch::Library(
-      torch::Library::IMPL, "_", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
-  every_op->fallback(torch::CppFunction::makeFallthrough());
-  auto* const listed = new torch::Library(
-      torch::Library::IMPL, "aten", c10::DispatchKey::AutocastPrivateUse1, __FILE__, __LINE__);
-  register_lists(*listed);
+  constexpr auto kKey = c10::DispatchKey::AutocastPrivateUse1;
+  keep_library("_", kKey, __FILE__, __LINE__).fallback(torch::CppFunction::makeFallthrough());
+  register_lists(keep_library("aten", kKey, __FILE__, __LINE__));
 }
 
 }  // namespace remat

@@ -16,6 +16,8 @@
 #include <remat/placeholder/placeholder.h>
 #include <remat/placeholder/placeholder_impl.h>
 
+#include "kept_library.h"
+
 namespace remat {
 namespace {
 
@@ -81,12 +83,10 @@ c10::intrusive_ptr<c10::StorageImpl> make_storage(c10::StorageImpl::use_byte_siz
 void register_dry_factories() {
   c10::SetAllocator(c10::DeviceType::PrivateUse1, new DryAllocator());
   c10::SetStorageImplCreate(c10::DeviceType::PrivateUse1, &make_storage);
-  // Leaked, as the allocator: a library that dies takes its kernels with it.
-  auto* const library = new torch::Library(torch::Library::IMPL, "aten",
-                                           c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  library->impl("empty.memory_format", &empty);
-  library->impl("empty_strided", &empty_strided);
-  library->impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
+  torch::Library& library = keep_library("aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library.impl("empty.memory_format", &empty);
+  library.impl("empty_strided", &empty_strided);
+  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 }  // namespace remat

@@ -14,6 +14,8 @@
 
 #include <remat/placeholder/placeholder_op.h>
 
+#include "kept_library.h"
+
 namespace remat {
 namespace {
 
@@ -62,25 +64,21 @@ bool is_shadowed_by_composite(const c10::OperatorHandle& op) {
 }
 
 void register_by_name() {
-  // Leaked: a library that dies takes its kernels with it, and LibTorch outlives us.
-  auto* const library = new torch::Library(torch::Library::IMPL, "aten", DispatchKey::PrivateUse1,
-                                           __FILE__, __LINE__);
+  torch::Library& library = keep_library("aten", DispatchKey::PrivateUse1, __FILE__, __LINE__);
   auto& dispatcher = c10::Dispatcher::singleton();
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     if (name.getNamespace() != "aten") continue;
     const auto op = dispatcher.findSchema(name);
     if (op && is_shadowed_by_composite(*op))
-      library->impl(c10::toString(name).c_str(), boxed_fallback());
+      library.impl(c10::toString(name).c_str(), boxed_fallback());
   }
 }
 
 void register_fallback() {
-  auto* const library =
-      new torch::Library(torch::Library::IMPL, "_", DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  torch::Library& library = keep_library("_", DispatchKey::PrivateUse1, __FILE__, __LINE__);
   try {
-    library->fallback(boxed_fallback());
+    library.fallback(boxed_fallback());
   } catch (const c10::Error& error) {
-    delete library;
     TORCH_CHECK_NOT_IMPLEMENTED(
         false, "[remat] PrivateUse1: expected no backend fallback on this dispatch key, got one: ",
         error.what_without_backtrace(), ". Only one library in a process can use it.");
