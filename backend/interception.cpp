@@ -109,14 +109,12 @@ class Interception {
         key.empty() || key == "PrivateUse1" || key == "PrivateUse3",
         "[interception] REMAT_DISPATCH_KEY: expected PrivateUse1 or PrivateUse3, got ", key,
         ". Unset it to let remat choose.");
-    const bool taken =
-        c10::is_privateuse1_backend_registered() && c10::get_privateuse1_backend() != "remat_meta";
-    TORCH_CHECK(!taken || key != "PrivateUse1",
+    if (key != "PrivateUse1") return BackendComponent::PrivateUse3Bit;
+    TORCH_CHECK(!c10::is_privateuse1_backend_registered(),
                 "[interception] REMAT_DISPATCH_KEY: expected that nobody has PrivateUse1, got the "
-                "backend '",
-                c10::get_privateuse1_backend(), "', which does. Set it to PrivateUse3.");
-    return taken || key == "PrivateUse3" ? BackendComponent::PrivateUse3Bit
-                                         : BackendComponent::PrivateUse1Bit;
+                "device '",
+                c10::get_privateuse1_backend(), "', which does. Unset it.");
+    return BackendComponent::PrivateUse1Bit;
   }
 
   DispatchKey key(DispatchKey functionality) const {

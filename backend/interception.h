@@ -11,8 +11,10 @@ namespace remat {
 /// each one that is registered later, on the autograd key of a backend that nobody else uses. They
 /// run only on threads that have switched interception on (Note [Interception bits]).
 ///
-/// Note [Which backend]: PrivateUse1, or PrivateUse3 if another library has PrivateUse1 or the
-/// environment says REMAT_DISPATCH_KEY=PrivateUse3. Throws, naming who has it, if neither is free.
+/// Note [Which backend]: PrivateUse3. PrivateUse1 is where devices live, remat_meta or another
+/// library's, and dispatches by their tensors; nobody is known to use PrivateUse3. Should somebody,
+/// REMAT_DISPATCH_KEY=PrivateUse1 chooses the other one. Throws, naming who has it, if the chosen
+/// one is taken.
 ///
 /// Any thread. Takes some 10 ms the first time; later only what has been registered since.
 void install_interception();

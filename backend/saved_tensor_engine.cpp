@@ -4,7 +4,9 @@
 #include "saved_tensor_engine.h"
 
 #include <ATen/SavedTensorHooks.h>
+#include <c10/core/AutogradState.h>
 
+#include <algorithm>
 #include <atomic>
 #include <mutex>
 #include <utility>
@@ -21,6 +23,32 @@ std::atomic<SavedTensorEngine*> installed{nullptr};
 
 Engine& installed_engine() {
   return *installed.load(std::memory_order_acquire);
+}
+
+/// Note [Dry backward]: the engine makes its threads for devices at the first backward of the
+/// process. The device of dry tensors may be registered after that and then has none, so their
+/// backward stays on the thread that calls it.
+class OneThread {
+ public:
+  explicit OneThread(bool active) : active_(active && state().get_multithreading_enabled()) {
+    if (active_) state().set_multithreading_enabled(false);
+  }
+  OneThread(const OneThread&) = delete;
+  OneThread& operator=(const OneThread&) = delete;
+  ~OneThread() {
+    if (active_) state().set_multithreading_enabled(true);
+  }
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+
+  bool active_;
+};
+
+bool starts_dry(const torch::autograd::edge_list& roots) {
+  return std::any_of(roots.begin(), roots.end(), [](const torch::autograd::Edge& root) {
+    return root.function && root.function->device().type() == c10::DeviceType::PrivateUse1;
+  });
 }
 
 }  // namespace
@@ -40,6 +68,7 @@ torch::autograd::variable_list SavedTensorEngine::execute(
     const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
     bool keep_graph, bool create_graph, bool accumulate_grad,
     const torch::autograd::edge_list& outputs) {
+  const OneThread one_thread(starts_dry(roots));
   SavedTensorFrame* const frame = SavedTensorFrame::current();
   if (!frame)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);

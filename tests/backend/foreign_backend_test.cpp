@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A process in which PrivateUse1 belongs to somebody else: interception lives on PrivateUse3.
+// A process in which PrivateUse1 belongs to somebody else.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -39,8 +39,8 @@ TEST_CASE("Regions see their ops beside another PrivateUse1 backend", "[backend]
                                       "PrivateUse3, got PrivateUse2."));
   ::setenv("REMAT_DISPATCH_KEY", "PrivateUse1", 1);
   CHECK_THROWS_WITH(checkpoint()(fn)(x),
-                    ContainsSubstring("expected that nobody has PrivateUse1, got the backend "
-                                      "'foreign', which does. Set it to PrivateUse3."));
+                    ContainsSubstring("expected that nobody has PrivateUse1, got the device "
+                                      "'foreign', which does. Unset it."));
   ::unsetenv("REMAT_DISPATCH_KEY");
 
   Tensor c = torch::rand({3});

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Hooks of remat_meta.
+#include "dry_hooks.h"
+
+#include <ATen/detail/CUDAHooksInterface.h>
+#include <c10/core/Storage.h>
+#include <c10/util/Exception.h>
+
+#include "dry_generator.h"
+
+namespace remat {
+
+DryHooks::DryHooks() : default_generator_(make_dry_generator()) {}
+
+const at::Generator& DryHooks::getDefaultGenerator(c10::DeviceIndex /*index*/) const {
+  return default_generator_;
+}
+
+at::Generator DryHooks::getNewGenerator(c10::DeviceIndex /*index*/) const {
+  return make_dry_generator();
+}
+
+bool DryHooks::isPinnedPtr(const void* data) const {
+  const auto& cuda = at::detail::getCUDAHooks();
+  return cuda.hasCUDA() && cuda.isPinnedPtr(data);
+}
+
+c10::Allocator* DryHooks::getPinnedMemoryAllocator() const {
+  const auto& cuda = at::detail::getCUDAHooks();
+  TORCH_CHECK_NOT_IMPLEMENTED(cuda.hasCUDA(),
+                              "[register_device] pinned memory: expected a GPU, got none. "
+                              "remat_meta has no transfers that would need it.");
+  return cuda.getPinnedMemoryAllocator();
+}
+
+void DryHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const {
+  storage.set_nbytes(size_bytes);
+}
+
+}  // namespace remat

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What LibTorch asks the device behind PrivateUse1.
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+
+namespace remat {
+
+/// One device, always there, without memory.
+///
+/// Note [The accelerator]: once PrivateUse1 has a name, `at::getAccelerator()` answers PrivateUse1,
+/// where it answered CUDA before (whenever LibTorch's CUDA libraries are loaded, with or without a
+/// GPU), and code that asks "the accelerator" comes here: pinned memory is therefore passed on to
+/// CUDA when it is there. Autograd's nodes ask the accelerator for their
+/// stream, so nodes of another accelerator report none after register_device(): with more than one
+/// stream on a GPU, do not register the device in the same process.
+class DryHooks final : public at::PrivateUse1HooksInterface {
+ public:
+  DryHooks();
+
+  bool isBuilt() const override { return true; }
+  bool isAvailable() const override { return true; }
+  bool hasPrimaryContext(c10::DeviceIndex /*index*/) const override { return true; }
+  c10::DeviceIndex deviceCount() const override { return 1; }
+  c10::DeviceIndex getCurrentDevice() const override { return 0; }
+  void setCurrentDevice(c10::DeviceIndex /*index*/) const override {}
+  c10::DeviceIndex exchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex /*index*/) const override { return 0; }
+
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override;
+  at::Generator getNewGenerator(c10::DeviceIndex index) const override;
+
+  bool isPinnedPtr(const void* data) const override;
+  c10::Allocator* getPinnedMemoryAllocator() const override;
+
+  void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const override;
+
+ private:
+  at::Generator default_generator_;
+};
+
+}  // namespace remat

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// PrivateUse1 becomes remat_meta, if it is free.
+#include <remat/backend/register_device.h>
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/detail/PrivateUse1HooksInterface.h>
+#include <c10/core/DeviceType.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
+#include <c10/util/Type.h>
+
+#include <mutex>
+#include <string_view>
+#include <typeinfo>
+
+#include "dry_autocast.h"
+#include "dry_device_guard.h"
+#include "dry_factories.h"
+#include "dry_hooks.h"
+#include "private_use_fallback.h"
+#include "saved_tensor_engine.h"
+
+namespace remat {
+namespace {
+
+constexpr auto kDevice = c10::DeviceType::PrivateUse1;
+constexpr std::string_view kName = "remat_meta";
+
+template <class... Owner>
+[[noreturn]] void throw_taken(const Owner&... owner) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "[register_device] PrivateUse1: expected it unused, got ", owner...,
+      ". LibTorch has one such device in a process: leave the other library out, or do without "
+      "remat_meta; checkpoints do not need it.");
+}
+
+template <class Interface>
+std::string class_of(const Interface& object) {
+  return c10::demangle(typeid(object).name());
+}
+
+void check_unused() {
+  if (c10::is_privateuse1_backend_registered())
+    throw_taken("the device name '", c10::get_privateuse1_backend(), "' on it");
+  if (at::isPrivateUse1HooksRegistered())
+    throw_taken("hooks of class ", class_of(at::detail::getPrivateUse1Hooks()));
+  if (c10::impl::hasDeviceGuardImpl(kDevice))
+    throw_taken("a device guard of class ", class_of(*c10::impl::getDeviceGuardImpl(kDevice)));
+  if (c10::GetStorageImplCreate(kDevice)) throw_taken("storages of another library");
+  const auto empty = c10::Dispatcher::singleton().findSchemaOrThrow("aten::empty", "memory_format");
+  if (empty.hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1))
+    throw_taken("this kernel for aten::empty: ", empty.dumpState());
+}
+
+void register_once() {
+  check_unused();
+  install_private_use_fallback();
+  // Leaked, as LibTorch asks for.
+  c10::impl::registerDeviceGuard(kDevice, new DryDeviceGuard());
+  at::RegisterPrivateUse1HooksInterface(new DryHooks());
+  register_dry_factories();
+  register_dry_autocast();
+  c10::register_privateuse1_backend(std::string(kName));
+  // Backward of dry tensors goes through it, see there.
+  SavedTensorEngine::install();
+}
+
+}  // namespace
+
+void register_device() {
+  static std::mutex mutex;
+  static bool registered = false;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (registered) return;
+  register_once();
+  registered = true;
+}
+
+}  // namespace remat

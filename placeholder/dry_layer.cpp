@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Dropout, recurrent cells, pooling, padding, Fourier transforms.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/empty_like.h>
+#include <c10/util/DimVector.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <tuple>
+
+#include "dry_kernels.h"
+
+namespace remat {
+namespace {
+
+using at::Tensor;
+using c10::IntArrayRef;
+using c10::KernelFunction;
+using OptionalTensor = std::optional<Tensor>;
+using Pair = std::tuple<Tensor, Tensor>;
+using Triple = std::tuple<Tensor, Tensor, Tensor>;
+
+Pair dropout(const Tensor& input, double /*p*/, std::optional<bool> /*train*/) {
+  return {at::empty_like(input), at::empty_like(input, input.options().dtype(at::kBool))};
+}
+
+Triple lstm_cell(const Tensor& input_gates, const Tensor& /*hidden_gates*/, const Tensor& cx,
+                 const OptionalTensor& /*input_bias*/, const OptionalTensor& /*hidden_bias*/) {
+  return {at::empty_like(cx), at::empty_like(cx), at::empty_like(input_gates)};
+}
+
+/// The workspace holds the gates: [batch, 4 * hidden].
+Triple lstm_cell_backward(const OptionalTensor& /*grad_hy*/, const OptionalTensor& /*grad_cy*/,
+                          const Tensor& cx, const Tensor& /*cy*/, const Tensor& workspace,
+                          bool has_bias) {
+  return {at::empty_like(workspace), at::empty_like(cx),
+          has_bias ? at::empty({workspace.size(1)}, workspace.options()) : Tensor()};
+}
+
+Pair gru_cell(const Tensor& /*input_gates*/, const Tensor& /*hidden_gates*/, const Tensor& hx,
+              const OptionalTensor& /*input_bias*/, const OptionalTensor& /*hidden_bias*/) {
+  return {at::empty_like(hx), at::empty({hx.size(0), hx.size(1) * 5}, hx.options())};
+}
+
+std::tuple<Tensor, Tensor, Tensor, Tensor, Tensor> gru_cell_backward(const Tensor& grad,
+                                                                     const Tensor& /*workspace*/,
+                                                                     bool has_bias) {
+  const int64_t gates = grad.size(1) * 3;
+  const auto gate_grad = [&] { return at::empty({grad.size(0), gates}, grad.options()); };
+  const auto bias_grad = [&] { return has_bias ? at::empty({gates}, grad.options()) : Tensor(); };
+  return {gate_grad(), gate_grad(), at::empty_like(grad), bias_grad(), bias_grad()};
+}
+
+Tensor with_last_sizes(const Tensor& self, IntArrayRef last) {
+  c10::DimVector sizes(self.sizes());
+  const size_t first = sizes.size() - last.size();
+  for (size_t i = 0; i < last.size(); ++i) sizes[first + i] = last[i];
+  return at::empty(sizes, self.options());
+}
+
+/// `padding` counts from the last dimension, in pairs.
+Tensor pad(const Tensor& self, IntArrayRef padding) {
+  c10::DimVector sizes(self.sizes());
+  for (size_t i = 0; i < padding.size() / 2; ++i)
+    sizes[sizes.size() - 1 - i] += padding[2 * i] + padding[2 * i + 1];
+  return at::empty(sizes, self.options());
+}
+
+Tensor grid_sampler(const Tensor& input, const Tensor& grid, int64_t /*interpolation*/,
+                    int64_t /*padding*/, bool /*align_corners*/) {
+  c10::DimVector sizes = {input.size(0), input.size(1)};
+  for (int64_t dim = 1; dim + 1 < grid.dim(); ++dim) sizes.push_back(grid.size(dim));
+  return at::empty(sizes, input.options());
+}
+
+Pair grid_sampler_backward(const Tensor& /*grad*/, const Tensor& input, const Tensor& grid,
+                           int64_t /*interpolation*/, int64_t /*padding*/, bool /*align_corners*/,
+                           std::array<bool, 2> mask) {
+  return {mask[0] ? at::empty_like(input) : Tensor(), mask[1] ? at::empty_like(grid) : Tensor()};
+}
+
+Tensor fft_r2c(const Tensor& self, IntArrayRef dim, int64_t /*normalization*/, bool onesided) {
+  c10::DimVector sizes(self.sizes());
+  if (onesided) {
+    int64_t& last =
+        sizes[static_cast<size_t>(dim.back() < 0 ? dim.back() + self.dim() : dim.back())];
+    last = last / 2 + 1;
+  }
+  return at::empty(sizes, self.options().dtype(c10::toComplexType(self.scalar_type())));
+}
+
+Tensor fft_c2r(const Tensor& self, IntArrayRef dim, int64_t /*normalization*/, int64_t last_size) {
+  c10::DimVector sizes(self.sizes());
+  sizes[static_cast<size_t>(dim.back() < 0 ? dim.back() + self.dim() : dim.back())] = last_size;
+  return at::empty(sizes, self.options().dtype(c10::toRealValueType(self.scalar_type())));
+}
+
+Pair weight_norm(const Tensor& v, const Tensor& g, int64_t /*dim*/) {
+  return {at::empty_like(v), at::empty_like(g)};
+}
+
+Pair weight_norm_backward(const Tensor& /*grad*/, const Tensor& v, const Tensor& g,
+                          const Tensor& /*norms*/, int64_t /*dim*/) {
+  return {at::empty_like(v), at::empty_like(g)};
+}
+
+}  // namespace
+
+void add_layer_kernels(DryKernelTable& table) {
+  const auto add = [&table](const char* name, auto* function) {
+    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(function));
+  };
+  add("aten::native_dropout", &dropout);
+  add("aten::_thnn_fused_lstm_cell", &lstm_cell);
+  add("aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);
+  add("aten::_thnn_fused_gru_cell", &gru_cell);
+  add("aten::_thnn_fused_gru_cell_backward", &gru_cell_backward);
+  add("aten::_adaptive_avg_pool2d", &with_last_sizes);
+  add("aten::_adaptive_avg_pool3d", &with_last_sizes);
+  add("aten::reflection_pad2d", &pad);
+  add("aten::grid_sampler_2d", &grid_sampler);
+  add("aten::grid_sampler_3d", &grid_sampler);
+  add("aten::grid_sampler_2d_backward", &grid_sampler_backward);
+  add("aten::grid_sampler_3d_backward", &grid_sampler_backward);
+  add("aten::_fft_r2c", &fft_r2c);
+  add("aten::_fft_c2r", &fft_c2r);
+  add("aten::_weight_norm_interface", &weight_norm);
+  add("aten::_weight_norm_interface_backward", &weight_norm_backward);
+}
+
+}  // namespace remat

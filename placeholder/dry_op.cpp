@@ -1,0 +1,160 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Dry tensors: ops by Meta kernels, ours, or composite ones; errors for what needs data.
+#include "dry_op.h"
+
+#include <ATen/ExpandUtils.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/core/enum_tag.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <string>
+
+#include <remat/placeholder/placeholder_impl.h>
+
+#include "argument_tensors.h"
+#include "dry_kernels.h"
+#include "meta_call.h"
+#include "schema_facts.h"
+
+namespace remat {
+namespace {
+
+using c10::DispatchKey;
+using torch::jit::Stack;
+
+bool is_written(const c10::OperatorHandle& op, size_t argument) {
+  const c10::AliasInfo* const alias = op.schema().arguments()[argument].alias_info();
+  return alias && alias->isWrite();
+}
+
+/// Shapes may depend on the values of a tensor, but not through one number that is only read.
+void check_not_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const Stack& stack) {
+  visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {
+    if (!tensor.defined() || is_placeholder(tensor)) return;
+    if (tensor.dim() > 0 || is_written(op, index)) throw_mixed(op, dry, tensor);
+  });
+}
+
+/// aten::index is tagged, but only masks make the shape of its result depend on data.
+bool has_mask_indices(const c10::OperatorHandle& op, const Stack& stack) {
+  bool found = false;
+  visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {
+    if (index == 0 || !tensor.defined()) return;
+    found = found || tensor.scalar_type() == at::kBool || tensor.scalar_type() == at::kByte;
+  });
+  return found;
+}
+
+bool needs_data(const c10::OperatorHandle& op, const Stack& stack) {
+  if (op.hasTag(at::Tag::data_dependent_output)) return true;
+  if (!op.hasTag(at::Tag::dynamic_output_shape)) return false;
+  return op.schema().name() != "aten::index" || has_mask_indices(op, stack);
+}
+
+/// aten::copy_(self, src) and aten::_copy_from(self, dst): into a dry tensor everything goes, and
+/// is lost.
+bool run_copy(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack) {
+  const std::string& name = op.schema().name();
+  const bool is_copy = name == "aten::copy_";
+  if (!is_copy && name != "aten::_copy_from" && name != "aten::_copy_from_and_resize") return false;
+  const size_t first = stack.size() - op.schema().arguments().size();
+  at::Tensor target = stack[first + (is_copy ? 0 : 1)].toTensor();
+  const at::Tensor source = stack[first + (is_copy ? 1 : 0)].toTensor();
+  if (!is_placeholder(target)) throw_placeholder_access(full_name(op), placeholder_info(dry));
+  TORCH_CHECK_VALUE(at::is_expandable_to(source.sizes(), target.sizes()), "[placeholder] ",
+                    full_name(op), ": expected a source that can be expanded to the target, ",
+                    describe_tensor(target), ", got ", describe_tensor(source),
+                    ". Check the shapes.");
+  stack.erase(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
+  stack.emplace_back(std::move(target));
+  return true;
+}
+
+/// LibTorch calls two tensors on the same memory equal without looking at it; only then is the
+/// answer known here.
+bool run_equal(const c10::OperatorHandle& op, Stack& stack) {
+  if (op.schema().name() != "aten::equal") return false;
+  const at::Tensor& a = torch::jit::peek(stack, 0, 2).toTensor();
+  const at::Tensor& b = torch::jit::peek(stack, 1, 2).toTensor();
+  const bool same = PlaceholderStorage::of(a) == PlaceholderStorage::of(b) &&
+                    a.dtype() == b.dtype() && a.sizes() == b.sizes() &&
+                    a.strides() == b.strides() && a.storage_offset() == b.storage_offset();
+  if (!same) return false;
+  torch::jit::drop(stack, 2);
+  stack.emplace_back(true);
+  return true;
+}
+
+template <class Kernel>
+void run_on_meta(const c10::OperatorHandle& op, Stack& stack, Numbers numbers,
+                 const Kernel& kernel) {
+  MetaCall call(op, stack);
+  call.replace_arguments(numbers);
+  {
+    const at::AutoDispatchBelowADInplaceOrView below;
+    kernel();
+  }
+  call.replace_results();
+}
+
+/// Its inner ops come back here one by one.
+bool run_composite(const c10::OperatorHandle& op, Stack& stack) {
+  for (const DispatchKey key :
+       {DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
+        DispatchKey::CompositeImplicitAutograd}) {
+    if (!op.hasKernelForDispatchKey(key)) continue;
+    op.callBoxedForDispatchKey(key, stack);
+    return true;
+  }
+  return false;
+}
+
+/// An op that writes its results into arguments, of which none changes its shape.
+bool run_in_place(const c10::OperatorHandle& op, Stack& stack) {
+  if (!returns_only_written(op.schema()) || op.hasTag(at::Tag::out_variant)) return false;
+  const auto& schema = op.schema();
+  const size_t first = stack.size() - schema.arguments().size();
+  Stack written;
+  for (size_t i = 0; i < schema.arguments().size(); ++i) {
+    if (schema.arguments()[i].is_out()) return false;
+    if (is_written(op, i)) written.push_back(stack[first + i]);
+  }
+  if (!schema.returns().empty() && written.size() != schema.returns().size()) return false;
+  stack.erase(stack.begin() + static_cast<std::ptrdiff_t>(first), stack.end());
+  if (!schema.returns().empty()) stack.insert(stack.end(), written.begin(), written.end());
+  return true;
+}
+
+}  // namespace
+
+void throw_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const at::Tensor& other) {
+  TORCH_CHECK_VALUE(false, "[placeholder] ", full_name(op),
+                    ": expected all tensors on remat_meta (0-dim ones that are only read "
+                    "excepted), got ",
+                    describe_tensor(dry), " and ", describe_tensor(other),
+                    ". Move all of the model and its inputs with .to(\"remat_meta\"), or none.");
+}
+
+void run_dry_op(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack) {
+  if (run_copy(op, dry, stack)) return;
+  check_not_mixed(op, dry, stack);
+  if (run_equal(op, stack)) return;
+  if (needs_data(op, stack)) throw_placeholder_access(full_name(op), placeholder_info(dry));
+  if (chooses_device(op.schema()) && run_composite(op, stack)) return;
+  if (const auto kernel = find_dry_kernel(op))
+    return run_on_meta(op, stack, Numbers::kToMeta, [&] { kernel->call(stack); });
+  if (op.hasKernelForDispatchKey(DispatchKey::Meta) || returns_view(op.schema())) {
+    return run_on_meta(op, stack, Numbers::kKeep,
+                       [&] { op.redispatchBoxed(c10::DispatchKeySet(DispatchKey::Meta), &stack); });
+  }
+  if (run_composite(op, stack) || run_in_place(op, stack)) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "[placeholder] ", full_name(op),
+      ": expected an op with a Meta kernel, got one without, on ", describe_tensor(dry),
+      ". Register a kernel for the dispatch key Meta that computes shapes.");
+}
+
+}  // namespace remat

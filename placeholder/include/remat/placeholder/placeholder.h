@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tensors without data: what they stand for, how they are made, what is said when they are read.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+
+#include <remat/placeholder/visibility.h>
+
+namespace remat {
+
+enum class PlaceholderKind : uint8_t {
+  kSlot,  ///< Stands for a value that a replay did not compute. Only its metadata may be used.
+  kDry,   ///< Lives on the device remat_meta and computes shapes, never data.
+};
+
+/// Whose data is missing. All aliases of a placeholder share it.
+struct PlaceholderInfo {
+  PlaceholderKind kind = PlaceholderKind::kSlot;
+  std::string region;  ///< Label of the region, "region 'block3'"; empty for a dry tensor.
+  std::string slot;    ///< Name of the slot; empty for a dry tensor.
+  std::string op;      ///< What made the value, "aten::mm"; may be empty.
+};
+
+/// A tensor with the sizes, strides, storage offset, dtype and storage size of `like`, and without
+/// data. A slot placeholder reports the device of `like`, a dry one remat_meta:0. It requires no
+/// grad. Owns nothing of `like`. Any thread. Throws NotImplementedError unless `like` is a strided
+/// tensor.
+REMAT_API at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info);
+
+/// A dry tensor of its own storage. Sizes and strides in elements. Any thread.
+REMAT_API at::Tensor make_dry(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                              c10::ScalarType dtype, std::string_view op);
+
+/// True for placeholders and for everything that shares their storage: views, aliases, detached
+/// tensors. False for undefined tensors. Any thread.
+REMAT_API bool is_placeholder(const at::Tensor& tensor);
+
+/// What `tensor` stands for. Lives as long as the storage of `tensor`. Throws ValueError if it is
+/// no placeholder.
+REMAT_API const PlaceholderInfo& placeholder_info(const at::Tensor& tensor);
+
+/// "float32 [2, 3] on cpu"
+REMAT_API std::string describe_tensor(const at::Tensor& tensor);
+
+/// Always throws c10::Error: `op_name` needs data that the placeholder does not have.
+[[noreturn]] REMAT_API void throw_placeholder_access(std::string_view op_name,
+                                                     const PlaceholderInfo& info);
+
+}  // namespace remat

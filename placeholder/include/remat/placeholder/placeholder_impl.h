@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The tensor and the storage behind a placeholder, for those who extend the dispatcher.
+#pragma once
+
+#include <c10/core/Storage.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/core/TensorImpl.h>
+
+#include <cstddef>
+
+#include <remat/placeholder/placeholder.h>
+#include <remat/placeholder/visibility.h>
+
+namespace remat {
+
+/// A storage of a size, with a null pointer and an error for those who ask for it.
+///
+/// Note [Known by the storage]: LibTorch makes plain TensorImpls on the storage of a placeholder
+/// (`view(dtype)`, `set_data`), but never copies a storage. So the storage says who it is.
+class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
+ public:
+  PlaceholderStorage(size_t size_bytes, c10::Device device, PlaceholderInfo info);
+
+  const PlaceholderInfo& info() const { return info_; }
+
+  /// Null unless `tensor` is defined and has a placeholder's storage. Owned by `tensor`.
+  static const PlaceholderStorage* of(const at::Tensor& tensor);
+
+ private:
+  PlaceholderInfo info_;
+};
+
+/// Dispatches to PrivateUse1 whatever device it reports: the device of its storage.
+class REMAT_API PlaceholderImpl final : public c10::TensorImpl {
+ public:
+  /// `storage` must be a PlaceholderStorage. Sizes are {0} until they are set.
+  PlaceholderImpl(c10::Storage storage, caffe2::TypeMeta dtype);
+
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      const c10::VariableVersion& version_counter,
+      bool allow_tensor_metadata_change) const override;
+  c10::intrusive_ptr<TensorImpl> shallow_copy_and_detach(
+      c10::VariableVersion&& version_counter, bool allow_tensor_metadata_change) const override;
+  void shallow_copy_from(const c10::intrusive_ptr<TensorImpl>& impl) override;
+
+ protected:
+  c10::Device device_custom() const override { return device_; }
+  const char* tensorimpl_type_name() const override;
+
+ private:
+  template <class Version>
+  c10::intrusive_ptr<TensorImpl> shallow_copy(Version&& version_counter,
+                                              bool allow_tensor_metadata_change) const;
+
+  c10::Device device_;
+};
+
+/// A tensor on `storage`, a PlaceholderStorage, with the geometry, dtype, and conjugate and
+/// negative bits of `like`.
+REMAT_API at::Tensor make_placeholder_on(c10::Storage storage, const at::Tensor& like);
+
+/// A new storage for a dry tensor that `op` made.
+REMAT_API c10::Storage make_dry_storage(size_t size_bytes, std::string_view op);
+
+}  // namespace remat

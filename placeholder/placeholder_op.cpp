@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Which of the two kinds of placeholder an op is about.
+#include <remat/placeholder/placeholder_op.h>
+
+#include <c10/core/DispatchKeySet.h>
+#include <c10/util/Exception.h>
+
+#include <remat/placeholder/placeholder_impl.h>
+
+#include "argument_tensors.h"
+#include "dry_op.h"
+#include "schema_facts.h"
+#include "slot_op.h"
+
+namespace remat {
+namespace {
+
+bool has_our_key(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.key_set().has_backend(c10::BackendComponent::PrivateUse1Bit);
+}
+
+}  // namespace
+
+bool has_placeholder_argument(const c10::OperatorHandle& op, const torch::jit::Stack& stack) {
+  bool found = false;
+  visit_argument_tensors(op, stack, [&found](size_t /*index*/, const at::Tensor& tensor) {
+    found = found || (has_our_key(tensor) && is_placeholder(tensor));
+  });
+  return found;
+}
+
+void run_placeholder_op(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
+                        torch::jit::Stack* stack) {
+  at::Tensor slot;
+  at::Tensor dry;
+  visit_argument_tensors(op, *stack, [&](size_t /*index*/, const at::Tensor& tensor) {
+    const PlaceholderStorage* const storage = PlaceholderStorage::of(tensor);
+    if (!storage) return;
+    (storage->info().kind == PlaceholderKind::kSlot ? slot : dry) = tensor;
+  });
+  TORCH_INTERNAL_ASSERT(slot.defined() || dry.defined(), full_name(op));
+  if (slot.defined() && dry.defined()) throw_mixed(op, dry, slot);
+  if (slot.defined()) return run_slot_op(op, placeholder_info(slot), *stack);
+  run_dry_op(op, dry, *stack);
+}
+
+}  // namespace remat

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Ops on slot placeholders.
+#pragma once
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/stack.h>
+
+#include <remat/placeholder/placeholder.h>
+
+namespace remat {
+
+/// Runs views and metadata ops; throws what throw_placeholder_access(op, info) throws for others.
+void run_slot_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
+                 torch::jit::Stack& stack);
+
+}  // namespace remat

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Who gets an op at PrivateUse1.
+#include "backend/private_use_fallback.h"
+
+#include "support/slot_probe.h"
+
+namespace {
+
+TEST_CASE("Ordinary tensors at PrivateUse1 are refused", "[private_use_fallback]") {
+  remat::install_private_use_fallback();
+  const auto op = c10::Dispatcher::singleton().findSchemaOrThrow("aten::sin", "");
+  const c10::DispatchKeySet keys(c10::DispatchKey::PrivateUse1);
+  torch::jit::Stack stack = {at::ones({2})};
+  CHECK_THROWS_WITH(op.redispatchBoxed(keys, &stack),
+                    ContainsSubstring("expected a placeholder among the arguments"));
+}
+
+}  // namespace

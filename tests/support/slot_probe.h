@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Slot placeholders to probe, and the error that a probe must raise.
+#pragma once
+
+#include <remat/placeholder/placeholder.h>
+
+#include "support/catch.h"
+
+#include <torch/torch.h>
+
+#include <exception>
+#include <functional>
+#include <string>
+#include <utility>
+
+#include "backend/private_use_fallback.h"
+
+/// A placeholder for a tensor like `like`, made by aten::mm in slot 's' of region 'r'.
+inline at::Tensor slot_like(const at::Tensor& like) {
+  remat::install_private_use_fallback();
+  return remat::make_placeholder(like, {.kind = remat::PlaceholderKind::kSlot,
+                                        .region = "region 'r'",
+                                        .slot = "s",
+                                        .op = "aten::mm"});
+}
+
+inline at::Tensor slot(at::IntArrayRef sizes = {4, 6}, at::ScalarType dtype = at::kFloat) {
+  return slot_like(at::zeros(sizes, dtype));
+}
+
+template <class Fn>
+std::string error_text(Fn&& fn) {
+  try {
+    std::forward<Fn>(fn)();
+  } catch (const c10::Error& error) {
+    return error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+struct Read {
+  std::string reader;
+  std::function<void(const at::Tensor&)> read;
+};
+
+inline void check_raises(const Read& probe, const at::Tensor& placeholder) {
+  const std::string text = error_text([&] { probe.read(placeholder); });
+  INFO(probe.reader);
+  CHECK_THAT(text, ContainsSubstring("[placeholder] slot 's' (aten::mm) of region 'r': expected a "
+                                     "use of its shape only, got " +
+                                     probe.reader + ", which needs its data."));
+}
+
+inline constexpr const char* kMemory = "a read of its memory";
+
+/// A storage wider than the tensor, so that offsets and strides say something.
+inline at::Tensor real_base() {
+  return at::zeros({5, 8}).narrow(0, 1, 4).narrow(1, 2, 6);
+}
