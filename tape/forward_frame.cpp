@@ -68,9 +68,9 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() 
 }
 
 Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
-  const c10::StorageImpl* const storage = storage_of(tensor);
-  if (!storage || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
-  Origin origin = storages_.find(storage);
+  const void* const memory = memory_of(tensor);
+  if (!memory || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
+  Origin origin = storages_.find(memory);
   if (!origin.is_unknown()) return origin;
   if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
     const Origin source = origin_of(parameter);
@@ -80,7 +80,7 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
   } else {
     origin = region_->outside().add(tensor);
   }
-  storages_.enter(storage, origin);
+  storages_.enter(memory, origin);
   return origin;
 }
 
@@ -89,6 +89,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   const OpInfo& info = call.info();
   logged = logged && !region_->ops().broken_off() && region_->determinism() != Determinism::kNone &&
            torch::autograd::get_current_graph_task_id() == graph_task_ && !is_cacheable_cast(call);
+  views_memory_outside_ = false;
   OpWords& words = region_->ops().writer();
   if (logged) words.begin(info);
   for (const auto i : c10::irange(info.argument_count())) {
@@ -109,6 +110,7 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
                          Origin origin) {
   const OpInfo& info = call.info();
   OutsideStorage& outside = region_->outside()[origin.number()];
+  if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
   if (info.reads_data()) outside.mark_read();
   if (!info.writes_argument(argument, call.training())) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
@@ -118,6 +120,13 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
       outside.meta().str(),
       "); its replay would start from the changed one. Use the op's "
       "out-of-place form.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      outside.has_storage(), "[checkpoint] ", region_->label(), ", op ", info.name(),
+      ": expected in-place ops on strided tensors from outside the region, got one on a sparse or "
+      "opaque tensor (",
+      outside.meta().str(),
+      "), of which no copy can be kept. Write it outside of the region, or use the op's "
+      "out-of-place form.");
   if (outside.is_written() || accumulates_grad()) return;
   const OuterFrames outer(*this);
   outside.keep_before_write(tensor);
@@ -126,8 +135,14 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
 void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   for (const auto i : c10::irange(call.info().return_count())) {
-    for_each_tensor(call.result(i),
-                    [&](const at::Tensor& tensor) { storages_.enter_result(tensor); });
+    for_each_tensor(call.result(i), [&](const at::Tensor& tensor) {
+      // The values of a sparse tensor from outside are from outside.
+      if (views_memory_outside_) {
+        origin_of(tensor);
+      } else {
+        storages_.enter_result(tensor);
+      }
+    });
   }
 }
 

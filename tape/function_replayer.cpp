@@ -99,15 +99,16 @@ void FunctionReplayer::finish_forward(const Region& region) {
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // First: this may replay outer regions, which must not find this one's state.
+  ReplayOps ops(region);
   std::vector<at::Tensor> inputs;
   inputs.reserve(inputs_.size());
   for (const auto i : c10::irange(inputs_.size())) {
-    const bool written = region.outside().writes_argument(i);
-    inputs.push_back(first_position_[i] == i ? inputs_[i].replayed(region.label(), written)
-                                             : inputs[first_position_[i]]);
+    inputs.push_back(first_position_[i] == i
+                         ? inputs_[i].replayed(region.label(), ops.shadow_of_argument(i))
+                         : inputs[first_position_[i]]);
   }
+  ops.enter_arguments(inputs);
   const ArgumentHooks hooks(inputs);
-  ReplayOps ops(region, inputs);
 
   std::optional<Turn> turn;
   if (!state_hooks_.empty() || !generators_.empty()) turn.emplace();

@@ -14,9 +14,22 @@
 namespace remat {
 namespace {
 
-enum class Kind : uint8_t { kTensor, kNone, kInt, kDouble, kBool, kInts, kDoubles, kBools, kOther };
+enum class Kind : uint8_t {
+  kTensor,
+  kNone,
+  kInt,
+  kDouble,
+  kBool,
+  kInts,
+  kDoubles,
+  kBools,
+  kHash,
+  kOther
+};
 
 constexpr uint64_t kAddressBits = 48;
+constexpr size_t kLongText = 600;
+constexpr uint64_t kManyWords = 0xFFFF;  // then word 1 is their number
 
 // Of a tensor's header word.
 constexpr unsigned kDtypeShift = 8;
@@ -73,6 +86,7 @@ size_t payload_size(uint64_t head) {
     case Kind::kInt:
     case Kind::kDouble:
     case Kind::kBool:
+    case Kind::kHash:
       return 1;
     case Kind::kInts:
     case Kind::kDoubles:
@@ -83,9 +97,13 @@ size_t payload_size(uint64_t head) {
   }
 }
 
+size_t first_value(c10::ArrayRef<uint64_t> op) {
+  return op[0] >> kAddressBits == kManyWords ? 2 : 1;
+}
+
 std::vector<Value> values_of(c10::ArrayRef<uint64_t> op) {
   std::vector<Value> values;
-  for (size_t i = 1; i < op.size();) {
+  for (size_t i = first_value(op); i < op.size();) {
     const size_t size = payload_size(op[i]);
     values.push_back({kind_of(op[i]), op[i], op.slice(i + 1, size)});
     i += 1 + size;
@@ -205,7 +223,11 @@ void OpWords::begin(const OpInfo& info) {
 }
 
 void OpWords::end() {
-  words_[start_] |= static_cast<uint64_t>(words_.size() - start_) << kAddressBits;
+  uint64_t count = words_.size() - start_;
+  if (count >= kManyWords) {
+    words_.insert(words_.begin() + static_cast<std::ptrdiff_t>(start_) + 1, ++count);
+  }
+  words_[start_] |= std::min(count, kManyWords) << kAddressBits;
 }
 
 void OpWords::add_tensor(const at::Tensor& tensor, Origin origin) {
@@ -251,6 +273,8 @@ void OpWords::add_value(const c10::IValue& value) {
                        : kind == Kind::kDoubles ? bits_of(element.toDouble())
                                                 : static_cast<uint64_t>(element.toBool()));
     }
+  } else if (value.isString() || value.isComplexDouble() || value.isDevice()) {
+    add(Kind::kHash, c10::IValue::hash(value));
   } else {
     words_.push_back(header(Kind::kOther));
   }
@@ -260,7 +284,7 @@ bool OpWords::match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> repl
                     c10::function_ref<bool(size_t number)> may_be_unknown) {
   if (logged == replayed) return true;
   if (logged.size() != replayed.size() || logged.empty() || logged[0] != replayed[0]) return false;
-  for (size_t i = 1; i < logged.size(); i += 1 + payload_size(logged[i])) {
+  for (size_t i = first_value(logged); i < logged.size(); i += 1 + payload_size(logged[i])) {
     const size_t size = 1 + payload_size(logged[i]);
     if (logged.slice(i, size) == replayed.slice(i, std::min(size, replayed.size() - i))) continue;
     const uint64_t below_origin = (uint64_t{1} << kOriginShift) - 1;
@@ -279,7 +303,8 @@ bool OpWords::match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> repl
 c10::ArrayRef<uint64_t> OpLog::at(size_t position) const {
   const c10::ArrayRef<uint64_t> words = words_.get();
   if (position >= words.size()) return {};
-  return words.slice(position, words[position] >> kAddressBits);
+  const uint64_t count = words[position] >> kAddressBits;
+  return words.slice(position, count == kManyWords ? words[position + 1] : count);
 }
 
 std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {
@@ -288,6 +313,7 @@ std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {
   bool first = true;
   for (const Value& value : values_of(op)) {
     if (!first) text += ", ";
+    if (text.size() > kLongText) return text + "...)";
     text += value_str(value);
     first = false;
   }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/clone.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include "storage_bytes.h"
@@ -12,14 +13,20 @@
 namespace remat {
 
 OutsideStorage::OutsideStorage(const at::Tensor& tensor)
-    : storage_(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl())),
-      meta_(tensor),
-      version_(tensor),
-      is_foreign_(storage_.lock()->allocator() == nullptr) {}
+    : address_(memory_of(tensor)), meta_(tensor), version_(tensor) {
+  if (!tensor.has_storage()) {
+    tensor_.emplace(tensor.getIntrusivePtr());
+    return;
+  }
+  const auto storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+      tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  storage_.emplace(storage);
+  is_foreign_ = storage->allocator() == nullptr;
+}
 
 void OutsideStorage::keep_before_write(const at::Tensor& tensor) {
   if (kept_) return;
+  const c10::InferenceMode normal(false);  // autograd saves no inference tensor
   kept_.emplace(clone_bytes(tensor.storage(), tensor.device()), /*is_output=*/false);
 }
 

@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "storage_bytes.h"
+
 namespace remat {
 namespace {
 
@@ -21,6 +23,10 @@ class FreedArgumentNode final : public torch::autograd::Node {
   }
   std::string name() const override { return "RematFreedArgument"; }
 };
+
+bool has_plain_strides(const at::Tensor& tensor) {
+  return tensor.has_storage() && !tensor.is_nested();
+}
 
 /// The number of hooks on the gradient of `tensor`.
 size_t count_hooks(const at::Tensor& tensor) {
@@ -48,6 +54,10 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
     inference_tensor_ = tensor;
     return;
   }
+  if (has_plain_strides(tensor)) {
+    strides_.append(tensor.strides().begin(), tensor.strides().end());
+    offset_ = tensor.storage_offset();
+  }
   data_ = torch::autograd::SavedVariable(tensor.variable_data(), /*is_output=*/false);
   if (!tensor.requires_grad()) return;
   if (tensor.is_leaf()) {
@@ -58,18 +68,26 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   }
 }
 
-at::Tensor RegionInput::replayed(const std::string& region_label, bool written) const {
+at::Tensor RegionInput::replayed(const std::string& region_label,
+                                 const c10::Storage& shadow) const {
   if (!meta_) return {};
   if (inference_tensor_.defined()) return inference_tensor_;
-  check_unchanged(!written && version_->changed(), region_label);
-  if (leaf_) {
+  check_unchanged(!shadow && version_->changed(), region_label);
+  if (leaf_ && !shadow) {
     // The leaf itself, if somebody still has it: its function may have it too, by another way.
     if (const auto leaf = leaf_->lock()) {
-      check_unchanged(!written && version_->changed_in(at::Tensor(leaf)), region_label);
+      check_unchanged(version_->changed_in(at::Tensor(leaf)), region_label);
       return at::Tensor(leaf);
     }
   }
   at::Tensor tensor = data_.unpack().tensor_data();
+  if (shadow) {
+    // Hooks may have brought it back with other strides.
+    tensor = view_storage(shadow, tensor);
+    if (has_plain_strides(tensor)) {
+      tensor.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides_, offset_);
+    }
+  }
   if (leaf_) tensor.set_requires_grad(true);
   if (!grad_fn_) return tensor;
   if (NodePtr node = grad_fn_->lock()) {

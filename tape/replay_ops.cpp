@@ -29,8 +29,9 @@ void copy_place(const at::Tensor& original, const TensorMeta& meta, at::Tensor& 
   }
 }
 
+/// 0 for a tensor without plain strides, which cannot be resized either.
 size_t bytes_spanned(const at::Tensor& tensor) {
-  if (tensor.numel() == 0) return 0;
+  if (tensor.is_nested() || tensor.numel() == 0) return 0;
   int64_t last = tensor.storage_offset();
   for (const auto d : c10::irange(tensor.dim())) {
     last += (tensor.size(d) - 1) * tensor.stride(d);
@@ -40,64 +41,90 @@ size_t bytes_spanned(const at::Tensor& tensor) {
 
 }  // namespace
 
-ReplayOps::ReplayOps(const Region& region, c10::ArrayRef<at::Tensor> inputs)
-    : region_(region), outside_(region.outside().size()) {
+ReplayOps::ReplayOps(const Region& region) : region_(region), outside_(region.outside().size()) {
   const OutsideLog& outside = region.outside();
   for (const auto i : c10::irange(outside_.size())) {
     storages_.enter(outside[i].address(), Origin::outside(i));
     outside_[i].kept = outside[i].unpack_kept();
   }
+  // At once, not when an op needs it: a region inside must not take a new storage for one of its
+  // own that had the same address.
+  for (const auto i : c10::irange(outside_.size())) {
+    const at::Tensor& kept = outside_[i].kept;
+    if (!kept.defined()) continue;
+    outside_[i].shadow = clone_bytes(kept.storage(), kept.device()).storage();
+    storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
+  }
+}
+
+c10::Storage ReplayOps::shadow_of_argument(size_t i) const {
+  if (!region_.outside().writes_argument(i)) return {};
+  return outside_[region_.outside().arguments()[i].number()].shadow;
+}
+
+void ReplayOps::enter_arguments(c10::ArrayRef<at::Tensor> inputs) {
   // Kept through hooks, an argument comes back in another storage.
-  for (const auto i : c10::irange(std::min(inputs.size(), outside.arguments().size()))) {
-    if (!inputs[i].defined() || !outside.arguments()[i].is_outside()) continue;
-    if (const auto* const storage = storage_of(inputs[i])) {
-      storages_.enter(storage, outside.arguments()[i]);
-    }
+  const c10::ArrayRef<Origin> origins = region_.outside().arguments();
+  for (const auto i : c10::irange(std::min(inputs.size(), origins.size()))) {
+    if (!inputs[i].defined() || !origins[i].is_outside()) continue;
+    if (const void* const memory = memory_of(inputs[i])) storages_.enter(memory, origins[i]);
   }
 }
 
 Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
-  const c10::StorageImpl* const storage = storage_of(tensor);
-  if (!storage || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
-  return storages_.find(storage);
+  const void* const memory = memory_of(tensor);
+  if (!memory || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
+  return storages_.find(memory);
 }
 
 void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   const OpInfo& info = call.info();
   words_.clear();
   words_.begin(info);
+  unknown_.clear();
   exchanged_ = false;
   bool touches_outside = false;
   for (const auto i : c10::irange(info.argument_count())) {
-    c10::IValue& value = call.argument(i);
+    const c10::IValue& value = call.argument(i);
     bool has_tensors = false;
-    bool exchange = false;
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       has_tensors = true;
       const Origin origin = origin_of(tensor);
-      const bool shadowed = has_shadow(tensor, origin);
-      exchange = exchange || shadowed;
       touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
+      if (origin.is_unknown()) {
+        unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
+      }
       if (compared) {
-        words_.add_tensor(shadowed ? shadow_of(tensor, origin) : tensor,
+        words_.add_tensor(has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor,
                           region_.outside().logged(origin));
       }
     });
     if (compared && !has_tensors) words_.add_value(value);
-    if (exchange) {
-      exchanged_ = true;
-      transform_tensors(value, [&](const at::Tensor& tensor) {
-        const Origin origin = origin_of(tensor);
-        return has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor;
-      });
-    }
   }
   words_.end();
+  // First: an op that differs explains more than a tensor that does.
   if (compared) compare(slot);
-  if (touches_outside) check_outside(call, slot);
+  if (!touches_outside) return;
+  exchange(call);
+  check_outside(call, slot);
 }
 
-// After the comparison: an op that differs explains more than a tensor that does.
+void ReplayOps::exchange(OpCall& call) {
+  for (const auto i : c10::irange(call.info().argument_count())) {
+    c10::IValue& value = call.argument(i);
+    bool any = false;
+    for_each_tensor(value, [&](const at::Tensor& tensor) {
+      any = any || has_shadow(tensor, origin_of(tensor));
+    });
+    if (!any) continue;
+    exchanged_ = true;
+    transform_tensors(value, [&](const at::Tensor& tensor) {
+      const Origin origin = origin_of(tensor);
+      return has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor;
+    });
+  }
+}
+
 void ReplayOps::check_outside(const OpCall& call, size_t slot) {
   const OpInfo& info = call.info();
   for (const auto i : c10::irange(info.argument_count())) {
@@ -112,7 +139,6 @@ void ReplayOps::check_outside(const OpCall& call, size_t slot) {
                   TensorMeta(tensor).str(),
                   ") from outside the region. Make what the function writes depend on its "
                   "arguments only.");
-      if (origin.is_unknown()) storages_.enter_result(tensor);
     });
   }
 }
@@ -123,7 +149,7 @@ void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t 
   if (!call.info().reads_data() || !outside.is_read() || outside_[number].checked) return;
   outside_[number].checked = true;
   // An argument that came back from hooks has a version of its own.
-  if (outside.address() != storage_of(tensor)) return;
+  if (outside.address() != memory_of(tensor)) return;
   outside.check_unchanged(tensor, where(slot), call.info().name());
 }
 
@@ -134,19 +160,14 @@ bool ReplayOps::has_shadow(const at::Tensor& tensor, Origin origin) const {
 
 bool ReplayOps::is_shadow(const at::Tensor& tensor, Origin origin) const {
   return origin.is_outside() &&
-         outside_[origin.number()].shadow.unsafeGetStorageImpl() == storage_of(tensor);
+         outside_[origin.number()].shadow.unsafeGetStorageImpl() == memory_of(tensor);
 }
 
 const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) {
   Shadow& shadow = tensors_[tensor.unsafeGetTensorImpl()];
   if (shadow.tensor.defined()) return shadow.tensor;
   const size_t number = origin.number();
-  const at::Tensor& kept = outside_[number].kept;
-  c10::Storage& storage = outside_[number].shadow;
-  if (!storage) {
-    storage = clone_bytes(kept.storage(), kept.device()).storage();
-    storages_.enter(storage.unsafeGetStorageImpl(), origin);
-  }
+  const c10::Storage& storage = outside_[number].shadow;
   TORCH_CHECK(bytes_spanned(tensor) <= storage.nbytes(), "[replay] ", region_.label(),
               ": expected the tensor ", region_.outside()[number].meta().str(),
               " from outside the region to have the size that it had in the forward, got ",
@@ -181,7 +202,14 @@ void ReplayOps::compare(size_t slot) {
   // the replay gets further.
   if (logged.empty() && (region_.ops().broken_off() || !region_.closed())) return;
   const c10::ArrayRef<uint64_t> replayed = words_.get();
-  const auto may_be_unknown = [this](size_t number) { return is_from_unseen_code(number); };
+  size_t next_unknown = 0;
+  const auto may_be_unknown = [&](size_t number) {
+    const c10::Storage& storage = unknown_[next_unknown++];
+    if (!storage || !is_from_unseen_code(number)) return false;
+    storages_.enter(storage.unsafeGetStorageImpl(), Origin::outside(number));
+    matched_.emplace_back(storage.getWeakStorageImpl());
+    return true;
+  };
   if (!OpWords::match(logged, replayed, may_be_unknown)) mismatch(logged, replayed, slot);
   position_ += logged.size();
   ++op_count_;

@@ -24,8 +24,14 @@ namespace remat {
 class ReplayOps {
  public:
   /// Unpacks the old values of what the forward wrote, which may replay outer regions: make it
-  /// before the scope of the replay. `inputs`: the region's arguments for this replay.
-  ReplayOps(const Region& region, c10::ArrayRef<at::Tensor> inputs);
+  /// before the scope of the replay.
+  explicit ReplayOps(const Region& region);
+
+  /// The memory that argument `i` is to have if the forward wrote it, else none.
+  c10::Storage shadow_of_argument(size_t i) const;
+
+  /// `inputs`: the region's arguments for this replay.
+  void enter_arguments(c10::ArrayRef<at::Tensor> inputs);
 
   /// Exchanges arguments for their shadows, and compares the op with the forward's next one if
   /// `compared`. `slot`: the slot to be filled next, for messages.
@@ -35,8 +41,8 @@ class ReplayOps {
 
  private:
   struct Outside {
-    at::Tensor kept;      // its bytes from before the forward's first write, if it wrote
-    c10::Storage shadow;  // once needed
+    at::Tensor kept;  // its bytes from before the forward's first write, if it wrote
+    c10::Storage shadow;
     bool checked = false;
   };
   struct Shadow {
@@ -49,6 +55,7 @@ class ReplayOps {
   bool is_shadow(const at::Tensor& tensor, Origin origin) const;
   const at::Tensor& shadow_of(const at::Tensor& tensor, Origin origin);
   const at::Tensor& original_of(const at::Tensor& tensor) const;
+  void exchange(OpCall& call);
   void compare(size_t slot);
   bool is_from_unseen_code(size_t number) const;
   void check_outside(const OpCall& call, size_t slot);
@@ -61,8 +68,10 @@ class ReplayOps {
   StorageTable storages_;
   std::vector<Outside> outside_;  // by number of the outside storage
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
-  bool exchanged_ = false;  // an argument of the op that runs
-  OpWords words_;
+  bool exchanged_ = false;             // an argument of the op that runs
+  OpWords words_;                      // of the op that runs
+  std::vector<c10::Storage> unknown_;  // of its tensors of unknown origin, in order
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken
   size_t position_ = 0;  // in the forward's log, in words
   size_t op_count_ = 0;
 };

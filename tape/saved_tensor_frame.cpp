@@ -113,6 +113,7 @@ SuspendFrames::~SuspendFrames() {
 
 OuterFrames::OuterFrames(SavedTensorFrame& frame) : hidden_(current_frame) {
   current_frame = frame.previous_;
+  while (current_frame && current_frame->is_user_hooks()) current_frame = current_frame->previous_;
 }
 
 OuterFrames::~OuterFrames() {

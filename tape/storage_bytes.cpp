@@ -13,32 +13,23 @@
 #include <ATen/ops/clone.h>
 
 namespace remat {
-namespace {
-
-at::Tensor make_tensor(const c10::Storage& storage, c10::DispatchKeySet keys,
-                       caffe2::TypeMeta dtype, c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                       int64_t offset) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), keys, dtype);
-  impl->set_sizes_and_strides(sizes, strides, offset);
-  return at::Tensor(std::move(impl));
-}
-
-}  // namespace
-
 at::Tensor clone_bytes(const c10::Storage& storage, c10::Device device) {
   const InterceptionOff off;
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const auto key = c10::computeDispatchKey(c10::kByte, c10::kStrided, device);
   const auto bytes = static_cast<int64_t>(storage.nbytes());
-  return make_tensor(storage, c10::DispatchKeySet(key), caffe2::TypeMeta::Make<uint8_t>(), {bytes},
-                     {1}, 0)
-      .clone();
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key),
+                                                   caffe2::TypeMeta::Make<uint8_t>());
+  impl->set_sizes_contiguous({bytes});
+  return at::Tensor(std::move(impl)).clone();
 }
 
+// By a copy of the tensor's own class: quantized and nested tensors are more than TensorImpls.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like) {
-  const c10::TensorImpl& impl = *like.unsafeGetTensorImpl();
-  return make_tensor(storage, impl.key_set(), impl.dtype(), like.sizes(), like.strides(),
-                     like.storage_offset());
+  auto impl = like.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
+  impl->set_storage_keep_dtype(storage);
+  return at::Tensor(std::move(impl));
 }
 
 }  // namespace remat

@@ -12,7 +12,7 @@ namespace remat {
 /// A tensor of uint8 with a copy of all bytes of `storage`; nobody sees the ops.
 at::Tensor clone_bytes(const c10::Storage& storage, c10::Device device);
 
-/// A tensor of the shape, strides and dtype of `like`, in `storage`, outside any graph.
+/// `like` in another storage, outside any graph, with a version of its own.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like);
 
 }  // namespace remat

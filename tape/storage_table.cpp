@@ -34,7 +34,7 @@ void StorageTable::grow() {
   std::vector<Cell> smaller(cells_.size() * 2);
   cells_.swap(smaller);
   for (const Cell& cell : smaller) {
-    if (cell.storage) cells_[cell_of(cell.storage)] = cell;
+    if (cell.memory) cells_[cell_of(cell.memory)] = cell;
   }
 }
 

@@ -6,8 +6,11 @@
 
 #include "support/catch.h"
 
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <any>
 #include <functional>
 #include <memory>
 #include <string>
@@ -290,6 +293,135 @@ TEST_CASE("Tensors that the function makes are no state", "[backend][outside]") 
     const Tensor y = checkpoint()(fn)(x);
     CHECK(same_bits(torch::autograd::grad({y.square().sum()}, {x})[0], expected));
   }
+}
+
+TEST_CASE("Memory wrapped by from_blob may be used and written again and again",
+          "[backend][outside]") {
+  std::vector<float> memory(4);
+  const auto fn = [&memory](const Tensor& x) {
+    std::fill(memory.begin(), memory.end(), 2.0F);
+    const Tensor u = torch::from_blob(memory.data(), {4});
+    const Tensor y = x * u.clone() + (x * (u + 1)).sin();
+    u.add_(1);
+    return (y * u.clone()).exp();
+  };
+  const Tensor x = torch::rand({4}).requires_grad_();
+  const Tensor expected = torch::autograd::grad({fn(x).sum()}, {x})[0];
+  CHECK(same_bits(torch::autograd::grad({checkpoint()(fn)(x).sum()}, {x})[0], expected));
+}
+
+TEST_CASE("Sparse tensors from outside are watched, and may not be written", "[backend][outside]") {
+  const Tensor x = torch::rand({4, 4}).requires_grad_();
+  const Tensor sparse = torch::eye(4).to_sparse();
+  const auto reads = [sparse](const Tensor& t) { return (t + sparse.to_dense()).sin(); };
+  const Tensor y = checkpoint({.name = "sparse"})(reads)(x);
+  y.sum().backward({}, /*retain_graph=*/true);
+  CHECK(same_bits(x.grad(), (x.detach() + torch::eye(4)).cos()));
+  sparse.mul_(2);
+  CHECK_THAT(error_text([&] { y.sum().backward(); }), ContainsSubstring("region 'sparse', slot 0"));
+  const auto writes = [sparse](const Tensor& t) {
+    sparse.mul_(2);
+    return (t * sparse.to_dense()).sin();
+  };
+  CHECK_THAT(error_text([&] { checkpoint({.name = "sparse"})(writes)(x); }),
+             ContainsSubstring("[checkpoint] region 'sparse', op aten::mul_.Scalar: expected "
+                               "in-place ops on strided tensors from outside the region, got one "
+                               "on a sparse or opaque tensor (float32 [4, 4] on cpu)"));
+}
+
+TEST_CASE("A quantized tensor is written once", "[backend][outside]") {
+  check_as_plain([] {
+    const Tensor q = torch::quantize_per_tensor(torch::ones({4, 6}), 0.1, 10, torch::kQUInt8);
+    return Stateful{[q](const Tensor& x) {
+                      q.copy_(x.detach());
+                      return (x * q.dequantize()).sin();
+                    },
+                    [q] { return Tensors{q.int_repr()}; }};
+  });
+}
+
+TEST_CASE("An argument that is written comes back from hooks in its own place",
+          "[backend][outside]") {
+  const remat::SavedTensorsHooks contiguous{
+      .pack = [](const Tensor& t) -> std::any { return t.contiguous().clone(); },
+      .unpack = [](const std::any& packed) { return std::any_cast<const Tensor&>(packed); }};
+  const auto run = [&](bool checkpointed, const std::function<Tensor(const Tensor&)>& view) {
+    torch::manual_seed(2);
+    const Tensor x = torch::rand({2, 4}).requires_grad_();
+    const Tensor base = torch::rand({8, 4});
+    const Tensor a = view(base);
+    const auto fn = [](const Tensor& t, Tensor& written) {
+      written.add_(1);
+      return (t * written.clone()).sin();
+    };
+    Tensor y;
+    if (checkpointed) {
+      y = checkpoint({.saved_tensors_hooks = contiguous})(fn)(x, a);
+    } else {
+      Tensor same = a;
+      y = fn(x, same);
+    }
+    y.sum().backward();
+    return Tensors{y.detach(), base, x.grad()};
+  };
+  for (const auto& view : std::vector<std::function<Tensor(const Tensor&)>>{
+           [](const Tensor& base) { return base.slice(0, 4, 6); },
+           [](const Tensor& base) { return base.slice(0, 0, 4).t().slice(0, 2, 4); },
+           [](const Tensor& base) { return base.slice(0, 0, 4, 2); }}) {
+    check_same(run(false, view), run(true, view));
+  }
+}
+
+TEST_CASE("User hooks around a region do not meet what it keeps of written state",
+          "[backend][outside]") {
+  const Tensor count = torch::ones({});
+  const auto fn = [count](const Tensor& x) {
+    count.add_(1);
+    return (x * count).sin();
+  };
+  const remat::SavedTensorsHooks to_double{
+      .pack = [](const Tensor& t) -> std::any { return t.to(at::kDouble); },
+      .unpack =
+          [](const std::any& packed) {
+            return std::any_cast<const Tensor&>(packed).to(at::kFloat);
+          }};
+  const Tensor x = torch::rand({4}).requires_grad_();
+  const remat::SavedTensorsHooksGuard guard(to_double);
+  checkpoint()(fn)(x).sum().backward();
+  CHECK(same_bits(count, torch::full({}, 2.0F)));
+}
+
+TEST_CASE("Batch norm under autocast in nested regions is as plain", "[backend][outside]") {
+  const auto run = [](bool checkpointed) {
+    torch::manual_seed(4);
+    torch::nn::Linear linear(4, 4);
+    torch::nn::BatchNorm1d norm(4);
+    const auto inner = [first = linear.ptr(), second = norm.ptr()](const Tensor& t) {
+      return second->forward(first->forward(t)).sin();
+    };
+    const auto outer = [inner, checkpointed](const Tensor& t) {
+      return (checkpointed ? checkpoint({.name = "inner"})(inner)(t) : inner(t)) * 2;
+    };
+    const Tensor x = torch::rand({4, 4}).requires_grad_();
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    const Tensor y = checkpointed ? checkpoint({.name = "outer"})(outer)(x) : outer(x);
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::clear_cache();
+    y.sum().backward();
+    return Tensors{y.detach(), x.grad(), linear->weight.grad(), norm->running_mean,
+                   norm->num_batches_tracked};
+  };
+  check_same(run(false), run(true));
+}
+
+TEST_CASE("An op on very many tensors is compared like any other", "[backend][outside]") {
+  const Tensor x = torch::rand({4}).requires_grad_();
+  const auto fn = [](const Tensor& t) {
+    return at::stack(std::vector<Tensor>(40000, t.sin())).sum(0).exp();
+  };
+  checkpoint()(fn)(x).sum().backward();
+  const Tensor got = x.grad();
+  CHECK(same_bits(got, torch::autograd::grad({fn(x).sum()}, {x})[0]));
 }
 
 TEST_CASE("Changing the shape of a tensor from outside in place raises in the forward",

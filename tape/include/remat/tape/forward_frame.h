@@ -34,6 +34,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   std::shared_ptr<Region> region_;
   StorageTable storages_;
   int graph_task_;
+  bool views_memory_outside_ = false;  // the op that runs
 };
 
 }  // namespace remat

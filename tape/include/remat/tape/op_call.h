@@ -128,11 +128,11 @@ void transform_tensors(c10::IValue& value, F&& f) {
   }
 }
 
-/// The storage of `tensor`, null if it has none that can be told apart by its address (sparse,
-/// wrapped by a transform, or without bytes).
-inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+/// What tells a tensor's memory from another's: its storage, or the tensor itself if it has none
+/// (sparse, opaque, wrapped by a transform). Null if there are no bytes.
+inline const void* memory_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (!impl->has_storage()) return nullptr;
+  if (!impl->has_storage()) return impl;
   const c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
   return storage && storage->nbytes() > 0 ? storage : nullptr;
 }

@@ -45,8 +45,8 @@ class Origin {
 /// origin) or its value. Two calls with equal words do the same but for the data in the tensors.
 ///
 /// Note [Words of an op]: word 0 is the address of the OpInfo with the number of words in its upper
-/// 16 bits. Then one header word per value, its kind in the low 8 bits, followed by its payload.
-/// Text, generators and the like are left out: what they change shows in later ops.
+/// 16 bits (0xFFFF: it is word 1). Then one header word per value, its kind in the low 8 bits,
+/// followed by its payload. Generators and the like are left out.
 class REMAT_API OpWords {
  public:
   void begin(const OpInfo& info);
@@ -61,7 +61,8 @@ class REMAT_API OpWords {
   void shrink() { words_.shrink_to_fit(); }
 
   /// True if both say the same. A tensor of `replayed` whose origin is not known matches one from
-  /// outside if `may_be_unknown` says so of the latter's number.
+  /// outside if `may_be_unknown` says so of the latter's number; it is asked once for each, in
+  /// order.
   static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 

@@ -18,13 +18,17 @@
 
 namespace remat {
 
-/// A storage that existed when the region met it for the first time. Holds the storage weakly.
+/// A storage that existed when the region met it for the first time, or a tensor without storage.
+/// Holds it weakly.
 class REMAT_API OutsideStorage {
  public:
   explicit OutsideStorage(const at::Tensor& tensor);
 
   /// Its identity; the address stays taken while this object lives, also if the storage is gone.
-  const c10::StorageImpl* address() const { return storage_._unsafe_get_target(); }
+  const void* address() const { return address_; }
+
+  /// False for a tensor without storage, of which no copy can be kept.
+  bool has_storage() const { return storage_.has_value(); }
 
   /// An op reads its data.
   void mark_read() { read_ = true; }
@@ -49,15 +53,17 @@ class REMAT_API OutsideStorage {
                        const std::string& op) const;
 
   /// True if its memory did not come from LibTorch's allocator and nobody has it any more.
-  bool is_gone_foreign_memory() const { return is_foreign_ && storage_.expired(); }
+  bool is_gone_foreign_memory() const { return is_foreign_ && storage_->expired(); }
 
   const TensorMeta& meta() const { return meta_; }
 
  private:
-  c10::weak_intrusive_ptr<c10::StorageImpl> storage_;
+  const void* address_;
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensor_;
   TensorMeta meta_;
   SavedVersion version_;
-  bool is_foreign_;
+  bool is_foreign_ = false;
   bool read_ = false;
   bool cast_ = false;
   std::optional<torch::autograd::SavedVariable> kept_;

@@ -29,8 +29,8 @@ class REMAT_API RegionInput {
 
   /// The tensor for a replay: the argument's data, at the argument's place in its graph. May replay
   /// outer regions. Throws autograd's in-place error, with `region_label`, if the argument was
-  /// written since, unless the region itself has `written` it.
-  at::Tensor replayed(const std::string& region_label, bool written) const;
+  /// written since. If the region itself wrote it: `shadow` is the memory with its old value.
+  at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
 
   /// Throws if the argument has been written in place since the region was entered.
   void check_not_written_inside(const std::string& region_label) const;
@@ -46,6 +46,8 @@ class REMAT_API RegionInput {
   std::optional<WeakNodePtr> grad_fn_;
   uint32_t output_nr_ = 0;
   std::optional<TensorMeta> meta_;
+  c10::SmallVector<int64_t, 4> strides_;
+  int64_t offset_ = 0;
   std::optional<SavedVersion> version_;
 };
 

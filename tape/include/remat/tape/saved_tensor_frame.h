@@ -57,6 +57,9 @@ class REMAT_API SavedTensorFrame {
   /// the forward.
   virtual void phase_was_asked() {}
 
+  /// True for a pair of user hooks.
+  virtual bool is_user_hooks() const { return false; }
+
   /// Names a replay in this process; 0 for every other kind of scope.
   virtual uint64_t replay_id() const { return 0; }
 
@@ -116,7 +119,8 @@ class REMAT_API SuspendFrames {
   bool ops_were_seen_;
 };
 
-/// Hides `frame` and the scopes inside it while alive.
+/// Hides `frame`, the scopes inside it and user hooks right around it while alive: what is saved
+/// then is remat's own.
 class REMAT_API OuterFrames {
  public:
   explicit OuterFrames(SavedTensorFrame& frame);

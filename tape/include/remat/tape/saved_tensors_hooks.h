@@ -35,6 +35,7 @@ class REMAT_API UserHooksFrame final : public SavedTensorFrame {
   explicit UserHooksFrame(std::shared_ptr<const SavedTensorsHooks> hooks)
       : hooks_(std::move(hooks)) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
+  bool is_user_hooks() const override { return true; }
 
  private:
   std::shared_ptr<const SavedTensorsHooks> hooks_;

@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
 
 #include <cstddef>
 #include <vector>
@@ -15,7 +14,7 @@
 
 namespace remat {
 
-/// From a storage's address to its origin. Does not keep storages alive: an address that is used
+/// From memory_of() a tensor to its origin. Does not keep it alive: an address that is used
 /// again belongs to a storage made since, which is entered anew.
 ///
 /// Note [A table of one's own]: every op looks its arguments up and enters its results, so a table
@@ -29,32 +28,32 @@ class REMAT_API StorageTable {
   ~StorageTable();
 
   /// kUnknown if it was not entered.
-  Origin find(const c10::StorageImpl* storage) const { return cells_[cell_of(storage)].origin; }
+  Origin find(const void* memory) const { return cells_[cell_of(memory)].origin; }
 
-  void enter(const c10::StorageImpl* storage, Origin origin) {
-    Cell& cell = cells_[cell_of(storage)];
-    const bool is_new = !cell.storage;
-    cell = {storage, origin};
+  void enter(const void* memory, Origin origin) {
+    Cell& cell = cells_[cell_of(memory)];
+    const bool is_new = !cell.memory;
+    cell = {memory, origin};
     if (is_new && ++count_ * 2 > cells_.size()) grow();
   }
 
   /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
   void enter_result(const at::Tensor& tensor) {
-    const c10::StorageImpl* const storage = storage_of(tensor);
-    if (storage && find(storage).is_unknown()) enter(storage, Origin::inside());
+    const void* const memory = memory_of(tensor);
+    if (memory && find(memory).is_unknown()) enter(memory, Origin::inside());
   }
 
  private:
   struct Cell {
-    const c10::StorageImpl* storage = nullptr;
+    const void* memory = nullptr;
     Origin origin = Origin::unknown();
   };
 
   /// The storage's cell, or the free one where it belongs.
-  size_t cell_of(const c10::StorageImpl* storage) const {
+  size_t cell_of(const void* memory) const {
     const size_t mask = cells_.size() - 1;
-    size_t i = (reinterpret_cast<uintptr_t>(storage) >> 4U) * 0x9E3779B97F4A7C15ULL >> 20U & mask;
-    while (cells_[i].storage && cells_[i].storage != storage) i = (i + 1) & mask;
+    size_t i = (reinterpret_cast<uintptr_t>(memory) >> 4U) * 0x9E3779B97F4A7C15ULL >> 20U & mask;
+    while (cells_[i].memory && cells_[i].memory != memory) i = (i + 1) & mask;
     return i;
   }
 
