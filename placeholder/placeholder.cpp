@@ -42,16 +42,14 @@ std::string placeholder_access_message(std::string_view reader, const Placeholde
   }
   return c10::str("[placeholder] slot '", info.slot, "'", maker(info), " of ", info.region,
                   ": expected a use of its shape only, got ", reader,
-                  ", which needs its data. The replay skipped the call that makes this slot and "
-                  "nobody was seen to read it in the forward. Keep the slot with "
-                  "recompute_needs_tensor, read it through an op that the dispatcher sees, or give "
-                  "the call that makes it the policy RECOMPUTE.");
+                  ", which needs its data. A placeholder stands for a value that was not kept. "
+                  "Keep or compute the value, or do not read it.");
 }
 
 at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info) {
   TORCH_CHECK_NOT_IMPLEMENTED(is_plain(like), "[placeholder] ", info.slot,
                               ": expected a strided tensor, got ", describe_tensor(like),
-                              ". Give the call that makes it the policy RECOMPUTE.");
+                              ". Keep its value instead.");
   const c10::Device device = info.kind == PlaceholderKind::kDry ? dry_device() : like.device();
   auto storage =
       c10::make_intrusive<PlaceholderStorage>(like.storage().nbytes(), device, std::move(info));
