@@ -3,6 +3,7 @@
 // Showing ops to scopes, and running them unseen.
 #include "intercept_kernel.h"
 
+#include <deque>
 #include <mutex>
 #include <unordered_map>
 
@@ -19,15 +20,15 @@ using torch::jit::Stack;
 
 c10::BackendComponent backend = c10::BackendComponent::InvalidBit;
 
-/// One per op, leaked: logs of regions refer to them.
+/// One per op and schema, never freed: logs of regions refer to them.
 const OpInfo& op_info(const OperatorHandle& op) {
   static std::mutex& mutex = *new std::mutex;
-  static auto& infos = *new std::unordered_map<c10::OperatorName, const OpInfo*>;
+  static auto& infos = *new std::unordered_map<c10::OperatorName, std::deque<OpInfo>>;
   const std::lock_guard<std::mutex> lock(mutex);
-  const OpInfo*& info = infos[op.operator_name()];
+  std::deque<OpInfo>& all = infos[op.operator_name()];
   // An op that was taken away and defined anew may have another schema.
-  if (!info || !info->describes(op)) info = new OpInfo(op);
-  return *info;
+  if (all.empty() || !all.back().describes(op)) all.emplace_back(op);
+  return all.back();
 }
 
 void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
