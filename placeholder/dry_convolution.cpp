@@ -63,10 +63,9 @@ std::tuple<Tensor, Tensor, Tensor> convolution_backward(
 }  // namespace
 
 void add_convolution_kernels(DryKernelTable& table) {
-  table.emplace("aten::convolution",
-                c10::KernelFunction::makeFromUnboxedRuntimeFunction(&convolution));
-  table.emplace("aten::convolution_backward",
-                c10::KernelFunction::makeFromUnboxedRuntimeFunction(&convolution_backward));
+  const auto add = kernel_adder(table);
+  add("aten::convolution", &convolution);
+  add("aten::convolution_backward", &convolution_backward);
 }
 
 }  // namespace remat

@@ -75,9 +75,7 @@ Tensor& randperm_out(int64_t n, std::optional<at::Generator> /*generator*/, Tens
 }  // namespace
 
 void add_index_kernels(DryKernelTable& table) {
-  const auto add = [&table](const char* name, auto* function) {
-    table.emplace(name, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function));
-  };
+  const auto add = kernel_adder(table);
   add("aten::index_select", &index_select);
   add("aten::embedding_dense_backward", &embedding_dense_backward);
   add("aten::kthvalue", &kthvalue);

@@ -35,6 +35,13 @@ class DryKernel {
 /// None if there is none for `op`. Any thread.
 std::optional<DryKernel> find_dry_kernel(const c10::OperatorHandle& op);
 
+/// add(op, function): the function is the op's kernel.
+inline auto kernel_adder(DryKernelTable& table) {
+  return [&table](const char* op, auto* function) {
+    table.emplace(op, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function));
+  };
+}
+
 // One group of kernels each.
 void add_pointwise_kernels(DryKernelTable& table);
 void add_reduction_kernels(DryKernelTable& table);

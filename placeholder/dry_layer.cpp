@@ -19,7 +19,6 @@ namespace {
 
 using at::Tensor;
 using c10::IntArrayRef;
-using c10::KernelFunction;
 using OptionalTensor = std::optional<Tensor>;
 using Pair = std::tuple<Tensor, Tensor>;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
@@ -111,9 +110,7 @@ Pair weight_norm_backward(const Tensor& /*grad*/, const Tensor& v, const Tensor&
 }  // namespace
 
 void add_layer_kernels(DryKernelTable& table) {
-  const auto add = [&table](const char* name, auto* function) {
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(function));
-  };
+  const auto add = kernel_adder(table);
   add("aten::native_dropout", &dropout);
   add("aten::_thnn_fused_lstm_cell", &lstm_cell);
   add("aten::_thnn_fused_lstm_cell_backward_impl", &lstm_cell_backward);

@@ -18,7 +18,6 @@ namespace {
 
 using at::Tensor;
 using c10::IntArrayRef;
-using c10::KernelFunction;
 using OptionalTensor = std::optional<Tensor>;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
 
@@ -104,9 +103,7 @@ Triple group_norm_backward(const Tensor& /*grad*/, const Tensor& input, const Te
 }  // namespace
 
 void add_norm_kernels(DryKernelTable& table) {
-  const auto add = [&table](const char* name, auto* function) {
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(function));
-  };
+  const auto add = kernel_adder(table);
   add("aten::native_batch_norm", &batch_norm);
   add("aten::_native_batch_norm_legit", &batch_norm_legit);
   add("aten::_native_batch_norm_legit.no_stats", &batch_norm_no_stats);

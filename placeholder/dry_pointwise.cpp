@@ -145,9 +145,7 @@ void add_pointwise_kernels(DryKernelTable& table) {
           KernelFunction::makeFromBoxedFunction<&broadcast>());
   add_all({"aten::_linalg_check_errors", "aten::_assert_async", "aten::_assert_async.msg"},
           KernelFunction::makeFromBoxedFunction<&pass_check>());
-  const auto add = [&table](const char* name, auto* function) {
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(function));
-  };
+  const auto add = kernel_adder(table);
   add("aten::where.self", &where);
   add("aten::isnan", &truth);
   add("aten::logical_not", &truth);

@@ -19,7 +19,6 @@ namespace remat {
 namespace {
 
 using at::Tensor;
-using c10::KernelFunction;
 using Pair = std::tuple<Tensor, Tensor>;
 
 constexpr int64_t kNoReduction = 0;
@@ -93,28 +92,25 @@ Pair nll_loss2d(const Tensor& self, const Tensor& target, const std::optional<Te
 }  // namespace
 
 void add_reduction_kernels(DryKernelTable& table) {
+  const auto add = kernel_adder(table);
   for (const char* const name :
        {"aten::max", "aten::min", "aten::median", "aten::nanmedian", "aten::trace"}) {
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(&whole));
+    add(name, &whole);
   }
-  for (const char* const name : {"aten::dot", "aten::vdot"})
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(&dot));
+  for (const char* const name : {"aten::dot", "aten::vdot"}) add(name, &dot);
   for (const char* const name : {"aten::var.correction", "aten::std.correction"})
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(&deviation));
+    add(name, &deviation);
   for (const char* const name : {"aten::var_mean.correction", "aten::std_mean.correction"})
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(&deviation_and_mean));
+    add(name, &deviation_and_mean);
   for (const char* const name : {"aten::mode", "aten::median.dim", "aten::nanmedian.dim"})
-    table.emplace(name, KernelFunction::makeFromUnboxedRuntimeFunction(&value_and_index));
-  table.emplace("aten::prod", KernelFunction::makeFromUnboxedRuntimeFunction(&prod));
-  table.emplace("aten::nansum", KernelFunction::makeFromUnboxedRuntimeFunction(&nansum));
-  table.emplace("aten::_aminmax", KernelFunction::makeFromUnboxedRuntimeFunction(&extremes));
-  table.emplace("aten::count_nonzero.dim_IntList",
-                KernelFunction::makeFromUnboxedRuntimeFunction(&count_nonzero));
-  table.emplace("aten::binary_cross_entropy",
-                KernelFunction::makeFromUnboxedRuntimeFunction(&binary_cross_entropy));
-  table.emplace("aten::huber_loss", KernelFunction::makeFromUnboxedRuntimeFunction(&huber_loss));
-  table.emplace("aten::nll_loss2d_forward",
-                KernelFunction::makeFromUnboxedRuntimeFunction(&nll_loss2d));
+    add(name, &value_and_index);
+  add("aten::prod", &prod);
+  add("aten::nansum", &nansum);
+  add("aten::_aminmax", &extremes);
+  add("aten::count_nonzero.dim_IntList", &count_nonzero);
+  add("aten::binary_cross_entropy", &binary_cross_entropy);
+  add("aten::huber_loss", &huber_loss);
+  add("aten::nll_loss2d_forward", &nll_loss2d);
 }
 
 }  // namespace remat

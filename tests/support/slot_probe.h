@@ -6,13 +6,12 @@
 #include <remat/placeholder/placeholder.h>
 
 #include "support/catch.h"
+#include "support/error_text.h"
 
 #include <torch/torch.h>
 
-#include <exception>
 #include <functional>
 #include <string>
-#include <utility>
 
 #include "backend/private_use_fallback.h"
 
@@ -27,18 +26,6 @@ inline at::Tensor slot_like(const at::Tensor& like) {
 
 inline at::Tensor slot(at::IntArrayRef sizes = {4, 6}, at::ScalarType dtype = at::kFloat) {
   return slot_like(at::zeros(sizes, dtype));
-}
-
-template <class Fn>
-std::string error_text(Fn&& fn) {
-  try {
-    std::forward<Fn>(fn)();
-  } catch (const c10::Error& error) {
-    return error.what_without_backtrace();
-  } catch (const std::exception& error) {
-    return error.what();
-  }
-  return "no error";
 }
 
 struct Read {
