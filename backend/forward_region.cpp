@@ -44,25 +44,35 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();
+  CallSettings calls{
+      .implicit_keep = options.implicit_keep,
+      .hooks = nullptr,
+      .offload_store = options.offload_store,
+      .state = {options.preserve_rng, options.generators, options.state_hooks},
+  };
   std::optional<UserHooksFrame> input_hooks;
   if (options.saved_tensors_hooks) {
-    input_hooks.emplace(std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks));
+    calls.hooks = std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks);
+    input_hooks.emplace(calls.hooks);
   }
-  auto replayer = std::make_unique<FunctionReplayer>(
-      std::move(body), inputs,
-      FunctionReplayer::Options{options.preserve_rng, options.generators, options.state_hooks});
+  const bool hooks_around = SavedTensorFrame::current() != nullptr;
+  std::optional<SavedTensorInfoGuard> info;
+  if (hooks_around)
+    info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
+  auto replayer = std::make_shared<FunctionReplayer>(std::move(body), inputs, calls.state);
+  info.reset();
   input_hooks.reset();
   replayer_ = replayer.get();
   region_->set_replayer(std::move(replayer));
-  frame_.emplace(region_, inputs);
+  frame_.emplace(region_, inputs, std::move(calls));
 }
 
 ForwardRegion::~ForwardRegion() = default;
 
 void ForwardRegion::finish(c10::ArrayRef<at::Tensor> outputs) {
   frame_.reset();
-  region_->close();
   replayer_->finish_forward(*region_);
+  region_->close();
   if (!region_->slots().empty()) hook_heads(region_, outputs, first_sequence_nr_);
 }
 

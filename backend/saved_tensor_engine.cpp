@@ -72,6 +72,7 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   SavedTensorFrame* const frame = SavedTensorFrame::current();
   if (!frame)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  frame->before_backward(roots);
   if (accumulate_grad) frame->before_accumulate(roots);
   auto results = inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   frame->after_backward();

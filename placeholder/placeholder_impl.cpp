@@ -35,6 +35,10 @@ const PlaceholderStorage* PlaceholderStorage::of(const at::Tensor& tensor) {
   return as_placeholder(tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
 }
 
+bool PlaceholderStorage::is(const c10::Storage& storage) {
+  return as_placeholder(storage.unsafeGetStorageImpl()) != nullptr;
+}
+
 PlaceholderImpl::PlaceholderImpl(c10::Storage storage, caffe2::TypeMeta dtype)
     : TensorImpl(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype),
       device_(unsafe_storage().device()) {

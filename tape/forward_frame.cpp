@@ -14,6 +14,7 @@
 #include <remat/tape/op_call.h>
 
 #include "autocast_cache.h"
+#include "forward_calls.h"
 
 namespace remat {
 namespace {
@@ -53,18 +54,33 @@ bool accumulates_grad() {
 
 }  // namespace
 
-ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs)
+ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
+                           CallSettings calls)
     : SavedTensorFrame(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(std::move(region)),
-      graph_task_(torch::autograd::get_current_graph_task_id()) {
+      graph_task_(torch::autograd::get_current_graph_task_id()),
+      call_settings_(std::move(calls)) {
   if (!region_->intercept()) return;
   for (const at::Tensor& input : inputs) {
     region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside());
   }
 }
 
+ForwardFrame::~ForwardFrame() = default;
+
 std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() {
+  if (calls_ && calls_->saving()) return calls_->make_hooks();
   return std::make_unique<SlotHook>(region_);
+}
+
+void ForwardFrame::before_backward(const EdgeList& roots) {
+  if (calls_) calls_->check_backward(roots);
+  SavedTensorFrame::before_backward(roots);
+}
+
+NamedCalls* ForwardFrame::named_calls() {
+  if (!calls_) calls_ = std::make_unique<ForwardCalls>(*this, region_, std::move(call_settings_));
+  return calls_.get();
 }
 
 Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
@@ -84,11 +100,28 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
   return origin;
 }
 
+bool ForwardFrame::logs() const {
+  return region_->intercept() && !region_->ops().broken_off() &&
+         region_->determinism() != Determinism::kNone &&
+         torch::autograd::get_current_graph_task_id() == graph_task_;
+}
+
+void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+  if (!logs()) return;
+  OpWords& words = region_->ops().writer();
+  words.begin_call(call.hash());
+  for (const at::Tensor& argument : arguments) {
+    if (argument.defined())
+      words.add_tensor(argument, region_->outside().logged(origin_of(argument)));
+  }
+  words.end();
+}
+
 void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
+  if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   const OpInfo& info = call.info();
-  logged = logged && !region_->ops().broken_off() && region_->determinism() != Determinism::kNone &&
-           torch::autograd::get_current_graph_task_id() == graph_task_ && !is_cacheable_cast(call);
+  logged = logged && logs() && !is_cacheable_cast(call);
   views_memory_outside_ = false;
   OpWords& words = region_->ops().writer();
   if (logged) words.begin(info);
@@ -98,6 +131,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
     for_each_tensor(value, [&](const at::Tensor& tensor) {
       has_tensors = true;
       const Origin origin = origin_of(tensor);
+      if (calls_) calls_->before_use(call, i, tensor, origin);
       if (origin.is_outside()) watch(call, i, tensor, origin);
       if (logged) words.add_tensor(tensor, region_->outside().logged(origin));
     });
@@ -113,6 +147,14 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
   if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
   if (info.reads_data()) outside.mark_read();
   if (!info.writes_argument(argument, call.training())) return;
+  check_writable(info, tensor, origin);
+  if (!accumulates_grad()) keep_before_write(tensor, origin);
+}
+
+void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
+                                  Origin origin) const {
+  if (!origin.is_outside()) return;
+  const OutsideStorage& outside = region_->outside()[origin.number()];
   TORCH_CHECK_NOT_IMPLEMENTED(
       !info.changes_metadata(), "[checkpoint] ", region_->label(), ", op ", info.name(),
       ": expected in-place ops that write data only, got one that changes the shape or storage of "
@@ -124,16 +166,21 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
       outside.has_storage(), "[checkpoint] ", region_->label(), ", op ", info.name(),
       ": expected in-place ops on strided tensors from outside the region, got one on a sparse or "
       "opaque tensor (",
-      outside.meta().str(),
+      TensorMeta(tensor).str(),
       "), of which no copy can be kept. Write it outside of the region, or use the op's "
       "out-of-place form.");
-  if (outside.is_written() || accumulates_grad()) return;
+}
+
+void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
+  OutsideStorage& outside = region_->outside()[origin.number()];
+  if (outside.is_written()) return;
   const OuterFrames outer(*this);
   outside.keep_before_write(tensor);
 }
 
 void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
+  if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
   for (const auto i : c10::irange(call.info().return_count())) {
     for_each_tensor(call.result(i), [&](const at::Tensor& tensor) {
       // The values of a sparse tensor from outside are from outside.
@@ -147,7 +194,9 @@ void ForwardFrame::after_op(OpCall& call) {
 }
 
 void ForwardFrame::adopt(const at::Tensor& tensor) {
-  if (region_->intercept()) storages_.enter_result(tensor);
+  if (!region_->intercept()) return;
+  if (calls_ && calls_->saving()) return calls_->adopt(tensor);
+  storages_.enter_result(tensor);
 }
 
 }  // namespace remat

@@ -129,7 +129,7 @@ void FunctionReplayer::run_body(const Region& region, c10::ArrayRef<at::Tensor> 
                                 ReplayedSlots& slots, ReplayOps& ops) const {
   const ReplayThreadState thread_state(thread_state_);
   const ReplayGenerators generators(generators_);
-  ReplayFrame frame(region, slots, ops);
+  ReplayFrame frame(region, slots, ops, state_hooks_);
   try {
     body_->run(inputs);
   } catch (c10::Error& error) {

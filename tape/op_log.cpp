@@ -30,6 +30,7 @@ enum class Kind : uint8_t {
 constexpr uint64_t kAddressBits = 48;
 constexpr size_t kLongText = 600;
 constexpr uint64_t kManyWords = 0xFFFF;  // then word 1 is their number
+constexpr uint64_t kCall = 1;            // in place of an OpInfo's address
 
 // Of a tensor's header word.
 constexpr unsigned kDtypeShift = 8;
@@ -111,9 +112,13 @@ std::vector<Value> values_of(c10::ArrayRef<uint64_t> op) {
   return values;
 }
 
+uint64_t address_of(c10::ArrayRef<uint64_t> op) {
+  return op[0] & ((uint64_t{1} << kAddressBits) - 1);
+}
+
 const OpInfo& info_of(c10::ArrayRef<uint64_t> op) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr): see Note [Words of an op].
-  return *reinterpret_cast<const OpInfo*>(op[0] & ((uint64_t{1} << kAddressBits) - 1));
+  return *reinterpret_cast<const OpInfo*>(address_of(op));
 }
 
 std::string list_str(const Value& value) {
@@ -126,8 +131,8 @@ std::string list_str(const Value& value) {
   return text + "]";
 }
 
-uint64_t origin_of(const Value& value) {
-  return value.head >> kOriginShift;
+Origin origin_of(const Value& value) {
+  return Origin::from_value(value.head >> kOriginShift);
 }
 
 std::string tensor_str(const Value& value) {
@@ -141,11 +146,10 @@ std::string tensor_str(const Value& value) {
   }
   text += c10::str("] on ", device);
   if (value.head & kRequiresGrad) text += " requires grad";
-  const uint64_t origin = origin_of(value);
-  if (origin == Origin::unknown().value()) text += " from elsewhere";
-  if (origin >= Origin::outside(0).value()) {
-    text += c10::str(" from outside #", origin - Origin::outside(0).value());
-  }
+  const Origin origin = origin_of(value);
+  if (origin.is_unknown()) text += " from elsewhere";
+  if (origin.is_outside()) text += c10::str(" from outside #", origin.number());
+  if (origin.is_product()) text += " from a SAVE call";
   if (value.head & kHasValue) {
     const uint64_t bits = value.payload.back();
     text += " = " + (c10::isFloatingType(dtype) ? c10::str(double_of(bits))
@@ -207,7 +211,7 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
   if ((logged.head ^ replayed.head) & kRequiresGrad) {
     return "requires_grad differs: a parameter has been frozen or unfrozen.";
   }
-  if (origin_of(logged) != origin_of(replayed)) {
+  if (origin_of(logged).value() != origin_of(replayed).value()) {
     return "It reads another tensor than the forward did: one that the function has assigned to a "
            "variable outside (as self.cache = cat(self.cache, x)), or a cache that was filled in "
            "the forward.";
@@ -220,6 +224,11 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
 void OpWords::begin(const OpInfo& info) {
   start_ = words_.size();
   words_.push_back(reinterpret_cast<uintptr_t>(&info));
+}
+
+void OpWords::begin_call(uint64_t hash) {
+  start_ = words_.size();
+  words_.insert(words_.end(), {kCall, header(Kind::kHash), hash});
 }
 
 void OpWords::end() {
@@ -288,12 +297,11 @@ bool OpWords::match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> repl
     const size_t size = 1 + payload_size(logged[i]);
     if (logged.slice(i, size) == replayed.slice(i, std::min(size, replayed.size() - i))) continue;
     const uint64_t below_origin = (uint64_t{1} << kOriginShift) - 1;
-    const uint64_t origin = logged[i] >> kOriginShift;
+    const Origin origin = Origin::from_value(logged[i] >> kOriginShift);
     if (kind_of(logged[i]) != Kind::kTensor || ((logged[i] ^ replayed[i]) & below_origin) != 0 ||
         logged.slice(i + 1, size - 1) != replayed.slice(i + 1, size - 1) ||
-        replayed[i] >> kOriginShift != Origin::unknown().value() ||
-        origin < Origin::outside(0).value() ||
-        !may_be_unknown(origin - Origin::outside(0).value())) {
+        !Origin::from_value(replayed[i] >> kOriginShift).is_unknown() || !origin.is_outside() ||
+        !may_be_unknown(origin.number())) {
       return false;
     }
   }
@@ -307,11 +315,17 @@ c10::ArrayRef<uint64_t> OpLog::at(size_t position) const {
   return words.slice(position, count == kManyWords ? words[position + 1] : count);
 }
 
+bool OpLog::is_call(c10::ArrayRef<uint64_t> op) {
+  return !op.empty() && address_of(op) == kCall;
+}
+
 std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {
   if (op.empty()) return "the end of the function";
-  std::string text = info_of(op).name() + "(";
+  std::string text = (is_call(op) ? "" : info_of(op).name()) + "(";
+  std::vector<Value> values = values_of(op);
+  if (is_call(op)) values.erase(values.begin());
   bool first = true;
-  for (const Value& value : values_of(op)) {
+  for (const Value& value : values) {
     if (!first) text += ", ";
     if (text.size() > kLongText) return text + "...)";
     text += value_str(value);
@@ -323,9 +337,9 @@ std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {
 std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed) {
   if (logged.empty()) return "The replay calls an op more than the forward did.";
   if (replayed.empty()) return "The replay calls fewer ops than the forward did.";
-  const OpInfo& before = info_of(logged);
-  const OpInfo& now = info_of(replayed);
-  if (&before != &now) {
+  if (!is_call(logged) && address_of(logged) != address_of(replayed)) {
+    const OpInfo& before = info_of(logged);
+    const OpInfo& now = info_of(replayed);
     if (before.is_cast() || now.is_cast()) return "Autocast or a cast differs.";
     if (depends_on_training(before.name()) || depends_on_training(now.name())) {
       return "A training flag or a probability differs, or the function branches on state or on "

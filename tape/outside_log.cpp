@@ -8,6 +8,8 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include "storage_bytes.h"
 
 namespace remat {
@@ -27,7 +29,7 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
 void OutsideStorage::keep_before_write(const at::Tensor& tensor) {
   if (kept_) return;
   const c10::InferenceMode normal(false);  // autograd saves no inference tensor
-  kept_.emplace(clone_bytes(tensor.storage(), tensor.device()), /*is_output=*/false);
+  kept_.emplace(clone_bytes(tensor.storage()), /*is_output=*/false);
 }
 
 at::Tensor OutsideStorage::unpack_kept() const {
@@ -47,6 +49,11 @@ void OutsideStorage::check_unchanged(const at::Tensor& tensor, const std::string
 Origin OutsideLog::add(const at::Tensor& tensor) {
   storages_.emplace_back(tensor);
   return Origin::outside(storages_.size() - 1);
+}
+
+bool OutsideLog::is_argument(Origin origin) const {
+  return std::any_of(arguments_.begin(), arguments_.end(),
+                     [&](Origin argument) { return argument.value() == origin.value(); });
 }
 
 bool OutsideLog::writes_argument(size_t i) const {

@@ -58,8 +58,33 @@ std::string Region::label() const {
   return name().empty() ? "region without a name" : "region '" + name() + "'";
 }
 
+CallLog& Region::calls() {
+  if (!calls_) calls_ = std::make_unique<CallLog>();
+  return *calls_;
+}
+
+const CallLog& Region::calls() const {
+  static const CallLog& none = *new CallLog;
+  return calls_ ? *calls_ : none;
+}
+
 Slot& Region::add_slot(const at::Tensor& tensor) {
-  return slots_.emplace_back(slots_.size(), tensor);
+  Slot& slot = slots_.emplace_back(slots_.size(), tensor);
+  ++live_count_;
+  return slot;
+}
+
+void Region::close() {
+  ops_.finish();
+  if (calls_) calls_->finish(early_stop() ? slots_.size() : ~size_t{0});
+  live_end_ = slots_.size();
+  closed_ = true;
+  if (live_count_ == 0) release_unneeded();
+}
+
+std::shared_ptr<const Replayer> Region::replayer() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return replayer_;
 }
 
 at::Tensor Region::load(const Slot& slot) {
@@ -69,7 +94,7 @@ at::Tensor Region::load(const Slot& slot) {
     // Asked for outside backward, by somebody who looks at the graph: nothing to key a pass by.
     check_not_replaying_here();
     ReplayedSlots values(slots_.size());
-    replayer_->replay(*this, values);
+    replayer()->replay(*this, values);
     return values.take(slot.index);
   }
   const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
@@ -86,6 +111,8 @@ void Region::replay_for_backward() {
 
 void Region::release(Slot& slot) noexcept {
   slot.live = false;
+  const bool none_live = --live_count_ == 0;
+  if (closed_ && (none_live || calls_)) release_unneeded();
   if (pass_count_ == 0) return;
   c10::SmallVector<at::Tensor, 2> values;  // destroyed after the lock is gone
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -93,6 +120,24 @@ void Region::release(Slot& slot) noexcept {
     // A running pass is its runner's; it sees that the slot is dead, or its end frees the value.
     if (pass->state == Pass::State::kDone) values.push_back(pass->values.take(slot.index));
   }
+}
+
+// A replay goes up to the last live slot, if there is one.
+void Region::release_unneeded() noexcept {
+  std::shared_ptr<const Replayer> replayer;  // destroyed after the lock is gone, as are these
+  std::vector<CallProduct::Held> values;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  while (live_end_ > 0 && !slots_[live_end_ - 1].live) --live_end_;
+  if (live_end_ == 0) replayer = std::move(replayer_);
+  if (calls_ && (early_stop() || live_end_ == 0)) values = calls_->release_from(live_end_);
+}
+
+std::vector<CallProduct::Held> Region::kept_products() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::vector<CallProduct::Held> held;
+  held.reserve(calls().products().size());
+  for (const CallProduct& product : calls().products()) held.push_back(product.held());
+  return held;
 }
 
 std::shared_ptr<Region::Pass> Region::replayed_pass(int graph_task, const Slot* wanted) {
@@ -131,7 +176,7 @@ void Region::run_pass(const std::shared_ptr<Pass>& pass) {
   ReplayedSlots values(slots_.size());
   std::exception_ptr error;
   try {
-    replayer_->replay(*this, values);
+    replayer()->replay(*this, values);
   } catch (...) {
     error = std::current_exception();
   }

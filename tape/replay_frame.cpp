@@ -16,13 +16,6 @@
 namespace remat {
 namespace {
 
-/// One past the last live slot.
-size_t needed_end(const Region& region) {
-  size_t end = region.slots().size();
-  while (end > 0 && !region.slots()[end - 1].live) --end;
-  return end;
-}
-
 uint64_t next_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
@@ -45,27 +38,37 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
   at::Tensor value_;
 };
 
-ReplayFrame::ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops)
+ReplayFrame::ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops,
+                         const StateHooks& state_hooks)
     : SavedTensorFrame(Phase::kReplay, region.intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(region),
       id_(next_id()),
       values_(values),
       ops_(ops),
-      end_(needed_end(region)),
+      end_(ops.slot_end()),
       graph_task_(torch::autograd::get_current_graph_task_id()),
-      uncaught_exceptions_(std::uncaught_exceptions()) {
+      uncaught_exceptions_(std::uncaught_exceptions()),
+      calls_(*this, region, ops, state_hooks) {
   hide_ops_up_to(region.made_in_replay());
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayFrame::make_hooks() {
+  if (calls_.unwatched()) return nullptr;
   return std::make_unique<Hook>(*this);
+}
+
+bool ReplayFrame::is_own_code() const {
+  return torch::autograd::get_current_graph_task_id() == graph_task_;
+}
+
+bool ReplayFrame::compares() const {
+  return region_.intercept() && !stopped_ && !comparison_ends_ && !calls_.unwatched() &&
+         region_.determinism() != Determinism::kNone && is_own_code();
 }
 
 void ReplayFrame::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
-  const bool compared =
-      logged && !stopped_ && !comparison_ends_ && region_.determinism() != Determinism::kNone &&
-      torch::autograd::get_current_graph_task_id() == graph_task_ && !is_cacheable_cast(call);
+  const bool compared = logged && compares() && !is_cacheable_cast(call);
   try {
     ops_.before(call, compared, count_);
   } catch (...) {
@@ -84,6 +87,7 @@ void ReplayFrame::adopt(const at::Tensor& tensor) {
 
 void ReplayFrame::check_complete() const {
   if (error_) std::rethrow_exception(error_);
+  calls_.check_complete();
   if (count_ >= end_) return;
   const Slot& slot = region_.slots()[count_];
   mismatch(
@@ -104,7 +108,19 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   }
   const size_t index = count_++;
   if (index < end_ && region_.slots()[index].live) values_.put(index, value);
+  stop_if_complete();
+}
+
+void ReplayFrame::stop_if_complete() {
   if (region_.early_stop() && count_ >= end_) stop();
+}
+
+void ReplayFrame::fill(size_t index, const at::Tensor& value) {
+  const Slot& slot = region_.slots()[index];
+  if (index != count_ || !slot.meta.matches_data(value))
+    mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "");
+  ++count_;
+  if (index < end_ && slot.live) values_.put(index, value);
 }
 
 // Note [Stopping inside a backward]: autograd's engine handles only std::exceptions; another one

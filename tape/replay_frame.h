@@ -5,15 +5,18 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <any>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <string>
+#include <utility>
 
 #include <remat/tape/region.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "leaf_grads.h"
+#include "replay_calls.h"
 #include "replay_ops.h"
 
 namespace remat {
@@ -26,7 +29,8 @@ struct StopReplay {};
 /// compares what is seen with the forward.
 class ReplayFrame final : public SavedTensorFrame {
  public:
-  ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops);
+  ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops,
+              const StateHooks& state_hooks);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* replayed_region() const override { return &region_; }
@@ -39,12 +43,33 @@ class ReplayFrame final : public SavedTensorFrame {
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
   void phase_was_asked() override { comparison_ends_ = true; }
+  NamedCalls* named_calls() override { return &calls_; }
+  std::any capture_context() override { return {}; }
 
   /// True once every needed slot is filled and the function was told to stop: what escapes from it
   /// then is the stop.
   bool stopped() const { return stopped_; }
 
   bool failed() const { return error_ != nullptr; }
+  void fail(std::exception_ptr error) { error_ = std::move(error); }
+
+  /// Throws StopReplay, or lets what cannot be left by an exception end first.
+  void stop();
+  void stop_if_complete();
+
+  /// True if what runs now is the region's function, not a backward inside it.
+  bool is_own_code() const;
+  /// True if ops are compared with the forward's.
+  bool compares() const;
+  /// The function has asked is_recomputing().
+  bool comparison_ended() const { return comparison_ends_; }
+
+  /// How many slots have been reached.
+  size_t slot_count() const { return count_; }
+  /// Fills slot `index`, the next one, from a call that does not run.
+  void fill(size_t index, const at::Tensor& value);
+  /// Goes on to the slot `count` further: these belong to a call that threw.
+  void pass_slots(size_t count) { count_ += count; }
 
   /// Raises what went wrong although the function has returned: a mismatch that it caught, or slots
   /// that it did not reach.
@@ -54,7 +79,6 @@ class ReplayFrame final : public SavedTensorFrame {
   class Hook;
 
   void receive(const at::Tensor& tensor, const at::Tensor& value);
-  void stop();
   void check(const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
                              const std::string& detail) const;
@@ -71,6 +95,7 @@ class ReplayFrame final : public SavedTensorFrame {
   bool comparison_ends_ = false;
   std::exception_ptr error_;
   LeafGrads leaf_grads_;
+  ReplayCalls calls_;
 };
 
 }  // namespace remat

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/replay_mismatch.h>
 
 #include "storage_bytes.h"
@@ -31,17 +32,42 @@ void copy_place(const at::Tensor& original, const TensorMeta& meta, at::Tensor& 
 
 /// 0 for a tensor without plain strides, which cannot be resized either.
 size_t bytes_spanned(const at::Tensor& tensor) {
-  if (tensor.is_nested() || tensor.numel() == 0) return 0;
-  int64_t last = tensor.storage_offset();
-  for (const auto d : c10::irange(tensor.dim())) {
-    last += (tensor.size(d) - 1) * tensor.stride(d);
-  }
-  return static_cast<size_t>(last + 1) * tensor.itemsize();
+  return has_layout(tensor) ? TensorLayout(tensor).bytes_spanned() : 0;
 }
+
+size_t needed_end(const Region& region) {
+  size_t end = region.slots().size();
+  while (end > 0 && !region.slots()[end - 1].live) --end;
+  return end;
+}
+
+std::string describe(c10::ArrayRef<uint64_t> words, const NamedCall* call) {
+  return (call ? call->str() : "") + OpLog::describe(words);
+}
+
+std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expected,
+                         c10::ArrayRef<uint64_t> replayed, const NamedCall* got) {
+  if (expected && got && expected->name == got->name && expected->policy != got->policy)
+    return "Conflicting policies: a call must have the same one in every run.";
+  if (expected && got && expected->name != got->name)
+    return "A named call is missing, new or renamed, or they come in another order.";
+  if (expected && !got)
+    return "A named call is missing: the function branches on state or on data that has changed.";
+  if (got && !expected) return "The replay makes a named call that the forward did not make here.";
+  return OpLog::likely_cause(logged, replayed);
+}
+
+constexpr const char* kRemedy =
+    " Make what the function does depend on its arguments, or keep the state that it reads with a "
+    "StateHook.";
 
 }  // namespace
 
-ReplayOps::ReplayOps(const Region& region) : region_(region), outside_(region.outside().size()) {
+ReplayOps::ReplayOps(const Region& region)
+    : region_(region),
+      slot_end_(needed_end(region)),
+      outside_(region.outside().size()),
+      products_(region.calls().products().size()) {
   const OutsideLog& outside = region.outside();
   for (const auto i : c10::irange(outside_.size())) {
     storages_.enter(outside[i].address(), Origin::outside(i));
@@ -52,9 +78,127 @@ ReplayOps::ReplayOps(const Region& region) : region_(region), outside_(region.ou
   for (const auto i : c10::irange(outside_.size())) {
     const at::Tensor& kept = outside_[i].kept;
     if (!kept.defined()) continue;
-    outside_[i].shadow = clone_bytes(kept.storage(), kept.device()).storage();
+    outside_[i].shadow = clone_bytes(kept.storage()).storage();
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
   }
+  const std::vector<CallProduct::Held> held =
+      products_.empty() ? std::vector<CallProduct::Held>() : region.kept_products();
+  for (const auto i : c10::irange(products_.size())) {
+    const CallProduct& product = region.calls().product(i);
+    if (!held[i] || (region.early_stop() && product.reader_slot() >= slot_end_)) continue;
+    products_[i].value = product.unpack(
+        held[i], c10::str("[replay] ", region.label(), ", ", call_of_product(i).str()));
+  }
+}
+
+const NamedCall& ReplayOps::call_of_product(size_t number) const {
+  return region_.calls().records()[region_.calls().product(number).call()].call;
+}
+
+at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
+  const CallProduct& record = region_.calls().product(number);
+  Product& product = products_[number];
+  if (record.is_opaque()) return product.value;
+  if (!product.storage) {
+    if (product.value.defined()) {
+      product.storage = product.value.storage();
+    } else if (record.needs_memory()) {
+      product.storage = empty_storage(record.size_bytes(), record.device());
+      product.unreadable = true;
+    } else {
+      product.storage = c10::Storage(c10::make_intrusive<PlaceholderStorage>(
+          record.size_bytes(), record.device(),
+          PlaceholderInfo{.kind = PlaceholderKind::kSlot,
+                          .region = region_.label(),
+                          .slot = call_of_product(number).name,
+                          .op = policy_name(call_of_product(number).policy)}));
+    }
+    storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));
+  }
+  return lay_out(product.storage, layout);
+}
+
+void ReplayOps::put_inside(const c10::Storage& storage, size_t product) {
+  storages_.enter(storage.unsafeGetStorageImpl(), Origin::product(product));
+  products_[product].storage = storage;
+  if (products_[product].value.defined()) {
+    copy_bytes(products_[product].value.storage(), storage);
+  } else {
+    products_[product].unreadable = !PlaceholderStorage::is(storage);
+  }
+}
+
+void ReplayOps::put_outside(size_t number, size_t product) {
+  const at::Tensor& value = products_[product].value;
+  if (value.defined()) copy_bytes(value.storage(), outside_[number].shadow);
+}
+
+void ReplayOps::check_product(const OpCall& call, size_t argument, size_t number,
+                              size_t slot) const {
+  if (!call.info().reads_data()) return;
+  const Product& product = products_[number];
+  TORCH_CHECK(!product.unreadable, where(slot), ", op ", call.info().name(),
+              ": expected ops that "
+              "the forward called, got one that reads a value of ",
+              call_of_product(number).str(), " which no op read there, so that it was not kept.",
+              kRemedy);
+  const bool writes =
+      call.info().writes() && call.info().writes_argument(argument, call.training());
+  TORCH_CHECK(!writes || !product.value.defined() || region_.calls().product(number).is_copied(),
+              where(slot), ", op ", call.info().name(),
+              ": expected ops that the forward called, "
+              "got one that writes a result of ",
+              call_of_product(number).str(), " which no op wrote there.", kRemedy);
+}
+
+void ReplayOps::check_products(const OpCall& call, size_t slot) const {
+  for (const auto i : c10::irange(call.info().argument_count())) {
+    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
+      const Origin origin = origin_of(tensor);
+      if (origin.is_product()) check_product(call, i, origin.number(), slot);
+    });
+  }
+}
+
+void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments,
+                             size_t slot) {
+  words_.clear();
+  words_.begin_call(call.hash());
+  unknown_.clear();
+  for (const at::Tensor& argument : arguments) {
+    if (!argument.defined()) continue;
+    const Origin origin = origin_of(argument);
+    if (origin.is_unknown())
+      unknown_.push_back(argument.has_storage() ? argument.storage() : c10::Storage());
+    words_.add_tensor(has_shadow(argument, origin) ? shadow_of(argument, origin) : argument,
+                      region_.outside().logged(origin));
+  }
+  words_.end();
+  compare(slot, &call);
+}
+
+const NamedCall* ReplayOps::call_at_position() const {
+  if (!OpLog::is_call(region_.ops().at(position_))) return nullptr;
+  const auto& records = region_.calls().records();
+  const auto record = std::find_if(records.begin(), records.end(), [&](const CallRecord& entry) {
+    return entry.log_position == position_;
+  });
+  return record == records.end() ? nullptr : &record->call;
+}
+
+void ReplayOps::call_mismatch(const NamedCall* expected, const NamedCall& got, size_t slot) const {
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str(where(slot), ": expected ", expected ? expected->str() : "no further named call",
+               " as in the forward, got ", got.str(), ". ", likely_cause({}, expected, {}, &got),
+               kRemedy));
+}
+
+void ReplayOps::call_missing(const NamedCall& expected, size_t slot) const {
+  throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                       c10::str(where(slot), ": expected ", expected.str(),
+                                " as in the forward, got the end of the function. ",
+                                likely_cause({}, &expected, {}, nullptr), kRemedy));
 }
 
 c10::Storage ReplayOps::shadow_of_argument(size_t i) const {
@@ -84,6 +228,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   unknown_.clear();
   exchanged_ = false;
   bool touches_outside = false;
+  bool touches_product = false;
   for (const auto i : c10::irange(info.argument_count())) {
     const c10::IValue& value = call.argument(i);
     bool has_tensors = false;
@@ -91,6 +236,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
       has_tensors = true;
       const Origin origin = origin_of(tensor);
       touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
+      if (origin.is_product()) touches_product = true;
       if (origin.is_unknown()) {
         unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
       }
@@ -103,7 +249,8 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   }
   words_.end();
   // First: an op that differs explains more than a tensor that does.
-  if (compared) compare(slot);
+  if (compared) compare(slot, nullptr);
+  if (touches_product) check_products(call, slot);
   if (!touches_outside) return;
   exchange(call);
   check_outside(call, slot);
@@ -196,7 +343,7 @@ const at::Tensor& ReplayOps::original_of(const at::Tensor& tensor) const {
   return entry == tensors_.end() ? tensor : entry->second.original;
 }
 
-void ReplayOps::compare(size_t slot) {
+void ReplayOps::compare(size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
   // The forward stopped writing down; or its region is still open, for a backward inside it, and
   // the replay gets further.
@@ -210,7 +357,7 @@ void ReplayOps::compare(size_t slot) {
     matched_.emplace_back(storage.getWeakStorageImpl());
     return true;
   };
-  if (!OpWords::match(logged, replayed, may_be_unknown)) mismatch(logged, replayed, slot);
+  if (!OpWords::match(logged, replayed, may_be_unknown)) mismatch(logged, replayed, slot, call);
   position_ += logged.size();
   ++op_count_;
 }
@@ -226,14 +373,13 @@ std::string ReplayOps::where(size_t slot) const {
 }
 
 void ReplayOps::mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
-                         size_t slot) const {
+                         size_t slot, const NamedCall* call) const {
+  const NamedCall* const expected = call_at_position();
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(where(slot), ", op ", op_count_, ": expected ", OpLog::describe(logged),
-               " as in the forward, got ", OpLog::describe(replayed), ". ",
-               OpLog::likely_cause(logged, replayed),
-               " Make what the function does depend on its arguments, or keep the state that it "
-               "reads with a StateHook."));
+      c10::str(where(slot), ", op ", op_count_, ": expected ", describe(logged, expected),
+               " as in the forward, got ", describe(replayed, call), ". ",
+               likely_cause(logged, expected, replayed, call), kRemedy));
 }
 
 }  // namespace remat

@@ -11,9 +11,11 @@
 #include <unordered_map>
 #include <vector>
 
+#include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/region.h>
 #include <remat/tape/storage_table.h>
+#include <remat/tape/tensor_layout.h>
 
 namespace remat {
 
@@ -39,11 +41,33 @@ class ReplayOps {
   void after(OpCall& call);
   void adopt(const at::Tensor& tensor) { storages_.enter_result(tensor); }
 
+  /// One past the last slot that this replay is to fill.
+  size_t slot_end() const { return slot_end_; }
+
+  /// Compares a named call with the forward's next op or call.
+  void compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments, size_t slot);
+  /// Throws ReplayMismatch: the forward's next call was `expected`, or null.
+  [[noreturn]] void call_mismatch(const NamedCall* expected, const NamedCall& got,
+                                  size_t slot) const;
+  [[noreturn]] void call_missing(const NamedCall& expected, size_t slot) const;
+
+  /// A result of a skipped call: on the value that is kept, or a placeholder.
+  at::Tensor on_product(size_t number, const TensorLayout& layout);
+  /// A skipped call has written the storage of an argument, or one from outside: puts the value
+  /// there that is kept of it, if one is.
+  void put_inside(const c10::Storage& storage, size_t product);
+  void put_outside(size_t number, size_t product);
+
  private:
   struct Outside {
     at::Tensor kept;  // its bytes from before the forward's first write, if it wrote
     c10::Storage shadow;
     bool checked = false;
+  };
+  struct Product {
+    at::Tensor value;         // kept
+    c10::Storage storage;     // what has its place in this replay
+    bool unreadable = false;  // memory without its value
   };
   struct Shadow {
     at::Tensor original;  // keeps its address
@@ -56,17 +80,23 @@ class ReplayOps {
   const at::Tensor& shadow_of(const at::Tensor& tensor, Origin origin);
   const at::Tensor& original_of(const at::Tensor& tensor) const;
   void exchange(OpCall& call);
-  void compare(size_t slot);
   bool is_from_unseen_code(size_t number) const;
   void check_outside(const OpCall& call, size_t slot);
   void check_read(const OpCall& call, const at::Tensor& tensor, size_t number, size_t slot);
+  void check_product(const OpCall& call, size_t argument, size_t number, size_t slot) const;
+  void check_products(const OpCall& call, size_t slot) const;
+  const NamedCall& call_of_product(size_t number) const;
+  const NamedCall* call_at_position() const;
   std::string where(size_t slot) const;
+  void compare(size_t slot, const NamedCall* call);
   [[noreturn]] void mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
-                             size_t slot) const;
+                             size_t slot, const NamedCall* call) const;
 
   const Region& region_;
+  const size_t slot_end_;
   StorageTable storages_;
-  std::vector<Outside> outside_;  // by number of the outside storage
+  std::vector<Outside> outside_;   // by number of the outside storage
+  std::vector<Product> products_;  // by number
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
   bool exchanged_ = false;             // an argument of the op that runs
   OpWords words_;                      // of the op that runs

@@ -40,6 +40,14 @@ SavedTensorFrame::~SavedTensorFrame() {
   switch_interception(ops_seen_around_);
 }
 
+void SavedTensorFrame::before_backward(const EdgeList& roots) {
+  if (previous_) previous_->before_backward(roots);
+}
+
+std::any SavedTensorFrame::capture_context() {
+  return previous_ ? previous_->capture_context() : std::any();
+}
+
 void SavedTensorFrame::before_accumulate(const EdgeList& roots) {
   if (previous_) previous_->before_accumulate(roots);
 }
@@ -117,6 +125,18 @@ OuterFrames::OuterFrames(SavedTensorFrame& frame) : hidden_(current_frame) {
 }
 
 OuterFrames::~OuterFrames() {
+  current_frame = hidden_;
+}
+
+ScopesAround::ScopesAround(SavedTensorFrame& frame, Keep keep) : hidden_(current_frame) {
+  current_frame = frame.previous_;
+  if (keep == Keep::kInnermostRegion) return;
+  for (SavedTensorFrame* scope = current_frame; scope; scope = scope->previous_) {
+    if (!scope->is_user_hooks()) current_frame = scope->previous_;
+  }
+}
+
+ScopesAround::~ScopesAround() {
   current_frame = hidden_;
 }
 

@@ -14,6 +14,21 @@
 namespace remat {
 namespace {
 
+thread_local const SavedTensorInfo* info_of_next = nullptr;  // by a guard
+thread_local const SavedTensorInfo* info_in_pack = nullptr;
+
+/// While alive, pack may ask for `info`.
+class InPack {
+ public:
+  explicit InPack(const SavedTensorInfo& info) : outer_(std::exchange(info_in_pack, &info)) {}
+  InPack(const InPack&) = delete;
+  InPack& operator=(const InPack&) = delete;
+  ~InPack() { info_in_pack = outer_; }
+
+ private:
+  const SavedTensorInfo* outer_;
+};
+
 class UserHook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit UserHook(std::shared_ptr<const SavedTensorsHooks> hooks) : hooks_(std::move(hooks)) {}
@@ -23,6 +38,9 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     c10::NoGradGuard no_grad;
     meta_.emplace(tensor.tensor_data());
     version_.emplace(tensor);
+    SavedTensorInfo info = info_of_next ? *info_of_next : SavedTensorInfo();
+    if (info_of_next && !info.context.has_value()) info.context = UserHooksFrame::capture(*hooks_);
+    const InPack in_pack(info);
     packed_ = hooks_->pack(tensor.tensor_data());
   }
 
@@ -58,6 +76,26 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
 };
 
 }  // namespace
+
+const SavedTensorInfo& current_saved_tensor_info() {
+  TORCH_CHECK(info_in_pack,
+              "[current_saved_tensor_info] expected to be called by the pack function of "
+              "saved-tensor hooks, got a call outside of one. Call it in pack.");
+  return *info_in_pack;
+}
+
+SavedTensorInfoGuard::SavedTensorInfoGuard(SavedTensorInfo info)
+    : info_(std::move(info)), outer_(std::exchange(info_of_next, &info_)) {}
+
+SavedTensorInfoGuard::~SavedTensorInfoGuard() {
+  info_of_next = outer_;
+}
+
+std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {
+  if (!hooks.capture_context) return {};
+  const SuspendFrames suspend;
+  return hooks.capture_context();
+}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> UserHooksFrame::make_hooks() {
   if (in_replay()) return nullptr;

@@ -4,6 +4,7 @@
 #include "storage_bytes.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
 
 #include <utility>
@@ -11,17 +12,48 @@
 #include <remat/tape/interception_bits.h>
 
 #include <ATen/ops/clone.h>
+#include <ATen/ops/empty.h>
 
 namespace remat {
-at::Tensor clone_bytes(const c10::Storage& storage, c10::Device device) {
-  const InterceptionOff off;
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const auto key = c10::computeDispatchKey(c10::kByte, c10::kStrided, device);
-  const auto bytes = static_cast<int64_t>(storage.nbytes());
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), c10::DispatchKeySet(key),
-                                                   caffe2::TypeMeta::Make<uint8_t>());
-  impl->set_sizes_contiguous({bytes});
-  return at::Tensor(std::move(impl)).clone();
+namespace {
+
+/// While alive, ops are nobody's but ours.
+class Unseen {
+ private:
+  InterceptionOff off_;
+  c10::InferenceMode normal_{false};
+  at::AutoDispatchBelowADInplaceOrView below_autograd_;
+};
+
+at::Tensor as_bytes(const c10::Storage& storage) {
+  return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
+}
+
+}  // namespace
+
+at::Tensor clone_bytes(const c10::Storage& storage) {
+  const Unseen unseen;
+  return as_bytes(storage).clone();
+}
+
+c10::Storage empty_storage(size_t size_bytes, c10::Device device) {
+  const Unseen unseen;
+  return at::empty({static_cast<int64_t>(size_bytes)},
+                   at::TensorOptions().dtype(c10::kByte).device(device))
+      .storage();
+}
+
+void copy_bytes(const c10::Storage& from, const c10::Storage& to) {
+  const Unseen unseen;
+  as_bytes(to).copy_(as_bytes(from));
+}
+
+c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
+                               size_t size_bytes) {
+  const Unseen unseen;
+  c10::Storage storage = empty_storage(size_bytes, value.device());
+  lay_out(storage, layout).copy_(value);
+  return storage;
 }
 
 // By a copy of the tensor's own class: quantized and nested tensors are more than TensorImpls.

@@ -7,10 +7,24 @@
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
 
+#include <cstddef>
+
+#include <remat/tape/tensor_layout.h>
+
 namespace remat {
 
 /// A tensor of uint8 with a copy of all bytes of `storage`; nobody sees the ops.
-at::Tensor clone_bytes(const c10::Storage& storage, c10::Device device);
+at::Tensor clone_bytes(const c10::Storage& storage);
+
+/// A new storage of `size_bytes` in which `value` lies as `layout` says; nobody sees the ops.
+c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
+                               size_t size_bytes);
+
+/// A storage of `size_bytes` without values.
+c10::Storage empty_storage(size_t size_bytes, c10::Device device);
+
+/// Copies all bytes of `from` to `to`, of the same size; nobody sees the op.
+void copy_bytes(const c10::Storage& from, const c10::Storage& to);
 
 /// `like` in another storage, outside any graph, with a version of its own.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like);

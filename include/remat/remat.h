@@ -6,12 +6,16 @@
 #include <remat/backend/checkpoint.h>
 #include <remat/backend/checkpoint_options.h>
 #include <remat/backend/checkpoint_sequential.h>
+#include <remat/backend/name_scope.h>
+#include <remat/backend/native_op.h>
 #include <remat/backend/register_device.h>
 #include <remat/backend/saved_tensors_hooks_guard.h>
 #include <remat/backend/tensor_tree.h>
 #include <remat/inspect/memory_meter.h>
 #include <remat/placeholder/placeholder.h>
+#include <remat/policy/policy.h>
 #include <remat/tape/blocking_wait.h>
+#include <remat/tape/offload_store.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/state_hook.h>

@@ -10,6 +10,8 @@
 #include <string>
 #include <vector>
 
+#include <remat/policy/policy.h>
+#include <remat/tape/offload_store.h>
 #include <remat/tape/region.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/state_hook.h>
@@ -44,10 +46,17 @@ struct CheckpointOptions {
   /// for its arguments.
   bool intercept = true;
 
-  /// Keep what the region holds from the forward, its tensor arguments, through these hooks. Unset:
-  /// those of the innermost SavedTensorsHooksGuard around the region; without one, the tensors
-  /// themselves.
+  /// Keep what the region holds from the forward, its tensor arguments and what its SAVE calls
+  /// keep, through these hooks. Unset: those of the innermost SavedTensorsHooksGuard around the
+  /// region; without one, the tensors themselves.
   std::optional<SavedTensorsHooks> saved_tensors_hooks{};
+
+  /// Where OFFLOAD calls keep what the region makes. Null: in saved_tensors_hooks, which must be
+  /// set then.
+  std::shared_ptr<OffloadStore> offload_store{};
+
+  /// What to do when a bare op reads a result of a SAVE call that nobody asked to keep.
+  ImplicitKeep implicit_keep = ImplicitKeep::kKeep;
 
   /// State that a replay must find as the forward found it, restored in this order. Must not be
   /// null.

@@ -27,6 +27,9 @@ class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
   /// Null unless `tensor` is defined and has a placeholder's storage. Owned by `tensor`.
   static const PlaceholderStorage* of(const at::Tensor& tensor);
 
+  /// True if `storage` is one.
+  static bool is(const c10::Storage& storage);
+
  private:
   PlaceholderInfo info_;
 };

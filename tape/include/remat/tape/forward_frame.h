@@ -7,34 +7,55 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
+#include <any>
 #include <memory>
 
+#include <remat/tape/call_settings.h>
 #include <remat/tape/export.h>
+#include <remat/tape/named_call.h>
 #include <remat/tape/region.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/storage_table.h>
 
 namespace remat {
 
+class ForwardCalls;
+
 class REMAT_API ForwardFrame final : public SavedTensorFrame {
  public:
-  /// `inputs`: the region's tensor arguments. Ops are seen if the region asks for it.
-  ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs);
+  /// `inputs`: the region's tensor arguments. Ops are seen if the region asks for it. `calls`: for
+  /// its named calls.
+  ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
+               CallSettings calls = {});
+  ForwardFrame(const ForwardFrame&) = delete;
+  ForwardFrame& operator=(const ForwardFrame&) = delete;
+  ~ForwardFrame() override;
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
+  void before_backward(const EdgeList& roots) override;
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
   void phase_was_asked() override { region_->ops().break_off(); }
+  NamedCalls* named_calls() override;
+  std::any capture_context() override { return {}; }  // an outer region's slots take what is kept
 
  private:
+  friend class ForwardCalls;
+
+  bool logs() const;
+  void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Origin origin_of(const at::Tensor& tensor);
   void watch(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
+  void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
+  void keep_before_write(const at::Tensor& tensor, Origin origin);
 
   std::shared_ptr<Region> region_;
   StorageTable storages_;
   int graph_task_;
   bool views_memory_outside_ = false;  // the op that runs
+  CallSettings call_settings_;
+  std::unique_ptr<ForwardCalls> calls_;  // from the first named call on
 };
 
 }  // namespace remat

@@ -18,25 +18,36 @@
 
 namespace remat {
 
-/// Where a tensor comes from, seen from one region: made in it, or from outside; then the number of
-/// its storage in the region's OutsideLog. A replay meets unknown ones too.
+/// Where a tensor comes from, seen from one region: made in it by what a replay runs again; from
+/// outside, with the number of its storage in the region's OutsideLog; or left by a SAVE call, with
+/// the number of the CallProduct. A replay meets unknown ones too.
 class Origin {
  public:
   static Origin inside() { return Origin(kInside); }
   static Origin unknown() { return Origin(kUnknown); }
+  /// Made by a SAVE call, and no result of it.
+  static Origin in_call() { return Origin(kInCall); }
   static Origin outside(size_t number) {
-    return Origin(static_cast<uint32_t>(kFirstOutside + number));
+    return Origin(static_cast<uint32_t>(kFirstNumbered + 2 * number));
   }
+  static Origin product(size_t number) {
+    return Origin(static_cast<uint32_t>(kFirstNumbered + 2 * number + 1));
+  }
+  static Origin from_value(uint64_t value) { return Origin(static_cast<uint32_t>(value)); }
 
-  bool is_outside() const { return value_ >= kFirstOutside; }
+  bool is_inside() const { return value_ == kInside; }
   bool is_unknown() const { return value_ == kUnknown; }
-  size_t number() const { return value_ - kFirstOutside; }
+  bool is_in_call() const { return value_ == kInCall; }
+  bool is_outside() const { return value_ >= kFirstNumbered && value_ % 2 == kFirstNumbered % 2; }
+  bool is_product() const { return value_ >= kFirstNumbered && !is_outside(); }
+  size_t number() const { return (value_ - kFirstNumbered) / 2; }
   uint32_t value() const { return value_; }
 
  private:
   static constexpr uint32_t kInside = 0;
   static constexpr uint32_t kUnknown = 1;
-  static constexpr uint32_t kFirstOutside = 2;
+  static constexpr uint32_t kInCall = 2;
+  static constexpr uint32_t kFirstNumbered = 4;
   explicit Origin(uint32_t value) : value_(value) {}
   uint32_t value_;
 };
@@ -46,10 +57,13 @@ class Origin {
 ///
 /// Note [Words of an op]: word 0 is the address of the OpInfo with the number of words in its upper
 /// 16 bits (0xFFFF: it is word 1). Then one header word per value, its kind in the low 8 bits,
-/// followed by its payload. Generators and the like are left out.
+/// followed by its payload. Generators and the like are left out. A named call has the address 1;
+/// its first value is a hash of its name and policy.
 class REMAT_API OpWords {
  public:
   void begin(const OpInfo& info);
+  /// Begins a named call instead of an op.
+  void begin_call(uint64_t hash);
   void add_tensor(const at::Tensor& tensor, Origin origin);
   /// Any argument but tensors and lists of them.
   void add_value(const c10::IValue& value);
@@ -84,13 +98,20 @@ class REMAT_API OpLog {
   void break_off() { broken_off_ = true; }
   bool broken_off() const { return broken_off_; }
 
-  /// The op that begins at word `position`; empty at the end.
+  /// The op or named call that begins at word `position`; empty at the end.
   c10::ArrayRef<uint64_t> at(size_t position) const;
 
-  /// "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"
+  /// The position of what is written down next.
+  size_t end() const { return words_.get().size(); }
+
+  /// True if these are the words of a named call.
+  static bool is_call(c10::ArrayRef<uint64_t> op);
+
+  /// "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"; of a named call the arguments only.
   static std::string describe(c10::ArrayRef<uint64_t> op);
 
   /// What most likely makes a replay call `replayed` where the forward called `logged`; a sentence.
+  /// Named calls are equal here but for their arguments.
   static std::string likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed);
 
  private:

@@ -78,6 +78,9 @@ class REMAT_API OutsideLog {
   void add_argument(Origin origin) { arguments_.push_back(origin); }
   c10::ArrayRef<Origin> arguments() const { return arguments_; }
 
+  /// True if it is the origin of an argument.
+  bool is_argument(Origin origin) const;
+
   /// True if the region has written argument `i`.
   bool writes_argument(size_t i) const;
 

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include <remat/tape/call_log.h>
 #include <remat/tape/export.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/outside_log.h>
@@ -56,12 +57,12 @@ class REMAT_API ReplayedSlots {
   std::vector<at::Tensor> values_;
 };
 
-/// A region as its forward left it. Owned by the hooks of its live slots, and by nobody else once
-/// the forward has ended: it dies, with its function and inputs, when the last saved tensor is
-/// freed.
+/// A region as its forward left it. Owned by the hooks of its live slots and of what its SAVE calls
+/// keep, and by nobody else once the forward has ended. Its function and inputs die with the last
+/// live slot, the rest when the last saved tensor is freed.
 ///
-/// add_slot(), ops() and outside() belong to the forward's thread until close(), and do not change
-/// after it; everything else may be called from any thread.
+/// add_slot(), ops(), outside() and calls() belong to the forward's thread until close(), and do
+/// not change after it; everything else may be called from any thread.
 class REMAT_API Region : public std::enable_shared_from_this<Region> {
  public:
   struct Options {
@@ -75,7 +76,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   ~Region();
 
   /// Sets what replays this region. Once, before the first slot.
-  void set_replayer(std::unique_ptr<const Replayer> replayer) { replayer_ = std::move(replayer); }
+  void set_replayer(std::shared_ptr<const Replayer> replayer) { replayer_ = std::move(replayer); }
 
   /// The replay that this region was made in, 0 if in none.
   uint64_t made_in_replay() const { return made_in_replay_; }
@@ -89,10 +90,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool intercept() const { return options_.intercept; }
 
   /// The function has returned; all slots are there. A region whose function threw stays open.
-  void close() {
-    ops_.finish();
-    closed_ = true;
-  }
+  void close();
   bool closed() const { return closed_; }
 
   Slot& add_slot(const at::Tensor& tensor);
@@ -102,6 +100,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   const OpLog& ops() const { return ops_; }
   OutsideLog& outside() { return outside_; }
   const OutsideLog& outside() const { return outside_; }
+  CallLog& calls();
+  const CallLog& calls() const;
+
+  /// What is kept of each product of the SAVE calls, null for those of which nothing is.
+  std::vector<CallProduct::Held> kept_products() const;
 
   /// The value of a slot for the backward that runs on this thread; replays the region if that has
   /// not happened for it. Throws autograd's in-place error if the saved tensor was written since.
@@ -125,16 +128,22 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void run_pass(const std::shared_ptr<Pass>& pass);
   void wait_for(const Pass& pass);
   void forget(const Pass* pass) noexcept;
+  void release_unneeded() noexcept;
+  std::shared_ptr<const Replayer> replayer();
   void check_not_replaying_here() const;
   void check_version(const Slot& slot) const;
 
   const Options options_;
   const uint64_t made_in_replay_;
-  std::unique_ptr<const Replayer> replayer_;
+  std::shared_ptr<const Replayer> replayer_;  // guarded by mutex_ once closed
   std::deque<Slot> slots_;
   OpLog ops_;
   OutsideLog outside_;
+  std::unique_ptr<CallLog> calls_;  // null without named calls
   std::atomic<bool> closed_{false};
+
+  std::atomic<size_t> live_count_{0};  // of slots
+  size_t live_end_ = 0;                // one past the last live slot; guarded by mutex_
 
   mutable std::mutex mutex_;
   std::condition_variable pass_done_;

@@ -8,15 +8,18 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
+#include <any>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <vector>
 
+#include <remat/policy/policy.h>
 #include <remat/tape/export.h>
 
 namespace remat {
 
+class NamedCalls;
 class OpCall;
 class Region;
 using EdgeList = std::vector<torch::autograd::Edge>;
@@ -36,7 +39,10 @@ class REMAT_API SavedTensorFrame {
   /// The region that this scope replays, null for every other kind.
   virtual const Region* replayed_region() const { return nullptr; }
 
-  /// A backward that accumulates into leaves is about to run from `roots` inside this scope.
+  /// A backward is about to run from `roots` inside this scope.
+  virtual void before_backward(const EdgeList& roots);
+
+  /// It accumulates into leaves.
   virtual void before_accumulate(const EdgeList& roots);
 
   /// A backward inside this scope has ended.
@@ -57,6 +63,12 @@ class REMAT_API SavedTensorFrame {
   /// the forward.
   virtual void phase_was_asked() {}
 
+  /// What the named calls in this scope are for; null if nothing.
+  virtual NamedCalls* named_calls() { return nullptr; }
+
+  /// What the user hooks that would get a tensor saved here want to remember of this moment.
+  virtual std::any capture_context();
+
   /// True for a pair of user hooks.
   virtual bool is_user_hooks() const { return false; }
 
@@ -75,6 +87,9 @@ class REMAT_API SavedTensorFrame {
   static SavedTensorFrame* current();
 
   SavedTensorFrame* previous() const { return previous_; }
+
+  /// The next scope outward that sees the ops of this one: Note [Who sees an op].
+  SavedTensorFrame* next_to_see_ops() const { return next_to_see_ops_; }
 
   /// True if this scope belongs to a replay: it is one, or was opened inside one.
   bool in_replay() const { return in_replay_; }
@@ -96,6 +111,7 @@ class REMAT_API SavedTensorFrame {
 
  private:
   friend class OuterFrames;
+  friend class ScopesAround;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
 
   SavedTensorFrame* previous_;
@@ -127,6 +143,20 @@ class REMAT_API OuterFrames {
   OuterFrames(const OuterFrames&) = delete;
   OuterFrames& operator=(const OuterFrames&) = delete;
   ~OuterFrames();
+
+ private:
+  SavedTensorFrame* hidden_;
+};
+
+/// Hides `frame` and the scopes inside it while alive; with Keep::kAllRegions, everything up to the
+/// outermost region. What is saved then is kept for the user: by the hooks around, or an outer
+/// region.
+class REMAT_API ScopesAround {
+ public:
+  ScopesAround(SavedTensorFrame& frame, Keep keep);
+  ScopesAround(const ScopesAround&) = delete;
+  ScopesAround& operator=(const ScopesAround&) = delete;
+  ~ScopesAround();
 
  private:
   SavedTensorFrame* hidden_;

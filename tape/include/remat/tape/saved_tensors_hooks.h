@@ -7,14 +7,33 @@
 #include <ATen/core/Tensor.h>
 
 #include <any>
+#include <cstdint>
 #include <functional>
 #include <memory>
+#include <string>
 #include <utility>
 
 #include <remat/tape/export.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
+
+/// What a tensor is that hooks are given.
+enum class SavedTensorKind : uint8_t {
+  kCheckpointInput,  ///< A tensor argument of a region.
+  kBackward,         ///< Saved by autograd: outside of regions, or in a SAVE call.
+  kSaveOutput,       ///< A result of a SAVE call that code outside of the call reads.
+};
+
+struct SavedTensorInfo {
+  SavedTensorKind kind = SavedTensorKind::kBackward;
+  std::string region;  ///< The region's name; empty outside of regions and for one without a name.
+  std::string call;    ///< The SAVE call; empty for a region's arguments.
+  std::any context;    ///< What capture_context returned; empty without one.
+};
+
+/// What the tensor is that pack has been given. Throws outside of pack. On the thread of pack.
+REMAT_API const SavedTensorInfo& current_saved_tensor_info();
 
 /// `pack` gets each tensor that autograd saves (detached, sharing its data) and returns what to
 /// keep instead; `unpack` gets that back and returns the tensor: same shape, dtype and device, else
@@ -23,6 +42,22 @@ namespace remat {
 struct SavedTensorsHooks {
   std::function<std::any(const at::Tensor&)> pack;
   std::function<at::Tensor(const std::any&)> unpack;
+  /// Called in or around regions, where a tensor is made: when a region begins, when a SAVE call
+  /// saves a tensor, when it ends. current_saved_tensor_info() has what it returned. May be empty.
+  std::function<std::any()> capture_context{};
+};
+
+/// While alive, what pack is given on this thread is what `info` says. Of remat's own.
+class REMAT_API SavedTensorInfoGuard {
+ public:
+  explicit SavedTensorInfoGuard(SavedTensorInfo info);
+  SavedTensorInfoGuard(const SavedTensorInfoGuard&) = delete;
+  SavedTensorInfoGuard& operator=(const SavedTensorInfoGuard&) = delete;
+  ~SavedTensorInfoGuard();
+
+ private:
+  SavedTensorInfo info_;
+  const SavedTensorInfo* outer_;
 };
 
 /// Checks that both functions are there. Throws ValueError that begins with `where`.
@@ -36,6 +71,10 @@ class REMAT_API UserHooksFrame final : public SavedTensorFrame {
       : hooks_(std::move(hooks)) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   bool is_user_hooks() const override { return true; }
+  std::any capture_context() override { return capture(*hooks_); }
+
+  /// What `hooks` want to remember of this moment; nothing if they do not say.
+  static std::any capture(const SavedTensorsHooks& hooks);
 
  private:
   std::shared_ptr<const SavedTensorsHooks> hooks_;

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Prefixes for the names of calls, so that code which is used twice has other names each time.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+class SavedTensorFrame;
+
+/// While alive, names of calls on this thread begin with `prefix` and a slash; scopes nest. Made in
+/// the function of a region, and counting for the calls of that region only. Scoped: to be
+/// destroyed on the thread that made it, innermost first. Throws ValueError if the prefix is empty.
+class REMAT_API NameScope {
+ public:
+  explicit NameScope(std::string prefix);
+  NameScope(const NameScope&) = delete;
+  NameScope& operator=(const NameScope&) = delete;
+  ~NameScope();
+
+  /// `name` with the prefixes of the scopes of this region's function.
+  static std::string full_name(std::string_view name);
+
+ private:
+  std::string prefix_;
+  NameScope* outer_;
+  const SavedTensorFrame* region_;
+};
+
+}  // namespace remat

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One named call on this thread: the untyped half of native_op() and its like.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+
+#include <remat/tape/export.h>
+#include <remat/tape/named_call.h>
+
+namespace remat::detail {
+
+/// True if this thread runs the function of a region.
+REMAT_API bool is_in_region();
+
+/// Throws ValueError that begins with `where` if the name is empty.
+REMAT_API void check_call_name(const NamedCall& call, const char* where);
+
+/// Begins the call in the regions that it is a call of; ends it when destroyed, as one that threw
+/// unless finish() was called.
+class REMAT_API NamedCallScope {
+ public:
+  NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
+  NamedCallScope(const NamedCallScope&) = delete;
+  NamedCallScope& operator=(const NamedCallScope&) = delete;
+  ~NamedCallScope();
+
+  /// True if the function is not to be called: results() is what it would return.
+  bool is_skipped() const { return skipped_; }
+  const CallResults& results() const { return results_; }
+
+  /// The function has returned. Throws if a replay could not leave the call out.
+  void finish(const CallResults& results);
+
+ private:
+  void begin(NamedCalls& calls, const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
+
+  c10::SmallVector<NamedCalls*, 2> open_;  // outermost first
+  CallResults results_;
+  bool skipped_ = false;
+};
+
+}  // namespace remat::detail

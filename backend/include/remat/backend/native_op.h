@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// native_op(fn, name, policy)(args...): a named part of a region, kept or run again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <type_traits>
+#include <utility>
+
+#include <remat/backend/named_call_scope.h>
+#include <remat/backend/tensor_tree.h>
+#include <remat/policy/policy.h>
+#include <remat/tape/named_call.h>
+
+namespace remat {
+namespace detail {
+
+template <class Result>
+CallResults take_apart(const Result& result) {
+  CallResults parts;
+  visit_tensors(result, [&](const at::Tensor& tensor) { parts.tensors.push_back(tensor); });
+  if constexpr (!std::is_same_v<Result, at::Tensor>) {
+    auto holder = std::make_shared<Result>(result);
+    visit_tensors(*holder, [](at::Tensor& tensor) { tensor = at::Tensor(); });
+    parts.holder = std::move(holder);
+  }
+  return parts;
+}
+
+template <class Result>
+Result put_together(const CallResults& parts) {
+  if constexpr (std::is_same_v<Result, at::Tensor>) {
+    return parts.tensors[0];
+  } else {
+    Result result = *static_cast<const Result*>(parts.holder.get());
+    size_t next = 0;
+    visit_tensors(result, [&](at::Tensor& tensor) { tensor = parts.tensors[next++]; });
+    return result;
+  }
+}
+
+/// Runs `fn` with `args` as `call`, or leaves it out.
+template <class Result, class F, class... Args>
+Result run_named_call(const NamedCall& call, F& fn, Args&&... args) {
+  c10::SmallVector<at::Tensor, 8> tensors;
+  (visit_tensors(std::as_const(args), [&](const at::Tensor& tensor) { tensors.push_back(tensor); }),
+   ...);
+  NamedCallScope scope(call, tensors);
+  if constexpr (std::is_void_v<Result>) {
+    if (scope.is_skipped()) return;
+    std::invoke(fn, std::forward<Args>(args)...);
+    scope.finish({});
+  } else {
+    if (scope.is_skipped()) return put_together<Result>(scope.results());
+    Result result = std::invoke(fn, std::forward<Args>(args)...);
+    scope.finish(take_apart(result));
+    return result;
+  }
+}
+
+}  // namespace detail
+
+/// What native_op() returns: fn as a named call. Copyable; may be called from any thread if fn may.
+template <class F>
+class NamedFunction {
+ public:
+  NamedFunction(NamedCall call, F fn) : call_(std::move(call)), fn_(std::move(fn)) {}
+
+  /// Calls fn with `args` and returns what it returns; in the replay of a SAVE call, does not call
+  /// it. The tensors in `args` that it uses or writes are found if they are arguments themselves or
+  /// in containers that have the trait TensorTree.
+  template <class... Args>
+  auto operator()(Args&&... args) const {
+    using Result = std::decay_t<std::invoke_result_t<const F&, Args...>>;
+    static_assert(
+        std::is_void_v<Result> || detail::kAllTensors<Result>,
+        "[native_op] output: expected nothing, a Tensor, or a tuple, pair, vector, array, "
+        "optional or map of Tensors to any depth, or a struct with the trait "
+        "remat::TensorTree; got a result with another type in it.");
+    if (!detail::is_in_region()) return Result(std::invoke(fn_, std::forward<Args>(args)...));
+    return detail::run_named_call<Result>(call_, fn_, std::forward<Args>(args)...);
+  }
+
+ private:
+  NamedCall call_;
+  F fn_;
+};
+
+/// Names a part of a region's function: native_op(fn, name, policy)(args...). Outside of regions it
+/// is a plain call.
+///
+/// RECOMPUTE: fn runs again in a replay. SAVE: it does not; what autograd saved in it stays, except
+/// tensors among `args` that the replay makes anyway, and its results stay if code that runs again
+/// reads them. OFFLOAD: as SAVE, in the region's offload_store or saved_tensors_hooks. In a region
+/// inside a region, SAVE is meant for the inner one: the outer one's replay runs fn again and keeps
+/// it from then on; Keep::kAllRegions keeps it from the first forward.
+///
+/// fn may be anything that can be called; its result is nothing, a Tensor, or a nesting of Tensors.
+/// `name`: unique in the region, see NameScope. Throws ValueError if it is empty or fn is;
+/// in the region's forward, c10::Error if the name was used before, and NotImplementedError if a
+/// replay could not leave the call out. Source: torch_remat's region().
+template <class F>
+auto native_op(F&& fn, std::string name, Policy policy, Keep keep = Keep::kInnermostRegion) {
+  using Function = std::decay_t<F>;
+  NamedCall call{.name = std::move(name), .policy = policy, .keep = keep};
+  detail::check_call_name(call, "native_op");
+  Function function(std::forward<F>(fn));
+  if constexpr (std::is_constructible_v<bool, const Function&> &&
+                !std::is_convertible_v<Function, at::Tensor>) {
+    TORCH_CHECK_VALUE(static_cast<bool>(function), "[native_op] ", call.str(),
+                      ": fn: expected a function, got an empty one. Set it before the call.");
+  }
+  return NamedFunction<Function>(std::move(call), std::move(function));
+}
+
+/// Tells the region that code which runs again reads these tensors, where they are results of SAVE
+/// calls, in a way that remat cannot see (through a pointer), or before `implicit_keep` complains.
+/// Views stand for the whole. Does nothing for other tensors, in a replay and outside of regions.
+REMAT_API void recompute_needs_tensor(c10::ArrayRef<at::Tensor> tensors);
+
+template <class... Tensors>
+requires(std::is_convertible_v<const Tensors&, at::Tensor>&&...) void recompute_needs_tensor(
+    const Tensors&... tensors) {
+  recompute_needs_tensor(c10::ArrayRef<at::Tensor>({at::Tensor(tensors)...}));
+}
+
+}  // namespace remat

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The thread's stack of prefixes.
+#include <remat/backend/name_scope.h>
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include <remat/tape/saved_tensor_frame.h>
+
+namespace remat {
+namespace {
+
+thread_local NameScope* innermost = nullptr;
+
+const SavedTensorFrame* innermost_region() {
+  SavedTensorFrame* frame = SavedTensorFrame::current();
+  while (frame && !frame->named_calls()) frame = frame->previous();
+  return frame;
+}
+
+}  // namespace
+
+NameScope::NameScope(std::string prefix)
+    : prefix_(std::move(prefix)), outer_(innermost), region_(innermost_region()) {
+  TORCH_CHECK_VALUE(!prefix_.empty(),
+                    "[NameScope] prefix: expected a prefix, must be non-empty, got an empty one.");
+  innermost = this;
+}
+
+NameScope::~NameScope() {
+  innermost = outer_;
+}
+
+// A replay opens the scopes that the region's function opens, and no others.
+std::string NameScope::full_name(std::string_view name) {
+  std::string text(name);
+  if (!innermost) return text;
+  const SavedTensorFrame* const region = innermost_region();
+  for (const NameScope* scope = innermost; scope && scope->region_ == region;
+       scope = scope->outer_) {
+    text = scope->prefix_ + "/" + text;
+  }
+  return text;
+}
+
+}  // namespace remat

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Finding the regions that a named call belongs to.
+#include <remat/backend/named_call_scope.h>
+
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include <remat/backend/name_scope.h>
+#include <remat/backend/native_op.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+#include "private_use_fallback.h"
+
+namespace remat::detail {
+namespace {
+
+/// Once per process: without the fallback there are no placeholders, and all results are kept.
+void prepare_placeholders() {
+  [[maybe_unused]] static const bool prepared = [] {
+    try {
+      install_private_use_fallback();
+    } catch (const c10::NotImplementedError& error) {
+      placeholders_work = false;
+      TORCH_WARN(
+          "[native_op] the dispatch key PrivateUse1 is taken, so every result of a SAVE call "
+          "is kept: ",
+          error.what_without_backtrace());
+    }
+    return true;
+  }();
+}
+
+SavedTensorFrame* innermost_region() {
+  SavedTensorFrame* frame = SavedTensorFrame::current();
+  while (frame && !frame->named_calls()) frame = frame->previous();
+  return frame;
+}
+
+/// The scopes in which `call` is a call of its own, the outermost first.
+c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
+  c10::SmallVector<NamedCalls*, 2> scopes;
+  for (SavedTensorFrame* frame = innermost_region(); frame; frame = frame->next_to_see_ops()) {
+    NamedCalls* const calls = frame->named_calls();
+    if (!calls) continue;
+    scopes.insert(scopes.begin(), calls);
+    if (call.keep == Keep::kInnermostRegion || calls->is_replay()) break;
+  }
+  return scopes;
+}
+
+}  // namespace
+
+bool is_in_region() {
+  return SavedTensorFrame::current() && innermost_region();
+}
+
+void check_call_name(const NamedCall& call, const char* where) {
+  TORCH_CHECK_VALUE(!call.name.empty(), "[", where,
+                    "] name: expected a name, must be non-empty, got an empty one. Name the call "
+                    "after what it computes.");
+}
+
+NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+  if (call.is_saved()) prepare_placeholders();
+  NamedCall scoped = call;
+  scoped.name = NameScope::full_name(call.name);
+  try {
+    for (NamedCalls* const calls : scopes_of(call)) begin(*calls, scoped, arguments);
+  } catch (...) {
+    for (auto calls = open_.rbegin(); calls != open_.rend(); ++calls) (*calls)->abandon();
+    throw;
+  }
+}
+
+// A scope inside the one that skips the call records it too: it may be asked to leave it out later.
+void NamedCallScope::begin(NamedCalls& calls, const NamedCall& call,
+                           c10::ArrayRef<at::Tensor> arguments) {
+  const bool runs = calls.begin(call, arguments) == NamedCalls::Action::kRun;
+  if (!runs) {
+    results_ = calls.results();
+    skipped_ = true;
+  } else if (skipped_) {
+    open_.push_back(&calls);
+    calls.end(results_);
+    open_.pop_back();
+  } else {
+    open_.push_back(&calls);
+  }
+}
+
+NamedCallScope::~NamedCallScope() {
+  for (auto calls = open_.rbegin(); calls != open_.rend(); ++calls) (*calls)->abandon();
+}
+
+void NamedCallScope::finish(const CallResults& results) {
+  while (!open_.empty()) {
+    open_.back()->end(results);
+    open_.pop_back();
+  }
+}
+
+}  // namespace remat::detail
+
+namespace remat {
+
+void recompute_needs_tensor(c10::ArrayRef<at::Tensor> tensors) {
+  for (SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
+       frame = frame->next_to_see_ops()) {
+    NamedCalls* const calls = frame->named_calls();
+    if (!calls) continue;
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.defined()) calls->need(tensor);
+    }
+  }
+}
+
+}  // namespace remat

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What becomes of the values that a named call makes.
+#pragma once
+
+#include <cstdint>
+
+#include <remat/policy/export.h>
+
+namespace remat {
+
+enum class Policy : uint8_t {
+  kSave,       ///< Not run again: what backward and later code need of it is kept.
+  kRecompute,  ///< Run again before backward; nothing is kept.
+  kOffload,    ///< As kSave, but what is kept is kept by the region's hooks or OffloadStore.
+};
+
+/// Of regions inside regions: in which of them a call is SAVEd.
+enum class Keep : uint8_t {
+  kInnermostRegion,  ///< An outer region's replay runs the call again; from then on it is kept.
+  kAllRegions,       ///< No region runs it again; it is kept from the first forward.
+};
+
+/// What happens when a bare op reads a result of a SAVE call, which then has to be kept although
+/// nobody asked for it.
+enum class ImplicitKeep : uint8_t {
+  kKeep,      ///< It is kept.
+  kWarnOnce,  ///< It is kept; the first one in the process is a warning.
+  kError,     ///< The op raises, in the forward.
+};
+
+/// "SAVE", "RECOMPUTE", "OFFLOAD"
+REMAT_API const char* policy_name(Policy policy);
+
+}  // namespace remat

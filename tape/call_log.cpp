@@ -1,0 +1,164 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Keeping what SAVE calls leave behind.
+#include <remat/tape/call_log.h>
+
+#include <c10/core/InferenceMode.h>
+#include <c10/util/Exception.h>
+
+#include <functional>
+#include <memory>
+#include <utility>
+
+#include "storage_bytes.h"
+
+namespace remat {
+
+std::atomic<bool> placeholders_work{true};
+
+uint64_t NamedCall::hash() const {
+  return std::hash<std::string>()(name) * 4 + static_cast<uint64_t>(policy);
+}
+
+std::string NamedCall::str() const {
+  return c10::str("call '", name, "' (", policy_name(policy), ")");
+}
+
+CallProduct::CallProduct(size_t call, const at::Tensor& tensor)
+    : CallProduct(call, tensor, /*is_written=*/false) {}
+
+CallProduct CallProduct::written(size_t call, const at::Tensor& tensor) {
+  return {call, tensor, /*is_written=*/true};
+}
+
+CallProduct::CallProduct(size_t call, const at::Tensor& tensor, bool is_written)
+    : call_(call),
+      is_written_(is_written),
+      is_opaque_(!has_layout(tensor)),
+      is_copied_(is_written),
+      device_(tensor.device()),
+      meta_(tensor) {
+  if (is_opaque_) return;
+  const c10::Storage& storage = tensor.storage();
+  size_bytes_ = storage.nbytes();
+  storage_.emplace(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()));
+  layout_ = TensorLayout(tensor);
+  if (!layout_.covers(size_bytes_)) layout_ = TensorLayout::flat(size_bytes_, c10::kByte);
+}
+
+void CallProduct::keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot) {
+  if (reason_.kind == KeepReason::Kind::kNone) {
+    reason_ = std::move(reason);
+    reader_slot_ = reader_slot;
+  }
+  if (kept_) return;
+  if (is_copied_) return keep_copy(tensor);
+  const c10::InferenceMode normal(false);  // autograd saves no inference tensor
+  version_.emplace(tensor);
+  kept_ = std::make_shared<const torch::autograd::SavedVariable>(
+      is_opaque_ ? tensor.detach() : lay_out(tensor.storage(), layout_), /*is_output=*/false);
+}
+
+void CallProduct::keep_copy(const at::Tensor& tensor) {
+  is_copied_ = true;
+  layout_ = TensorLayout::flat(size_bytes_, c10::kByte);
+  version_.reset();
+  const c10::InferenceMode normal(false);
+  kept_ = std::make_shared<const torch::autograd::SavedVariable>(clone_bytes(tensor.storage()),
+                                                                 /*is_output=*/false);
+}
+
+at::Tensor CallProduct::unpack(const Held& held, const std::string& where) const {
+  TORCH_CHECK(!version_ || !version_->changed(),
+              "one of the variables needed for gradient computation has been modified by an "
+              "inplace operation: [",
+              meta_.str(), "] ", version_ ? version_->str() : "", ". ", where,
+              ": expected its result as it left it. Do not write it between forward and backward, "
+              "or write to a clone.");
+  const at::Tensor value = held->unpack();
+  if (is_opaque_) return value;
+  const bool in_place = value.storage().nbytes() == size_bytes_ && TensorLayout(value) == layout_;
+  if (in_place && !is_copied_) return value;
+  return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
+}
+
+const void* CallProduct::storage_address() const {
+  if (!storage_ || storage_->expired()) return nullptr;
+  return storage_->_unsafe_get_target();
+}
+
+ArgumentView::ArgumentView(size_t number, const at::Tensor& argument_tensor, const at::Tensor& view)
+    : argument(number) {
+  if (view.is_same(argument_tensor)) return;
+  layout = TensorLayout(view);
+  base = TensorLayout(argument_tensor);
+  is_whole = layout == base;
+}
+
+void ArgumentView::check(const at::Tensor& argument_tensor, const std::string& where) const {
+  if (is_whole) return;
+  const TensorLayout now(argument_tensor);
+  const TensorLayout there = layout_on(argument_tensor);
+  TORCH_CHECK_VALUE(
+      now.sizes == base.sizes && now.strides == base.strides && now.dtype == base.dtype &&
+          there.offset >= 0 && there.bytes_spanned() <= argument_tensor.storage().nbytes(),
+      where, ", argument ", argument, ": expected the shape ", c10::IntArrayRef(base.sizes),
+      " and strides ", c10::IntArrayRef(base.strides),
+      " of the forward, since backward needs a "
+      "view of it, got ",
+      c10::IntArrayRef(now.sizes), " and ", c10::IntArrayRef(now.strides),
+      ". Saved-tensor hooks must return tensors with the strides that they were given.");
+}
+
+TensorLayout ArgumentView::layout_on(const at::Tensor& argument_tensor) const {
+  if (is_whole) return TensorLayout(argument_tensor);
+  TensorLayout there = layout;
+  there.offset += argument_tensor.storage_offset() - base.offset;
+  return there;
+}
+
+at::Tensor ArgumentView::of(const at::Tensor& argument_tensor) const {
+  return lay_out(argument_tensor.storage(), layout_on(argument_tensor));
+}
+
+KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& tensor)
+    : call(call_index),
+      name(std::move(tensor_name)),
+      meta(tensor),
+      storage_bytes(tensor.has_storage() ? tensor.storage().nbytes() : 0),
+      is_parameter(tensor.requires_grad() && tensor.is_leaf()) {
+  if (tensor.has_storage()) {
+    storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+        tensor.storage().unsafeGetStorageImpl()));
+  }
+}
+
+CallRecord& CallLog::add(const NamedCall& call) {
+  CallRecord& record = records_.emplace_back();
+  record.call = call;
+  return record;
+}
+
+size_t CallLog::add_product(CallProduct product) {
+  products_.push_back(std::move(product));
+  return products_.size() - 1;
+}
+
+void CallLog::finish(size_t slot_end) {
+  release_from(slot_end);
+  for (CallProduct& product : products_) {
+    if (!product.is_kept()) product.forget_storage();
+  }
+}
+
+std::vector<CallProduct::Held> CallLog::release_from(size_t slot_end) {
+  std::vector<CallProduct::Held> released;
+  for (CallProduct& product : products_) {
+    if (product.is_kept() && product.reader_slot() >= slot_end)
+      released.push_back(product.release());
+  }
+  return released;
+}
+
+}  // namespace remat

@@ -1,0 +1,501 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Watching SAVE calls run, and who reads what they leave.
+#include "forward_calls.h"
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <algorithm>
+#include <optional>
+#include <utility>
+
+namespace remat {
+namespace {
+
+constexpr size_t kNone = ~size_t{0};
+
+bool shares_storage(const at::Tensor& a, const at::Tensor& b) {
+  return a.defined() && b.defined() && a.has_storage() && b.has_storage() &&
+         a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
+}
+
+c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor) {
+  return c10::weak_intrusive_ptr<c10::StorageImpl>(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+}
+
+std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store) {
+  if (!store) return nullptr;
+  using Ticket = std::shared_ptr<OffloadStore::Ticket>;
+  return std::make_shared<const SavedTensorsHooks>(SavedTensorsHooks{
+      .pack = [store](const at::Tensor& tensor) -> std::any { return store->put(tensor); },
+      .unpack =
+          [](const std::any& ticket) { return std::any_cast<const Ticket&>(ticket)->get(); }});
+}
+
+}  // namespace
+
+/// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
+/// arguments, or the tensor itself, kept as the scopes around the region want it.
+class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Hook(ForwardCalls& calls) : calls_(&calls), region_(calls.region_) {}
+  Hook(const Hook&) = delete;
+  Hook& operator=(const Hook&) = delete;
+  ~Hook() override {
+    if (slot_) region_->release(*slot_);
+    if (kept_) kept_->live = false;
+  }
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    if (calls_->add_refill(tensor)) {
+      slot_ = &region_->add_slot(tensor);
+      return;
+    }
+    version_.emplace(tensor);
+    kept_ = &region_->calls().add_kept(calls_->next_name(), tensor);
+    calls_->through_hooks(region_->calls().records().size() - 1, SavedTensorKind::kBackward, tensor,
+                          [&] { value_.emplace(tensor.tensor_data(), false); });
+  }
+
+  at::Tensor call_unpack_hook() override {
+    if (slot_) return region_->load(*slot_);
+    TORCH_CHECK(!version_->changed(),
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: [",
+                kept_->meta.str(), "] ", version_->str(), ". ", region_->label(), ", ",
+                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+                "': expected it as the call left it. Do not write it before backward, or save a "
+                "clone. Hint: anomaly detection finds the operation that failed to compute its "
+                "gradient.");
+    at::Tensor tensor = value_->unpack();
+    SavedTensorFrame::all_adopt(tensor);
+    return tensor;
+  }
+
+ private:
+  ForwardCalls* calls_;  // dead once the forward has ended; used while packing only
+  std::shared_ptr<Region> region_;
+  Slot* slot_ = nullptr;
+  KeptTensor* kept_ = nullptr;
+  std::optional<SavedVersion> version_;
+  std::optional<torch::autograd::SavedVariable> value_;
+};
+
+ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
+                           CallSettings settings)
+    : frame_(frame),
+      region_(std::move(region)),
+      settings_(std::move(settings)),
+      offload_hooks_(as_hooks(settings_.offload_store)) {}
+
+std::string ForwardCalls::where(const NamedCall& call) const {
+  return c10::str("[checkpoint] ", region_->label(), ", ", call.str());
+}
+
+NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+  if (saving() || torch::autograd::get_current_graph_task_id() != frame_.graph_task_) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !saving() || call.is_saved(), where(call), ": expected SAVE calls only inside ",
+        saved_->call.str(),
+        ", got a RECOMPUTE call. Nothing in a SAVE call runs again: take the "
+        "inner name away, or give the outer call the policy RECOMPUTE.");
+    open_.push_back(saving() ? Open::kInner : Open::kUnwatched);
+    return Action::kRun;
+  }
+  check_call(call);
+  const size_t log_position = region_->ops().end();
+  frame_.log_call(call, arguments);
+  CallRecord& record = region_->calls().add(call);
+  record.log_position = log_position;
+  record.first_slot = region_->slots().size();
+  names_.insert(call.name);
+  contexts_.emplace_back();
+  open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
+  if (call.is_saved()) {
+    saved_ = &record;
+    begin_saved(arguments);
+  } else {
+    ++recomputed_;
+  }
+  return Action::kRun;
+}
+
+void ForwardCalls::check_call(const NamedCall& call) const {
+  TORCH_CHECK(!names_.contains(call.name), where(call),
+              ": expected a name that is used once in a region, got it for the second time. Give "
+              "each call its own name, or put repeated code in a NameScope.");
+  if (!call.is_saved()) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      region_->intercept(), where(call),
+      ": expected a region whose ops are seen, got one with intercept = false, in which nobody "
+      "knows who reads the call's results. Set intercept = true, or use the policy RECOMPUTE.");
+  TORCH_CHECK(
+      call.policy != Policy::kOffload || settings_.offload_store || settings_.hooks, where(call),
+      ": expected a place to keep its tensors in, got neither "
+      "CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks. Set one "
+      "of them, or use the policy SAVE.");
+}
+
+void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
+  arguments_.assign(arguments.begin(), arguments.end());
+  saved_count_ = 0;
+  nodes_.emplace_back(at::sequence_number::peek(), 0);
+  if (settings_.state.preserve_rng) generators_ = read_generators(settings_.state.generators);
+}
+
+void ForwardCalls::end(const CallResults& results) {
+  const Open kind = open_.back();
+  if (kind == Open::kSaved) end_saved(results);
+  open_.pop_back();
+  if (kind == Open::kRecomputed) --recomputed_;
+}
+
+void ForwardCalls::abandon() noexcept {
+  const Open kind = open_.back();
+  open_.pop_back();
+  if (kind == Open::kRecomputed) --recomputed_;
+  if (kind != Open::kSaved) return;
+  saved_->threw = true;
+  close_saved();
+}
+
+void ForwardCalls::end_saved(const CallResults& results) {
+  CallRecord& record = *saved_;
+  for (const auto i : c10::irange(results.tensors.size())) {
+    record.outputs.push_back(output_of(results.tensors[i], i));
+    for (auto j = static_cast<size_t>(i); j-- > 0;) {
+      if (results.tensors[j].is_same(results.tensors[i])) record.outputs[i].same_as = j;
+    }
+  }
+  record.holder = results.holder;
+  for (const Written& written : written_) add_write(written);
+  drop_current(generators_);
+  for (const GeneratorState& moved : generators_) {
+    record.generators.push_back(GeneratorState::read(moved.generator()));
+  }
+  {
+    const SuspendFrames suspend;
+    for (const auto& hook : settings_.state.state_hooks) record.states.push_back(hook->snapshot());
+  }
+  contexts_.back() = settings_.hooks     ? UserHooksFrame::capture(*settings_.hooks)
+                     : frame_.previous() ? frame_.previous()->capture_context()
+                                         : std::any();
+  close_saved();
+}
+
+void ForwardCalls::close_saved() noexcept {
+  for (auto& storage : made_) {
+    const void* const address = storage._unsafe_get_target();
+    if (storage.expired()) {
+      // The address may come again, for something else.
+      frame_.storages_.enter(address, Origin::inside());
+    } else if (frame_.storages_.find(address).is_in_call()) {
+      lived_on_.push_back(std::move(storage));
+    }
+  }
+  made_.clear();
+  arguments_.clear();
+  written_.clear();
+  generators_.clear();
+  nodes_.back().second = at::sequence_number::peek();
+  saved_ = nullptr;
+}
+
+CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
+  CallOutput output;
+  output.same_as = position;
+  if (!tensor.defined()) return output;
+  TORCH_CHECK_VALUE(!tensor.requires_grad() || !tensor.is_leaf(), where(saved_->call), ", result ",
+                    position, " (", TensorMeta(tensor).str(),
+                    "): expected a tensor that the call computes, got a leaf that requires grad. "
+                    "Make it outside of the call, or return a computation on it.");
+  output.requires_grad = tensor.requires_grad();
+  if (has_layout(tensor)) output.layout = TensorLayout(tensor);
+  const void* const memory = memory_of(tensor);
+  const Origin origin = memory ? frame_.storages_.find(memory) : Origin::in_call();
+  const bool made_here =
+      origin.is_in_call() || origin.is_unknown() ||
+      (origin.is_product() && !region_->calls().product(origin.number()).is_written() &&
+       region_->calls().product(origin.number()).call() + 1 == region_->calls().records().size());
+  if (made_here) {
+    output.source = CallOutput::Source::kProduct;
+    output.product = product_of(tensor);
+    return output;
+  }
+  output.source = CallOutput::Source::kArgument;
+  const size_t number = argument_with_storage_of(tensor);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      number != kNone, where(saved_->call), ", result ", position, " (", TensorMeta(tensor).str(),
+      "): expected a new tensor or a view of an argument, got a view of a tensor that the function "
+      "captures, which a replay could not find. Pass that tensor as an argument.");
+  output.is_argument_itself = arguments_[number].is_same(tensor);
+  output.view = ArgumentView(number, arguments_[number], tensor);
+  return output;
+}
+
+size_t ForwardCalls::product_of(const at::Tensor& tensor) {
+  const void* const memory = memory_of(tensor);
+  const Origin origin = memory ? frame_.storages_.find(memory) : Origin::unknown();
+  if (origin.is_product()) return origin.number();
+  CallLog& calls = region_->calls();
+  const size_t number = calls.add_product(CallProduct(calls.records().size() - 1, tensor));
+  if (memory) frame_.storages_.enter(memory, Origin::product(number));
+  CallProduct& product = calls.product(number);
+  // What no placeholder can stand for: no bytes to leave out, or more than bytes.
+  if (product.is_opaque() || product.size_bytes() == 0 || !placeholders_work)
+    keep(product, tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
+  return number;
+}
+
+size_t ForwardCalls::argument_with_storage_of(const at::Tensor& tensor) const {
+  const auto is = [&](const at::Tensor& other) { return other.is_same(tensor); };
+  auto found = std::find_if(arguments_.begin(), arguments_.end(), is);
+  if (found == arguments_.end()) {
+    found = std::find_if(arguments_.begin(), arguments_.end(),
+                         [&](const at::Tensor& other) { return shares_storage(other, tensor); });
+  }
+  return found == arguments_.end() ? kNone : found - arguments_.begin();
+}
+
+void ForwardCalls::add_write(const Written& written) {
+  CallLog& calls = region_->calls();
+  const size_t number =
+      calls.add_product(CallProduct::written(calls.records().size() - 1, written.tensor));
+  CallWrite write{.product = number,
+                  .is_outside = written.origin.is_outside(),
+                  .number = written.argument,
+                  .requires_grad = false};
+  if (write.is_outside) {
+    write.number = written.origin.number();
+    outside_products_[write.number] = number;
+  } else {
+    write.requires_grad = arguments_[written.argument].requires_grad();
+    frame_.storages_.enter(memory_of(written.tensor), Origin::product(number));
+    if (written.origin.is_product()) base_products_[number] = written.origin.number();
+  }
+  saved_->writes.push_back(write);
+}
+
+void ForwardCalls::before_saved_op(const OpCall& call) {
+  const OpInfo& info = call.info();
+  op_memories_.clear();
+  for (const auto i : c10::irange(info.argument_count())) {
+    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
+      op_memories_.push_back(memory_of(tensor));
+      if (info.writes() && info.writes_argument(i, call.training()) && op_memories_.back())
+        note_write(call, tensor, frame_.origin_of(tensor));
+    });
+  }
+}
+
+bool ForwardCalls::is_written_here(const at::Tensor& tensor) const {
+  return std::any_of(written_.begin(), written_.end(), [&](const Written& written) {
+    return memory_of(written.tensor) == memory_of(tensor);
+  });
+}
+
+void ForwardCalls::note_write(const OpCall& call, const at::Tensor& tensor, Origin origin) {
+  if (origin.is_in_call() || is_written_here(tensor)) return;
+  frame_.check_writable(call.info(), tensor, origin);
+  Written written{.tensor = tensor, .origin = origin, .argument = argument_with_storage_of(tensor)};
+  if (origin.is_outside()) {
+    // Its old value is for replays: as the region's argument, or for what read it before.
+    const OutsideLog& outside = region_->outside();
+    if (outside[origin.number()].is_read() || outside.is_argument(origin))
+      frame_.keep_before_write(tensor, origin);
+  } else {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        written.argument != kNone, where(saved_->call), ", op ", call.info().name(),
+        ": expected to write arguments of the call or tensors from outside the region, got one "
+        "that "
+        "the function captures and that the region made (",
+        TensorMeta(tensor).str(), "), which a replay could not find. Pass it as an argument.");
+    if (origin.is_product()) {
+      CallProduct& product = region_->calls().product(origin.number());
+      if (product.is_kept() && !product.is_copied()) keep_copy(product, tensor);
+    }
+  }
+  written_.push_back(std::move(written));
+}
+
+void ForwardCalls::after_saved_op(const OpCall& call) {
+  for (const auto i : c10::irange(call.info().return_count())) {
+    for_each_tensor(call.result(i), [&](const at::Tensor& tensor) {
+      const auto* const memory = memory_of(tensor);
+      const bool is_view =
+          std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
+      if (memory && !is_view) enter_made(tensor);
+    });
+  }
+}
+
+// A storage that nobody else has is new, although its address may have been another's.
+void ForwardCalls::adopt(const at::Tensor& tensor) {
+  const void* const memory = memory_of(tensor);
+  if (!memory || !tensor.has_storage()) return;
+  if (tensor.storage().use_count() == 1 || frame_.storages_.find(memory).is_unknown())
+    enter_made(tensor);
+}
+
+void ForwardCalls::enter_made(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  frame_.storages_.enter(memory_of(tensor), Origin::in_call());
+  made_.push_back(weak_storage(tensor));
+}
+
+void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                              Origin origin) {
+  const OpInfo& info = call.info();
+  if (!info.reads_data()) return;
+  if (origin.is_in_call()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, "[checkpoint] ", region_->label(), ", op ", info.name(),
+        ": expected tensors that the function makes or that SAVE calls return, got one (",
+        TensorMeta(tensor).str(),
+        ") that a SAVE call made and handed out in another way, which a replay would not find. "
+        "Return it from the call.");
+  }
+  if (origin.is_outside()) {
+    const auto entry = outside_products_.find(origin.number());
+    if (entry == outside_products_.end()) return;
+    // The shadow of a replay begins with the kept bytes; if there are older ones, the call's value
+    // is kept apart from them and copied there when the call is skipped.
+    if (!region_->outside()[origin.number()].is_written()) {
+      frame_.keep_before_write(tensor, origin);
+    } else {
+      read_product(entry->second, tensor, reason_for(info));
+    }
+    outside_products_.erase(entry);
+    return;
+  }
+  if (!origin.is_product()) return;
+  read_product(origin.number(), tensor, reason_for(info));
+  CallProduct& product = region_->calls().product(origin.number());
+  if (!product.is_copied() && info.writes() && info.writes_argument(argument, call.training()))
+    keep_copy(product, tensor);
+}
+
+void ForwardCalls::need(const at::Tensor& tensor) {
+  const void* const memory = memory_of(tensor);
+  if (!memory || saving()) return;
+  const Origin origin = frame_.storages_.find(memory);
+  if (!origin.is_product()) return;
+  read_product(origin.number(), tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
+}
+
+void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, KeepReason reason) {
+  CallProduct& product = region_->calls().product(number);
+  if (product.is_kept()) return;
+  if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
+  keep(product, tensor, std::move(reason));
+  // Its value goes where the products before it were.
+  for (auto base = base_products_.find(number); base != base_products_.end();
+       base = base_products_.find(base->second)) {
+    region_->calls().product(base->second).mark_memory_needed();
+  }
+}
+
+KeepReason ForwardCalls::reason_for(const OpInfo& reader) const {
+  return {.kind = recomputed_ > 0 ? KeepReason::Kind::kCallRead : KeepReason::Kind::kBareRead,
+          .reader = reader.name()};
+}
+
+void ForwardCalls::report_implicit(const CallProduct& product, const std::string& reader) const {
+  if (settings_.implicit_keep == ImplicitKeep::kKeep) return;
+  const std::string text = c10::str(
+      where(region_->calls().records()[product.call()].call),
+      ": expected no bare op to read its "
+      "result (",
+      product.meta().str(), ", ", product.size_bytes(), " bytes), got ", reader,
+      ", for which it has to be kept. Call recompute_needs_tensor() on it before, put the op in a "
+      "named call, or set implicit_keep = kKeep.");
+  TORCH_CHECK(settings_.implicit_keep != ImplicitKeep::kError, text);
+  TORCH_WARN_ONCE(text);
+}
+
+template <class Fn>
+void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
+                                 Fn&& fn) {
+  const CallRecord& record = region_->calls().records()[call];
+  const ScopesAround around(frame_, record.call.keep);
+  std::shared_ptr<const SavedTensorsHooks> hooks = settings_.hooks;
+  // A store is for what the region makes; weights and arguments have their place.
+  if (record.call.policy == Policy::kOffload && offload_hooks_ &&
+      !(memory_of(tensor) && frame_.storages_.find(memory_of(tensor)).is_outside()))
+    hooks = offload_hooks_;
+  std::optional<UserHooksFrame> user_hooks;
+  if (hooks) user_hooks.emplace(hooks);
+  const SavedTensorInfoGuard info(
+      {.kind = kind,
+       .region = region_->name(),
+       .call = record.call.name,
+       .context = kind == SavedTensorKind::kSaveOutput ? contexts_[call] : std::any()});
+  std::forward<Fn>(fn)();
+}
+
+void ForwardCalls::keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason) {
+  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
+                [&] { product.keep(tensor, std::move(reason), region_->slots().size()); });
+}
+
+void ForwardCalls::keep_copy(CallProduct& product, const at::Tensor& tensor) {
+  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
+                [&] { product.keep_copy(tensor); });
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardCalls::make_hooks() {
+  return std::make_unique<Hook>(*this);
+}
+
+std::string ForwardCalls::next_name() {
+  return c10::str("saved.", saved_count_++);
+}
+
+bool ForwardCalls::add_refill(const at::Tensor& tensor) {
+  if (!has_layout(tensor) || !memory_of(tensor) || is_written_here(tensor)) return false;
+  if (!frame_.storages_.find(memory_of(tensor)).is_inside()) return false;
+  const size_t number = argument_with_storage_of(tensor);
+  if (number == kNone || arguments_[number].scalar_type() != tensor.scalar_type()) return false;
+  saved_->refills.emplace_back(number, arguments_[number], tensor);
+  ++saved_count_;
+  return true;
+}
+
+void ForwardCalls::check_backward(const EdgeList& roots) const {
+  if (nodes_.empty()) return;
+  const uint64_t thread = at::RecordFunction::currentThreadId();
+  const auto made_in_call = [&](const torch::autograd::Node& node) {
+    return node.thread_id() == thread &&
+           std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& range) {
+             return node.sequence_nr() >= range.first && node.sequence_nr() < range.second;
+           });
+  };
+  std::unordered_set<torch::autograd::Node*> seen;
+  std::vector<torch::autograd::Node*> todo;
+  const auto visit = [&](const EdgeList& edges) {
+    for (const torch::autograd::Edge& edge : edges) {
+      if (edge.is_valid() && seen.insert(edge.function.get()).second)
+        todo.push_back(edge.function.get());
+    }
+  };
+  visit(roots);
+  while (!todo.empty()) {
+    torch::autograd::Node* const node = todo.back();
+    todo.pop_back();
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !made_in_call(*node), "[checkpoint] ", region_->label(), ", node ", node->name(),
+        ": expected a backward inside the region's function that passes no SAVE call of the "
+        "region, got one that does; a replay, which does not run the call, could not follow. Give "
+        "the call the policy RECOMPUTE.");
+    visit(node->next_edges());
+  }
+}
+
+}  // namespace remat

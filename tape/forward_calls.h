@@ -1,0 +1,121 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Named calls in a region's forward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/ArrayRef.h>
+#include <torch/csrc/autograd/saved_variable_hooks.h>
+
+#include <any>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/call_settings.h>
+#include <remat/tape/forward_frame.h>
+#include <remat/tape/named_call.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/region.h>
+
+namespace remat {
+
+/// Lets calls run and decides what of a SAVE call stays.
+///
+/// Note [What a SAVE call keeps]: of the tensors that autograd saves in it, those that are made by
+/// the call, by another SAVE call or outside of the region are kept, as without remat. Those that
+/// code of the region made which a replay runs again are not: a replay gets them from the call's
+/// arguments (CallRefill). Its results are kept when an op outside of SAVE calls reads their data,
+/// and let go again at the end of the region if no slot comes after that op, because no replay gets
+/// there.
+class ForwardCalls final : public NamedCalls {
+ public:
+  ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region, CallSettings settings);
+
+  Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
+  CallResults results() override { return {}; }
+  void end(const CallResults& results) override;
+  void abandon() noexcept override;
+  void need(const at::Tensor& tensor) override;
+  bool is_replay() const override { return false; }
+
+  /// True inside a SAVE call.
+  bool saving() const { return saved_ != nullptr; }
+
+  /// An op of a SAVE call is about to run; it has run.
+  void before_saved_op(const OpCall& call);
+  void after_saved_op(const OpCall& call);
+  void adopt(const at::Tensor& tensor);
+
+  /// An op outside of SAVE calls is about to use a tensor of this origin as argument `argument`.
+  void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
+
+  /// Hooks for what autograd saves in a SAVE call.
+  std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
+
+  /// Throws if a backward from `roots` passes a SAVE call: a replay could not follow it.
+  void check_backward(const EdgeList& roots) const;
+
+ private:
+  class Hook;
+  enum class Open : uint8_t { kSaved, kInner, kRecomputed, kUnwatched };
+  struct Written {
+    at::Tensor tensor;
+    Origin origin;
+    size_t argument;
+  };
+
+  void check_call(const NamedCall& call) const;
+  void begin_saved(c10::ArrayRef<at::Tensor> arguments);
+  void end_saved(const CallResults& results);
+  void close_saved() noexcept;
+  CallOutput output_of(const at::Tensor& tensor, size_t position);
+  size_t product_of(const at::Tensor& tensor);
+  void add_write(const Written& written);
+  size_t argument_with_storage_of(const at::Tensor& tensor) const;
+  bool is_written_here(const at::Tensor& tensor) const;
+  void note_write(const OpCall& call, const at::Tensor& tensor, Origin origin);
+  void enter_made(const at::Tensor& tensor);
+  void read_product(size_t number, const at::Tensor& tensor, KeepReason reason);
+  KeepReason reason_for(const OpInfo& reader) const;
+  void report_implicit(const CallProduct& product, const std::string& reader) const;
+  void keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason);
+  void keep_copy(CallProduct& product, const at::Tensor& tensor);
+  template <class Fn>
+  void through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor, Fn&& fn);
+  bool add_refill(const at::Tensor& tensor);
+  std::string next_name();
+  std::string where(const NamedCall& call) const;
+
+  ForwardFrame& frame_;
+  const std::shared_ptr<Region> region_;
+  const CallSettings settings_;
+  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // the store as hooks
+  std::unordered_set<std::string> names_;
+  std::vector<Open> open_;                               // calls, the innermost last
+  size_t recomputed_ = 0;                                // of them, how many are RECOMPUTE
+  std::vector<std::any> contexts_;                       // of hooks, per call
+  std::unordered_map<size_t, size_t> outside_products_;  // by outside storage, until it is read
+  std::unordered_map<size_t, size_t> base_products_;     // what a written one was before
+
+  // Of the SAVE call that runs.
+  CallRecord* saved_ = nullptr;
+  std::vector<at::Tensor> arguments_;
+  std::vector<Written> written_;
+  std::vector<const void*> op_memories_;  // of the arguments of the op that runs
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
+  std::vector<GeneratorState> generators_;
+  size_t saved_count_ = 0;
+
+  // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;
+  std::vector<std::pair<uint64_t, uint64_t>> nodes_;
+};
+
+}  // namespace remat

@@ -1,0 +1,217 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The named calls of a region's forward in order, and what is kept of them.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <any>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/generator_state.h>
+#include <remat/tape/named_call.h>
+#include <remat/tape/tensor_layout.h>
+#include <remat/tape/tensor_meta.h>
+
+namespace remat {
+
+/// Why the result of a SAVE call is kept.
+struct KeepReason {
+  enum class Kind : uint8_t {
+    kNone,      ///< It is not.
+    kBareRead,  ///< A bare op reads it.
+    kCallRead,  ///< An op of a RECOMPUTE call reads it.
+    kNeeded,    ///< recompute_needs_tensor(), or something that a placeholder cannot stand for.
+  };
+  Kind kind = Kind::kNone;
+  std::string reader;  ///< The op; empty for kNeeded.
+};
+
+/// A storage as a SAVE call left it: made by the call, or written by it. What a replay puts in its
+/// place is a placeholder, unless something that the replay runs reads it.
+///
+/// Note [Products]: a storage may be written by several calls; each leaves a product of its own.
+/// The value of a made one is kept as it is, in the very storage, until code that a replay runs
+/// writes there: from then on a copy from before the write is kept, and each replay gets a copy of
+/// that. Of a written one a copy is kept.
+class REMAT_API CallProduct {
+ public:
+  /// Of a storage that the call made; `tensor` is a result on it.
+  CallProduct(size_t call, const at::Tensor& tensor);
+  /// Of one that it wrote.
+  static CallProduct written(size_t call, const at::Tensor& tensor);
+
+  size_t call() const { return call_; }
+  bool is_written() const { return is_written_; }
+  size_t size_bytes() const { return size_bytes_; }
+  c10::Device device() const { return device_; }
+  const TensorMeta& meta() const { return meta_; }
+
+  /// Keeps the value of the storage of `tensor`; the scopes of the thread decide where.
+  void keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot);
+  /// Code that a replay runs is about to write `tensor`, which is kept.
+  void keep_copy(const at::Tensor& tensor);
+  bool is_kept() const { return kept_ != nullptr; }
+  /// True if replays get a copy that they may write.
+  bool is_copied() const { return is_copied_; }
+  /// What holds the value, for one replay; null if nothing does.
+  using Held = std::shared_ptr<const torch::autograd::SavedVariable>;
+  const Held& held() const { return kept_; }
+  /// Gives it up, to be destroyed by the caller.
+  Held release() noexcept { return std::exchange(kept_, nullptr); }
+
+  const KeepReason& reason() const { return reason_; }
+  /// The number of slots when it was read first: a replay that stops before that does not need it.
+  size_t reader_slot() const { return reader_slot_; }
+
+  /// Replays need memory in its place, if not its value: a later call's value goes there.
+  void mark_memory_needed() { needs_memory_ = true; }
+  bool needs_memory() const { return needs_memory_; }
+
+  /// A tensor on the kept storage, or on a copy of it. May replay outer regions. Throws autograd's
+  /// in-place error, with `where`, if it was written after the region.
+  at::Tensor unpack(const Held& held, const std::string& where) const;
+
+  /// A tensor that no storage describes (sparse, quantized); unpack() returns itself.
+  bool is_opaque() const { return is_opaque_; }
+
+  /// The storage that it had, for those who count bytes; null once nobody has it.
+  const void* storage_address() const;
+
+  /// Lets the address be used again.
+  void forget_storage() { storage_.reset(); }
+
+ private:
+  CallProduct(size_t call, const at::Tensor& tensor, bool is_written);
+
+  size_t call_;
+  bool is_written_;
+  bool is_opaque_;
+  bool is_copied_;
+  bool needs_memory_ = false;
+  c10::Device device_;
+  size_t size_bytes_ = 0;
+  size_t reader_slot_ = 0;
+  TensorLayout layout_;  // of what is kept
+  TensorMeta meta_;
+  KeepReason reason_;
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
+  std::optional<SavedVersion> version_;
+  Held kept_;
+};
+
+/// A tensor on the storage of an argument of a call.
+struct REMAT_API ArgumentView {
+  ArgumentView() = default;
+  ArgumentView(size_t number, const at::Tensor& argument, const at::Tensor& view);
+
+  /// Throws ValueError, with `where`, if `argument` lies in its memory in another way than the
+  /// forward's did.
+  void check(const at::Tensor& argument, const std::string& where) const;
+
+  /// The same tensor on the storage of `argument`, outside any graph.
+  at::Tensor of(const at::Tensor& argument) const;
+
+  /// Where it is, seen from `argument`.
+  TensorLayout layout_on(const at::Tensor& argument) const;
+
+  size_t argument = 0;
+  bool is_whole = true;  ///< The argument itself, seen as it is.
+  TensorLayout layout;   ///< Of the view, if it is not.
+  TensorLayout base;     ///< Of the argument, then.
+};
+
+/// A result of a SAVE call, as a replay is to make it.
+struct CallOutput {
+  enum class Source : uint8_t {
+    kUndefined,
+    kProduct,   ///< A tensor on the storage of a product.
+    kArgument,  ///< An argument itself, or another tensor on its storage.
+  };
+  Source source = Source::kUndefined;
+  bool is_argument_itself = false;
+  bool requires_grad = false;
+  size_t product = 0;
+  size_t same_as = 0;   ///< The position of the first result that is the very same tensor.
+  TensorLayout layout;  ///< On a product.
+  ArgumentView view;    ///< From an argument.
+};
+
+/// A tensor that was there before the call, and that the call has written.
+struct CallWrite {
+  size_t product;
+  bool is_outside;  ///< `number`: of the outside storage, else of the argument.
+  size_t number;
+  bool requires_grad;  ///< After the call.
+};
+
+/// A tensor that autograd saved in a SAVE call and that stays.
+struct KeptTensor {
+  KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& tensor);
+
+  size_t call;
+  std::string name;  ///< "saved.0", or the name that its function gave it.
+  TensorMeta meta;
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+  size_t storage_bytes;
+  bool is_parameter;
+  std::atomic<bool> live{true};
+};
+
+/// One named call of the forward.
+struct CallRecord {
+  NamedCall call;
+  bool threw = false;
+  size_t log_position = 0;  ///< In the region's OpLog.
+  size_t first_slot = 0;
+  /// Of the slots from first_slot on: what autograd saved in the call and is not kept, since a
+  /// replay finds it among the call's arguments.
+  std::vector<ArgumentView> refills;
+  c10::SmallVector<CallOutput, 1> outputs;
+  std::shared_ptr<const void> holder;  ///< As in CallResults.
+  std::vector<CallWrite> writes;
+  std::vector<GeneratorState> generators;  ///< After it, of those that it drew from.
+  std::vector<std::any> states;            ///< The user's state after it, one per StateHook.
+};
+
+/// All of one forward. Owned by its region; filled by the forward's thread, then read by any.
+class REMAT_API CallLog {
+ public:
+  CallRecord& add(const NamedCall& call);
+  const std::deque<CallRecord>& records() const { return records_; }
+
+  size_t add_product(CallProduct product);
+  CallProduct& product(size_t number) { return products_[number]; }
+  const CallProduct& product(size_t number) const { return products_[number]; }
+  const std::deque<CallProduct>& products() const { return products_; }
+
+  KeptTensor& add_kept(std::string name, const at::Tensor& tensor) {
+    return kept_.emplace_back(records_.size() - 1, std::move(name), tensor);
+  }
+  const std::deque<KeptTensor>& kept() const { return kept_; }
+
+  /// The forward has ended: drops what no replay of slots below `slot_end` reads.
+  void finish(size_t slot_end);
+
+  /// Only slots below `slot_end` may still be wanted: gives up what no replay of them reads.
+  std::vector<CallProduct::Held> release_from(size_t slot_end);
+
+ private:
+  std::deque<CallRecord> records_;
+  std::deque<CallProduct> products_;
+  std::deque<KeptTensor> kept_;
+};
+
+}  // namespace remat

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A named call, and what a scope makes of it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+#include <remat/policy/policy.h>
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// What its caller says of it.
+struct NamedCall {
+  std::string name;
+  Policy policy = Policy::kRecompute;
+  Keep keep = Keep::kInnermostRegion;
+
+  /// True if its function does not run in a replay.
+  bool is_saved() const { return policy != Policy::kRecompute; }
+
+  /// Of name and policy.
+  REMAT_API uint64_t hash() const;
+
+  /// "call 'attention' (SAVE)"
+  REMAT_API std::string str() const;
+};
+
+/// What a named call returns: its tensors in order, and whatever holds them, without them. The
+/// latter is for the caller; null if the tensors are enough.
+struct CallResults {
+  c10::SmallVector<at::Tensor, 2> tensors;
+  std::shared_ptr<const void> holder;
+};
+
+/// The named calls of one forward or replay. On the thread of its scope only.
+class REMAT_API NamedCalls {
+ public:
+  enum class Action {
+    kRun,   ///< The function is to run; then end() or abandon().
+    kSkip,  ///< It is not; results() has what it would return.
+  };
+
+  NamedCalls() = default;
+  NamedCalls(const NamedCalls&) = delete;
+  NamedCalls& operator=(const NamedCalls&) = delete;
+  virtual ~NamedCalls() = default;
+
+  /// `call` begins with these tensors among its arguments. Throws if it is not allowed here.
+  virtual Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) = 0;
+  virtual CallResults results() = 0;
+
+  /// The innermost call has returned. Throws if a replay could not leave it out; then abandon() is
+  /// to be called.
+  virtual void end(const CallResults& results) = 0;
+
+  /// The innermost call has thrown.
+  virtual void abandon() noexcept = 0;
+
+  /// Code that a replay runs again is going to read `tensor` in a way that nobody sees.
+  virtual void need(const at::Tensor& tensor) = 0;
+
+  /// True in a replay: outer scopes are not asked then.
+  virtual bool is_replay() const = 0;
+};
+
+/// False if placeholders do not work in this process (another library has their dispatch key): then
+/// every result of a SAVE call is kept. Set once, before the first SAVE call.
+extern REMAT_API std::atomic<bool> placeholders_work;
+
+}  // namespace remat

@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Where a tensor's elements are in its storage, apart from the storage.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// Sizes, strides and offset in elements of `dtype`.
+struct REMAT_API TensorLayout {
+  TensorLayout() = default;
+  /// `tensor` must be strided: has_layout().
+  explicit TensorLayout(const at::Tensor& tensor);
+
+  /// All of a storage of `size_bytes` in one dimension.
+  static TensorLayout flat(size_t size_bytes, c10::ScalarType dtype);
+
+  bool operator==(const TensorLayout&) const = default;
+
+  /// From the beginning of the storage to the end of the last element.
+  size_t bytes_spanned() const;
+
+  /// True if it covers the first `size_bytes` of its storage with no gap.
+  bool covers(size_t size_bytes) const;
+
+  c10::SmallVector<int64_t, 4> sizes;
+  c10::SmallVector<int64_t, 4> strides;
+  int64_t offset = 0;
+  c10::ScalarType dtype = c10::ScalarType::Float;
+  bool conjugated = false;
+  bool negated = false;
+};
+
+/// True for a strided tensor with plain sizes, the only kind that a storage and a layout describe.
+REMAT_API bool has_layout(const at::Tensor& tensor);
+
+/// A tensor on `storage`, which may be a placeholder's, outside any graph.
+REMAT_API at::Tensor lay_out(const c10::Storage& storage, const TensorLayout& layout);
+
+}  // namespace remat

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Leaving SAVE calls out of a replay.
+#include "replay_calls.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <utility>
+
+#include <remat/tape/interception_bits.h>
+#include <remat/tape/replay_mismatch.h>
+
+#include <ATen/ops/as_strided.h>
+
+#include "replay_frame.h"
+
+namespace remat {
+namespace {
+
+/// Stands for the graph of a call that a replay left out.
+class SkippedCallNode final : public torch::autograd::Node {
+ public:
+  explicit SkippedCallNode(std::string where) : where_(std::move(where)) {}
+
+  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*grads*/) override {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        false, where_,
+        ": expected a backward inside the region's function that does not pass this call, which "
+        "does not run again, got one that does. Give the call the policy RECOMPUTE.");
+  }
+  std::string name() const override { return "RematSkippedCall"; }
+
+ private:
+  std::string where_;
+};
+
+}  // namespace
+
+std::string ReplayCalls::where(const CallRecord& record) const {
+  return c10::str("[replay] ", region_.label(), ", ", record.call.str());
+}
+
+NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+  if (!frame_.is_own_code() || unwatched()) {
+    open_.push_back(nullptr);
+    return Action::kRun;
+  }
+  if (frame_.stopped()) frame_.stop();
+  try {
+    return begin_recorded(call, arguments);
+  } catch (const StopReplay&) {
+    throw;
+  } catch (...) {
+    frame_.fail(std::current_exception());
+    throw;
+  }
+}
+
+NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
+                                               c10::ArrayRef<at::Tensor> arguments) {
+  if (frame_.compares()) ops_.compare_call(call, arguments, frame_.slot_count());
+  const CallRecord& record = next_record(call);
+  if (call.is_saved() && !record.threw) {
+    skip(record, arguments);
+    return Action::kSkip;
+  }
+  open_.push_back(&record);
+  if (call.is_saved()) ++unwatched_;
+  return Action::kRun;
+}
+
+const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
+  const auto& records = region_.calls().records();
+  // A function that has asked is_recomputing() may leave calls out that have no effect here.
+  while (frame_.comparison_ended() && next_ < records.size() && !records[next_].call.is_saved() &&
+         records[next_].call.name != call.name) {
+    ++next_;
+  }
+  const NamedCall* const expected = next_ < records.size() ? &records[next_].call : nullptr;
+  if (!expected || expected->name != call.name || expected->policy != call.policy)
+    ops_.call_mismatch(expected, call, frame_.slot_count());
+  return records[next_++];
+}
+
+void ReplayCalls::skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
+  node_ = nullptr;
+  fill_slots(record, arguments);
+  apply_writes(record, arguments);
+  results_ = {};
+  for (const auto i : c10::irange(record.outputs.size())) {
+    const CallOutput& output = record.outputs[i];
+    results_.tensors.push_back(output.same_as < static_cast<size_t>(i)
+                                   ? results_.tensors[output.same_as]
+                                   : make_output(record, output, arguments));
+  }
+  results_.holder = record.holder;
+  restore_state(record);
+}
+
+void ReplayCalls::fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
+  for (const auto i : c10::irange(record.refills.size())) {
+    const ArgumentView& refill = record.refills[i];
+    const at::Tensor& argument = arguments[refill.argument];
+    refill.check(argument, where(record));
+    frame_.fill(record.first_slot + i, refill.of(argument));
+  }
+  frame_.stop_if_complete();
+}
+
+void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
+  for (const CallWrite& write : record.writes) {
+    if (write.is_outside) {
+      ops_.put_outside(write.number, write.product);
+      continue;
+    }
+    const at::Tensor& argument = arguments[write.number];
+    ops_.put_inside(argument.storage(), write.product);
+    if (write.requires_grad && !argument.requires_grad()) put_in_graph(record, argument);
+  }
+}
+
+at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& output,
+                                    c10::ArrayRef<at::Tensor> arguments) {
+  if (output.source == CallOutput::Source::kUndefined) return {};
+  at::Tensor tensor;
+  if (output.source == CallOutput::Source::kProduct) {
+    tensor = ops_.on_product(output.product, output.layout);
+  } else {
+    const at::Tensor& argument = arguments[output.view.argument];
+    if (output.is_argument_itself) return argument;
+    output.view.check(argument, where(record));
+    const TensorLayout layout = output.view.layout_on(argument);
+    const InterceptionOff unseen;
+    const c10::AutoGradMode grad(output.requires_grad);
+    const bool is_plain_view = layout.dtype == argument.scalar_type() &&
+                               layout.conjugated == argument.is_conj() &&
+                               layout.negated == argument.is_neg();
+    tensor = is_plain_view ? at::as_strided(argument, layout.sizes, layout.strides, layout.offset)
+                           : output.view.of(argument);
+  }
+  if (output.requires_grad && !tensor.requires_grad()) put_in_graph(record, tensor);
+  return tensor;
+}
+
+void ReplayCalls::put_in_graph(const CallRecord& record, at::Tensor tensor) {
+  if (!node_) node_ = make_node<SkippedCallNode>(where(record));
+  torch::autograd::set_history(tensor, node_);
+}
+
+void ReplayCalls::restore_state(const CallRecord& record) {
+  for (const GeneratorState& generator : record.generators) generator.restore();
+  const SuspendFrames suspend;
+  for (const auto i : c10::irange(record.states.size())) {
+    state_hooks_[i]->restore(record.states[i]);
+  }
+}
+
+void ReplayCalls::end(const CallResults& /*results*/) {
+  const CallRecord* const record = open_.back();
+  open_.pop_back();
+  if (!record || !record->call.is_saved()) return;
+  --unwatched_;
+  throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                       c10::str(where(*record),
+                                ": expected the exception that it threw in the forward, got a "
+                                "result. Make what it does depend on its arguments."));
+}
+
+void ReplayCalls::abandon() noexcept {
+  const CallRecord* const record = open_.back();
+  open_.pop_back();
+  if (!record || !record->call.is_saved()) return;
+  --unwatched_;
+  frame_.pass_slots(record->refills.size());
+}
+
+void ReplayCalls::check_complete() const {
+  const auto& records = region_.calls().records();
+  if (next_ < records.size() && !frame_.comparison_ended())
+    ops_.call_missing(records[next_].call, frame_.slot_count());
+}
+
+}  // namespace remat

@@ -1,0 +1,73 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Named calls in a replay.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remat/tape/call_log.h>
+#include <remat/tape/named_call.h>
+#include <remat/tape/region.h>
+#include <remat/tape/state_hook.h>
+#include <remat/tape/torch_compat.h>
+
+#include "replay_ops.h"
+
+namespace remat {
+
+class ReplayFrame;
+using StateHooks = std::vector<std::shared_ptr<StateHook>>;
+
+/// Lets RECOMPUTE calls run and leaves SAVE calls out: their slots are filled from their arguments,
+/// their results made from what is kept, or placeholders.
+class ReplayCalls final : public NamedCalls {
+ public:
+  ReplayCalls(ReplayFrame& frame, const Region& region, ReplayOps& ops,
+              const StateHooks& state_hooks)
+      : frame_(frame), region_(region), ops_(ops), state_hooks_(state_hooks) {}
+
+  Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
+  CallResults results() override { return std::move(results_); }
+  void end(const CallResults& results) override;
+  void abandon() noexcept override;
+  void need(const at::Tensor& /*tensor*/) override {}
+  bool is_replay() const override { return true; }
+
+  /// True in a SAVE call that threw in the forward, and runs again to throw again: it is no part of
+  /// what the replay does.
+  bool unwatched() const { return unwatched_ > 0; }
+
+  /// Throws if the forward made calls that the replay did not.
+  void check_complete() const;
+
+ private:
+  Action begin_recorded(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
+  const CallRecord& next_record(const NamedCall& call);
+  void skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
+  void fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
+  void apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
+  at::Tensor make_output(const CallRecord& record, const CallOutput& output,
+                         c10::ArrayRef<at::Tensor> arguments);
+  void restore_state(const CallRecord& record);
+  void put_in_graph(const CallRecord& record, at::Tensor tensor);
+  std::string where(const CallRecord& record) const;
+
+  ReplayFrame& frame_;
+  const Region& region_;
+  ReplayOps& ops_;
+  const StateHooks& state_hooks_;
+  size_t next_ = 0;                      // of the region's records
+  std::vector<const CallRecord*> open_;  // calls that run; null for those of nobody's concern
+  size_t unwatched_ = 0;
+  CallResults results_;
+  NodePtr node_;  // of the call that is skipped
+};
+
+}  // namespace remat

@@ -1,0 +1,186 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Named calls: how often they run, what of them is kept, and that gradients stay bitwise.
+#include <torch/torch.h>
+
+#include <functional>
+#include <map>
+#include <string>
+#include <tuple>
+#include <utility>
+#include <vector>
+
+#include <remat/remat.h>
+
+#include "support/catch.h"
+#include "support/same_bits.h"
+#include "support/unwound.h"
+
+namespace remat {
+namespace {
+
+using Fn = std::function<at::Tensor(const at::Tensor&)>;
+
+at::Tensor input() {
+  torch::manual_seed(5);
+  return torch::randn({4, 8}).requires_grad_();
+}
+
+/// The gradient of the input and of `extra` after one step of `fn`, plain or in a region.
+std::vector<at::Tensor> grads(const Fn& fn, bool checkpointed,
+                              const std::vector<at::Tensor>& extra = {},
+                              const CheckpointOptions& options = {.name = "r"}) {
+  const at::Tensor x = input();
+  for (at::Tensor tensor : extra) tensor.mutable_grad() = at::Tensor();
+  const at::Tensor y = checkpointed ? checkpoint(options)(fn)(x) : fn(x);
+  (y * y.detach()).sum().backward();
+  std::vector<at::Tensor> result{y.detach(), x.grad()};
+  for (const at::Tensor& tensor : extra) result.push_back(tensor.grad());
+  return result;
+}
+
+void check_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
+  REQUIRE(a.size() == b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    INFO("tensor " << i);
+    CHECK(same_bits(a[i], b[i]));
+  }
+}
+
+void check_bitwise(const Fn& fn, const std::vector<at::Tensor>& extra = {}) {
+  check_same(grads(fn, true, extra), grads(fn, false, extra));
+}
+
+}  // namespace
+
+TEST_CASE("A SAVE call runs once, a RECOMPUTE call twice", "[backend][native_op]") {
+  int saved = 0;
+  int recomputed = 0;
+  const Fn fn = [&](const at::Tensor& x) {
+    const auto a = native_op([&](const at::Tensor& t) { return ++saved, t.sin().exp(); }, "a",
+                             Policy::kSave)(x);
+    const auto b = native_op([&](const at::Tensor& t) { return ++recomputed, t.cos().exp(); }, "b",
+                             Policy::kRecompute)(a);
+    return b.tanh();
+  };
+  const auto got = grads(fn, true);
+  CHECK(saved == 1);
+  CHECK(recomputed == 2);
+  check_same(got, grads(fn, false));
+}
+
+TEST_CASE("A region of SAVE calls only is not replayed", "[backend][native_op]") {
+  int runs = 0;
+  const Fn fn = [&](const at::Tensor& x) {
+    ++runs;
+    const auto a = native_op([](const at::Tensor& t) { return t.sin(); }, "a", Policy::kSave)(x);
+    return native_op([](const at::Tensor& t) { return t.exp(); }, "b", Policy::kSave)(a);
+  };
+  const auto got = grads(fn, true);
+  CHECK(runs == 1);
+  check_same(got, grads(fn, false));
+}
+
+TEST_CASE("What a SAVE call saves of a recomputed argument is filled from the replay",
+          "[backend][native_op]") {
+  const at::Tensor w = torch::randn({8, 8}).requires_grad_();
+  const Fn fn = [&](const at::Tensor& x) {
+    const auto h = x.sin();  // bare, recomputed
+    const auto y =
+        native_op([&](const at::Tensor& t) { return t.matmul(w); }, "mm", Policy::kSave)(h);
+    const auto z = native_op([&](const at::Tensor& t) { return t.t().t().narrow(1, 2, 3).pow(2); },
+                             "view", Policy::kSave)(y.cos());
+    return z.exp();
+  };
+  check_bitwise(fn, {w});
+}
+
+TEST_CASE("Results of every shape come back in a replay", "[backend][native_op]") {
+  using Tuple = std::tuple<at::Tensor, std::vector<at::Tensor>, std::map<std::string, at::Tensor>>;
+  const Fn fn = [&](const at::Tensor& x) {
+    const auto call = native_op(
+        [](const at::Tensor& t) {
+          return Tuple{t.sin(), {t.cos(), at::Tensor()}, {{"e", t.exp()}, {"t", t.tanh()}}};
+        },
+        "all", Policy::kSave);
+    const auto [a, list, map] = call(x.sigmoid());
+    CHECK(list.size() == 2);
+    CHECK_FALSE(list[1].defined());
+    return (a * list[0]).sin() + map.at("e").cos() * map.at("t");
+  };
+  check_bitwise(fn);
+}
+
+TEST_CASE("Random numbers of a skipped call are skipped too", "[backend][native_op]") {
+  const Fn fn = [&](const at::Tensor& x) {
+    const auto a = native_op([](const at::Tensor& t) { return torch::dropout(t, 0.5, true); },
+                             "drop", Policy::kSave)(x.sin());
+    return torch::dropout(a.exp(), 0.5, true).sin();
+  };
+  check_bitwise(fn);
+}
+
+TEST_CASE("In-place SAVE calls leave their argument as in the forward", "[backend][native_op]") {
+  const at::Tensor w = torch::randn({4, 8}).requires_grad_();
+  SECTION("read by a bare op afterwards") {
+    check_bitwise(
+        [&](const at::Tensor& x) {
+          at::Tensor h = x.sin();
+          native_op([&](at::Tensor& t) { t.mul_(w); }, "mul", Policy::kSave)(h);
+          return h.cos().exp();
+        },
+        {w});
+  }
+  SECTION("returned and read") {
+    check_bitwise(
+        [&](const at::Tensor& x) {
+          at::Tensor h = x.sin();
+          const auto y =
+              native_op([&](at::Tensor& t) { return t.relu_(); }, "relu", Policy::kSave)(h);
+          return (y.cos() * h).exp();
+        },
+        {w});
+  }
+  SECTION("of another SAVE call's result") {
+    check_bitwise(
+        [&](const at::Tensor& x) {
+          at::Tensor h =
+              native_op([](const at::Tensor& t) { return t.sin(); }, "a", Policy::kSave)(x);
+          const auto before = h + 1;
+          native_op([&](at::Tensor& t) { t.add_(w); }, "b", Policy::kSave)(h);
+          return h.cos().exp() * before;
+        },
+        {w});
+  }
+  SECTION("a bare op writes a SAVE call's result") {
+    check_bitwise(
+        [&](const at::Tensor& x) {
+          at::Tensor h =
+              native_op([](const at::Tensor& t) { return t.sin() + 1; }, "a", Policy::kSave)(x);
+          const auto before = h.exp();
+          h.mul_(2);
+          return h.cos().exp() * before;
+        },
+        {w});
+  }
+}
+
+TEST_CASE("Batch norm in a SAVE call updates its statistics once", "[backend][native_op]") {
+  const auto run = [](bool checkpointed) {
+    torch::manual_seed(3);
+    torch::nn::BatchNorm1d norm(8);
+    const Fn fn = [&](const at::Tensor& x) {
+      const auto y = native_op([&](const at::Tensor& t) { return norm->forward(t); }, "bn",
+                               Policy::kSave)(x.sin());
+      return (y * norm->running_mean).exp();
+    };
+    auto all = grads(fn, checkpointed, {norm->weight, norm->bias});
+    all.push_back(norm->running_mean.clone());
+    all.push_back(norm->running_var.clone());
+    all.push_back(norm->num_batches_tracked.clone());
+    return all;
+  };
+  check_same(run(true), run(false));
+}
+
+}  // namespace remat
