@@ -94,6 +94,11 @@ NamedCallScope::~NamedCallScope() {
   for (auto calls = open_.rbegin(); calls != open_.rend(); ++calls) (*calls)->abandon();
 }
 
+void NamedCallScope::expect_saved(std::vector<std::string> names,
+                                  c10::ArrayRef<at::Tensor> tensors) {
+  if (!open_.empty()) open_.back()->expect_saved(std::move(names), tensors);
+}
+
 void NamedCallScope::finish(const CallResults& results) {
   while (!open_.empty()) {
     open_.back()->end(results);

@@ -41,8 +41,7 @@ CallProduct::CallProduct(size_t call, const at::Tensor& tensor, bool is_written)
   if (is_opaque_) return;
   const c10::Storage& storage = tensor.storage();
   size_bytes_ = storage.nbytes();
-  storage_.emplace(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage.unsafeGetStorageImpl()));
+  storage_ = HeldStorage(tensor);
   layout_ = TensorLayout(tensor);
   if (!layout_.covers(size_bytes_)) layout_ = TensorLayout::flat(size_bytes_, c10::kByte);
 }
@@ -65,7 +64,9 @@ void CallProduct::keep_copy(const at::Tensor& tensor) {
   layout_ = TensorLayout::flat(size_bytes_, c10::kByte);
   version_.reset();
   const c10::InferenceMode normal(false);
-  kept_ = std::make_shared<const torch::autograd::SavedVariable>(clone_bytes(tensor.storage()),
+  const at::Tensor copy = clone_bytes(tensor.storage());
+  copy_ = HeldStorage(copy);
+  kept_ = std::make_shared<const torch::autograd::SavedVariable>(copy,
                                                                  /*is_output=*/false);
 }
 
@@ -83,10 +84,12 @@ at::Tensor CallProduct::unpack(const Held& held, const std::string& where) const
   return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
 }
 
-const void* CallProduct::storage_address() const {
-  if (!storage_ || storage_->expired()) return nullptr;
-  return storage_->_unsafe_get_target();
-}
+KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& tensor)
+    : call(call_index),
+      name(std::move(tensor_name)),
+      meta(tensor),
+      storage(tensor),
+      is_parameter(tensor.requires_grad() && tensor.is_leaf()) {}
 
 ArgumentView::ArgumentView(size_t number, const at::Tensor& argument_tensor, const at::Tensor& view)
     : argument(number) {
@@ -120,18 +123,6 @@ TensorLayout ArgumentView::layout_on(const at::Tensor& argument_tensor) const {
 
 at::Tensor ArgumentView::of(const at::Tensor& argument_tensor) const {
   return lay_out(argument_tensor.storage(), layout_on(argument_tensor));
-}
-
-KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& tensor)
-    : call(call_index),
-      name(std::move(tensor_name)),
-      meta(tensor),
-      storage_bytes(tensor.has_storage() ? tensor.storage().nbytes() : 0),
-      is_parameter(tensor.requires_grad() && tensor.is_leaf()) {
-  if (tensor.has_storage()) {
-    storage.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-        tensor.storage().unsafeGetStorageImpl()));
-  }
 }
 
 CallRecord& CallLog::add(const NamedCall& call) {

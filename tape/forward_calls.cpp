@@ -30,6 +30,25 @@ c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor)
           tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
 }
 
+size_t argument_with_storage_of(const std::vector<at::Tensor>& arguments,
+                                const at::Tensor& tensor) {
+  const auto is = [&](const at::Tensor& other) { return other.is_same(tensor); };
+  auto found = std::find_if(arguments.begin(), arguments.end(), is);
+  if (found == arguments.end()) {
+    found = std::find_if(arguments.begin(), arguments.end(),
+                         [&](const at::Tensor& other) { return shares_storage(other, tensor); });
+  }
+  return found == arguments.end() ? kNone : found - arguments.begin();
+}
+
+/// `Written` is a list of what a call has written.
+template <class Written>
+bool is_written(const Written& list, const at::Tensor& tensor) {
+  return std::any_of(list.begin(), list.end(), [&](const auto& written) {
+    return memory_of(written.tensor) == memory_of(tensor);
+  });
+}
+
 std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store) {
   if (!store) return nullptr;
   using Ticket = std::shared_ptr<OffloadStore::Ticket>;
@@ -54,13 +73,14 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   }
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    if (calls_->add_refill(tensor)) {
+    SavedCall* const call = calls_->call_that_saves(tensor);
+    if (!call || calls_->add_refill(*call, tensor)) {
       slot_ = &region_->add_slot(tensor);
       return;
     }
     version_.emplace(tensor);
-    kept_ = &region_->calls().add_kept(calls_->next_name(), tensor);
-    calls_->through_hooks(region_->calls().records().size() - 1, SavedTensorKind::kBackward, tensor,
+    kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call), tensor);
+    calls_->through_hooks(call->index, SavedTensorKind::kBackward, tensor,
                           [&] { value_.emplace(tensor.tensor_data(), false); });
   }
 
@@ -103,7 +123,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   if (saving() || torch::autograd::get_current_graph_task_id() != frame_.graph_task_) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !saving() || call.is_saved(), where(call), ": expected SAVE calls only inside ",
-        saved_->call.str(),
+        saved_.record->call.str(),
         ", got a RECOMPUTE call. Nothing in a SAVE call runs again: take the "
         "inner name away, or give the outer call the policy RECOMPUTE.");
     open_.push_back(saving() ? Open::kInner : Open::kUnwatched);
@@ -119,7 +139,9 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   contexts_.emplace_back();
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
   if (call.is_saved()) {
-    saved_ = &record;
+    end_expected();
+    saved_.record = &record;
+    saved_.index = region_->calls().records().size() - 1;
     begin_saved(arguments);
   } else {
     ++recomputed_;
@@ -144,8 +166,7 @@ void ForwardCalls::check_call(const NamedCall& call) const {
 }
 
 void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
-  arguments_.assign(arguments.begin(), arguments.end());
-  saved_count_ = 0;
+  saved_.arguments.assign(arguments.begin(), arguments.end());
   nodes_.emplace_back(at::sequence_number::peek(), 0);
   if (settings_.state.preserve_rng) generators_ = read_generators(settings_.state.generators);
 }
@@ -162,12 +183,13 @@ void ForwardCalls::abandon() noexcept {
   open_.pop_back();
   if (kind == Open::kRecomputed) --recomputed_;
   if (kind != Open::kSaved) return;
-  saved_->threw = true;
+  saved_.record->threw = true;
+  expected_.clear();
   close_saved();
 }
 
 void ForwardCalls::end_saved(const CallResults& results) {
-  CallRecord& record = *saved_;
+  CallRecord& record = *saved_.record;
   for (const auto i : c10::irange(results.tensors.size())) {
     record.outputs.push_back(output_of(results.tensors[i], i));
     for (auto j = static_cast<size_t>(i); j-- > 0;) {
@@ -175,7 +197,7 @@ void ForwardCalls::end_saved(const CallResults& results) {
     }
   }
   record.holder = results.holder;
-  for (const Written& written : written_) add_write(written);
+  for (const Written& written : saved_.written) add_write(written);
   drop_current(generators_);
   for (const GeneratorState& moved : generators_) {
     record.generators.push_back(GeneratorState::read(moved.generator()));
@@ -201,19 +223,18 @@ void ForwardCalls::close_saved() noexcept {
     }
   }
   made_.clear();
-  arguments_.clear();
-  written_.clear();
   generators_.clear();
   nodes_.back().second = at::sequence_number::peek();
-  saved_ = nullptr;
+  if (!expected_.empty()) ended_ = std::move(saved_);
+  saved_ = {};
 }
 
 CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   CallOutput output;
   output.same_as = position;
   if (!tensor.defined()) return output;
-  TORCH_CHECK_VALUE(!tensor.requires_grad() || !tensor.is_leaf(), where(saved_->call), ", result ",
-                    position, " (", TensorMeta(tensor).str(),
+  TORCH_CHECK_VALUE(!tensor.requires_grad() || !tensor.is_leaf(), where(saved_.record->call),
+                    ", result ", position, " (", TensorMeta(tensor).str(),
                     "): expected a tensor that the call computes, got a leaf that requires grad. "
                     "Make it outside of the call, or return a computation on it.");
   output.requires_grad = tensor.requires_grad();
@@ -230,13 +251,14 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
     return output;
   }
   output.source = CallOutput::Source::kArgument;
-  const size_t number = argument_with_storage_of(tensor);
+  const size_t number = argument_with_storage_of(saved_.arguments, tensor);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      number != kNone, where(saved_->call), ", result ", position, " (", TensorMeta(tensor).str(),
+      number != kNone, where(saved_.record->call), ", result ", position, " (",
+      TensorMeta(tensor).str(),
       "): expected a new tensor or a view of an argument, got a view of a tensor that the function "
       "captures, which a replay could not find. Pass that tensor as an argument.");
-  output.is_argument_itself = arguments_[number].is_same(tensor);
-  output.view = ArgumentView(number, arguments_[number], tensor);
+  output.is_argument_itself = saved_.arguments[number].is_same(tensor);
+  output.view = ArgumentView(number, saved_.arguments[number], tensor);
   return output;
 }
 
@@ -254,16 +276,6 @@ size_t ForwardCalls::product_of(const at::Tensor& tensor) {
   return number;
 }
 
-size_t ForwardCalls::argument_with_storage_of(const at::Tensor& tensor) const {
-  const auto is = [&](const at::Tensor& other) { return other.is_same(tensor); };
-  auto found = std::find_if(arguments_.begin(), arguments_.end(), is);
-  if (found == arguments_.end()) {
-    found = std::find_if(arguments_.begin(), arguments_.end(),
-                         [&](const at::Tensor& other) { return shares_storage(other, tensor); });
-  }
-  return found == arguments_.end() ? kNone : found - arguments_.begin();
-}
-
 void ForwardCalls::add_write(const Written& written) {
   CallLog& calls = region_->calls();
   const size_t number =
@@ -276,11 +288,11 @@ void ForwardCalls::add_write(const Written& written) {
     write.number = written.origin.number();
     outside_products_[write.number] = number;
   } else {
-    write.requires_grad = arguments_[written.argument].requires_grad();
+    write.requires_grad = saved_.arguments[written.argument].requires_grad();
     frame_.storages_.enter(memory_of(written.tensor), Origin::product(number));
     if (written.origin.is_product()) base_products_[number] = written.origin.number();
   }
-  saved_->writes.push_back(write);
+  saved_.record->writes.push_back(write);
 }
 
 void ForwardCalls::before_saved_op(const OpCall& call) {
@@ -295,16 +307,12 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
   }
 }
 
-bool ForwardCalls::is_written_here(const at::Tensor& tensor) const {
-  return std::any_of(written_.begin(), written_.end(), [&](const Written& written) {
-    return memory_of(written.tensor) == memory_of(tensor);
-  });
-}
-
 void ForwardCalls::note_write(const OpCall& call, const at::Tensor& tensor, Origin origin) {
-  if (origin.is_in_call() || is_written_here(tensor)) return;
+  if (origin.is_in_call() || is_written(saved_.written, tensor)) return;
   frame_.check_writable(call.info(), tensor, origin);
-  Written written{.tensor = tensor, .origin = origin, .argument = argument_with_storage_of(tensor)};
+  Written written{.tensor = tensor,
+                  .origin = origin,
+                  .argument = argument_with_storage_of(saved_.arguments, tensor)};
   if (origin.is_outside()) {
     // Its old value is for replays: as the region's argument, or for what read it before.
     const OutsideLog& outside = region_->outside();
@@ -312,7 +320,7 @@ void ForwardCalls::note_write(const OpCall& call, const at::Tensor& tensor, Orig
       frame_.keep_before_write(tensor, origin);
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        written.argument != kNone, where(saved_->call), ", op ", call.info().name(),
+        written.argument != kNone, where(saved_.record->call), ", op ", call.info().name(),
         ": expected to write arguments of the call or tensors from outside the region, got one "
         "that "
         "the function captures and that the region made (",
@@ -322,7 +330,7 @@ void ForwardCalls::note_write(const OpCall& call, const at::Tensor& tensor, Orig
       if (product.is_kept() && !product.is_copied()) keep_copy(product, tensor);
     }
   }
-  written_.push_back(std::move(written));
+  saved_.written.push_back(std::move(written));
 }
 
 void ForwardCalls::after_saved_op(const OpCall& call) {
@@ -454,17 +462,51 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardCalls::make_hooks() 
   return std::make_unique<Hook>(*this);
 }
 
-std::string ForwardCalls::next_name() {
-  return c10::str("saved.", saved_count_++);
+void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
+  if (open_.back() != Open::kSaved) return;
+  for (const auto i : c10::irange(tensors.size())) {
+    if (!tensors[i].defined()) continue;
+    expected_.push_back(tensors[i]);
+    expected_names_.push_back(std::move(names[i]));
+  }
 }
 
-bool ForwardCalls::add_refill(const at::Tensor& tensor) {
-  if (!has_layout(tensor) || !memory_of(tensor) || is_written_here(tensor)) return false;
+/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
+ForwardCalls::SavedCall* ForwardCalls::call_that_saves(const at::Tensor& tensor) {
+  if (saving()) return &saved_;
+  const bool is_next =
+      ended_.count < expected_.size() &&
+      (expected_[ended_.count].is_same(tensor) || shares_storage(expected_[ended_.count], tensor));
+  if (is_next) return &ended_;
+  end_expected();
+  return nullptr;
+}
+
+void ForwardCalls::end_expected() {
+  if (!ended_.record) return;
+  ended_ = {};
+  expected_.clear();
+  expected_names_.clear();
+}
+
+std::string ForwardCalls::next_name(SavedCall& call) {
+  const size_t i = call.count++;
+  if (&call == &ended_) return expected_names_[i];
+  const std::vector<std::string>& names = call.record->call.saved_names;
+  if (names.empty()) return c10::str("saved.", i);
+  TORCH_CHECK_VALUE(i < names.size(), where(call.record->call), ": expected ", names.size(),
+                    " saved tensors, auto_forward save_for_backward names must match, got more. "
+                    "List all of them in saved_names, in their order.");
+  return names[i];
+}
+
+bool ForwardCalls::add_refill(SavedCall& call, const at::Tensor& tensor) {
+  if (!has_layout(tensor) || !memory_of(tensor) || is_written(call.written, tensor)) return false;
   if (!frame_.storages_.find(memory_of(tensor)).is_inside()) return false;
-  const size_t number = argument_with_storage_of(tensor);
-  if (number == kNone || arguments_[number].scalar_type() != tensor.scalar_type()) return false;
-  saved_->refills.emplace_back(number, arguments_[number], tensor);
-  ++saved_count_;
+  const size_t number = argument_with_storage_of(call.arguments, tensor);
+  if (number == kNone || call.arguments[number].scalar_type() != tensor.scalar_type()) return false;
+  call.record->refills.emplace_back(number, call.arguments[number], tensor);
+  next_name(call);
   return true;
 }
 

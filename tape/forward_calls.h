@@ -42,11 +42,12 @@ class ForwardCalls final : public NamedCalls {
   CallResults results() override { return {}; }
   void end(const CallResults& results) override;
   void abandon() noexcept override;
+  void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) override;
   void need(const at::Tensor& tensor) override;
   bool is_replay() const override { return false; }
 
   /// True inside a SAVE call.
-  bool saving() const { return saved_ != nullptr; }
+  bool saving() const { return saved_.record != nullptr; }
 
   /// An op of a SAVE call is about to run; it has run.
   void before_saved_op(const OpCall& call);
@@ -56,7 +57,13 @@ class ForwardCalls final : public NamedCalls {
   /// An op outside of SAVE calls is about to use a tensor of this origin as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
 
-  /// Hooks for what autograd saves in a SAVE call.
+  /// True if what autograd saves next may be a call's.
+  bool takes_saved() const { return saving() || ended_.record; }
+
+  /// Other code runs: what was expected to be saved will not be.
+  void end_expected();
+
+  /// Hooks for what autograd saves then.
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
 
   /// Throws if a backward from `roots` passes a SAVE call: a replay could not follow it.
@@ -70,6 +77,7 @@ class ForwardCalls final : public NamedCalls {
     Origin origin;
     size_t argument;
   };
+  struct SavedCall;
 
   void check_call(const NamedCall& call) const;
   void begin_saved(c10::ArrayRef<at::Tensor> arguments);
@@ -78,8 +86,6 @@ class ForwardCalls final : public NamedCalls {
   CallOutput output_of(const at::Tensor& tensor, size_t position);
   size_t product_of(const at::Tensor& tensor);
   void add_write(const Written& written);
-  size_t argument_with_storage_of(const at::Tensor& tensor) const;
-  bool is_written_here(const at::Tensor& tensor) const;
   void note_write(const OpCall& call, const at::Tensor& tensor, Origin origin);
   void enter_made(const at::Tensor& tensor);
   void read_product(size_t number, const at::Tensor& tensor, KeepReason reason);
@@ -89,8 +95,9 @@ class ForwardCalls final : public NamedCalls {
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
   template <class Fn>
   void through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor, Fn&& fn);
-  bool add_refill(const at::Tensor& tensor);
-  std::string next_name();
+  SavedCall* call_that_saves(const at::Tensor& tensor);
+  bool add_refill(SavedCall& call, const at::Tensor& tensor);
+  std::string next_name(SavedCall& call);
   std::string where(const NamedCall& call) const;
 
   ForwardFrame& frame_;
@@ -104,14 +111,23 @@ class ForwardCalls final : public NamedCalls {
   std::unordered_map<size_t, size_t> outside_products_;  // by outside storage, until it is read
   std::unordered_map<size_t, size_t> base_products_;     // what a written one was before
 
+  /// A SAVE call that runs, or whose tensors are being saved right after it.
+  struct SavedCall {
+    CallRecord* record = nullptr;  // null: there is none
+    size_t index = 0;
+    std::vector<at::Tensor> arguments;
+    std::vector<Written> written;
+    size_t count = 0;  // of the tensors that autograd has saved for it
+  };
+  SavedCall saved_;
+  SavedCall ended_;
+  std::vector<at::Tensor> expected_;  // what autograd will save for ended_, in order
+  std::vector<std::string> expected_names_;
+
   // Of the SAVE call that runs.
-  CallRecord* saved_ = nullptr;
-  std::vector<at::Tensor> arguments_;
-  std::vector<Written> written_;
   std::vector<const void*> op_memories_;  // of the arguments of the op that runs
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<GeneratorState> generators_;
-  size_t saved_count_ = 0;
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;

@@ -69,7 +69,7 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
 ForwardFrame::~ForwardFrame() = default;
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() {
-  if (calls_ && calls_->saving()) return calls_->make_hooks();
+  if (calls_ && calls_->takes_saved()) return calls_->make_hooks();
   return std::make_unique<SlotHook>(region_);
 }
 
@@ -120,6 +120,7 @@ void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
+  if (calls_) calls_->end_expected();
   const OpInfo& info = call.info();
   logged = logged && logs() && !is_cacheable_cast(call);
   views_memory_outside_ = false;

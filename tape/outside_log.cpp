@@ -29,7 +29,9 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
 void OutsideStorage::keep_before_write(const at::Tensor& tensor) {
   if (kept_) return;
   const c10::InferenceMode normal(false);  // autograd saves no inference tensor
-  kept_.emplace(clone_bytes(tensor.storage()), /*is_output=*/false);
+  const at::Tensor copy = clone_bytes(tensor.storage());
+  kept_storage_ = HeldStorage(copy);
+  kept_.emplace(copy, /*is_output=*/false);
 }
 
 at::Tensor OutsideStorage::unpack_kept() const {

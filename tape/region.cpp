@@ -8,12 +8,51 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <map>
 #include <utility>
 
 #include <remat/tape/blocking_wait.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
+namespace {
+
+/// All regions, by id. Leaked: regions may die after static objects.
+class RegionRegistry {
+ public:
+  static RegionRegistry& get() {
+    static RegionRegistry& registry = *new RegionRegistry;
+    return registry;
+  }
+
+  uint64_t add(Region& region) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    regions_.emplace(++last_id_, &region);
+    return last_id_;
+  }
+
+  void remove(uint64_t id) noexcept {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    regions_.erase(id);
+  }
+
+  std::vector<std::shared_ptr<const Region>> live() const {
+    std::vector<std::shared_ptr<const Region>> live;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (const auto& [id, region] : regions_) {
+      // None for one that is being made or destroyed.
+      if (auto shared = region->weak_from_this().lock()) live.push_back(std::move(shared));
+    }
+    return live;
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  uint64_t last_id_ = 0;
+  std::map<uint64_t, const Region*> regions_;
+};
+
+}  // namespace
 
 // Note [Passes]: replayed values belong to one run of backward, so they are keyed by its graph
 // task. A graph that is not kept frees each value with the node that held it; a kept graph hands
@@ -50,9 +89,17 @@ class Region::PassEnd {
 };
 
 Region::Region(Options options)
-    : options_(std::move(options)), made_in_replay_(SavedTensorFrame::current_replay()) {}
+    : options_(std::move(options)),
+      id_(RegionRegistry::get().add(*this)),
+      made_in_replay_(SavedTensorFrame::current_replay()) {}
 
-Region::~Region() = default;
+Region::~Region() {
+  RegionRegistry::get().remove(id_);
+}
+
+std::vector<std::shared_ptr<const Region>> live_regions() {
+  return RegionRegistry::get().live();
+}
 
 std::string Region::label() const {
   return name().empty() ? "region without a name" : "region '" + name() + "'";
@@ -82,7 +129,7 @@ void Region::close() {
   if (live_count_ == 0) release_unneeded();
 }
 
-std::shared_ptr<const Replayer> Region::replayer() {
+std::shared_ptr<const Replayer> Region::replayer() const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return replayer_;
 }

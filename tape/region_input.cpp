@@ -50,6 +50,7 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   if (!tensor.defined()) return;
   meta_.emplace(tensor);
   version_.emplace(tensor);
+  storage_ = HeldStorage(tensor);
   if (tensor.is_inference()) {
     inference_tensor_ = tensor;
     return;

@@ -9,9 +9,11 @@
 #include <remat/backend/name_scope.h>
 #include <remat/backend/native_op.h>
 #include <remat/backend/register_device.h>
+#include <remat/backend/remat_handle.h>
 #include <remat/backend/saved_tensors_hooks_guard.h>
 #include <remat/backend/tensor_tree.h>
 #include <remat/inspect/memory_meter.h>
+#include <remat/inspect/memory_report.h>
 #include <remat/placeholder/placeholder.h>
 #include <remat/policy/policy.h>
 #include <remat/tape/blocking_wait.h>

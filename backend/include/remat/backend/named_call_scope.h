@@ -7,6 +7,9 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <string>
+#include <vector>
+
 #include <remat/tape/export.h>
 #include <remat/tape/named_call.h>
 
@@ -30,6 +33,9 @@ class REMAT_API NamedCallScope {
   /// True if the function is not to be called: results() is what it would return.
   bool is_skipped() const { return skipped_; }
   const CallResults& results() const { return results_; }
+
+  /// Autograd will save these for the call, right after it has ended.
+  void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors);
 
   /// The function has returned. Throws if a replay could not leave the call out.
   void finish(const CallResults& results);

@@ -45,13 +45,18 @@ Result put_together(const CallResults& parts) {
   }
 }
 
+/// The tensors among `args`, in order.
+template <class... Args>
+c10::SmallVector<at::Tensor, 8> tensors_of(const Args&... args) {
+  c10::SmallVector<at::Tensor, 8> tensors;
+  (visit_tensors(args, [&](const at::Tensor& tensor) { tensors.push_back(tensor); }), ...);
+  return tensors;
+}
+
 /// Runs `fn` with `args` as `call`, or leaves it out.
 template <class Result, class F, class... Args>
 Result run_named_call(const NamedCall& call, F& fn, Args&&... args) {
-  c10::SmallVector<at::Tensor, 8> tensors;
-  (visit_tensors(std::as_const(args), [&](const at::Tensor& tensor) { tensors.push_back(tensor); }),
-   ...);
-  NamedCallScope scope(call, tensors);
+  NamedCallScope scope(call, tensors_of(args...));
   if constexpr (std::is_void_v<Result>) {
     if (scope.is_skipped()) return;
     std::invoke(fn, std::forward<Args>(args)...);
@@ -108,7 +113,7 @@ class NamedFunction {
 template <class F>
 auto native_op(F&& fn, std::string name, Policy policy, Keep keep = Keep::kInnermostRegion) {
   using Function = std::decay_t<F>;
-  NamedCall call{.name = std::move(name), .policy = policy, .keep = keep};
+  NamedCall call{.name = std::move(name), .policy = policy, .keep = keep, .saved_names = {}};
   detail::check_call_name(call, "native_op");
   Function function(std::forward<F>(fn));
   if constexpr (std::is_constructible_v<bool, const Function&> &&

@@ -21,6 +21,7 @@
 
 #include <remat/tape/export.h>
 #include <remat/tape/generator_state.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
@@ -87,11 +88,11 @@ class REMAT_API CallProduct {
   /// A tensor that no storage describes (sparse, quantized); unpack() returns itself.
   bool is_opaque() const { return is_opaque_; }
 
-  /// The storage that it had, for those who count bytes; null once nobody has it.
-  const void* storage_address() const;
+  /// The storage that holds the kept value.
+  const HeldStorage& storage() const { return is_copied_ ? copy_ : storage_; }
 
   /// Lets the address be used again.
-  void forget_storage() { storage_.reset(); }
+  void forget_storage() { storage_ = {}; }
 
  private:
   CallProduct(size_t call, const at::Tensor& tensor, bool is_written);
@@ -107,7 +108,8 @@ class REMAT_API CallProduct {
   TensorLayout layout_;  // of what is kept
   TensorMeta meta_;
   KeepReason reason_;
-  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
+  HeldStorage storage_;
+  HeldStorage copy_;  // of what is kept in its place, if it is
   std::optional<SavedVersion> version_;
   Held kept_;
 };
@@ -164,8 +166,7 @@ struct KeptTensor {
   size_t call;
   std::string name;  ///< "saved.0", or the name that its function gave it.
   TensorMeta meta;
-  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
-  size_t storage_bytes;
+  HeldStorage storage;
   bool is_parameter;
   std::atomic<bool> live{true};
 };
@@ -197,8 +198,8 @@ class REMAT_API CallLog {
   const CallProduct& product(size_t number) const { return products_[number]; }
   const std::deque<CallProduct>& products() const { return products_; }
 
-  KeptTensor& add_kept(std::string name, const at::Tensor& tensor) {
-    return kept_.emplace_back(records_.size() - 1, std::move(name), tensor);
+  KeptTensor& add_kept(size_t call, std::string name, const at::Tensor& tensor) {
+    return kept_.emplace_back(call, std::move(name), tensor);
   }
   const std::deque<KeptTensor>& kept() const { return kept_; }
 

@@ -42,6 +42,9 @@ class REMAT_API FunctionReplayer final : public Replayer {
   void finish_forward(const Region& region);
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
+  void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {
+    for (const RegionInput& input : inputs_) visit(input);
+  }
 
  private:
   void run_body(const Region& region, c10::ArrayRef<at::Tensor> inputs, ReplayedSlots& slots,

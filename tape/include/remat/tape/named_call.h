@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include <remat/policy/policy.h>
 #include <remat/tape/export.h>
@@ -22,6 +23,8 @@ struct NamedCall {
   std::string name;
   Policy policy = Policy::kRecompute;
   Keep keep = Keep::kInnermostRegion;
+  /// Of the tensors that autograd saves in it, in order, for reports; empty: not named.
+  std::vector<std::string> saved_names{};
 
   /// True if its function does not run in a replay.
   bool is_saved() const { return policy != Policy::kRecompute; }
@@ -63,6 +66,9 @@ class REMAT_API NamedCalls {
 
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
+
+  /// Right after the innermost call autograd will save these, in this order, for it.
+  virtual void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) = 0;
 
   /// Code that a replay runs again is going to read `tensor` in a way that nobody sees.
   virtual void need(const at::Tensor& tensor) = 0;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -43,6 +44,9 @@ class REMAT_API OutsideStorage {
   void keep_before_write(const at::Tensor& tensor);
   bool is_written() const { return kept_.has_value(); }
 
+  /// The storage of that copy.
+  const HeldStorage& kept_storage() const { return kept_storage_; }
+
   /// The bytes from before the region's first write; undefined if it wrote none. May replay outer
   /// regions.
   at::Tensor unpack_kept() const;
@@ -67,6 +71,7 @@ class REMAT_API OutsideStorage {
   bool read_ = false;
   bool cast_ = false;
   std::optional<torch::autograd::SavedVariable> kept_;
+  HeldStorage kept_storage_;
 };
 
 /// All of them, in the order of their first use: the arguments of the region first.

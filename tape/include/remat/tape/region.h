@@ -78,6 +78,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// Sets what replays this region. Once, before the first slot.
   void set_replayer(std::shared_ptr<const Replayer> replayer) { replayer_ = std::move(replayer); }
 
+  /// Counts up through the process.
+  uint64_t id() const { return id_; }
+
   /// The replay that this region was made in, 0 if in none.
   uint64_t made_in_replay() const { return made_in_replay_; }
 
@@ -95,6 +98,12 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   Slot& add_slot(const at::Tensor& tensor);
   const std::deque<Slot>& slots() const { return slots_; }
+
+  /// How many slots wait for backward.
+  size_t live_count() const { return live_count_; }
+
+  /// What replays it; null once no slot is live.
+  std::shared_ptr<const Replayer> replayer() const;
 
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
@@ -129,11 +138,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void wait_for(const Pass& pass);
   void forget(const Pass* pass) noexcept;
   void release_unneeded() noexcept;
-  std::shared_ptr<const Replayer> replayer();
   void check_not_replaying_here() const;
   void check_version(const Slot& slot) const;
 
   const Options options_;
+  const uint64_t id_;
   const uint64_t made_in_replay_;
   std::shared_ptr<const Replayer> replayer_;  // guarded by mutex_ once closed
   std::deque<Slot> slots_;
@@ -151,5 +160,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::atomic<size_t> pass_count_{
       0};  // lets release() skip the lock in the forward and in dropped graphs
 };
+
+/// The regions of the process that something still refers to, oldest first. Of those that are not
+/// closed, only the ones open on this thread may be looked into.
+REMAT_API std::vector<std::shared_ptr<const Region>> live_regions();
 
 }  // namespace remat

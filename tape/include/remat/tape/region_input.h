@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_meta.h>
 #include <remat/tape/torch_compat.h>
 
@@ -31,6 +32,14 @@ class REMAT_API RegionInput {
   /// outer regions. Throws autograd's in-place error, with `region_label`, if the argument was
   /// written since. If the region itself wrote it: `shadow` is the memory with its old value.
   at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
+
+  /// Null for an undefined argument.
+  const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
+  size_t position() const { return position_; }
+  bool is_leaf_with_grad() const { return leaf_.has_value(); }
+
+  /// The memory that it had, while somebody has it; see HeldStorage.
+  const HeldStorage& storage() const { return storage_; }
 
   /// Throws if the argument has been written in place since the region was entered.
   void check_not_written_inside(const std::string& region_label) const;
@@ -49,6 +58,7 @@ class REMAT_API RegionInput {
   c10::SmallVector<int64_t, 4> strides_;
   int64_t offset_ = 0;
   std::optional<SavedVersion> version_;
+  HeldStorage storage_;
 };
 
 /// Takes back, when destroyed, the hooks that a replay has set on `arguments`: they stand in the

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
 
 #include <remat/tape/export.h>
 
 namespace remat {
 
 class Region;
+class RegionInput;
 class ReplayedSlots;
 
 /// Fills the slots of one region. A region owns one; it is asked from any thread that runs
@@ -25,6 +27,9 @@ class REMAT_API Replayer {
   /// ReplayMismatch if what is produced is not what the forward saved, and whatever user code
   /// throws.
   virtual void replay(const Region& region, ReplayedSlots& slots) const = 0;
+
+  /// Shows the tensor arguments that it holds.
+  virtual void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const = 0;
 };
 
 }  // namespace remat

@@ -36,6 +36,9 @@ class REMAT_API SavedTensorFrame {
   /// Hooks for the tensor that autograd is about to save; null keeps the tensor itself.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() = 0;
 
+  /// The region whose forward this scope is, null for every other kind.
+  virtual const Region* forward_region() const { return nullptr; }
+
   /// The region that this scope replays, null for every other kind.
   virtual const Region* replayed_region() const { return nullptr; }
 

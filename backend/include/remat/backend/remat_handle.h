@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Custom autograd functions as named calls: op<MyFunction>(name, policy)(args...) and get_handle().
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/custom_function.h>
+
+#include <initializer_list>
+#include <memory>
+#include <optional>
+#include <string>
+#include <tuple>
+#include <utility>
+
+#include <remat/backend/named_call_scope.h>
+#include <remat/backend/native_op.h>
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// The named call that forward() of a custom function is, from get_handle() to record_outputs().
+/// Lives in forward(), on its thread. Outside of regions it only passes on what it is given.
+///
+///   static Tensor forward(AutogradContext* ctx, Tensor x) {
+///     auto handle = remat::get_handle(ctx, "square", remat::Policy::kSave);
+///     if (auto saved = handle.maybe_load_saved()) return (*saved)[0];
+///     x = handle.save_or_load_inputs(x);
+///     handle.save_for_backward({{"x", x}});
+///     return handle.record_outputs(x * x);
+///   }
+class REMAT_API RematHandle {
+ public:
+  using NamedTensor = std::pair<std::string, at::Tensor>;
+
+  RematHandle(torch::autograd::AutogradContext* ctx, NamedCall call,
+              c10::ArrayRef<at::Tensor> arguments);
+  RematHandle(RematHandle&&) noexcept = default;
+  RematHandle& operator=(RematHandle&&) = delete;
+  /// Without record_outputs(), the call counts as one that threw.
+  ~RematHandle();
+
+  /// In the replay of a SAVE call what forward() is to return at once; else nothing. To be called
+  /// first.
+  std::optional<torch::autograd::variable_list> maybe_load_saved();
+
+  /// The inputs. Keeps those that are results of SAVE calls, if forward() runs again.
+  at::Tensor save_or_load_inputs(const at::Tensor& input);
+  template <class... Tensors>
+  requires(sizeof...(Tensors) >
+           1) std::tuple<Tensors...> save_or_load_inputs(const Tensors&... inputs) {
+    return {save_or_load_inputs(inputs)...};
+  }
+
+  /// ctx->save_for_backward() of these tensors, in this order; undefined ones keep their place. The
+  /// names are for reports. Throws ValueError if a name is empty, has a dot or is used twice.
+  void save_for_backward(c10::ArrayRef<NamedTensor> tensors);
+  void save_for_backward(std::initializer_list<NamedTensor> tensors);
+
+  /// The call has made these: to be returned from forward().
+  at::Tensor record_outputs(const at::Tensor& output);
+  torch::autograd::variable_list record_outputs(torch::autograd::variable_list outputs);
+
+ private:
+  void check_loaded(const char* what) const;
+
+  torch::autograd::AutogradContext* ctx_;
+  NamedCall call_;
+  std::unique_ptr<detail::NamedCallScope> scope_;  // null outside of regions, and once it has ended
+  bool skipped_ = false;
+};
+
+/// Makes forward() of a custom function a named call. `ctx`: the one forward() was given. Throws as
+/// native_op() does.
+REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
+                                 Policy policy, Keep keep = Keep::kInnermostRegion);
+
+/// As above with the name and policy of the op() around. Throws ValueError without one.
+REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx);
+
+namespace detail {
+
+template <class Function>
+inline constexpr bool kNamesSaved = requires {
+  Function::saved_names[0];
+};
+
+/// Throws ValueError if a name is empty or used twice.
+REMAT_API void check_saved_names(const NamedCall& call);
+
+/// What get_handle(ctx) finds: the op() whose function runs.
+class REMAT_API OpContext {
+ public:
+  OpContext(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
+  OpContext(const OpContext&) = delete;
+  OpContext& operator=(const OpContext&) = delete;
+  ~OpContext();
+
+  static OpContext* current();
+
+  const NamedCall& call() const { return call_; }
+  c10::ArrayRef<at::Tensor> arguments() const { return arguments_; }
+  void mark_used() { used_ = true; }
+
+  /// Throws ValueError if no handle was taken.
+  void check_used() const;
+
+ private:
+  const NamedCall& call_;
+  c10::ArrayRef<at::Tensor> arguments_;
+  OpContext* outer_;
+  bool used_ = false;
+};
+
+}  // namespace detail
+
+/// Names a call of a custom autograd function: op<MyFunction>(name, policy)(args...) calls
+/// MyFunction::apply(args...).
+///
+/// A function that lists the names of what its forward() saves needs nothing else:
+///
+///   struct Square : torch::autograd::Function<Square> {
+///     static constexpr std::array saved_names{"x"};
+///     ...
+///
+/// Its forward() does not run in the replay of a SAVE call. Without the list forward() must call
+/// get_handle(ctx), and it is entered in the replay, where the handle answers. Throws as
+/// native_op() does; in the forward also ValueError if forward() saves more tensors than are
+/// listed, or takes no handle.
+template <class Function>
+auto op(std::string name, Policy policy, Keep keep = Keep::kInnermostRegion) {
+  NamedCall call{.name = std::move(name), .policy = policy, .keep = keep, .saved_names = {}};
+  detail::check_call_name(call, "op");
+  if constexpr (detail::kNamesSaved<Function>) {
+    call.saved_names = {std::begin(Function::saved_names), std::end(Function::saved_names)};
+    detail::check_saved_names(call);
+  }
+  return [call = std::move(call)]<class... Args>(Args&&... args) {
+    using Result = std::decay_t<decltype(Function::apply(std::forward<Args>(args)...))>;
+    const auto apply = [](auto&&... inner) -> Result {
+      return Function::apply(std::forward<decltype(inner)>(inner)...);
+    };
+    if (!detail::is_in_region()) return apply(std::forward<Args>(args)...);
+    if constexpr (detail::kNamesSaved<Function>) {
+      return detail::run_named_call<Result>(call, apply, std::forward<Args>(args)...);
+    } else {
+      const auto tensors = detail::tensors_of(args...);
+      detail::OpContext context(call, tensors);
+      Result result = apply(std::forward<Args>(args)...);
+      context.check_used();
+      return result;
+    }
+  };
+}
+
+/// How region() treats its function: {.recompute = true}.
+struct RegionOptions {
+  bool recompute;
+};
+
+/// native_op() by torch_remat's newer name: region(fn, name, {.recompute = false})(args...).
+template <class F>
+auto region(F&& fn, std::string name, RegionOptions options) {
+  return native_op(std::forward<F>(fn), std::move(name),
+                   options.recompute ? Policy::kRecompute : Policy::kSave);
+}
+
+}  // namespace remat

@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Walking live regions.
+#include <remat/inspect/memory_report.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <memory>
+#include <unordered_set>
+#include <utility>
+
+#include <remat/tape/held_storage.h>
+#include <remat/tape/region.h>
+#include <remat/tape/region_input.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+namespace remat {
+namespace {
+
+bool is_open_here(const Region& region) {
+  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
+       frame = frame->previous()) {
+    if (frame->forward_region() == &region) return true;
+  }
+  return false;
+}
+
+/// Adds rows to one region's part of the report, each storage once in the whole report.
+class Rows {
+ public:
+  Rows(RegionMemory& memory, std::unordered_set<const void*>& billed)
+      : memory_(memory), billed_(billed) {}
+
+  void add(MemoryRow row, const HeldStorage& storage, bool is_parameter = false) {
+    const void* const address = storage.address();
+    if (is_parameter) {
+      row.why += "; a parameter, not billed";
+    } else if (!address) {
+      row.why += "; held elsewhere";
+    } else if (!billed_.insert(address).second) {
+      row.why += "; billed above";
+    } else {
+      row.bytes = storage.size_bytes();
+    }
+    memory_.bytes += row.bytes;
+    if (row.implicit) memory_.implicit_bytes += row.bytes;
+    memory_.rows.push_back(std::move(row));
+  }
+
+ private:
+  RegionMemory& memory_;
+  std::unordered_set<const void*>& billed_;
+};
+
+void add_inputs(const Region& region, Rows& rows) {
+  const std::shared_ptr<const Replayer> replayer = region.replayer();
+  if (!replayer) return;
+  replayer->visit_inputs([&](const RegionInput& input) {
+    if (!input.meta()) return;
+    rows.add({.name = c10::str("argument ", input.position()),
+              .tensor = input.meta()->str(),
+              .why = "argument of the function, for the replay"},
+             input.storage(), input.is_leaf_with_grad());
+  });
+}
+
+void add_written(const Region& region, Rows& rows) {
+  for (size_t i = 0; i < region.outside().size(); ++i) {
+    const OutsideStorage& outside = region.outside()[i];
+    if (!outside.is_written()) continue;
+    rows.add({.name = c10::str("outside #", i),
+              .tensor = outside.meta().str(),
+              .why = "copy from before the region wrote it"},
+             outside.kept_storage());
+  }
+}
+
+std::string reason_str(const KeepReason& reason) {
+  switch (reason.kind) {
+    case KeepReason::Kind::kBareRead:
+      return "kept implicitly: read by " + reason.reader;
+    case KeepReason::Kind::kCallRead:
+      return "kept: read by " + reason.reader + " of a RECOMPUTE call";
+    default:
+      return "kept: asked for";
+  }
+}
+
+void add_calls(const Region& region, Rows& rows) {
+  const CallLog& calls = region.calls();
+  const auto name_of = [&](size_t call) -> const NamedCall& { return calls.records()[call].call; };
+  for (const KeptTensor& kept : calls.kept()) {
+    if (!kept.live) continue;
+    const NamedCall& call = name_of(kept.call);
+    rows.add({.name = c10::str(call.name, ": ", kept.name),
+              .tensor = kept.meta.str(),
+              .why = c10::str(policy_name(call.policy), ": saved for backward")},
+             kept.storage, kept.is_parameter);
+  }
+  const std::vector<CallProduct::Held> held = region.kept_products();
+  for (size_t i = 0; i < held.size(); ++i) {
+    if (!held[i]) continue;
+    const CallProduct& product = calls.product(i);
+    const NamedCall& call = name_of(product.call());
+    rows.add({.name = c10::str(call.name, product.is_written() ? ": written" : ": result"),
+              .tensor = product.meta().str(),
+              .why = c10::str(policy_name(call.policy), ": ", reason_str(product.reason())),
+              .implicit = product.reason().kind == KeepReason::Kind::kBareRead},
+             product.storage());
+  }
+}
+
+std::string with_separators(size_t bytes) {
+  std::string text = std::to_string(bytes);
+  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
+std::string padded(std::string text, size_t width, bool right) {
+  if (text.size() >= width) return text;
+  const std::string space(width - text.size(), ' ');
+  return right ? space + text : text + space;
+}
+
+void append(std::string& text, const RegionMemory& region) {
+  text += c10::str(region.region, ": ", with_separators(region.bytes), " bytes, ", region.slots,
+                   " tensors to recompute\n");
+  size_t bytes_width = 0;
+  size_t name_width = 0;
+  size_t tensor_width = 0;
+  for (const MemoryRow& row : region.rows) {
+    bytes_width = std::max(bytes_width, with_separators(row.bytes).size());
+    name_width = std::max(name_width, row.name.size());
+    tensor_width = std::max(tensor_width, row.tensor.size());
+  }
+  for (const MemoryRow& row : region.rows) {
+    text += c10::str("  ", padded(with_separators(row.bytes), bytes_width, /*right=*/true), "  ",
+                     padded(row.name, name_width, false), "  ",
+                     padded(row.tensor, tensor_width, false), "  ", row.why, "\n");
+  }
+}
+
+}  // namespace
+
+std::string MemoryReport::str() const {
+  std::string text = c10::str("remat holds ", with_separators(bytes), " bytes in ", regions.size(),
+                              regions.size() == 1 ? " region" : " regions");
+  if (implicit_bytes > 0)
+    text += c10::str(", ", with_separators(implicit_bytes), " of them kept implicitly");
+  text += "\n";
+  for (const RegionMemory& region : regions) append(text, region);
+  return text;
+}
+
+MemoryReport memory_report() {
+  MemoryReport report;
+  std::unordered_set<const void*> billed;
+  for (const std::shared_ptr<const Region>& region : live_regions()) {
+    if (!region->closed() && !is_open_here(*region)) continue;
+    RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
+    Rows rows(memory, billed);
+    add_inputs(*region, rows);
+    add_written(*region, rows);
+    add_calls(*region, rows);
+    report.bytes += memory.bytes;
+    report.implicit_bytes += memory.implicit_bytes;
+    report.regions.push_back(std::move(memory));
+  }
+  return report;
+}
+
+}  // namespace remat

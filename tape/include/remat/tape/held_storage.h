@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A storage that somebody is meant to hold, for those who count bytes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+
+#include <cstddef>
+#include <optional>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// Refers to the storage of a tensor without keeping it alive; while this object lives the
+/// storage's address is not used again. Kept by hooks or in an outer region, a tensor's storage is
+/// gone although its value is held.
+class REMAT_API HeldStorage {
+ public:
+  HeldStorage() = default;
+  /// Of a tensor that is defined; a tensor without storage has none here either.
+  explicit HeldStorage(const at::Tensor& tensor) {
+    if (!tensor.has_storage()) return;
+    storage_.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+  }
+
+  /// What tells it from others; null if it is gone or was never there.
+  const void* address() const {
+    return storage_ && !storage_->expired() ? storage_->_unsafe_get_target() : nullptr;
+  }
+
+  /// 0 if it is gone.
+  size_t size_bytes() const {
+    if (!storage_) return 0;
+    const auto storage = storage_->lock();
+    return storage ? storage->nbytes() : 0;
+  }
+
+ private:
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
+};
+
+}  // namespace remat

@@ -1,0 +1,87 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The report against what is known to be held.
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+
+#include <remat/remat.h>
+
+#include "support/catch.h"
+
+namespace remat {
+namespace {
+
+constexpr size_t kBytes = 4 * 8 * 8;  // of a float32 [8, 8]
+
+at::Tensor input() {
+  return torch::rand({8, 8}).requires_grad_().sin();
+}
+
+}  // namespace
+
+TEST_CASE("Without regions the report is empty", "[inspect][memory_report]") {
+  CHECK(memory_report().str() == "remat holds 0 bytes in 0 regions\n");
+}
+
+TEST_CASE("The report names what a region holds and why", "[inspect][memory_report]") {
+  const at::Tensor y = checkpoint({.name = "block"})([](const at::Tensor& x) {
+    const at::Tensor a =
+        native_op([](const at::Tensor& t) { return t.exp(); }, "a", Policy::kSave)(x.cos());
+    const at::Tensor b =
+        native_op([](const at::Tensor& t) { return t * 2; }, "b", Policy::kSave)(x.cos());
+    return a.sin() + (b + 1).exp();
+  })(input());
+  const MemoryReport report = memory_report();
+  // The argument, exp's result (saved and read: one storage), and b, read by the bare add.
+  CHECK(report.bytes == 3 * kBytes);
+  CHECK(report.implicit_bytes == 1 * kBytes);
+  REQUIRE(report.regions.size() == 1);
+  const std::string text = report.str();
+  INFO(text);
+  CHECK(text.find("remat holds 768 bytes in 1 region, 256 of them kept implicitly\n"
+                  "region 'block': 768 bytes, ") == 0);
+  CHECK_THAT(text, ContainsSubstring("256  argument 0  float32 [8, 8] on cpu  argument of the "
+                                     "function, for the replay\n"));
+  CHECK_THAT(text, ContainsSubstring("256  a: saved.0  float32 [8, 8] on cpu  SAVE: saved for "
+                                     "backward\n"));
+  CHECK_THAT(text, ContainsSubstring("  0  a: result   float32 [8, 8] on cpu  SAVE: kept "
+                                     "implicitly: read by aten::sin; billed above\n"));
+  CHECK_THAT(text, ContainsSubstring("256  b: result   float32 [8, 8] on cpu  SAVE: kept "
+                                     "implicitly: read by aten::add.Scalar\n"));
+}
+
+TEST_CASE("The report can be asked for inside a region", "[inspect][memory_report]") {
+  std::string text;
+  const at::Tensor y = checkpoint({.name = "outer"})([&](const at::Tensor& x) {
+    const at::Tensor a =
+        native_op([](const at::Tensor& t) { return t.exp(); }, "a", Policy::kSave)(x.cos());
+    if (text.empty()) text = memory_report().str();
+    return a;
+  })(input());
+  CHECK_THAT(text, ContainsSubstring("a: saved.0"));
+}
+
+TEST_CASE("A region that has gone through backward is not in the report",
+          "[inspect][memory_report]") {
+  const at::Tensor y =
+      checkpoint({.name = "block"})([](const at::Tensor& x) { return x.cos().exp(); })(input());
+  CHECK(memory_report().bytes == kBytes);
+  y.sum().backward();
+  CHECK(memory_report().bytes == 0);
+}
+
+TEST_CASE("What hooks or a store hold is not billed", "[inspect][memory_report]") {
+  const at::Tensor y = checkpoint(
+      {.name = "block", .offload_store = host_memory_store()})([](const at::Tensor& x) {
+    return native_op([](const at::Tensor& t) { return t.exp(); }, "a", Policy::kOffload)(x.cos());
+  })(input());
+  const MemoryReport report = memory_report();
+  INFO(report.str());
+  // Nothing is to be replayed, so that the argument is not held; the result is the caller's, and
+  // what was saved of it is a copy in the store.
+  CHECK(report.regions.size() == 1);
+}
+
+}  // namespace remat
