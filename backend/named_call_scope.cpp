@@ -38,6 +38,15 @@ SavedTensorFrame* innermost_region() {
   return frame;
 }
 
+void trace(const TraceScope& before, const NamedCall& call, std::string_view what) {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->named_call(before, SavedTensorFrame::current_trace_scope(), call, what);
+}
+
+TraceScope scope_if_traced() {
+  return trace_sink ? SavedTensorFrame::current_trace_scope() : TraceScope();
+}
+
 /// The scopes in which `call` is a call of its own, the outermost first.
 c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
   c10::SmallVector<NamedCalls*, 2> scopes;
@@ -77,7 +86,10 @@ NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> 
 // A scope inside the one that skips the call records it too: it may be asked to leave it out later.
 void NamedCallScope::begin(NamedCalls& calls, const NamedCall& call,
                            c10::ArrayRef<at::Tensor> arguments) {
+  const TraceScope before = scope_if_traced();
   const bool runs = calls.begin(call, arguments) == NamedCalls::Action::kRun;
+  if (&calls == innermost_region()->named_calls())
+    trace(before, call, runs && !skipped_ ? "begins" : "is left out");
   if (!runs) {
     results_ = calls.results();
     skipped_ = true;

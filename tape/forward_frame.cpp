@@ -73,6 +73,14 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() 
   return std::make_unique<SlotHook>(region_);
 }
 
+TraceScope ForwardFrame::trace_scope() const {
+  const Region& region = *region_;
+  return {.region = &region,
+          .slot = region.slots().size(),
+          .kept = region.calls().kept().size(),
+          .in_saved_call = calls_ && calls_->saving()};
+}
+
 void ForwardFrame::before_backward(const EdgeList& roots) {
   if (calls_) calls_->check_backward(roots);
   SavedTensorFrame::before_backward(roots);

@@ -128,6 +128,8 @@ void ReplayFrame::fill(size_t index, const at::Tensor& value) {
 // of the task. If a backward inside the function saves the last tensor, the stop waits until it
 // has ended.
 void ReplayFrame::stop() {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire); sink && !stopped_)
+    sink->replay_stops(trace_scope());
   stopped_ = true;
   const bool in_inner_backward = torch::autograd::get_current_graph_task_id() != graph_task_;
   const bool in_destructor = std::uncaught_exceptions() != uncaught_exceptions_;

@@ -34,6 +34,9 @@ class ReplayFrame final : public SavedTensorFrame {
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* replayed_region() const override { return &region_; }
+  TraceScope trace_scope() const override {
+    return {.region = &region_, .is_replay = true, .slot = count_};
+  }
   uint64_t replay_id() const override { return id_; }
   void before_accumulate(const EdgeList& roots) override { leaf_grads_.set_aside(roots); }
   void after_backward() override {

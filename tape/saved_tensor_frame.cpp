@@ -23,6 +23,8 @@ thread_local SavedTensorFrame* current_frame = nullptr;
 
 }  // namespace
 
+std::atomic<TraceSink*> trace_sink{nullptr};
+
 SavedTensorFrame::SavedTensorFrame(Phase phase, Ops ops)
     : previous_(current_frame),
       next_to_see_ops_(current_frame),
@@ -82,10 +84,15 @@ void SavedTensorFrame::before_op_from(SavedTensorFrame* frame, OpCall& call, boo
 }
 
 void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
-  if (current_frame) before_op_from(current_frame, call, logged);
+  if (!current_frame) return;
+  before_op_from(current_frame, call, logged);
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->before_op(current_trace_scope(), call);
 }
 
 void SavedTensorFrame::all_after_op(OpCall& call) {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->after_op(current_trace_scope(), call);
   const SavedTensorFrame* seeing = current_frame;
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
     if (frame == seeing) {
@@ -103,6 +110,19 @@ void SavedTensorFrame::all_adopt(const at::Tensor& tensor) {
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
     frame->adopt(tensor);
   }
+}
+
+TraceScope SavedTensorFrame::current_trace_scope() {
+  TraceScope scope;
+  size_t regions = 0;
+  for (const SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
+    const TraceScope next = frame->trace_scope();
+    if (!next.region) continue;
+    if (!scope.region) scope = next;
+    ++regions;
+  }
+  scope.depth = regions > 0 ? regions - 1 : 0;
+  return scope;
 }
 
 SavedTensorFrame* SavedTensorFrame::current() {

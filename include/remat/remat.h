@@ -14,6 +14,7 @@
 #include <remat/backend/tensor_tree.h>
 #include <remat/inspect/memory_meter.h>
 #include <remat/inspect/memory_report.h>
+#include <remat/inspect/trace.h>
 #include <remat/placeholder/placeholder.h>
 #include <remat/policy/policy.h>
 #include <remat/tape/blocking_wait.h>

@@ -33,6 +33,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* forward_region() const override { return region_.get(); }
+  TraceScope trace_scope() const override;
   void before_backward(const EdgeList& roots) override;
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;

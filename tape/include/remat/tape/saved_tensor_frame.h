@@ -16,6 +16,7 @@
 
 #include <remat/policy/policy.h>
 #include <remat/tape/export.h>
+#include <remat/tape/trace_sink.h>
 
 namespace remat {
 
@@ -72,6 +73,9 @@ class REMAT_API SavedTensorFrame {
   /// What the user hooks that would get a tensor saved here want to remember of this moment.
   virtual std::any capture_context();
 
+  /// Where in a region its code is; without a region for other kinds.
+  virtual TraceScope trace_scope() const { return {}; }
+
   /// True for a pair of user hooks.
   virtual bool is_user_hooks() const { return false; }
 
@@ -85,6 +89,9 @@ class REMAT_API SavedTensorFrame {
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
   static void all_adopt(const at::Tensor& tensor);
+
+  /// trace_scope() of the innermost region of this thread.
+  static TraceScope current_trace_scope();
 
   /// The innermost scope of this thread, null if there is none.
   static SavedTensorFrame* current();

@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A line of text for each op and named call of a region, in the forward and in replays.
+#pragma once
+
+#include <memory>
+#include <ostream>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// While alive, writes a line to `out` for each op and named call that runs in a region, on any
+/// thread: phase, region, op with its arguments, dispatch keys, and what became of what it saved.
+/// docs/tape.md explains the lines. One at a time in a process; throws if there is one already.
+/// Make and destroy it while no region runs.
+class REMAT_API Trace {
+ public:
+  explicit Trace(std::ostream& out);
+  Trace(const Trace&) = delete;
+  Trace& operator=(const Trace&) = delete;
+  ~Trace();
+
+ private:
+  class Writer;
+  std::unique_ptr<Writer> writer_;
+};
+
+namespace detail {
+
+/// Begins a trace for the whole process if the environment variable REMAT_TRACE names where to:
+/// "stderr", or a file, which is written anew. Once; throws ValueError if the file cannot be
+/// opened.
+REMAT_API bool trace_from_environment();
+
+inline const bool kTraced = trace_from_environment();
+
+}  // namespace detail
+}  // namespace remat

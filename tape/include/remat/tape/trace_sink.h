@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Where the ops and named calls of regions are reported, if anybody wants to know.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <string_view>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+struct NamedCall;
+class OpCall;
+class Region;
+
+/// Where in a region something happens.
+struct TraceScope {
+  const Region* region = nullptr;
+  bool is_replay = false;
+  size_t depth = 0;  ///< Regions around this one on the thread.
+  size_t slot = 0;   ///< The number of slots so far.
+  size_t kept = 0;   ///< Of tensors that SAVE calls keep for autograd, so far.
+  bool in_saved_call = false;
+};
+
+/// Told of what runs in regions. Called on the threads that run it, with no lock held.
+class REMAT_API TraceSink {
+ public:
+  TraceSink() = default;
+  TraceSink(const TraceSink&) = delete;
+  TraceSink& operator=(const TraceSink&) = delete;
+  virtual ~TraceSink() = default;
+
+  /// An op is about to run, with its arguments on the stack; it has run, with its results there.
+  /// Not called if it threw.
+  virtual void before_op(const TraceScope& scope, const OpCall& call) = 0;
+  virtual void after_op(const TraceScope& scope, const OpCall& call) = 0;
+
+  /// A named call begins to run, or a replay has left it out: `what` says which.
+  virtual void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
+                          std::string_view what) = 0;
+
+  /// A replay has what it needs and stops, in the middle of an op or at a named call.
+  virtual void replay_stops(const TraceScope& scope) = 0;
+};
+
+/// Null: nobody. Set it while no region runs; never freed while it is set.
+extern REMAT_API std::atomic<TraceSink*> trace_sink;
+
+}  // namespace remat
