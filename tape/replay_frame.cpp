@@ -87,6 +87,7 @@ void ReplayFrame::adopt(const at::Tensor& tensor) {
 
 void ReplayFrame::check_complete() const {
   if (error_) std::rethrow_exception(error_);
+  if (stopped_) return;
   calls_.check_complete();
   if (count_ >= end_) return;
   const Slot& slot = region_.slots()[count_];
