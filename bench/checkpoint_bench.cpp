@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include <remat/remat.h>
@@ -39,6 +40,31 @@ Tensor region(const Tensor& x, int64_t ops) {
 Tensor unseen_region(const Tensor& x, int64_t ops) {
   return remat::checkpoint({.intercept = false})(
       [ops](const Tensor& input) { return chain(input, ops); })(x);
+}
+
+/// Each op a SAVE call of its own.
+Tensor saved_ops(const Tensor& x, int64_t ops) {
+  static const std::vector<std::string>& names = *new auto([] {
+    std::vector<std::string> all;
+    for (int i = 0; i < 1000; ++i) all.push_back("op" + std::to_string(i));
+    return all;
+  }());
+  return remat::checkpoint()([ops](const Tensor& input) {
+    Tensor y = input;
+    for (int64_t i = 0; i < ops; ++i) {
+      y = remat::native_op([](const Tensor& t) { return t.sin(); }, names[i],
+                           remat::Policy::kSave)(y);
+    }
+    return y;
+  })(x);
+}
+
+/// All ops in one SAVE call.
+Tensor saved_chain(const Tensor& x, int64_t ops) {
+  return remat::checkpoint()([ops](const Tensor& input) {
+    return remat::native_op([ops](const Tensor& t) { return chain(t, ops); }, "chain",
+                            remat::Policy::kSave)(input);
+  })(x);
 }
 
 using Run = Tensor (*)(const Tensor&, int64_t);
@@ -124,6 +150,34 @@ void full_recompute(benchmark::State& state) {
   state.SetLabel("per op");
 }
 
+// A region of one op, in a SAVE call and bare: what a SAVE call adds to the forward.
+void save_call(benchmark::State& state) {
+  const Tensor x = leaf();
+  run_paired(
+      state, kGraphs, [&] { return forward_s(region, x, 1, kGraphs); },
+      [&] { return forward_s(saved_chain, x, 1, kGraphs); });
+  state.SetLabel("per call, over the same op bare");
+}
+
+// Forward and backward where nothing is recomputed.
+void each_op_saved(benchmark::State& state) {
+  constexpr int64_t kOps = 200;
+  const Tensor x = leaf();
+  run_paired(
+      state, kOps, [&] { return step_s(plain, x, kOps, 1); },
+      [&] { return step_s(saved_ops, x, kOps, 1); });
+  state.SetLabel("per op, each its own SAVE call");
+}
+
+void all_saved(benchmark::State& state) {
+  constexpr int64_t kOps = 200;
+  const Tensor x = leaf();
+  run_paired(
+      state, kOps, [&] { return step_s(plain, x, kOps, 1); },
+      [&] { return step_s(saved_chain, x, kOps, 1); });
+  state.SetLabel("per op, in one SAVE call");
+}
+
 // Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
 // the same code, the second one after the first region of the process. Registered first, so that it
 // meets a process without the engine.
@@ -157,6 +211,9 @@ BENCHMARK(region_backward)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(intercepted_op)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(saved_tensor)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(full_recompute)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(save_call)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(each_op_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(all_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 

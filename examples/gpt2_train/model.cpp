@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The GPT-2, and the three ways its blocks run.
+// The GPT-2, and the ways its blocks run.
 #include "model.h"
 
 #include <algorithm>
@@ -42,29 +42,45 @@ nn::Linear make_residual_linear(int64_t inputs, const Gpt2Config& config) {
   return make_linear(inputs, config.width, kInitialDeviation / std::sqrt(additions));
 }
 
-// The three functions below are what a user of remat writes.
+// The functions below, down to run_groups_as_regions(), are what a user of remat writes.
+
+remat::Policy policy_if(bool saved) {
+  return saved ? remat::Policy::kSave : remat::Policy::kRecompute;
+}
+
+// A named call: in a region, kept or recomputed as its policy says; elsewhere, a plain call.
+at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
+                      const at::Tensor& x) {
+  const auto forward = [&linear](const at::Tensor& in) {
+    return torch::linear(in, linear->weight, linear->bias);
+  };
+  return remat::native_op(forward, name, policy_if(saved == Saved::kMatmuls))(x);
+}
 
 // The activation is an argument, so that remat keeps it; the module is captured by shared pointer.
-at::Tensor run_as_region(Block block, size_t index, const at::Tensor& x) {
+at::Tensor run_as_region(const Block& block, size_t index, Saved saved, const at::Tensor& x) {
   const auto region = remat::checkpoint({.name = "block" + std::to_string(index)});
-  return region([block](const at::Tensor& input) mutable { return block->forward(input); })(x);
+  return region([block, saved](const at::Tensor& input) {
+    const auto forward = [block](const at::Tensor& in) { return block.ptr()->forward(in); };
+    return remat::native_op(forward, "block", policy_if(saved == Saved::kEverything))(input);
+  })(x);
 }
 
 at::Tensor run_blocks_as_regions(const std::vector<Block>& blocks, size_t first, size_t last,
-                                 at::Tensor x) {
+                                 Saved saved, at::Tensor x) {
   for (size_t i = first; i < last; ++i) {
-    x = run_as_region(blocks[i], i, x);
+    x = run_as_region(blocks[i], i, saved, x);
   }
   return x;
 }
 
-at::Tensor run_groups_as_regions(const std::vector<Block>& blocks, at::Tensor x) {
+at::Tensor run_groups_as_regions(const std::vector<Block>& blocks, Saved saved, at::Tensor x) {
   const size_t size = group_size(blocks.size());
   for (size_t first = 0; first < blocks.size(); first += size) {
     const size_t last = std::min(first + size, blocks.size());
     const auto region = remat::checkpoint({.name = "group" + std::to_string(first / size)});
-    x = region([blocks, first, last](const at::Tensor& input) {
-      return run_blocks_as_regions(blocks, first, last, input);
+    x = region([blocks, first, last, saved](const at::Tensor& input) {
+      return run_blocks_as_regions(blocks, first, last, saved, input);
     })(x);
   }
   return x;
@@ -76,42 +92,52 @@ size_t group_size(size_t depth) {
   return static_cast<size_t>(std::ceil(std::sqrt(static_cast<double>(depth))));
 }
 
-AttentionImpl::AttentionImpl(const Gpt2Config& config)
+AttentionImpl::AttentionImpl(const Gpt2Config& config, Saved saved)
     : heads_(config.heads),
       dropout_(config.dropout),
+      saved_(saved),
       qkv_(register_module("qkv", make_linear(config.width, 3 * config.width, kInitialDeviation))),
       projection_(register_module("projection", make_residual_linear(config.width, config))) {}
 
 at::Tensor AttentionImpl::forward(const at::Tensor& x) {
-  const int64_t batch = x.size(0);
-  const int64_t sequence = x.size(1);
-  const int64_t width = x.size(2);
-  // [batch, sequence, 3 * width] -> three times [batch, heads, sequence, width / heads]
-  const auto qkv = qkv_->forward(x)
-                       .view({batch, sequence, 3, heads_, width / heads_})
-                       .permute({2, 0, 3, 1, 4})
-                       .unbind(0);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      qkv[0], qkv[1], qkv[2], /*attn_mask=*/{}, /*dropout_p=*/is_training() ? dropout_ : 0.0,
-      /*is_causal=*/true);
-  return projection_->forward(mixed.transpose(1, 2).reshape({batch, sequence, width}));
+  const at::Tensor qkv = run_linear(qkv_, "qkv", saved_, x);
+  const auto attention = [this](const at::Tensor& in) { return attend(in); };
+  const at::Tensor mixed =
+      remat::native_op(attention, "attention", policy_if(saved_ == Saved::kAttention))(qkv);
+  return run_linear(projection_, "projection", saved_, mixed);
 }
 
-BlockImpl::BlockImpl(const Gpt2Config& config)
-    : attention_norm_(register_module("attention_norm", make_norm(config.width))),
-      attention_(register_module("attention", Attention(config))),
+// [batch, sequence, 3 * width] -> [batch, sequence, width]
+at::Tensor AttentionImpl::attend(const at::Tensor& qkv) const {
+  const int64_t batch = qkv.size(0);
+  const int64_t sequence = qkv.size(1);
+  const int64_t width = qkv.size(2) / 3;
+  // Three times [batch, heads, sequence, width / heads].
+  const auto parts =
+      qkv.view({batch, sequence, 3, heads_, width / heads_}).permute({2, 0, 3, 1, 4}).unbind(0);
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      parts[0], parts[1], parts[2], /*attn_mask=*/{}, /*dropout_p=*/is_training() ? dropout_ : 0.0,
+      /*is_causal=*/true);
+  return mixed.transpose(1, 2).reshape({batch, sequence, width});
+}
+
+BlockImpl::BlockImpl(const Gpt2Config& config, Saved saved)
+    : saved_(saved),
+      attention_norm_(register_module("attention_norm", make_norm(config.width))),
+      attention_(register_module("attention", Attention(config, saved))),
       attention_dropout_(register_module("attention_dropout", nn::Dropout(config.dropout))),
       mlp_norm_(register_module("mlp_norm", make_norm(config.width))),
-      mlp_(register_module(
-          "mlp", nn::Sequential(make_linear(config.width, 4 * config.width, kInitialDeviation),
-                                nn::GELU(nn::GELUOptions().approximate("tanh")),
-                                make_residual_linear(4 * config.width, config),
-                                nn::Dropout(config.dropout)))) {}
+      up_(register_module("up", make_linear(config.width, 4 * config.width, kInitialDeviation))),
+      gelu_(register_module("gelu", nn::GELU(nn::GELUOptions().approximate("tanh")))),
+      down_(register_module("down", make_residual_linear(4 * config.width, config))),
+      mlp_dropout_(register_module("mlp_dropout", nn::Dropout(config.dropout))) {}
 
 at::Tensor BlockImpl::forward(const at::Tensor& x) {
   const at::Tensor y =
       x + attention_dropout_->forward(attention_->forward(attention_norm_->forward(x)));
-  return y + mlp_->forward(mlp_norm_->forward(y));
+  const at::Tensor up = run_linear(up_, "up", saved_, mlp_norm_->forward(y));
+  const at::Tensor down = run_linear(down_, "down", saved_, gelu_->forward(up));
+  return y + mlp_dropout_->forward(down);
 }
 
 Gpt2Impl::Gpt2Impl(const Gpt2Config& config, Mode mode)
@@ -122,7 +148,7 @@ Gpt2Impl::Gpt2Impl(const Gpt2Config& config, Mode mode)
       dropout_(register_module("dropout", nn::Dropout(config.dropout))),
       final_norm_(register_module("final_norm", make_norm(config.width))) {
   for (int64_t i = 0; i < config.depth; ++i) {
-    blocks_.emplace_back(register_module("block" + std::to_string(i), Block(config)));
+    blocks_.emplace_back(register_module("block" + std::to_string(i), Block(config, mode.saved)));
   }
 }
 
@@ -134,18 +160,18 @@ at::Tensor Gpt2Impl::forward(const at::Tensor& bytes) {
 }
 
 at::Tensor Gpt2Impl::run_blocks(at::Tensor x) const {
-  switch (mode_) {
-    case Mode::kPlain:
+  switch (mode_.layout) {
+    case Layout::kPlain:
       for (Block block : blocks_) {
         x = block->forward(x);
       }
       return x;
-    case Mode::kBlocks:
-      return run_blocks_as_regions(blocks_, 0, blocks_.size(), std::move(x));
-    case Mode::kNested:
-      return run_groups_as_regions(blocks_, std::move(x));
+    case Layout::kBlocks:
+      return run_blocks_as_regions(blocks_, 0, blocks_.size(), mode_.saved, std::move(x));
+    case Layout::kNested:
+      return run_groups_as_regions(blocks_, mode_.saved, std::move(x));
   }
-  TORCH_INTERNAL_ASSERT(false, "no such mode");
+  TORCH_INTERNAL_ASSERT(false, "no such layout");
 }
 
 }  // namespace gpt2_train

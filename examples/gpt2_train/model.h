@@ -18,25 +18,37 @@ struct Gpt2Config {
   double dropout = 0.1;
 };
 
-/// How the blocks run. The loss and the gradients are the same, bit for bit.
-enum class Mode {
-  kPlain,   // autograd keeps what it saves
-  kBlocks,  // each block is a region
-  kNested,  // about sqrt(depth) blocks form a region, in which each block is a region
+/// Which blocks are regions.
+enum class Layout {
+  kPlain,   // none: autograd keeps what it saves
+  kBlocks,  // each
+  kNested,  // each, in outer regions of about sqrt(depth) blocks
 };
 
-/// Blocks in one outer region of Mode::kNested.
+/// What the regions keep although they could recompute it.
+enum class Saved { kNothing, kAttention, kMatmuls, kEverything };
+
+/// How the blocks run. The loss and the gradients are the same, bit for bit.
+struct Mode {
+  Layout layout = Layout::kPlain;
+  Saved saved = Saved::kNothing;
+};
+
+/// Blocks in one outer region of Layout::kNested.
 size_t group_size(size_t depth);
 
 /// Causal self-attention: [batch, sequence, width] -> the same.
 class AttentionImpl : public torch::nn::Module {
  public:
-  explicit AttentionImpl(const Gpt2Config& config);
+  AttentionImpl(const Gpt2Config& config, Saved saved);
   at::Tensor forward(const at::Tensor& x);
 
  private:
+  at::Tensor attend(const at::Tensor& qkv) const;
+
   int64_t heads_;
   double dropout_;
+  Saved saved_;
   torch::nn::Linear qkv_;
   torch::nn::Linear projection_;
 };
@@ -46,15 +58,19 @@ TORCH_MODULE(Attention);
 /// the same.
 class BlockImpl : public torch::nn::Module {
  public:
-  explicit BlockImpl(const Gpt2Config& config);
+  BlockImpl(const Gpt2Config& config, Saved saved);
   at::Tensor forward(const at::Tensor& x);
 
  private:
+  Saved saved_;
   torch::nn::LayerNorm attention_norm_;
   Attention attention_;
   torch::nn::Dropout attention_dropout_;
   torch::nn::LayerNorm mlp_norm_;
-  torch::nn::Sequential mlp_;
+  torch::nn::Linear up_;
+  torch::nn::GELU gelu_;
+  torch::nn::Linear down_;
+  torch::nn::Dropout mlp_dropout_;
 };
 TORCH_MODULE(Block);
 

@@ -96,7 +96,10 @@ std::string align(const std::vector<Cells>& lines) {
 
 std::string legend(const Report& report) {
   return fmt::format(
-      "each block: a region for every block. nested: groups of {} blocks are regions too.\nBytes: "
+      "each block: a region for every block. saved: the regions keep what these calls make. "
+      "nested: "
+      "groups\nof {} blocks are regions too, for which SAVE keeps nothing before their "
+      "replay.\nBytes: "
       "what a step allocates until backward ends, gradients included; resident: after the "
       "forward.\nParameters take {} more. A plain step takes {:.0f} ms.\n",
       group_size(static_cast<size_t>(report.options.model.depth)),

@@ -24,9 +24,13 @@ struct NamedMode {
 };
 
 constexpr NamedMode kModes[] = {
-    {Mode::kPlain, "plain"},
-    {Mode::kBlocks, "each block"},
-    {Mode::kNested, "nested"},
+    {{Layout::kPlain, Saved::kNothing}, "plain"},
+    {{Layout::kBlocks, Saved::kNothing}, "each block"},
+    {{Layout::kBlocks, Saved::kAttention}, "attention saved"},
+    {{Layout::kBlocks, Saved::kMatmuls}, "matmuls saved"},
+    {{Layout::kBlocks, Saved::kEverything}, "all saved"},
+    {{Layout::kNested, Saved::kNothing}, "nested"},
+    {{Layout::kNested, Saved::kAttention}, "nested, att. saved"},
 };
 
 int64_t count_parameters(const torch::nn::Module& model) {
