@@ -95,7 +95,10 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
   Origin origin = storages_.find(memory);
-  if (!origin.is_unknown()) return origin;
+  // A cast that a SAVE call left in autocast's cache is made again by a replay, like any other.
+  const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !calls_->saving() &&
+                                                     autocast_source(tensor).defined());
+  if (!may_be_cached) return origin;
   if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
     const Origin source = origin_of(parameter);
     if (source.is_outside()) region_->outside()[source.number()].mark_read();

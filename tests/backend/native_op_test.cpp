@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Named calls: how often they run, what of them is kept, and that gradients stay bitwise.
+#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <functional>
@@ -118,6 +119,20 @@ TEST_CASE("Random numbers of a skipped call are skipped too", "[backend][native_
     return torch::dropout(a.exp(), 0.5, true).sin();
   };
   check_bitwise(fn);
+}
+
+TEST_CASE("Weights that a SAVE call cast are cast again by a replay", "[backend][native_op]") {
+  const at::Tensor w = torch::randn({8, 8}).requires_grad_();
+  const Fn fn = [&](const at::Tensor& x) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::increment_nesting();
+    const auto matmul = [&](const at::Tensor& t) { return t.matmul(w); };
+    const auto y = matmul(native_op(matmul, "first", Policy::kSave)(x)).to(at::kFloat).sin();
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+    return y;
+  };
+  check_bitwise(fn, {w});
 }
 
 TEST_CASE("In-place SAVE calls leave their argument as in the forward", "[backend][native_op]") {
