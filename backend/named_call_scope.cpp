@@ -76,30 +76,35 @@ NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> 
   NamedCall scoped = call;
   scoped.name = NameScope::full_name(call.name);
   try {
-    for (NamedCalls* const calls : scopes_of(call)) begin(*calls, scoped, arguments);
+    begin(scoped, arguments);
   } catch (...) {
     for (auto calls = open_.rbegin(); calls != open_.rend(); ++calls) (*calls)->abandon();
     throw;
   }
 }
 
-// A scope inside the one that skips the call records it too: it may be asked to leave it out later.
-void NamedCallScope::begin(NamedCalls& calls, const NamedCall& call,
-                           c10::ArrayRef<at::Tensor> arguments) {
+void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   const TraceScope before = scope_if_traced();
-  const bool runs = calls.begin(call, arguments) == NamedCalls::Action::kRun;
-  if (&calls == innermost_region()->named_calls())
-    trace(before, call, runs && !skipped_ ? "begins" : "is left out");
-  if (!runs) {
-    results_ = calls.results();
-    skipped_ = true;
-  } else if (skipped_) {
-    open_.push_back(&calls);
-    calls.end(results_);
-    open_.pop_back();
-  } else {
-    open_.push_back(&calls);
+  for (NamedCalls* const calls : scopes_of(call)) {
+    const NamedCalls::Action action = calls->begin(call, arguments);
+    open_.push_back(calls);
+    if (action == NamedCalls::Action::kSkip) skipped_ = true;
   }
+  if (skipped_) skip();
+  trace(before, call, skipped_ ? "is left out" : "begins");
+}
+
+// The outermost scope skips the call. Those inside record it too, with what it writes and draws:
+// they may be asked to leave it out later.
+void NamedCallScope::skip() {
+  NamedCalls* const skipping = open_.front();
+  const std::vector<at::Tensor> writes = skipping->to_write();
+  for (auto calls = open_.begin() + 1; calls != open_.end(); ++calls) {
+    (*calls)->before_skip(writes);
+  }
+  open_.erase(open_.begin());
+  results_ = skipping->results();
+  finish(results_);
 }
 
 NamedCallScope::~NamedCallScope() {

@@ -188,8 +188,19 @@ void ForwardCalls::abandon() noexcept {
   close_saved();
 }
 
+void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes) {
+  if (open_.back() != Open::kSaved) return;
+  skipped_ = true;
+  for (const at::Tensor& tensor : writes)
+    note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor));
+}
+
 void ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
+  for (const at::Tensor& tensor : results.tensors) {
+    if (skipped_ && tensor.defined() && argument_with_storage_of(saved_.arguments, tensor) == kNone)
+      enter_made(tensor);
+  }
   for (const auto i : c10::irange(results.tensors.size())) {
     record.outputs.push_back(output_of(results.tensors[i], i));
     for (auto j = static_cast<size_t>(i); j-- > 0;) {
@@ -227,6 +238,7 @@ void ForwardCalls::close_saved() noexcept {
   nodes_.back().second = at::sequence_number::peek();
   if (!expected_.empty()) ended_ = std::move(saved_);
   saved_ = {};
+  skipped_ = false;
 }
 
 CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
@@ -301,15 +313,17 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
   for (const auto i : c10::irange(info.argument_count())) {
     for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
       op_memories_.push_back(memory_of(tensor));
-      if (info.writes() && info.writes_argument(i, call.training()) && op_memories_.back())
-        note_write(call, tensor, frame_.origin_of(tensor));
+      if (info.writes() && info.writes_argument(i, call.training()) && op_memories_.back()) {
+        const Origin origin = frame_.origin_of(tensor);
+        frame_.check_writable(info, tensor, origin);
+        note_write(&info, tensor, origin);
+      }
     });
   }
 }
 
-void ForwardCalls::note_write(const OpCall& call, const at::Tensor& tensor, Origin origin) {
+void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin) {
   if (origin.is_in_call() || is_written(saved_.written, tensor)) return;
-  frame_.check_writable(call.info(), tensor, origin);
   Written written{.tensor = tensor,
                   .origin = origin,
                   .argument = argument_with_storage_of(saved_.arguments, tensor)};
@@ -320,7 +334,8 @@ void ForwardCalls::note_write(const OpCall& call, const at::Tensor& tensor, Orig
       frame_.keep_before_write(tensor, origin);
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        written.argument != kNone, where(saved_.record->call), ", op ", call.info().name(),
+        written.argument != kNone, where(saved_.record->call), ", op ",
+        op ? op->name() : "that the call runs",
         ": expected to write arguments of the call or tensors from outside the region, got one "
         "that "
         "the function captures and that the region made (",

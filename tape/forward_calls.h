@@ -39,7 +39,9 @@ class ForwardCalls final : public NamedCalls {
   ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region, CallSettings settings);
 
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
+  std::vector<at::Tensor> to_write() override { return {}; }
   CallResults results() override { return {}; }
+  void before_skip(c10::ArrayRef<at::Tensor> writes) override;
   void end(const CallResults& results) override;
   void abandon() noexcept override;
   void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) override;
@@ -86,7 +88,7 @@ class ForwardCalls final : public NamedCalls {
   CallOutput output_of(const at::Tensor& tensor, size_t position);
   size_t product_of(const at::Tensor& tensor);
   void add_write(const Written& written);
-  void note_write(const OpCall& call, const at::Tensor& tensor, Origin origin);
+  void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin);
   void enter_made(const at::Tensor& tensor);
   void read_product(size_t number, const at::Tensor& tensor, KeepReason reason);
   KeepReason reason_for(const OpInfo& reader) const;
@@ -128,6 +130,7 @@ class ForwardCalls final : public NamedCalls {
   std::vector<const void*> op_memories_;  // of the arguments of the op that runs
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<GeneratorState> generators_;
+  void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin);
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;

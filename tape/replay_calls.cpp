@@ -65,13 +65,37 @@ NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
                                                c10::ArrayRef<at::Tensor> arguments) {
   if (frame_.compares()) ops_.compare_call(call, arguments, frame_.slot_count());
   const CallRecord& record = next_record(call);
-  if (call.is_saved() && !record.threw) {
-    skip(record, arguments);
-    return Action::kSkip;
-  }
   open_.push_back(&record);
   if (call.is_saved()) ++unwatched_;
-  return Action::kRun;
+  if (!call.is_saved() || record.threw) return Action::kRun;
+  arguments_.assign(arguments.begin(), arguments.end());
+  return Action::kSkip;
+}
+
+std::vector<at::Tensor> ReplayCalls::to_write() {
+  std::vector<at::Tensor> tensors;
+  for (const CallWrite& write : open_.back()->writes) {
+    const at::Tensor tensor =
+        write.is_outside ? ops_.outside_bytes(write.number) : arguments_[write.number];
+    if (tensor.defined()) tensors.push_back(tensor);
+  }
+  return tensors;
+}
+
+CallResults ReplayCalls::results() {
+  const CallRecord& record = *open_.back();
+  open_.pop_back();
+  --unwatched_;
+  const std::vector<at::Tensor> arguments = std::move(arguments_);
+  arguments_.clear();
+  try {
+    return skip(record, arguments);
+  } catch (const StopReplay&) {
+    throw;
+  } catch (...) {
+    frame_.fail(std::current_exception());
+    throw;
+  }
 }
 
 const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
@@ -87,19 +111,20 @@ const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   return records[next_++];
 }
 
-void ReplayCalls::skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
+CallResults ReplayCalls::skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
   node_ = nullptr;
   fill_slots(record, arguments);
   apply_writes(record, arguments);
-  results_ = {};
+  CallResults results;
   for (const auto i : c10::irange(record.outputs.size())) {
     const CallOutput& output = record.outputs[i];
-    results_.tensors.push_back(output.same_as < static_cast<size_t>(i)
-                                   ? results_.tensors[output.same_as]
-                                   : make_output(record, output, arguments));
+    results.tensors.push_back(output.same_as < static_cast<size_t>(i)
+                                  ? results.tensors[output.same_as]
+                                  : make_output(record, output, arguments));
   }
-  results_.holder = record.holder;
+  results.holder = record.holder;
   restore_state(record);
+  return results;
 }
 
 void ReplayCalls::fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
@@ -176,6 +201,7 @@ void ReplayCalls::abandon() noexcept {
   open_.pop_back();
   if (!record || !record->call.is_saved()) return;
   --unwatched_;
+  arguments_.clear();
   frame_.pass_slots(record->refills.size());
 }
 

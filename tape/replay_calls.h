@@ -34,7 +34,9 @@ class ReplayCalls final : public NamedCalls {
       : frame_(frame), region_(region), ops_(ops), state_hooks_(state_hooks) {}
 
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
-  CallResults results() override { return std::move(results_); }
+  std::vector<at::Tensor> to_write() override;
+  CallResults results() override;
+  void before_skip(c10::ArrayRef<at::Tensor> /*writes*/) override {}
   void end(const CallResults& results) override;
   void abandon() noexcept override;
   void expect_saved(std::vector<std::string> /*names*/,
@@ -42,8 +44,8 @@ class ReplayCalls final : public NamedCalls {
   void need(const at::Tensor& /*tensor*/) override {}
   bool is_replay() const override { return true; }
 
-  /// True in a SAVE call that threw in the forward, and runs again to throw again: it is no part of
-  /// what the replay does.
+  /// True in a SAVE call that threw in the forward, and runs again to throw again, and until the
+  /// results of a skipped one are asked for: it is no part of what the replay does.
   bool unwatched() const { return unwatched_ > 0; }
 
   /// Throws if the forward made calls that the replay did not.
@@ -52,7 +54,7 @@ class ReplayCalls final : public NamedCalls {
  private:
   Action begin_recorded(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   const CallRecord& next_record(const NamedCall& call);
-  void skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
+  CallResults skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
   void fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
   void apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
   at::Tensor make_output(const CallRecord& record, const CallOutput& output,
@@ -68,8 +70,8 @@ class ReplayCalls final : public NamedCalls {
   size_t next_ = 0;                      // of the region's records
   std::vector<const CallRecord*> open_;  // calls that run; null for those of nobody's concern
   size_t unwatched_ = 0;
-  CallResults results_;
-  NodePtr node_;  // of the call that is skipped
+  std::vector<at::Tensor> arguments_;  // of the call that is skipped
+  NodePtr node_;                       // of it
 };
 
 }  // namespace remat

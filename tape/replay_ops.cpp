@@ -128,6 +128,11 @@ void ReplayOps::put_inside(const c10::Storage& storage, size_t product) {
   }
 }
 
+at::Tensor ReplayOps::outside_bytes(size_t number) const {
+  const c10::Storage& shadow = outside_[number].shadow;
+  return shadow ? lay_out(shadow, TensorLayout::flat(shadow.nbytes(), c10::kByte)) : at::Tensor();
+}
+
 void ReplayOps::put_outside(size_t number, size_t product) {
   const at::Tensor& value = products_[product].value;
   if (value.defined()) copy_bytes(value.storage(), outside_[number].shadow);

@@ -53,6 +53,8 @@ class ReplayOps {
 
   /// A result of a skipped call: on the value that is kept, or a placeholder.
   at::Tensor on_product(size_t number, const TensorLayout& layout);
+  /// The shadow of what the forward wrote outside, as bytes; undefined if it has none.
+  at::Tensor outside_bytes(size_t number) const;
   /// A skipped call has written the storage of an argument, or one from outside: puts the value
   /// there that is kept of it, if one is.
   void put_inside(const c10::Storage& storage, size_t product);

@@ -180,6 +180,33 @@ TEST_CASE("In-place SAVE calls leave their argument as in the forward", "[backen
   }
 }
 
+TEST_CASE("A call kept in all regions leaves buffers and generators as in the forward",
+          "[backend][native_op]") {
+  int runs = 0;
+  const auto run = [&](bool checkpointed) {
+    torch::manual_seed(3);
+    torch::nn::BatchNorm1d norm(8);
+    const Fn inner = [&](const at::Tensor& x) {
+      const auto call = [&](const at::Tensor& t) {
+        ++runs;
+        return torch::dropout(norm->forward(t), 0.5, true);
+      };
+      const auto y = native_op(call, "bn", Policy::kSave, Keep::kAllRegions)(x.sin());
+      return torch::dropout((y * norm->running_mean).exp(), 0.5, true);
+    };
+    const Fn outer = [&](const at::Tensor& x) {
+      return (checkpointed ? checkpoint()(inner)(x.cos()) : inner(x.cos())).sin();
+    };
+    auto all = grads(outer, checkpointed, {norm->weight, norm->bias});
+    all.push_back(norm->running_mean.clone());
+    all.push_back(norm->running_var.clone());
+    return all;
+  };
+  const auto got = run(true);
+  CHECK(runs == 1);
+  check_same(got, run(false));
+}
+
 TEST_CASE("Batch norm in a SAVE call updates its statistics once", "[backend][native_op]") {
   const auto run = [](bool checkpointed) {
     torch::manual_seed(3);

@@ -41,7 +41,8 @@ class REMAT_API NamedCallScope {
   void finish(const CallResults& results);
 
  private:
-  void begin(NamedCalls& calls, const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
+  void begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
+  void skip();
 
   c10::SmallVector<NamedCalls*, 2> open_;  // outermost first
   CallResults results_;

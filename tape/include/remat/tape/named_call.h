@@ -48,7 +48,7 @@ class REMAT_API NamedCalls {
  public:
   enum class Action {
     kRun,   ///< The function is to run; then end() or abandon().
-    kSkip,  ///< It is not; results() has what it would return.
+    kSkip,  ///< It is not: to_write(), then results(); or abandon().
   };
 
   NamedCalls() = default;
@@ -58,7 +58,15 @@ class REMAT_API NamedCalls {
 
   /// `call` begins with these tensors among its arguments. Throws if it is not allowed here.
   virtual Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) = 0;
+
+  /// Of a call to be skipped: what results() is going to write. Then does what the call did, and
+  /// returns what it would return.
+  virtual std::vector<at::Tensor> to_write() = 0;
   virtual CallResults results() = 0;
+
+  /// An outer scope skips the innermost call, and is about to write these tensors in its place.
+  /// end() follows.
+  virtual void before_skip(c10::ArrayRef<at::Tensor> writes) = 0;
 
   /// The innermost call has returned. Throws if a replay could not leave it out; then abandon() is
   /// to be called.
