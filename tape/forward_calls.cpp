@@ -220,6 +220,7 @@ void ForwardCalls::end_saved(const CallResults& results) {
   contexts_.back() = settings_.hooks     ? UserHooksFrame::capture(*settings_.hooks)
                      : frame_.previous() ? frame_.previous()->capture_context()
                                          : std::any();
+  record.ended = true;
   close_saved();
 }
 

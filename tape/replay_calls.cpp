@@ -64,7 +64,16 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
 NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
                                                c10::ArrayRef<at::Tensor> arguments) {
   if (frame_.compares()) ops_.compare_call(call, arguments, frame_.slot_count());
+  if (is_past_forward()) {
+    open_.push_back(nullptr);
+    return Action::kRun;
+  }
   const CallRecord& record = next_record(call);
+  if (call.is_saved() && !record.ended && !record.threw) {  // the one that is open in the forward
+    fill_slots(record, arguments);
+    open_.push_back(nullptr);
+    return Action::kRun;
+  }
   open_.push_back(&record);
   if (call.is_saved()) ++unwatched_;
   if (!call.is_saved() || record.threw) return Action::kRun;
@@ -96,6 +105,10 @@ CallResults ReplayCalls::results() {
     frame_.fail(std::current_exception());
     throw;
   }
+}
+
+bool ReplayCalls::is_past_forward() const {
+  return !region_.closed() && next_ == region_.calls().records().size();
 }
 
 const CallRecord& ReplayCalls::next_record(const NamedCall& call) {

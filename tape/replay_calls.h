@@ -53,6 +53,8 @@ class ReplayCalls final : public NamedCalls {
 
  private:
   Action begin_recorded(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
+  /// In a backward inside the function, whose replay gets further than the forward has.
+  bool is_past_forward() const;
   const CallRecord& next_record(const NamedCall& call);
   CallResults skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
   void fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);

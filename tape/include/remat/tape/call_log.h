@@ -175,6 +175,7 @@ struct KeptTensor {
 struct CallRecord {
   NamedCall call;
   bool threw = false;
+  bool ended = false;  ///< A SAVE call that returned. Else a backward inside it may be replaying.
   size_t log_position = 0;  ///< In the region's OpLog.
   size_t first_slot = 0;
   /// Of the slots from first_slot on: what autograd saved in the call and is not kept, since a
