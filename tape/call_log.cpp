@@ -49,7 +49,7 @@ CallProduct::CallProduct(size_t call, const at::Tensor& tensor, bool is_written)
 void CallProduct::keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot) {
   if (reason_.kind == KeepReason::Kind::kNone) {
     reason_ = std::move(reason);
-    reader_slot_ = reader_slot;
+    reader_slot_ = std::min(reader_slot, first_slot_);
   }
   if (kept_) return;
   if (is_copied_) return keep_copy(tensor);

@@ -406,6 +406,14 @@ void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Ten
     keep_copy(product, tensor);
 }
 
+void ForwardCalls::before_slot(const at::Tensor& tensor) {
+  const void* const memory = memory_of(tensor);
+  if (!memory) return;
+  const Origin origin = frame_.storages_.find(memory);
+  if (origin.is_product())
+    region_->calls().product(origin.number()).mark_in_slot(region_->slots().size());
+}
+
 void ForwardCalls::need(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || saving()) return;

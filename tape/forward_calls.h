@@ -59,6 +59,9 @@ class ForwardCalls final : public NamedCalls {
   /// An op outside of SAVE calls is about to use a tensor of this origin as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
 
+  /// A slot is about to be added for `tensor`, outside of SAVE calls.
+  void before_slot(const at::Tensor& tensor);
+
   /// True if what autograd saves next may be a call's.
   bool takes_saved() const { return saving() || ended_.record; }
 

@@ -22,14 +22,18 @@ namespace {
 /// Stands for one slot in autograd's graph. Hooks own their region; the region does not own them.
 class SlotHook final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit SlotHook(std::shared_ptr<Region> region) : region_(std::move(region)) {}
+  SlotHook(std::shared_ptr<Region> region, ForwardCalls* calls)
+      : region_(std::move(region)), calls_(calls) {}
   SlotHook(const SlotHook&) = delete;
   SlotHook& operator=(const SlotHook&) = delete;
   ~SlotHook() override {
     if (slot_) region_->release(*slot_);
   }
 
-  void call_pack_hook(const at::Tensor& tensor) override { slot_ = &region_->add_slot(tensor); }
+  void call_pack_hook(const at::Tensor& tensor) override {
+    if (calls_) calls_->before_slot(tensor);
+    slot_ = &region_->add_slot(tensor);
+  }
   at::Tensor call_unpack_hook() override { return region_->load(*slot_); }
 
   std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data()
@@ -42,6 +46,7 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
 
  private:
   std::shared_ptr<Region> region_;
+  ForwardCalls* calls_;  // dead once the forward has ended; used while packing only
   Slot* slot_ = nullptr;
 };
 
@@ -70,7 +75,7 @@ ForwardFrame::~ForwardFrame() = default;
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() {
   if (calls_ && calls_->takes_saved()) return calls_->make_hooks();
-  return std::make_unique<SlotHook>(region_);
+  return std::make_unique<SlotHook>(region_, calls_.get());
 }
 
 TraceScope ForwardFrame::trace_scope() const {

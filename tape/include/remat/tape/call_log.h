@@ -8,6 +8,7 @@
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <algorithm>
 #include <any>
 #include <atomic>
 #include <cstddef>
@@ -60,6 +61,10 @@ class REMAT_API CallProduct {
   c10::Device device() const { return device_; }
   const TensorMeta& meta() const { return meta_; }
 
+  /// Slot `slot` is about to hold it. If a later op reads it, a replay that fills that slot needs
+  /// the value too: the slot may be an argument of a region inside, which reads it then.
+  void mark_in_slot(size_t slot) { first_slot_ = std::min(first_slot_, slot); }
+
   /// Keeps the value of the storage of `tensor`; the scopes of the thread decide where.
   void keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot);
   /// Code that a replay runs is about to write `tensor`, which is kept.
@@ -74,7 +79,8 @@ class REMAT_API CallProduct {
   Held release() noexcept { return std::exchange(kept_, nullptr); }
 
   const KeepReason& reason() const { return reason_; }
-  /// The number of slots when it was read first: a replay that stops before that does not need it.
+  /// The number of slots when it was read first, or the slot before that it is in: a replay that
+  /// stops before that does not need it.
   size_t reader_slot() const { return reader_slot_; }
 
   /// Replays need memory in its place, if not its value: a later call's value goes there.
@@ -105,6 +111,7 @@ class REMAT_API CallProduct {
   c10::Device device_;
   size_t size_bytes_ = 0;
   size_t reader_slot_ = 0;
+  size_t first_slot_ = ~size_t{0};
   TensorLayout layout_;  // of what is kept
   TensorMeta meta_;
   KeepReason reason_;
