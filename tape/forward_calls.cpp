@@ -95,11 +95,17 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
                 "clone. Hint: anomaly detection finds the operation that failed to compute its "
                 "gradient.");
     at::Tensor tensor = value_->unpack();
-    SavedTensorFrame::all_adopt(tensor);
+    if (!is_on_kept_storage(tensor)) SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
 
  private:
+  // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.
+  bool is_on_kept_storage(const at::Tensor& tensor) const {
+    return kept_->storage && tensor.has_storage() &&
+           kept_->storage->_unsafe_get_target() == tensor.storage().unsafeGetStorageImpl();
+  }
+
   ForwardCalls* calls_;  // dead once the forward has ended; used while packing only
   std::shared_ptr<Region> region_;
   Slot* slot_ = nullptr;
