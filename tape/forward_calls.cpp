@@ -366,11 +366,13 @@ void ForwardCalls::after_saved_op(const OpCall& call) {
   }
 }
 
-// A storage that nobody else has is new, although its address may have been another's.
+// A storage that nobody else has is new, although its address may have been another's: only what
+// the region made itself gives its address free. An in-place op returns one that is not new.
 void ForwardCalls::adopt(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || !tensor.has_storage()) return;
-  if (tensor.storage().use_count() == 1 || frame_.storages_.find(memory).is_unknown())
+  const Origin origin = frame_.storages_.find(memory);
+  if (origin.is_unknown() || (origin.is_inside() && tensor.storage().use_count() == 1))
     enter_made(tensor);
 }
 
