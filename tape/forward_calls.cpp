@@ -252,11 +252,13 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   CallOutput output;
   output.same_as = position;
   if (!tensor.defined()) return output;
-  TORCH_CHECK_VALUE(!tensor.requires_grad() || !tensor.is_leaf(), where(saved_.record->call),
-                    ", result ", position, " (", TensorMeta(tensor).str(),
+  TORCH_CHECK_VALUE(!tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(),
+                    where(saved_.record->call), ", result ", position, " (",
+                    TensorMeta(tensor).str(),
                     "): expected a tensor that the call computes, got a leaf that requires grad. "
                     "Make it outside of the call, or return a computation on it.");
   output.requires_grad = tensor.requires_grad();
+  output.has_node = tensor.grad_fn() != nullptr;
   if (has_layout(tensor)) output.layout = TensorLayout(tensor);
   const void* const memory = memory_of(tensor);
   const Origin origin = memory ? frame_.storages_.find(memory) : Origin::in_call();

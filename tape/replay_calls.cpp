@@ -174,14 +174,21 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
     output.view.check(argument, where(record));
     const TensorLayout layout = output.view.layout_on(argument);
     const InterceptionOff unseen;
-    const c10::AutoGradMode grad(output.requires_grad);
+    const c10::AutoGradMode grad(output.has_node);
     const bool is_plain_view = layout.dtype == argument.scalar_type() &&
                                layout.conjugated == argument.is_conj() &&
                                layout.negated == argument.is_neg();
-    tensor = is_plain_view ? at::as_strided(argument, layout.sizes, layout.strides, layout.offset)
+    // A view requires grad if its base does, with grad mode off too.
+    const at::Tensor base = output.requires_grad ? argument : argument.detach();
+    tensor = is_plain_view ? at::as_strided(base, layout.sizes, layout.strides, layout.offset)
                            : output.view.of(argument);
   }
-  if (output.requires_grad && !tensor.requires_grad()) put_in_graph(record, tensor);
+  if (!output.requires_grad || tensor.requires_grad()) return tensor;
+  if (output.has_node) {
+    put_in_graph(record, tensor);
+  } else {
+    tensor.set_requires_grad(true);
+  }
   return tensor;
 }
 
