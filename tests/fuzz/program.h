@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Random programs over 4 x 4 tensors, with regions in them: data that runs with or without remat.
+// Random programs over 4 x 4 tensors, with regions and named calls in them: data that runs with or
+// without remat.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,6 +11,8 @@
 #include <random>
 #include <string>
 #include <vector>
+
+#include <remat/policy/policy.h>
 
 namespace remat::fuzz {
 
@@ -38,35 +41,62 @@ enum class Op {
   kCustom,         // an autograd::Function of C++
   kInnerGrad,      // autograd::grad inside, its graph kept
   kInnerBackward,  // backward() inside, into leaves of its own and into a parameter
+  kReadBuffer,     // times what a buffer holds that the program closes over
+  kWriteBuffer,
   kRegion,
+  kCall,
   kCount,
+  kSame,  // values[a] itself: what shrinking puts in the place of other steps
 };
 
+constexpr size_t kBuffers = 2;
+
 struct Block;
+
+/// Of a step kRegion.
+struct RegionChoices {
+  bool early_stop = true;
+  bool compares = true;
+};
+
+/// Of a step kCall.
+struct CallChoices {
+  std::string name{};
+  Policy policy = Policy::kSave;
+  Keep keep = Keep::kInnermostRegion;
+  bool no_grad = false;
+  std::vector<size_t> arguments{};
+  std::vector<size_t> captures{};
+};
 
 /// result = op(values[a], values[b]); in-place ops write values[a].
 struct Step {
   Op op;
   size_t a;
   size_t b;
-  std::vector<Block> region;  // one block if op is kRegion
+  std::vector<Block> block{};  // one if op is kRegion or kCall
+  RegionChoices region{};
+  CallChoices call{};
 };
 
-/// Takes a list of values and returns some of them. A region's block gets copies of the list.
+/// Takes a list of values and returns some of them. A region's block gets copies of the list, a
+/// call's block its arguments and captures.
 struct Block {
+  size_t inputs;
   std::vector<Step> steps;
   std::vector<size_t> results;
 };
 
 struct Program {
   Block body;
-  size_t inputs;
 };
 
 /// What a run of a program leaves behind; or the first words of the error that it raised.
 struct Outcome {
   std::vector<at::Tensor> tensors;
   std::optional<std::string> error;
+  std::string message;   // all of it
+  bool refused = false;  // the error is one of those that named calls raise by design
 };
 
 enum class Mode { kPlain, kCheckpointed };
@@ -76,8 +106,11 @@ enum class Use { kBackward, kRetainGraph, kPartialGrads, kDoubleBackward, kTwoIn
 
 Program make_program(std::mt19937_64& random);
 
-/// Runs the program and its backward on parameters and inputs made from `seed`.
+/// Runs the program and its backward on parameters, buffers and inputs made from `seed`.
 Outcome run(const Program& program, Mode mode, Use use, uint64_t seed);
+
+/// How many values the step adds.
+size_t result_count(const Step& step);
 
 /// The program as indented text, for reports.
 std::string to_string(const Block& block, int indent = 0);

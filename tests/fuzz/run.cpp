@@ -3,6 +3,9 @@
 // Running programs and their backward, plain and checkpointed.
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <array>
+
 #include "fuzz/program.h"
 #include "remat/remat.h"
 
@@ -14,6 +17,7 @@ using Tensors = std::vector<Tensor>;
 
 constexpr int64_t kSize = 4;
 constexpr size_t kWeights = 3;
+constexpr size_t kErrorWords = 60;
 
 struct Square : torch::autograd::Function<Square> {
   static Tensor forward(torch::autograd::AutogradContext* context, const Tensor& x) {
@@ -32,6 +36,7 @@ class Machine {
     at::manual_seed(seed);
     for (size_t i = 0; i < kWeights; ++i)
       weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));
+    for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(at::rand({kSize, kSize}));
   }
 
   Machine(const Machine&) = delete;
@@ -46,6 +51,7 @@ class Machine {
   }
 
   Tensors& weights() { return weights_; }
+  const Tensors& buffers() const { return buffers_; }
 
   Tensors call(const Block& block, Tensors values) {
     for (const Step& step : block.steps) apply(step, values);
@@ -56,22 +62,62 @@ class Machine {
 
  private:
   void apply(const Step& step, Tensors& values) {
-    if (step.op == Op::kRegion) {
-      for (Tensor& result : call_region(step.region[0], values))
-        values.push_back(std::move(result));
+    if (step.op == Op::kSame) {
+      values.push_back(values[step.a]);
+    } else if (!step.block.empty()) {
+      for (Tensor& result : step.op == Op::kCall ? named_call(step, values) : region(step, values))
+        add(std::move(result), values);
     } else if (!apply_in_place(step, values)) {
-      values.push_back(compute(step, values[step.a], values[step.b]));
-      made_.emplace_back(values.back().getIntrusivePtr());
+      add(compute(step, values[step.a], values[step.b]), values);
     }
   }
 
-  Tensors call_region(const Block& block, const Tensors& values) {
+  void add(Tensor value, Tensors& values) {
+    made_.emplace_back(value.getIntrusivePtr());
+    values.push_back(std::move(value));
+  }
+
+  Tensors region(const Step& step, const Tensors& values) {
+    const Block& block = step.block[0];
     if (mode_ == Mode::kPlain) return call(block, values);
-    return checkpoint()(
+    const CheckpointOptions options{
+        .name = "region",
+        .determinism = step.region.compares ? Determinism::kMetadata : Determinism::kNone,
+        .early_stop = step.region.early_stop,
+        .offload_store = store_};
+    return checkpoint(options)(
         [this, &block](const Tensors& arguments) { return call(block, arguments); })(values);
   }
 
-  static bool apply_in_place(const Step& step, Tensors& values) {
+  /// Outside of regions, and so in plain mode, a named call is a call.
+  Tensors named_call(const Step& step, const Tensors& values) {
+    const CallChoices& choices = step.call;
+    const auto name = [&](auto fn) {
+      return native_op(std::move(fn), choices.name, choices.policy, choices.keep);
+    };
+    const auto fn = [this, &step, captured = pick(values, choices.captures)](Tensors inner) {
+      const c10::AutoGradMode grad(at::GradMode::is_enabled() && !step.call.no_grad);
+      inner.insert(inner.end(), captured.begin(), captured.end());
+      return call(step.block[0], std::move(inner));
+    };
+    const Tensors arguments = pick(values, choices.arguments);
+    const size_t results = step.block[0].results.size();
+    if (results == 0) {
+      name([fn](const Tensors& inner) { fn(inner); })(arguments);
+      return {};
+    }
+    if (results == 1 && arguments.size() == 1)
+      return {name([fn](const Tensor& inner) { return fn({inner})[0]; })(arguments[0])};
+    return name(fn)(arguments);
+  }
+
+  static Tensors pick(const Tensors& values, const std::vector<size_t>& numbers) {
+    Tensors picked;
+    for (const size_t i : numbers) picked.push_back(values[i]);
+    return picked;
+  }
+
+  bool apply_in_place(const Step& step, Tensors& values) {
     Tensor& a = values[step.a];
     switch (step.op) {
       case Op::kScaleInPlace:
@@ -82,6 +128,9 @@ class Machine {
         return true;
       case Op::kSelectInPlace:
         a.select(0, 1).mul_(1.1);
+        return true;
+      case Op::kWriteBuffer:
+        buffers_[step.b % kBuffers].mul_(0.5).add_(a.detach().tanh());
         return true;
       default:
         return false;
@@ -132,6 +181,8 @@ class Machine {
         return inner_grad(a);
       case Op::kInnerBackward:
         return inner_backward(a, weights_[step.b % kWeights]);
+      case Op::kReadBuffer:
+        return a * (buffers_[step.b % kBuffers] + 0.5);
       default:
         TORCH_INTERNAL_ASSERT(false, "no such op");
     }
@@ -158,6 +209,8 @@ class Machine {
 
   Mode mode_;
   Tensors weights_;
+  Tensors buffers_;
+  const std::shared_ptr<OffloadStore> store_ = host_memory_store();
   std::vector<WeakTensor> made_;
 };
 
@@ -204,7 +257,7 @@ void use_graph(Use use, const Tensor& loss, const Tensors& wanted, Tensors& resu
 
 void run_checked(const Program& program, Machine& machine, Use use, Tensors& results) {
   Tensors inputs;
-  for (size_t i = 0; i < program.inputs; ++i)
+  for (size_t i = 0; i < program.body.inputs; ++i)
     inputs.push_back(at::randn({kSize, kSize}).requires_grad_(i != 1));
   const Tensors outputs = machine.call(program.body, inputs);
   const Tensor first = loss(outputs);
@@ -217,6 +270,17 @@ void run_checked(const Program& program, Machine& machine, Use use, Tensors& res
     results.push_back(leaf.grad().defined() ? leaf.grad().clone() : Tensor());
 }
 
+/// What named calls refuse by design: a backward through a SAVE call inside the function, and a
+/// .grad that SAVE calls and other code of the region add to.
+bool is_refusal(const std::string& error) {
+  constexpr std::array kTexts = {
+      "inside the region's function that passes no SAVE call",
+      "op aten::add_.Tensor: expected tensors that the function makes or that SAVE calls return",
+      "op aten::add_.Tensor: expected to write arguments of the call or tensors from outside"};
+  return std::any_of(kTexts.begin(), kTexts.end(),
+                     [&](const char* text) { return error.find(text) != error.npos; });
+}
+
 }  // namespace
 
 Outcome run(const Program& program, Mode mode, Use use, uint64_t seed) {
@@ -225,8 +289,11 @@ Outcome run(const Program& program, Mode mode, Use use, uint64_t seed) {
   try {
     run_checked(program, machine, use, outcome.tensors);
   } catch (const c10::Error& error) {
-    outcome.error = std::string(error.what_without_backtrace()).substr(0, 60);
+    outcome.message = error.what_without_backtrace();
+    outcome.refused = is_refusal(outcome.message);
+    outcome.error = outcome.message.substr(0, kErrorWords);
   }
+  for (const Tensor& buffer : machine.buffers()) outcome.tensors.push_back(buffer);
   outcome.tensors.push_back(at::rand({2}));  // the stream goes on as if nothing had happened
   return outcome;
 }
