@@ -71,6 +71,13 @@ std::string expected_error(const NamedModel& model, const Structure& structure, 
   return "";
 }
 
+std::string expected_refusal(const Pattern& pattern, const Use& use) {
+  const bool goes_back_inside =
+      use.name == "backward and grad inside" || use.name == "grad with graph inside";
+  if (!pattern.saves() || !goes_back_inside) return "";
+  return "expected a backward inside the region's function that passes no SAVE call";
+}
+
 void report_raising_cell(const std::string& cell, const std::string& error) {
   static Report report;
   report.add(cell, error);

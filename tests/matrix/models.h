@@ -30,7 +30,7 @@ struct Model {
 
 struct NamedModel {
   std::string name;
-  Model (*make)();  ///< Draws the parameters from the default generator.
+  std::function<Model()> make;  ///< Draws the parameters from the default generator.
 };
 
 Model make_mlp();

@@ -5,7 +5,6 @@
 
 #include <torch/torch.h>
 
-#include <any>
 #include <array>
 #include <cstdint>
 #include <exception>
@@ -16,6 +15,8 @@
 #include <utility>
 
 #include <remat/remat.h>
+
+#include "matrix/copying_hooks.h"
 
 namespace remat::matrix {
 namespace {
@@ -177,15 +178,6 @@ void training_steps(const Program& program, Outcome& outcome) {
   }
 }
 
-/// Counts in `packed`, which must outlive the hooks.
-SavedTensorsHooks copying_hooks(int64_t& packed) {
-  return {.pack = [&packed](const at::Tensor& tensor) -> std::any {
-            ++packed;
-            return tensor.clone();
-          },
-          .unpack = [](const std::any& copy) { return std::any_cast<at::Tensor>(copy).clone(); }};
-}
-
 /// What the block saves goes through hooks, once, and what is before and after it does not.
 void hooks_inside(const Program& program, Outcome& outcome) {
   int64_t packed = 0;
@@ -193,7 +185,7 @@ void hooks_inside(const Program& program, Outcome& outcome) {
   const Block block = [&model, &packed](const Tensors& in) {
     Tensors hooked = in;
     hooked[0] = in[0].sin();
-    std::optional<SavedTensorsHooksGuard> hooks(copying_hooks(packed));
+    std::optional<SavedTensorsHooksGuard> hooks(counting_hooks(packed));
     Tensors out = model.block(hooked);
     hooks.reset();
     out[0] = out[0].sigmoid();
@@ -205,13 +197,13 @@ void hooks_inside(const Program& program, Outcome& outcome) {
 
 void hooks_around(const Program& program, Outcome& outcome) {
   int64_t packed = 0;
-  const SavedTensorsHooksGuard hooks(copying_hooks(packed));
+  const SavedTensorsHooksGuard hooks(counting_hooks(packed));
   train(program, program.model.block, outcome);
 }
 
 void hooks_inside_and_around(const Program& program, Outcome& outcome) {
   int64_t packed_around = 0;
-  const SavedTensorsHooksGuard hooks(copying_hooks(packed_around));
+  const SavedTensorsHooksGuard hooks(counting_hooks(packed_around));
   hooks_inside(program, outcome);
 }
 
