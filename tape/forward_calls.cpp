@@ -102,8 +102,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
  private:
   // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.
   bool is_on_kept_storage(const at::Tensor& tensor) const {
-    return kept_->storage && tensor.has_storage() &&
-           kept_->storage->_unsafe_get_target() == tensor.storage().unsafeGetStorageImpl();
+    return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
   }
 
   ForwardCalls* calls_;  // dead once the forward has ended; used while packing only

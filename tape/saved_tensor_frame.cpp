@@ -93,16 +93,20 @@ void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
 void SavedTensorFrame::all_after_op(OpCall& call) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->after_op(current_trace_scope(), call);
+  // First: a replay that sees the op puts tensors from outside in the place of their shadows, and
+  // those are nothing new to anyone.
   const SavedTensorFrame* seeing = current_frame;
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
     if (frame == seeing) {
-      frame->after_op(call);
       seeing = frame->next_to_see_ops_;
-    } else {
-      for (size_t i = 0; i < call.info().return_count(); ++i) {
-        for_each_tensor(call.result(i), [&](const at::Tensor& tensor) { frame->adopt(tensor); });
-      }
+      continue;
     }
+    for (size_t i = 0; i < call.info().return_count(); ++i) {
+      for_each_tensor(call.result(i), [&](const at::Tensor& tensor) { frame->adopt(tensor); });
+    }
+  }
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->next_to_see_ops_) {
+    frame->after_op(call);
   }
 }
 
