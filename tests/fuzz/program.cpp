@@ -41,7 +41,7 @@ struct Place {
 };
 
 /// Writes programs. In-place ops go only to memory that the same region has made, and that is no
-/// argument of a region inside: a replay needs these as they were.
+/// argument or result of a region inside: a replay needs these as they were.
 class Writer {
  public:
   explicit Writer(std::mt19937_64& random) : random_(random) {}
@@ -98,6 +98,7 @@ class Writer {
   Op choose_op(const Place& place) {
     Op op = static_cast<Op>(pick(static_cast<size_t>(Op::kCount)));
     if (place.depth == 0 && pick(3) == 0) op = Op::kRegion;
+    if (place.region && pick(8) == 0) op = pick(2) ? Op::kReadBuffer : Op::kWriteBuffer;
     if (place.region && pick(4) == 0) op = Op::kCall;
     if ((op == Op::kRegion || op == Op::kCall) && place.depth == kMaxDepth) op = Op::kTanh;
     // Such a view stands in no graph although it requires grad.
@@ -149,7 +150,11 @@ class Writer {
       note_buffer(&region, &RegionState::writes, i);
     }
     add_results(block, inner, 1 + pick(2));
-    for (const size_t result : block.results) values.push_back(inner[result]);
+    // Nor may its results be written: they may be kept for its replay as they are.
+    for (const size_t result : block.results) {
+      values.push_back(inner[result]);
+      frozen_[inner[result].memory] = true;
+    }
     step.block.push_back(std::move(block));
   }
 
@@ -222,12 +227,14 @@ class Writer {
   size_t calls_ = 0;
 };
 
-constexpr std::array<const char*, static_cast<size_t>(Op::kSame) + 1> kNames = {
-    "sin",         "tanh",         "relu",    "softmax", "layer_norm", "mul",
-    "add",         "matmul",       "weight",  "dropout", "random",     "t",
-    "reshape",     "cat",          "index",   "detach",  "clone",      "mul_",
-    "add_",        "select.mul_",  "no_grad", "custom",  "inner_grad", "inner_backward",
-    "read_buffer", "write_buffer", "region",  "call",    "",           "same"};
+// clang-format off
+constexpr std::array kNames = {
+    "sin", "tanh", "relu", "softmax", "layer_norm", "mul", "add", "matmul",
+    "weight", "dropout", "random", "t", "reshape", "cat", "window", "index",
+    "detach", "clone", "mul_", "add_", "select.mul_", "no_grad", "custom", "inner_grad",
+    "inner_backward", "read_buffer", "write_buffer", "region", "call", "", "same"};
+// clang-format on
+static_assert(kNames.size() == static_cast<size_t>(Op::kSame) + 1);
 
 std::string list(const std::vector<size_t>& numbers) {
   std::ostringstream text;

@@ -31,6 +31,7 @@ enum class Op {
   kTranspose,  // a view
   kReshape,    // a view
   kCat,
+  kWindow,  // a view in the middle of a fresh tensor
   kIndex,
   kDetach,
   kClone,
@@ -49,7 +50,7 @@ enum class Op {
   kSame,  // values[a] itself: what shrinking puts in the place of other steps
 };
 
-constexpr size_t kBuffers = 2;
+constexpr size_t kBuffers = 1;
 
 struct Block;
 

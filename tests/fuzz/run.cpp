@@ -167,6 +167,8 @@ class Machine {
         return a.reshape({2, 2 * kSize}).reshape({kSize, kSize});
       case Op::kCat:
         return at::cat({a.narrow(0, 0, 2), b.narrow(0, 2, 2)}, 0);
+      case Op::kWindow:
+        return at::cat({a, b}, 0).narrow(0, 2, kSize);
       case Op::kIndex:
         return a.index_select(0, a.detach().sum(1).argsort());
       case Op::kDetach:
