@@ -251,11 +251,13 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   CallOutput output;
   output.same_as = position;
   if (!tensor.defined()) return output;
-  TORCH_CHECK_VALUE(!tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(),
-                    where(saved_.record->call), ", result ", position, " (",
-                    TensorMeta(tensor).str(),
-                    "): expected a tensor that the call computes, got a leaf that requires grad. "
-                    "Make it outside of the call, or return a computation on it.");
+  const size_t number = argument_with_storage_of(saved_.arguments, tensor);
+  output.is_argument_itself = number != kNone && saved_.arguments[number].is_same(tensor);
+  TORCH_CHECK_VALUE(
+      output.is_argument_itself || !tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(),
+      where(saved_.record->call), ", result ", position, " (", TensorMeta(tensor).str(),
+      "): expected a tensor that the call computes, got a leaf that requires grad. "
+      "Make it outside of the call, or return a computation on it.");
   output.requires_grad = tensor.requires_grad();
   output.has_node = tensor.grad_fn() != nullptr;
   if (has_layout(tensor)) output.layout = TensorLayout(tensor);
@@ -271,13 +273,11 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
     return output;
   }
   output.source = CallOutput::Source::kArgument;
-  const size_t number = argument_with_storage_of(saved_.arguments, tensor);
   TORCH_CHECK_NOT_IMPLEMENTED(
       number != kNone, where(saved_.record->call), ", result ", position, " (",
       TensorMeta(tensor).str(),
       "): expected a new tensor or a view of an argument, got a view of a tensor that the function "
       "captures, which a replay could not find. Pass that tensor as an argument.");
-  output.is_argument_itself = saved_.arguments[number].is_same(tensor);
   output.view = ArgumentView(number, saved_.arguments[number], tensor);
   return output;
 }

@@ -15,6 +15,7 @@
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
 
+#include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
 
 #include "replay_frame.h"
@@ -184,12 +185,12 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
                            : output.view.of(argument);
   }
   if (!output.requires_grad || tensor.requires_grad()) return tensor;
-  if (output.has_node) {
-    put_in_graph(record, tensor);
-  } else {
-    tensor.set_requires_grad(true);
-  }
-  return tensor;
+  put_in_graph(record, tensor);
+  if (output.has_node) return tensor;
+  // A view that was made with grad mode off: it requires grad as its base does, and has no node.
+  const InterceptionOff unseen;
+  const c10::AutoGradMode grad(false);
+  return at::alias(tensor);
 }
 
 void ReplayCalls::put_in_graph(const CallRecord& record, at::Tensor tensor) {
