@@ -44,8 +44,9 @@ nn::Linear make_residual_linear(int64_t inputs, const Gpt2Config& config) {
 
 // The functions below, down to run_groups_as_regions(), are what a user of remat writes.
 
-remat::Policy policy_if(bool saved) {
-  return saved ? remat::Policy::kSave : remat::Policy::kRecompute;
+remat::Policy policy_of(Saved part, Saved saved) {
+  const bool is_saved = saved == part || saved == Saved::kEverything;
+  return is_saved ? remat::Policy::kSave : remat::Policy::kRecompute;
 }
 
 // A named call: in a region, kept or recomputed as its policy says; elsewhere, a plain call.
@@ -54,7 +55,7 @@ at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
   const auto forward = [&linear](const at::Tensor& in) {
     return torch::linear(in, linear->weight, linear->bias);
   };
-  return remat::native_op(forward, name, policy_if(saved == Saved::kMatmuls))(x);
+  return remat::native_op(forward, name, policy_of(Saved::kMatmuls, saved))(x);
 }
 
 // The activation is an argument, so that remat keeps it; the module is captured by shared pointer.
@@ -62,7 +63,7 @@ at::Tensor run_as_region(const Block& block, size_t index, Saved saved, const at
   const auto region = remat::checkpoint({.name = "block" + std::to_string(index)});
   return region([block, saved](const at::Tensor& input) {
     const auto forward = [block](const at::Tensor& in) { return block.ptr()->forward(in); };
-    return remat::native_op(forward, "block", policy_if(saved == Saved::kEverything))(input);
+    return remat::native_op(forward, "block", policy_of(Saved::kEverything, saved))(input);
   })(x);
 }
 
@@ -103,7 +104,7 @@ at::Tensor AttentionImpl::forward(const at::Tensor& x) {
   const at::Tensor qkv = run_linear(qkv_, "qkv", saved_, x);
   const auto attention = [this](const at::Tensor& in) { return attend(in); };
   const at::Tensor mixed =
-      remat::native_op(attention, "attention", policy_if(saved_ == Saved::kAttention))(qkv);
+      remat::native_op(attention, "attention", policy_of(Saved::kAttention, saved_))(qkv);
   return run_linear(projection_, "projection", saved_, mixed);
 }
 
