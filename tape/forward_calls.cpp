@@ -14,6 +14,8 @@
 #include <optional>
 #include <utility>
 
+#include "graph_walk.h"
+
 namespace remat {
 namespace {
 
@@ -173,7 +175,7 @@ void ForwardCalls::check_call(const NamedCall& call) const {
 void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
   saved_.arguments.assign(arguments.begin(), arguments.end());
   nodes_.emplace_back(at::sequence_number::peek(), 0);
-  if (settings_.state.preserve_rng) generators_ = read_generators(settings_.state.generators);
+  if (settings_.state.preserve_rng) generators_ = mark_generators(settings_.state.generators);
 }
 
 void ForwardCalls::end(const CallResults& results) {
@@ -214,9 +216,8 @@ void ForwardCalls::end_saved(const CallResults& results) {
   }
   record.holder = results.holder;
   for (const Written& written : saved_.written) add_write(written);
-  drop_current(generators_);
-  for (const GeneratorState& moved : generators_) {
-    record.generators.push_back(GeneratorState::read(moved.generator()));
+  for (const GeneratorMark& mark : generators_) {
+    if (mark.has_moved()) record.generators.push_back(GeneratorState::read(mark.generator()));
   }
   {
     const SuspendFrames suspend;
@@ -552,25 +553,13 @@ void ForwardCalls::check_backward(const EdgeList& roots) const {
              return node.sequence_nr() >= range.first && node.sequence_nr() < range.second;
            });
   };
-  std::unordered_set<torch::autograd::Node*> seen;
-  std::vector<torch::autograd::Node*> todo;
-  const auto visit = [&](const EdgeList& edges) {
-    for (const torch::autograd::Edge& edge : edges) {
-      if (edge.is_valid() && seen.insert(edge.function.get()).second)
-        todo.push_back(edge.function.get());
-    }
-  };
-  visit(roots);
-  while (!todo.empty()) {
-    torch::autograd::Node* const node = todo.back();
-    todo.pop_back();
+  visit_nodes(roots, [&](const torch::autograd::Node& node) {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !made_in_call(*node), "[checkpoint] ", region_->label(), ", node ", node->name(),
+        !made_in_call(node), "[checkpoint] ", region_->label(), ", node ", node.name(),
         ": expected a backward inside the region's function that passes no SAVE call of the "
         "region, got one that does; a replay, which does not run the call, could not follow. Give "
         "the call the policy RECOMPUTE.");
-    visit(node->next_edges());
-  }
+  });
 }
 
 }  // namespace remat

@@ -132,7 +132,7 @@ class ForwardCalls final : public NamedCalls {
   // Of the SAVE call that runs.
   std::vector<const void*> op_memories_;  // of the arguments of the op that runs
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
-  std::vector<GeneratorState> generators_;
+  std::vector<GeneratorMark> generators_;  // before it
   bool skipped_ = false;  // by an outer scope, so that its ops were not seen
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.

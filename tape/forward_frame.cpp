@@ -98,7 +98,7 @@ NamedCalls* ForwardFrame::named_calls() {
 
 Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
-  if (!memory || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
+  if (!memory) return Origin::inside();
   Origin origin = storages_.find(memory);
   // A cast that a SAVE call left in autocast's cache is made again by a replay, like any other.
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !calls_->saving() &&

@@ -129,20 +129,71 @@ void GeneratorState::restore() const {
   value_->restore(impl);
 }
 
-std::vector<GeneratorState> read_generators(const std::vector<at::Generator>& named) {
-  std::vector<GeneratorState> states;
-  states.reserve(1 + named.size());
-  states.push_back(GeneratorState::read(at::detail::getDefaultCPUGenerator()));
+GeneratorMark::GeneratorMark(const at::Generator& generator) : generator_(generator) {
+  c10::GeneratorImpl& impl = *generator.unsafeGetGeneratorImpl();
+  if (!dynamic_cast<at::CPUGeneratorImpl*>(&impl)) {
+    state_ = GeneratorState::read(generator);
+    return;
+  }
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  words_ = words_of(impl);
+}
+
+bool GeneratorMark::has_moved() const {
+  if (state_) return !state_->is_current();
+  c10::GeneratorImpl& impl = *generator_.unsafeGetGeneratorImpl();
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  return words_of(impl) != words_;
+}
+
+GeneratorMark::Words GeneratorMark::words_of(c10::GeneratorImpl& generator) {
+  auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
+  const at::mt19937 engine = cpu.engine();
+  const at::mt19937_data_pod data = engine.data();
+  Words words{data.seed_, static_cast<uint64_t>(data.left_), static_cast<uint64_t>(data.next_),
+              data.seeded_ ? 1U : 0U};
+  const auto cached_float = cpu.next_float_normal_sample();
+  const auto cached_double = cpu.next_double_normal_sample();
+  words[4] = (cached_float ? 1U : 0U) + (cached_double ? 2U : 0U);
+  if (cached_float) std::memcpy(&words[5], &*cached_float, sizeof(float));
+  if (cached_double) std::memcpy(&words[6], &*cached_double, sizeof(double));
+  std::memcpy(&words[7], data.state_.data(), 5 * sizeof(uint64_t));
+  return words;
+}
+
+namespace {
+
+/// Calls f(generator) for the default generators of the CPU and of each CUDA device in use, then
+/// for `named`.
+template <class F>
+void for_each_generator(const std::vector<at::Generator>& named, F&& f) {
+  f(at::detail::getDefaultCPUGenerator());
   const auto& cuda = at::detail::getCUDAHooks();
   if (cuda.hasCUDA()) {
     for (const auto i : c10::irange(cuda.deviceCount())) {
       const auto index = static_cast<c10::DeviceIndex>(i);
-      if (cuda.hasPrimaryContext(index))
-        states.push_back(GeneratorState::read(cuda.getDefaultGenerator(index)));
+      if (cuda.hasPrimaryContext(index)) f(cuda.getDefaultGenerator(index));
     }
   }
-  for (const at::Generator& generator : named) states.push_back(GeneratorState::read(generator));
+  for (const at::Generator& generator : named) f(generator);
+}
+
+}  // namespace
+
+std::vector<GeneratorState> read_generators(const std::vector<at::Generator>& named) {
+  std::vector<GeneratorState> states;
+  states.reserve(1 + named.size());
+  for_each_generator(named, [&](const at::Generator& generator) {
+    states.push_back(GeneratorState::read(generator));
+  });
   return states;
+}
+
+std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named) {
+  std::vector<GeneratorMark> marks;
+  marks.reserve(1 + named.size());
+  for_each_generator(named, [&](const at::Generator& generator) { marks.emplace_back(generator); });
+  return marks;
 }
 
 void drop_current(std::vector<GeneratorState>& states) {

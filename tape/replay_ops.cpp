@@ -222,8 +222,7 @@ void ReplayOps::enter_arguments(c10::ArrayRef<at::Tensor> inputs) {
 
 Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
   const void* const memory = memory_of(tensor);
-  if (!memory || tensor.unsafeGetTensorImpl()->is_wrapped_number()) return Origin::inside();
-  return storages_.find(memory);
+  return memory ? storages_.find(memory) : Origin::inside();
 }
 
 void ReplayOps::before(OpCall& call, bool compared, size_t slot) {

@@ -14,7 +14,7 @@ namespace gpt2_train {
 struct Options {
   Gpt2Config model;
   int64_t batch = 8;
-  int64_t steps = 26;
+  int64_t steps = 12;
   double learning_rate = 1e-3;
   uint64_t seed = 1;
   int threads = 1;             // steadier figures than more; 0: what LibTorch chooses

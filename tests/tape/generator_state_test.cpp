@@ -44,7 +44,9 @@ TEST_CASE("A state is current until something is drawn or seeded, and again when
           "[tape][generator_state]") {
   at::Generator generator = make(5);
   const GeneratorState state = GeneratorState::read(generator);
+  const remat::GeneratorMark mark(generator);
   CHECK(state.is_current());
+  CHECK_FALSE(mark.has_moved());
   SECTION("drawn") {
     at::rand({1}, generator);
   }
@@ -55,8 +57,10 @@ TEST_CASE("A state is current until something is drawn or seeded, and again when
     generator.set_current_seed(6);
   }
   CHECK_FALSE(state.is_current());
+  CHECK(mark.has_moved());
   state.restore();
   CHECK(state.is_current());
+  CHECK_FALSE(mark.has_moved());
 }
 
 TEST_CASE("Seeding anew with the same seed is the state after seeding", "[tape][generator_state]") {

@@ -5,7 +5,10 @@
 
 #include <ATen/core/Generator.h>
 
+#include <array>
+#include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <remat/tape/export.h>
@@ -49,6 +52,28 @@ REMAT_API std::vector<GeneratorState> read_generators(const std::vector<at::Gene
 
 /// Keeps only the states whose generator has moved since.
 REMAT_API void drop_current(std::vector<GeneratorState>& states);
+
+/// Tells whether a generator has moved since, from a few words of its state. Holds the generator.
+class REMAT_API GeneratorMark {
+ public:
+  explicit GeneratorMark(const at::Generator& generator);
+
+  const at::Generator& generator() const { return generator_; }
+  bool has_moved() const;
+
+ private:
+  // Of the CPU's Mersenne Twister: its position and words of its state, which are all new after 624
+  // draws.
+  using Words = std::array<uint64_t, 12>;
+  static Words words_of(c10::GeneratorImpl& cpu);
+
+  at::Generator generator_;
+  Words words_{};
+  std::optional<GeneratorState> state_;  // of other kinds
+};
+
+/// Marks of the generators that read_generators() reads.
+REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
 
 /// While alive, the generators of `states` are set to them; then they continue where they were. Not
 /// for two threads at once: see Turn.

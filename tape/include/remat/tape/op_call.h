@@ -129,9 +129,11 @@ void transform_tensors(c10::IValue& value, F&& f) {
 }
 
 /// What tells a tensor's memory from another's: its storage, or the tensor itself if it has none
-/// (sparse, opaque, wrapped by a transform). Null if there are no bytes.
+/// (sparse, opaque, wrapped by a transform). Null if there are no bytes, or if LibTorch made the
+/// tensor of a plain number.
 inline const void* memory_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (impl->is_wrapped_number()) return nullptr;
   if (!impl->has_storage()) return impl;
   const c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
   return storage && storage->nbytes() > 0 ? storage : nullptr;

@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Walking autograd's graph.
+#pragma once
+
+#include <torch/csrc/autograd/function.h>
+
+#include <unordered_set>
+#include <vector>
+
+#include <remat/tape/saved_tensor_frame.h>
+
+namespace remat {
+
+/// Calls `visit(node)` once for each node that a backward from `roots` can reach.
+template <class Visit>
+void visit_nodes(const EdgeList& roots, Visit&& visit) {
+  std::unordered_set<torch::autograd::Node*> seen;
+  std::vector<torch::autograd::Node*> open;
+  const auto add = [&](const EdgeList& edges) {
+    for (const torch::autograd::Edge& edge : edges) {
+      if (edge.is_valid() && seen.insert(edge.function.get()).second)
+        open.push_back(edge.function.get());
+    }
+  };
+  add(roots);
+  while (!open.empty()) {
+    torch::autograd::Node& node = *open.back();
+    open.pop_back();
+    add(node.next_edges());
+    visit(node);
+  }
+}
+
+}  // namespace remat
