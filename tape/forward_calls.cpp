@@ -19,108 +19,31 @@
 namespace remat {
 namespace {
 
-constexpr size_t kNone = ~size_t{0};
-
-bool shares_storage(const at::Tensor& a, const at::Tensor& b) {
-  return a.defined() && b.defined() && a.has_storage() && b.has_storage() &&
-         a.storage().unsafeGetStorageImpl() == b.storage().unsafeGetStorageImpl();
-}
-
 c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor) {
   return c10::weak_intrusive_ptr<c10::StorageImpl>(
       c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
           tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
 }
 
-size_t argument_with_storage_of(const std::vector<at::Tensor>& arguments,
-                                const at::Tensor& tensor) {
-  const auto is = [&](const at::Tensor& other) { return other.is_same(tensor); };
-  auto found = std::find_if(arguments.begin(), arguments.end(), is);
-  if (found == arguments.end()) {
-    found = std::find_if(arguments.begin(), arguments.end(),
-                         [&](const at::Tensor& other) { return shares_storage(other, tensor); });
-  }
-  return found == arguments.end() ? kNone : found - arguments.begin();
-}
+}  // namespace
 
-/// `Written` is a list of what a call has written.
-template <class Written>
-bool is_written(const Written& list, const at::Tensor& tensor) {
-  return std::any_of(list.begin(), list.end(), [&](const auto& written) {
-    return memory_of(written.tensor) == memory_of(tensor);
+bool ForwardCalls::SavedCall::has_written(const at::Tensor& tensor) const {
+  return std::any_of(written.begin(), written.end(), [&](const Written& entry) {
+    return memory_of(entry.tensor) == memory_of(tensor);
   });
 }
 
-std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store) {
-  if (!store) return nullptr;
-  using Ticket = std::shared_ptr<OffloadStore::Ticket>;
-  return std::make_shared<const SavedTensorsHooks>(SavedTensorsHooks{
-      .pack = [store](const at::Tensor& tensor) -> std::any { return store->put(tensor); },
-      .unpack =
-          [](const std::any& ticket) { return std::any_cast<const Ticket&>(ticket)->get(); }});
+size_t ForwardCalls::SavedCall::argument_on_storage_of(const at::Tensor& tensor) const {
+  const auto is = [&](const at::Tensor& other) { return other.is_same(tensor); };
+  const auto shares_storage = [&](const at::Tensor& other) {
+    return other.defined() && other.has_storage() && tensor.has_storage() &&
+           other.storage().unsafeGetStorageImpl() == tensor.storage().unsafeGetStorageImpl();
+  };
+  auto found = std::find_if(arguments.begin(), arguments.end(), is);
+  if (found == arguments.end())
+    found = std::find_if(arguments.begin(), arguments.end(), shares_storage);
+  return found == arguments.end() ? kNone : found - arguments.begin();
 }
-
-}  // namespace
-
-/// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
-/// arguments, or the tensor itself, kept as the scopes around the region want it.
-class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
- public:
-  explicit Hook(ForwardCalls& calls) : calls_(&calls), region_(calls.region_) {}
-  Hook(const Hook&) = delete;
-  Hook& operator=(const Hook&) = delete;
-  ~Hook() override {
-    if (slot_) region_->release(*slot_);
-    if (kept_) kept_->live = false;
-  }
-
-  void call_pack_hook(const at::Tensor& tensor) override {
-    SavedCall* const call = calls_->call_that_saves(tensor);
-    if (!call || calls_->add_refill(*call, tensor)) {
-      slot_ = &region_->add_slot(tensor);
-      return;
-    }
-    version_.emplace(tensor);
-    kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call), tensor);
-    calls_->through_hooks(call->index, SavedTensorKind::kBackward, tensor,
-                          [&] { value_.emplace(tensor.tensor_data(), false); });
-  }
-
-  at::Tensor call_unpack_hook() override {
-    if (slot_) return region_->load(*slot_);
-    TORCH_CHECK(!version_->changed(),
-                "one of the variables needed for gradient computation has been modified by an "
-                "inplace operation: [",
-                kept_->meta.str(), "] ", version_->str(), ". ", region_->label(), ", ",
-                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
-                "': expected it as the call left it. Do not write it before backward, or save a "
-                "clone. Hint: anomaly detection finds the operation that failed to compute its "
-                "gradient.");
-    at::Tensor tensor = value_->unpack();
-    if (!is_on_kept_storage(tensor)) SavedTensorFrame::all_adopt(tensor);
-    return tensor;
-  }
-
- private:
-  // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.
-  bool is_on_kept_storage(const at::Tensor& tensor) const {
-    return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
-  }
-
-  ForwardCalls* calls_;  // dead once the forward has ended; used while packing only
-  std::shared_ptr<Region> region_;
-  Slot* slot_ = nullptr;
-  KeptTensor* kept_ = nullptr;
-  std::optional<SavedVersion> version_;
-  std::optional<torch::autograd::SavedVariable> value_;
-};
-
-ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
-                           CallSettings settings)
-    : frame_(frame),
-      region_(std::move(region)),
-      settings_(std::move(settings)),
-      offload_hooks_(as_hooks(settings_.offload_store)) {}
 
 std::string ForwardCalls::where(const NamedCall& call) const {
   return c10::str("[checkpoint] ", region_->label(), ", ", call.str());
@@ -205,7 +128,7 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes) {
 void ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
   for (const at::Tensor& tensor : results.tensors) {
-    if (skipped_ && tensor.defined() && argument_with_storage_of(saved_.arguments, tensor) == kNone)
+    if (skipped_ && tensor.defined() && saved_.argument_on_storage_of(tensor) == kNone)
       enter_made(tensor);
   }
   for (const auto i : c10::irange(results.tensors.size())) {
@@ -252,7 +175,7 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   CallOutput output;
   output.same_as = position;
   if (!tensor.defined()) return output;
-  const size_t number = argument_with_storage_of(saved_.arguments, tensor);
+  const size_t number = saved_.argument_on_storage_of(tensor);
   output.is_argument_itself = number != kNone && saved_.arguments[number].is_same(tensor);
   TORCH_CHECK_VALUE(
       output.is_argument_itself || !tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(),
@@ -332,10 +255,9 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
 }
 
 void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin) {
-  if (origin.is_in_call() || is_written(saved_.written, tensor)) return;
-  Written written{.tensor = tensor,
-                  .origin = origin,
-                  .argument = argument_with_storage_of(saved_.arguments, tensor)};
+  if (origin.is_in_call() || saved_.has_written(tensor)) return;
+  Written written{
+      .tensor = tensor, .origin = origin, .argument = saved_.argument_on_storage_of(tensor)};
   if (origin.is_outside()) {
     // Its old value is for replays: as the region's argument, or for what read it before.
     const OutsideLog& outside = region_->outside();
@@ -460,88 +382,6 @@ void ForwardCalls::report_implicit(const CallProduct& product, const std::string
       "named call, or set implicit_keep = kKeep.");
   TORCH_CHECK(settings_.implicit_keep != ImplicitKeep::kError, text);
   TORCH_WARN_ONCE(text);
-}
-
-template <class Fn>
-void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
-                                 Fn&& fn) {
-  const CallRecord& record = region_->calls().records()[call];
-  const ScopesAround around(frame_, record.call.keep);
-  std::shared_ptr<const SavedTensorsHooks> hooks = settings_.hooks;
-  // A store is for what the region makes; weights and arguments have their place.
-  if (record.call.policy == Policy::kOffload && offload_hooks_ &&
-      !(memory_of(tensor) && frame_.storages_.find(memory_of(tensor)).is_outside()))
-    hooks = offload_hooks_;
-  std::optional<UserHooksFrame> user_hooks;
-  if (hooks) user_hooks.emplace(hooks);
-  const SavedTensorInfoGuard info(
-      {.kind = kind,
-       .region = region_->name(),
-       .call = record.call.name,
-       .context = kind == SavedTensorKind::kSaveOutput ? contexts_[call] : std::any()});
-  std::forward<Fn>(fn)();
-}
-
-void ForwardCalls::keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason) {
-  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
-                [&] { product.keep(tensor, std::move(reason), region_->slots().size()); });
-}
-
-void ForwardCalls::keep_copy(CallProduct& product, const at::Tensor& tensor) {
-  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
-                [&] { product.keep_copy(tensor); });
-}
-
-std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardCalls::make_hooks() {
-  return std::make_unique<Hook>(*this);
-}
-
-void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
-  if (open_.back() != Open::kSaved) return;
-  for (const auto i : c10::irange(tensors.size())) {
-    if (!tensors[i].defined()) continue;
-    expected_.push_back(tensors[i]);
-    expected_names_.push_back(std::move(names[i]));
-  }
-}
-
-/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
-ForwardCalls::SavedCall* ForwardCalls::call_that_saves(const at::Tensor& tensor) {
-  if (saving()) return &saved_;
-  const bool is_next =
-      ended_.count < expected_.size() &&
-      (expected_[ended_.count].is_same(tensor) || shares_storage(expected_[ended_.count], tensor));
-  if (is_next) return &ended_;
-  end_expected();
-  return nullptr;
-}
-
-void ForwardCalls::end_expected() {
-  if (!ended_.record) return;
-  ended_ = {};
-  expected_.clear();
-  expected_names_.clear();
-}
-
-std::string ForwardCalls::next_name(SavedCall& call) {
-  const size_t i = call.count++;
-  if (&call == &ended_) return expected_names_[i];
-  const std::vector<std::string>& names = call.record->call.saved_names;
-  if (names.empty()) return c10::str("saved.", i);
-  TORCH_CHECK_VALUE(i < names.size(), where(call.record->call), ": expected ", names.size(),
-                    " saved tensors, auto_forward save_for_backward names must match, got more. "
-                    "List all of them in saved_names, in their order.");
-  return names[i];
-}
-
-bool ForwardCalls::add_refill(SavedCall& call, const at::Tensor& tensor) {
-  if (!has_layout(tensor) || !memory_of(tensor) || is_written(call.written, tensor)) return false;
-  if (!frame_.storages_.find(memory_of(tensor)).is_inside()) return false;
-  const size_t number = argument_with_storage_of(call.arguments, tensor);
-  if (number == kNone || call.arguments[number].scalar_type() != tensor.scalar_type()) return false;
-  call.record->refills.emplace_back(number, call.arguments[number], tensor);
-  next_name(call);
-  return true;
 }
 
 void ForwardCalls::check_backward(const EdgeList& roots) const {

@@ -76,6 +76,7 @@ class ForwardCalls final : public NamedCalls {
 
  private:
   class Hook;
+  static constexpr size_t kNone = ~size_t{0};
   enum class Open : uint8_t { kSaved, kInner, kRecomputed, kUnwatched };
   struct Written {
     at::Tensor tensor;
@@ -123,6 +124,11 @@ class ForwardCalls final : public NamedCalls {
     std::vector<at::Tensor> arguments;
     std::vector<Written> written;
     size_t count = 0;  // of the tensors that autograd has saved for it
+
+    bool has_written(const at::Tensor& tensor) const;
+    /// The position of the argument that is `tensor`, or shares its storage; kNone if there is
+    /// none.
+    size_t argument_on_storage_of(const at::Tensor& tensor) const;
   };
   SavedCall saved_;
   SavedCall ended_;
@@ -133,7 +139,7 @@ class ForwardCalls final : public NamedCalls {
   std::vector<const void*> op_memories_;  // of the arguments of the op that runs
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<GeneratorMark> generators_;  // before it
-  bool skipped_ = false;  // by an outer scope, so that its ops were not seen
+  bool skipped_ = false;                   // by an outer scope, so that its ops were not seen
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;

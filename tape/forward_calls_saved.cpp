@@ -1,0 +1,168 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What autograd saves in SAVE calls, and where it and their results are kept.
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <optional>
+#include <utility>
+
+#include "forward_calls.h"
+
+namespace remat {
+namespace {
+
+std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store) {
+  if (!store) return nullptr;
+  using Ticket = std::shared_ptr<OffloadStore::Ticket>;
+  return std::make_shared<const SavedTensorsHooks>(SavedTensorsHooks{
+      .pack = [store](const at::Tensor& tensor) -> std::any { return store->put(tensor); },
+      .unpack =
+          [](const std::any& ticket) { return std::any_cast<const Ticket&>(ticket)->get(); }});
+}
+
+}  // namespace
+
+/// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
+/// arguments, or the tensor itself, kept as the scopes around the region want it.
+class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
+ public:
+  explicit Hook(ForwardCalls& calls) : calls_(&calls), region_(calls.region_) {}
+  Hook(const Hook&) = delete;
+  Hook& operator=(const Hook&) = delete;
+  ~Hook() override {
+    if (slot_) region_->release(*slot_);
+    if (kept_) kept_->live = false;
+  }
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    SavedCall* const call = calls_->call_that_saves(tensor);
+    if (!call || calls_->add_refill(*call, tensor)) {
+      slot_ = &region_->add_slot(tensor);
+      return;
+    }
+    version_.emplace(tensor);
+    kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call), tensor);
+    calls_->through_hooks(call->index, SavedTensorKind::kBackward, tensor,
+                          [&] { value_.emplace(tensor.tensor_data(), false); });
+  }
+
+  at::Tensor call_unpack_hook() override {
+    if (slot_) return region_->load(*slot_);
+    TORCH_CHECK(!version_->changed(),
+                "one of the variables needed for gradient computation has been modified by an "
+                "inplace operation: [",
+                kept_->meta.str(), "] ", version_->str(), ". ", region_->label(), ", ",
+                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+                "': expected it as the call left it. Do not write it before backward, or save a "
+                "clone. Hint: anomaly detection finds the operation that failed to compute its "
+                "gradient.");
+    at::Tensor tensor = value_->unpack();
+    if (!is_on_kept_storage(tensor)) SavedTensorFrame::all_adopt(tensor);
+    return tensor;
+  }
+
+ private:
+  // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.
+  bool is_on_kept_storage(const at::Tensor& tensor) const {
+    return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
+  }
+
+  ForwardCalls* calls_;  // dead once the forward has ended; used while packing only
+  std::shared_ptr<Region> region_;
+  Slot* slot_ = nullptr;
+  KeptTensor* kept_ = nullptr;
+  std::optional<SavedVersion> version_;
+  std::optional<torch::autograd::SavedVariable> value_;
+};
+
+ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
+                           CallSettings settings)
+    : frame_(frame),
+      region_(std::move(region)),
+      settings_(std::move(settings)),
+      offload_hooks_(as_hooks(settings_.offload_store)) {}
+
+template <class Fn>
+void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
+                                 Fn&& fn) {
+  const CallRecord& record = region_->calls().records()[call];
+  const ScopesAround around(frame_, record.call.keep);
+  std::shared_ptr<const SavedTensorsHooks> hooks = settings_.hooks;
+  // A store is for what the region makes; weights and arguments have their place.
+  if (record.call.policy == Policy::kOffload && offload_hooks_ &&
+      !(memory_of(tensor) && frame_.storages_.find(memory_of(tensor)).is_outside()))
+    hooks = offload_hooks_;
+  std::optional<UserHooksFrame> user_hooks;
+  if (hooks) user_hooks.emplace(hooks);
+  const SavedTensorInfoGuard info(
+      {.kind = kind,
+       .region = region_->name(),
+       .call = record.call.name,
+       .context = kind == SavedTensorKind::kSaveOutput ? contexts_[call] : std::any()});
+  std::forward<Fn>(fn)();
+}
+
+void ForwardCalls::keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason) {
+  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
+                [&] { product.keep(tensor, std::move(reason), region_->slots().size()); });
+}
+
+void ForwardCalls::keep_copy(CallProduct& product, const at::Tensor& tensor) {
+  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
+                [&] { product.keep_copy(tensor); });
+}
+
+std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardCalls::make_hooks() {
+  return std::make_unique<Hook>(*this);
+}
+
+void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
+  if (open_.back() != Open::kSaved) return;
+  for (const auto i : c10::irange(tensors.size())) {
+    if (!tensors[i].defined()) continue;
+    expected_.push_back(tensors[i]);
+    expected_names_.push_back(std::move(names[i]));
+  }
+}
+
+/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
+ForwardCalls::SavedCall* ForwardCalls::call_that_saves(const at::Tensor& tensor) {
+  if (saving()) return &saved_;
+  const bool is_next =
+      ended_.count < expected_.size() && (expected_[ended_.count].is_same(tensor) ||
+                                          memory_of(expected_[ended_.count]) == memory_of(tensor));
+  if (is_next) return &ended_;
+  end_expected();
+  return nullptr;
+}
+
+void ForwardCalls::end_expected() {
+  if (!ended_.record) return;
+  ended_ = {};
+  expected_.clear();
+  expected_names_.clear();
+}
+
+std::string ForwardCalls::next_name(SavedCall& call) {
+  const size_t i = call.count++;
+  if (&call == &ended_) return expected_names_[i];
+  const std::vector<std::string>& names = call.record->call.saved_names;
+  if (names.empty()) return c10::str("saved.", i);
+  TORCH_CHECK_VALUE(i < names.size(), where(call.record->call), ": expected ", names.size(),
+                    " saved tensors, auto_forward save_for_backward names must match, got more. "
+                    "List all of them in saved_names, in their order.");
+  return names[i];
+}
+
+bool ForwardCalls::add_refill(SavedCall& call, const at::Tensor& tensor) {
+  if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
+  if (!frame_.storages_.find(memory_of(tensor)).is_inside()) return false;
+  const size_t number = call.argument_on_storage_of(tensor);
+  if (number == kNone || call.arguments[number].scalar_type() != tensor.scalar_type()) return false;
+  call.record->refills.emplace_back(number, call.arguments[number], tensor);
+  next_name(call);
+  return true;
+}
+
+}  // namespace remat
