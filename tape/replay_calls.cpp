@@ -208,13 +208,18 @@ void ReplayCalls::restore_state(const CallRecord& record) {
 
 void ReplayCalls::end(const CallResults& /*results*/) {
   const CallRecord* const record = open_.back();
-  open_.pop_back();
-  if (!record || !record->call.is_saved()) return;
-  --unwatched_;
-  throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                       c10::str(where(*record),
-                                ": expected the exception that it threw in the forward, got a "
-                                "result. Make what it does depend on its arguments."));
+  if (!record || !record->call.is_saved()) {
+    open_.pop_back();
+    return;
+  }
+  // abandon() follows.
+  const ReplayMismatch error(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str(where(*record),
+               ": expected the exception that it threw in the forward, got a result. Make what it "
+               "does depend on its arguments."));
+  frame_.fail(std::make_exception_ptr(error));
+  throw error;
 }
 
 void ReplayCalls::abandon() noexcept {
