@@ -115,7 +115,18 @@ void ForwardCalls::abandon() noexcept {
   if (kind != Open::kSaved) return;
   saved_.record->threw = true;
   expected_.clear();
+  std::vector<at::Tensor> read;
+  for (at::Tensor& argument : saved_.arguments) {
+    if (argument.defined() && !is_written(saved_.written, argument))
+      read.push_back(std::move(argument));
+  }
   close_saved();
+  // Replays run it again, up to where it threw.
+  try {
+    for (const at::Tensor& argument : read) need(argument);
+  } catch (...) {
+    // Not kept: the replay raises where it reads it.
+  }
 }
 
 void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes) {
