@@ -99,6 +99,7 @@ class ForwardCalls final : public NamedCalls {
   void report_implicit(const CallProduct& product, const std::string& reader) const;
   void keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason);
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
+  bool is_from_outside(const at::Tensor& tensor) const;
   template <class Fn>
   void through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor, Fn&& fn);
   SavedCall* call_that_saves(const at::Tensor& tensor);

@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -83,6 +84,15 @@ ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
       settings_(std::move(settings)),
       offload_hooks_(as_hooks(settings_.offload_store)) {}
 
+// What only SAVE calls have read is in no table: it is unknown like the result of the op that runs.
+bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
+  const void* const memory = memory_of(tensor);
+  if (!memory) return false;
+  const Origin origin = frame_.storages_.find(memory);
+  if (!origin.is_unknown()) return origin.is_outside();
+  return std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
+}
+
 template <class Fn>
 void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
                                  Fn&& fn) {
@@ -90,9 +100,9 @@ void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Te
   const ScopesAround around(frame_, record.call.keep);
   std::shared_ptr<const SavedTensorsHooks> hooks = settings_.hooks;
   // A store is for what the region makes; weights and arguments have their place.
-  if (record.call.policy == Policy::kOffload && offload_hooks_ &&
-      !(memory_of(tensor) && frame_.storages_.find(memory_of(tensor)).is_outside()))
-    hooks = offload_hooks_;
+  const bool in_store = record.call.policy == Policy::kOffload && offload_hooks_ &&
+                        has_layout(tensor) && !is_from_outside(tensor);
+  if (in_store) hooks = offload_hooks_;
   std::optional<UserHooksFrame> user_hooks;
   if (hooks) user_hooks.emplace(hooks);
   const SavedTensorInfoGuard info(
