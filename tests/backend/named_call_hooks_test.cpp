@@ -1,0 +1,473 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What regions give to saved-tensor hooks, stores and state hooks where they have named calls.
+#include <algorithm>
+#include <any>
+#include <memory>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "support/named_step.h"
+#include "support/unwound.h"
+
+namespace remat {
+namespace {
+
+using Log = std::vector<std::string>;
+
+const char* kind_name(SavedTensorKind kind) {
+  switch (kind) {
+    case SavedTensorKind::kCheckpointInput:
+      return "input";
+    case SavedTensorKind::kBackward:
+      return "backward";
+    case SavedTensorKind::kSaveOutput:
+      return "output";
+  }
+  return "?";
+}
+
+/// Hooks that keep copies and write down what they are given.
+struct LoggingHooks {
+  struct Packed {
+    std::string text;
+    at::Tensor copy;
+  };
+
+  SavedTensorsHooks hooks(const std::string& prefix = "") {
+    return {.pack = [this, prefix](const at::Tensor& t) -> std::any {
+              const SavedTensorInfo& info = current_saved_tensor_info();
+              std::string text = prefix + kind_name(info.kind);
+              if (!info.call.empty()) text += " of " + info.call;
+              if (const auto* context = std::any_cast<int>(&info.context))
+                text += " at " + std::to_string(*context);
+              packed.push_back(text);
+              regions.push_back(info.region);
+              given.push_back(t);
+              return Packed{text, t.clone()};
+            },
+            .unpack =
+                [this](const std::any& kept) {
+                  const auto& entry = std::any_cast<const Packed&>(kept);
+                  unpacked.push_back(entry.text);
+                  return entry.copy;
+                }};
+  }
+
+  Log packed;
+  Log unpacked;
+  Log regions;
+  Tensors given;
+};
+
+/// A number that calls change, and what was asked of it.
+struct Counter final : StateHook {
+  explicit Counter(Log* shared_log = nullptr, std::string hook_name = "")
+      : log(shared_log), name(std::move(hook_name)) {}
+
+  std::any snapshot() override {
+    note("snapshot ", value);
+    return value;
+  }
+  void restore(const std::any& state) override {
+    value = std::any_cast<int>(state);
+    note("restore ", value);
+  }
+  void note(const char* what, int number) {
+    if (log) log->push_back(name + what + std::to_string(number));
+  }
+
+  Log* log;
+  std::string name;
+  int value = 0;
+};
+
+/// A store that counts.
+struct CountingStore final : OffloadStore {
+  struct Place final : Ticket {
+    Place(CountingStore& store, at::Tensor tensor) : store_(store), tensor_(std::move(tensor)) {
+      ++store_.held;
+    }
+    ~Place() override { --store_.held; }
+    at::Tensor get() override {
+      ++store_.gets;
+      return tensor_.clone();
+    }
+
+   private:
+    CountingStore& store_;
+    at::Tensor tensor_;
+  };
+
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
+    ++puts;
+    CHECK_FALSE(tensor.requires_grad());
+    return std::make_shared<Place>(*this, tensor.clone());
+  }
+
+  int puts = 0;
+  int gets = 0;
+  int held = 0;
+};
+
+/// Of its saved tensors the first is an argument that the replay makes, the second is its own.
+at::Tensor sin_cos(const at::Tensor& t) {
+  return t.sin().cos();
+}
+
+}  // namespace
+
+TEST_CASE("Hooks get the arguments and what SAVE calls keep, each once, with what it is",
+          "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const auto fn = [](const at::Tensor& x) {
+    const at::Tensor a = save("a", sin_cos)(x.cos());
+    const at::Tensor b = recompute("b", sin_cos)(a);
+    return b.exp();
+  };
+  const at::Tensor x = step_input();
+  const at::Tensor y = checkpoint({.name = "r", .saved_tensors_hooks = log.hooks()})(fn)(x);
+  // Neither what bare ops and RECOMPUTE calls save, nor a's argument, which the replay makes.
+  CHECK(log.packed == Log{"input", "backward of a", "output of a"});
+  CHECK(log.regions == Log{"r", "r", "r"});
+  CHECK(log.given[0].is_alias_of(x));
+  CHECK_FALSE(log.given[0].requires_grad());
+  CHECK(log.unpacked.empty());
+  y.sum().backward();
+  CHECK(log.packed.size() == 3);
+  // A leaf that somebody still has is taken as it is.
+  CHECK(log.unpacked == Log{"output of a", "backward of a"});
+}
+
+TEST_CASE("An argument that is no leaf is unpacked once", "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const auto fn = [](const at::Tensor& x) { return save("a", sin_cos)(x.cos()).exp(); };
+  checkpoint({.saved_tensors_hooks = log.hooks()})(fn)(step_input() + 1).sum().backward();
+  Log unpacked = log.unpacked;
+  std::sort(unpacked.begin(), unpacked.end());
+  CHECK(unpacked == Log{"backward of a", "input", "output of a"});
+}
+
+TEST_CASE("Under hooks gradients are bitwise as plain", "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  check_as_plain(
+      [](const at::Tensor& x) {
+        return recompute("b", sin_cos)(save("a", sin_cos)(x.cos())).exp();
+      },
+      {}, {.saved_tensors_hooks = log.hooks()});
+}
+
+TEST_CASE("Results of SAVE calls are unpacked first, in order, then what nodes want",
+          "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const auto fn = [](const at::Tensor& x) {
+    const at::Tensor a = save("a", sin_cos)(x.cos());
+    const at::Tensor b = save("b", sin_cos)(a);
+    return (a.exp() * b.exp()).sin();
+  };
+  const at::Tensor y = checkpoint({.saved_tensors_hooks = log.hooks()})(fn)(step_input());
+  y.sum().backward();
+  Log outputs;
+  Log backward;
+  for (const std::string& text : log.unpacked) {
+    if (text.find("output") == 0) {
+      CHECK(backward.empty());
+      outputs.push_back(text);
+    } else if (text.find("backward") == 0) {
+      backward.push_back(text);
+    }
+  }
+  CHECK(outputs == Log{"output of a", "output of b"});
+  // b saved a's result, too; nodes run from the end.
+  CHECK(backward == Log{"backward of b", "backward of b", "backward of a"});
+}
+
+TEST_CASE("Each backward of a kept graph unpacks again, and packs nothing",
+          "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const at::Tensor loss = checkpoint({.saved_tensors_hooks = log.hooks()})([](const at::Tensor& x) {
+                            return save("a", sin_cos)(x.cos()).exp();
+                          })(step_input())
+                              .sum();
+  const size_t packed = log.packed.size();
+  loss.backward({}, /*retain_graph=*/true);
+  const size_t unpacked = log.unpacked.size();
+  loss.backward();
+  CHECK(log.packed.size() == packed);
+  CHECK(log.unpacked.size() == 2 * unpacked);
+}
+
+TEST_CASE("The hooks of the options win over a guard around the region",
+          "[backend][native_op][hooks]") {
+  LoggingHooks own;
+  LoggingHooks around;
+  const auto fn = [](const at::Tensor& x) { return save("a", sin_cos)(x.cos()).exp(); };
+  {
+    const SavedTensorsHooksGuard guard(around.hooks());
+    checkpoint({.saved_tensors_hooks = own.hooks()})(fn)(step_input());
+  }
+  CHECK(around.packed.empty());
+  CHECK(own.packed == Log{"input", "backward of a", "output of a"});
+}
+
+TEST_CASE("Of guards around a region the innermost serves, after it has gone too",
+          "[backend][native_op][hooks]") {
+  LoggingHooks outer;
+  LoggingHooks inner;
+  at::Tensor y;
+  {
+    const SavedTensorsHooksGuard outer_guard(outer.hooks());
+    const SavedTensorsHooksGuard inner_guard(inner.hooks());
+    y = checkpoint()([](const at::Tensor& x) { return save("a", sin_cos)(x.cos()).exp(); })(
+        step_input());
+  }
+  y.sum().backward();
+  CHECK(outer.packed.empty());
+  CHECK(inner.packed == Log{"input", "backward of a", "output of a"});
+  CHECK(inner.unpacked == Log{"output of a", "backward of a"});
+}
+
+TEST_CASE("A guard inside a SAVE call gets what the call saves under it",
+          "[backend][native_op][hooks]") {
+  LoggingHooks around;
+  LoggingHooks inside;
+  const auto call = [&](const at::Tensor& t) {
+    const SavedTensorsHooksGuard guard(inside.hooks());
+    return t.sin().cos();
+  };
+  const SavedTensorsHooksGuard guard(around.hooks());
+  const at::Tensor y =
+      checkpoint()([&](const at::Tensor& x) { return save("a", call)(x.cos()); })(step_input());
+  CHECK(around.packed == Log{"input"});
+  CHECK(inside.packed.size() == 2);
+  y.sum().backward();
+  CHECK(inside.packed.size() == 2);
+  CHECK(inside.unpacked.size() == 2);
+}
+
+TEST_CASE("What a tensor is can be asked in pack only", "[backend][native_op][hooks]") {
+  CHECK_THAT(error_text([] { current_saved_tensor_info(); }),
+             ContainsSubstring("[current_saved_tensor_info] expected to be called by the pack "
+                               "function of saved-tensor hooks"));
+  LoggingHooks log;
+  {
+    const SavedTensorsHooksGuard guard(log.hooks());
+    step_input().sin();
+  }
+  CHECK(log.packed == Log{"backward"});  // outside of regions
+}
+
+TEST_CASE("A context is that of the place where a tensor is made", "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  SavedTensorsHooks hooks = log.hooks();
+  int place = 0;
+  hooks.capture_context = [&]() -> std::any { return place; };
+  const auto fn = [&](const at::Tensor& x) {
+    const at::Tensor h = x.cos();
+    place = 1;
+    const at::Tensor a = save("a", sin_cos)(h);
+    place = 2;
+    const at::Tensor b = save("b", sin_cos)(h);
+    place = 3;
+    return (a + b).exp();  // reads both: they are packed here
+  };
+  const at::Tensor y = checkpoint({.saved_tensors_hooks = hooks})(fn)(step_input());
+  CHECK(log.packed == Log{"input at 0", "backward of a at 1", "backward of b at 2",
+                          "output of a at 1", "output of b at 2"});
+}
+
+TEST_CASE("Storages that were packed may be freed", "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor a = save("a", sin_cos)(x.cos());
+    return (a + 1).exp();
+  };
+  const at::Tensor x = step_input();
+  const at::Tensor y = checkpoint({.saved_tensors_hooks = log.hooks()})(fn)(x);
+  REQUIRE(log.packed == Log{"input", "backward of a", "output of a"});
+  for (const size_t i : {1, 2}) log.given[i].storage().unsafeGetStorageImpl()->reset();
+  (y * y.detach()).sum().backward();
+  check_same({y.detach(), x.grad()}, step(fn));
+}
+
+TEST_CASE("A pack that throws ends the forward, also in a SAVE call",
+          "[backend][native_op][hooks]") {
+  for (const std::string victim : {"backward of a", "output of a"}) {
+    LoggingHooks log;
+    SavedTensorsHooks hooks = log.hooks();
+    hooks.pack = [&, pack = hooks.pack](const at::Tensor& t) {
+      const std::any kept = pack(t);
+      TORCH_CHECK(log.packed.back() != victim, "mine");
+      return kept;
+    };
+    const auto fn = [](const at::Tensor& x) { return save("a", sin_cos)(x.cos()).exp(); };
+    CHECK_THAT(error_text([&] { checkpoint({.saved_tensors_hooks = hooks})(fn)(step_input()); }),
+               ContainsSubstring("mine"));
+  }
+}
+
+TEST_CASE("A store gets what OFFLOAD calls make, and gives it back once per backward",
+          "[backend][native_op][offload]") {
+  const auto store = std::make_shared<CountingStore>();
+  const at::Tensor w = torch::ones({8, 8}).requires_grad_();
+  const auto project = [&](const at::Tensor& t) { return t.matmul(w).exp(); };
+  const auto fn = [&](const at::Tensor& x) {
+    const at::Tensor a = native_op(project, "a", Policy::kOffload)(x.sin());
+    const at::Tensor b = save("b", sin_cos)(a.cos());
+    return b.exp();
+  };
+  const CheckpointOptions options{.offload_store = store};
+  SECTION("the tensors") {
+    const at::Tensor loss = checkpoint(options)(fn)(step_input()).sum();
+    // exp's result, for its node and for the bare cos; neither the weight nor x.sin(), nor b.
+    CHECK(store->puts == 2);
+    CHECK(store->gets == 0);
+    loss.backward({}, /*retain_graph=*/true);
+    CHECK(store->gets == 2);
+    CHECK(store->held == 2);
+    loss.backward();
+    CHECK(store->puts == 2);
+    CHECK(store->gets == 4);
+    CHECK(store->held == 0);
+  }
+  SECTION("a graph that is dropped gives the places free") {
+    {
+      const at::Tensor y = checkpoint(options)(fn)(step_input());
+      CHECK(store->held == 2);
+    }
+    CHECK(store->held == 0);
+  }
+  SECTION("gradients") {
+    check_as_plain(fn, {w}, options);
+  }
+  SECTION("beside hooks, which get the rest") {
+    LoggingHooks log;
+    CheckpointOptions both = options;
+    both.saved_tensors_hooks = log.hooks();
+    checkpoint(both)(fn)(step_input());
+    CHECK(store->puts == 2);
+    CHECK(log.packed == Log{"input", "backward of a", "backward of b", "output of b"});  // w
+  }
+}
+
+TEST_CASE("Without a store OFFLOAD uses the hooks of the options",
+          "[backend][native_op][offload]") {
+  LoggingHooks log;
+  const auto fn = [](const at::Tensor& x) {
+    return native_op(sin_cos, "a", Policy::kOffload)(x.cos()).exp();
+  };
+  check_as_plain(fn, {}, {.saved_tensors_hooks = log.hooks()});
+  CHECK(log.packed == Log{"input", "backward of a", "output of a"});
+}
+
+TEST_CASE("An error of a store reaches the caller", "[backend][native_op][offload]") {
+  struct Full final : OffloadStore {
+    std::shared_ptr<Ticket> put(const at::Tensor& /*tensor*/) override {
+      TORCH_CHECK(false, "the disk is full");
+    }
+  };
+  struct Lost final : OffloadStore {
+    struct Nothing final : Ticket {
+      at::Tensor get() override { TORCH_CHECK(false, "the disk is gone"); }
+    };
+    std::shared_ptr<Ticket> put(const at::Tensor& /*tensor*/) override {
+      return std::make_shared<Nothing>();
+    }
+  };
+  const auto fn = [](const at::Tensor& x) {
+    return native_op(sin_cos, "a", Policy::kOffload)(x.cos()).exp();
+  };
+  const at::Tensor x = step_input();
+  CHECK_THAT(error_text([&] { checkpoint({.offload_store = std::make_shared<Full>()})(fn)(x); }),
+             ContainsSubstring("the disk is full"));
+  const at::Tensor y = checkpoint({.offload_store = std::make_shared<Lost>()})(fn)(x);
+  CHECK_THAT(error_text([&] { y.sum().backward(); }), ContainsSubstring("the disk is gone"));
+}
+
+TEST_CASE("State is read at entry and after each SAVE call, and restored at these places",
+          "[backend][native_op][state_hook]") {
+  Log log;
+  const auto counter = std::make_shared<Counter>(&log);
+  const auto count = [&](const at::Tensor& t) { return t.exp() * ++counter->value; };
+  const auto fn = [&](const at::Tensor& x) {
+    const at::Tensor a = save("a", count)(x.sin());
+    const at::Tensor b = recompute("b", count)(a);
+    const at::Tensor c = save("c", count)(b);
+    return count(c);
+  };
+  const CheckpointOptions options{.state_hooks = {counter}};
+  SECTION("what is asked of it") {
+    const at::Tensor y = checkpoint(options)(fn)(step_input());
+    CHECK(log == Log{"snapshot 0", "snapshot 1", "snapshot 3"});
+    CHECK(counter->value == 4);
+    counter->value = 10;
+    log.clear();
+    y.sum().backward();
+    CHECK(log == Log{"snapshot 10", "restore 0", "restore 1", "restore 3", "restore 10"});
+    CHECK(counter->value == 10);
+  }
+  SECTION("gradients") {
+    const Tensors got = step(checkpoint(options)(fn));
+    counter->value = 0;
+    check_same(got, step(fn));
+  }
+  SECTION("a second replay is as the first") {
+    const at::Tensor x = step_input();
+    const at::Tensor loss = checkpoint(options)(fn)(x).sum();
+    loss.backward({}, /*retain_graph=*/true);
+    const at::Tensor first = x.grad().clone();
+    x.mutable_grad() = at::Tensor();
+    loss.backward();
+    CHECK(same_bits(x.grad(), first));
+  }
+  SECTION("without the hook the state drifts, which raises") {
+    const at::Tensor y = checkpoint({.name = "r"})(fn)(step_input());
+    CHECK_THAT(error_text([&] { y.sum().backward(); }),
+               ContainsSubstring("A number differs: a counter"));
+  }
+}
+
+TEST_CASE("State of a call that throws is not read", "[backend][native_op][state_hook]") {
+  Log log;
+  const auto counter = std::make_shared<Counter>(&log);
+  const auto fails = [&](const at::Tensor& /*t*/) -> at::Tensor {
+    ++counter->value;
+    throw std::runtime_error("mine");
+  };
+  const auto fn = [&](const at::Tensor& x) {
+    try {
+      save("a", fails)(x);
+    } catch (const std::runtime_error&) {
+    }
+    return (x * counter->value).exp();
+  };
+  const at::Tensor y = checkpoint({.state_hooks = {counter}})(fn)(step_input());
+  CHECK(log == Log{"snapshot 0"});
+  y.sum().backward();
+  CHECK(counter->value == 1);
+}
+
+TEST_CASE("Several state hooks are asked in their order", "[backend][native_op][state_hook]") {
+  Log log;
+  const auto first = std::make_shared<Counter>(&log, "1 ");
+  const auto second = std::make_shared<Counter>(&log, "2 ");
+  second->value = 5;
+  const auto fn = [&](const at::Tensor& x) {
+    const auto call = [&](const at::Tensor& t) {
+      first->value += 1;
+      second->value += 2;
+      return t.exp();
+    };
+    return (save("a", call)(x.sin()) * first->value * second->value).exp();
+  };
+  const at::Tensor y = checkpoint({.state_hooks = {first, second}})(fn)(step_input());
+  CHECK(log == Log{"1 snapshot 0", "2 snapshot 5", "1 snapshot 1", "2 snapshot 7"});
+  log.clear();
+  y.sum().backward();
+  CHECK(log == Log{"1 snapshot 1", "2 snapshot 7", "1 restore 0", "2 restore 5", "1 restore 1",
+                   "2 restore 7", "2 restore 7", "1 restore 1"});
+}
+
+}  // namespace remat
