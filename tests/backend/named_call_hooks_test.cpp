@@ -3,6 +3,7 @@
 // What regions give to saved-tensor hooks, stores and state hooks where they have named calls.
 #include <algorithm>
 #include <any>
+#include <array>
 #include <memory>
 #include <stdexcept>
 #include <string>
@@ -110,6 +111,22 @@ struct CountingStore final : OffloadStore {
   int puts = 0;
   int gets = 0;
   int held = 0;
+};
+
+/// Saves its weight, which its last op does not read.
+struct Project : torch::autograd::Function<Project> {
+  static constexpr std::array saved_names{"x", "w"};
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
+                            const at::Tensor& w) {
+    ctx->save_for_backward({x, w});
+    return x.matmul(w) * 2;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    const auto saved = ctx->get_saved_variables();
+    const at::Tensor grad = grads[0] * 2;
+    return {grad.matmul(saved[1].t()), saved[0].t().matmul(grad)};
+  }
 };
 
 /// Of its saved tensors the first is an argument that the replay makes, the second is its own.
@@ -350,6 +367,17 @@ TEST_CASE("A store gets what OFFLOAD calls make, and gives it back once per back
     CHECK(store->puts == 2);
     CHECK(log.packed == Log{"input", "backward of a", "backward of b", "output of b"});  // w
   }
+}
+
+TEST_CASE("A store gets no weight that a custom function saves", "[backend][native_op][offload]") {
+  const auto store = std::make_shared<CountingStore>();
+  const at::Tensor w = torch::ones({8, 8}).requires_grad_();
+  const auto fn = [&](const at::Tensor& x) {
+    return op<Project>("a", Policy::kOffload)(x.sin(), w);
+  };
+  const at::Tensor y = checkpoint({.offload_store = store})(fn)(step_input());
+  CHECK(store->puts == 0);
+  check_as_plain(fn, {w}, {.offload_store = store});
 }
 
 TEST_CASE("Without a store OFFLOAD uses the hooks of the options",
