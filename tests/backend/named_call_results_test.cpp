@@ -367,6 +367,19 @@ TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][nati
   check([](const at::Tensor& t) { return t.view_as(t); });
 }
 
+TEST_CASE("Results without elements and of integers come back", "[backend][native_op][results]") {
+  for (const Policy policy : kPolicies) {
+    check_as_plain([&](const at::Tensor& x) {
+      const auto call = [](const at::Tensor& t) {
+        return std::tuple(t.narrow(0, 0, 0).exp(), t.argmax(1), t > 0, t.sum());
+      };
+      const auto [empty, index, mask, sum] = native_op(call, "a", policy)(x.sin());
+      const at::Tensor picked = x.exp().gather(1, index.unsqueeze(1)).masked_fill(mask, 0.5);
+      return picked * sum + at::cat({empty, x.cos()}).exp();
+    });
+  }
+}
+
 TEST_CASE("What a SAVE call saves of its argument may be any view of it",
           "[backend][native_op][results]") {
   const std::vector<TensorFn> views{

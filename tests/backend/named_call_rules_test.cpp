@@ -249,6 +249,18 @@ TEST_CASE("Only SAVE calls may be in a SAVE call; a RECOMPUTE call may have any 
   check_as_plain(fn);
 }
 
+TEST_CASE("A region in a named call has names and policies of its own",
+          "[backend][native_op][rules]") {
+  for (const Policy policy : {Policy::kSave, Policy::kRecompute}) {
+    const auto inner = [](const at::Tensor& t) {
+      return recompute("b", exp_of)(save("a", sin_of)(t.cos())).tanh();
+    };
+    const auto outer = [&](const at::Tensor& t) { return checkpoint()(inner)(t.sin()).exp(); };
+    check_as_plain(
+        [&](const at::Tensor& x) { return native_op(outer, "a", policy)(x.cos()).tanh().exp(); });
+  }
+}
+
 TEST_CASE("Each backward runs a RECOMPUTE call again, and no SAVE call",
           "[backend][native_op][rules]") {
   std::vector<bool> in_save;
