@@ -12,6 +12,8 @@
 
 #include <c10/util/SmallVector.h>
 
+#include <remat/tape/current_node.h>
+
 namespace remat {
 namespace {
 
@@ -42,7 +44,7 @@ void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor>
                 uint64_t first_sequence_nr) {
   c10::SmallVector<torch::autograd::Node*, 4> hooked;
   for (const at::Tensor& output : outputs) {
-    torch::autograd::Node* const node = output.defined() ? output.grad_fn().get() : nullptr;
+    torch::autograd::Node* const node = output.defined() ? current_node(output) : nullptr;
     if (!node || node->sequence_nr() < first_sequence_nr) continue;
     if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) continue;
     node->add_pre_hook(std::make_unique<HeadHook>(region));

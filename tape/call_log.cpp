@@ -89,7 +89,7 @@ KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Ten
       name(std::move(tensor_name)),
       meta(tensor),
       storage(tensor),
-      is_parameter(tensor.requires_grad() && tensor.is_leaf()) {}
+      is_parameter(remat::is_parameter(tensor)) {}
 
 ArgumentView::ArgumentView(size_t number, const at::Tensor& argument_tensor, const at::Tensor& view)
     : argument(number) {

@@ -14,6 +14,8 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/current_node.h>
+
 #include "graph_walk.h"
 
 namespace remat {
@@ -117,7 +119,7 @@ void ForwardCalls::abandon() noexcept {
   expected_.clear();
   std::vector<at::Tensor> read;
   for (at::Tensor& argument : saved_.arguments) {
-    if (argument.defined() && !is_written(saved_.written, argument))
+    if (argument.defined() && !saved_.has_written(argument))
       read.push_back(std::move(argument));
   }
   close_saved();
@@ -175,6 +177,11 @@ void ForwardCalls::close_saved() noexcept {
     }
   }
   made_.clear();
+  for (const at::Tensor& tensor : made_opaque_) {
+    if (frame_.storages_.find(memory_of(tensor)).is_in_call())
+      frame_.storages_.enter(memory_of(tensor), Origin::inside());
+  }
+  made_opaque_.clear();
   generators_.clear();
   nodes_.back().second = at::sequence_number::peek();
   if (!expected_.empty()) ended_ = std::move(saved_);
@@ -193,8 +200,13 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
       where(saved_.record->call), ", result ", position, " (", TensorMeta(tensor).str(),
       "): expected a tensor that the call computes, got a leaf that requires grad. "
       "Make it outside of the call, or return a computation on it.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      output.is_argument_itself || !tensor.is_inference(), where(saved_.record->call), ", result ",
+      position, " (", TensorMeta(tensor).str(),
+      "): expected a normal tensor, got an inference tensor, which a replay cannot stand in for. "
+      "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
   output.requires_grad = tensor.requires_grad();
-  output.has_node = tensor.grad_fn() != nullptr;
+  output.has_node = current_node(tensor) != nullptr;
   if (has_layout(tensor)) output.layout = TensorLayout(tensor);
   const void* const memory = memory_of(tensor);
   const Origin origin = memory ? frame_.storages_.find(memory) : Origin::in_call();
@@ -253,9 +265,13 @@ void ForwardCalls::add_write(const Written& written) {
 void ForwardCalls::before_saved_op(const OpCall& call) {
   const OpInfo& info = call.info();
   op_memories_.clear();
+  takes_part_ = false;
   for (const auto i : c10::irange(info.argument_count())) {
     for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
       op_memories_.push_back(memory_of(tensor));
+      if (!tensor.has_storage() && !info.reads_data() &&
+          !frame_.storages_.find(op_memories_.back()).is_in_call())
+        takes_part_ = true;
       if (info.writes() && info.writes_argument(i, call.training()) && op_memories_.back()) {
         const Origin origin = frame_.origin_of(tensor);
         frame_.check_writable(info, tensor, origin);
@@ -276,12 +292,13 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
       frame_.keep_before_write(tensor, origin);
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        written.argument != kNone, where(saved_.record->call), ", op ",
+        written.argument != kNone && tensor.has_storage(), where(saved_.record->call), ", op ",
         op ? op->name() : "that the call runs",
-        ": expected to write arguments of the call or tensors from outside the region, got one "
-        "that "
-        "the function captures and that the region made (",
-        TensorMeta(tensor).str(), "), which a replay could not find. Pass it as an argument.");
+        ": expected to write strided arguments of the call or tensors from outside the region, got "
+        "a tensor (",
+        TensorMeta(tensor).str(), ") that the function captures and that the region made, or ",
+        "memory of a sparse or opaque one, which a replay could not find. Pass it as an argument, "
+        "or use the policy RECOMPUTE.");
     if (origin.is_product()) {
       CallProduct& product = region_->calls().product(origin.number());
       if (product.is_kept() && !product.is_copied()) keep_copy(product, tensor);
@@ -296,7 +313,12 @@ void ForwardCalls::after_saved_op(const OpCall& call) {
       const auto* const memory = memory_of(tensor);
       const bool is_view =
           std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
-      if (memory && !is_view) enter_made(tensor);
+      if (!memory || is_view) return;
+      if (takes_part_) {
+        frame_.storages_.enter(memory, Origin::inside());  // no argument has it: not to be written
+      } else {
+        enter_made(tensor);
+      }
     });
   }
 }
@@ -312,9 +334,12 @@ void ForwardCalls::adopt(const at::Tensor& tensor) {
 }
 
 void ForwardCalls::enter_made(const at::Tensor& tensor) {
-  if (!tensor.has_storage()) return;
   frame_.storages_.enter(memory_of(tensor), Origin::in_call());
-  made_.push_back(weak_storage(tensor));
+  if (tensor.has_storage()) {
+    made_.push_back(weak_storage(tensor));
+  } else {
+    made_opaque_.push_back(tensor);
+  }
 }
 
 void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Tensor& tensor,

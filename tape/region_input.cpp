@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <remat/tape/current_node.h>
+
 #include "storage_bytes.h"
 
 namespace remat {
@@ -63,10 +65,22 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   if (!tensor.requires_grad()) return;
   if (tensor.is_leaf()) {
     leaf_.emplace(tensor.getIntrusivePtr());
+  } else if (is_stale_view(tensor)) {
+    grad_fn_.emplace(NodePtr());
+    stale_view_.emplace(tensor.getIntrusivePtr());
   } else {
     grad_fn_.emplace(tensor.grad_fn());
     output_nr_ = tensor.output_nr();
   }
+}
+
+void RegionInput::finish_forward() {
+  if (!stale_view_) return;
+  const at::Tensor tensor(stale_view_->lock());
+  stale_view_.reset();
+  if (!tensor.defined() || is_stale_view(tensor)) return;
+  grad_fn_.emplace(tensor.grad_fn());
+  output_nr_ = tensor.output_nr();
 }
 
 at::Tensor RegionInput::replayed(const std::string& region_label,

@@ -75,6 +75,7 @@ NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
     open_.push_back(nullptr);
     return Action::kRun;
   }
+  if (call.is_saved() && !record.threw) check_arguments(record, arguments);
   open_.push_back(&record);
   if (call.is_saved()) ++unwatched_;
   if (!call.is_saved() || record.threw) return Action::kRun;
@@ -123,6 +124,32 @@ const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   if (!expected || expected->name != call.name || expected->policy != call.policy)
     ops_.call_mismatch(expected, call, frame_.slot_count());
   return records[next_++];
+}
+
+// The op log has compared them already, unless the comparison has ended.
+void ReplayCalls::check_arguments(const CallRecord& record,
+                                  c10::ArrayRef<at::Tensor> arguments) const {
+  const auto check = [&](size_t number, size_t size_bytes) {
+    const bool fits = number < arguments.size() && arguments[number].defined() &&
+                      arguments[number].has_storage() &&
+                      (size_bytes == 0 || arguments[number].storage().nbytes() == size_bytes);
+    if (fits) return;
+    throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                         c10::str(where(record), ": expected tensor argument ", number,
+                                  " as in the forward, since what it holds is needed, got ",
+                                  number < arguments.size() ? "another one" : "fewer arguments",
+                                  ". Pass the same tensors in every run."));
+  };
+  for (const ArgumentView& refill : record.refills) check(refill.argument, 0);
+  for (const CallOutput& output : record.outputs) {
+    if (output.source == CallOutput::Source::kArgument && !output.is_argument_itself)
+      check(output.view.argument, 0);
+    if (output.is_argument_itself && output.view.argument >= arguments.size())
+      check(output.view.argument, 0);
+  }
+  for (const CallWrite& write : record.writes) {
+    if (!write.is_outside) check(write.number, region_.calls().product(write.product).size_bytes());
+  }
 }
 
 CallResults ReplayCalls::skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {

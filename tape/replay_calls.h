@@ -57,6 +57,7 @@ class ReplayCalls final : public NamedCalls {
   bool is_past_forward() const;
   const CallRecord& next_record(const NamedCall& call);
   CallResults skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
+  void check_arguments(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) const;
   void fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
   void apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
   at::Tensor make_output(const CallRecord& record, const CallOutput& output,

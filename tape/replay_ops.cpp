@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
 
 #include "storage_bytes.h"
@@ -98,7 +99,13 @@ const NamedCall& ReplayOps::call_of_product(size_t number) const {
 at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
   const CallProduct& record = region_.calls().product(number);
   Product& product = products_[number];
-  if (record.is_opaque()) return product.value;
+  if (record.is_opaque()) {
+    const InterceptionOff unseen;
+    at::Tensor value = product.value.detach();
+    storages_.enter(memory_of(value), Origin::product(number));
+    opaque_.push_back(value);
+    return value;
+  }
   if (!product.storage) {
     if (product.value.defined()) {
       product.storage = product.value.storage();

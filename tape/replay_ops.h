@@ -100,6 +100,7 @@ class ReplayOps {
   std::vector<Outside> outside_;   // by number of the outside storage
   std::vector<Product> products_;  // by number
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
+  std::vector<at::Tensor> opaque_;     // results of calls, so that their addresses stay taken
   bool exchanged_ = false;             // an argument of the op that runs
   OpWords words_;                      // of the op that runs
   std::vector<c10::Storage> unknown_;  // of its tensors of unknown origin, in order

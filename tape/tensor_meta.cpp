@@ -13,13 +13,6 @@ bool has_plain_sizes(const at::Tensor& tensor) {
   return !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
-/// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
-bool is_parameter(const at::Tensor& tensor) {
-  if (!tensor.requires_grad()) return false;
-  if (tensor.is_leaf()) return true;
-  return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
-}
-
 /// A hash of a few words spread over the tensor's storage, the same for all views of it; none if it
 /// cannot be read here.
 std::optional<uint64_t> sample_storage(const at::Tensor& tensor) {
@@ -74,6 +67,12 @@ const char* dtype_name(c10::ScalarType dtype) {
     default:
       return c10::toString(dtype);
   }
+}
+
+bool is_parameter(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return false;
+  if (tensor.is_leaf()) return true;
+  return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
 }
 
 TensorMeta::TensorMeta(const at::Tensor& tensor)

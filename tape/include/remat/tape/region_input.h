@@ -33,6 +33,9 @@ class REMAT_API RegionInput {
   /// written since. If the region itself wrote it: `shadow` is the memory with its old value.
   at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
 
+  /// The forward has ended: looks up what could not be asked for before it.
+  void finish_forward();
+
   /// Null for an undefined argument.
   const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
   size_t position() const { return position_; }
@@ -53,6 +56,8 @@ class REMAT_API RegionInput {
   torch::autograd::SavedVariable data_;
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> leaf_;
   std::optional<WeakNodePtr> grad_fn_;
+  // A view that had no node of its own yet: Note [When a view gets its node].
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> stale_view_;
   uint32_t output_nr_ = 0;
   std::optional<TensorMeta> meta_;
   c10::SmallVector<int64_t, 4> strides_;

@@ -45,6 +45,9 @@ class REMAT_API TensorMeta {
   bool is_leaf_;
 };
 
+/// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
+REMAT_API bool is_parameter(const at::Tensor& tensor);
+
 /// The version of a tensor when autograd saved it. Holds the tensor's version counter, not the
 /// tensor.
 ///
