@@ -119,8 +119,7 @@ void ForwardCalls::abandon() noexcept {
   expected_.clear();
   std::vector<at::Tensor> read;
   for (at::Tensor& argument : saved_.arguments) {
-    if (argument.defined() && !saved_.has_written(argument))
-      read.push_back(std::move(argument));
+    if (argument.defined() && !saved_.has_written(argument)) read.push_back(std::move(argument));
   }
   close_saved();
   // Replays run it again, up to where it threw.
@@ -378,8 +377,13 @@ void ForwardCalls::before_slot(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return;
   const Origin origin = frame_.storages_.find(memory);
-  if (origin.is_product())
+  const auto written =
+      origin.is_outside() ? outside_products_.find(origin.number()) : outside_products_.end();
+  if (origin.is_product()) {
     region_->calls().product(origin.number()).mark_in_slot(region_->slots().size());
+  } else if (written != outside_products_.end()) {
+    region_->calls().product(written->second).mark_in_slot(region_->slots().size());
+  }
 }
 
 void ForwardCalls::need(const at::Tensor& tensor) {

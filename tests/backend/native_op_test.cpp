@@ -207,6 +207,85 @@ TEST_CASE("A call kept in all regions leaves buffers and generators as in the fo
   check_same(got, run(false));
 }
 
+TEST_CASE("An argument of the region that a SAVE call wrote goes into an inner region as written",
+          "[backend][native_op]") {
+  check_bitwise([](const at::Tensor& x) {
+    at::Tensor h = x.sin();
+    return checkpoint({.name = "outer"})([](at::Tensor t) {
+      const auto before = t.cos();
+      native_op([](at::Tensor& in) { in.detach().add_(1); }, "add", Policy::kSave)(t);
+      const auto after =
+          checkpoint({.name = "inner"})([](const at::Tensor& in) { return in.exp().sin(); })(t);
+      return after * before.detach();
+    })(h);
+  });
+}
+
+TEST_CASE("A replay that gets fewer tensors for a SAVE call raises", "[backend][native_op]") {
+  const at::Tensor x = input();
+  const auto fn = [](const at::Tensor& t) {
+    std::vector<at::Tensor> in;
+    if (!is_recomputing()) in.push_back(t.sin());
+    const auto turn = [](const std::vector<at::Tensor>& list) { return list[0].t(); };
+    return native_op(turn, "turn", Policy::kSave)(in).exp();
+  };
+  const at::Tensor y = checkpoint({.name = "r"})(fn)(x);
+  CHECK_THAT(
+      error_text([&] { y.sum().backward(); }),
+      ContainsSubstring("[replay] region 'r', call 'turn' (SAVE): expected tensor argument 0 "
+                        "as in the forward"));
+}
+
+TEST_CASE("Sparse results of SAVE calls are known in the replay", "[backend][native_op]") {
+  check_bitwise([](const at::Tensor& x) {
+    const auto s = native_op([](const at::Tensor& t) { return t.to_sparse(); }, "sparse",
+                             Policy::kSave)(x.sin());
+    return s.to_dense().exp();
+  });
+}
+
+TEST_CASE("SAVE calls refuse what a replay could not leave out", "[backend][native_op]") {
+  const auto refusal = [](const Fn& fn) {
+    return error_text([&] { checkpoint({.name = "r"})(fn)(input()); });
+  };
+  CHECK_THAT(refusal([](const at::Tensor& x) {
+               const at::Tensor s = x.sin().detach().to_sparse().coalesce();
+               native_op([](const at::Tensor& t) { t._values().mul_(2); }, "values",
+                         Policy::kSave)(s);
+               return x * s.to_dense();
+             }),
+             ContainsSubstring("op aten::mul_.Scalar: expected to write strided arguments"));
+  CHECK_THAT(refusal([](const at::Tensor& x) {
+               const at::Tensor h = native_op(
+                   [](const at::Tensor& t) {
+                     const c10::InferenceMode inference;
+                     return t.detach() * 2;
+                   },
+                   "inference", Policy::kSave)(x.sin());
+               return x.cos() * h.clone();
+             }),
+             ContainsSubstring("expected a normal tensor, got an inference tensor"));
+}
+
+namespace {
+
+struct NoTickets : OffloadStore {
+  std::shared_ptr<Ticket> put(const at::Tensor& /*tensor*/) override { return nullptr; }
+};
+
+}  // namespace
+
+TEST_CASE("A store without a ticket raises in the forward", "[backend][native_op]") {
+  CHECK_THAT(error_text([] {
+               checkpoint({.name = "r", .offload_store = std::make_shared<NoTickets>()})(
+                   [](const at::Tensor& t) {
+                     return native_op([](const at::Tensor& in) { return in.exp(); }, "exp",
+                                      Policy::kOffload)(t.sin());
+                   })(input());
+             }),
+             ContainsSubstring("[OffloadStore] put: expected a ticket"));
+}
+
 TEST_CASE("Batch norm in a SAVE call updates its statistics once", "[backend][native_op]") {
   const auto run = [](bool checkpointed) {
     torch::manual_seed(3);

@@ -63,6 +63,15 @@ TEST_CASE("The report can be asked for inside a region", "[inspect][memory_repor
   CHECK_THAT(text, ContainsSubstring("a: saved.0"));
 }
 
+TEST_CASE("Weights are not billed, nor are views of them", "[inspect][memory_report]") {
+  const at::Tensor w = torch::rand({8, 8}).requires_grad_();
+  const at::Tensor y = checkpoint({.name = "block"})([&](const at::Tensor& x) {
+    return native_op([&](const at::Tensor& t) { return torch::linear(t, w); }, "linear",
+                     Policy::kSave)(x);
+  })(input());
+  CHECK(memory_report().bytes == kBytes);  // the argument
+}
+
 TEST_CASE("A region that has gone through backward is not in the report",
           "[inspect][memory_report]") {
   const at::Tensor y =
