@@ -90,17 +90,17 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
     open_.push_back(calls);
     if (action == NamedCalls::Action::kSkip) skipped_ = true;
   }
-  if (skipped_) skip();
+  if (skipped_) skip(arguments);
   trace(before, call, skipped_ ? "is left out" : "begins");
 }
 
 // The outermost scope skips the call. Those inside record it too, with what it writes and draws:
 // they may be asked to leave it out later.
-void NamedCallScope::skip() {
+void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
   NamedCalls* const skipping = open_.front();
   const std::vector<at::Tensor> writes = skipping->to_write();
   for (auto calls = open_.begin() + 1; calls != open_.end(); ++calls) {
-    (*calls)->before_skip(writes);
+    (*calls)->before_skip(writes, arguments);
   }
   open_.erase(open_.begin());
   results_ = skipping->results();

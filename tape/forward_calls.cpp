@@ -105,6 +105,7 @@ void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
 
 void ForwardCalls::end(const CallResults& results) {
   const Open kind = open_.back();
+  if (skipped_) enter_skipped(results);
   if (kind == Open::kSaved) end_saved(results);
   open_.pop_back();
   if (kind == Open::kRecomputed) --recomputed_;
@@ -130,19 +131,32 @@ void ForwardCalls::abandon() noexcept {
   }
 }
 
-void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes) {
-  if (open_.back() != Open::kSaved) return;
+// Also for a call inside a SAVE call of this region, which is a part of what that one does.
+void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
+                               c10::ArrayRef<at::Tensor> arguments) {
+  if (!saving()) return;
   skipped_ = true;
+  skipped_arguments_.assign(arguments.begin(), arguments.end());
   for (const at::Tensor& tensor : writes)
     note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor));
 }
 
+void ForwardCalls::enter_skipped(const CallResults& results) {
+  const auto is_of_argument = [&](const at::Tensor& tensor) {
+    return std::any_of(skipped_arguments_.begin(), skipped_arguments_.end(),
+                       [&](const at::Tensor& argument) {
+                         return argument.defined() && memory_of(argument) == memory_of(tensor);
+                       });
+  };
+  for (const at::Tensor& tensor : results.tensors) {
+    if (tensor.defined() && memory_of(tensor) && !is_of_argument(tensor)) enter_made(tensor);
+  }
+  skipped_ = false;
+  skipped_arguments_.clear();
+}
+
 void ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
-  for (const at::Tensor& tensor : results.tensors) {
-    if (skipped_ && tensor.defined() && saved_.argument_on_storage_of(tensor) == kNone)
-      enter_made(tensor);
-  }
   for (const auto i : c10::irange(results.tensors.size())) {
     record.outputs.push_back(output_of(results.tensors[i], i));
     for (auto j = static_cast<size_t>(i); j-- > 0;) {
@@ -186,6 +200,7 @@ void ForwardCalls::close_saved() noexcept {
   if (!expected_.empty()) ended_ = std::move(saved_);
   saved_ = {};
   skipped_ = false;
+  skipped_arguments_.clear();
 }
 
 CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {

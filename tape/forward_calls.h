@@ -41,7 +41,7 @@ class ForwardCalls final : public NamedCalls {
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
   std::vector<at::Tensor> to_write() override { return {}; }
   CallResults results() override { return {}; }
-  void before_skip(c10::ArrayRef<at::Tensor> writes) override;
+  void before_skip(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments) override;
   void end(const CallResults& results) override;
   void abandon() noexcept override;
   void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) override;
@@ -86,6 +86,7 @@ class ForwardCalls final : public NamedCalls {
   struct SavedCall;
 
   void check_call(const NamedCall& call) const;
+  void enter_skipped(const CallResults& results);
   void begin_saved(c10::ArrayRef<at::Tensor> arguments);
   void end_saved(const CallResults& results);
   void close_saved() noexcept;
@@ -142,7 +143,9 @@ class ForwardCalls final : public NamedCalls {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<at::Tensor> made_opaque_;    // without storage
   std::vector<GeneratorMark> generators_;  // before it
-  bool skipped_ = false;                   // by an outer scope, so that its ops were not seen
+  // Of the innermost call, if an outer scope skips it, so that its ops are not seen.
+  bool skipped_ = false;
+  std::vector<at::Tensor> skipped_arguments_;
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;

@@ -36,7 +36,8 @@ class ReplayCalls final : public NamedCalls {
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
   std::vector<at::Tensor> to_write() override;
   CallResults results() override;
-  void before_skip(c10::ArrayRef<at::Tensor> /*writes*/) override {}
+  void before_skip(c10::ArrayRef<at::Tensor> /*writes*/,
+                   c10::ArrayRef<at::Tensor> /*arguments*/) override {}
   void end(const CallResults& results) override;
   void abandon() noexcept override;
   void expect_saved(std::vector<std::string> /*names*/,

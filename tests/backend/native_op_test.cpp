@@ -221,6 +221,25 @@ TEST_CASE("An argument of the region that a SAVE call wrote goes into an inner r
   });
 }
 
+TEST_CASE("A call kept in all regions is a part of the SAVE call around it",
+          "[backend][native_op]") {
+  const auto halve = [](at::Tensor& t) { t.detach().mul_(0.5); };
+  const auto call = [halve](at::Tensor& t) {
+    native_op(halve, "halve", Policy::kSave, Keep::kAllRegions)(t);
+    return t.cos();
+  };
+  const Fn inner = [call](const at::Tensor& x) {
+    at::Tensor h = x.clone();
+    const auto y = native_op(call, "call", Policy::kSave)(h);
+    return y * h.exp().detach();  // reads what the inner call wrote
+  };
+  check_bitwise([inner](const at::Tensor& x) {
+    return checkpoint({.name = "outer"})([inner](const at::Tensor& t) {
+      return checkpoint({.name = "inner"})(inner)(t.sin()).sin();
+    })(x);
+  });
+}
+
 TEST_CASE("A replay that gets fewer tensors for a SAVE call raises", "[backend][native_op]") {
   const at::Tensor x = input();
   const auto fn = [](const at::Tensor& t) {

@@ -42,7 +42,7 @@ class REMAT_API NamedCallScope {
 
  private:
   void begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
-  void skip();
+  void skip(c10::ArrayRef<at::Tensor> arguments);
 
   c10::SmallVector<NamedCalls*, 2> open_;  // outermost first
   CallResults results_;

@@ -66,7 +66,8 @@ class REMAT_API NamedCalls {
 
   /// An outer scope skips the innermost call, and is about to write these tensors in its place.
   /// end() follows.
-  virtual void before_skip(c10::ArrayRef<at::Tensor> writes) = 0;
+  virtual void before_skip(c10::ArrayRef<at::Tensor> writes,
+                           c10::ArrayRef<at::Tensor> arguments) = 0;
 
   /// The innermost call has returned. Throws if a replay could not leave it out; then abandon() is
   /// to be called.
