@@ -278,7 +278,8 @@ bool is_refusal(const std::string& error) {
   constexpr std::array kTexts = {
       "inside the region's function that passes no SAVE call",
       "op aten::add_.Tensor: expected tensors that the function makes or that SAVE calls return",
-      "op aten::add_.Tensor: expected to write strided arguments of the call or tensors from outside"};
+      "op aten::add_.Tensor: expected to write strided arguments of the call or tensors from "
+      "outside"};
   return std::any_of(kTexts.begin(), kTexts.end(),
                      [&](const char* text) { return error.find(text) != error.npos; });
 }
