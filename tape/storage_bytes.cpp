@@ -9,6 +9,7 @@
 
 #include <utility>
 
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/interception_bits.h>
 
 #include <ATen/ops/clone.h>
@@ -33,7 +34,8 @@ at::Tensor as_bytes(const c10::Storage& storage) {
 
 at::Tensor clone_bytes(const c10::Storage& storage) {
   const Unseen unseen;
-  return as_bytes(storage).clone();
+  const at::Tensor bytes = as_bytes(storage);
+  return PlaceholderStorage::is(storage) ? bytes : bytes.clone();
 }
 
 c10::Storage empty_storage(size_t size_bytes, c10::Device device) {

@@ -13,7 +13,8 @@
 
 namespace remat {
 
-/// A tensor of uint8 with a copy of all bytes of `storage`; nobody sees the ops.
+/// A tensor of uint8 with a copy of all bytes of `storage`; nobody sees the ops. On the storage
+/// itself if that is a placeholder's: in a replay, what a region inside keeps may never be read.
 at::Tensor clone_bytes(const c10::Storage& storage);
 
 /// A new storage of `size_bytes` in which `value` lies as `layout` says; nobody sees the ops.
