@@ -240,6 +240,23 @@ TEST_CASE("A call kept in all regions is a part of the SAVE call around it",
   });
 }
 
+TEST_CASE("An inner region may write a result that an outer replay does not have",
+          "[backend][native_op]") {
+  const auto shrink = [](at::Tensor& t) {
+    t.detach().mul_(0.5);
+    return t.detach() * 2;
+  };
+  const Fn inner = [shrink](const at::Tensor& x) {
+    at::Tensor t = x;
+    return native_op(shrink, "shrink", Policy::kSave, Keep::kAllRegions)(t).exp();
+  };
+  check_bitwise([inner](const at::Tensor& x) {
+    const auto a =
+        native_op([](const at::Tensor& t) { return t.sin(); }, "a", Policy::kSave)(x.cos());
+    return checkpoint({.name = "inner"})(inner)(a).sin() * x.exp();
+  });
+}
+
 TEST_CASE("A replay that gets fewer tensors for a SAVE call raises", "[backend][native_op]") {
   const at::Tensor x = input();
   const auto fn = [](const at::Tensor& t) {
