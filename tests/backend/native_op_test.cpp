@@ -70,6 +70,17 @@ TEST_CASE("A SAVE call runs once, a RECOMPUTE call twice", "[backend][native_op]
   check_same(got, grads(fn, false));
 }
 
+TEST_CASE("Module holders and mutable functions can be named", "[backend][native_op]") {
+  torch::nn::Linear linear(8, 8);
+  check_bitwise(
+      [linear](const at::Tensor& x) {
+        const auto a = native_op(linear, "holder", Policy::kSave)(x.sin());
+        const auto forward = [linear](const at::Tensor& t) mutable { return linear(t); };
+        return native_op(forward, "lambda", Policy::kSave)(a.cos()).exp();
+      },
+      {linear->weight, linear->bias});
+}
+
 TEST_CASE("A region of SAVE calls only is not replayed", "[backend][native_op]") {
   int runs = 0;
   const Fn fn = [&](const at::Tensor& x) {

@@ -81,18 +81,34 @@ class NamedFunction {
   /// it. The tensors in `args` that it uses or writes are found if they are arguments themselves or
   /// in containers that have the trait TensorTree.
   template <class... Args>
-  auto operator()(Args&&... args) const {
-    using Result = std::decay_t<std::invoke_result_t<const F&, Args...>>;
+  auto operator()(Args&&... args) {
+    return run(fn_, std::forward<Args>(args)...);
+  }
+
+  /// As above, where calling fn does not change it.
+  template <class... Args>
+  requires(std::is_invocable_v<const F&, Args...>) auto operator()(Args&&... args) const {
+    return run(fn_, std::forward<Args>(args)...);
+  }
+
+ private:
+  template <class Fn, class... Args>
+  auto run(Fn& fn, Args&&... args) const {
+    static_assert(
+        std::is_invocable_v<Fn&, Args...>,
+        "[native_op] fn: expected a function that can be called with these arguments, got "
+        "one that cannot. Wrap a module in a lambda that calls its forward(); a lambda "
+        "that captures a module holder by value must be mutable.");
+    using Result = std::decay_t<std::invoke_result_t<Fn&, Args...>>;
     static_assert(
         std::is_void_v<Result> || detail::kAllTensors<Result>,
         "[native_op] output: expected nothing, a Tensor, or a tuple, pair, vector, array, "
         "optional or map of Tensors to any depth, or a struct with the trait "
         "remat::TensorTree; got a result with another type in it.");
-    if (!detail::is_in_region()) return Result(std::invoke(fn_, std::forward<Args>(args)...));
-    return detail::run_named_call<Result>(call_, fn_, std::forward<Args>(args)...);
+    if (!detail::is_in_region()) return Result(std::invoke(fn, std::forward<Args>(args)...));
+    return detail::run_named_call<Result>(call_, fn, std::forward<Args>(args)...);
   }
 
- private:
   NamedCall call_;
   F fn_;
 };
