@@ -16,11 +16,8 @@ void BorrowedTensor::check_unchanged() const {
               "[replay] tensor passed by std::ref: expected the tensor that the forward read, got "
               "another one assigned to the variable since. Pass it by value, or do not assign to "
               "it before backward.");
-  TORCH_CHECK(!version_.changed_in(*variable_),
-              "one of the variables needed for gradient computation has been modified by an "
-              "inplace operation: [",
-              TensorMeta(*variable_).str(), "] ", version_.str(),
-              ". [replay] tensor passed by std::ref: expected it as the forward read it. Do not "
+  TORCH_CHECK(!version_.changed_in(*variable_), modified_in_place(TensorMeta(*variable_), version_),
+              "[replay] tensor passed by std::ref: expected it as the forward read it. Do not "
               "write it between forward and backward, or pass a clone by value.");
 }
 

@@ -14,16 +14,12 @@ namespace {
 
 thread_local NameScope* innermost = nullptr;
 
-const SavedTensorFrame* innermost_region() {
-  SavedTensorFrame* frame = SavedTensorFrame::current();
-  while (frame && !frame->named_calls()) frame = frame->previous();
-  return frame;
-}
-
 }  // namespace
 
 NameScope::NameScope(std::string prefix)
-    : prefix_(std::move(prefix)), outer_(innermost), region_(innermost_region()) {
+    : prefix_(std::move(prefix)),
+      outer_(innermost),
+      region_(SavedTensorFrame::innermost_with_calls()) {
   TORCH_CHECK_VALUE(!prefix_.empty(),
                     "[NameScope] prefix: expected a prefix, must be non-empty, got an empty one.");
   innermost = this;
@@ -33,11 +29,15 @@ NameScope::~NameScope() {
   innermost = outer_;
 }
 
+bool NameScope::is_open() {
+  return innermost != nullptr;
+}
+
 // A replay opens the scopes that the region's function opens, and no others.
 std::string NameScope::full_name(std::string_view name) {
   std::string text(name);
   if (!innermost) return text;
-  const SavedTensorFrame* const region = innermost_region();
+  const SavedTensorFrame* const region = SavedTensorFrame::innermost_with_calls();
   for (const NameScope* scope = innermost; scope && scope->region_ == region;
        scope = scope->outer_) {
     text = scope->prefix_ + "/" + text;

@@ -32,12 +32,6 @@ void prepare_placeholders() {
   }();
 }
 
-SavedTensorFrame* innermost_region() {
-  SavedTensorFrame* frame = SavedTensorFrame::current();
-  while (frame && !frame->named_calls()) frame = frame->previous();
-  return frame;
-}
-
 void trace(const TraceScope& before, const NamedCall& call, std::string_view what) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->named_call(before, SavedTensorFrame::current_trace_scope(), call, what);
@@ -50,7 +44,8 @@ TraceScope scope_if_traced() {
 /// The scopes in which `call` is a call of its own, the outermost first.
 c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
   c10::SmallVector<NamedCalls*, 2> scopes;
-  for (SavedTensorFrame* frame = innermost_region(); frame; frame = frame->next_to_see_ops()) {
+  for (SavedTensorFrame* frame = SavedTensorFrame::innermost_with_calls(); frame;
+       frame = frame->next_to_see_ops()) {
     NamedCalls* const calls = frame->named_calls();
     if (!calls) continue;
     scopes.insert(scopes.begin(), calls);
@@ -62,7 +57,7 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
 }  // namespace
 
 bool is_in_region() {
-  return SavedTensorFrame::current() && innermost_region();
+  return SavedTensorFrame::current() && SavedTensorFrame::innermost_with_calls();
 }
 
 void check_call_name(const NamedCall& call, const char* where) {
@@ -73,12 +68,16 @@ void check_call_name(const NamedCall& call, const char* where) {
 
 NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (call.is_saved()) prepare_placeholders();
-  NamedCall scoped = call;
-  scoped.name = NameScope::full_name(call.name);
   try {
-    begin(scoped, arguments);
+    if (NameScope::is_open()) {
+      NamedCall scoped = call;
+      scoped.name = NameScope::full_name(call.name);
+      begin(scoped, arguments);
+    } else {
+      begin(call, arguments);
+    }
   } catch (...) {
-    for (auto calls = open_.rbegin(); calls != open_.rend(); ++calls) (*calls)->abandon();
+    abandon_all();
     throw;
   }
 }
@@ -108,6 +107,10 @@ void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
 }
 
 NamedCallScope::~NamedCallScope() {
+  abandon_all();
+}
+
+void NamedCallScope::abandon_all() noexcept {
   for (auto calls = open_.rbegin(); calls != open_.rend(); ++calls) (*calls)->abandon();
 }
 

@@ -4,7 +4,6 @@
 #include <remat/backend/remat_handle.h>
 
 #include <algorithm>
-#include <string_view>
 #include <vector>
 
 namespace remat {

@@ -3,7 +3,6 @@
 // Writing lines, one op after the other, from several threads.
 #include <remat/inspect/trace.h>
 
-#include <ATen/core/dispatch/Dispatcher.h>
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/Exception.h>
 

@@ -63,18 +63,12 @@ void CallProduct::keep_copy(const at::Tensor& tensor) {
   is_copied_ = true;
   layout_ = TensorLayout::flat(size_bytes_, c10::kByte);
   version_.reset();
-  const c10::InferenceMode normal(false);
-  const at::Tensor copy = clone_bytes(tensor.storage());
-  copy_ = HeldStorage(copy);
-  kept_ = std::make_shared<const torch::autograd::SavedVariable>(copy,
-                                                                 /*is_output=*/false);
+  kept_ =
+      std::make_shared<const torch::autograd::SavedVariable>(keep_bytes(tensor.storage(), copy_));
 }
 
 at::Tensor CallProduct::unpack(const Held& held, const std::string& where) const {
-  TORCH_CHECK(!version_ || !version_->changed(),
-              "one of the variables needed for gradient computation has been modified by an "
-              "inplace operation: [",
-              meta_.str(), "] ", version_ ? version_->str() : "", ". ", where,
+  TORCH_CHECK(!version_ || !version_->changed(), modified_in_place(meta_, *version_), where,
               ": expected its result as it left it. Do not write it between forward and backward, "
               "or write to a clone.");
   const at::Tensor value = held->unpack();

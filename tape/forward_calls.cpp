@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Watching SAVE calls run, and who reads what they leave.
+// Watching SAVE calls run.
 #include "forward_calls.h"
 
 #include <ATen/SequenceNumber.h>
@@ -11,23 +11,11 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <optional>
 #include <utility>
-
-#include <remat/tape/current_node.h>
 
 #include "graph_walk.h"
 
 namespace remat {
-namespace {
-
-c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor) {
-  return c10::weak_intrusive_ptr<c10::StorageImpl>(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
-}
-
-}  // namespace
 
 bool ForwardCalls::SavedCall::has_written(const at::Tensor& tensor) const {
   return std::any_of(written.begin(), written.end(), [&](const Written& entry) {
@@ -67,7 +55,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   CallRecord& record = region_->calls().add(call);
   record.log_position = log_position;
   record.first_slot = region_->slots().size();
-  names_.insert(call.name);
+  names_.insert(record.call.name);
   contexts_.emplace_back();
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
   if (call.is_saved()) {
@@ -203,96 +191,21 @@ void ForwardCalls::close_saved() noexcept {
   skipped_arguments_.clear();
 }
 
-CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
-  CallOutput output;
-  output.same_as = position;
-  if (!tensor.defined()) return output;
-  const size_t number = saved_.argument_on_storage_of(tensor);
-  output.is_argument_itself = number != kNone && saved_.arguments[number].is_same(tensor);
-  TORCH_CHECK_VALUE(
-      output.is_argument_itself || !tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(),
-      where(saved_.record->call), ", result ", position, " (", TensorMeta(tensor).str(),
-      "): expected a tensor that the call computes, got a leaf that requires grad. "
-      "Make it outside of the call, or return a computation on it.");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      output.is_argument_itself || !tensor.is_inference(), where(saved_.record->call), ", result ",
-      position, " (", TensorMeta(tensor).str(),
-      "): expected a normal tensor, got an inference tensor, which a replay cannot stand in for. "
-      "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
-  output.requires_grad = tensor.requires_grad();
-  output.has_node = current_node(tensor) != nullptr;
-  if (has_layout(tensor)) output.layout = TensorLayout(tensor);
-  const void* const memory = memory_of(tensor);
-  const Origin origin = memory ? frame_.storages_.find(memory) : Origin::in_call();
-  const bool made_here =
-      origin.is_in_call() || origin.is_unknown() ||
-      (origin.is_product() && !region_->calls().product(origin.number()).is_written() &&
-       region_->calls().product(origin.number()).call() + 1 == region_->calls().records().size());
-  if (made_here) {
-    output.source = CallOutput::Source::kProduct;
-    output.product = product_of(tensor);
-    return output;
-  }
-  output.source = CallOutput::Source::kArgument;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      number != kNone, where(saved_.record->call), ", result ", position, " (",
-      TensorMeta(tensor).str(),
-      "): expected a new tensor or a view of an argument, got a view of a tensor that the function "
-      "captures, which a replay could not find. Pass that tensor as an argument.");
-  output.view = ArgumentView(number, saved_.arguments[number], tensor);
-  return output;
-}
-
-size_t ForwardCalls::product_of(const at::Tensor& tensor) {
-  const void* const memory = memory_of(tensor);
-  const Origin origin = memory ? frame_.storages_.find(memory) : Origin::unknown();
-  if (origin.is_product()) return origin.number();
-  CallLog& calls = region_->calls();
-  const size_t number = calls.add_product(CallProduct(calls.records().size() - 1, tensor));
-  if (memory) frame_.storages_.enter(memory, Origin::product(number));
-  CallProduct& product = calls.product(number);
-  // What no placeholder can stand for: no bytes to leave out, or more than bytes.
-  if (product.is_opaque() || product.size_bytes() == 0 || !placeholders_work)
-    keep(product, tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
-  return number;
-}
-
-void ForwardCalls::add_write(const Written& written) {
-  CallLog& calls = region_->calls();
-  const size_t number =
-      calls.add_product(CallProduct::written(calls.records().size() - 1, written.tensor));
-  CallWrite write{.product = number,
-                  .is_outside = written.origin.is_outside(),
-                  .number = written.argument,
-                  .requires_grad = false};
-  if (write.is_outside) {
-    write.number = written.origin.number();
-    outside_products_[write.number] = number;
-  } else {
-    write.requires_grad = saved_.arguments[written.argument].requires_grad();
-    frame_.storages_.enter(memory_of(written.tensor), Origin::product(number));
-    if (written.origin.is_product()) base_products_[number] = written.origin.number();
-  }
-  saved_.record->writes.push_back(write);
-}
-
 void ForwardCalls::before_saved_op(const OpCall& call) {
   const OpInfo& info = call.info();
   op_memories_.clear();
   takes_part_ = false;
-  for (const auto i : c10::irange(info.argument_count())) {
-    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
-      op_memories_.push_back(memory_of(tensor));
-      if (!tensor.has_storage() && !info.reads_data() &&
-          !frame_.storages_.find(op_memories_.back()).is_in_call())
-        takes_part_ = true;
-      if (info.writes() && info.writes_argument(i, call.training()) && op_memories_.back()) {
-        const Origin origin = frame_.origin_of(tensor);
-        frame_.check_writable(info, tensor, origin);
-        note_write(&info, tensor, origin);
-      }
-    });
-  }
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    op_memories_.push_back(memory_of(tensor));
+    if (!tensor.has_storage() && !info.reads_data() &&
+        !frame_.storages_.find(op_memories_.back()).is_in_call())
+      takes_part_ = true;
+    if (call.writes_argument(i) && op_memories_.back()) {
+      const Origin origin = frame_.origin_of(tensor);
+      frame_.check_writable(info, tensor, origin);
+      note_write(&info, tensor, origin);
+    }
+  });
 }
 
 void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin) {
@@ -322,19 +235,17 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
 }
 
 void ForwardCalls::after_saved_op(const OpCall& call) {
-  for (const auto i : c10::irange(call.info().return_count())) {
-    for_each_tensor(call.result(i), [&](const at::Tensor& tensor) {
-      const auto* const memory = memory_of(tensor);
-      const bool is_view =
-          std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
-      if (!memory || is_view) return;
-      if (takes_part_) {
-        frame_.storages_.enter(memory, Origin::inside());  // no argument has it: not to be written
-      } else {
-        enter_made(tensor);
-      }
-    });
-  }
+  for_each_result_tensor(call, [&](const at::Tensor& tensor) {
+    const auto* const memory = memory_of(tensor);
+    const bool is_view =
+        std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
+    if (!memory || is_view) return;
+    if (takes_part_) {
+      frame_.storages_.enter(memory, Origin::inside());  // no argument has it: not to be written
+    } else {
+      enter_made(tensor);
+    }
+  });
 }
 
 // A storage that nobody else has is new, although its address may have been another's: only what
@@ -354,89 +265,6 @@ void ForwardCalls::enter_made(const at::Tensor& tensor) {
   } else {
     made_opaque_.push_back(tensor);
   }
-}
-
-void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Tensor& tensor,
-                              Origin origin) {
-  const OpInfo& info = call.info();
-  if (!info.reads_data()) return;
-  if (origin.is_in_call()) {
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        false, "[checkpoint] ", region_->label(), ", op ", info.name(),
-        ": expected tensors that the function makes or that SAVE calls return, got one (",
-        TensorMeta(tensor).str(),
-        ") that a SAVE call made and handed out in another way, which a replay would not find. "
-        "Return it from the call.");
-  }
-  if (origin.is_outside()) {
-    const auto entry = outside_products_.find(origin.number());
-    if (entry == outside_products_.end()) return;
-    // The shadow of a replay begins with the kept bytes; if there are older ones, the call's value
-    // is kept apart from them and copied there when the call is skipped.
-    if (!region_->outside()[origin.number()].is_written()) {
-      frame_.keep_before_write(tensor, origin);
-    } else {
-      read_product(entry->second, tensor, reason_for(info));
-    }
-    outside_products_.erase(entry);
-    return;
-  }
-  if (!origin.is_product()) return;
-  read_product(origin.number(), tensor, reason_for(info));
-  CallProduct& product = region_->calls().product(origin.number());
-  if (!product.is_copied() && info.writes() && info.writes_argument(argument, call.training()))
-    keep_copy(product, tensor);
-}
-
-void ForwardCalls::before_slot(const at::Tensor& tensor) {
-  const void* const memory = memory_of(tensor);
-  if (!memory) return;
-  const Origin origin = frame_.storages_.find(memory);
-  const auto written =
-      origin.is_outside() ? outside_products_.find(origin.number()) : outside_products_.end();
-  if (origin.is_product()) {
-    region_->calls().product(origin.number()).mark_in_slot(region_->slots().size());
-  } else if (written != outside_products_.end()) {
-    region_->calls().product(written->second).mark_in_slot(region_->slots().size());
-  }
-}
-
-void ForwardCalls::need(const at::Tensor& tensor) {
-  const void* const memory = memory_of(tensor);
-  if (!memory || saving()) return;
-  const Origin origin = frame_.storages_.find(memory);
-  if (!origin.is_product()) return;
-  read_product(origin.number(), tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
-}
-
-void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, KeepReason reason) {
-  CallProduct& product = region_->calls().product(number);
-  if (product.is_kept()) return;
-  if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
-  keep(product, tensor, std::move(reason));
-  // Its value goes where the products before it were.
-  for (auto base = base_products_.find(number); base != base_products_.end();
-       base = base_products_.find(base->second)) {
-    region_->calls().product(base->second).mark_memory_needed();
-  }
-}
-
-KeepReason ForwardCalls::reason_for(const OpInfo& reader) const {
-  return {.kind = recomputed_ > 0 ? KeepReason::Kind::kCallRead : KeepReason::Kind::kBareRead,
-          .reader = reader.name()};
-}
-
-void ForwardCalls::report_implicit(const CallProduct& product, const std::string& reader) const {
-  if (settings_.implicit_keep == ImplicitKeep::kKeep) return;
-  const std::string text = c10::str(
-      where(region_->calls().records()[product.call()].call),
-      ": expected no bare op to read its "
-      "result (",
-      product.meta().str(), ", ", product.size_bytes(), " bytes), got ", reader,
-      ", for which it has to be kept. Call recompute_needs_tensor() on it before, put the op in a "
-      "named call, or set implicit_keep = kKeep.");
-  TORCH_CHECK(settings_.implicit_keep != ImplicitKeep::kError, text);
-  TORCH_WARN_ONCE(text);
 }
 
 void ForwardCalls::check_backward(const EdgeList& roots) const {

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
@@ -31,9 +32,9 @@ namespace remat {
 /// Note [What a SAVE call keeps]: of the tensors that autograd saves in it, those that are made by
 /// the call, by another SAVE call or outside of the region are kept, as without remat. Those that
 /// code of the region made which a replay runs again are not: a replay gets them from the call's
-/// arguments (CallRefill). Its results are kept when an op outside of SAVE calls reads their data,
-/// and let go again at the end of the region if no slot comes after that op, because no replay gets
-/// there.
+/// arguments (CallRecord::refills). Its results are kept when an op outside of SAVE calls reads
+/// their data, and let go again at the end of the region if no slot comes after that op, because no
+/// replay gets there.
 class ForwardCalls final : public NamedCalls {
  public:
   ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region, CallSettings settings);
@@ -112,12 +113,12 @@ class ForwardCalls final : public NamedCalls {
   const std::shared_ptr<Region> region_;
   const CallSettings settings_;
   std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // the store as hooks
-  std::unordered_set<std::string> names_;
-  std::vector<Open> open_;                               // calls, the innermost last
-  size_t recomputed_ = 0;                                // of them, how many are RECOMPUTE
-  std::vector<std::any> contexts_;                       // of hooks, per call
-  std::unordered_map<size_t, size_t> outside_products_;  // by outside storage, until it is read
-  std::unordered_map<size_t, size_t> base_products_;     // what a written one was before
+  std::unordered_set<std::string_view> names_;              // in the records
+  std::vector<Open> open_;                                  // calls, the innermost last
+  size_t recomputed_ = 0;                                   // of them, how many are RECOMPUTE
+  std::vector<std::any> contexts_;                          // of hooks, per call
+  std::unordered_map<size_t, size_t> outside_products_;     // by outside storage, until it is read
+  std::unordered_map<size_t, size_t> base_products_;        // what a written one was before
 
   /// A SAVE call that runs, or whose tensors are being saved right after it.
   struct SavedCall {

@@ -55,11 +55,8 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
 
   at::Tensor call_unpack_hook() override {
     if (slot_) return region_->load(*slot_);
-    TORCH_CHECK(!version_->changed(),
-                "one of the variables needed for gradient computation has been modified by an "
-                "inplace operation: [",
-                kept_->meta.str(), "] ", version_->str(), ". ", region_->label(), ", ",
-                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+    TORCH_CHECK(!version_->changed(), modified_in_place(kept_->meta, *version_), region_->label(),
+                ", ", region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
                 "': expected it as the call left it. Do not write it before backward, or save a "
                 "clone. Hint: anomaly detection finds the operation that failed to compute its "
                 "gradient.");

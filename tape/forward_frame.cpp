@@ -137,23 +137,21 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->end_expected();
-  const OpInfo& info = call.info();
   logged = logged && logs() && !is_cacheable_cast(call);
   views_memory_outside_ = false;
   OpWords& words = region_->ops().writer();
-  if (logged) words.begin(info);
-  for (const auto i : c10::irange(info.argument_count())) {
-    const c10::IValue& value = call.argument(i);
-    bool has_tensors = false;
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      has_tensors = true;
-      const Origin origin = origin_of(tensor);
-      if (calls_) calls_->before_use(call, i, tensor, origin);
-      if (origin.is_outside()) watch(call, i, tensor, origin);
-      if (logged) words.add_tensor(tensor, region_->outside().logged(origin));
-    });
-    if (logged && !has_tensors) words.add_value(value);
-  }
+  if (logged) words.begin(call.info());
+  visit_arguments(
+      call,
+      [&](size_t i, const at::Tensor& tensor) {
+        const Origin origin = origin_of(tensor);
+        if (calls_) calls_->before_use(call, i, tensor, origin);
+        if (origin.is_outside()) watch(call, i, tensor, origin);
+        if (logged) words.add_tensor(tensor, region_->outside().logged(origin));
+      },
+      [&](size_t, const c10::IValue& value) {
+        if (logged) words.add_value(value);
+      });
   if (logged) words.end();
 }
 
@@ -163,7 +161,7 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
   OutsideStorage& outside = region_->outside()[origin.number()];
   if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
   if (info.reads_data()) outside.mark_read();
-  if (!info.writes_argument(argument, call.training())) return;
+  if (!call.writes_argument(argument)) return;
   check_writable(info, tensor, origin);
   if (!accumulates_grad()) keep_before_write(tensor, origin);
 }
@@ -198,16 +196,14 @@ void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
 void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
-  for (const auto i : c10::irange(call.info().return_count())) {
-    for_each_tensor(call.result(i), [&](const at::Tensor& tensor) {
-      // The values of a sparse tensor from outside are from outside.
-      if (views_memory_outside_) {
-        origin_of(tensor);
-      } else {
-        storages_.enter_result(tensor);
-      }
-    });
-  }
+  for_each_result_tensor(call, [&](const at::Tensor& tensor) {
+    // The values of a sparse tensor from outside are from outside.
+    if (views_memory_outside_) {
+      origin_of(tensor);
+    } else {
+      storages_.enter_result(tensor);
+    }
+  });
 }
 
 void ForwardFrame::adopt(const at::Tensor& tensor) {

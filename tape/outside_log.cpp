@@ -3,9 +3,6 @@
 // Watching storages from outside, and copying those that the region writes.
 #include <remat/tape/outside_log.h>
 
-#include <ATen/core/LegacyTypeDispatch.h>
-#include <ATen/ops/clone.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -20,18 +17,12 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
     tensor_.emplace(tensor.getIntrusivePtr());
     return;
   }
-  const auto storage = c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-      tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
-  storage_.emplace(storage);
-  is_foreign_ = storage->allocator() == nullptr;
+  storage_.emplace(weak_storage(tensor));
+  is_foreign_ = tensor.storage().allocator() == nullptr;
 }
 
 void OutsideStorage::keep_before_write(const at::Tensor& tensor) {
-  if (kept_) return;
-  const c10::InferenceMode normal(false);  // autograd saves no inference tensor
-  const at::Tensor copy = clone_bytes(tensor.storage());
-  kept_storage_ = HeldStorage(copy);
-  kept_.emplace(copy, /*is_output=*/false);
+  if (!kept_) kept_.emplace(keep_bytes(tensor.storage(), kept_storage_));
 }
 
 at::Tensor OutsideStorage::unpack_kept() const {
@@ -41,9 +32,7 @@ at::Tensor OutsideStorage::unpack_kept() const {
 void OutsideStorage::check_unchanged(const at::Tensor& tensor, const std::string& where,
                                      const std::string& op) const {
   TORCH_CHECK(!version_.changed() && !version_.changed_in(tensor),
-              "one of the variables needed for gradient computation has been modified by an "
-              "inplace operation: [",
-              meta_.str(), "] ", version_.str(), ". ", where, ", op ", op,
+              modified_in_place(meta_, version_), where, ", op ", op,
               ": expected the tensor from outside the region as the forward read it. Do not write "
               "it between forward and backward, or pass a clone.");
 }

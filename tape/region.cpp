@@ -151,9 +151,7 @@ at::Tensor Region::load(const Slot& slot) {
 }
 
 void Region::replay_for_backward() {
-  const bool needed =
-      std::any_of(slots_.begin(), slots_.end(), [](const Slot& slot) { return slot.live.load(); });
-  if (needed) replayed_pass(torch::autograd::get_current_graph_task_id(), nullptr);
+  if (live_count_ > 0) replayed_pass(torch::autograd::get_current_graph_task_id(), nullptr);
 }
 
 void Region::release(Slot& slot) noexcept {
@@ -169,12 +167,17 @@ void Region::release(Slot& slot) noexcept {
   }
 }
 
+size_t Region::live_end(size_t end) const {
+  while (end > 0 && !slots_[end - 1].live) --end;
+  return end;
+}
+
 // A replay goes up to the last live slot, if there is one.
 void Region::release_unneeded() noexcept {
   std::shared_ptr<const Replayer> replayer;  // destroyed after the lock is gone, as are these
   std::vector<CallProduct::Held> values;
   const std::lock_guard<std::mutex> lock(mutex_);
-  while (live_end_ > 0 && !slots_[live_end_ - 1].live) --live_end_;
+  live_end_ = live_end(live_end_);
   if (live_end_ == 0) replayer = std::move(replayer_);
   if (calls_ && (early_stop() || live_end_ == 0)) values = calls_->release_from(live_end_);
 }
@@ -267,10 +270,8 @@ void Region::check_not_replaying_here() const {
 
 void Region::check_version(const Slot& slot) const {
   TORCH_CHECK(
-      !slot.version.changed(),
-      "one of the variables needed for gradient computation has been modified by an inplace "
-      "operation: [",
-      slot.meta.str(), "] ", slot.version.str(), ". [replay] ", label(), ", slot ", slot.index,
+      !slot.version.changed(), modified_in_place(slot.meta, slot.version), "[replay] ", label(),
+      ", slot ", slot.index,
       ": expected the tensor as the forward saved it. Do not write it between forward and "
       "backward, or save a clone. Hint: anomaly detection finds the operation that failed to "
       "compute its gradient.");

@@ -114,10 +114,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
 }
 
 void RegionInput::check_unchanged(bool changed, const std::string& region_label) const {
-  TORCH_CHECK(!changed,
-              "one of the variables needed for gradient computation has been modified by an "
-              "inplace operation: [",
-              meta_->str(), "] ", version_->str(), ". [replay] ", region_label, ", ", describe(),
+  TORCH_CHECK(!changed, modified_in_place(*meta_, *version_), "[replay] ", region_label, ", ",
+              describe(),
               ": expected the argument as the forward got it. Do not write it between forward and "
               "backward, or pass a clone.");
 }

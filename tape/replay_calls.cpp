@@ -52,14 +52,7 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
     return Action::kRun;
   }
   if (frame_.stopped()) frame_.stop();
-  try {
-    return begin_recorded(call, arguments);
-  } catch (const StopReplay&) {
-    throw;
-  } catch (...) {
-    frame_.fail(std::current_exception());
-    throw;
-  }
+  return frame_.or_fail([&] { return begin_recorded(call, arguments); });
 }
 
 NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
@@ -99,14 +92,7 @@ CallResults ReplayCalls::results() {
   --unwatched_;
   const std::vector<at::Tensor> arguments = std::move(arguments_);
   arguments_.clear();
-  try {
-    return skip(record, arguments);
-  } catch (const StopReplay&) {
-    throw;
-  } catch (...) {
-    frame_.fail(std::current_exception());
-    throw;
-  }
+  return frame_.or_fail([&] { return skip(record, arguments); });
 }
 
 bool ReplayCalls::is_past_forward() const {

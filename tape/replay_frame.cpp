@@ -69,12 +69,7 @@ bool ReplayFrame::compares() const {
 void ReplayFrame::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
   const bool compared = logged && compares() && !is_cacheable_cast(call);
-  try {
-    ops_.before(call, compared, count_);
-  } catch (...) {
-    error_ = std::current_exception();
-    throw;
-  }
+  or_fail([&] { ops_.before(call, compared, count_); });
 }
 
 void ReplayFrame::after_op(OpCall& call) {
@@ -101,12 +96,7 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   // A backward inside the function replays what the open region has saved so far; its replay may
   // get further.
   if (!region_.closed() && count_ >= region_.slots().size()) return;
-  try {
-    check(tensor);
-  } catch (...) {
-    error_ = std::current_exception();
-    throw;
-  }
+  or_fail([&] { check(tensor); });
   const size_t index = count_++;
   if (index < end_ && region_.slots()[index].live) values_.put(index, value);
   stop_if_complete();
@@ -145,11 +135,8 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
   const Slot& slot = region_.slots()[count_];
   // The very tensor that the forward saved, written since: other slots that are made from it
   // would be wrong in silence.
-  TORCH_CHECK(!slot.version.changed_in(tensor),
-              "one of the variables needed for gradient computation has been modified by an "
-              "inplace operation: [",
-              slot.meta.str(), "] ", slot.version.str(), ". [replay] ", region_.label(), ", slot ",
-              slot.index,
+  TORCH_CHECK(!slot.version.changed_in(tensor), modified_in_place(slot.meta, slot.version),
+              "[replay] ", region_.label(), ", slot ", slot.index,
               ": expected the tensor from outside the region as the forward saved it. Do not "
               "write it in the region or between forward and backward, or use a clone.");
   if (region_.determinism() == Determinism::kNone || slot.meta.matches(tensor)) return;

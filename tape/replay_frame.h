@@ -56,6 +56,20 @@ class ReplayFrame final : public SavedTensorFrame {
   bool failed() const { return error_ != nullptr; }
   void fail(std::exception_ptr error) { error_ = std::move(error); }
 
+  /// Calls `fn`; what it throws, but for the stop, is what this replay fails with, even if the
+  /// region's function catches it.
+  template <class Fn>
+  decltype(auto) or_fail(Fn&& fn) {
+    try {
+      return std::forward<Fn>(fn)();
+    } catch (const StopReplay&) {
+      throw;
+    } catch (...) {
+      fail(std::current_exception());
+      throw;
+    }
+  }
+
   /// Throws StopReplay, or lets what cannot be left by an exception end first.
   void stop();
   void stop_if_complete();

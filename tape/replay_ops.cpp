@@ -36,12 +36,6 @@ size_t bytes_spanned(const at::Tensor& tensor) {
   return has_layout(tensor) ? TensorLayout(tensor).bytes_spanned() : 0;
 }
 
-size_t needed_end(const Region& region) {
-  size_t end = region.slots().size();
-  while (end > 0 && !region.slots()[end - 1].live) --end;
-  return end;
-}
-
 std::string describe(c10::ArrayRef<uint64_t> words, const NamedCall* call) {
   return (call ? call->str() : "") + OpLog::describe(words);
 }
@@ -66,7 +60,7 @@ constexpr const char* kRemedy =
 
 ReplayOps::ReplayOps(const Region& region)
     : region_(region),
-      slot_end_(needed_end(region)),
+      slot_end_(region.live_end()),
       outside_(region.outside().size()),
       products_(region.calls().products().size()) {
   const OutsideLog& outside = region.outside();
@@ -154,8 +148,7 @@ void ReplayOps::check_product(const OpCall& call, size_t argument, size_t number
               "the forward called, got one that reads a value of ",
               call_of_product(number).str(), " which no op read there, so that it was not kept.",
               kRemedy);
-  const bool writes =
-      call.info().writes() && call.info().writes_argument(argument, call.training());
+  const bool writes = call.writes_argument(argument);
   TORCH_CHECK(!writes || !product.value.defined() || region_.calls().product(number).is_copied(),
               where(slot), ", op ", call.info().name(),
               ": expected ops that the forward called, "
@@ -164,12 +157,10 @@ void ReplayOps::check_product(const OpCall& call, size_t argument, size_t number
 }
 
 void ReplayOps::check_products(const OpCall& call, size_t slot) const {
-  for (const auto i : c10::irange(call.info().argument_count())) {
-    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
-      const Origin origin = origin_of(tensor);
-      if (origin.is_product()) check_product(call, i, origin.number(), slot);
-    });
-  }
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    const Origin origin = origin_of(tensor);
+    if (origin.is_product()) check_product(call, i, origin.number(), slot);
+  });
 }
 
 void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments,
@@ -178,15 +169,17 @@ void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> ar
   words_.begin_call(call.hash());
   unknown_.clear();
   for (const at::Tensor& argument : arguments) {
-    if (!argument.defined()) continue;
-    const Origin origin = origin_of(argument);
-    if (origin.is_unknown())
-      unknown_.push_back(argument.has_storage() ? argument.storage() : c10::Storage());
-    words_.add_tensor(has_shadow(argument, origin) ? shadow_of(argument, origin) : argument,
-                      region_.outside().logged(origin));
+    if (argument.defined()) add_word(argument, origin_of(argument));
   }
   words_.end();
   compare(slot, &call);
+}
+
+void ReplayOps::add_word(const at::Tensor& tensor, Origin origin) {
+  if (origin.is_unknown())
+    unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
+  words_.add_tensor(has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor,
+                    region_.outside().logged(origin));
 }
 
 const NamedCall* ReplayOps::call_at_position() const {
@@ -233,34 +226,30 @@ Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
 }
 
 void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
-  const OpInfo& info = call.info();
-  words_.clear();
-  words_.begin(info);
-  unknown_.clear();
   exchanged_ = false;
+  if (compared) {
+    words_.clear();
+    words_.begin(call.info());
+    unknown_.clear();
+  }
   bool touches_outside = false;
   bool touches_product = false;
-  for (const auto i : c10::irange(info.argument_count())) {
-    const c10::IValue& value = call.argument(i);
-    bool has_tensors = false;
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      has_tensors = true;
-      const Origin origin = origin_of(tensor);
-      touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
-      if (origin.is_product()) touches_product = true;
-      if (origin.is_unknown()) {
-        unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
-      }
-      if (compared) {
-        words_.add_tensor(has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor,
-                          region_.outside().logged(origin));
-      }
-    });
-    if (compared && !has_tensors) words_.add_value(value);
-  }
-  words_.end();
+  visit_arguments(
+      call,
+      [&](size_t, const at::Tensor& tensor) {
+        const Origin origin = origin_of(tensor);
+        touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
+        touches_product = touches_product || origin.is_product();
+        if (compared) add_word(tensor, origin);
+      },
+      [&](size_t, const c10::IValue& value) {
+        if (compared) words_.add_value(value);
+      });
   // First: an op that differs explains more than a tensor that does.
-  if (compared) compare(slot, nullptr);
+  if (compared) {
+    words_.end();
+    compare(slot, nullptr);
+  }
   if (touches_product) check_products(call, slot);
   if (!touches_outside) return;
   exchange(call);
@@ -284,21 +273,17 @@ void ReplayOps::exchange(OpCall& call) {
 }
 
 void ReplayOps::check_outside(const OpCall& call, size_t slot) {
-  const OpInfo& info = call.info();
-  for (const auto i : c10::irange(info.argument_count())) {
-    const bool written = info.writes() && info.writes_argument(i, call.training());
-    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
-      const Origin origin = origin_of(tensor);
-      if (origin.is_outside()) check_read(call, tensor, origin.number(), slot);
-      const bool is_ours =
-          !origin.is_unknown() && (!origin.is_outside() || is_shadow(tensor, origin));
-      TORCH_CHECK(!written || is_ours, where(slot), ", op ", info.name(),
-                  ": expected to write what the forward wrote, got another tensor (",
-                  TensorMeta(tensor).str(),
-                  ") from outside the region. Make what the function writes depend on its "
-                  "arguments only.");
-    });
-  }
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    const Origin origin = origin_of(tensor);
+    if (origin.is_outside()) check_read(call, tensor, origin.number(), slot);
+    const bool is_ours =
+        !origin.is_unknown() && (!origin.is_outside() || is_shadow(tensor, origin));
+    TORCH_CHECK(is_ours || !call.writes_argument(i), where(slot), ", op ", call.info().name(),
+                ": expected to write what the forward wrote, got another tensor (",
+                TensorMeta(tensor).str(),
+                ") from outside the region. Make what the function writes depend on its "
+                "arguments only.");
+  });
 }
 
 void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t number,

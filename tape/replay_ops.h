@@ -81,6 +81,7 @@ class ReplayOps {
   bool is_shadow(const at::Tensor& tensor, Origin origin) const;
   const at::Tensor& shadow_of(const at::Tensor& tensor, Origin origin);
   const at::Tensor& original_of(const at::Tensor& tensor) const;
+  void add_word(const at::Tensor& tensor, Origin origin);
   void exchange(OpCall& call);
   bool is_from_unseen_code(size_t number) const;
   void check_outside(const OpCall& call, size_t slot);

@@ -101,9 +101,7 @@ void SavedTensorFrame::all_after_op(OpCall& call) {
       seeing = frame->next_to_see_ops_;
       continue;
     }
-    for (size_t i = 0; i < call.info().return_count(); ++i) {
-      for_each_tensor(call.result(i), [&](const at::Tensor& tensor) { frame->adopt(tensor); });
-    }
+    for_each_result_tensor(call, [&](const at::Tensor& tensor) { frame->adopt(tensor); });
   }
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->next_to_see_ops_) {
     frame->after_op(call);
@@ -131,6 +129,12 @@ TraceScope SavedTensorFrame::current_trace_scope() {
 
 SavedTensorFrame* SavedTensorFrame::current() {
   return current_frame;
+}
+
+SavedTensorFrame* SavedTensorFrame::innermost_with_calls() {
+  SavedTensorFrame* frame = current_frame;
+  while (frame && !frame->named_calls()) frame = frame->previous_;
+  return frame;
 }
 
 SuspendFrames::SuspendFrames() : hidden_(current_frame), ops_were_seen_(interception_is_on()) {

@@ -6,6 +6,7 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/irange.h>
 
 #include <utility>
 
@@ -38,6 +39,13 @@ at::Tensor clone_bytes(const c10::Storage& storage) {
   return PlaceholderStorage::is(storage) ? bytes : bytes.clone();
 }
 
+torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held) {
+  const c10::InferenceMode normal(false);  // autograd saves no inference tensor
+  const at::Tensor copy = clone_bytes(storage);
+  held = HeldStorage(copy);
+  return torch::autograd::SavedVariable(copy, /*is_output=*/false);
+}
+
 c10::Storage empty_storage(size_t size_bytes, c10::Device device) {
   const Unseen unseen;
   return at::empty({static_cast<int64_t>(size_bytes)},
@@ -54,8 +62,23 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
                                size_t size_bytes) {
   const Unseen unseen;
   c10::Storage storage = empty_storage(size_bytes, value.device());
-  lay_out(storage, layout).copy_(value);
+  TensorLayout distinct = layout;  // without the elements of an expanded tensor that are others'
+  at::Tensor from = value;
+  for (const auto d : c10::irange(layout.sizes.size())) {
+    if (layout.strides[d] != 0 || layout.sizes[d] < 2) continue;
+    distinct.sizes[d] = 1;
+    from = from.narrow(static_cast<int64_t>(d), 0, 1);
+  }
+  lay_out(storage, distinct).copy_(from);
   return storage;
+}
+
+at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout) {
+  TensorLayout there = layout;
+  there.offset = value.storage_offset();
+  if (!has_layout(value) || TensorLayout(value) == there) return value;
+  there.offset = 0;
+  return lay_out(copy_into_storage(value, there, there.bytes_spanned()), there);
 }
 
 // By a copy of the tensor's own class: quantized and nested tensors are more than TensorImpls.

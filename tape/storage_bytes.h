@@ -6,9 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
 #include <c10/core/Storage.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <cstddef>
 
+#include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_layout.h>
 
 namespace remat {
@@ -17,9 +19,16 @@ namespace remat {
 /// itself if that is a placeholder's: in a replay, what a region inside keeps may never be read.
 at::Tensor clone_bytes(const c10::Storage& storage);
 
+/// Keeps such a copy as the scopes of the thread want it; `held` becomes its storage.
+torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
+
 /// A new storage of `size_bytes` in which `value` lies as `layout` says; nobody sees the ops.
 c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
                                size_t size_bytes);
+
+/// `value` laid out as `layout` says, but for the offset; itself if it is. Some kernels sum in
+/// another order if strides or a lazy conjugation or negation differ. Nobody sees the ops.
+at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout);
 
 /// A storage of `size_bytes` without values.
 c10::Storage empty_storage(size_t size_bytes, c10::Device device);

@@ -129,4 +129,11 @@ std::string SavedVersion::str() const {
                   "; expected version ", saved_, " instead");
 }
 
+std::string modified_in_place(const TensorMeta& meta, const SavedVersion& version) {
+  return c10::str(
+      "one of the variables needed for gradient computation has been modified by an inplace "
+      "operation: [",
+      meta.str(), "] ", version.str(), ". ");
+}
+
 }  // namespace remat

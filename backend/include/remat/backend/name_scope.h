@@ -22,6 +22,9 @@ class REMAT_API NameScope {
   NameScope& operator=(const NameScope&) = delete;
   ~NameScope();
 
+  /// True if this thread has a scope open.
+  static bool is_open();
+
   /// `name` with the prefixes of the scopes of this region's function.
   static std::string full_name(std::string_view name);
 

@@ -43,6 +43,7 @@ class REMAT_API NamedCallScope {
  private:
   void begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   void skip(c10::ArrayRef<at::Tensor> arguments);
+  void abandon_all() noexcept;
 
   c10::SmallVector<NamedCalls*, 2> open_;  // outermost first
   CallResults results_;

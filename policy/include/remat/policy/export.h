@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The mark of what this library exports. The same macro as tape's: nothing below tape may include
-// tape.
+// The mark of what remat's shared libraries export, from policy/ upward.
 #pragma once
 
 #define REMAT_API __attribute__((visibility("default")))

@@ -3,4 +3,4 @@
 // The mark of what remat's shared libraries export.
 #pragma once
 
-#define REMAT_API __attribute__((visibility("default")))
+#include <remat/policy/export.h>

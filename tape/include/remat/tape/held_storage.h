@@ -13,6 +13,13 @@
 
 namespace remat {
 
+/// The storage of `tensor`, which has one, without keeping its bytes alive.
+inline c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor) {
+  return c10::weak_intrusive_ptr<c10::StorageImpl>(
+      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
+          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+}
+
 /// Refers to the storage of a tensor without keeping it alive; while this object lives the
 /// storage's address is not used again. Kept by hooks or in an outer region, a tensor's storage is
 /// gone although its value is held.
@@ -21,9 +28,7 @@ class REMAT_API HeldStorage {
   HeldStorage() = default;
   /// Of a tensor that is defined; a tensor without storage has none here either.
   explicit HeldStorage(const at::Tensor& tensor) {
-    if (!tensor.has_storage()) return;
-    storage_.emplace(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-        tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+    if (tensor.has_storage()) storage_.emplace(weak_storage(tensor));
   }
 
   /// What tells it from others; null if it is gone or was never there.

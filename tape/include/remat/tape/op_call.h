@@ -84,6 +84,11 @@ class OpCall {
     return (*stack_)[stack_->size() - info_->return_count() + i];
   }
 
+  /// True if this call may write argument `i`.
+  bool writes_argument(size_t i) const {
+    return info_->writes() && info_->writes_argument(i, training());
+  }
+
   /// The value of the argument "training"; true if there is none.
   bool training() const {
     const size_t i = info_->training_argument();
@@ -106,6 +111,32 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
       if (element.isTensor() && element.toTensor().defined()) f(element.toTensor());
     }
   }
+}
+
+/// Calls on_tensor(i, tensor) for each defined tensor of argument i of `call`, and on_value(i,
+/// value) for an argument without one, in order.
+template <class OnTensor, class OnValue>
+void visit_arguments(const OpCall& call, OnTensor&& on_tensor, OnValue&& on_value) {
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    bool has_tensors = false;
+    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
+      has_tensors = true;
+      on_tensor(i, tensor);
+    });
+    if (!has_tensors) on_value(i, call.argument(i));
+  }
+}
+
+/// As visit_arguments(), for the tensors only.
+template <class OnTensor>
+void for_each_argument_tensor(const OpCall& call, OnTensor&& on_tensor) {
+  visit_arguments(call, on_tensor, [](size_t, const c10::IValue&) {});
+}
+
+/// Calls f(tensor) for each defined tensor that `call` has returned.
+template <class F>
+void for_each_result_tensor(const OpCall& call, F&& f) {
+  for (size_t i = 0; i < call.info().return_count(); ++i) for_each_tensor(call.result(i), f);
 }
 
 /// Replaces each defined tensor in `value` by f(tensor).

@@ -102,6 +102,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// How many slots wait for backward.
   size_t live_count() const { return live_count_; }
 
+  /// One past the last of them.
+  size_t live_end() const { return live_end(slots_.size()); }
+
   /// What replays it; null once no slot is live.
   std::shared_ptr<const Replayer> replayer() const;
 
@@ -138,6 +141,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void wait_for(const Pass& pass);
   void forget(const Pass* pass) noexcept;
   void release_unneeded() noexcept;
+  size_t live_end(size_t end) const;
   void check_not_replaying_here() const;
   void check_version(const Slot& slot) const;
 
@@ -152,7 +156,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::atomic<bool> closed_{false};
 
   std::atomic<size_t> live_count_{0};  // of slots
-  size_t live_end_ = 0;                // one past the last live slot; guarded by mutex_
+  size_t live_end_ = 0;                // not below live_end(); guarded by mutex_
 
   mutable std::mutex mutex_;
   std::condition_variable pass_done_;

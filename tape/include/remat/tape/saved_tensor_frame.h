@@ -96,6 +96,9 @@ class REMAT_API SavedTensorFrame {
   /// The innermost scope of this thread, null if there is none.
   static SavedTensorFrame* current();
 
+  /// The innermost scope of this thread that has named calls, null if there is none.
+  static SavedTensorFrame* innermost_with_calls();
+
   SavedTensorFrame* previous() const { return previous_; }
 
   /// The next scope outward that sees the ops of this one: Note [Who sees an op].

@@ -77,4 +77,8 @@ class REMAT_API SavedVersion {
   std::optional<uint64_t> sample_;
 };
 
+/// The beginning of autograd's error for a tensor written since it was saved, up to "instead. ":
+/// people search for these words.
+REMAT_API std::string modified_in_place(const TensorMeta& meta, const SavedVersion& version);
+
 }  // namespace remat
