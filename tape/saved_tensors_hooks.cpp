@@ -9,7 +9,10 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
+
+#include "storage_bytes.h"
 
 namespace remat {
 namespace {
@@ -37,6 +40,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     SuspendFrames suspend;
     c10::NoGradGuard no_grad;
     meta_.emplace(tensor.tensor_data());
+    if (has_layout(tensor)) layout_.emplace(tensor);
     version_.emplace(tensor);
     SavedTensorInfo info = info_of_next ? *info_of_next : SavedTensorInfo();
     if (info_of_next && !info.context.has_value()) info.context = UserHooksFrame::capture(*hooks_);
@@ -53,12 +57,10 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
                       ". Return a tensor equal to the one that pack was given.");
     // Hooks that keep the tensor itself lose autograd's own check; a copy has another counter and
     // may differ from it.
-    TORCH_CHECK(!version_->changed_in(tensor),
-                "one of the variables needed for gradient computation has been modified by an "
-                "inplace operation: [",
-                meta_->str(), "] ", version_->str(),
-                ". [saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
+    TORCH_CHECK(!version_->changed_in(tensor), modified_in_place(*meta_, *version_),
+                "[saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
                 "write it before backward.");
+    if (layout_) tensor = with_layout(tensor, *layout_);
     SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
@@ -71,6 +73,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
 
   std::shared_ptr<const SavedTensorsHooks> hooks_;
   std::optional<TensorMeta> meta_;
+  std::optional<TensorLayout> layout_;
   std::optional<SavedVersion> version_;
   std::any packed_;
 };
