@@ -25,8 +25,10 @@ bool is_cacheable_cast(const OpCall& call) {
 }
 
 at::Tensor autocast_source(const at::Tensor& tensor) {
+  // A view may be stale: Note [When a view gets its node].
+  if (!is_low_precision(tensor.scalar_type()) || tensor.is_view()) return {};
   const auto& cast = tensor.grad_fn();
-  if (!cast || cast->num_outputs() != 1 || !is_low_precision(tensor.scalar_type())) return {};
+  if (!cast || cast->num_outputs() != 1) return {};
   if (cast->name() != "ToCopyBackward0") return {};
   const auto* const leaf =
       dynamic_cast<const torch::autograd::AccumulateGrad*>(cast->next_edge(0).function.get());

@@ -28,7 +28,7 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
       "): expected a normal tensor, got an inference tensor, which a replay cannot stand in for. "
       "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
   output.requires_grad = tensor.requires_grad();
-  output.has_node = current_node(tensor) != nullptr;
+  output.has_node = will_have_node(tensor);
   if (has_layout(tensor)) output.layout = TensorLayout(tensor);
   const void* const memory = memory_of(tensor);
   const Origin origin = memory ? frame_.storages_.find(memory) : Origin::in_call();

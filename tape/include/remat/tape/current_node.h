@@ -24,4 +24,10 @@ inline torch::autograd::Node* current_node(const at::Tensor& tensor) {
   return (is_stale_view(tensor) ? tensor._base() : tensor).grad_fn().get();
 }
 
+/// True if `tensor` has a node once somebody asks. Not so of a leaf, and of a view that was made
+/// with grad mode off, until its base is written.
+inline bool will_have_node(const at::Tensor& tensor) {
+  return is_stale_view(tensor) ? tensor.requires_grad() : tensor.grad_fn() != nullptr;
+}
+
 }  // namespace remat
