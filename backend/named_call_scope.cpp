@@ -37,6 +37,11 @@ void trace(const TraceScope& before, const NamedCall& call, std::string_view wha
     sink->named_call(before, SavedTensorFrame::current_trace_scope(), call, what);
 }
 
+void trace_end(bool threw) {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->call_ended(SavedTensorFrame::current_trace_scope(), threw);
+}
+
 TraceScope scope_if_traced() {
   return trace_sink ? SavedTensorFrame::current_trace_scope() : TraceScope();
 }
@@ -107,6 +112,7 @@ void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
 }
 
 NamedCallScope::~NamedCallScope() {
+  if (!open_.empty()) trace_end(/*threw=*/true);
   abandon_all();
 }
 
@@ -124,6 +130,7 @@ void NamedCallScope::finish(const CallResults& results) {
     open_.back()->end(results);
     open_.pop_back();
   }
+  if (!skipped_) trace_end(/*threw=*/false);
 }
 
 }  // namespace remat::detail

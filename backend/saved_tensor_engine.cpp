@@ -8,7 +8,9 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <mutex>
+#include <optional>
 #include <utility>
 
 #include <remat/tape/saved_tensor_frame.h>
@@ -17,6 +19,7 @@ namespace remat {
 namespace {
 
 using torch::autograd::Engine;
+using torch::autograd::SavedVariableHooks;
 
 // Leaked, as engines are: threads may use it until the process ends.
 std::atomic<SavedTensorEngine*> installed{nullptr};
@@ -50,6 +53,33 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
     return root.function && root.function->device().type() == c10::DeviceType::PrivateUse1;
   });
 }
+
+/// Tells the trace what becomes of the tensor that these hooks get.
+class TracedHooks final : public SavedVariableHooks {
+ public:
+  explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}
+
+  void call_pack_hook(const at::Tensor& tensor) override {
+    TraceSink* const sink = trace_sink.load(std::memory_order_acquire);
+    if (!sink) return hooks_->call_pack_hook(tensor);
+    sink->before_save(SavedTensorFrame::current_trace_scope(), tensor);
+    try {
+      hooks_->call_pack_hook(tensor);
+    } catch (...) {
+      sink->after_save(SavedTensorFrame::current_trace_scope(), /*threw=*/true);
+      throw;
+    }
+    sink->after_save(SavedTensorFrame::current_trace_scope(), /*threw=*/false);
+  }
+  at::Tensor call_unpack_hook() override { return hooks_->call_unpack_hook(); }
+  std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data()
+      const override {
+    return hooks_->retrieve_unpack_hook_data();
+  }
+
+ private:
+  std::unique_ptr<SavedVariableHooks> hooks_;
+};
 
 }  // namespace
 
@@ -100,7 +130,10 @@ SavedTensorEngine::get_default_saved_variable_hooks() {
       python.is_tracing) {
     return inner_.get_default_saved_variable_hooks();
   }
-  return frame->make_hooks();
+  std::unique_ptr<SavedVariableHooks> hooks = frame->make_hooks();
+  if (hooks && trace_sink.load(std::memory_order_acquire))
+    return std::make_unique<TracedHooks>(std::move(hooks));
+  return hooks;
 }
 
 void SavedTensorEngine::thread_on_exception(

@@ -32,10 +32,10 @@ class Rows {
   Rows(RegionMemory& memory, std::unordered_set<const void*>& billed)
       : memory_(memory), billed_(billed) {}
 
-  void add(MemoryRow row, const HeldStorage& storage, bool is_parameter = false) {
+  void add(MemoryRow row, const HeldStorage& storage, bool is_leaf_with_grad = false) {
     const void* const address = storage.address();
-    if (is_parameter) {
-      row.why += "; a parameter, not billed";
+    if (is_leaf_with_grad) {
+      row.why += "; a leaf that requires grad, not billed";
     } else if (!address) {
       row.why += "; held elsewhere";
     } else if (!billed_.insert(address).second) {
@@ -76,14 +76,15 @@ void add_written(const Region& region, Rows& rows) {
   }
 }
 
-std::string reason_str(const KeepReason& reason) {
+std::string reason_str(Policy policy, const KeepReason& reason) {
+  const std::string kept = policy == Policy::kOffload ? "offloaded" : "kept";
   switch (reason.kind) {
     case KeepReason::Kind::kBareRead:
-      return "kept implicitly: read by " + reason.reader;
+      return kept + " implicitly: read by " + reason.reader;
     case KeepReason::Kind::kCallRead:
-      return "kept: read by " + reason.reader + " of a RECOMPUTE call";
+      return kept + ": read by " + reason.reader + " of a RECOMPUTE call";
     default:
-      return "kept: asked for";
+      return kept + ": asked for";
   }
 }
 
@@ -103,11 +104,12 @@ void add_calls(const Region& region, Rows& rows) {
     if (!held[i]) continue;
     const CallProduct& product = calls.product(i);
     const NamedCall& call = name_of(product.call());
-    rows.add({.name = c10::str(call.name, product.is_written() ? ": written" : ": result"),
-              .tensor = product.meta().str(),
-              .why = c10::str(policy_name(call.policy), ": ", reason_str(product.reason())),
-              .implicit = product.reason().kind == KeepReason::Kind::kBareRead},
-             product.storage());
+    rows.add(
+        {.name = c10::str(call.name, product.is_written() ? ": written" : ": result"),
+         .tensor = product.meta().str(),
+         .why = c10::str(policy_name(call.policy), ": ", reason_str(call.policy, product.reason())),
+         .implicit = product.reason().kind == KeepReason::Kind::kBareRead},
+        product.storage());
   }
 }
 

@@ -12,12 +12,15 @@
 #include <mutex>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
+#include <vector>
 
 #include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/region.h>
+#include <remat/tape/tensor_meta.h>
 #include <remat/tape/trace_sink.h>
 
 namespace remat {
@@ -40,14 +43,19 @@ std::string describe(const OpCall& call) {
   return OpLog::describe(words.get());
 }
 
-/// The dispatch keys of the tensors among the arguments.
+/// The dispatch keys of the tensors among the arguments: "[CPU, AutogradCPU]". Those that all plain
+/// tensors have are left out.
 std::string keys_of(const OpCall& call) {
   c10::DispatchKeySet keys;
   for (size_t i = 0; i < call.info().argument_count(); ++i) {
     for_each_tensor(call.argument(i),
                     [&](const at::Tensor& tensor) { keys = keys | tensor.key_set(); });
   }
-  return c10::toString(keys);  // "DispatchKeySet(CPU, AutogradCPU)"
+  keys = keys.remove(c10::DispatchKey::ADInplaceOrView) - c10::autocast_dispatch_keyset;
+  std::string text;
+  for (const c10::DispatchKey key : keys)
+    text += c10::str(text.empty() ? " [" : ", ", c10::toString(key));
+  return text.empty() ? text : text + "]";
 }
 
 std::string count(const char* what, size_t from, size_t to) {
@@ -56,13 +64,11 @@ std::string count(const char* what, size_t from, size_t to) {
   return c10::str("; ", what, "s ", from, " to ", to - 1);
 }
 
-/// What became of what autograd saved.
-std::string decision(const TraceScope& before, const TraceScope& after) {
+/// What became of what autograd saved. `in_call`: for a SAVE or OFFLOAD call.
+std::string decision(const TraceScope& before, const TraceScope& after, bool in_call) {
   std::string slots = count("slot", before.slot, after.slot);
   if (!slots.empty()) {
-    slots += after.is_replay       ? " filled"
-             : after.in_saved_call ? " left to the call's arguments"
-                                   : " dropped";
+    slots += after.is_replay ? " filled" : in_call ? " left to the call's arguments" : " dropped";
   }
   const std::string kept = count("tensor", before.kept, after.kept);
   return slots + (kept.empty() ? "" : kept + " kept");
@@ -80,20 +86,44 @@ class Trace::Writer final : public TraceSink {
   explicit Writer(std::ostream& out) : out_(out) {}
 
   void before_op(const TraceScope& scope, const OpCall& call) override {
-    open_ = Line{scope, line_start(scope) + describe(call) + " " + keys_of(call)};
+    op_ = Line{scope, line_start(scope) + describe(call) + keys_of(call)};
   }
 
   void after_op(const TraceScope& scope, const OpCall& /*call*/) override {
-    if (open_) after_op_text(scope);
+    if (op_) end_op(scope);
   }
 
   void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                   std::string_view what) override {
-    write(c10::str(line_start(after), call.str(), " ", what, decision(before, after)));
+    op_.reset();  // one that threw
+    if (what == "begins") calls_.push_back({after, call});
+    write(c10::str(line_start(after), call.str(), " ", what,
+                   decision(before, after, call.is_saved())));
+  }
+
+  void call_ended(const TraceScope& scope, bool threw) override {
+    op_.reset();
+    if (calls_.empty()) return;  // it began before the trace
+    const Call call = std::move(calls_.back());
+    calls_.pop_back();
+    if (threw && scope.is_replay) return;  // by the stop, most often
+    write(c10::str(line_start(scope), call.call.str(), threw ? " throws" : " ends",
+                   decision(call.scope, scope, call.call.is_saved())));
+  }
+
+  void before_save(const TraceScope& scope, const at::Tensor& tensor) override {
+    saves_.push_back({scope, TensorMeta(tensor).str()});
+  }
+
+  void after_save(const TraceScope& scope, bool threw) override {
+    if (saves_.empty()) return;
+    if (!threw) end_save(scope);
+    saves_.pop_back();
   }
 
   void replay_stops(const TraceScope& scope) override {
-    if (open_) after_op_text(scope);
+    if (!saves_.empty()) end_save(scope);
+    if (op_) end_op(scope);
     write(line_start(scope) + "stops");
   }
 
@@ -102,11 +132,33 @@ class Trace::Writer final : public TraceSink {
     TraceScope scope;
     std::string text;
   };
+  struct Call {
+    TraceScope scope;
+    NamedCall call;
+  };
 
-  void after_op_text(const TraceScope& scope) {
-    write(open_->text + (scope.in_saved_call ? "; in a SAVE call" : "") +
-          decision(open_->scope, scope));
-    open_.reset();
+  /// "; for call 'square' (SAVE)": the call for which the last tensor was kept.
+  static std::string kept_for(const Region& region) {
+    const CallLog& calls = region.calls();
+    return "; for " + calls.records()[calls.kept().back().call].call.str();
+  }
+
+  // An op's own tensors are in its line.
+  void end_save(const TraceScope& scope) {
+    const Line& save = saves_.back();
+    if (save.scope.region != scope.region) return;
+    if (op_ && op_->scope.region == scope.region) return;
+    const std::string what = decision(save.scope, scope, scope.saved_call != nullptr);
+    if (what.empty()) return;
+    write(c10::str(line_start(scope), "saved outside of ops: ", save.text,
+                   scope.kept > save.scope.kept ? kept_for(*scope.region) : "", what));
+  }
+
+  void end_op(const TraceScope& scope) {
+    const NamedCall* const call = scope.saved_call;
+    write(op_->text + (call ? "; in " + call->str() : "") +
+          decision(op_->scope, scope, call != nullptr));
+    op_.reset();
   }
 
   void write(const std::string& text) {
@@ -116,10 +168,14 @@ class Trace::Writer final : public TraceSink {
 
   std::mutex mutex_;
   std::ostream& out_;
-  static thread_local std::optional<Line> open_;  // the op that runs
+  static thread_local std::optional<Line> op_;   // the one that runs
+  static thread_local std::vector<Line> saves_;  // the innermost last: an outer region may save too
+  static thread_local std::vector<Call> calls_;  // that run, the innermost last
 };
 
-thread_local std::optional<Trace::Writer::Line> Trace::Writer::open_;
+thread_local std::optional<Trace::Writer::Line> Trace::Writer::op_;
+thread_local std::vector<Trace::Writer::Line> Trace::Writer::saves_;
+thread_local std::vector<Trace::Writer::Call> Trace::Writer::calls_;
 
 Trace::Trace(std::ostream& out) : writer_(std::make_unique<Writer>(out)) {
   TraceSink* none = nullptr;

@@ -52,6 +52,9 @@ class ForwardCalls final : public NamedCalls {
   /// True inside a SAVE call.
   bool saving() const { return saved_.record != nullptr; }
 
+  /// That call; null outside of SAVE calls.
+  const NamedCall* saved_call() const { return saving() ? &saved_.record->call : nullptr; }
+
   /// An op of a SAVE call is about to run; it has run.
   void before_saved_op(const OpCall& call);
   void after_saved_op(const OpCall& call);

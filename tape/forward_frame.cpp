@@ -83,7 +83,7 @@ TraceScope ForwardFrame::trace_scope() const {
   return {.region = &region,
           .slot = region.slots().size(),
           .kept = region.calls().kept().size(),
-          .in_saved_call = calls_ && calls_->saving()};
+          .saved_call = calls_ ? calls_->saved_call() : nullptr};
 }
 
 void ForwardFrame::before_backward(const EdgeList& roots) {

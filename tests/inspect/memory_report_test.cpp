@@ -72,6 +72,26 @@ TEST_CASE("Weights are not billed, nor are views of them", "[inspect][memory_rep
   CHECK(memory_report().bytes == kBytes);  // the argument
 }
 
+TEST_CASE("A leaf is called a leaf, whether it is a parameter or not", "[inspect][memory_report]") {
+  const at::Tensor y =
+      checkpoint()([](const at::Tensor& x) { return x.exp(); })(torch::ones({2}).requires_grad_());
+  CHECK_THAT(memory_report().str(),
+             ContainsSubstring("argument of the function, for the replay; a leaf that requires "
+                               "grad, not billed\n"));
+}
+
+TEST_CASE("What an OFFLOAD call keeps is called so", "[inspect][memory_report]") {
+  const at::Tensor y = checkpoint(
+      {.name = "block", .offload_store = host_memory_store()})([](const at::Tensor& x) {
+    return (native_op([](const at::Tensor& t) { return t.exp(); }, "a", Policy::kOffload)(x) + 1)
+        .exp();
+  })(input());
+  CHECK_THAT(memory_report().str(),
+             ContainsSubstring("OFFLOAD: saved for backward; held elsewhere\n") &&
+                 ContainsSubstring("OFFLOAD: offloaded implicitly: read by aten::add.Scalar; held "
+                                   "elsewhere\n"));
+}
+
 TEST_CASE("A region that has gone through backward is not in the report",
           "[inspect][memory_report]") {
   const at::Tensor y =

@@ -42,9 +42,10 @@ struct MemoryReport {
 
 /// What the regions of this process hold now: their tensor arguments, copies from before writes,
 /// what their SAVE calls keep. Each storage is billed once, to the oldest region that has it. Not
-/// billed: parameters, and what user hooks, an OffloadStore or an outer region hold instead.
-/// Regions whose forward runs on another thread are left out. Any thread; takes no lock while it
-/// looks, so regions that another thread's backward frees meanwhile may or may not be in it.
+/// billed: leaves that require grad and views of them, and what user hooks, an OffloadStore or an
+/// outer region hold instead. Regions whose forward runs on another thread are left out. Any
+/// thread; takes no lock while it looks, so regions that another thread's backward frees meanwhile
+/// may or may not be in it.
 REMAT_API MemoryReport memory_report();
 
 }  // namespace remat

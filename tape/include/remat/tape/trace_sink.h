@@ -3,6 +3,8 @@
 // Where the ops and named calls of regions are reported, if anybody wants to know.
 #pragma once
 
+#include <ATen/core/Tensor.h>
+
 #include <atomic>
 #include <cstddef>
 #include <string_view>
@@ -21,8 +23,8 @@ struct TraceScope {
   bool is_replay = false;
   size_t depth = 0;  ///< Regions around this one on the thread.
   size_t slot = 0;   ///< The number of slots so far.
-  size_t kept = 0;   ///< Of tensors that SAVE calls keep for autograd, so far.
-  bool in_saved_call = false;
+  size_t kept = 0;   ///< Of tensors that SAVE and OFFLOAD calls keep for autograd, so far.
+  const NamedCall* saved_call = nullptr;  ///< The SAVE or OFFLOAD call that runs; null if none.
 };
 
 /// Told of what runs in regions. Called on the threads that run it, with no lock held.
@@ -41,6 +43,14 @@ class REMAT_API TraceSink {
   /// A named call begins to run, or a replay has left it out: `what` says which.
   virtual void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                           std::string_view what) = 0;
+
+  /// The innermost call that named_call() was told of to begin has ended.
+  virtual void call_ended(const TraceScope& scope, bool threw) = 0;
+
+  /// Autograd is about to save `tensor`, in an op or outside of ops; it has, or was stopped by an
+  /// exception.
+  virtual void before_save(const TraceScope& scope, const at::Tensor& tensor) = 0;
+  virtual void after_save(const TraceScope& scope, bool threw) = 0;
 
   /// A replay has what it needs and stops, in the middle of an op or at a named call.
   virtual void replay_stops(const TraceScope& scope) = 0;
