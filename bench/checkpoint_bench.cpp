@@ -100,81 +100,78 @@ double step_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   });
 }
 
+/// What one sample times.
+struct Sample {
+  int64_t ops;  // of each graph
+  int64_t graphs = 1;
+};
+constexpr Sample kOneOpGraphs{.ops = 1, .graphs = kGraphs};
+
+using Timer = double (*)(Run run, const Tensor& x, int64_t ops, int64_t graphs);
+
+/// Times two ways to run a chain of ops. Counters are per op, which is per graph for graphs of one.
+void compare(benchmark::State& state, Timer timer, Run base, Run ours, Sample sample) {
+  const Tensor x = leaf();
+  run_paired(
+      state, static_cast<double>(sample.ops * sample.graphs),
+      [&] { return timer(base, x, sample.ops, sample.graphs); },
+      [&] { return timer(ours, x, sample.ops, sample.graphs); });
+}
+
+void compare_forwards(benchmark::State& state, Run base, Run ours, Sample sample) {
+  compare(state, forward_s, base, ours, sample);
+}
+
+void compare_steps(benchmark::State& state, Run base, Run ours, Sample sample) {
+  compare(state, step_s, base, ours, sample);
+}
+
 // Fixed cost of one region's forward, over that of its one op; with it the cost of its one saved
 // tensor.
 void region_forward(benchmark::State& state) {
-  const Tensor x = leaf();
-  run_paired(
-      state, kGraphs, [&] { return forward_s(plain, x, 1, kGraphs); },
-      [&] { return forward_s(region, x, 1, kGraphs); });
+  compare_forwards(state, plain, region, kOneOpGraphs);
   state.SetLabel("per region");
 }
 
 // Fixed cost of one region's backward. The replay of its one op is cut short before the op runs,
 // since sin saves its argument first, so that what is left is remat's own work.
 void region_backward(benchmark::State& state) {
-  const Tensor x = leaf();
-  run_paired(
-      state, kGraphs, [&] { return backward_s(plain, x, 1, kGraphs); },
-      [&] { return backward_s(region, x, 1, kGraphs); });
+  compare(state, backward_s, plain, region, kOneOpGraphs);
   state.SetLabel("per region");
 }
 
 // Forward of a region of many ops, seen and unseen: what seeing an op and noting it adds.
 void intercepted_op(benchmark::State& state) {
-  constexpr int64_t kOps = 1000;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return forward_s(unseen_region, x, kOps, 1); },
-      [&] { return forward_s(region, x, kOps, 1); });
+  compare_forwards(state, unseen_region, region, {.ops = 1000});
   state.SetLabel("per op, over a region without interception");
 }
 
 // Forward of a region of many ops: what each saved tensor adds.
 void saved_tensor(benchmark::State& state) {
-  constexpr int64_t kOps = 1000;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return forward_s(plain, x, kOps, 1); },
-      [&] { return forward_s(unseen_region, x, kOps, 1); });
+  compare_forwards(state, plain, unseen_region, {.ops = 1000});
   state.SetLabel("per saved tensor, without interception");
 }
 
 // Forward and backward with everything recomputed.
 void full_recompute(benchmark::State& state) {
-  constexpr int64_t kOps = 200;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return step_s(plain, x, kOps, 1); },
-      [&] { return step_s(region, x, kOps, 1); });
+  compare_steps(state, plain, region, {.ops = 200});
   state.SetLabel("per op");
 }
 
 // A region of one op, in a SAVE call and bare: what a SAVE call adds to the forward.
 void save_call(benchmark::State& state) {
-  const Tensor x = leaf();
-  run_paired(
-      state, kGraphs, [&] { return forward_s(region, x, 1, kGraphs); },
-      [&] { return forward_s(saved_chain, x, 1, kGraphs); });
+  compare_forwards(state, region, saved_chain, kOneOpGraphs);
   state.SetLabel("per call, over the same op bare");
 }
 
 // Forward and backward where nothing is recomputed.
 void each_op_saved(benchmark::State& state) {
-  constexpr int64_t kOps = 200;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return step_s(plain, x, kOps, 1); },
-      [&] { return step_s(saved_ops, x, kOps, 1); });
+  compare_steps(state, plain, saved_ops, {.ops = 200});
   state.SetLabel("per op, each its own SAVE call");
 }
 
 void all_saved(benchmark::State& state) {
-  constexpr int64_t kOps = 200;
-  const Tensor x = leaf();
-  run_paired(
-      state, kOps, [&] { return step_s(plain, x, kOps, 1); },
-      [&] { return step_s(saved_chain, x, kOps, 1); });
+  compare_steps(state, plain, saved_chain, {.ops = 200});
   state.SetLabel("per op, in one SAVE call");
 }
 
