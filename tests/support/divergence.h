@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What backward says when a replay does something else than the forward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <functional>
+#include <string>
+
+#include <remat/remat.h>
+
+#include "support/catch.h"
+#include "support/unwound.h"
+
+namespace remat {
+
+/// What backward throws if `change` runs between the forward of `fn` on `x`, in region 'r', and it.
+inline std::string backward_error(const std::function<at::Tensor(const at::Tensor&)>& fn,
+                                  const at::Tensor& x, const std::function<void()>& change,
+                                  const CheckpointOptions& options = {.name = "r"}) {
+  const at::Tensor loss = checkpoint(options)(fn)(x).sum();
+  change();
+  return error_text([&] { loss.backward(); });
+}
+
+/// Checks that it names region, slot, both sides and the likely cause.
+inline void check_says(const std::string& text, const std::string& expected, const std::string& got,
+                       const std::string& cause) {
+  CHECK_THAT(text, ContainsSubstring("[replay] region 'r', slot ") &&
+                       ContainsSubstring("expected " + expected) &&
+                       ContainsSubstring("as in the forward, got " + got) &&
+                       ContainsSubstring(cause) && ContainsSubstring("with a StateHook."));
+}
+
+}  // namespace remat
