@@ -178,6 +178,7 @@ void ForwardCalls::close_saved() noexcept {
     }
   }
   made_.clear();
+  op_runs_ = false;  // it may have thrown
   for (const at::Tensor& tensor : made_opaque_) {
     if (frame_.storages_.find(memory_of(tensor)).is_in_call())
       frame_.storages_.enter(memory_of(tensor), Origin::inside());
@@ -194,6 +195,7 @@ void ForwardCalls::close_saved() noexcept {
 void ForwardCalls::before_saved_op(const OpCall& call) {
   const OpInfo& info = call.info();
   op_memories_.clear();
+  op_runs_ = true;
   takes_part_ = false;
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     op_memories_.push_back(memory_of(tensor));
@@ -235,6 +237,7 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
 }
 
 void ForwardCalls::after_saved_op(const OpCall& call) {
+  op_runs_ = false;
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     const auto* const memory = memory_of(tensor);
     const bool is_view =

@@ -143,6 +143,7 @@ class ForwardCalls final : public NamedCalls {
 
   // Of the SAVE call that runs.
   std::vector<const void*> op_memories_;  // of the arguments of the op that runs
+  bool op_runs_ = false;
   bool takes_part_ = false;  // it makes tensors on the memory of an opaque one from before the call
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<at::Tensor> made_opaque_;    // without storage

@@ -92,6 +92,7 @@ bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
   if (!memory) return false;
   const Origin origin = frame_.storages_.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
+  if (!op_runs_) return true;  // what the call made has been entered
   return std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
 }
 

@@ -267,4 +267,14 @@ TEST_CASE("A custom function may ask twice for what it saved", "[backend][native
   }
 }
 
+TEST_CASE("A result on memory that was written after it was made has its place in the graph",
+          "[backend][native_op][in_place]") {
+  const auto view_then_write = [](const at::Tensor& t) {
+    const at::Tensor view = t.as_strided({8, 4}, {1, 8});
+    t.detach().add_(1);
+    return view;
+  };
+  check_as_plain([&](const at::Tensor& x) { return save("a", view_then_write)(x).sin().exp(); });
+}
+
 }  // namespace remat
