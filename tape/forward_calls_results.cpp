@@ -10,6 +10,14 @@
 #include "forward_calls.h"
 
 namespace remat {
+namespace {
+
+/// True if autograd knows that a write to the one is a write to the other.
+bool is_view_of(const at::Tensor& tensor, const at::Tensor& other) {
+  return tensor.is_view() && tensor._base().is_same(other.is_view() ? other._base() : other);
+}
+
+}  // namespace
 
 CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   CallOutput output;
@@ -47,6 +55,7 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
       TensorMeta(tensor).str(),
       "): expected a new tensor or a view of an argument, got a view of a tensor that the function "
       "captures, which a replay could not find. Pass that tensor as an argument.");
+  output.is_view = is_view_of(tensor, saved_.arguments[number]);
   output.view = ArgumentView(number, saved_.arguments[number], tensor);
   return output;
 }

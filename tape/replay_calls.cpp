@@ -172,7 +172,7 @@ void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tenso
     }
     const at::Tensor& argument = arguments[write.number];
     ops_.put_inside(argument.storage(), write.product);
-    if (write.requires_grad && !argument.requires_grad()) put_in_graph(record, argument);
+    if (write.requires_grad && !argument.requires_grad()) put_written_in_graph(record, argument);
   }
 }
 
@@ -186,16 +186,7 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
     const at::Tensor& argument = arguments[output.view.argument];
     if (output.is_argument_itself) return argument;
     output.view.check(argument, where(record));
-    const TensorLayout layout = output.view.layout_on(argument);
-    const InterceptionOff unseen;
-    const c10::AutoGradMode grad(output.has_node);
-    const bool is_plain_view = layout.dtype == argument.scalar_type() &&
-                               layout.conjugated == argument.is_conj() &&
-                               layout.negated == argument.is_neg();
-    // A view requires grad if its base does, with grad mode off too.
-    const at::Tensor base = output.requires_grad ? argument : argument.detach();
-    tensor = is_plain_view ? at::as_strided(base, layout.sizes, layout.strides, layout.offset)
-                           : output.view.of(argument);
+    tensor = output.is_view ? view_of(argument, output) : output.view.of(argument);
   }
   if (!output.requires_grad || tensor.requires_grad()) return tensor;
   put_in_graph(record, tensor);
@@ -204,6 +195,31 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   const InterceptionOff unseen;
   const c10::AutoGradMode grad(false);
   return at::alias(tensor);
+}
+
+// A view requires grad if its base does, with grad mode off too.
+at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& output) {
+  const TensorLayout layout = output.view.layout_on(argument);
+  const bool is_plain = layout.dtype == argument.scalar_type() &&
+                        layout.conjugated == argument.is_conj() &&
+                        layout.negated == argument.is_neg();
+  if (!is_plain) return output.view.of(argument);
+  const InterceptionOff unseen;
+  const c10::AutoGradMode grad(output.has_node || !output.requires_grad);
+  return at::as_strided(argument, layout.sizes, layout.strides, layout.offset);
+}
+
+// As an op that writes in place does it, so that other views of the same base get their place too.
+void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tensor& argument) {
+  const auto* const meta = torch::autograd::impl::get_view_autograd_meta(argument);
+  const bool is_view = meta && meta->has_bw_view() &&
+                       meta->get_creation_meta() == torch::autograd::CreationMeta::DEFAULT;
+  if (!is_view) return put_in_graph(record, argument);
+  const InterceptionOff unseen;
+  const NodePtr node = make_node<SkippedCallNode>(where(record));
+  node->add_input_metadata(argument);
+  argument.unsafeGetTensorImpl()->bump_version();
+  torch::autograd::impl::rebase_history(argument, {node, 0});
 }
 
 void ReplayCalls::put_in_graph(const CallRecord& record, at::Tensor tensor) {

@@ -64,6 +64,8 @@ class ReplayCalls final : public NamedCalls {
   at::Tensor make_output(const CallRecord& record, const CallOutput& output,
                          c10::ArrayRef<at::Tensor> arguments);
   void restore_state(const CallRecord& record);
+  static at::Tensor view_of(const at::Tensor& argument, const CallOutput& output);
+  void put_written_in_graph(const CallRecord& record, const at::Tensor& argument);
   void put_in_graph(const CallRecord& record, at::Tensor tensor);
   std::string where(const CallRecord& record) const;
 

@@ -277,4 +277,34 @@ TEST_CASE("A result on memory that was written after it was made has its place i
   check_as_plain([&](const at::Tensor& x) { return save("a", view_then_write)(x).sin().exp(); });
 }
 
+TEST_CASE("A SAVE call that writes a view puts the view's base in the graph",
+          "[backend][native_op][in_place]") {
+  check_as_plain([&](const at::Tensor& x) {
+    const at::Tensor base = x.detach() * 2;
+    const at::Tensor other = base.t();
+    save("a", [](at::Tensor view, const at::Tensor& t) { return view.add_(t); })(base.view({8, 4}),
+                                                                                 x.view({8, 4}));
+    return base.sin() * other.cos().t();
+  });
+}
+
+TEST_CASE("A detached result of a SAVE call may be written", "[backend][native_op][in_place]") {
+  check_as_plain([&](const at::Tensor& x) {
+    const auto detached = [](const at::Tensor& t) { return t.detach(); };
+    at::Tensor y = save("a", detached)(x.sin());
+    y.add_(x);
+    return y.sin().exp();
+  });
+}
+
+TEST_CASE("A result that is a view of a constant may be written",
+          "[backend][native_op][in_place]") {
+  check_as_plain([&](const at::Tensor& x) {
+    const at::Tensor base = x.detach() * 2;
+    at::Tensor view = save("a", [](const at::Tensor& t) { return t.t(); })(base);
+    view.add_(x.t());
+    return base.sin().exp();
+  });
+}
+
 }  // namespace remat

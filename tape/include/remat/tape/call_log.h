@@ -152,6 +152,7 @@ struct CallOutput {
   Source source = Source::kUndefined;
   bool is_argument_itself = false;
   bool requires_grad = false;
+  bool is_view = false;   ///< Of the argument, for autograd; a detached tensor is none.
   bool has_node = false;  ///< Not so of a view made with grad mode off, which may require grad.
   size_t product = 0;
   size_t same_as = 0;   ///< The position of the first result that is the very same tensor.
