@@ -51,13 +51,15 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
     open_.push_back(nullptr);
     return Action::kRun;
   }
-  if (frame_.stopped()) frame_.stop();
+  if (frame_.stopped()) {
+    frame_.stop();
+    open_.push_back(nullptr);  // the function is being left, by way of this call
+    return Action::kRun;
+  }
   try {
     return begin_recorded(call, arguments);
-  } catch (const StopReplay&) {
-    throw;
   } catch (...) {
-    frame_.fail(std::current_exception());
+    if (!frame_.stopped()) frame_.fail(std::current_exception());
     throw;
   }
 }
@@ -101,10 +103,8 @@ CallResults ReplayCalls::results() {
   arguments_.clear();
   try {
     return skip(record, arguments);
-  } catch (const StopReplay&) {
-    throw;
   } catch (...) {
-    frame_.fail(std::current_exception());
+    if (!frame_.stopped()) frame_.fail(std::current_exception());
     throw;
   }
 }

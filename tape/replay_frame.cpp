@@ -38,10 +38,11 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
   at::Tensor value_;
 };
 
-ReplayFrame::ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops,
-                         const StateHooks& state_hooks)
+ReplayFrame::ReplayFrame(const Region& region, const RegionBody& body, ReplayedSlots& values,
+                         ReplayOps& ops, const StateHooks& state_hooks)
     : SavedTensorFrame(Phase::kReplay, region.intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(region),
+      body_(body),
       id_(next_id()),
       values_(values),
       ops_(ops),
@@ -134,7 +135,7 @@ void ReplayFrame::stop() {
   stopped_ = true;
   const bool in_inner_backward = torch::autograd::get_current_graph_task_id() != graph_task_;
   const bool in_destructor = std::uncaught_exceptions() != uncaught_exceptions_;
-  if (!in_inner_backward && !in_destructor) throw StopReplay{};
+  if (!in_inner_backward && !in_destructor) body_.stop();
 }
 
 void ReplayFrame::check(const at::Tensor& tensor) const {
