@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Rematerialisation for PyTorch: checkpoint(options)(fn)(args...).
+
+Importing it changes nothing: the first region installs what remat needs in torch's dispatcher and
+autograd engine.
+"""
+
+from . import _torch_version
+
+_torch_version.import_torch()
+
+from ._build_info import VERSION as __version__  # noqa: E402
+from ._C import (  # noqa: E402
+    OffloadStore,
+    ReplayMismatch,
+    checkpoint,
+    host_memory_store,
+    is_placeholder,
+    is_recomputing,
+)
+from ._sequential import checkpoint_sequential  # noqa: E402
+
+__all__ = [
+    "OffloadStore",
+    "ReplayMismatch",
+    "__version__",
+    "checkpoint",
+    "checkpoint_sequential",
+    "host_memory_store",
+    "is_placeholder",
+    "is_recomputing",
+]
