@@ -19,6 +19,7 @@ from ._C import (  # noqa: E402
     is_placeholder,
     is_recomputing,
 )
+from ._device import register_device  # noqa: E402
 from ._sequential import checkpoint_sequential  # noqa: E402
 
 __all__ = [
@@ -30,4 +31,5 @@ __all__ = [
     "host_memory_store",
     "is_placeholder",
     "is_recomputing",
+    "register_device",
 ]
