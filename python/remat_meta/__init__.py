@@ -21,6 +21,12 @@ from ._C import (  # noqa: E402
 )
 from ._device import register_device  # noqa: E402
 from ._sequential import checkpoint_sequential  # noqa: E402
+from ._torch_checkpoint import (  # noqa: E402
+    patch_torch_checkpoint,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+    torch_checkpoint,
+)
 
 __all__ = [
     "OffloadStore",
@@ -31,5 +37,9 @@ __all__ = [
     "host_memory_store",
     "is_placeholder",
     "is_recomputing",
+    "patch_torch_checkpoint",
     "register_device",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+    "torch_checkpoint",
 ]
