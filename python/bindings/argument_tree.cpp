@@ -287,6 +287,17 @@ PyObject* ArgumentTree::call(PyObject* function, c10::ArrayRef<at::Tensor> tenso
   return PyObject_Vectorcall(function, values.data(), positional_, keywords_);
 }
 
+PyObject* ArgumentTree::build_one(c10::ArrayRef<at::Tensor> tensors) const {
+  return Builder(*this, tensors).build();
+}
+
+const char* ArgumentTree::type_of_other_leaf() const {
+  for (const Node& node : nodes_) {
+    if (node.kind == Kind::kLeaf && node.object != Py_None) return Py_TYPE(node.object)->tp_name;
+  }
+  return nullptr;
+}
+
 namespace {
 
 class OutputWalk {

@@ -39,6 +39,12 @@ class ArgumentTree {
   /// reference, or null with Python's error set.
   PyObject* call(PyObject* function, c10::ArrayRef<at::Tensor> tensors) const;
 
+  /// The first value, new. Throws python_error.
+  PyObject* build_one(c10::ArrayRef<at::Tensor> tensors) const;
+
+  /// Name of the class of a leaf that is neither tensor nor None; null if there is none.
+  const char* type_of_other_leaf() const;
+
  private:
   class Taker;
   class Builder;

@@ -16,6 +16,7 @@
 
 #include "checkpoint_types.h"
 #include "errors.h"
+#include "named_calls.h"
 
 namespace remat::python {
 namespace {
@@ -35,6 +36,7 @@ PYBIND11_MODULE(_C, m) {
   m.attr("version") = REMAT_VERSION;
   add_errors(m.ptr());
   add_checkpoint(m.ptr());
+  add_named_calls(m.ptr());
   set_blocking_wait(wait_without_gil);
 
   m.def("live_region_count", [] { return live_regions().size(); });

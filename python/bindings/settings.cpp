@@ -8,7 +8,9 @@
 #include <torch/csrc/Generator.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
 
+#include <algorithm>
 #include <array>
 #include <string>
 #include <utility>
@@ -153,7 +155,41 @@ constexpr std::array kOptions{
     Option{"_any_output", set_any_output},
 };
 
+PyObject* keywords_of(const Settings& settings) {
+  return settings.keywords ? Py_NewRef(settings.keywords->get()) : PyDict_New();
+}
+
+// Regions that are alive share the hooks, and with them their objects.
+bool holds_objects_alone(const Settings& settings) {
+  const auto& hooks = settings.options.state_hooks;
+  return std::all_of(settings.objects.begin(), settings.objects.end(),
+                     [](const SharedObject& object) { return object.use_count() == 2; }) &&
+         std::all_of(hooks.begin(), hooks.end(),
+                     [](const auto& hook) { return hook.use_count() == 1; });
+}
+
 }  // namespace
+
+int Settings::traverse(visitproc visit, void* arg) const {
+  if (!holds_objects_alone(*this)) return 0;
+  if (keywords) Py_VISIT(keywords->get());
+  for (const SharedObject& object : objects) Py_VISIT(object->get());
+  return 0;
+}
+
+PyObject* Settings::reduce(PyObject* function) const {
+  THPObjectPtr module(PyImport_ImportModule("remat_meta._C"));
+  THPObjectPtr rebuild(module ? PyObject_GetAttrString(module, "_rebuild") : nullptr);
+  THPObjectPtr given(keywords_of(*this));
+  if (!rebuild || !given) return nullptr;
+  if (!function) return Py_BuildValue("O(O)", rebuild.get(), given.get());
+  return Py_BuildValue("O(OO)", rebuild.get(), given.get(), function);
+}
+
+PyObject* Settings::show() const {
+  THPObjectPtr given(keywords_of(*this));
+  return given ? PyUnicode_FromFormat("checkpoint with %R", given.get()) : nullptr;
+}
 
 void set_option(Settings& settings, std::string_view name, PyObject* value) {
   std::string known;

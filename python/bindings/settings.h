@@ -12,12 +12,18 @@
 #include <remat/backend/checkpoint_options.h>
 
 #include "argument_tree.h"
+#include "function_wrapper.h"
 #include "owned_object.h"
 
 namespace remat::python {
 
 /// Options as C++ has them, and what is to be known beside them.
-struct Settings {
+class Settings final : public WrapperState {
+ public:
+  int traverse(visitproc visit, void* argument) const override;
+  PyObject* reduce(PyObject* function) const override;
+  PyObject* show() const override;
+
   CheckpointOptions options;
   OutputRule output_rule = OutputRule::kTensorsOnly;
 

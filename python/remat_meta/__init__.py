@@ -18,8 +18,13 @@ from ._C import (  # noqa: E402
     host_memory_store,
     is_placeholder,
     is_recomputing,
+    name_scope,
+    native_op,
+    recompute_needs_tensor,
+    region,
 )
 from ._device import register_device  # noqa: E402
+from ._policy import CheckpointPolicy  # noqa: E402
 from ._sequential import checkpoint_sequential  # noqa: E402
 from ._torch_checkpoint import (  # noqa: E402
     patch_torch_checkpoint,
@@ -29,6 +34,7 @@ from ._torch_checkpoint import (  # noqa: E402
 )
 
 __all__ = [
+    "CheckpointPolicy",
     "OffloadStore",
     "ReplayMismatch",
     "__version__",
@@ -37,7 +43,11 @@ __all__ = [
     "host_memory_store",
     "is_placeholder",
     "is_recomputing",
+    "name_scope",
+    "native_op",
     "patch_torch_checkpoint",
+    "recompute_needs_tensor",
+    "region",
     "register_device",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
