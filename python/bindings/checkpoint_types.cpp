@@ -14,6 +14,7 @@
 
 #include <remat/backend/forward_region.h>
 
+#include "docstrings.h"
 #include "function_wrapper.h"
 #include "region_call.h"
 #include "settings.h"
@@ -99,7 +100,7 @@ PyObject* rebuild(PyObject* module, PyObject* arguments) {
 
 PyMethodDef functions[] = {
     {"checkpoint", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(checkpoint)),
-     METH_FASTCALL | METH_KEYWORDS, nullptr},
+     METH_FASTCALL | METH_KEYWORDS, kCheckpointDoc},
     {"_rebuild", rebuild, METH_VARARGS, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -108,8 +109,8 @@ PyMethodDef functions[] = {
 void add_checkpoint(PyObject* module) {
   builder_type = make_wrapper_type("remat_meta._C.CheckpointBuilder",
                                    "What checkpoint(options) returns: call it with the function.");
-  checkpointed_type = make_wrapper_type("remat_meta._C.Checkpointed",
-                                        "A function whose calls are checkpointed.");
+  checkpointed_type =
+      make_wrapper_type("remat_meta._C.Checkpointed", "A function whose calls are checkpointed.");
   const bool failed = PyModule_AddObjectRef(module, "CheckpointBuilder",
                                             reinterpret_cast<PyObject*>(builder_type)) < 0 ||
                       PyModule_AddObjectRef(module, "Checkpointed",

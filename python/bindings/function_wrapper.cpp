@@ -19,8 +19,7 @@ namespace {
 using SharedState = std::shared_ptr<const WrapperState>;
 
 struct Wrapper {
-  PyObject_HEAD
-  vectorcallfunc vectorcall;
+  PyObject_HEAD vectorcallfunc vectorcall;
   SharedState state;
   PyObject* function;  // may be null
   PyObject* dict;

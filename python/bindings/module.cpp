@@ -15,6 +15,7 @@
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "checkpoint_types.h"
+#include "docstrings.h"
 #include "errors.h"
 #include "named_calls.h"
 
@@ -40,9 +41,11 @@ PYBIND11_MODULE(_C, m) {
   set_blocking_wait(wait_without_gil);
 
   m.def("live_region_count", [] { return live_regions().size(); });
-  m.def("is_recomputing", &is_recomputing);
-  m.def("is_placeholder", torch::wrap_pybind_function(
-                              [](const at::Tensor& tensor) { return is_placeholder(tensor); }));
+  m.def("is_recomputing", &is_recomputing, kIsRecomputingDoc);
+  m.def("is_placeholder", torch::wrap_pybind_function([](const at::Tensor& tensor) {
+          return is_placeholder(tensor);
+        }),
+        kIsPlaceholderDoc);
   m.def("register_device", torch::wrap_pybind_function(register_device));
   py::class_<OffloadStore, std::shared_ptr<OffloadStore>>(
       m, "OffloadStore", "Where OFFLOAD calls keep what backward needs.");

@@ -38,8 +38,8 @@ CallResults take_apart(PyObject* output, const NamedCall& call) {
     return results;
   }
   std::vector<at::Tensor> tensors;
-  auto tree =
-      std::make_unique<const ArgumentTree>(CallArguments{&output, 1, /*keywords=*/nullptr}, tensors);
+  auto tree = std::make_unique<const ArgumentTree>(CallArguments{&output, 1, /*keywords=*/nullptr},
+                                                   tensors);
   const char* const other = tree->type_of_other_leaf();
   TORCH_CHECK(!other, "[native_op] ", call.str(),
               ": fn must return a Tensor, None, or a nesting of tuples, lists and dicts of them; "

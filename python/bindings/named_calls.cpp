@@ -20,6 +20,7 @@
 #include <remat/backend/named_call_scope.h>
 #include <remat/backend/native_op.h>
 
+#include "docstrings.h"
 #include "function_wrapper.h"
 #include "named_call_run.h"
 
@@ -99,11 +100,12 @@ PyObject* region(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) 
   PyObject* name = nullptr;
   PyObject* recompute = nullptr;
   const char* keep = "innermost_region";
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$Os:region",
-                                   const_cast<char**>(names), &function, &name, &recompute, &keep))
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$Os:region", const_cast<char**>(names),
+                                   &function, &name, &recompute, &keep))
     return nullptr;
-  TORCH_CHECK_TYPE(recompute, "[region] recompute: expected True or False, got nothing. Write "
-                              "region(fn, name, recompute=False).");
+  TORCH_CHECK_TYPE(recompute,
+                   "[region] recompute: expected True or False, got nothing. Write "
+                   "region(fn, name, recompute=False).");
   TORCH_CHECK(PyBool_Check(recompute), "[region] recompute: expected True or False, got ",
               type_of(recompute), ".");
   const Policy policy = recompute == Py_True ? Policy::kRecompute : Policy::kSave;
@@ -156,10 +158,12 @@ class NameScopeObject {
     TORCH_CHECK(PyUnicode_Check(prefix.ptr()), "[name_scope] prefix: must be a string, got ",
                 type_of(prefix.ptr()), ".");
     prefix_ = prefix.cast<std::string>();
-    TORCH_CHECK_VALUE(!prefix_.empty(), "[name_scope] prefix: must be non-empty, got an empty one.");
+    TORCH_CHECK_VALUE(!prefix_.empty(),
+                      "[name_scope] prefix: must be non-empty, got an empty one.");
   }
   void enter() {
-    TORCH_CHECK(!scope_, "[name_scope] '", prefix_, "': expected it outside of itself. Make "
+    TORCH_CHECK(!scope_, "[name_scope] '", prefix_,
+                "': expected it outside of itself. Make "
                 "another one.");
     scope_ = std::make_unique<NameScope>(prefix_);
   }
@@ -176,9 +180,9 @@ PyCFunction c_function(T* function) {
 }
 
 PyMethodDef functions[] = {
-    {"region", c_function(region), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"native_op", c_function(native_op), METH_VARARGS | METH_KEYWORDS, nullptr},
-    {"recompute_needs_tensor", c_function(needs_tensor), METH_FASTCALL, nullptr},
+    {"region", c_function(region), METH_VARARGS | METH_KEYWORDS, kRegionDoc},
+    {"native_op", c_function(native_op), METH_VARARGS | METH_KEYWORDS, kNativeOpDoc},
+    {"recompute_needs_tensor", c_function(needs_tensor), METH_FASTCALL, kNeedsTensorDoc},
     {"_set_policies", c_function(set_policies), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
@@ -189,7 +193,8 @@ void add_named_calls(PyObject* module) {
   if (PyModule_AddObjectRef(module, "NamedFunction", reinterpret_cast<PyObject*>(named_type)) < 0 ||
       PyModule_AddFunctions(module, functions) < 0)
     throw python_error();
-  py::class_<NameScopeObject>(py::reinterpret_borrow<py::module_>(module), "name_scope")
+  py::class_<NameScopeObject>(py::reinterpret_borrow<py::module_>(module), "name_scope",
+                              kNameScopeDoc)
       .def(py::init<py::object>())
       .def("__enter__", &NameScopeObject::enter)
       .def("__exit__", [](NameScopeObject& self, const py::args&) { self.exit(); });
