@@ -160,3 +160,12 @@ def test_a_thousand_steps_are_flat(retain):
         step()
     assert len(gc.get_objects()) <= objects + 10  # 1 in 100 steps
     assert allocated_bytes() <= used + 4096  # 4 bytes a step
+
+
+def test_results_of_named_calls_die_with_the_graph():
+    call = remat.region(lambda x: [x.sin(), None], "named", recompute=False)
+    count = len(gc.get_objects())
+    for _ in range(50):
+        y = remat.checkpoint()(lambda x: call(x)[0].exp())(leaf(2))
+        del y
+    assert len(gc.get_objects()) <= count + 10
