@@ -4,7 +4,10 @@
 
 import collections
 import contextvars
+import faulthandler
+import sys
 import threading
+import time
 import typing
 
 import pytest
@@ -452,7 +455,7 @@ def test_exceptions_of_the_replay_keep_their_type_and_get_a_note():
     fail[0] = True
     with pytest.raises(Mine, match="again") as caught:
         y.sum().backward()
-    if hasattr(caught.value, "__notes__"):
+    if sys.version_info >= (3, 11):
         assert "region 'block': raised when its function ran again" in caught.value.__notes__[0]
     fail[0] = False
     y.sum().backward()  # the graph was not consumed
@@ -637,6 +640,31 @@ def test_four_threads_with_graphs_of_their_own():
 
     run_threads([threading.Thread(target=work, args=(i,)) for i in range(4)])
     assert_equal(expected, results)
+
+
+def test_a_thread_that_waits_for_a_replay_lets_go_of_the_gil():
+    """Replays that draw take turns; the one that sleeps needs the GIL to go on."""
+    waits = []
+
+    def fn(x):
+        if remat.is_recomputing():
+            waits.append(1)
+            time.sleep(0.05)
+        return torch.dropout(x.sin(), 0.5, True).exp()
+
+    first, second = (checkpointed(fn)(leaf(4)) for _ in range(2))
+    # A hang holds the GIL, so that only a thread without Python can end it.
+    faulthandler.dump_traceback_later(60, exit=True)
+    try:
+        thread = threading.Thread(target=lambda: first.sum().backward())
+        thread.start()
+        while not waits:
+            time.sleep(0.001)
+        result = second.grad_fn._saved_result  # Python asks, so this replay begins with the GIL
+        thread.join()
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+    assert_equal(second, result)
 
 
 def run_threads(threads):
