@@ -114,7 +114,12 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
 }
 
 void ReplayFrame::stop_if_complete() {
-  if (region_.early_stop() && count_ >= end_) stop();
+  if (!region_.early_stop() || count_ < end_) return;
+  if (body_.stop_is_costly() && compares() && region_.closed() && ops_.is_past_last_op()) {
+    stopped_ = true;
+  } else {
+    stop();
+  }
 }
 
 void ReplayFrame::fill(size_t index, const at::Tensor& value) {

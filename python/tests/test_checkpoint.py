@@ -373,6 +373,24 @@ def test_early_stop_ends_the_replay_after_the_last_saved_tensor():
         assert reached == expected
 
 
+def test_a_function_without_ops_after_the_last_saved_tensor_returns_by_itself():
+    left = []
+
+    def fn(x):
+        try:
+            return x.sin().exp()
+        except BaseException:
+            left.append("stop")
+            raise
+        finally:
+            left.append("end")
+
+    x = leaf(2)
+    checkpointed(fn)(x).sum().backward()
+    assert left == ["end", "end"]
+    assert_equal(x.sin().exp() * x.cos(), x.grad)
+
+
 def test_finally_and_with_blocks_run_when_a_replay_stops_and_except_exception_does_not():
     log = []
 
@@ -386,8 +404,8 @@ def test_finally_and_with_blocks_run_when_a_replay_stops_and_except_exception_do
     def fn(x):
         with Manager():
             try:
-                y = x.sin()
-                return y.exp()  # the last tensor that backward needs
+                y = x.sin().exp()  # the last tensor that backward needs
+                return y + 1
             except Exception:
                 log.append("except")
                 raise
