@@ -7,7 +7,9 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 
 readonly torch_version=2.11.0
 readonly venv=build/venv
-readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev)
+readonly python_tools=build/python_tools
+readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7')
+readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
 die() {
@@ -82,6 +84,19 @@ make_venv() {
   trap - EXIT INT TERM
 }
 
+# pytest and hypothesis in a folder of their own: the Python that has LibTorch stays as it is.
+install_python_tools() {
+  local root=$1 python
+  for python in "${LibTorch_PYTHON:-}" "$root/../../../../bin/python3" python3; do
+    [ -n "$python" ] && command -v "$python" >/dev/null && break
+  done
+  [ -e "$root/lib/libtorch_python.so" ] || return 0
+  PYTHONPATH=$python_tools "$python" -c 'import hypothesis, pytest' 2>/dev/null && return
+  say "putting ${test_packages[*]} into $python_tools"
+  "$python" -m pip install --disable-pip-version-check -q --upgrade --target "$python_tools" "${test_packages[@]}" ||
+    say "pip could not install them: the Python tests are left out"
+}
+
 main() {
   local preset=${1:-}
   case "$preset" in
@@ -99,6 +114,7 @@ main() {
     found=$(find_libtorch) || die "$found"
     [[ $found != *"libtorch: none"* ]] || die "torch was installed in $venv, but CMake does not find it there"
   fi
+  install_python_tools "$(sed -n 's/.*libtorch: //p' <<<"$found")"
   [ "$preset" = none ] || exec cmake --workflow --preset "$preset"
 }
 

@@ -90,7 +90,15 @@ function(_libtorch_of_python out)
   if(NOT LibTorch_PYTHON)
     return()
   endif()
-  set(script "import importlib.util as u\ns = u.find_spec('torch')\nprint(s.submodule_search_locations[0] if s else '', end='')")
+  # pip hides torch from import while it builds a package; it is still where packages are.
+  set(script [=[
+import importlib.util, os, sys, sysconfig
+spec = importlib.util.find_spec("torch")
+base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+places = [sysconfig.get_path(k, vars=v) for v in ({}, base) for k in ("purelib", "platlib")]
+found = [spec.submodule_search_locations[0]] if spec else [os.path.join(p, "torch") for p in places]
+print(next((f for f in found if os.path.isdir(f)), ""), end="")
+]=])
   execute_process(COMMAND "${LibTorch_PYTHON}" -c "${script}" OUTPUT_VARIABLE root ERROR_QUIET RESULT_VARIABLE status)
   if(status EQUAL 0)
     set(${out} "${root}" PARENT_SCOPE)

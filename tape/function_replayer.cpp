@@ -62,11 +62,25 @@ class UserStateExchange {
   size_t begun_ = 0;
 };
 
-/// Says where `error` comes from, unless it says so itself or there is no memory left to say it
-/// with.
-void add_region(c10::Error& error, const Region& region, const ReplayFrame& frame) {
-  if (frame.failed() || dynamic_cast<c10::OutOfMemoryError*>(&error)) return;
-  error.add_context(c10::str("[replay] ", region.label(), ": raised when its function ran again"));
+/// Throws what escaped from a region's function. Says where it comes from, unless there is no
+/// memory left to say it with.
+[[noreturn]] void rethrow_with_region(const std::exception_ptr& escaped, const Region& region) {
+  try {
+    std::rethrow_exception(escaped);
+  } catch (c10::OutOfMemoryError&) {
+    throw;
+  } catch (c10::Error& error) {
+    error.add_context(
+        c10::str("[replay] ", region.label(), ": raised when its function ran again"));
+    throw;
+  } catch (std::exception&) {
+    throw;
+  } catch (...) {
+    // Autograd's engine would not survive it.
+    TORCH_CHECK(false, "[replay] ", region.label(),
+                ": expected its function to throw std::exceptions only when it runs again, got "
+                "something else. Throw a std::exception.");
+  }
 }
 
 }  // namespace
@@ -130,23 +144,19 @@ void FunctionReplayer::run_body(const Region& region, c10::ArrayRef<at::Tensor> 
                                 ReplayedSlots& slots, ReplayOps& ops) const {
   const ReplayThreadState thread_state(thread_state_);
   const ReplayGenerators generators(generators_);
-  ReplayFrame frame(region, slots, ops, state_hooks_);
+  ReplayFrame frame(region, *body_, slots, ops, state_hooks_);
+  std::exception_ptr escaped;
   try {
     body_->run(inputs);
-  } catch (c10::Error& error) {
-    if (!frame.stopped()) {
-      add_region(error, region, frame);
-      throw;
-    }
-  } catch (std::exception&) {
-    if (!frame.stopped()) throw;
   } catch (...) {
-    // Autograd's engine would not survive it.
-    TORCH_CHECK(frame.stopped(), "[replay] ", region.label(),
-                ": expected its function to throw std::exceptions only when it runs again, got "
-                "something else. Throw a std::exception.");
+    escaped = std::current_exception();
   }
-  frame.check_complete();
+  try {
+    if (escaped && !frame.stopped() && !frame.failed()) rethrow_with_region(escaped, region);
+    frame.check_complete();
+  } catch (...) {
+    body_->rethrow(std::current_exception(), escaped);
+  }
 }
 
 }  // namespace remat

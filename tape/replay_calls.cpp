@@ -51,7 +51,11 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
     open_.push_back(nullptr);
     return Action::kRun;
   }
-  if (frame_.stopped()) frame_.stop();
+  if (frame_.stopped()) {
+    frame_.stop();
+    open_.push_back(nullptr);  // the function is being left, by way of this call
+    return Action::kRun;
+  }
   return frame_.or_fail([&] { return begin_recorded(call, arguments); });
 }
 

@@ -38,10 +38,11 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
   at::Tensor value_;
 };
 
-ReplayFrame::ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops,
-                         const StateHooks& state_hooks)
+ReplayFrame::ReplayFrame(const Region& region, const RegionBody& body, ReplayedSlots& values,
+                         ReplayOps& ops, const StateHooks& state_hooks)
     : SavedTensorFrame(Phase::kReplay, region.intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(region),
+      body_(body),
       id_(next_id()),
       values_(values),
       ops_(ops),
@@ -103,7 +104,12 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
 }
 
 void ReplayFrame::stop_if_complete() {
-  if (region_.early_stop() && count_ >= end_) stop();
+  if (!region_.early_stop() || count_ < end_) return;
+  if (body_.stop_is_costly() && compares() && region_.closed() && ops_.is_past_last_op()) {
+    stopped_ = true;
+  } else {
+    stop();
+  }
 }
 
 void ReplayFrame::fill(size_t index, const at::Tensor& value) {
@@ -124,7 +130,7 @@ void ReplayFrame::stop() {
   stopped_ = true;
   const bool in_inner_backward = torch::autograd::get_current_graph_task_id() != graph_task_;
   const bool in_destructor = std::uncaught_exceptions() != uncaught_exceptions_;
-  if (!in_inner_backward && !in_destructor) throw StopReplay{};
+  if (!in_inner_backward && !in_destructor) body_.stop();
 }
 
 void ReplayFrame::check(const at::Tensor& tensor) const {

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <remat/tape/region.h>
+#include <remat/tape/region_body.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "leaf_grads.h"
@@ -21,15 +22,12 @@
 
 namespace remat {
 
-/// Ends a replay from inside the user's function. No std::exception: user code that handles errors
-/// must not take it for one.
-struct StopReplay {};
-
 /// Gives each tensor that autograd saves to the slot at the same place in the forward's order, and
 /// compares what is seen with the forward.
 class ReplayFrame final : public SavedTensorFrame {
  public:
-  ReplayFrame(const Region& region, ReplayedSlots& values, ReplayOps& ops,
+  /// `body`: what runs.
+  ReplayFrame(const Region& region, const RegionBody& body, ReplayedSlots& values, ReplayOps& ops,
               const StateHooks& state_hooks);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
@@ -62,15 +60,13 @@ class ReplayFrame final : public SavedTensorFrame {
   decltype(auto) or_fail(Fn&& fn) {
     try {
       return std::forward<Fn>(fn)();
-    } catch (const StopReplay&) {
-      throw;
     } catch (...) {
-      fail(std::current_exception());
+      if (!stopped_) fail(std::current_exception());
       throw;
     }
   }
 
-  /// Throws StopReplay, or lets what cannot be left by an exception end first.
+  /// Throws the body's stop, or lets what cannot be left by an exception end first.
   void stop();
   void stop_if_complete();
 
@@ -101,6 +97,7 @@ class ReplayFrame final : public SavedTensorFrame {
                              const std::string& detail) const;
 
   const Region& region_;
+  const RegionBody& body_;
   const uint64_t id_;
   ReplayedSlots& values_;
   ReplayOps& ops_;

@@ -44,6 +44,11 @@ class ReplayOps {
   /// One past the last slot that this replay is to fill.
   size_t slot_end() const { return slot_end_; }
 
+  /// True if all ops of the forward have been compared: none follows.
+  bool is_past_last_op() const {
+    return !region_.ops().broken_off() && position_ == region_.ops().end();
+  }
+
   /// Compares a named call with the forward's next op or call.
   void compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments, size_t slot);
   /// Throws ReplayMismatch: the forward's next call was `expected`, or null.

@@ -162,7 +162,9 @@ void ThreadState::restore_thread() const {
 ReplayThreadState::ReplayThreadState(const ThreadState& state)
     : outer_(ThreadState::ProcessUse::begin(state.process_)), present_(ThreadState::read()) {
   state.restore_thread();
-  at::autocast::set_autocast_cache_enabled(false);
+  // Only where there is a cache to keep away from: a compiled function would take a changed flag
+  // for another situation and compile again.
+  if (state.autocast_enabled_ != 0) at::autocast::set_autocast_cache_enabled(false);
 }
 
 ReplayThreadState::~ReplayThreadState() {

@@ -6,9 +6,15 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
+#include <exception>
+
 #include <remat/tape/export.h>
 
 namespace remat {
+
+/// Ends a replay from inside the user's function. No std::exception: user code that handles errors
+/// must not take it for one.
+struct StopReplay {};
 
 /// What a region runs again. Owned by the region; run() may be called by several threads at once.
 class REMAT_API RegionBody {
@@ -21,6 +27,24 @@ class REMAT_API RegionBody {
   /// Calls the function with its arguments, `inputs` in place of the tensors among them, and drops
   /// what it returns.
   virtual void run(c10::ArrayRef<at::Tensor> inputs) const = 0;
+
+  /// Called inside run(), once backward has all it needs, at each tensor that autograd saves from
+  /// then on: throws what passes through the function's language. Returns where the function is
+  /// being left already and must finish that.
+  virtual void stop() const { throw StopReplay{}; }
+
+  /// True if stop() costs more than to let a function return that calls no op any more.
+  virtual bool stop_is_costly() const { return false; }
+
+  /// Throws `error`, with which the replay ends, or what stands for it in the function's language.
+  /// `escaped`: what left run(); null if it returned.
+  [[noreturn]] virtual void rethrow(const std::exception_ptr& error,
+                                    const std::exception_ptr& escaped) const;
 };
+
+inline void RegionBody::rethrow(const std::exception_ptr& error,
+                                const std::exception_ptr& /*escaped*/) const {
+  std::rethrow_exception(error);
+}
 
 }  // namespace remat

@@ -1,0 +1,42 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+# Finds the Python that the LibTorch found belongs to, with its headers.
+#
+# Sets REMAT_PYTHON (the interpreter; empty if there is none), REMAT_PYTHON_INCLUDE, REMAT_PYTHON_SUFFIX and, when there is
+# none, REMAT_PYTHON_MISSING, which says why.
+
+set(REMAT_PYTHON "")
+set(REMAT_PYTHON_MISSING "LibTorch in ${LibTorch_LAST_ROOT} has no libtorch_python.so: expected torch from a wheel")
+if(EXISTS "${LibTorch_LIBRARY_DIR}/libtorch_python.so")
+  # pip's interpreter, the one named, that of the folder that has torch, the active one.
+  find_program(_python_on_path NAMES python3 python NO_CACHE)
+  set(_candidates "${Python_EXECUTABLE}" "${LibTorch_PYTHON}" "${LibTorch_LAST_ROOT}/../../../../bin/python3"
+    "${_python_on_path}")
+  set(_script [=[
+import os, sys, sysconfig
+keys = ("purelib", "platlib")
+base = {"base": sys.base_prefix, "platbase": sys.base_exec_prefix}
+places = sys.path + [sysconfig.get_path(k) for k in keys] + [sysconfig.get_path(k, vars=base) for k in keys]
+same = any(os.path.realpath(os.path.join(p, "torch")) == os.path.realpath(sys.argv[1]) for p in places if p)
+include = sysconfig.get_path("include")
+print(int(same), include, sysconfig.get_config_var("EXT_SUFFIX"), sep=";", end="")
+]=])
+  set(REMAT_PYTHON_MISSING "no Python has the torch in ${LibTorch_LAST_ROOT}: set LibTorch_PYTHON to the one that does")
+  foreach(_candidate IN LISTS _candidates)
+    if(REMAT_PYTHON OR NOT EXISTS "${_candidate}")
+      continue()
+    endif()
+    execute_process(COMMAND "${_candidate}" -c "${_script}" "${LibTorch_LAST_ROOT}"
+      OUTPUT_VARIABLE _probe ERROR_QUIET RESULT_VARIABLE _status)
+    if(NOT _status EQUAL 0 OR NOT _probe MATCHES "^1;(.*);(.*)$")
+      continue()
+    endif()
+    if(NOT EXISTS "${CMAKE_MATCH_1}/Python.h")
+      set(REMAT_PYTHON_MISSING "${_candidate} has no headers: expected ${CMAKE_MATCH_1}/Python.h. Run apt-get install python3-dev")
+      continue()
+    endif()
+    set(REMAT_PYTHON "${_candidate}")
+    set(REMAT_PYTHON_INCLUDE "${CMAKE_MATCH_1}")
+    set(REMAT_PYTHON_SUFFIX "${CMAKE_MATCH_2}")
+  endforeach()
+endif()

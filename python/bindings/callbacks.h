@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Python functions and objects as remat's callbacks. They take the GIL themselves.
+#pragma once
+
+#include <memory>
+
+#include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/state_hook.h>
+
+#include "owned_object.h"
+
+namespace remat::python {
+
+/// `capture_context` may be null. What they raise passes as python_error.
+SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpack,
+                                           SharedObject capture_context);
+
+/// `hook`: an object with snapshot() and restore(state).
+std::shared_ptr<StateHook> make_state_hook(SharedObject hook);
+
+}  // namespace remat::python

@@ -1,0 +1,122 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The first two calls of checkpoint().
+#include "checkpoint_types.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include <remat/backend/forward_region.h>
+
+#include "docstrings.h"
+#include "function_wrapper.h"
+#include "region_call.h"
+#include "settings.h"
+
+namespace remat::python {
+namespace {
+
+PyTypeObject* builder_type = nullptr;
+PyTypeObject* checkpointed_type = nullptr;
+
+PyObject* call_checkpointed(PyObject* object, PyObject* const* values, size_t flags,
+                            PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  const auto settings = std::static_pointer_cast<const Settings>(state_of(object));
+  THPObjectPtr function(Py_XNewRef(function_of(object)));
+  TORCH_CHECK(settings && function, "[checkpoint] this object has been cleared");
+  return call_region(*settings, function, arguments_of(values, flags, keywords));
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* call_builder(PyObject* object, PyObject* const* values, size_t flags,
+                       PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  const CallArguments arguments = arguments_of(values, flags, keywords);
+  TORCH_CHECK_TYPE(arguments.count() == 1 && arguments.positional == 1,
+                   "[checkpoint] fn: expected one function in the second call, got ",
+                   arguments.count(),
+                   " arguments. Write checkpoint(options)(fn)(args...): the arguments go into the "
+                   "third.");
+  TORCH_CHECK_TYPE(PyCallable_Check(values[0]), "[checkpoint] fn: expected a function, got ",
+                   Py_TYPE(values[0])->tp_name, ". Write checkpoint(options)(fn)(args...).");
+  return make_wrapper(checkpointed_type, call_checkpointed, state_of(object), values[0]);
+  END_HANDLE_TH_ERRORS
+}
+
+void set_option(Settings& settings, PyObject* name, PyObject* value) {
+  Py_ssize_t size = 0;
+  const char* const bytes = PyUnicode_AsUTF8AndSize(name, &size);
+  if (!bytes) throw python_error();
+  set_option(settings, std::string_view(bytes, static_cast<size_t>(size)), value);
+}
+
+PyObject* make_builder(std::shared_ptr<Settings> settings) {
+  detail::check_options(settings->options, "checkpoint");
+  return make_wrapper(builder_type, call_builder, std::move(settings), nullptr);
+}
+
+PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count,
+                     PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(count == 0,
+                   "[checkpoint] options: expected options by keyword in the first call, got ",
+                   Py_TYPE(values[0])->tp_name,
+                   ". Write checkpoint(options)(fn)(args...), for example "
+                   "checkpoint(region_name=\"block\")(fn)(x), or checkpoint()(fn)(x).");
+  auto settings = std::make_shared<Settings>();
+  const Py_ssize_t options = keywords ? PyTuple_GET_SIZE(keywords) : 0;
+  if (options == 0) return make_builder(std::move(settings));
+  THPObjectPtr given(PyDict_New());
+  if (!given) throw python_error();
+  for (Py_ssize_t i = 0; i < options; ++i) {
+    PyObject* const name = PyTuple_GET_ITEM(keywords, i);
+    set_option(*settings, name, values[i]);
+    if (PyDict_SetItem(given, name, values[i]) < 0) throw python_error();
+  }
+  settings->keywords = share(given);
+  return make_builder(std::move(settings));
+  END_HANDLE_TH_ERRORS
+}
+
+/// checkpoint(**keywords), and of a function if there is one: for pickle.
+PyObject* rebuild(PyObject* module, PyObject* arguments) {
+  PyObject* keywords = nullptr;
+  PyObject* function = nullptr;
+  if (!PyArg_ParseTuple(arguments, "O!|O", &PyDict_Type, &keywords, &function)) return nullptr;
+  THPObjectPtr first(PyObject_GetAttrString(module, "checkpoint"));
+  THPObjectPtr none(PyTuple_New(0));
+  if (!first || !none) return nullptr;
+  THPObjectPtr builder(PyObject_Call(first, none, keywords));
+  if (!builder || !function) return builder.release();
+  return PyObject_CallOneArg(builder, function);
+}
+
+PyMethodDef functions[] = {
+    {"checkpoint", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(checkpoint)),
+     METH_FASTCALL | METH_KEYWORDS, kCheckpointDoc},
+    {"_rebuild", rebuild, METH_VARARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
+}  // namespace
+
+void add_checkpoint(PyObject* module) {
+  builder_type = make_wrapper_type("remat_meta._C.CheckpointBuilder",
+                                   "What checkpoint(options) returns: call it with the function.");
+  checkpointed_type =
+      make_wrapper_type("remat_meta._C.Checkpointed", "A function whose calls are checkpointed.");
+  const bool failed = PyModule_AddObjectRef(module, "CheckpointBuilder",
+                                            reinterpret_cast<PyObject*>(builder_type)) < 0 ||
+                      PyModule_AddObjectRef(module, "Checkpointed",
+                                            reinterpret_cast<PyObject*>(checkpointed_type)) < 0 ||
+                      PyModule_AddFunctions(module, functions) < 0;
+  if (failed) throw python_error();
+}
+
+}  // namespace remat::python

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// checkpoint(options)(fn)(args...) as Python types.
+#pragma once
+
+#include <torch/csrc/python_headers.h>
+
+namespace remat::python {
+
+/// Adds checkpoint(), the types of its first and second result, and what pickle needs. Throws
+/// python_error.
+void add_checkpoint(PyObject* module);
+
+}  // namespace remat::python

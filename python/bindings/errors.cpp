@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Exception classes and their conversion.
+#include "errors.h"
+
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
+#include <remat/tape/replay_mismatch.h>
+
+#include "owned_object.h"
+
+namespace remat::python {
+namespace {
+
+PyObject* stop_class = nullptr;
+PyObject* mismatch_class = nullptr;
+
+PyObject* make_class(PyObject* module, const char* name, const char* doc, PyObject* base) {
+  PyObject* const made = PyErr_NewExceptionWithDoc(name, doc, base, nullptr);
+  if (!made) throw python_error();
+  const char* const short_name = strrchr(name, '.') + 1;
+  if (PyModule_AddObjectRef(module, short_name, made) < 0) throw python_error();
+  return made;  // kept for good, as the module is
+}
+
+/// The exception of `error` if it is one of Python; its reference stays with the error.
+python_error* as_python_error(const std::exception_ptr& error) {
+  if (!error) return nullptr;
+  try {
+    std::rethrow_exception(error);
+  } catch (python_error& found) {
+    return &found;  // alive as long as `error`
+  } catch (...) {
+    return nullptr;
+  }
+}
+
+void add_note(python_error& error, const char* note) {
+  const ErrorAside aside;
+  PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
+  if (!PyObject_HasAttrString(error.value, "add_note")) return;  // Python 3.10
+  PyObject* const result = PyObject_CallMethod(error.value, "add_note", "s", note);
+  if (!result) PyErr_Clear();
+  Py_XDECREF(result);
+}
+
+}  // namespace
+
+void add_errors(PyObject* module) {
+  stop_class = make_class(
+      module, "remat_meta._C.StopReplay",
+      "Ends a replay inside the region's function. Not an Exception: let it pass, as SystemExit.",
+      PyExc_BaseException);
+  mismatch_class = make_class(
+      module, "remat_meta.ReplayMismatch",
+      "Forward and replay of a region differ. Raised by backward; the message names the region, "
+      "the place, what the forward did, what the replay did, and what to do.",
+      PyExc_RuntimeError);
+}
+
+PyObject* stop_replay_class() {
+  return stop_class;
+}
+
+PyObject* replay_mismatch_class() {
+  return mismatch_class;
+}
+
+bool handles_stop() {
+  PyObject* type = nullptr;
+  PyObject* value = nullptr;
+  PyObject* traceback = nullptr;
+  PyErr_GetExcInfo(&type, &value, &traceback);
+  bool found = false;
+  // An exception raised while the stop was handled has it as its context.
+  for (PyObject* error = value; error && !found;) {
+    found = PyErr_GivenExceptionMatches(error, stop_class) != 0;
+    error = PyException_GetContext(error);
+    Py_XDECREF(error);  // held by the one before
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return found;
+}
+
+void throw_python_error() {
+  python_error error;
+  error.persist();
+  throw error;
+}
+
+void rethrow_in_python(const std::exception_ptr& error, const std::exception_ptr& escaped,
+                       const char* note) {
+  try {
+    std::rethrow_exception(error);
+  } catch (const ReplayMismatch& mismatch) {
+    const pybind11::gil_scoped_acquire gil;
+    python_error* const raised = as_python_error(escaped);
+    PyErr_SetString(mismatch_class, mismatch.what_without_backtrace());
+    python_error converted;
+    converted.persist();
+    if (raised && raised->traceback && !converted.traceback)
+      converted.traceback = Py_NewRef(raised->traceback);
+    throw converted;
+  } catch (python_error& raised) {
+    const pybind11::gil_scoped_acquire gil;
+    add_note(raised, note);
+    throw;
+  }
+}
+
+}  // namespace remat::python

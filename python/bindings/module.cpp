@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
+// no engine: the first region does.
+#include <torch/csrc/utils/pybind.h>
+#include <torch/headeronly/version.h>
+
+#include <memory>
+
+#include <remat/backend/register_device.h>
+#include <remat/placeholder/placeholder.h>
+#include <remat/tape/blocking_wait.h>
+#include <remat/tape/offload_store.h>
+#include <remat/tape/region.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+#include "checkpoint_types.h"
+#include "docstrings.h"
+#include "errors.h"
+#include "named_calls.h"
+
+namespace remat::python {
+namespace {
+
+/// Lets go of the GIL, if this thread has it: the thread that is waited for may need it.
+void wait_without_gil(c10::function_ref<void()> wait) {
+  if (!PyGILState_Check()) return wait();
+  const pybind11::gil_scoped_release released;
+  wait();
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "C++ half of remat_meta.";
+  m.attr("torch_version") = TORCH_VERSION;
+  m.attr("version") = REMAT_VERSION;
+  add_errors(m.ptr());
+  add_checkpoint(m.ptr());
+  add_named_calls(m.ptr());
+  set_blocking_wait(wait_without_gil);
+
+  m.def("live_region_count", [] { return live_regions().size(); });
+  m.def("is_recomputing", &is_recomputing, kIsRecomputingDoc);
+  m.def("is_placeholder", torch::wrap_pybind_function([](const at::Tensor& tensor) {
+          return is_placeholder(tensor);
+        }),
+        kIsPlaceholderDoc);
+  m.def("register_device", torch::wrap_pybind_function(register_device));
+  py::class_<OffloadStore, std::shared_ptr<OffloadStore>>(
+      m, "OffloadStore", "Where OFFLOAD calls keep what backward needs.");
+  m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
+}
+
+}  // namespace remat::python

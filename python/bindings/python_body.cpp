@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Running a Python function again, and ending it early.
+#include "python_body.h"
+
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
+#include <utility>
+
+#include "errors.h"
+#include "owned_object.h"
+#include "region_label.h"
+
+namespace remat::python {
+
+struct PythonBody::Parts {
+  Parts(PyObject* fn, const CallArguments& args, std::string name, std::vector<at::Tensor>& inputs)
+      : function(Py_NewRef(fn)), arguments(args, inputs), region(std::move(name)) {}
+
+  THPObjectPtr function;
+  ArgumentTree arguments;
+  PythonState state;
+  std::string region;
+};
+
+PythonBody::PythonBody(PyObject* function, const CallArguments& arguments, std::string region,
+                       std::vector<at::Tensor>& inputs)
+    : parts_(std::make_unique<Parts>(function, arguments, std::move(region), inputs)) {}
+
+PythonBody::~PythonBody() {
+  if (!interpreter_lives()) {
+    static_cast<void>(parts_.release());  // NOLINT: nobody can free them any more
+    return;
+  }
+  const pybind11::gil_scoped_acquire gil;
+  const ErrorAside error;
+  parts_.reset();
+}
+
+void PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
+  const pybind11::gil_scoped_acquire gil;
+  const CompilerAside compiler;
+  const PythonStateScope state(parts_->state);
+  THPObjectPtr result(parts_->arguments.call(parts_->function, inputs));
+  if (result) return;
+  if (PyErr_ExceptionMatches(stop_replay_class())) {
+    PyErr_Clear();
+    throw StopReplay{};
+  }
+  throw_python_error();
+}
+
+void PythonBody::stop() const {
+  const pybind11::gil_scoped_acquire gil;
+  if (handles_stop()) return;
+  python_error error;
+  error.type = Py_NewRef(stop_replay_class());
+  throw error;
+}
+
+void PythonBody::rethrow(const std::exception_ptr& error, const std::exception_ptr& escaped) const {
+  const std::string note = "[replay] " + region_label(parts_->region) +
+                           ": raised when its function ran again, in backward";
+  rethrow_in_python(error, escaped, note.c_str());
+}
+
+}  // namespace remat::python

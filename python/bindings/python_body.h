@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A Python function that a region runs again.
+#pragma once
+
+#include <remat/tape/region_body.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "argument_tree.h"
+#include "python_state.h"
+
+namespace remat::python {
+
+/// A callable with its arguments, and the state of Python at the call. Made under the GIL; the rest
+/// takes it.
+class PythonBody final : public RegionBody {
+ public:
+  /// Moves the tensors of `arguments` to `inputs`. `region`: its name. Throws python_error.
+  PythonBody(PyObject* function, const CallArguments& arguments, std::string region,
+             std::vector<at::Tensor>& inputs);
+  ~PythonBody() override;
+
+  void run(c10::ArrayRef<at::Tensor> inputs) const override;
+  void stop() const override;
+  /// 12 us: the exception passes four layers of torch.
+  bool stop_is_costly() const override { return true; }
+  [[noreturn]] void rethrow(const std::exception_ptr& error,
+                            const std::exception_ptr& escaped) const override;
+
+ private:
+  struct Parts;
+
+  std::unique_ptr<Parts> parts_;  // to be destroyed under the GIL
+};
+
+}  // namespace remat::python

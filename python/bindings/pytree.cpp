@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Asking classes and torch.utils._pytree.
+#include "pytree.h"
+
+#include <torch/csrc/Exceptions.h>
+
+namespace remat::python {
+namespace {
+
+bool has_attribute(PyTypeObject* type, const char* name) {
+  return PyObject_HasAttrString(reinterpret_cast<PyObject*>(type), name) != 0;
+}
+
+PyObject* registered_nodes() {
+  static PyObject* const nodes = [] {
+    PyObject* const module = PyImport_ImportModule("torch.utils._pytree");
+    if (!module) throw python_error();
+    PyObject* const found = PyObject_GetAttrString(module, "SUPPORTED_NODES");
+    Py_DECREF(module);
+    if (!found) throw python_error();
+    return found;
+  }();
+  return nodes;
+}
+
+bool is_scalar(PyTypeObject* type) {
+  return type == &PyLong_Type || type == &PyFloat_Type || type == &PyBool_Type ||
+         type == &PyUnicode_Type || type == Py_TYPE(Py_None);
+}
+
+}  // namespace
+
+bool is_named_tuple(PyTypeObject* type) {
+  return PyType_IsSubtype(type, &PyTuple_Type) && has_attribute(type, "_fields") &&
+         has_attribute(type, "_make");
+}
+
+bool is_struct_sequence(PyTypeObject* type) {
+  return PyType_IsSubtype(type, &PyTuple_Type) && has_attribute(type, "n_sequence_fields");
+}
+
+PyObject* find_pytree_node(PyObject* object) {
+  PyTypeObject* const type = Py_TYPE(object);
+  if (is_scalar(type)) return nullptr;
+  PyObject* const node =
+      PyDict_GetItemWithError(registered_nodes(), reinterpret_cast<PyObject*>(type));
+  if (!node && PyErr_Occurred()) throw python_error();
+  return node;
+}
+
+PytreeParts flatten(PyObject* node, PyObject* object) {
+  PyObject* const parts = PyObject_CallMethod(node, "flatten_fn", "O", object);
+  if (!parts) throw python_error();
+  PyObject* children = nullptr;
+  PyObject* context = nullptr;
+  const bool ok = PyArg_ParseTuple(parts, "OO:flatten_fn", &children, &context) != 0;
+  PyObject* const list = ok ? PySequence_List(children) : nullptr;
+  if (list) Py_INCREF(context);
+  Py_DECREF(parts);
+  if (!list) throw python_error();
+  return {list, context};
+}
+
+}  // namespace remat::python

@@ -1,0 +1,224 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One option after the other.
+#include "settings.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/Generator.h>
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
+#include <algorithm>
+#include <array>
+#include <string>
+#include <utility>
+
+#include "callbacks.h"
+
+namespace remat::python {
+namespace {
+
+std::string show(PyObject* value) {
+  THPObjectPtr text(PyObject_Repr(value));
+  const char* const bytes = text ? PyUnicode_AsUTF8(text) : nullptr;
+  PyErr_Clear();
+  return bytes ? bytes : "something without a repr";
+}
+
+std::string type_of(PyObject* value) {
+  return Py_TYPE(value)->tp_name;
+}
+
+bool as_bool(const char* name, PyObject* value) {
+  TORCH_CHECK_TYPE(PyBool_Check(value), "[checkpoint] ", name, ": expected True or False, got ",
+                   show(value), ".");
+  return value == Py_True;
+}
+
+std::string as_string(const char* name, PyObject* value) {
+  TORCH_CHECK_TYPE(PyUnicode_Check(value), "[checkpoint] ", name, ": expected a string, got ",
+                   type_of(value), ".");
+  Py_ssize_t size = 0;
+  const char* const bytes = PyUnicode_AsUTF8AndSize(value, &size);
+  if (!bytes) throw python_error();
+  return {bytes, static_cast<size_t>(size)};
+}
+
+/// The items of any iterable, kept by the returned tuple.
+THPObjectPtr as_tuple(const char* name, PyObject* value) {
+  THPObjectPtr items(PySequence_Tuple(value));
+  if (items) return items;
+  PyErr_Clear();
+  TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected a list or tuple, got ", type_of(value),
+                   ".");
+}
+
+void set_region_name(Settings& settings, PyObject* value) {
+  if (value != Py_None) settings.options.name = as_string("region_name", value);
+}
+
+void set_preserve_rng_state(Settings& settings, PyObject* value) {
+  settings.options.preserve_rng = as_bool("preserve_rng_state", value);
+}
+
+void set_determinism_check(Settings& settings, PyObject* value) {
+  const std::string check = as_string("determinism_check", value);
+  TORCH_CHECK_VALUE(check == "none" || check == "metadata" || check == "default",
+                    "[checkpoint] determinism_check: expected \"none\", \"metadata\" or "
+                    "\"default\" (which is \"metadata\"), got \"",
+                    check, "\".");
+  settings.options.determinism = check == "none" ? Determinism::kNone : Determinism::kMetadata;
+}
+
+void set_saved_tensors_hooks(Settings& settings, PyObject* value) {
+  if (value != Py_None) settings.options.saved_tensors_hooks = make_hooks(value, settings.objects);
+}
+
+void set_recompute_state_hooks(Settings& settings, PyObject* value) {
+  THPObjectPtr hooks = as_tuple("recompute_state_hooks", value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(hooks.get()); ++i) {
+    PyObject* const hook = PyTuple_GET_ITEM(hooks.get(), i);
+    TORCH_CHECK_TYPE(
+        PyObject_HasAttrString(hook, "snapshot") && PyObject_HasAttrString(hook, "restore"),
+        "[checkpoint] recompute_state_hooks[", i,
+        "]: expected an object with snapshot() and restore(state), got ", type_of(hook), ".");
+    settings.objects.push_back(share(hook));
+    settings.options.state_hooks.push_back(make_state_hook(settings.objects.back()));
+  }
+}
+
+void set_generators(Settings& settings, PyObject* value) {
+  THPObjectPtr generators = as_tuple("generators", value);
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(generators.get()); ++i) {
+    PyObject* const generator = PyTuple_GET_ITEM(generators.get(), i);
+    TORCH_CHECK_TYPE(THPGenerator_Check(generator), "[checkpoint] generators[", i,
+                     "]: expected a torch.Generator, got ", type_of(generator), ".");
+    settings.options.generators.push_back(THPGenerator_Unwrap(generator));
+  }
+}
+
+void set_early_stop(Settings& settings, PyObject* value) {
+  settings.options.early_stop = as_bool("early_stop", value);
+}
+
+void set_intercept(Settings& settings, PyObject* value) {
+  settings.options.intercept = as_bool("intercept", value);
+}
+
+void set_implicit_keep(Settings& settings, PyObject* value) {
+  const std::string keep = as_string("implicit_keep", value);
+  TORCH_CHECK_VALUE(keep == "keep" || keep == "warn_once" || keep == "error",
+                    "[checkpoint] implicit_keep: expected \"keep\", \"warn_once\" or \"error\", "
+                    "got \"",
+                    keep, "\".");
+  settings.options.implicit_keep = keep == "keep"        ? ImplicitKeep::kKeep
+                                   : keep == "warn_once" ? ImplicitKeep::kWarnOnce
+                                                         : ImplicitKeep::kError;
+}
+
+void set_offload_store(Settings& settings, PyObject* value) {
+  if (value == Py_None) return;
+  try {
+    settings.options.offload_store = py::handle(value).cast<std::shared_ptr<OffloadStore>>();
+  } catch (const py::cast_error&) {
+    TORCH_CHECK_TYPE(false,
+                     "[checkpoint] offload_store: expected an OffloadStore such as "
+                     "host_memory_store(), got ",
+                     type_of(value), ".");
+  }
+}
+
+// Not for users: the drop-in for torch's checkpoint lets any leaf pass.
+void set_any_output(Settings& settings, PyObject* value) {
+  settings.output_rule =
+      as_bool("_any_output", value) ? OutputRule::kAnyLeaf : OutputRule::kTensorsOnly;
+}
+
+struct Option {
+  std::string_view name;
+  void (*set)(Settings&, PyObject*);
+};
+
+constexpr std::array kOptions{
+    Option{"region_name", set_region_name},
+    Option{"preserve_rng_state", set_preserve_rng_state},
+    Option{"determinism_check", set_determinism_check},
+    Option{"saved_tensors_hooks", set_saved_tensors_hooks},
+    Option{"recompute_state_hooks", set_recompute_state_hooks},
+    Option{"early_stop", set_early_stop},
+    Option{"intercept", set_intercept},
+    Option{"implicit_keep", set_implicit_keep},
+    Option{"offload_store", set_offload_store},
+    Option{"generators", set_generators},
+    Option{"_any_output", set_any_output},
+};
+
+PyObject* keywords_of(const Settings& settings) {
+  return settings.keywords ? Py_NewRef(settings.keywords->get()) : PyDict_New();
+}
+
+// Regions that are alive share the hooks, and with them their objects.
+bool holds_objects_alone(const Settings& settings) {
+  const auto& hooks = settings.options.state_hooks;
+  return std::all_of(settings.objects.begin(), settings.objects.end(),
+                     [](const SharedObject& object) { return object.use_count() == 2; }) &&
+         std::all_of(hooks.begin(), hooks.end(),
+                     [](const auto& hook) { return hook.use_count() == 1; });
+}
+
+}  // namespace
+
+int Settings::traverse(visitproc visit, void* arg) const {
+  if (!holds_objects_alone(*this)) return 0;
+  if (keywords) Py_VISIT(keywords->get());
+  for (const SharedObject& object : objects) Py_VISIT(object->get());
+  return 0;
+}
+
+PyObject* Settings::reduce(PyObject* function) const {
+  THPObjectPtr module(PyImport_ImportModule("remat_meta._C"));
+  THPObjectPtr rebuild(module ? PyObject_GetAttrString(module, "_rebuild") : nullptr);
+  THPObjectPtr given(keywords_of(*this));
+  if (!rebuild || !given) return nullptr;
+  if (!function) return Py_BuildValue("O(O)", rebuild.get(), given.get());
+  return Py_BuildValue("O(OO)", rebuild.get(), given.get(), function);
+}
+
+PyObject* Settings::show() const {
+  THPObjectPtr given(keywords_of(*this));
+  return given ? PyUnicode_FromFormat("checkpoint with %R", given.get()) : nullptr;
+}
+
+void set_option(Settings& settings, std::string_view name, PyObject* value) {
+  std::string known;
+  for (const Option& option : kOptions) {
+    if (option.name == name) return option.set(settings, value);
+    if (option.name[0] != '_') known.append(known.empty() ? "" : ", ").append(option.name);
+  }
+  TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected one of the options ", known,
+                   "; got another name.");
+}
+
+SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects) {
+  THPObjectPtr parts = as_tuple("saved_tensors_hooks", value);
+  const Py_ssize_t size = PyTuple_GET_SIZE(parts.get());
+  TORCH_CHECK_VALUE(size == 2 || size == 3,
+                    "[checkpoint] saved_tensors_hooks: expected (pack, unpack) or (pack, unpack, "
+                    "capture_context), got ",
+                    size, " values.");
+  constexpr std::array kNames{"pack", "unpack", "capture_context"};
+  std::array<SharedObject, 3> functions;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* const function = PyTuple_GET_ITEM(parts.get(), i);
+    if (i == 2 && function == Py_None) break;
+    TORCH_CHECK_TYPE(PyCallable_Check(function), "[checkpoint] saved_tensors_hooks, ", kNames[i],
+                     ": expected a function, got ", type_of(function), ".");
+    functions[i] = share(function);
+    objects.push_back(functions[i]);
+  }
+  return make_saved_tensors_hooks(functions[0], functions[1], functions[2]);
+}
+
+}  // namespace remat::python

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The options of a Python caller.
+#pragma once
+
+#include <torch/csrc/python_headers.h>
+
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <remat/backend/checkpoint_options.h>
+
+#include "argument_tree.h"
+#include "function_wrapper.h"
+#include "owned_object.h"
+
+namespace remat::python {
+
+/// Options as C++ has them, and what is to be known beside them.
+class Settings final : public WrapperState {
+ public:
+  int traverse(visitproc visit, void* argument) const override;
+  PyObject* reduce(PyObject* function) const override;
+  PyObject* show() const override;
+
+  CheckpointOptions options;
+  OutputRule output_rule = OutputRule::kTensorsOnly;
+
+  /// The keywords that were given: a dict, or null for none. Made into the same Settings again by
+  /// pickle.
+  SharedObject keywords;
+
+  /// The Python objects inside of `options`, for the garbage collector.
+  std::vector<SharedObject> objects;
+};
+
+/// Takes one keyword of checkpoint(). Throws TypeError or ValueError, naming it.
+void set_option(Settings& settings, std::string_view name, PyObject* value);
+
+/// `pack` and `unpack` (and `capture_context`, if not None) as hooks. The hooks share `objects`.
+SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects);
+
+}  // namespace remat::python

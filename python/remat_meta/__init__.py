@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Rematerialisation for PyTorch: checkpoint(options)(fn)(args...).
+
+Importing it changes nothing: the first region installs what remat needs in torch's dispatcher and
+autograd engine.
+"""
+
+from . import _torch_version
+
+_torch_version.import_torch()
+
+from ._build_info import VERSION as __version__  # noqa: E402
+from ._C import (  # noqa: E402
+    OffloadStore,
+    ReplayMismatch,
+    checkpoint,
+    host_memory_store,
+    is_placeholder,
+    is_recomputing,
+    name_scope,
+    native_op,
+    recompute_needs_tensor,
+    region,
+)
+from ._device import register_device  # noqa: E402
+from ._policy import CheckpointPolicy  # noqa: E402
+from ._sequential import checkpoint_sequential  # noqa: E402
+from ._torch_checkpoint import (  # noqa: E402
+    patch_torch_checkpoint,
+    set_checkpoint_debug_enabled,
+    set_checkpoint_early_stop,
+    torch_checkpoint,
+)
+
+__all__ = [
+    "CheckpointPolicy",
+    "OffloadStore",
+    "ReplayMismatch",
+    "__version__",
+    "checkpoint",
+    "checkpoint_sequential",
+    "host_memory_store",
+    "is_placeholder",
+    "is_recomputing",
+    "name_scope",
+    "native_op",
+    "patch_torch_checkpoint",
+    "recompute_needs_tensor",
+    "region",
+    "register_device",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+    "torch_checkpoint",
+]

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Checkpointing a chain of layers in segments."""
+
+from . import _C
+
+
+class _Run:
+    """Layers one after the other."""
+
+    def __init__(self, layers):
+        self.layers = layers
+
+    def __call__(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+
+
+def split(layers, segments):
+    """`segments` parts of equal length, the last one takes the rest. Raises ValueError."""
+    layers = list(layers.children() if hasattr(layers, "children") else layers)
+    if not 1 <= segments <= len(layers):
+        raise ValueError(
+            f"[checkpoint_sequential] segments: expected 1 to {len(layers)}, the number of layers, "
+            f"got {segments}."
+        )
+    length = len(layers) // segments
+    starts = [i * length for i in range(segments)] + [len(layers)]
+    return [layers[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+
+
+def checkpoint_sequential(segments, *args, region_name=None, **options):
+    """Checkpoints a chain in segments: checkpoint_sequential(segments, **options)(layers)(x).
+
+    `layers`: torch.nn.Sequential, or functions that take a Tensor and return one. They are split
+    into `segments` parts of equal length (the last takes the rest), and each but the last, which
+    backward would run again at once, is a region named region_name + "[i]". Options: those of
+    checkpoint(). Raises ValueError unless 1 <= segments <= number of layers.
+
+    torch's form, checkpoint_sequential(layers, segments, x, use_reentrant=..., preserve_rng_state=
+    ...), works too.
+    """
+    if args:
+        return _torch_form(segments, *args, **options)
+    if not isinstance(segments, int) or isinstance(segments, bool):
+        raise TypeError(
+            "[checkpoint_sequential] segments: expected a number in the first call, got "
+            f"{type(segments).__name__}. Write checkpoint_sequential(segments, **options)(layers)(x)."
+        )
+    _C.checkpoint(region_name=region_name, **options)  # complains now, not at the call
+
+    def wrap(layers):
+        *first, last = split(layers, segments)
+        steps = [
+            _C.checkpoint(region_name=f"{region_name or ''}[{i}]", **options)(_Run(part))
+            for i, part in enumerate(first)
+        ]
+        return _Run([*steps, *last])
+
+    return wrap
+
+
+def _torch_form(layers, segments, input, use_reentrant=None, *, preserve_rng_state=True):
+    chain = checkpoint_sequential(
+        segments, preserve_rng_state=preserve_rng_state, _any_output=True
+    )
+    return chain(layers)(input)

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""torch.utils.checkpoint's calls on remat: under names of our own, or in place of torch's."""
+
+import functools
+
+import torch.utils.checkpoint as stock
+from torch.utils.checkpoint import set_checkpoint_debug_enabled, set_checkpoint_early_stop
+
+from . import _C
+
+__all__ = [
+    "patch_torch_checkpoint",
+    "set_checkpoint_debug_enabled",
+    "set_checkpoint_early_stop",
+    "torch_checkpoint",
+]
+
+
+@functools.cache
+def _builder(preserve_rng_state, determinism_check, early_stop):
+    if determinism_check not in ("default", "none"):
+        raise ValueError(
+            '[torch_checkpoint] determinism_check: expected "default" or "none", got '
+            f"{determinism_check!r}."
+        )
+    return _C.checkpoint(
+        preserve_rng_state=preserve_rng_state,
+        determinism_check=determinism_check,
+        early_stop=early_stop,
+        _any_output=True,
+    )
+
+
+def torch_checkpoint(
+    function,
+    *args,
+    use_reentrant=None,
+    preserve_rng_state=True,
+    context_fn=stock.noop_context_fn,
+    determinism_check="default",
+    debug=False,
+    early_stop=True,
+    **kwargs,
+):
+    """torch.utils.checkpoint.checkpoint(function, *args, **kwargs) on remat.
+
+    Returns what `function` returns; leaves that are no tensors pass. `use_reentrant` is accepted
+    and changes nothing: there is one implementation, which can do what both of torch's can.
+    `debug` too: errors name the ops that differ anyway. `context_fn` raises NotImplementedError.
+    `early_stop` gives way to set_checkpoint_early_stop(). Gradients, buffers and random streams are
+    bitwise those of function(*args, **kwargs).
+    """
+    if context_fn is not stock.noop_context_fn and context_fn is not None:
+        raise NotImplementedError(
+            "[torch_checkpoint] context_fn: expected none, since remat has no op policies yet, got "
+            f"{context_fn!r}. Leave it out, or name the calls to keep: "
+            "region(fn, name, recompute=False)."
+        )
+    override = stock._enable_checkpoint_early_stop
+    early = bool(early_stop if override is None else override)
+    return _builder(bool(preserve_rng_state), determinism_check, early)(function)(*args, **kwargs)
+
+
+# torch.utils.checkpoint.checkpoint is a wrapper that calls what it finds under this attribute of
+# the function below it, and makes that at its first call. All who imported the name have the
+# wrapper, so that setting the attribute reaches them too, and the wrapper stays the object it was.
+_TARGET = "__dynamo_disable"
+_ABSENT = object()
+
+
+def _stock_function():
+    below = getattr(stock.checkpoint, "__wrapped__", None)
+    code = getattr(stock.checkpoint, "__code__", None)
+    if below is None or code is None or _TARGET not in code.co_consts:
+        import torch
+
+        raise NotImplementedError(
+            "[patch_torch_checkpoint] torch.utils.checkpoint.checkpoint: expected the function of "
+            f"torch 2.11, got {stock.checkpoint!r} of torch {torch.__version__} or of another "
+            "patch. Take that off, or call torch_checkpoint."
+        )
+    return below
+
+
+class _Patch:
+    """Undone by undo() or at the end of the with block; more than one may be on, the last undone first."""
+
+    _stack = []
+
+    def __init__(self):
+        self._function = _stock_function()
+        self._before = getattr(self._function, _TARGET, _ABSENT)
+        setattr(self._function, _TARGET, torch_checkpoint)
+        _Patch._stack.append(self)
+
+    def undo(self):
+        """Puts torch's own back, or an outer patch. A second call does nothing."""
+        if self not in _Patch._stack:
+            return
+        if _Patch._stack[-1] is not self:
+            raise RuntimeError(
+                "[patch_torch_checkpoint] undo: expected the last patch to be undone first, got an "
+                "earlier one. Undo them in the opposite order."
+            )
+        _Patch._stack.pop()
+        if self._before is _ABSENT:
+            delattr(self._function, _TARGET)
+        else:
+            setattr(self._function, _TARGET, self._before)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.undo()
+
+
+def patch_torch_checkpoint():
+    """Makes torch.utils.checkpoint.checkpoint, and checkpoint_sequential, run on remat.
+
+    Serves code that imported the name before, or holds it in a functools.partial (transformers,
+    timm, FSDP's checkpoint_wrapper). Acts at once; undone by undo() of what it returns, or as a
+    context manager. Code compiled by torch.compile keeps torch's own.
+    """
+    return _Patch()

@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""One thread, a fixed seed, and no state left behind by any test."""
+
+import gc
+import warnings
+
+import pytest
+import torch
+
+torch.set_num_threads(1)
+
+
+@pytest.fixture(autouse=True)
+def fresh_state():
+    torch.manual_seed(0)
+    yield
+    assert torch.is_grad_enabled()
+    assert not torch.is_autocast_enabled("cpu")
+    gc.collect()
+
+
+@pytest.fixture(autouse=True)
+def warnings_are_errors(request):
+    if request.node.get_closest_marker("torch_warns"):
+        yield
+        return
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield

@@ -1,0 +1,171 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Who holds what, and until when. The garbage collector is off: reference counts alone free it."""
+
+import ctypes
+import gc
+import threading
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import remat_meta as remat
+from remat_meta import _C
+
+
+@pytest.fixture(autouse=True)
+def no_collector():
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+class Body:
+    """A function that can be watched."""
+
+    def __call__(self, x):
+        return x.sin().exp()
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+def test_function_arguments_and_region_die_with_the_graph():
+    body, extra, x = Body(), Body(), leaf(3)
+    watched = [weakref.ref(body), weakref.ref(extra)]
+    before = _C.live_region_count()
+    y = remat.checkpoint()(lambda x, extra, fn=body: fn(x))(x, extra)
+    del body, extra
+    assert all(ref() is not None for ref in watched)
+    assert _C.live_region_count() == before + 1
+    del y
+    assert all(ref() is None for ref in watched)
+    assert _C.live_region_count() == before
+
+
+def test_function_and_arguments_die_with_the_last_saved_tensor():
+    body, x = Body(), leaf(3)
+    watched = weakref.ref(body)
+    y = remat.checkpoint()(body)(x)
+    del body
+    y.sum().backward()
+    assert watched() is None
+    assert y.grad_fn is not None  # the result still lives
+
+
+def test_a_result_kept_in_the_function_object_is_freed_by_backward():
+    class Keeper:
+        def __call__(self, x):
+            self.result = x.sin().exp()
+            return self.result
+
+    keeper = Keeper()
+    watched = weakref.ref(keeper)
+    remat.checkpoint()(keeper)(leaf(3)).sum().backward()
+    keeper.result = None
+    del keeper
+    assert watched() is None
+
+
+def test_the_last_reference_may_go_on_a_thread_without_python():
+    body = Body()
+    watched = weakref.ref(body)
+    y = remat.checkpoint()(body)(leaf(3))
+    del body
+    thread = threading.Thread(target=lambda: y.sum().backward())
+    thread.start()
+    thread.join()
+    assert watched() is None
+
+
+def test_a_failing_forward_frees_everything():
+    body = Body()
+    watched = weakref.ref(body)
+
+    def fn(x, body):
+        body(x)
+        raise ValueError
+
+    before = _C.live_region_count()
+    with pytest.raises(ValueError):
+        remat.checkpoint()(fn)(leaf(3), body)
+    del body
+    assert watched() is None
+    assert _C.live_region_count() == before
+
+
+def test_options_hold_no_cycle_that_the_collector_cannot_see():
+    class Owner:
+        def __init__(self):
+            self.region = remat.checkpoint(
+                saved_tensors_hooks=(self.pack, self.unpack), recompute_state_hooks=[self]
+            )(self.forward)
+
+        def pack(self, tensor):
+            return tensor
+
+        unpack = pack
+
+        def snapshot(self):
+            return None
+
+        def restore(self, state):
+            pass
+
+        def forward(self, x):
+            return x.sin().exp()
+
+    owner = Owner()
+    watched = weakref.ref(owner)
+    owner.region(leaf(2).exp()).sum().backward()
+    del owner
+    gc.collect()
+    assert watched() is None
+
+
+class MallInfo(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
+        "fordblks", "keepcost")]
+
+
+def allocated_bytes():
+    mallinfo2 = ctypes.CDLL(None).mallinfo2
+    mallinfo2.restype = MallInfo
+    info = mallinfo2()
+    return info.uordblks + info.hblkhd
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_thousand_steps_are_flat(retain):
+    model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 8))
+    x = leaf(4, 8)
+    region = remat.checkpoint(region_name="block")
+
+    def step():
+        y = region(lambda x, deep: model(x) * deep["a"][0])(x, {"a": [x, None]})
+        if retain:
+            y.sum().backward(retain_graph=True)
+        y.sum().backward()
+
+    for _ in range(100):
+        step()
+        allocated_bytes()
+    objects, used = len(gc.get_objects()), allocated_bytes()
+    for _ in range(1000):
+        step()
+    assert len(gc.get_objects()) <= objects + 10  # 1 in 100 steps
+    assert allocated_bytes() <= used + 4096  # 4 bytes a step
+
+
+def test_results_of_named_calls_die_with_the_graph():
+    call = remat.region(lambda x: {"key": x.sin()}, "named", recompute=False)
+    count = len(gc.get_objects())
+    for _ in range(50):
+        y = remat.checkpoint()(lambda x: call(x)["key"].exp())(leaf(2))
+        del y
+    assert len(gc.get_objects()) <= count + 10

@@ -1,0 +1,177 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""The package: import, versions, options, and the objects that the calls return."""
+
+import copy
+import inspect
+import pickle
+import re
+import subprocess
+import sys
+import textwrap
+
+import pytest
+import torch
+
+import remat_meta as remat
+from remat_meta import _torch_version
+
+
+def run_python(code, *args, **env):
+    """What a new Python prints for `code`."""
+    import os
+
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code), *args],
+        capture_output=True, text=True, env={**os.environ, **env}, timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@remat.checkpoint(region_name="decorated")
+def decorated(x, *, scale: float = 2.0):
+    """Sine, scaled."""
+    return (x * scale).sin()
+
+
+def test_another_minor_of_torch_is_refused_before_the_library_is_loaded(tmp_path):
+    fake = tmp_path / "torch"
+    fake.mkdir()
+    (fake / "__init__.py").write_text("__version__ = '2.12.1+cu130'\n")
+    text = run_python(
+        """
+        import sys
+        sys.path.insert(0, sys.argv[1])
+        try:
+            import remat_meta
+        except ImportError as error:
+            print(error)
+        print('remat_meta._C' in sys.modules)
+        """,
+        str(tmp_path),
+    )
+    assert "torch: expected 2.11.x (remat_meta" in text
+    assert f"got 2.12.1+cu130 in {fake}" in text
+    assert "pip install 'torch==2.11.*'" in text
+    assert text.endswith("False\n")
+
+
+def test_a_python_without_torch_is_told_what_to_install(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(ImportError, match=r"expected 2\.11\.x, got none.*pip install 'torch==2\.11\.\*'"):
+        _torch_version.import_torch()
+
+
+def test_import_registers_nothing():
+    text = run_python(
+        """
+        import torch
+        def state():
+            dump = [torch._C._dispatch_dump(f"aten::{op}") for op in ("sin", "mm", "empty.memory_format")]
+            return dump, torch._C._get_privateuse1_backend_name(), hasattr(torch, "remat_meta")
+        before = state()
+        import remat_meta
+        print(state() == before)
+        x = torch.ones(2, requires_grad=True)
+        remat_meta.checkpoint()(torch.sin)(x)
+        print(state() == before)
+        """
+    )
+    assert text == "True\nFalse\n"
+
+
+def test_the_module_prints_versions_and_tests_itself():
+    done = subprocess.run(
+        [sys.executable, "-m", "remat_meta"], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0
+    for line in (rf"remat_meta {remat.__version__}, compiled for torch 2\.11", r"torch +2\.11",
+                 r"python +3", r"device +free", r"self-test +passed: 8 gradients"):
+        assert re.search(line, done.stdout), done.stdout
+
+
+@pytest.mark.parametrize("call", [lambda fn: remat.checkpoint(fn), lambda fn: remat.checkpoint(fn, region_name="x")])
+def test_a_function_in_the_first_call_shows_the_right_form(call):
+    with pytest.raises(TypeError, match=r"checkpoint\(region_name=\"block\"\)\(fn\)\(x\)"):
+        call(torch.sin)
+
+
+@pytest.mark.parametrize("args", [(), (torch.sin, 1), (3,)])
+def test_the_second_call_takes_one_function(args):
+    with pytest.raises(TypeError, match=r"\[checkpoint\] fn: expected .*Write checkpoint\(options\)\(fn\)\(args"):
+        remat.checkpoint()(*args)
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "text"),
+    [
+        ({"name": "x"}, TypeError, "name: expected one of the options region_name, preserve_rng_state"),
+        ({"region_name": 3}, TypeError, "region_name: expected a string, got int"),
+        ({"preserve_rng_state": 1}, TypeError, "preserve_rng_state: expected True or False, got 1"),
+        ({"early_stop": None}, TypeError, "early_stop: expected True or False, got None"),
+        ({"intercept": "no"}, TypeError, "intercept: expected True or False, got 'no'"),
+        ({"determinism_check": "bits"}, ValueError, 'determinism_check: expected "none", "metadata"'),
+        ({"implicit_keep": "warn"}, ValueError, 'implicit_keep: expected "keep", "warn_once" or "error"'),
+        ({"saved_tensors_hooks": (len,)}, ValueError, r"saved_tensors_hooks: expected \(pack, unpack\)"),
+        ({"saved_tensors_hooks": (len, 3)}, TypeError, "saved_tensors_hooks, unpack: expected a function, got int"),
+        ({"recompute_state_hooks": [1]}, TypeError, r"recompute_state_hooks\[0\]: expected an object with snapshot"),
+        ({"recompute_state_hooks": 1}, TypeError, "recompute_state_hooks: expected a list or tuple, got int"),
+        ({"generators": [torch]}, TypeError, r"generators\[0\]: expected a torch.Generator, got module"),
+        ({"offload_store": "disk"}, TypeError, "offload_store: expected an OffloadStore"),
+    ],
+)
+def test_wrong_options_are_named(options, error, text):
+    with pytest.raises(error, match=text):
+        remat.checkpoint(**options)
+
+
+def test_metadata_of_the_function_is_kept():
+    assert decorated.__name__ == "decorated" and decorated.__qualname__ == "decorated"
+    assert decorated.__doc__ == "Sine, scaled." and decorated.__module__ == __name__
+    assert list(inspect.signature(decorated).parameters) == ["x", "scale"]
+    assert inspect.unwrap(decorated) is decorated.__wrapped__
+    assert decorated.__annotations__ == {"scale": float}
+
+    def fn(x):
+        return x
+
+    fn.tag = "own"
+    wrapped = remat.checkpoint()(fn)
+    assert wrapped.tag == "own"
+    wrapped.tag = "other"
+    assert (wrapped.tag, fn.tag) == ("other", "own")
+    with pytest.raises(AttributeError, match="nothing"):
+        wrapped.nothing
+
+
+def test_a_decorated_method_is_bound():
+    class Model:
+        weight = 3.0
+
+        @remat.checkpoint(region_name="method")
+        def forward(self, x):
+            return (x * self.weight).sin()
+
+    x = torch.randn(2, requires_grad=True)
+    Model().forward(x).sum().backward()
+    assert torch.equal(x.grad, 3.0 * (x * 3.0).cos())
+
+
+def test_pickle_and_deepcopy():
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+    assert copy.deepcopy(decorated) is decorated
+    builder = pickle.loads(pickle.dumps(remat.checkpoint(region_name="mine", early_stop=False)))
+    assert repr(builder) == "<checkpoint with {'region_name': 'mine', 'early_stop': False}>"
+    model = torch.nn.Linear(2, 2)
+    wrapped = remat.checkpoint(region_name="mine")(model)
+    for other in (copy.deepcopy(wrapped), pickle.loads(pickle.dumps(wrapped))):
+        assert other.weight is not model.weight
+        assert torch.equal(other.weight, model.weight)
+        other(torch.ones(1, 2)).sum().backward()
+        assert other.weight.grad is not None and model.weight.grad is None
+
+
+def test_the_form_without_options_and_repr():
+    assert repr(remat.checkpoint()) == "<checkpoint with {}>"
+    assert repr(remat.checkpoint()(torch.sin)).startswith("<checkpoint with {} of <built-in")

@@ -1,0 +1,307 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Phases, the end of a replay, its errors, and the state that it runs in."""
+
+import contextvars
+import sys
+
+import pytest
+import torch
+from programs import checkpointed, leaf
+from same import assert_equal, assert_same
+
+import remat_meta as remat
+
+
+def test_no_grad_and_inference_mode_are_plain_calls():
+    runs = []
+
+    def fn(x):
+        runs.append(remat.is_recomputing())
+        return x.sin()
+
+    with torch.no_grad():
+        assert not checkpointed(fn)(leaf(2)).requires_grad
+    with torch.inference_mode():
+        checkpointed(fn)(torch.ones(2))
+    checkpointed(fn)(torch.ones(2))
+    assert runs == [False] * 3
+
+
+def test_is_recomputing_tells_the_phases_apart():
+    phases = []
+
+    def fn(x):
+        phases.append(remat.is_recomputing())
+        return x.sin()
+
+    checkpointed(fn)(leaf(2)).sum().backward()
+    assert phases == [False, True]
+    assert not remat.is_recomputing()
+
+
+def test_early_stop_ends_the_replay_after_the_last_saved_tensor():
+    reached = []
+
+    def fn(x):
+        y = x.sin()
+        reached.append("saved")
+        z = y.exp().clone() + 1
+        reached.append("end")
+        return z
+
+    for early_stop, expected in ((True, ["saved", "end", "saved"]), (False, ["saved", "end"] * 2)):
+        reached.clear()
+        remat.checkpoint(early_stop=early_stop)(fn)(leaf(2)).sum().backward()
+        assert reached == expected
+
+
+def test_a_function_without_ops_after_the_last_saved_tensor_returns_by_itself():
+    left = []
+
+    def fn(x):
+        try:
+            return x.sin().exp()
+        except BaseException:
+            left.append("stop")
+            raise
+        finally:
+            left.append("end")
+
+    x = leaf(2)
+    checkpointed(fn)(x).sum().backward()
+    assert left == ["end", "end"]
+    assert_equal(x.sin().exp() * x.cos(), x.grad)
+
+
+def test_finally_and_with_blocks_run_when_a_replay_stops_and_except_exception_does_not():
+    log = []
+
+    class Manager:
+        def __enter__(self):
+            return self
+
+        def __exit__(self, kind, *rest):
+            log.append(kind.__name__ if kind else None)
+
+    def fn(x):
+        with Manager():
+            try:
+                y = x.sin().exp()  # the last tensor that backward needs
+                return y + 1
+            except Exception:
+                log.append("except")
+                raise
+            finally:
+                x.sin().exp()  # may save again while the function is left
+                log.append("finally")
+
+    def program(wrap):
+        x = leaf(2)
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, checkpointed)
+    assert log == ["finally", None] * 2 + ["finally", "StopReplay"]
+
+
+def test_a_bare_except_that_catches_the_stop_is_stopped_again():
+    caught = []
+
+    def fn(x):
+        y = x.sin()
+        try:
+            y = y.exp()
+        except BaseException as error:
+            caught.append(type(error).__name__)
+        return y.sin().cos()
+
+    def program(wrap):
+        x = leaf(2)
+        (a, b) = wrap(lambda x: (fn(x), x.sin()))(x)
+        a.sum().backward()
+        return x.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_exceptions_of_the_forward_pass_and_leave_nothing_open():
+    class Mine(Exception):
+        pass
+
+    def fn(x):
+        x.sin()
+        raise Mine("here")
+
+    for _ in range(3):
+        with pytest.raises(Mine, match="here"):
+            checkpointed(fn)(leaf(2))
+    test_is_recomputing_tells_the_phases_apart()
+
+
+def test_exceptions_of_the_replay_keep_their_type_and_get_a_note():
+    class Mine(Exception):
+        pass
+
+    fail = [False]
+
+    def fn(x):
+        y = x.sin()
+        if fail[0]:
+            raise Mine("again")
+        return y.exp()
+
+    x = leaf(2)
+    y = checkpointed(fn)(x)
+    fail[0] = True
+    with pytest.raises(Mine, match="again") as caught:
+        y.sum().backward()
+    if sys.version_info >= (3, 11):
+        assert "region 'block': raised when its function ran again" in caught.value.__notes__[0]
+    fail[0] = False
+    y.sum().backward()  # the graph was not consumed
+    assert_equal(x.sin().exp() * x.cos(), x.grad)
+
+
+def test_a_replay_that_differs_raises_replay_mismatch():
+    flag = [True]
+
+    def fn(x):
+        return x.sin() if flag[0] else x.exp()
+
+    y = checkpointed(fn)(leaf(2))
+    flag[0] = False
+    with pytest.raises(remat.ReplayMismatch, match="region 'block'.*aten::sin.*aten::exp") as caught:
+        y.sum().backward()
+    assert isinstance(caught.value, RuntimeError)
+    assert "fn" in [frame.name for frame in caught.traceback]
+
+
+def test_the_determinism_check_can_be_turned_off():
+    flag = [True]
+    y = remat.checkpoint(determinism_check="none")(lambda x: x.sin() if flag[0] else x.cos())(leaf(2))
+    flag[0] = False
+    y.sum().backward()
+
+
+def test_saved_tensors_hooks_around_and_inside():
+    def program(wrap):
+        log = []
+
+        def hooks(tag):
+            return torch.autograd.graph.saved_tensors_hooks(
+                lambda t: (log.append(tag), t.clone())[1], lambda t: t
+            )
+
+        def fn(x):
+            y = x.sin()
+            with hooks("inside"):
+                y = y.exp()
+            return y * x
+
+        x = leaf(3)
+        with hooks("around"):
+            y = wrap(fn)(x)
+        y.sum().backward()
+        assert "inside" in log
+        return x.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_the_option_saved_tensors_hooks_gets_the_arguments():
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor)
+        return ("held", tensor.numpy().copy())
+
+    def unpack(held):
+        return torch.from_numpy(held[1])
+
+    def program(wrap):
+        x = leaf(3)
+        z = x.exp()
+        wrap(lambda z: z.sin())(z).sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(saved_tensors_hooks=(pack, unpack)))
+    assert len(packed) == 1 and not packed[0].requires_grad
+
+
+def test_errors_of_hooks_pass_through_backward():
+    def unpack(_):
+        raise KeyError("lost")
+
+    y = remat.checkpoint(saved_tensors_hooks=(lambda t: t, unpack))(torch.sin)(leaf(2).exp())
+    with pytest.raises(KeyError, match="lost"):
+        y.sum().backward()
+
+
+def test_state_hooks_make_the_replay_see_the_state_of_the_forward():
+    class Counter:
+        value = 0
+
+        def snapshot(self):
+            return self.value
+
+        def restore(self, state):
+            self.value = state
+
+    counter, used = Counter(), []
+
+    def fn(x):
+        counter.value += 1
+        used.append(counter.value)
+        return (x * counter.value).sin()
+
+    x = leaf(2)
+    region = remat.checkpoint(recompute_state_hooks=[counter])(fn)
+    y, z = region(x), region(x)
+    (y + z).sum().backward()
+    assert used == [1, 2, 2, 1] and counter.value == 2
+
+
+def test_named_generators_draw_the_same_numbers():
+    def program(wrap):
+        generator = torch.Generator().manual_seed(3)
+        x = leaf(5)
+        y = wrap(lambda x: (x * torch.rand(5, generator=generator)).sin())(x)
+        y.sum().backward()
+        return x.grad, torch.rand(2, generator=generator)
+
+    def checkpoint_with_generator(fn):
+        generator = fn.__closure__[0].cell_contents
+        return remat.checkpoint(generators=[generator])(fn)
+
+    assert_same(program, checkpoint_with_generator)
+
+
+def test_context_variables_are_those_of_the_forward():
+    variable, seen = contextvars.ContextVar("variable", default="unset"), []
+
+    def fn(x):
+        seen.append(variable.get())
+        variable.set("inner")
+        return x.sin().exp()
+
+    variable.set("forward")
+    y = contextvars.copy_context().run(lambda: checkpointed(fn)(leaf(2)))
+    variable.set("backward")
+    y.sum().backward()
+    assert seen == ["forward", "forward"]
+    assert variable.get() == "backward"
+
+
+def test_the_default_device_is_that_of_the_forward():
+    devices = []
+
+    def fn(x):
+        devices.append(torch.empty(1).device.type)
+        return x.sin()
+
+    x = leaf(2)
+    with torch.device("meta"):
+        y = remat.checkpoint(intercept=False)(fn)(x)
+    y.sum().backward()
+    assert devices == ["meta", "meta"]

@@ -1,0 +1,220 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""The drop-in for torch.utils.checkpoint, called and patched."""
+
+import functools
+from dataclasses import dataclass
+
+import pytest
+import torch
+import torch.utils.checkpoint as stock
+from same import assert_equal, assert_same
+from torch import nn
+from torch.utils.checkpoint import checkpoint as imported_before
+from torch.utils.checkpoint import checkpoint_sequential as sequential_before
+
+import remat_meta as remat
+from remat_meta import _C
+
+held_in_partial = functools.partial(imported_before, use_reentrant=False)
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+def dropped_in(fn):
+    return lambda *args: remat.torch_checkpoint(fn, *args, use_reentrant=False)
+
+
+def runs_on_remat(call):
+    """True if call(function, x) opens a region of ours."""
+    before = _C.live_region_count()
+    y = call(lambda x: x.sin().exp(), leaf(2))
+    opened = _C.live_region_count() - before
+    y.sum().backward()
+    return opened == 1
+
+
+@pytest.mark.parametrize("reentrant", [None, True, False])
+def test_gradients_buffers_and_random_stream_are_bitwise_plain(reentrant):
+    def program(wrap):
+        model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5), nn.ReLU(inplace=True))
+        x = leaf(4, 6)
+        wrap(model)(x).pow(2).sum().backward()
+        return [p.grad for p in model.parameters()] + list(model.buffers()) + [x.grad]
+
+    assert_same(program, lambda fn: functools.partial(remat.torch_checkpoint, fn, use_reentrant=reentrant))
+
+
+def test_any_leaf_of_the_output_passes():
+    class Cache:
+        pass
+
+    @dataclass
+    class Output:
+        logits: torch.Tensor
+        cache: object
+
+    cache = Cache()
+
+    def fn(x, scale, *, flag):
+        assert flag == "mine"
+        y = (x * scale).sin()
+        return y, None, cache, {"n": 3, "output": Output(y.exp(), cache)}
+
+    def program(wrap):
+        x = leaf(3)
+        y, nothing, same, rest = wrap(functools.partial(fn, flag="mine"))(x, 2.0)
+        assert nothing is None and same is cache and rest["n"] == 3 and rest["output"].cache is cache
+        (y + rest["output"].logits).sum().backward()
+        return x.grad
+
+    assert_same(program, dropped_in)
+
+
+def test_keywords_go_to_the_function():
+    x = leaf(2)
+    remat.torch_checkpoint(lambda x, *, region_name: x.sin() * region_name, x, region_name=2.0).sum().backward()
+    assert_equal(x.cos() * 2.0, x.grad)
+
+
+def test_preserve_rng_state_can_be_turned_off():
+    draws = []
+
+    def fn(x):
+        draws.append(torch.rand(1).item())
+        return x.sin().exp()
+
+    for preserve in (True, False):
+        draws.clear()
+        remat.torch_checkpoint(fn, leaf(2), preserve_rng_state=preserve).sum().backward()
+        assert (draws[0] == draws[1]) == preserve
+
+
+def test_context_fn_is_refused_by_name():
+    with pytest.raises(NotImplementedError, match=r"\[torch_checkpoint\] context_fn: expected none"):
+        remat.torch_checkpoint(torch.sin, leaf(2), use_reentrant=False, context_fn=lambda: (None, None))
+    remat.torch_checkpoint(torch.sin, leaf(2), context_fn=stock.noop_context_fn)
+
+
+def test_determinism_check_takes_the_values_of_torch():
+    flag = [True]
+    fn = lambda x: x.sin() if flag[0] else x.cos()  # noqa: E731
+    y = remat.torch_checkpoint(fn, leaf(2), determinism_check="none")
+    z = remat.torch_checkpoint(fn, leaf(2), determinism_check="default")
+    flag[0] = False
+    y.sum().backward()
+    with pytest.raises(remat.ReplayMismatch):
+        z.sum().backward()
+    with pytest.raises(ValueError, match="determinism_check: expected"):
+        remat.torch_checkpoint(fn, leaf(2), determinism_check="bitwise")
+
+
+def ends_reached(**options):
+    reached = []
+
+    def fn(x):
+        y = x.sin()
+        reached.append("saved")
+        y = y + 1
+        reached.append("end")
+        return y
+
+    remat.torch_checkpoint(fn, leaf(2), **options).sum().backward()
+    return reached.count("end")
+
+
+def test_early_stop_and_its_context_managers():
+    assert ends_reached() == 1
+    assert ends_reached(early_stop=False) == 2
+    for set_early_stop in (remat.set_checkpoint_early_stop, stock.set_checkpoint_early_stop):
+        with set_early_stop(False):
+            assert ends_reached(early_stop=True) == 2
+        with set_early_stop(True):
+            assert ends_reached(early_stop=False) == 1
+    with remat.set_checkpoint_debug_enabled(True):
+        assert ends_reached(debug=True) == 1
+
+
+CALLS = {
+    "module": lambda fn, x: stock.checkpoint(fn, x, use_reentrant=False),
+    "imported before": lambda fn, x: imported_before(fn, x, use_reentrant=True),
+    "partial": held_in_partial,
+    "without use_reentrant": lambda fn, x: imported_before(fn, x),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+def test_the_patch_reaches_every_name_and_is_undone(call):
+    with remat.patch_torch_checkpoint():
+        assert runs_on_remat(call)
+    with pytest.warns(UserWarning) if call is CALLS["without use_reentrant"] else torch.enable_grad():
+        assert not runs_on_remat(call)
+
+
+@pytest.mark.parametrize("used_before", [False, True])
+def test_the_patch_is_undone_exactly(used_before):
+    below = stock.checkpoint.__wrapped__
+    vars(below).pop("__dynamo_disable", None)
+    if used_before:
+        stock.checkpoint(torch.sin, leaf(2), use_reentrant=False)
+    function, attributes = stock.checkpoint, dict(vars(below))
+    patch = remat.patch_torch_checkpoint()
+    with remat.patch_torch_checkpoint():
+        assert runs_on_remat(imported_before_call)
+        with pytest.raises(RuntimeError, match="last patch to be undone first"):
+            patch.undo()
+    assert runs_on_remat(imported_before_call)
+    patch.undo()
+    patch.undo()
+    assert stock.checkpoint is function and vars(below) == attributes
+    assert not runs_on_remat(imported_before_call)
+
+
+def imported_before_call(fn, x):
+    return imported_before(fn, x, use_reentrant=False)
+
+
+def test_the_patch_ends_with_an_exception():
+    with pytest.raises(KeyError), remat.patch_torch_checkpoint():
+        raise KeyError
+    assert not runs_on_remat(imported_before_call)
+
+
+def test_a_foreign_patch_is_refused(monkeypatch):
+    monkeypatch.setattr(stock, "checkpoint", lambda *args: None)
+    with pytest.raises(NotImplementedError, match="expected the function of torch 2.11, got <function"):
+        remat.patch_torch_checkpoint()
+
+
+def test_the_patch_reaches_checkpoint_wrapper():
+    from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+
+    wrapped = checkpoint_wrapper(nn.Linear(2, 2))
+    with remat.patch_torch_checkpoint():
+        assert runs_on_remat(lambda fn, x: fn(wrapped(x)))
+
+
+@pytest.mark.parametrize("patched", [True, False])
+def test_checkpoint_sequential_in_torchs_form(patched):
+    def program(wrap):
+        model = nn.Sequential(*[nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5)) for _ in range(5)])
+        x = leaf(2, 4)
+        wrap(model)(x).sum().backward()
+        return [p.grad for p in model.parameters()] + [x.grad]
+
+    call = sequential_before if patched else remat.checkpoint_sequential
+
+    def wrap(model):
+        return lambda x: call(model, 3, x, use_reentrant=False)
+
+    if not patched:
+        assert_same(program, wrap)
+        return
+    with remat.patch_torch_checkpoint():
+        before = _C.live_region_count()
+        y = wrap(nn.Sequential(*[nn.Tanh() for _ in range(4)]))(leaf(2))
+        assert _C.live_region_count() == before + 2
+        del y
+        assert_same(program, wrap)
