@@ -103,9 +103,10 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   stop_if_complete();
 }
 
+// If no op of the forward is left, the function is let return: an exception costs more.
 void ReplayFrame::stop_if_complete() {
   if (!region_.early_stop() || count_ < end_) return;
-  if (body_.stop_is_costly() && compares() && region_.closed() && ops_.is_past_last_op()) {
+  if (compares() && region_.closed() && ops_.is_past_last_op()) {
     stopped_ = true;
   } else {
     stop();

@@ -83,6 +83,8 @@ at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout) {
 
 // By a copy of the tensor's own class: quantized and nested tensors are more than TensorImpls.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like) {
+  if (PlaceholderStorage::is(storage) || PlaceholderStorage::is(like.storage()))
+    return lay_out(storage, TensorLayout(like));
   auto impl = like.unsafeGetTensorImpl()->shallow_copy_and_detach(
       c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
   impl->set_storage_keep_dtype(storage);

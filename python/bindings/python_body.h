@@ -25,8 +25,6 @@ class PythonBody final : public RegionBody {
 
   void run(c10::ArrayRef<at::Tensor> inputs) const override;
   void stop() const override;
-  /// 12 us: the exception passes four layers of torch.
-  bool stop_is_costly() const override { return true; }
   [[noreturn]] void rethrow(const std::exception_ptr& error,
                             const std::exception_ptr& escaped) const override;
 

@@ -36,8 +36,8 @@ struct CheckpointOptions {
   Determinism determinism = Determinism::kMetadata;
 
   /// End the replay at the last tensor that backward needs, by an exception through the function
-  /// that is no std::exception. Turn it off for a function that must run to its end, or that is
-  /// noexcept.
+  /// that is no std::exception; where no op comes after it, the function returns. Turn it off for a
+  /// function that must run to its end, or that is noexcept.
   bool early_stop = true;
 
   /// See every op of the region: what it writes outside is written once, what it reads outside is

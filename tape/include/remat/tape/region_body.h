@@ -33,9 +33,6 @@ class REMAT_API RegionBody {
   /// being left already and must finish that.
   virtual void stop() const { throw StopReplay{}; }
 
-  /// True if stop() costs more than to let a function return that calls no op any more.
-  virtual bool stop_is_costly() const { return false; }
-
   /// Throws `error`, with which the replay ends, or what stands for it in the function's language.
   /// `escaped`: what left run(); null if it returned.
   [[noreturn]] virtual void rethrow(const std::exception_ptr& error,
