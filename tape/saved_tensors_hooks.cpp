@@ -6,6 +6,7 @@
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <optional>
 #include <utility>
 
@@ -68,7 +69,15 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
  private:
   at::Tensor unpack() const {
     SuspendFrames suspend;
-    return hooks_->unpack(packed_);
+    try {
+      return hooks_->unpack(packed_);
+    } catch (const std::exception&) {
+      throw;
+    } catch (...) {
+      // Autograd's engine would not survive it.
+      TORCH_CHECK(false, "[saved_tensors_hooks] unpack: expected a ", meta_->str(),
+                  " or a std::exception, got something else thrown. Throw a std::exception.");
+    }
   }
 
   std::shared_ptr<const SavedTensorsHooks> hooks_;

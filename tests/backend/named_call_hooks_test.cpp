@@ -421,4 +421,22 @@ TEST_CASE("An error of a store reaches the caller", "[backend][native_op][offloa
   CHECK_THAT(error_text([&] { y.sum().backward(); }), ContainsSubstring("the disk is gone"));
 }
 
+TEST_CASE("What a store throws that is no std::exception becomes an error",
+          "[backend][native_op][offload]") {
+  struct Odd final : OffloadStore {
+    struct Number final : Ticket {
+      at::Tensor get() override { throw 1; }
+    };
+    std::shared_ptr<Ticket> put(const at::Tensor& /*tensor*/) override {
+      return std::make_shared<Number>();
+    }
+  };
+  const at::Tensor y =
+      checkpoint({.offload_store = std::make_shared<Odd>()})([](const at::Tensor& t) {
+        return native_op(sin_cos, "a", Policy::kOffload)(t.cos()).exp();
+      })(step_input());
+  CHECK_THAT(error_text([&] { y.sum().backward(); }),
+             ContainsSubstring("[saved_tensors_hooks] unpack: expected a float32 [4, 8] on cpu"));
+}
+
 }  // namespace remat
