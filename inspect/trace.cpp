@@ -30,15 +30,9 @@ namespace {
 std::string describe(const OpCall& call) {
   OpWords words;
   words.begin(call.info());
-  for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    const c10::IValue& value = call.argument(i);
-    bool has_tensors = false;
-    for_each_tensor(value, [&](const at::Tensor& tensor) {
-      has_tensors = true;
-      words.add_tensor(tensor, Origin::inside());
-    });
-    if (!has_tensors) words.add_value(value);
-  }
+  visit_arguments(
+      call, [&](size_t, const at::Tensor& tensor) { words.add_tensor(tensor, Origin::inside()); },
+      [&](size_t, const c10::IValue& value) { words.add_value(value); });
   words.end();
   return OpLog::describe(words.get());
 }
@@ -47,10 +41,8 @@ std::string describe(const OpCall& call) {
 /// tensors have are left out.
 std::string keys_of(const OpCall& call) {
   c10::DispatchKeySet keys;
-  for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    for_each_tensor(call.argument(i),
-                    [&](const at::Tensor& tensor) { keys = keys | tensor.key_set(); });
-  }
+  for_each_argument_tensor(
+      call, [&](size_t, const at::Tensor& tensor) { keys = keys | tensor.key_set(); });
   keys = keys.remove(c10::DispatchKey::ADInplaceOrView) - c10::autocast_dispatch_keyset;
   std::string text;
   for (const c10::DispatchKey key : keys)
