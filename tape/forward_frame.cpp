@@ -109,6 +109,7 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
     if (source.is_outside()) region_->outside()[source.number()].mark_read();
     origin = region_->outside().add(tensor);
     region_->outside()[origin.number()].mark_cast();
+    region_->mark_casts_weights();
   } else {
     origin = region_->outside().add(tensor);
   }
@@ -137,7 +138,9 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->end_expected();
-  logged = logged && logs() && !is_cacheable_cast(call);
+  const bool casts_weight = is_cacheable_cast(call);
+  if (casts_weight) region_->mark_casts_weights();
+  logged = logged && logs() && !casts_weight;
   views_memory_outside_ = false;
   OpWords& words = region_->ops().writer();
   if (logged) words.begin(call.info());

@@ -142,7 +142,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 
 void FunctionReplayer::run_body(const Region& region, c10::ArrayRef<at::Tensor> inputs,
                                 ReplayedSlots& slots, ReplayOps& ops) const {
-  const ReplayThreadState thread_state(thread_state_);
+  const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
   ReplayFrame frame(region, *body_, slots, ops, state_hooks_);
   std::exception_ptr escaped;

@@ -159,12 +159,12 @@ void ThreadState::restore_thread() const {
   c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_ad_);
 }
 
-ReplayThreadState::ReplayThreadState(const ThreadState& state)
+ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)
     : outer_(ThreadState::ProcessUse::begin(state.process_)), present_(ThreadState::read()) {
   state.restore_thread();
-  // Only where there is a cache to keep away from: a compiled function would take a changed flag
-  // for another situation and compile again.
-  if (state.autocast_enabled_ != 0) at::autocast::set_autocast_cache_enabled(false);
+  // Not without need: a compiled function would take a changed flag for another situation and
+  // compile again.
+  if (casts_weights) at::autocast::set_autocast_cache_enabled(false);
 }
 
 ReplayThreadState::~ReplayThreadState() {

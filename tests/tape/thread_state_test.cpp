@@ -100,14 +100,13 @@ class Restore {
   std::vector<int> before_;
 };
 
-TEST_CASE("A replay under autocast keeps away from its cache, another one leaves the flag",
+TEST_CASE("A replay that casts weights keeps away from autocast's cache, another leaves the flag",
           "[tape][thread_state]") {
   const Restore restore;
   at::autocast::set_autocast_cache_enabled(true);
-  for (const bool autocast : {false, true}) {
-    at::autocast::set_autocast_enabled(at::kCPU, autocast);
-    const remat::ReplayThreadState replay(ThreadState::read());
-    CHECK(at::autocast::is_autocast_cache_enabled() == !autocast);
+  for (const bool casts_weights : {false, true}) {
+    const remat::ReplayThreadState replay(ThreadState::read(), casts_weights);
+    CHECK(at::autocast::is_autocast_cache_enabled() == !casts_weights);
   }
 }
 
@@ -123,10 +122,10 @@ TEST_CASE("A replay has every setting of the forward, and puts the present ones 
     CHECK(present[i] != expected[i]);  // change_settings() forgets none.
   }
   {
-    const remat::ReplayThreadState replay(forward);
+    const remat::ReplayThreadState replay(forward, /*casts_weights=*/false);
     CHECK(settings() == expected);
     {
-      const remat::ReplayThreadState nested(ThreadState::read());
+      const remat::ReplayThreadState nested(ThreadState::read(), /*casts_weights=*/false);
       CHECK(settings() == expected);
     }
     CHECK(settings() == expected);
@@ -141,9 +140,9 @@ TEST_CASE("A replay in a replay may need other settings", "[tape][thread_state]"
   change_settings();
   const ThreadState inner = ThreadState::read();
   const std::vector<int> inner_settings = settings();
-  const remat::ReplayThreadState outer_replay(outer);
+  const remat::ReplayThreadState outer_replay(outer, /*casts_weights=*/false);
   {
-    const remat::ReplayThreadState inner_replay(inner);
+    const remat::ReplayThreadState inner_replay(inner, /*casts_weights=*/false);
     CHECK(settings()[10] == inner_settings[10]);  // The default dtype.
     CHECK(settings()[3] == inner_settings[3]);
   }
@@ -156,7 +155,7 @@ TEST_CASE("A replay records gradients wherever it runs", "[tape][thread_state]")
   const at::NoGradGuard no_grad;
   const c10::InferenceMode inference;
   {
-    const remat::ReplayThreadState replay(forward);
+    const remat::ReplayThreadState replay(forward, /*casts_weights=*/false);
     CHECK(at::GradMode::is_enabled());
     CHECK_FALSE(c10::InferenceMode::is_enabled());
   }
@@ -173,7 +172,7 @@ TEST_CASE("Replays of several threads that need different settings of the proces
   std::atomic<int> wrong{0};
   const auto replay = [&wrong](const ThreadState& state, caffe2::TypeMeta dtype) {
     for (int i = 0; i < 500; ++i) {
-      const remat::ReplayThreadState turn(state);
+      const remat::ReplayThreadState turn(state, /*casts_weights=*/false);
       for (int n = 0; n < 10; ++n) {
         if (c10::get_default_dtype() != dtype) ++wrong;
         std::this_thread::yield();

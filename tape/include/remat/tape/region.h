@@ -108,6 +108,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// What replays it; null once no slot is live.
   std::shared_ptr<const Replayer> replayer() const;
 
+  /// Autocast casts weights for it, or has cast them before and answers from its cache.
+  void mark_casts_weights() { casts_weights_ = true; }
+  bool casts_weights() const { return casts_weights_ || !intercept(); }
+
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
   OutsideLog& outside() { return outside_; }
@@ -152,6 +156,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::deque<Slot> slots_;
   OpLog ops_;
   OutsideLog outside_;
+  bool casts_weights_ = false;
   std::unique_ptr<CallLog> calls_;  // null without named calls
   std::atomic<bool> closed_{false};
 

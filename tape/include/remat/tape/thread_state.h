@@ -44,13 +44,13 @@ class REMAT_API ThreadState {
   Process process_;
 };
 
-/// While alive, this thread computes under `state`, with gradients recorded; under autocast
-/// without its weight cache.
+/// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
+/// weight cache if the region `casts_weights`.
 ///
 /// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
 /// that two regions share is cast once and its gradient accumulates at that one cast, or gradients
-/// would not be bitwise those of plain. A replay under autocast neither reads nor fills the cache: a
-/// cast saves nothing for backward and gives the same values when done again.
+/// would not be bitwise those of plain. A replay neither reads nor fills the cache: a cast saves
+/// nothing for backward and gives the same values when done again.
 ///
 /// Note [Settings of the process]: replays that need the same settings run side by side; one that
 /// needs others waits in blocking_wait() until those have ended, and the last one puts back what
@@ -58,7 +58,7 @@ class REMAT_API ThreadState {
 /// settings, as with any other change of them.
 class REMAT_API ReplayThreadState {
  public:
-  explicit ReplayThreadState(const ThreadState& state);
+  ReplayThreadState(const ThreadState& state, bool casts_weights);
   ReplayThreadState(const ReplayThreadState&) = delete;
   ReplayThreadState& operator=(const ReplayThreadState&) = delete;
   ~ReplayThreadState();
