@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 readonly torch_version=2.11.0
 readonly venv=build/venv
 readonly python_tools=build/python_tools
-readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7')
+readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1')
 readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
@@ -84,14 +84,14 @@ make_venv() {
   trap - EXIT INT TERM
 }
 
-# pytest and hypothesis in a folder of their own: the Python that has LibTorch stays as it is.
+# pytest, hypothesis and what torch's samples of ops import, in a folder of their own: the Python that has LibTorch stays as it is.
 install_python_tools() {
   local root=$1 python
   for python in "${LibTorch_PYTHON:-}" "$root/../../../../bin/python3" python3; do
     [ -n "$python" ] && command -v "$python" >/dev/null && break
   done
   [ -e "$root/lib/libtorch_python.so" ] || return 0
-  PYTHONPATH=$python_tools "$python" -c 'import hypothesis, pytest' 2>/dev/null && return
+  PYTHONPATH=$python_tools "$python" -c 'import expecttest, hypothesis, pytest' 2>/dev/null && return
   say "putting ${test_packages[*]} into $python_tools"
   "$python" -m pip install --disable-pip-version-check -q --upgrade --target "$python_tools" "${test_packages[@]}" ||
     say "pip could not install them: the Python tests are left out"
