@@ -25,7 +25,8 @@ usage: ./setup.sh PRESET
   bench     times remat beside plain LibTorch
   dev       as test, with debug information and warnings as errors
   asan      as test, under AddressSanitizer and UndefinedBehaviorSanitizer
-  campaign  hours of fuzzing under the sanitizers; stop it and start it again at will
+  campaign  all op samples and random programs of Python, then hours of fuzzing under the sanitizers; stop it and start
+            it again at will
   none      only installs what is missing
 LibTorch 2.11 is taken from Torch_DIR or CMAKE_PREFIX_PATH, else from the active Python, else from build/venv, which this
 script makes. If you have all of that, run: cmake --workflow --preset PRESET
@@ -115,6 +116,7 @@ main() {
     [[ $found != *"libtorch: none"* ]] || die "torch was installed in $venv, but CMake does not find it there"
   fi
   install_python_tools "$(sed -n 's/.*libtorch: //p' <<<"$found")"
+  [ "$preset" != campaign ] || cmake --workflow --preset python-campaign
   [ "$preset" = none ] || exec cmake --workflow --preset "$preset"
 }
 
