@@ -8,7 +8,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")"
 readonly torch_version=2.11.0
 readonly venv=build/venv
 readonly python_tools=build/python_tools
-readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7')
+readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1')
 readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
@@ -25,7 +25,8 @@ usage: ./setup.sh PRESET
   bench     times remat beside plain LibTorch
   dev       as test, with debug information and warnings as errors
   asan      as test, under AddressSanitizer and UndefinedBehaviorSanitizer
-  campaign  hours of fuzzing under the sanitizers; stop it and start it again at will
+  campaign  all op samples and random programs of Python, then hours of fuzzing under the sanitizers; stop it and start
+            it again at will
   none      only installs what is missing
 LibTorch 2.11 is taken from Torch_DIR or CMAKE_PREFIX_PATH, else from the active Python, else from build/venv, which this
 script makes. If you have all of that, run: cmake --workflow --preset PRESET
@@ -84,14 +85,14 @@ make_venv() {
   trap - EXIT INT TERM
 }
 
-# pytest and hypothesis in a folder of their own: the Python that has LibTorch stays as it is.
+# pytest, hypothesis and what torch's samples of ops import, in a folder of their own: the Python that has LibTorch stays as it is.
 install_python_tools() {
   local root=$1 python
   for python in "${LibTorch_PYTHON:-}" "$root/../../../../bin/python3" python3; do
     [ -n "$python" ] && command -v "$python" >/dev/null && break
   done
   [ -e "$root/lib/libtorch_python.so" ] || return 0
-  PYTHONPATH=$python_tools "$python" -c 'import hypothesis, pytest' 2>/dev/null && return
+  PYTHONPATH=$python_tools "$python" -c 'import expecttest, hypothesis, pytest' 2>/dev/null && return
   say "putting ${test_packages[*]} into $python_tools"
   "$python" -m pip install --disable-pip-version-check -q --upgrade --target "$python_tools" "${test_packages[@]}" ||
     say "pip could not install them: the Python tests are left out"
@@ -115,6 +116,7 @@ main() {
     [[ $found != *"libtorch: none"* ]] || die "torch was installed in $venv, but CMake does not find it there"
   fi
   install_python_tools "$(sed -n 's/.*libtorch: //p' <<<"$found")"
+  [ "$preset" != campaign ] || cmake --workflow --preset python-campaign
   [ "$preset" = none ] || exec cmake --workflow --preset "$preset"
 }
 

@@ -39,6 +39,10 @@ void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
 void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
               bool logged) {
   OpCall call(info, *stack);
+  // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
+  // and nobody else has it.
+  if (!logged && op.operator_name().name == "aten::lift_fresh")
+    for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
   SavedTensorFrame::all_before_op(call, logged);
   run_unseen(op, below, stack);
   SavedTensorFrame::all_after_op(call);

@@ -4,18 +4,18 @@
 
 set(REMAT_PYTHON_PATH "${PROJECT_BINARY_DIR}/python:${PROJECT_SOURCE_DIR}/build/python_tools")
 execute_process(
-  COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${REMAT_PYTHON_PATH}" "${REMAT_PYTHON}" -c "import hypothesis, pytest"
+  COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${REMAT_PYTHON_PATH}" "${REMAT_PYTHON}" -c "import expecttest, hypothesis, pytest"
   OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE status)
 set(REMAT_HAS_PYTEST ON)
 if(NOT status EQUAL 0)
   set(REMAT_HAS_PYTEST OFF)
-  message(WARNING "[python] expected pytest and hypothesis in ${REMAT_PYTHON} or build/python_tools, got none: the Python "
+  message(WARNING "[python] expected pytest, hypothesis and expecttest in ${REMAT_PYTHON} or build/python_tools, got none: the Python "
     "tests are left out. Run ./setup.sh none.")
 endif()
 
-# remat_add_python_suite(python.thing BUDGET_S 20 FILES test_thing.py): one ctest test.
+# remat_add_python_suite(python.thing BUDGET_S 20 FILES test_thing.py [ENVIRONMENT A=b]): one ctest test.
 function(remat_add_python_suite name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "BUDGET_S" "FILES")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "BUDGET_S" "FILES;ENVIRONMENT")
   set_property(GLOBAL APPEND PROPERTY REMAT_PYTHON_TESTS ${arg_FILES})
   if(NOT REMAT_HAS_PYTEST)
     return()
@@ -24,7 +24,7 @@ function(remat_add_python_suite name)
   add_test(NAME ${name} COMMAND "${REMAT_PYTHON}" -m pytest -q -p no:cacheprovider ${arg_FILES}
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(${name} PROPERTIES LABELS python
-    ENVIRONMENT "PYTHONPATH=${REMAT_PYTHON_PATH};PYTHONDONTWRITEBYTECODE=1;OMP_NUM_THREADS=1")
+    ENVIRONMENT "PYTHONPATH=${REMAT_PYTHON_PATH};PYTHONDONTWRITEBYTECODE=1;OMP_NUM_THREADS=1;${arg_ENVIRONMENT}")
   remat_set_budget(${name} ${arg_BUDGET_S})
 endfunction()
 
@@ -32,7 +32,7 @@ endfunction()
 function(remat_check_python_suites)
   get_property(listed GLOBAL PROPERTY REMAT_PYTHON_TESTS)
   file(GLOB present CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/python/tests"
-    "${PROJECT_SOURCE_DIR}/python/tests/test_*.py")
+    "${PROJECT_SOURCE_DIR}/python/tests/test_*.py" "${PROJECT_SOURCE_DIR}/python/tests/*/test_*.py")
   list(REMOVE_ITEM present ${listed})
   if(present)
     message(FATAL_ERROR "[python] no suite runs these: ${present}. List them in tests/CMakeLists.txt.")

@@ -106,8 +106,11 @@ std::string TensorMeta::place_str() const {
                   is_leaf_ ? ", a leaf" : ", not a leaf");
 }
 
+// Without elements there is nothing that a write could change, although the version moves.
 SavedVersion::SavedVersion(const at::Tensor& tensor)
-    : counter_(tensor.unsafeGetTensorImpl()->version_counter()),
+    : counter_(has_plain_sizes(tensor) && tensor.numel() == 0
+                   ? c10::VariableVersion()
+                   : tensor.unsafeGetTensorImpl()->version_counter()),
       saved_(counter_.enabled() ? counter_.current_version() : 0),
       sample_(is_parameter(tensor) ? sample_storage(tensor) : std::nullopt) {}
 

@@ -15,7 +15,9 @@ def tensors_in(value):
 
 
 def bits(tensor):
-    return tensor.detach().reshape(-1).contiguous().view(torch.uint8)
+    values = tensor.detach().resolve_conj().resolve_neg().reshape(-1)
+    # Not contiguous(), which leaves a single element the stride that it has.
+    return values.clone(memory_format=torch.contiguous_format).view(torch.uint8)
 
 
 def assert_equal(expected, got):

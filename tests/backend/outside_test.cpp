@@ -187,6 +187,22 @@ TEST_CASE("A write inside the region, before the save, is done once", "[backend]
   });
 }
 
+TEST_CASE("A write of a tensor without elements changes nothing", "[backend][outside]") {
+  const auto step = [](bool checkpointed) {
+    return [checkpointed](const Tensor& x, Tensor&) {
+      const Tensor none = at::zeros({0, 4});
+      const auto fn = [none](const Tensor& in) {
+        none.add_(1);  // in the replay once more: there is nothing to keep a copy of
+        return in.sin() * at::cat({none, none}).sum() + (none * in[0]).sum();
+      };
+      const Tensor y = checkpointed ? checkpoint(named())(fn)(x) : fn(x);
+      y.sum().backward();
+      return y;
+    };
+  };
+  check_equal(attempt(false, step(false)), attempt(false, step(true)));
+}
+
 TEST_CASE("A step between two backwards of a kept graph raises as plain does",
           "[backend][outside]") {
   for (const Saver& saver : kSavers) {

@@ -1,0 +1,63 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Runs many programs, and makes those that fail small."""
+
+import collections
+import dataclasses
+import warnings
+
+import torch
+
+from .generator import Generator
+from .runner import check
+from .shrink import shrink
+
+MOST_FAULTS = 3  # more are not made small: that takes seconds each
+
+
+@dataclasses.dataclass
+class Summary:
+    verdicts: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    refusals: collections.Counter = dataclasses.field(default_factory=collections.Counter)
+    faults: list = dataclasses.field(default_factory=list)
+
+    def share(self, kind):
+        """Of all programs."""
+        return self.verdicts[kind] / max(1, self.verdicts.total())
+
+
+def fault(program, seed, verdict):
+    """The smallest program that fails in the same way, with what it does wrong."""
+    small = shrink(program, lambda candidate: check(candidate, seed).is_like(verdict))
+    return "\n".join(
+        [
+            f"# seed {seed}: {verdict.kind}: {verdict.text}",
+            f"# use: {small.use}. To run it: fuzz.runner.check_source(text, {seed}, {small.use!r})",
+            small.source(),
+        ]
+    )
+
+
+def run_many(seeds):
+    summary = Summary()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for seed in seeds:
+            program = Generator(seed).program()
+            verdict = check(program, seed)
+            summary.verdicts[verdict.kind] += 1
+            if verdict.kind == "refused":
+                summary.refusals[verdict.text] += 1
+            if verdict.failed:
+                small = len(summary.faults) < MOST_FAULTS
+                summary.faults.append(
+                    fault(program, seed, verdict) if small else f"# seed {seed}: {verdict}"
+                )
+    torch.manual_seed(0)
+    return summary
+
+
+def report(summary):
+    lines = [f"{count} {kind}" for kind, count in summary.verdicts.most_common()]
+    lines += [f"{count} refused: {reason}" for reason, count in summary.refusals.most_common()]
+    return "\n".join([*lines, *summary.faults])

@@ -1,0 +1,368 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Random programs, from a seed."""
+
+import dataclasses
+import random
+
+from .ops import OPS
+from .program import STATE, Block, Program, Step
+
+MAX_DEPTH = 3
+MAX_STEPS = 7
+USES = ("backward", "retain_graph", "partial", "double", "in_flight", "two_steps")
+HEADS = {
+    "with torch.no_grad()": 3,
+    "with torch.enable_grad()": 1,
+    'with torch.autocast("cpu", dtype=torch.bfloat16)': 4,
+    "with clones()": 2,
+    "with torch.autograd.graph.save_on_cpu()": 1,
+    "with contextlib.suppress(Raises)": 2,
+}
+
+
+@dataclasses.dataclass
+class Memory:
+    """What may be views of each other. frozen: a region has read it, so that a write would be one
+    between its forward and its backward. saved: autograd has it."""
+
+    owner: int  # the function that made it
+    is_leaf: bool = False
+    buffer: bool = False
+    frozen: bool = False
+    saved: bool = False
+    past_save: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    number: int
+    owner: int  # the function whose variable it is
+    memory: Memory = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    function: int = 0
+    depth: int = 0
+    regions: tuple = ()  # those around, as RegionState
+    saving: bool = False  # in a SAVE call of the innermost region
+    saving_anywhere: bool = False
+    call_owner: int = 0  # functions below this number are outside of the SAVE call
+    no_grad: bool = False
+    repeated: bool = False  # in a region that runs twice: its calls are kept by it alone
+    inner_backward: bool = True  # a replay to the end gets past what the forward has done by then
+
+
+@dataclasses.dataclass
+class RegionState:
+    function: int
+    store: bool
+    generator: bool
+    reads: list = dataclasses.field(default_factory=list)
+    writes: list = dataclasses.field(default_factory=list)
+    saves: bool = False
+
+
+class Generator:
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.count = len(STATE)
+        self.functions = 0
+
+    def program(self):
+        values = [
+            Value(i, 0, Memory(0, is_leaf=n not in ("x2", "b0", "b1"), buffer=n[0] == "b"))
+            for i, n in enumerate(STATE)
+        ]
+        self.buffers = [value for value in values if value.memory.buffer]
+        values = [value for value in values if not value.memory.buffer]
+        steps = self.steps(values, Place(), MAX_STEPS)
+        if not any(step.kind == "region" for step in steps):
+            steps.append(self.region(values, Place()))
+        results = self.pick_results(values, 1 + self.below(3))
+        return Program(Block([], steps, [v.number for v in results]), self.random.choice(USES))
+
+    def below(self, n):
+        return self.random.randrange(n)
+
+    def one_in(self, n):
+        return self.below(n) == 0
+
+    def new_value(self, place, **facts):
+        self.count += 1
+        return Value(self.count - 1, place.function, Memory(place.function, **facts))
+
+    def pick(self, values):
+        """Prefers what was made last, so that programs are deep rather than wide."""
+        return values[-1 - self.below(min(3, len(values)))] if self.below(3) else self.random.choice(values)
+
+    def pick_results(self, values, count):
+        return [self.pick(values) for _ in range(count)]
+
+    def steps(self, values, place, limit):
+        return [self.step(values, place) for _ in range(1 + self.below(limit))]
+
+    def step(self, values, place):
+        if place.depth < MAX_DEPTH:
+            if self.one_in(3 if place.depth == 0 else 8):
+                return self.region(values, place)
+            if place.regions and self.one_in(4):
+                return self.call(values, place)
+            if self.one_in(12):
+                return self.block(values, place)
+        return self.op(values, place)
+
+    # Ops.
+
+    def op(self, values, place):
+        kinds = list(OPS)
+        kind = self.random.choices(kinds, [OPS[k].weight for k in kinds])[0]
+        a = self.pick(values)
+        if not self.allowed(OPS[kind], a, place):
+            kind = "clone"
+        op = OPS[kind]
+        arguments = [a, self.pick(values)][: op.arguments]
+        for value in arguments:
+            self.note_read(value, place)
+        results = [self.new_value(place) for _ in range(op.results)]
+        if op.view:
+            results = [dataclasses.replace(results[0], memory=a.memory)]
+        self.note_saved(op, arguments, results)
+        if op.writes:
+            self.note_write(a, place)
+        numbers = [value.number for value in arguments]
+        if op.buffer:
+            buffer = self.buffer(op, place)
+            numbers = [numbers[0], numbers[0], buffer.number]
+        values += results
+        past = any(value.memory.past_save for value in arguments)
+        for value in [*results, *([a] if op.writes else [])]:
+            value.memory.past_save |= past
+        return Step(kind, numbers, [value.number for value in results])
+
+    def allowed(self, op, a, place):
+        if op.writes and not self.may_write(a, place):
+            return False
+        if op.generator and not all(region.generator for region in place.regions):
+            return False
+        if op.backward and not (place.inner_backward and self.may_go_back(a, place)):
+            return self.one_in(60)
+        if op.hook and place.regions and a.owner != place.function:
+            return False  # hooks on what a function captures are set twice: design.md, Known limits
+        if op.buffer == 2 and (place.repeated or any(b.memory.frozen for b in self.buffers)):
+            return self.one_in(20)
+        # Such a view stands in no graph although it requires grad.
+        return not (op.view and place.no_grad)
+
+    def may_go_back(self, value, place):
+        return not value.memory.past_save and not place.no_grad
+
+    def may_write(self, value, place):
+        memory = value.memory
+        if memory.is_leaf or place.no_grad and memory.owner != place.function:
+            return self.one_in(200)
+        if place.repeated and memory.owner < place.regions[-1].function:
+            return self.one_in(200)
+        if place.saving and memory.owner < place.call_owner and memory.owner != 0:
+            return self.one_in(200)  # a call may not write what it captures
+        if memory.frozen:
+            return self.one_in(60)
+        return not memory.saved or self.one_in(6)
+
+    def buffer(self, op, place):
+        buffer = self.random.choice(self.buffers)
+        (self.note_write if op.buffer == 2 else self.note_read)(buffer, place)
+        return buffer
+
+    def note_read(self, value, place):
+        for region in place.regions:
+            if value.memory.owner < region.function:
+                region.reads.append(value.memory)
+
+    def note_write(self, value, place):
+        self.note_read(value, place)
+        for region in place.regions:
+            region.writes.append(value.memory)
+
+    def note_saved(self, op, arguments, results):
+        places = dict(zip("ab", arguments, strict=False)) | dict(zip("rs", results, strict=False))
+        for letter in op.saves:
+            if letter in places:
+                places[letter].memory.saved = True
+
+    # Blocks.
+
+    def block(self, values, place):
+        heads = dict(HEADS)
+        if place.regions:
+            heads[f'with api.name_scope("scope{self.count}")'] = 2
+        head = self.random.choices(list(heads), list(heads.values()))[0]
+        no_grad = "no_grad" in head or (place.no_grad and "enable_grad" not in head)
+        inside = dataclasses.replace(place, depth=place.depth + 1, no_grad=no_grad)
+        inner = list(values)
+        steps = self.steps(inner, inside, 4)
+        if "suppress" not in head:
+            values[:] = inner
+            return Step("with", [], [], {"head": head}, Block([], steps, []))
+        # What is made in a block that may be left is seen nowhere else.
+        return Step("with", [], [], {"head": head, "tail": []}, Block([], [*steps, self.throw()], []))
+
+    def throw(self):
+        return Step("throw", [], [])
+
+    # Functions.
+
+    def function(self):
+        self.functions += 1
+        return self.functions
+
+    def options(self, state):
+        options = {}
+        if self.one_in(4):
+            options["early_stop"] = "False"
+        if self.one_in(5):
+            options["determinism_check"] = '"none"'
+        if self.one_in(8):
+            options["saved_tensors_hooks"] = "api.hooks"
+        if state.store:
+            options["offload_store"] = "api.store"
+        if state.generator:
+            options["generators"] = "[gen]"
+        return options
+
+    def forms(self, count):
+        forms = ["tuple", "list", "dict", "nested", "pair"]
+        return "single" if count == 1 and self.below(3) else self.random.choice(forms)
+
+    def parameters(self, values, function, limit):
+        """Arguments and the values that stand for them in the function."""
+        given = list(dict.fromkeys(self.pick(values) for _ in range(1 + self.below(limit))))
+        made = []
+        for value in given:
+            self.count += 1
+            made.append(Value(self.count - 1, function, value.memory))
+        return given, made
+
+    def region(self, values, place):
+        drop_in = self.one_in(4)
+        state = RegionState(
+            self.function(),
+            store=not drop_in and bool(self.below(3)),
+            generator=not drop_in and bool(self.below(2)),
+        )
+        engine = "torch_checkpoint" if drop_in else "checkpoint"
+        options = self.options(state) if not drop_in else self.drop_in_options()
+        twice = self.one_in(6)
+        given, made = self.parameters(values, state.function, 3)
+        inside = Place(
+            function=state.function,
+            depth=place.depth + 1,
+            regions=(*place.regions, state),
+            saving_anywhere=place.saving_anywhere,
+            call_owner=place.call_owner,
+            no_grad=place.no_grad,
+            repeated=place.repeated or twice,
+            inner_backward=place.inner_backward and "early_stop" not in options,
+        )
+        for value in given:
+            self.note_read(value, inside)
+        inner = self.inner_values(values, given, made)
+        steps = self.steps(inner, inside, MAX_STEPS)
+        results = self.region_results(inner, made, 1 + self.below(3))
+        self.close_region(state, given, results, twice)
+        body = Block([v.number for v in made], steps, [v.number for v in results])
+        outer = self.outer_values(results, place, 2 if twice else 1)
+        values += outer
+        step = Step("region", [v.number for v in given], [v.number for v in outer], body=body)
+        step.options = {
+            "function": f"f{state.function}",
+            "form": self.forms(len(results)),
+            "engine": engine,
+            "arguments": options,
+            "passing": self.random.choice(["positional", "positional", "keywords", "list", "dict"]),
+            "twice": twice,
+        }
+        return step
+
+    def inner_values(self, values, given, made):
+        """All that is visible. What is passed and no leaf that requires grad is another tensor in
+        the replay, so that few functions should capture it too."""
+        if self.one_in(40):
+            return values + made
+        passed = [value.memory for value in given if not value.memory.is_leaf]
+        return [v for v in values if not any(v.memory is memory for memory in passed)] + made
+
+    def drop_in_options(self):
+        options = {"use_reentrant": self.random.choice(["False", "True", "None"])}
+        if self.one_in(4):
+            options["early_stop"] = "False"
+        return options
+
+    def region_results(self, inner, made, count):
+        return self.pick_results(inner, count)
+
+    def close_region(self, state, given, results, twice):
+        for value in given:
+            value.memory.frozen = True
+        for memory in state.reads:
+            if twice or not any(memory is written for written in state.writes):
+                memory.frozen = True
+        for value in results:
+            value.memory.frozen |= state.saves
+
+    def outer_values(self, results, place, rounds):
+        outer = []
+        for _ in range(rounds):
+            for value in results:
+                self.count += 1
+                outer.append(Value(self.count - 1, place.function, value.memory))
+        return outer
+
+    def call(self, values, place):
+        region = place.regions[-1]
+        policies = ["SAVE", "SAVE", "SAVE"] if place.saving else ["SAVE", "SAVE", "SAVE", "RECOMPUTE"]
+        if region.store:
+            policies[0] = "OFFLOAD"
+        policy = self.random.choice(policies)
+        kept = policy != "RECOMPUTE"
+        everywhere = self.one_in(4) and not place.repeated
+        if (not kept and place.saving_anywhere) or (
+            policy == "OFFLOAD" and not all(r.store for r in place.regions)
+        ):
+            everywhere = False
+        function = self.function()
+        given, made = self.parameters(values, function, 3)
+        inside = dataclasses.replace(
+            place,
+            function=function,
+            depth=place.depth + 1,
+            saving=place.saving or kept,
+            saving_anywhere=place.saving_anywhere or kept,
+            call_owner=function if kept else place.call_owner,
+        )
+        inner = self.inner_values(values, given, made)
+        steps = self.steps(inner, inside, 4)
+        results = self.call_results(inner, made, function, kept)
+        body = Block([v.number for v in made], steps, [v.number for v in results])
+        for value in [*given, *results]:
+            value.memory.past_save |= kept
+        region.saves |= kept
+        outer = self.outer_values(results, place, 1)
+        values += outer
+        step = Step("call", [v.number for v in given], [v.number for v in outer], body=body)
+        step.options = {
+            "function": f"f{function}",
+            "form": self.forms(len(results)) if results else "single",
+            "call": f'"{policy}"' + (', keep="all_regions"' if everywhere else ""),
+            "passing": self.random.choice(["positional", "keywords", "list"]),
+        }
+        return step
+
+    def call_results(self, inner, made, function, kept):
+        count = self.random.choice([0, 1, 1, 1, 2, 2])
+        allowed = [
+            value for value in inner
+            if not kept or (value in made or value.memory.owner >= function) and not value.memory.is_leaf
+        ]
+        return self.pick_results(allowed, count) if allowed else []

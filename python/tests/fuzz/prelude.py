@@ -1,0 +1,141 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What fuzzed programs call: autograd functions, helpers, and remat with a plain stand-in for it."""
+
+import collections
+import contextlib
+
+import torch
+
+import remat_meta as remat
+
+Pair = collections.namedtuple("Pair", "first second")
+
+
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return 2 * ctx.saved_tensors[0] * grad + 0 * ctx.saved_tensors[0]  # unpacked twice
+
+
+class SavesResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        result = x.sigmoid()
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx, grad):
+        (result,) = ctx.saved_tensors
+        return grad * result * (1 - result)
+
+
+class TwoResults(torch.autograd.Function):
+    """Saves an intermediate value; None for an argument that is no tensor."""
+
+    @staticmethod
+    def forward(x, y, factor):
+        middle = x.tanh()
+        return middle * factor, y + middle, middle
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.factor = inputs[2]
+        ctx.mark_non_differentiable(output[2])
+        ctx.save_for_backward(output[2])
+
+    @staticmethod
+    def backward(ctx, first, second, _):
+        (middle,) = ctx.saved_tensors
+        return (first * ctx.factor + second) * (1 - middle * middle), second, None
+
+
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(0.5)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0.5
+
+
+class Raises(Exception):
+    """What fuzzed programs raise and catch."""
+
+
+def inner_grad(a):
+    """A gradient taken inside, part of the graph."""
+    if not a.requires_grad or not torch.is_grad_enabled():
+        return a.cos()
+    return torch.autograd.grad((a.sin() * a).sum(), a, create_graph=True)[0]
+
+
+def inner_backward(a):
+    with torch.enable_grad():
+        q = a.detach().requires_grad_()
+        (q.sin() * q).sum().backward()
+    return a + q.grad
+
+
+def hook(tensor, factor):
+    if tensor.requires_grad:
+        tensor.register_hook(lambda grad: grad * factor)
+
+
+def clones():
+    return torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t)
+
+
+class Plain:
+    """The program without remat: regions and named calls are calls."""
+
+    def checkpoint(self, **options):
+        return lambda fn: fn
+
+    def torch_checkpoint(self, fn, *args, use_reentrant=None, early_stop=True, **kwargs):
+        return fn(*args, **kwargs)
+
+    def sequential(self, parts, segments):
+        def run(x):
+            for part in parts:
+                x = part(x)
+            return x
+
+        return run
+
+    def native_op(self, fn, name, policy, keep="innermost_region"):
+        return fn
+
+    def name_scope(self, prefix):
+        return contextlib.nullcontext()
+
+    store = hooks = None
+
+
+class Remat(Plain):
+    def __init__(self):
+        self.store = remat.host_memory_store()
+        self.hooks = (lambda t: t.clone(), lambda t: t)
+
+    def checkpoint(self, **options):
+        return remat.checkpoint(**options)
+
+    def torch_checkpoint(self, fn, *args, **kwargs):
+        return remat.torch_checkpoint(fn, *args, **kwargs)
+
+    def sequential(self, parts, segments):
+        return remat.checkpoint_sequential(segments)(parts)
+
+    def native_op(self, fn, name, policy, keep="innermost_region"):
+        return remat.native_op(fn, name, remat.CheckpointPolicy[policy], keep)
+
+    def name_scope(self, prefix):
+        return remat.name_scope(prefix)

@@ -1,0 +1,35 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What remat refuses by design, by the words of its errors, and where that is documented."""
+
+import re
+
+IN_PLACE = "errors.md: a tensor that the region read was written before backward"
+OPEN = "open fault: "
+CAPTURED = "errors.md: a SAVE call writes or returns a captured tensor"
+BOTH = "design.md, Known limits: a tensor is passed and captured"
+INNER = "design.md, Known limits: a backward inside"
+
+# What the error says, what the program must have in it, the reason.
+REFUSALS = (
+    (r"tensor argument \d+ .*expected the argument as the forward got it", "", IN_PLACE),
+    (r"expected the tensor from outside the region as the forward (read|saved) it", "", IN_PLACE),
+    (r"expected to write strided arguments of the call or tensors from outside", "", CAPTURED),
+    (r"got one .* that a SAVE call made and handed out in another way", "SAVE|OFFLOAD", CAPTURED),
+    (r"requires grad( from outside #\d+)?\).*as in the forward.*requires_grad differs", "", BOTH),
+    (r"It had requires_grad on, not a leaf; now requires_grad off, a leaf", "", BOTH),
+    (r"inside the region's function that passes no SAVE call", "inner_grad", INNER),
+    (r"\[replay\]", r"(?s)inner_(grad|backward).*early_stop=False", INNER),
+    (r"\[replay\]", r"(?s)early_stop=False.*inner_(grad|backward)", INNER),
+    (r"aten::clone\(uint8 \[64\].*from elsewhere", "clones", OPEN + "hooks round a region that writes"),
+    (r"expected uint8 \[64\] on cpu as in the forward", "", OPEN + "a leaf, argument of two regions, written"),
+    (r"from elsewhere", "inner_(grad|backward)", OPEN + "a backward in an inner region"),
+)
+
+
+def reason_of(message, source):
+    """The documented reason, or "" for an error that nobody expects."""
+    for error, part, reason in REFUSALS:
+        if re.search(error, message, re.DOTALL) and re.search(part, source):
+            return reason
+    return ""

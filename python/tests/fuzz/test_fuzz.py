@@ -1,0 +1,116 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Random programs, plain and with remat, bit by bit.
+
+REMAT_FUZZ_N: programs (default 5000). REMAT_PYTHON_FUZZ_SHARD: "i/n", every n-th of them, from the
+i-th on (default "0/1"). REMAT_FUZZ_SHARD: seeds start at this times REMAT_FUZZ_N.
+"""
+
+import os
+
+import hypothesis
+import pytest
+
+import remat_meta as remat
+
+from . import prelude
+from .campaign import report, run_many
+from .generator import Generator
+from .ops import OPS
+from .runner import check
+from .shrink import shrink
+
+COUNT = int(os.environ.get("REMAT_FUZZ_N", "5000"))
+FIRST = int(os.environ.get("REMAT_FUZZ_SHARD", "0")) * COUNT
+SHARD, SHARDS = map(int, os.environ.get("REMAT_PYTHON_FUZZ_SHARD", "0/1").split("/"))
+
+pytestmark = pytest.mark.torch_warns
+
+
+def test_random_programs_are_bitwise_plain():
+    summary = run_many(range(FIRST + SHARD, FIRST + COUNT, SHARDS))
+    assert not summary.faults, report(summary)
+    assert summary.share("refused") < 0.02, report(summary)
+    assert summary.share("raises") < 0.05, report(summary)
+
+
+@hypothesis.settings(max_examples=50, deadline=None, database=None, derandomize=True)
+@hypothesis.given(hypothesis.strategies.integers(10**6, 10**9))
+def test_other_seeds_do_as_well(seed):
+    verdict = check(Generator(seed).program(), seed)
+    assert not verdict.failed, verdict
+
+
+def test_every_feature_comes_up():
+    source, kinds = "", set()
+    for seed in range(300):
+        program = Generator(seed).program()
+        source += program.source()
+        kinds |= {step.kind for block in program.blocks() for step in block.steps}
+    assert kinds == {*OPS, "region", "call", "with", "throw"}
+    for text in (
+        '"SAVE"', '"RECOMPUTE"', '"OFFLOAD"', "all_regions", "torch_checkpoint", "early_stop=False",
+        'determinism_check="none"', "hooks=api.hooks", "generators=[gen]", "autocast", "no_grad",
+        "Pair(", '"rest"', 'packed["a"]', "name_scope",
+    ):
+        assert text in source, text
+
+
+def test_programs_are_the_same_for_a_seed():
+    assert Generator(5).program().source() == Generator(5).program().source()
+
+
+def with_options(**changes):
+    class Broken(prelude.Remat):
+        def checkpoint(self, **options):
+            return remat.checkpoint(**{**options, **changes})
+
+    return Broken
+
+
+class SwapsArguments(prelude.Remat):
+    """The replay's values are in other places than the forward's."""
+
+    def checkpoint(self, **options):
+        def wrap(fn):
+            def swapped(*args):
+                return fn(*(args[1::-1] + args[2:] if remat.is_recomputing() else args))
+
+            return remat.checkpoint(**{**options, "determinism_check": "none"})(swapped)
+
+        return wrap
+
+
+class ForgetsGradients(prelude.Remat):
+    """Results of calls stand in no graph."""
+
+    def native_op(self, fn, name, policy, keep="innermost_region"):
+        def detached(*args, **kwargs):
+            out = fn(*args, **kwargs)
+            return out.detach() if hasattr(out, "detach") else out
+
+        return super().native_op(detached, name, policy, keep)
+
+
+@pytest.mark.parametrize(
+    "engine",
+    [
+        with_options(preserve_rng_state=False),
+        with_options(generators=()),
+        with_options(intercept=False, determinism_check="none"),
+        with_options(saved_tensors_hooks=(lambda t: t * (1 + 2**-20), lambda t: t)),
+        SwapsArguments,
+        ForgetsGradients,
+    ],
+    ids=["random numbers", "generators", "writes twice", "inputs", "slots", "gradients"],
+)
+def test_a_broken_engine_is_found(engine):
+    verdicts = (check(Generator(seed).program(), seed, engine) for seed in range(500))
+    assert any(verdict.failed for verdict in verdicts)
+
+
+def test_a_failing_program_is_made_small():
+    programs = (Generator(seed).program() for seed in range(100))
+    program = next(p for p in programs if "F.gelu" in p.source() and p.size() > 20)
+    small = shrink(program, lambda candidate: "F.gelu" in candidate.source())
+    assert small.size() == 1 and small.use == "backward"
