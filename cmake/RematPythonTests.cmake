@@ -31,7 +31,7 @@ endfunction()
 # Stops on a test file that no suite runs.
 function(remat_check_python_suites)
   get_property(listed GLOBAL PROPERTY REMAT_PYTHON_TESTS)
-  file(GLOB present CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/python/tests"
+  file(GLOB_RECURSE present CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/python/tests"
     "${PROJECT_SOURCE_DIR}/python/tests/test_*.py")
   list(REMOVE_ITEM present ${listed})
   if(present)
