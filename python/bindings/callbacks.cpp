@@ -28,6 +28,9 @@ PyObject* object_in(const std::any& held) {
 
 /// `tensor` as an object of the class of `original`, with its attributes: a Parameter stays one.
 THPObjectPtr wrap_like(const at::Tensor& tensor, const at::Tensor& original) {
+  // Without an object of its own it is a plain tensor; none is to be made for it.
+  if (!original.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj())
+    return returned(THPVariable_Wrap(tensor));
   THPObjectPtr first = returned(THPVariable_Wrap(original));
   PyTypeObject* const type = Py_TYPE(first.get());
   const bool is_plain = type == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
