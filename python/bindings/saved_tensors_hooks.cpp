@@ -9,6 +9,7 @@
 
 #include <any>
 #include <memory>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -31,29 +32,34 @@ class HooksObject {
     if (!parts_[2].is_none()) check(2, "capture_context");
   }
 
+  HooksObject(HooksObject&&) = default;
+  HooksObject& operator=(HooksObject&&) = delete;
+  // Whoever is still inside refers to it then.
+  ~HooksObject() {
+    while (!open_.empty()) {
+      if (!open_.back().is_innermost()) static_cast<void>(open_.back().guard.release());  // NOLINT
+      open_.pop_back();
+    }
+  }
+
   void enter() {
     SharedObject capture;
     if (!parts_[2].is_none()) capture = share(PyTuple_GET_ITEM(parts_.ptr(), 2));
     auto guard = std::make_unique<SavedTensorsHooksGuard>(
         make_saved_tensors_hooks(share(PyTuple_GET_ITEM(parts_.ptr(), 0)),
                                  share(PyTuple_GET_ITEM(parts_.ptr(), 1)), std::move(capture)));
-    open_.push_back({std::move(guard), SavedTensorFrame::current()});
+    open_.push_back({std::move(guard), SavedTensorFrame::current(), std::this_thread::get_id()});
   }
 
   void exit() {
     TORCH_CHECK(!open_.empty(),
                 "[saved_tensors_hooks] expected to be entered before, got an exit without an "
                 "enter. Use it in a with statement.");
-    Open open = std::move(open_.back());
-    open_.pop_back();
-    // A forked child has no scopes.
-    const SavedTensorFrame* const innermost = SavedTensorFrame::current();
-    if (!innermost || innermost == open.frame) return;
-    static_cast<void>(open.guard.release());  // NOLINT: scopes inside it refer to it
-    TORCH_CHECK(false,
+    TORCH_CHECK(open_.back().is_innermost(),
                 "[saved_tensors_hooks] expected to be left on its thread, after all regions and "
                 "hooks that were entered inside it, got another order (a generator that was left "
                 "in the middle?). Put the with statement around the whole.");
+    open_.pop_back();
   }
 
   const py::tuple& parts() const { return parts_; }
@@ -66,8 +72,15 @@ class HooksObject {
   }
 
   struct Open {
+    // A forked child has no scopes.
+    bool is_innermost() const {
+      const SavedTensorFrame* const innermost = SavedTensorFrame::current();
+      return thread == std::this_thread::get_id() && (!innermost || innermost == frame);
+    }
+
     std::unique_ptr<SavedTensorsHooksGuard> guard;
     const SavedTensorFrame* frame;
+    std::thread::id thread;
   };
 
   py::tuple parts_;

@@ -2,6 +2,8 @@
 
 """Behaviours 101 to 118 of torch_remat 0.2.2: hooks on saved tensors, offload, state hooks."""
 
+import threading
+
 import pytest
 import torch
 from kept import Saving, recompute, save
@@ -408,3 +410,34 @@ def test_118_a_second_replay_is_as_the_first():
     hook.value = 1000
     y.sum().backward()
     assert seen == [1, 11] * 3 and hook.value == 1000
+
+
+def test_hooks_are_left_on_their_thread_and_the_innermost_first():
+    outer, inner = Log("outer "), Log("inner ")
+    first, second = outer.scope(), inner.scope()
+    with pytest.raises(RuntimeError, match="got an exit without an enter"):
+        first.__exit__(None, None, None)
+    first.__enter__()
+    second.__enter__()
+    with pytest.raises(RuntimeError, match="got another order"):
+        first.__exit__(None, None, None)
+    errors = []
+
+    def leave():
+        try:
+            second.__exit__(None, None, None)
+        except RuntimeError as error:
+            errors.append(str(error))
+
+    thread = threading.Thread(target=leave)
+    thread.start()
+    thread.join()
+    assert "expected to be left on its thread" in errors[0]
+    leaf(2).exp()
+    second.__exit__(None, None, None)
+    leaf(2).exp()
+    with first:  # once more
+        leaf(2).exp()
+    first.__exit__(None, None, None)
+    leaf(2).exp()
+    assert inner.packed == ["inner BACKWARD"] and outer.packed == ["outer BACKWARD"] * 2

@@ -3,7 +3,9 @@
 """Behaviours 1 to 39 of torch_remat 0.1: handles, op, auto_forward, native_op."""
 
 import collections
+import copy
 import gc
+import pickle
 
 import pytest
 import torch
@@ -758,3 +760,16 @@ def test_names_and_policy_of_the_op_around_are_those_of_a_handle_without(policy)
     assert runs["forward"] == (2 if policy is SAVE else 3)
     x = leaf(2)
     assert_equal(x * x, Takes.apply(x))  # outside of regions it needs none
+
+
+def module_level(ctx, x):
+    return x * 2
+
+
+def test_wrappers_keep_metadata_and_can_be_pickled():
+    named = remat.op(module_level, "a", OFFLOAD, keep="all_regions")
+    forward = remat.auto_forward("x", "y")(module_level)
+    for wrapper in (named, forward, remat.auto_forward("x")):
+        for other in (pickle.loads(pickle.dumps(wrapper)), copy.deepcopy(wrapper)):
+            assert type(other) is type(wrapper) and repr(other) == repr(wrapper)
+    assert forward.__name__ == "module_level" and "auto_forward('x', 'y')" in repr(forward)
