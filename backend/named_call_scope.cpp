@@ -71,6 +71,11 @@ void check_call_name(const NamedCall& call, const char* where) {
                     "after what it computes.");
 }
 
+void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors) {
+  if (is_in_region())
+    SavedTensorFrame::innermost_with_calls()->named_calls()->name_saved(names, tensors);
+}
+
 NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (call.is_saved()) prepare_placeholders();
   try {

@@ -31,8 +31,8 @@ endfunction()
 # Stops on a test file that no suite runs.
 function(remat_check_python_suites)
   get_property(listed GLOBAL PROPERTY REMAT_PYTHON_TESTS)
-  file(GLOB present CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/python/tests"
-    "${PROJECT_SOURCE_DIR}/python/tests/test_*.py" "${PROJECT_SOURCE_DIR}/python/tests/*/test_*.py")
+  file(GLOB_RECURSE present CONFIGURE_DEPENDS RELATIVE "${PROJECT_SOURCE_DIR}/python/tests"
+    "${PROJECT_SOURCE_DIR}/python/tests/test_*.py")
   list(REMOVE_ITEM present ${listed})
   if(present)
     message(FATAL_ERROR "[python] no suite runs these: ${present}. List them in tests/CMakeLists.txt.")

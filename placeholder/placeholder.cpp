@@ -42,8 +42,10 @@ std::string placeholder_access_message(std::string_view reader, const Placeholde
   }
   return c10::str("[placeholder] slot '", info.slot, "'", maker(info), " of ", info.region,
                   ": expected a use of its shape only, got ", reader,
-                  ", which needs its data. A placeholder stands for a value that was not kept. "
-                  "Keep or compute the value, or do not read it.");
+                  ", which needs its data. A placeholder stands for a value that was not kept: its "
+                  "call is skipped during recompute. Keep or compute the value, by "
+                  "recompute_needs_tensor() right before the reader for instance, or do not read "
+                  "it.");
 }
 
 at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info) {

@@ -69,7 +69,8 @@ void CallProduct::keep_copy(const at::Tensor& tensor) {
 
 at::Tensor CallProduct::unpack(const Held& held, const std::string& where) const {
   TORCH_CHECK(!version_ || !version_->changed(), modified_in_place(meta_, *version_), where,
-              ": expected its result as it left it. Do not write it between forward and backward, "
+              ": expected its result as it left it, got it modified in-place. Do not write it "
+              "between forward and backward, "
               "or write to a clone.");
   const at::Tensor value = held->unpack();
   if (is_opaque_) return value;
@@ -97,15 +98,14 @@ void ArgumentView::check(const at::Tensor& argument_tensor, const std::string& w
   if (is_whole) return;
   const TensorLayout now(argument_tensor);
   const TensorLayout there = layout_on(argument_tensor);
-  TORCH_CHECK_VALUE(
-      now.sizes == base.sizes && now.strides == base.strides && now.dtype == base.dtype &&
-          there.offset >= 0 && there.bytes_spanned() <= argument_tensor.storage().nbytes(),
-      where, ", argument ", argument, ": expected the shape ", c10::IntArrayRef(base.sizes),
-      " and strides ", c10::IntArrayRef(base.strides),
-      " of the forward, since backward needs a "
-      "view of it, got ",
-      c10::IntArrayRef(now.sizes), " and ", c10::IntArrayRef(now.strides),
-      ". Saved-tensor hooks must return tensors with the strides that they were given.");
+  TORCH_CHECK(now.sizes == base.sizes && now.strides == base.strides && now.dtype == base.dtype &&
+                  there.offset >= 0 && there.bytes_spanned() <= argument_tensor.storage().nbytes(),
+              where, ", argument ", argument, ": expected the shape ", c10::IntArrayRef(base.sizes),
+              " and strides ", c10::IntArrayRef(base.strides),
+              " of the forward, since backward needs a "
+              "view of it, got a different layout: ",
+              c10::IntArrayRef(now.sizes), " and ", c10::IntArrayRef(now.strides),
+              ". Saved-tensor hooks must return tensors with the strides that they were given.");
 }
 
 TensorLayout ArgumentView::layout_on(const at::Tensor& argument_tensor) const {

@@ -44,8 +44,9 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
     TORCH_CHECK_NOT_IMPLEMENTED(
         !saving() || call.is_saved(), where(call), ": expected SAVE calls only inside ",
         saved_.record->call.str(),
-        ", got a RECOMPUTE call. Nothing in a SAVE call runs again: take the "
-        "inner name away, or give the outer call the policy RECOMPUTE.");
+        ", got a RECOMPUTE call (recompute=True) nested inside a recompute=False one. Nothing in a "
+        "SAVE call runs again: take the inner name away, or give the outer call the policy "
+        "RECOMPUTE.");
     open_.push_back(saving() ? Open::kInner : Open::kUnwatched);
     return Action::kRun;
   }
@@ -71,8 +72,11 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
 
 void ForwardCalls::check_call(const NamedCall& call) const {
   TORCH_CHECK(!names_.contains(call.name), where(call),
-              ": expected a name that is used once in a region, got it for the second time. Give "
-              "each call its own name, or put repeated code in a NameScope.");
+              ": expected a name that is used once in a region, got it for the second time: "
+              "Duplicate remat region name '",
+              call.name,
+              "' during forward. Give each call its own name, or put repeated code in a NameScope "
+              "(name_scope in Python).");
   if (!call.is_saved()) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
       region_->intercept(), where(call),
@@ -184,6 +188,7 @@ void ForwardCalls::close_saved() noexcept {
       frame_.storages_.enter(memory_of(tensor), Origin::inside());
   }
   made_opaque_.clear();
+  named_.clear();
   generators_.clear();
   nodes_.back().second = at::sequence_number::peek();
   if (!expected_.empty()) ended_ = std::move(saved_);

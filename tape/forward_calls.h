@@ -46,6 +46,8 @@ class ForwardCalls final : public NamedCalls {
   void end(const CallResults& results) override;
   void abandon() noexcept override;
   void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) override;
+  void name_saved(const std::vector<std::string>& names,
+                  c10::ArrayRef<at::Tensor> tensors) override;
   void need(const at::Tensor& tensor) override;
   bool is_replay() const override { return false; }
 
@@ -109,7 +111,7 @@ class ForwardCalls final : public NamedCalls {
   void through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor, Fn&& fn);
   SavedCall* call_that_saves(const at::Tensor& tensor);
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
-  std::string next_name(SavedCall& call);
+  std::string next_name(SavedCall& call, const at::Tensor& tensor);
   std::string where(const NamedCall& call) const;
 
   ForwardFrame& frame_;
@@ -140,6 +142,7 @@ class ForwardCalls final : public NamedCalls {
   SavedCall ended_;
   std::vector<at::Tensor> expected_;  // what autograd will save for ended_, in order
   std::vector<std::string> expected_names_;
+  std::vector<std::pair<std::string, at::Tensor>> named_;  // in saved_
 
   // Of the SAVE call that runs.
   std::vector<const void*> op_memories_;  // of the arguments of the op that runs

@@ -28,8 +28,9 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   TORCH_CHECK_VALUE(
       output.is_argument_itself || !tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(),
       where(saved_.record->call), ", result ", position, " (", TensorMeta(tensor).str(),
-      "): expected a tensor that the call computes, got a leaf that requires grad. "
-      "Make it outside of the call, or return a computation on it.");
+      "): expected a tensor that the call computes, got a leaf that requires grad: it returned a "
+      "leaf tensor that requires grad. Make it outside of the call, or return a computation on "
+      "it.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       output.is_argument_itself || !tensor.is_inference(), where(saved_.record->call), ", result ",
       position, " (", TensorMeta(tensor).str(),

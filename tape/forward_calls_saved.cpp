@@ -48,18 +48,20 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
       return;
     }
     version_.emplace(tensor);
-    kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call), tensor);
+    kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call, tensor), tensor);
     calls_->through_hooks(call->index, SavedTensorKind::kBackward, tensor,
                           [&] { value_.emplace(tensor.tensor_data(), false); });
   }
 
   at::Tensor call_unpack_hook() override {
     if (slot_) return region_->load(*slot_);
-    TORCH_CHECK(!version_->changed(), modified_in_place(kept_->meta, *version_), region_->label(),
-                ", ", region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
-                "': expected it as the call left it. Do not write it before backward, or save a "
-                "clone. Hint: anomaly detection finds the operation that failed to compute its "
-                "gradient.");
+    TORCH_CHECK(
+        !version_->changed(), modified_in_place(kept_->meta, *version_), region_->label(), ", ",
+        region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+        "': expected it as the call left it, got it modified in-place. Do not write it before "
+        "backward, or save a "
+        "clone. Hint: anomaly detection finds the operation that failed to compute its "
+        "gradient.");
     at::Tensor tensor = value_->unpack();
     if (!is_on_kept_storage(tensor)) SavedTensorFrame::all_adopt(tensor);
     return tensor;
@@ -113,6 +115,7 @@ void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Te
        .region = region_->name(),
        .call = record.call.name,
        .context = kind == SavedTensorKind::kSaveOutput ? contexts_[call] : std::any()});
+  const SavedOriginalGuard original(tensor);
   std::forward<Fn>(fn)();
 }
 
@@ -131,11 +134,19 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardCalls::make_hooks() 
 }
 
 void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
-  if (open_.back() != Open::kSaved) return;
+  if (open_.back() != Open::kSaved) return name_saved(names, tensors);
   for (const auto i : c10::irange(tensors.size())) {
     if (!tensors[i].defined()) continue;
     expected_.push_back(tensors[i]);
     expected_names_.push_back(std::move(names[i]));
+  }
+}
+
+void ForwardCalls::name_saved(const std::vector<std::string>& names,
+                              c10::ArrayRef<at::Tensor> tensors) {
+  if (!saving()) return;
+  for (const auto i : c10::irange(tensors.size())) {
+    if (tensors[i].defined()) named_.emplace_back(names[i], tensors[i]);
   }
 }
 
@@ -157,9 +168,15 @@ void ForwardCalls::end_expected() {
   expected_names_.clear();
 }
 
-std::string ForwardCalls::next_name(SavedCall& call) {
+std::string ForwardCalls::next_name(SavedCall& call, const at::Tensor& tensor) {
   const size_t i = call.count++;
   if (&call == &ended_) return expected_names_[i];
+  for (auto named = named_.begin(); named != named_.end(); ++named) {
+    if (!named->second.is_same(tensor)) continue;
+    std::string name = std::move(named->first);
+    named_.erase(named);
+    return name;
+  }
   const std::vector<std::string>& names = call.record->call.saved_names;
   if (names.empty()) return c10::str("saved.", i);
   TORCH_CHECK_VALUE(i < names.size(), where(call.record->call), ": expected ", names.size(),
@@ -174,7 +191,7 @@ bool ForwardCalls::add_refill(SavedCall& call, const at::Tensor& tensor) {
   const size_t number = call.argument_on_storage_of(tensor);
   if (number == kNone || call.arguments[number].scalar_type() != tensor.scalar_type()) return false;
   call.record->refills.emplace_back(number, call.arguments[number], tensor);
-  next_name(call);
+  next_name(call, tensor);
   return true;
 }
 

@@ -152,7 +152,8 @@ void FunctionReplayer::run_body(const Region& region, c10::ArrayRef<at::Tensor> 
     escaped = std::current_exception();
   }
   try {
-    if (escaped && !frame.stopped() && !frame.failed()) rethrow_with_region(escaped, region);
+    if (escaped && ((!frame.stopped() && !frame.failed()) || body_->outranks_stop(escaped)))
+      rethrow_with_region(escaped, region);
     frame.check_complete();
   } catch (...) {
     body_->rethrow(std::current_exception(), escaped);

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <remat/tape/current_node.h>
+#include <remat/tape/saved_tensors_hooks.h>
 
 #include "storage_bytes.h"
 
@@ -61,6 +62,7 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
     strides_.append(tensor.strides().begin(), tensor.strides().end());
     offset_ = tensor.storage_offset();
   }
+  const SavedOriginalGuard original(tensor);
   data_ = torch::autograd::SavedVariable(tensor.variable_data(), /*is_output=*/false);
   if (!tensor.requires_grad()) return;
   if (tensor.is_leaf()) {

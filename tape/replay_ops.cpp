@@ -43,7 +43,7 @@ std::string describe(c10::ArrayRef<uint64_t> words, const NamedCall* call) {
 std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expected,
                          c10::ArrayRef<uint64_t> replayed, const NamedCall* got) {
   if (expected && got && expected->name == got->name && expected->policy != got->policy)
-    return "Conflicting policies: a call must have the same one in every run.";
+    return "Conflicting recompute settings: a call must have the same policy in every run.";
   if (expected && got && expected->name != got->name)
     return "A named call is missing, new or renamed, or they come in another order.";
   if (expected && !got)

@@ -20,6 +20,7 @@ namespace {
 
 thread_local const SavedTensorInfo* info_of_next = nullptr;  // by a guard
 thread_local const SavedTensorInfo* info_in_pack = nullptr;
+thread_local const at::Tensor* original_of_next = nullptr;  // by a guard
 
 /// While alive, pack may ask for `info`.
 class InPack {
@@ -44,6 +45,8 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     if (has_layout(tensor)) layout_.emplace(tensor);
     version_.emplace(tensor);
     SavedTensorInfo info = info_of_next ? *info_of_next : SavedTensorInfo();
+    const at::Tensor* const original = std::exchange(original_of_next, nullptr);
+    info.original = original ? original : &tensor;
     if (info_of_next && !info.context.has_value()) info.context = UserHooksFrame::capture(*hooks_);
     const InPack in_pack(info);
     packed_ = hooks_->pack(tensor.tensor_data());
@@ -101,6 +104,14 @@ SavedTensorInfoGuard::SavedTensorInfoGuard(SavedTensorInfo info)
 
 SavedTensorInfoGuard::~SavedTensorInfoGuard() {
   info_of_next = outer_;
+}
+
+SavedOriginalGuard::SavedOriginalGuard(const at::Tensor& original) {
+  original_of_next = &original;
+}
+
+SavedOriginalGuard::~SavedOriginalGuard() {
+  original_of_next = nullptr;
 }
 
 std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {

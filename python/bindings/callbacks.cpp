@@ -26,6 +26,24 @@ PyObject* object_in(const std::any& held) {
   return std::any_cast<const SharedObject&>(held)->get();
 }
 
+/// `tensor` as an object of the class of `original`, with its attributes: a Parameter stays one.
+THPObjectPtr wrap_like(const at::Tensor& tensor, const at::Tensor& original) {
+  // Without an object of its own it is a plain tensor; none is to be made for it.
+  if (!original.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj())
+    return returned(THPVariable_Wrap(tensor));
+  THPObjectPtr first = returned(THPVariable_Wrap(original));
+  PyTypeObject* const type = Py_TYPE(first.get());
+  const bool is_plain = type == reinterpret_cast<PyTypeObject*>(THPVariableClass) ||
+                        tensor.key_set().has(c10::DispatchKey::Python);
+  THPObjectPtr made =
+      returned(is_plain ? THPVariable_Wrap(tensor) : THPVariable_Wrap(tensor, type));
+  THPObjectPtr attributes = returned(PyObject_GenericGetDict(first, nullptr));
+  if (PyDict_GET_SIZE(attributes.get()) == 0) return made;
+  THPObjectPtr copied = returned(PyObject_GenericGetDict(made, nullptr));
+  if (PyDict_Merge(copied, attributes, /*override=*/0) < 0) throw_python_error();
+  return made;
+}
+
 class PythonStateHook final : public StateHook {
  public:
   explicit PythonStateHook(SharedObject hook) : hook_(std::move(hook)) {}
@@ -45,24 +63,63 @@ class PythonStateHook final : public StateHook {
   SharedObject hook_;
 };
 
+at::Tensor as_tensor(PyObject* object, const char* where) {
+  TORCH_CHECK_TYPE(THPVariable_Check(object), where, ": expected it to return a Tensor, got ",
+                   Py_TYPE(object)->tp_name, ".");
+  return THPVariable_Unpack(object);
+}
+
+class PythonTicket final : public OffloadStore::Ticket {
+ public:
+  explicit PythonTicket(SharedObject ticket) : ticket_(std::move(ticket)) {}
+
+  at::Tensor get() override {
+    const pybind11::gil_scoped_acquire gil;
+    THPObjectPtr tensor = returned(PyObject_CallMethod(ticket_->get(), "get", nullptr));
+    return as_tensor(tensor, "[OffloadStore] get");
+  }
+
+ private:
+  SharedObject ticket_;
+};
+
+class PythonOffloadStore final : public OffloadStore {
+ public:
+  explicit PythonOffloadStore(SharedObject store) : store_(std::move(store)) {}
+
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
+    const pybind11::gil_scoped_acquire gil;
+    THPObjectPtr argument = returned(THPVariable_Wrap(tensor));
+    THPObjectPtr ticket = returned(PyObject_CallMethod(store_->get(), "put", "O", argument.get()));
+    TORCH_CHECK_TYPE(PyObject_HasAttrString(ticket, "get"),
+                     "[OffloadStore] put: expected it to return a ticket with get(), got ",
+                     Py_TYPE(ticket.get())->tp_name, ". Raise if it cannot store the tensor.");
+    return std::make_shared<PythonTicket>(share(ticket));
+  }
+
+ private:
+  SharedObject store_;
+};
+
 }  // namespace
+
+std::shared_ptr<OffloadStore> make_offload_store(SharedObject store) {
+  return std::make_shared<PythonOffloadStore>(std::move(store));
+}
 
 SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpack,
                                            SharedObject capture_context) {
   SavedTensorsHooks hooks;
   hooks.pack = [pack = std::move(pack)](const at::Tensor& tensor) -> std::any {
     const pybind11::gil_scoped_acquire gil;
-    THPObjectPtr argument = returned(THPVariable_Wrap(tensor));
+    THPObjectPtr argument = wrap_like(tensor, *current_saved_tensor_info().original);
     THPObjectPtr packed = returned(PyObject_CallOneArg(pack->get(), argument));
     return share(packed);
   };
   hooks.unpack = [unpack = std::move(unpack)](const std::any& packed) -> at::Tensor {
     const pybind11::gil_scoped_acquire gil;
     THPObjectPtr tensor = returned(PyObject_CallOneArg(unpack->get(), object_in(packed)));
-    TORCH_CHECK_TYPE(THPVariable_Check(tensor),
-                     "[saved_tensors_hooks] unpack: expected it to return a Tensor, got ",
-                     Py_TYPE(tensor.get())->tp_name, ".");
-    return THPVariable_Unpack(tensor.get());
+    return as_tensor(tensor, "[saved_tensors_hooks] unpack");
   };
   if (!capture_context) return hooks;
   hooks.capture_context = [capture = std::move(capture_context)]() -> std::any {

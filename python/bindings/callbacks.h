@@ -5,6 +5,7 @@
 
 #include <memory>
 
+#include <remat/tape/offload_store.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/state_hook.h>
 
@@ -18,5 +19,9 @@ SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpac
 
 /// `hook`: an object with snapshot() and restore(state).
 std::shared_ptr<StateHook> make_state_hook(SharedObject hook);
+
+/// `store`: an object with put(tensor), which returns one with get(). The result's own check of
+/// what they return throws TypeError.
+std::shared_ptr<OffloadStore> make_offload_store(SharedObject store);
 
 }  // namespace remat::python

@@ -24,12 +24,13 @@ preserve_rng_state: random ops draw the same numbers in the replay, from the def
     `generators`.
 determinism_check: "metadata" (or "default") compares each op and saved tensor of the replay with
     the forward's; "none" does not. A difference raises ReplayMismatch in backward.
-saved_tensors_hooks: (pack, unpack) or (pack, unpack, capture_context), for what the region keeps.
-recompute_state_hooks: objects with snapshot() and restore(state), for state that fn changes.
+saved_tensors_hooks: (pack, unpack), (pack, unpack, capture_context) or a saved_tensors_hooks, for
+    what the region keeps.
+recompute_state_hooks: RecomputeStateHook objects, for state that fn changes.
 early_stop: ends the replay after the last value that backward needs, by a BaseException in fn.
 intercept: sees every op of the region, so that writes outside happen once and changes are found.
 implicit_keep: "keep", "warn_once" or "error": a bare op reads a result of a SAVE call.
-offload_store: where OFFLOAD calls keep values; see host_memory_store().
+offload_store: an OffloadStore, where OFFLOAD calls keep values; see host_memory_store().
 
 Raises TypeError or ValueError, naming the option. A decorator too.)";
 
@@ -50,6 +51,97 @@ constexpr const char* kNativeOpDoc =
 --
 
 As region(), with a CheckpointPolicy: SAVE, RECOMPUTE or OFFLOAD.)";
+
+constexpr const char* kOpDoc =
+    R"(op(fn, name, policy, keep="innermost_region")
+--
+
+Names the call of a custom autograd function: op(F.apply, name, policy)(*args, **kwargs).
+
+The forward() of F takes part in it: it is decorated with auto_forward(), or calls get_handle(ctx).
+It is entered in replays too, where auto_forward() or the handle answers for a SAVE call. `policy`: a
+CheckpointPolicy. Outside of checkpoint() it is a plain call. Raises RuntimeError if fn is no function
+or policy no CheckpointPolicy, ValueError if the name is empty; when called, RuntimeError if the name
+was used before, ValueError if the forward() does not take part.)";
+
+constexpr const char* kAutoForwardDoc =
+    R"(auto_forward(*names)
+--
+
+Makes the forward() of a custom autograd function a named call, with the name and policy of the op()
+that calls it; a decorator below @staticmethod. `names`: of the tensors that forward() gives to
+ctx.save_for_backward(), in that order, for reports.
+
+A SAVE call's body does not run in a replay. Called without op() it is a plain forward(). Raises
+RuntimeError for a name that is used twice, ValueError for an empty one; when called, RuntimeError if
+forward() saves more or fewer tensors than there are names. The arguments and results of forward()
+that are tensors are found as region() finds them; what ctx.mark_dirty() and
+ctx.mark_non_differentiable() were told is told again in the replay.)";
+
+constexpr const char* kGetHandleDoc =
+    R"(get_handle(ctx, name=None, policy=None, keep="innermost_region")
+--
+
+Makes the forward() of a custom autograd function a named call, and returns its RematHandle. `ctx`:
+the one that forward() was given. Name and policy are those of the op() around if they are None.
+
+    def forward(ctx, x):
+        handle = remat.get_handle(ctx, "square", remat.CheckpointPolicy.SAVE)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        x = handle.save_or_load_inputs(x)
+        handle.save_for_backward({"x": x})
+        return handle.record_outputs(x * x)
+
+Raises RuntimeError if the name is used twice in a region or policy is no CheckpointPolicy, ValueError
+if the name is empty, or if there is neither a name nor an op() around.)";
+
+constexpr const char* kRematHandleDoc =
+    "The named call that forward() of a custom function is, from get_handle() to record_outputs(). "
+    "Used on the thread of forward() and while that runs. Outside of checkpoint() it passes on "
+    "what "
+    "it is given. Without record_outputs() the call counts as one that raised, and runs again.";
+
+constexpr const char* kMaybeLoadSavedDoc =
+    "maybe_load_saved(): in the replay of a SAVE call what forward() is to return at once (one "
+    "Tensor, or a tuple of them), else None. To be called first: in such a replay the other "
+    "methods "
+    "raise RuntimeError otherwise.";
+
+constexpr const char* kSaveOrLoadInputsDoc =
+    "save_or_load_inputs(*inputs): the inputs, one alone or a tuple of several. Those that are "
+    "results of SAVE calls are kept, if forward() runs again.";
+
+constexpr const char* kHandleSaveDoc =
+    "save_for_backward({name: Tensor or None}): ctx.save_for_backward() of the values, in the "
+    "dict's "
+    "order, with names for reports. Raises ValueError for an empty name, RuntimeError for one with "
+    "a "
+    "dot and for other values.";
+
+constexpr const char* kRecordOutputsDoc =
+    "record_outputs(*outputs): what to return from forward(), one Tensor alone or a tuple of "
+    "several. Ends the call. Raises RuntimeError for a leaf that requires grad.";
+
+constexpr const char* kSaveForBackwardDoc =
+    R"(save_for_backward(ctx, tensors)
+--
+
+ctx.save_for_backward(*tensors.values()) of a dict {name: Tensor or None}. Raises ValueError for an
+empty name, RuntimeError for one with a dot and for other values.)";
+
+constexpr const char* kSavedTensorsHooksDoc =
+    R"(with saved_tensors_hooks(pack, unpack, *, capture_context=None): decides how saved tensors are kept.
+
+Outside of regions it is torch.autograd.graph.saved_tensors_hooks. Around a region, or inside one, it
+serves what SAVE and OFFLOAD calls keep, and around a region also the region's tensor arguments; not
+what a replay makes again. The innermost pair serves, after it has been left too.
+
+pack(tensor): gets a detached tensor on the memory of the saved one; returns any object to keep.
+unpack(object): returns a Tensor of the same shape, dtype, device and values; once per load.
+capture_context(): called where such a tensor is made; current_saved_tensor_info() has its result.
+
+Raises TypeError if one of them is no function. Errors of the functions pass to the caller.)";
 
 constexpr const char* kNeedsTensorDoc =
     R"(recompute_needs_tensor(*tensors)

@@ -84,6 +84,12 @@ bool handles_stop() {
   return found;
 }
 
+bool is_interrupt(const std::exception_ptr& error) {
+  const python_error* const raised = as_python_error(error);
+  return raised && !PyErr_GivenExceptionMatches(raised->type, PyExc_Exception) &&
+         !PyErr_GivenExceptionMatches(raised->type, stop_class);
+}
+
 void throw_python_error() {
   python_error error;
   error.persist();

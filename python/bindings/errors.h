@@ -23,6 +23,9 @@ PyObject* replay_mismatch_class();
 /// that a StopReplay has led to.
 bool handles_stop();
 
+/// True for a Python error that is no Exception and no StopReplay. Under the GIL.
+bool is_interrupt(const std::exception_ptr& error);
+
 /// Throws the Python error that is set as a python_error.
 [[noreturn]] void throw_python_error();
 

@@ -15,9 +15,12 @@
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "checkpoint_types.h"
+#include "custom_functions.h"
 #include "docstrings.h"
 #include "errors.h"
 #include "named_calls.h"
+#include "remat_handle.h"
+#include "saved_tensors_hooks.h"
 
 namespace remat::python {
 namespace {
@@ -38,6 +41,9 @@ PYBIND11_MODULE(_C, m) {
   add_errors(m.ptr());
   add_checkpoint(m.ptr());
   add_named_calls(m.ptr());
+  add_custom_functions(m.ptr());
+  add_remat_handle(m.ptr());
+  add_saved_tensors_hooks(m.ptr());
   set_blocking_wait(wait_without_gil);
 
   m.def("live_region_count", [] { return live_regions().size(); });
@@ -48,7 +54,7 @@ PYBIND11_MODULE(_C, m) {
         kIsPlaceholderDoc);
   m.def("register_device", torch::wrap_pybind_function(register_device));
   py::class_<OffloadStore, std::shared_ptr<OffloadStore>>(
-      m, "OffloadStore", "Where OFFLOAD calls keep what backward needs.");
+      m, "CppOffloadStore", "A store of C++: what host_memory_store() returns.");
   m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
 }
 

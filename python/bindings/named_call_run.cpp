@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,6 +19,7 @@
 #include <remat/backend/named_call_scope.h>
 
 #include "owned_object.h"
+#include "remat_handle.h"
 
 namespace remat::python {
 namespace {
@@ -31,7 +33,16 @@ std::shared_ptr<const ArgumentTree> make_holder(std::unique_ptr<const ArgumentTr
           }};
 }
 
-CallResults take_apart(PyObject* output, const NamedCall& call) {
+}  // namespace
+
+Keep keep_of(const char* where, std::string_view text) {
+  TORCH_CHECK_VALUE(text == "innermost_region" || text == "all_regions", "[", where,
+                    "] keep: expected \"innermost_region\" or \"all_regions\", got \"", text,
+                    "\".");
+  return text == "all_regions" ? Keep::kAllRegions : Keep::kInnermostRegion;
+}
+
+CallResults take_apart(PyObject* output, const NamedCall& call, const char* where) {
   CallResults results;
   if (THPVariable_CheckExact(output)) {
     results.tensors.push_back(THPVariable_Unpack(output));
@@ -41,7 +52,7 @@ CallResults take_apart(PyObject* output, const NamedCall& call) {
   auto tree = std::make_unique<const ArgumentTree>(CallArguments{&output, 1, /*keywords=*/nullptr},
                                                    tensors);
   const char* const other = tree->type_of_other_leaf();
-  TORCH_CHECK(!other, "[native_op] ", call.str(),
+  TORCH_CHECK(!other, "[", where, "] ", call.str(),
               ": fn must return a Tensor, None, or a nesting of tuples, lists and dicts of them; "
               "got ",
               other, ". Return other values another way.");
@@ -55,7 +66,22 @@ PyObject* put_together(const CallResults& results) {
   return static_cast<const ArgumentTree*>(results.holder.get())->build_one(results.tensors);
 }
 
-}  // namespace
+// The peer refuses it for both policies; a RECOMPUTE call would make another leaf in the replay,
+// whose gradient nobody sees.
+void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arguments,
+                       const NamedCall& call, const char* where) {
+  for (const auto i : c10::irange(results.tensors.size())) {
+    const at::Tensor& tensor = results.tensors[i];
+    if (!tensor.defined() || !tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view())
+      continue;
+    const bool is_argument =
+        std::any_of(arguments.begin(), arguments.end(),
+                    [&](const at::Tensor& argument) { return argument.is_same(tensor); });
+    TORCH_CHECK(is_argument, "[", where, "] ", call.str(), ", result ", i,
+                ": expected a tensor that fn computes; it returned a leaf tensor that requires "
+                "grad. Make it outside of the call, or return a computation on it.");
+  }
+}
 
 PyObject* run_named_call(const NamedCall& call, PyObject* function,
                          const CallArguments& arguments) {
@@ -69,13 +95,19 @@ PyObject* run_named_call(const NamedCall& call, PyObject* function,
     take_output(arguments.values[i], OutputRule::kAnyLeaf, call.name, tensors);
   std::optional<detail::NamedCallScope> scope(std::in_place, call, tensors);
   if (scope->is_skipped()) return put_together(scope->results());
-  THPObjectPtr output(run());
+  THPObjectPtr output;
+  {
+    const HandleBound bound;
+    output = run();
+  }
   if (!output) {
     const ErrorAside error;
     scope.reset();
     return nullptr;
   }
-  scope->finish(take_apart(output, call));
+  const CallResults results = take_apart(output, call, "native_op");
+  check_no_new_leaf(results, tensors, call, "native_op");
+  scope->finish(results);
   return output.release();
 }
 

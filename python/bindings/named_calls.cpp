@@ -10,7 +10,6 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
-#include <array>
 #include <memory>
 #include <string>
 #include <utility>
@@ -20,49 +19,45 @@
 #include <remat/backend/named_call_scope.h>
 #include <remat/backend/native_op.h>
 
+#include "custom_functions.h"
 #include "docstrings.h"
 #include "function_wrapper.h"
 #include "named_call_run.h"
+#include "policy_object.h"
 
 namespace remat::python {
 namespace {
 
 PyTypeObject* named_type = nullptr;
-std::array<PyObject*, 3> policies{};  // members of CheckpointPolicy, in the order of kPolicies
-constexpr std::array kPolicies{Policy::kSave, Policy::kRecompute, Policy::kOffload};
 
 class NamedState final : public WrapperState {
  public:
-  NamedState(NamedCall named) : call(std::move(named)) {}
+  NamedState(NamedCall named, const char* made_by) : call(std::move(named)), maker(made_by) {}
 
   PyObject* reduce(PyObject* function) const override {
     THPObjectPtr module(PyImport_ImportModule("remat_meta._C"));
-    THPObjectPtr native_op(module ? PyObject_GetAttrString(module, "native_op") : nullptr);
-    if (!native_op) return nullptr;
-    return Py_BuildValue("O(OsOs)", native_op.get(), function, call.name.c_str(), policy_object(),
+    THPObjectPtr make(module ? PyObject_GetAttrString(module, maker) : nullptr);
+    if (!make) return nullptr;
+    return Py_BuildValue("O(OsOs)", make.get(), function, call.name.c_str(), object_of(call.policy),
                          call.keep == Keep::kAllRegions ? "all_regions" : "innermost_region");
   }
 
   PyObject* show() const override { return PyUnicode_FromString(call.str().c_str()); }
 
   const NamedCall call;
-
- private:
-  PyObject* policy_object() const {
-    for (size_t i = 0; i < kPolicies.size(); ++i) {
-      if (kPolicies[i] == call.policy) return policies[i];
-    }
-    return Py_None;
-  }
+  const char* const maker;  // the function of this module that makes such objects
 };
 
+using RunCall = PyObject*(const NamedCall&, PyObject*, const CallArguments&);
+
+template <RunCall run>
 PyObject* call_named(PyObject* object, PyObject* const* values, size_t flags, PyObject* keywords) {
   HANDLE_TH_ERRORS
   const std::shared_ptr<const WrapperState> state = state_of(object);
   THPObjectPtr function(Py_XNewRef(function_of(object)));
   TORCH_CHECK(state && function, "[native_op] this object has been cleared");
-  return run_named_call(static_cast<const NamedState&>(*state).call, function,
-                        arguments_of(values, flags, keywords));
+  return run(static_cast<const NamedState&>(*state).call, function,
+             arguments_of(values, flags, keywords));
   END_HANDLE_TH_ERRORS
 }
 
@@ -71,7 +66,8 @@ std::string type_of(PyObject* value) {
 }
 
 PyObject* make_named(const char* where, PyObject* function, PyObject* name, Policy policy,
-                     Keep keep) {
+                     Keep keep, const char* maker = "native_op",
+                     vectorcallfunc run = call_named<run_named_call>) {
   TORCH_CHECK(PyCallable_Check(function), "[", where, "] fn: ", where,
               " expects a function as its first argument, got ", type_of(function), ".");
   TORCH_CHECK(PyUnicode_Check(name), "[", where, "] name: expected a string, got ", type_of(name),
@@ -80,16 +76,8 @@ PyObject* make_named(const char* where, PyObject* function, PyObject* name, Poli
   if (!text) throw python_error();
   NamedCall call{.name = text, .policy = policy, .keep = keep, .saved_names = {}};
   detail::check_call_name(call, where);
-  return make_wrapper(named_type, call_named, std::make_shared<const NamedState>(std::move(call)),
+  return make_wrapper(named_type, run, std::make_shared<const NamedState>(std::move(call), maker),
                       function);
-}
-
-Keep as_keep(const char* where, const char* keep) {
-  const std::string_view text = keep;
-  TORCH_CHECK_VALUE(text == "innermost_region" || text == "all_regions", "[", where,
-                    "] keep: expected \"innermost_region\" or \"all_regions\", got \"", text,
-                    "\".");
-  return text == "all_regions" ? Keep::kAllRegions : Keep::kInnermostRegion;
 }
 
 // torch_remat's programs expect RuntimeError for wrong values of fn, recompute and policy.
@@ -109,26 +97,35 @@ PyObject* region(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) 
   TORCH_CHECK(PyBool_Check(recompute), "[region] recompute: expected True or False, got ",
               type_of(recompute), ".");
   const Policy policy = recompute == Py_True ? Policy::kRecompute : Policy::kSave;
-  return make_named("region", function, name, policy, as_keep("region", keep));
+  return make_named("region", function, name, policy, keep_of("region", keep));
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* native_op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
-  HANDLE_TH_ERRORS
+/// fn, name, policy and keep, as native_op() and op() take them.
+PyObject* make_with_policy(const char* where, const char* format, PyObject* arguments,
+                           PyObject* keywords, vectorcallfunc run) {
   static const char* const names[] = {"fn", "name", "policy", "keep", nullptr};
   PyObject* function = nullptr;
   PyObject* name = nullptr;
   PyObject* policy = nullptr;
   const char* keep = "innermost_region";
-  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OOO|s:native_op",
-                                   const_cast<char**>(names), &function, &name, &policy, &keep))
+  if (!PyArg_ParseTupleAndKeywords(arguments, keywords, format, const_cast<char**>(names),
+                                   &function, &name, &policy, &keep))
     return nullptr;
-  for (size_t i = 0; i < policies.size(); ++i) {
-    if (policies[i] == policy)
-      return make_named("native_op", function, name, kPolicies[i], as_keep("native_op", keep));
-  }
-  TORCH_CHECK(false, "[native_op] policy: expected a CheckpointPolicy, got ", type_of(policy),
-              ". Pass CheckpointPolicy.SAVE, RECOMPUTE or OFFLOAD.");
+  return make_named(where, function, name, policy_of(where, policy), keep_of(where, keep), where,
+                    run);
+}
+
+PyObject* native_op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  return make_with_policy("native_op", "OOO|s:native_op", arguments, keywords,
+                          call_named<run_named_call>);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
+  HANDLE_TH_ERRORS
+  return make_with_policy("op", "OOO|s:op", arguments, keywords, call_named<run_op>);
   END_HANDLE_TH_ERRORS
 }
 
@@ -147,7 +144,7 @@ PyObject* needs_tensor(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
 
 /// The three members of CheckpointPolicy, once, from Python.
 PyObject* set_policies(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
-  for (Py_ssize_t i = 0; i < count && i < 3; ++i) policies[i] = Py_NewRef(values[i]);
+  if (count == 3) set_policy_objects(values);
   Py_RETURN_NONE;
 }
 
@@ -182,6 +179,7 @@ PyCFunction c_function(T* function) {
 PyMethodDef functions[] = {
     {"region", c_function(region), METH_VARARGS | METH_KEYWORDS, kRegionDoc},
     {"native_op", c_function(native_op), METH_VARARGS | METH_KEYWORDS, kNativeOpDoc},
+    {"op", c_function(op), METH_VARARGS | METH_KEYWORDS, kOpDoc},
     {"recompute_needs_tensor", c_function(needs_tensor), METH_FASTCALL, kNeedsTensorDoc},
     {"_set_policies", c_function(set_policies), METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr}};

@@ -12,6 +12,7 @@
 #include "errors.h"
 #include "owned_object.h"
 #include "region_label.h"
+#include "remat_handle.h"
 
 namespace remat::python {
 namespace {
@@ -85,6 +86,7 @@ void PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
   const CompilerAside compiler;
   const PythonStateScope state(parts_->state);
   const LeafHooks hooks(inputs);
+  const HandleBound bound;
   THPObjectPtr result(parts_->arguments.call(parts_->function, inputs));
   if (result) return;
   if (PyErr_ExceptionMatches(stop_replay_class())) {
@@ -100,6 +102,12 @@ void PythonBody::stop() const {
   python_error error;
   error.type = Py_NewRef(stop_replay_class());
   throw error;
+}
+
+// A KeyboardInterrupt or SystemExit: a finally block of the user's does not raise these.
+bool PythonBody::outranks_stop(const std::exception_ptr& escaped) const {
+  const pybind11::gil_scoped_acquire gil;
+  return is_interrupt(escaped);
 }
 
 void PythonBody::rethrow(const std::exception_ptr& error, const std::exception_ptr& escaped) const {

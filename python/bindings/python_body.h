@@ -25,6 +25,7 @@ class PythonBody final : public RegionBody {
 
   void run(c10::ArrayRef<at::Tensor> inputs) const override;
   void stop() const override;
+  bool outranks_stop(const std::exception_ptr& escaped) const override;
   [[noreturn]] void rethrow(const std::exception_ptr& error,
                             const std::exception_ptr& escaped) const override;
 

@@ -3,10 +3,13 @@
 // Opening a region around a call into Python.
 #include "region_call.h"
 
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
 #include <torch/csrc/utils/object_ptr.h>
 
 #include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -15,6 +18,8 @@
 #include "owned_object.h"
 #include "python_body.h"
 #include "python_state.h"
+#include "region_label.h"
+#include "remat_handle.h"
 
 namespace remat::python {
 namespace {
@@ -32,17 +37,29 @@ PyObject* call_plainly(const Settings& settings, PyObject* function,
   return output.release();
 }
 
+// Its levels would have to be those of the forward in the replay too.
+void check_no_transform(const std::string& region) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
+      "[checkpoint] ", region_label(region),
+      ": expected a call outside of torch.func's transforms, got one inside (grad, vmap, jvp, "
+      "...). "
+      "Use autograd, or call the function without a region there.");
+}
+
 }  // namespace
 
 PyObject* call_region(const Settings& settings, PyObject* function,
                       const CallArguments& arguments) {
   if (!detail::records_regions()) return call_plainly(settings, function, arguments);
+  check_no_transform(settings.options.name);
   std::vector<at::Tensor> tensors;
   auto body = std::make_unique<PythonBody>(function, arguments, settings.options.name, tensors);
   std::optional<detail::ForwardRegion> region(std::in_place, settings.options, std::move(body),
                                               tensors);
   THPObjectPtr output;
   {
+    const HandleBound bound;
     const CompilerAside compiler;
     output = call(function, arguments);
   }

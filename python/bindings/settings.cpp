@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "callbacks.h"
+#include "saved_tensors_hooks.h"
 
 namespace remat::python {
 namespace {
@@ -120,12 +121,17 @@ void set_implicit_keep(Settings& settings, PyObject* value) {
 
 void set_offload_store(Settings& settings, PyObject* value) {
   if (value == Py_None) return;
+  if (PyObject_HasAttrString(value, "put")) {
+    settings.objects.push_back(share(value));
+    settings.options.offload_store = make_offload_store(settings.objects.back());
+    return;
+  }
   try {
     settings.options.offload_store = py::handle(value).cast<std::shared_ptr<OffloadStore>>();
   } catch (const py::cast_error&) {
     TORCH_CHECK_TYPE(false,
                      "[checkpoint] offload_store: expected an OffloadStore such as "
-                     "host_memory_store(), got ",
+                     "host_memory_store(), or an object with put(tensor), got ",
                      type_of(value), ".");
   }
 }
@@ -162,6 +168,7 @@ PyObject* keywords_of(const Settings& settings) {
 // Regions that are alive share the hooks, and with them their objects.
 bool holds_objects_alone(const Settings& settings) {
   const auto& hooks = settings.options.state_hooks;
+  if (settings.options.offload_store.use_count() > 1) return false;
   return std::all_of(settings.objects.begin(), settings.objects.end(),
                      [](const SharedObject& object) { return object.use_count() == 2; }) &&
          std::all_of(hooks.begin(), hooks.end(),
@@ -202,7 +209,8 @@ void set_option(Settings& settings, std::string_view name, PyObject* value) {
 }
 
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects) {
-  THPObjectPtr parts = as_tuple("saved_tensors_hooks", value);
+  THPObjectPtr parts(parts_of_hooks(value));
+  if (!parts) parts = as_tuple("saved_tensors_hooks", value);
   const Py_ssize_t size = PyTuple_GET_SIZE(parts.get());
   TORCH_CHECK_VALUE(size == 2 || size == 3,
                     "[checkpoint] saved_tensors_hooks: expected (pack, unpack) or (pack, unpack, "

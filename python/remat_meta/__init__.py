@@ -12,18 +12,30 @@ _torch_version.import_torch()
 
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
-    OffloadStore,
+    RematHandle,
     ReplayMismatch,
+    auto_forward,
     checkpoint,
+    get_handle,
     host_memory_store,
     is_placeholder,
     is_recomputing,
     name_scope,
     native_op,
+    op,
     recompute_needs_tensor,
     region,
+    save_for_backward,
+    saved_tensors_hooks,
 )
 from ._device import register_device  # noqa: E402
+from ._hooks import (  # noqa: E402
+    OffloadStore,
+    RecomputeStateHook,
+    SavedTensorInfo,
+    SavedTensorKind,
+    current_saved_tensor_info,
+)
 from ._policy import CheckpointPolicy  # noqa: E402
 from ._sequential import checkpoint_sequential  # noqa: E402
 from ._torch_checkpoint import (  # noqa: E402
@@ -36,19 +48,29 @@ from ._torch_checkpoint import (  # noqa: E402
 __all__ = [
     "CheckpointPolicy",
     "OffloadStore",
+    "RecomputeStateHook",
+    "RematHandle",
     "ReplayMismatch",
+    "SavedTensorInfo",
+    "SavedTensorKind",
     "__version__",
+    "auto_forward",
     "checkpoint",
     "checkpoint_sequential",
+    "current_saved_tensor_info",
+    "get_handle",
     "host_memory_store",
     "is_placeholder",
     "is_recomputing",
     "name_scope",
     "native_op",
+    "op",
     "patch_torch_checkpoint",
     "recompute_needs_tensor",
     "region",
     "register_device",
+    "save_for_backward",
+    "saved_tensors_hooks",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
     "torch_checkpoint",

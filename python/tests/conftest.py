@@ -9,6 +9,8 @@ import pytest
 import torch
 
 torch.set_num_threads(1)
+gc.collect()
+gc.freeze()  # what is there after the imports stays: a collection then costs next to nothing
 
 
 @pytest.fixture(autouse=True)

@@ -125,6 +125,51 @@ def test_a_bare_except_that_catches_the_stop_is_stopped_again():
     assert_same(program, checkpointed)
 
 
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit])
+@pytest.mark.parametrize("place", ["finally", "except", "before"])
+def test_interrupts_after_the_stop_reach_the_caller(error, place):
+    def fn(x):
+        again = remat.is_recomputing()
+        if again and place == "before":
+            raise error("mine")
+        try:
+            y = x.sin().exp()
+            return y + 1
+        except BaseException:
+            if place == "except":
+                raise error("mine") from None
+            raise
+        finally:
+            if again and place == "finally":
+                raise error("mine")
+
+    x = leaf(2)
+    y = checkpointed(fn)(x)
+    with pytest.raises(error, match="mine"):
+        y.sum().backward()
+    y = checkpointed(torch.sin)(x)
+    y.sum().backward()
+    assert_equal(x.cos(), x.grad)
+
+
+def test_ordinary_exceptions_after_the_stop_count_as_the_stop():
+    raised = []
+
+    def fn(x):
+        try:
+            y = x.sin().exp()
+            return y + 1
+        finally:
+            if remat.is_recomputing():
+                raised.append(True)
+                raise KeyError("of the cleanup")
+
+    x = leaf(2)
+    checkpointed(fn)(x).sum().backward()
+    assert raised
+    assert_equal(x.sin().exp() * x.cos(), x.grad)
+
+
 def test_exceptions_of_the_forward_pass_and_leave_nothing_open():
     class Mine(Exception):
         pass

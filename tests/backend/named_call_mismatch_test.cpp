@@ -84,9 +84,9 @@ TEST_CASE("A call with another policy in the replay is reported with both",
     };
   };
   check_says(divergence(call(Policy::kSave, Policy::kRecompute), changed), "call 'a' (SAVE)",
-             "call 'a' (RECOMPUTE)", "Conflicting policies");
+             "call 'a' (RECOMPUTE)", "Conflicting recompute settings");
   check_says(divergence(call(Policy::kRecompute, Policy::kSave), changed), "call 'a' (RECOMPUTE)",
-             "call 'a' (SAVE)", "Conflicting policies");
+             "call 'a' (SAVE)", "Conflicting recompute settings");
 }
 
 TEST_CASE("Without determinism checks calls must still be the same",
@@ -102,7 +102,7 @@ TEST_CASE("Without determinism checks calls must still be the same",
     return native_op(exp_of, "a", changed ? Policy::kRecompute : Policy::kSave)(x.sin()).exp();
   };
   check_says(divergence(policy, changed, options), "call 'a' (SAVE)", "call 'a' (RECOMPUTE)",
-             "Conflicting policies");
+             "Conflicting recompute settings");
   const auto extra = [&](const at::Tensor& x) {
     return (changed ? save("a", exp_of)(x.sin()) : x.sin()).cos().exp();
   };

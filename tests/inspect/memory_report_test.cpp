@@ -19,6 +19,21 @@ at::Tensor input() {
   return torch::rand({8, 8}).requires_grad_().sin();
 }
 
+/// exp(x) * 2, which saves two tensors and names them.
+struct NamedSaves : torch::autograd::Function<NamedSaves> {
+  static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x) {
+    auto handle = get_handle(ctx, "inner", Policy::kSave);
+    const at::Tensor power = x.exp();
+    const at::Tensor twice = power * 2;
+    handle.save_for_backward({{"twice", twice.mul(1)}, {"power", power}});
+    return handle.record_outputs(twice);
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    return {grads[0] * ctx->get_saved_variables()[0]};
+  }
+};
+
 }  // namespace
 
 TEST_CASE("Without regions the report is empty", "[inspect][memory_report]") {
@@ -50,6 +65,22 @@ TEST_CASE("The report names what a region holds and why", "[inspect][memory_repo
                                      "implicitly: read by aten::sin; billed above\n"));
   CHECK_THAT(text, ContainsSubstring("256  b: result   float32 [8, 8] on cpu  SAVE: kept "
                                      "implicitly: read by aten::add.Scalar\n"));
+}
+
+TEST_CASE("Names of saved tensors follow the tensor into the SAVE call around",
+          "[inspect][memory_report]") {
+  const auto call = [](const at::Tensor& t) {
+    const at::Tensor first = t.exp();
+    return NamedSaves::apply(first);
+  };
+  const at::Tensor y = checkpoint({.name = "block"})([&](const at::Tensor& x) {
+    return native_op(call, "a", Policy::kSave)(x.cos()).sin();
+  })(input());
+  const std::string text = memory_report().str();
+  INFO(text);
+  CHECK_THAT(text, ContainsSubstring("a: saved.0"));  // what exp saves
+  CHECK_THAT(text, ContainsSubstring("a: twice"));
+  CHECK_THAT(text, ContainsSubstring("a: power"));
 }
 
 TEST_CASE("The report can be asked for inside a region", "[inspect][memory_report]") {

@@ -21,6 +21,9 @@ REMAT_API bool is_in_region();
 /// Throws ValueError that begins with `where` if the name is empty.
 REMAT_API void check_call_name(const NamedCall& call, const char* where);
 
+/// Autograd will save these for the SAVE call that this thread is in, if it is in one.
+REMAT_API void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors);
+
 /// Begins the call in the regions that it is a call of; ends it when destroyed, as one that threw
 /// unless finish() was called.
 class REMAT_API NamedCallScope {

@@ -79,6 +79,11 @@ class REMAT_API NamedCalls {
   /// Right after the innermost call autograd will save these, in this order, for it.
   virtual void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) = 0;
 
+  /// Autograd will save these for code of the innermost call, while or after that runs. Names are
+  /// looked up by tensor.
+  virtual void name_saved(const std::vector<std::string>& /*names*/,
+                          c10::ArrayRef<at::Tensor> /*tensors*/) {}
+
   /// Code that a replay runs again is going to read `tensor` in a way that nobody sees.
   virtual void need(const at::Tensor& tensor) = 0;
 

@@ -33,6 +33,10 @@ class REMAT_API RegionBody {
   /// being left already and must finish that.
   virtual void stop() const { throw StopReplay{}; }
 
+  /// True if `escaped`, which left run() after a stop, is to reach the caller all the same; other
+  /// exceptions after a stop count as the stop.
+  virtual bool outranks_stop(const std::exception_ptr& /*escaped*/) const { return false; }
+
   /// Throws `error`, with which the replay ends, or what stands for it in the function's language.
   /// `escaped`: what left run(); null if it returned.
   [[noreturn]] virtual void rethrow(const std::exception_ptr& error,

@@ -30,6 +30,8 @@ struct SavedTensorInfo {
   std::string region;  ///< The region's name; empty outside of regions and for one without a name.
   std::string call;    ///< The SAVE call; empty for a region's arguments.
   std::any context;    ///< What capture_context returned; empty without one.
+  /// The tensor that is saved, of which pack gets a detached alias. Valid during pack.
+  const at::Tensor* original = nullptr;
 };
 
 /// What the tensor is that pack has been given. Throws outside of pack. On the thread of pack.
@@ -58,6 +60,16 @@ class REMAT_API SavedTensorInfoGuard {
  private:
   SavedTensorInfo info_;
   const SavedTensorInfo* outer_;
+};
+
+/// While alive, the tensor that pack is given next on this thread is an alias of `original`, which
+/// must live on. Of remat's own.
+class REMAT_API SavedOriginalGuard {
+ public:
+  explicit SavedOriginalGuard(const at::Tensor& original);
+  SavedOriginalGuard(const SavedOriginalGuard&) = delete;
+  SavedOriginalGuard& operator=(const SavedOriginalGuard&) = delete;
+  ~SavedOriginalGuard();
 };
 
 /// Checks that both functions are there. Throws ValueError that begins with `where`.

@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Reading and writing a ctx by its Python names.
+#include "forward_results.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pythoncapi_compat.h>
+
+#include <memory>
+#include <string_view>
+#include <utility>
+
+#include "named_call_run.h"
+
+namespace remat::python {
+namespace {
+
+PyObject* check(PyObject* made) {
+  if (!made) throw python_error();
+  return made;
+}
+
+/// Holder of results with marks.
+struct MarkedResults {
+  std::shared_ptr<const void> holder;  // as take_apart() made it
+  std::vector<size_t> dirty;
+  std::vector<size_t> not_differentiable;
+};
+
+/// Where the tensors in the tuple ctx.`attribute` are among the results.
+std::vector<size_t> positions(PyObject* ctx, const char* attribute, const CallResults& results) {
+  std::vector<size_t> found;
+  THPObjectPtr marked(PyObject_GetAttrString(ctx, attribute));
+  if (!marked) PyErr_Clear();
+  if (!marked || !PyTuple_Check(marked.get())) return found;
+  for (const auto i : c10::irange(results.tensors.size())) {
+    for (const auto j : c10::irange(PyTuple_GET_SIZE(marked.get()))) {
+      PyObject* const tensor = PyTuple_GET_ITEM(marked.get(), j);
+      if (!THPVariable_Check(tensor) || !THPVariable_Unpack(tensor).is_same(results.tensors[i]))
+        continue;
+      found.push_back(i);
+      break;
+    }
+  }
+  return found;
+}
+
+void mark(PyObject* ctx, const char* method, const std::vector<size_t>& which,
+          const CallResults& results) {
+  if (which.empty()) return;
+  THPObjectPtr tensors(check(PyTuple_New(static_cast<Py_ssize_t>(which.size()))));
+  for (const auto i : c10::irange(which.size()))
+    PyTuple_SET_ITEM(tensors.get(), i, check(THPVariable_Wrap(results.tensors[which[i]])));
+  THPObjectPtr function(check(PyObject_GetAttrString(ctx, method)));
+  THPObjectPtr done(check(PyObject_CallObject(function, tensors)));
+}
+
+int64_t number_of(PyObject* object, const char* attribute) {
+  THPObjectPtr value(check(PyObject_GetAttrString(object, attribute)));
+  const long number = PyLong_AsLong(value);
+  if (number == -1 && PyErr_Occurred()) throw python_error();
+  return number;
+}
+
+void check_name(const std::string& name, const std::string& where) {
+  TORCH_CHECK_VALUE(!name.empty(), where,
+                    ": name: expected names of saved tensors that are not empty: they must be "
+                    "non-empty, got an empty one. Name the tensor after what it is.");
+  TORCH_CHECK(name.find('.') == std::string::npos, where, ": name '", name,
+              "': expected a name without a dot, which reports put between call and tensor, got "
+              "one with it. Take the dot away.");
+}
+
+}  // namespace
+
+std::vector<at::Tensor> tensors_of_forward(PyObject* ctx) {
+  std::vector<at::Tensor> tensors;
+  PyFrameObject* const frame = PyEval_GetFrame();
+  if (!frame) return tensors;
+  THPObjectPtr locals(
+      check(PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_locals")));
+  THPObjectPtr code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+  THPObjectPtr names(check(PyObject_GetAttrString(code, "co_varnames")));
+  const bool has_rest = (number_of(code, "co_flags") & CO_VARARGS) != 0;
+  const int64_t count =
+      number_of(code, "co_argcount") + number_of(code, "co_kwonlyargcount") + (has_rest ? 1 : 0);
+  for (const auto i : c10::irange(count)) {
+    THPObjectPtr value(PyObject_GetItem(locals, PyTuple_GET_ITEM(names.get(), i)));
+    if (!value) PyErr_Clear();  // deleted, or captured by an inner function
+    if (i == 0 && value.get() != ctx) break;
+    if (value && i > 0) take_output(value, OutputRule::kAnyLeaf, {}, tensors);
+  }
+  return tensors;
+}
+
+NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where) {
+  TORCH_CHECK_TYPE(PyDict_Check(named), where, ": tensors: expected a dict {name: tensor}, got ",
+                   Py_TYPE(named)->tp_name, ".");
+  NamedTensors saved;
+  Py_ssize_t position = 0;
+  PyObject* key = nullptr;
+  PyObject* value = nullptr;
+  while (PyDict_Next(named, &position, &key, &value)) {
+    TORCH_CHECK(PyUnicode_Check(key), where, ": name: expected a string, got ",
+                Py_TYPE(key)->tp_name, ".");
+    const char* const name = PyUnicode_AsUTF8(key);
+    if (!name) throw python_error();
+    check_name(name, where);
+    const bool is_tensor = THPVariable_Check(value);
+    TORCH_CHECK(is_tensor || value == Py_None, where, ": tensor '", name,
+                "': expected a Tensor or None, got ", Py_TYPE(value)->tp_name,
+                ". Set other values as attributes of ctx.");
+    saved.names.emplace_back(name);
+    saved.tensors.push_back(is_tensor ? THPVariable_Unpack(value) : at::Tensor());
+  }
+  THPObjectPtr function(check(PyObject_GetAttrString(ctx, "save_for_backward")));
+  THPObjectPtr values(check(PyDict_Values(named)));
+  THPObjectPtr tensors(check(PyList_AsTuple(values)));
+  THPObjectPtr done(check(PyObject_CallObject(function, tensors)));
+  return saved;
+}
+
+std::vector<at::Tensor> saved_by(PyObject* ctx) {
+  std::vector<at::Tensor> tensors;
+  THPObjectPtr saved(check(PyObject_GetAttrString(ctx, "to_save")));
+  if (!PyTuple_Check(saved.get())) return tensors;
+  for (const auto i : c10::irange(PyTuple_GET_SIZE(saved.get()))) {
+    PyObject* const item = PyTuple_GET_ITEM(saved.get(), i);
+    tensors.push_back(THPVariable_Check(item) ? THPVariable_Unpack(item) : at::Tensor());
+  }
+  return tensors;
+}
+
+void add_marks(CallResults& results, PyObject* ctx) {
+  auto marked = std::make_shared<MarkedResults>();
+  marked->holder = std::move(results.holder);
+  marked->dirty = positions(ctx, "dirty_tensors", results);
+  marked->not_differentiable = positions(ctx, "non_differentiable", results);
+  results.holder = std::move(marked);
+}
+
+PyObject* load_marked(const CallResults& results, PyObject* ctx) {
+  const auto& marked = *static_cast<const MarkedResults*>(results.holder.get());
+  mark(ctx, "mark_dirty", marked.dirty, results);
+  mark(ctx, "mark_non_differentiable", marked.not_differentiable, results);
+  return check(put_together({.tensors = results.tensors, .holder = marked.holder}));
+}
+
+}  // namespace remat::python

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""The tables of docs/behaviours.md and docs/python.md name tests that exist, and every behaviour."""
+
+import pathlib
+import re
+
+import pytest
+
+HERE = pathlib.Path(__file__).parent
+DOCS = HERE.parents[2] / "docs"
+NOT_YET = {"peer": set(range(119, 139)), "seed": {40, 41}}  # reports and traces
+COUNT = {"peer": 144, "seed": 41}
+
+
+def section(file, heading):
+    text = (DOCS / file).read_text()
+    assert text.count(f"\n{heading}\n") == 1
+    return re.split(r"\n## ", text.split(f"\n{heading}\n")[1])[0]
+
+
+def rows(which):
+    """{number: last column}, every number once."""
+    heading = {"peer": "### torch_remat 0.2.2 in Python", "seed": "### torch_remat 0.1 in Python"}[which]
+    text = re.split(r"\n### ", section("behaviours.md", heading))[0]
+    found = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
+    numbers = [int(number) for number, _ in found]
+    assert numbers == list(range(1, COUNT[which] + 1))
+    return dict(zip(numbers, (column for _, column in found), strict=True))
+
+
+@pytest.mark.parametrize("which", ["peer", "seed"])
+def test_every_behaviour_names_a_test_that_exists(which):
+    for number, column in rows(which).items():
+        if number in NOT_YET[which]:
+            assert column == "with the reports, not yet"
+            continue
+        match = re.fullmatch(r"(test_\w+\.py): (test_\w+)", column)
+        assert match, (number, column)
+        file, name = match.groups()
+        assert re.search(rf"^def {name}\(", (HERE / file).read_text(), re.MULTILINE), (number, name)
+        digits = f"{number:03d}" if which == "peer" else f"{number:02d}"
+        assert name.startswith(f"test_{digits}_"), (number, name)
+
+
+def test_every_test_with_a_number_is_of_a_behaviour():
+    for file in HERE.glob("test_*.py"):
+        which = "seed" if file.name == "test_seed.py" else "peer"
+        for digits in re.findall(r"^def test_(\d+)_", file.read_text(), re.MULTILINE):
+            assert int(digits) in rows(which) and int(digits) not in NOT_YET[which]
+
+
+def test_differences_name_behaviours_once():
+    text = section("python.md", "## Where remat_meta differs from torch_remat")
+    for which, pattern in (("peer", r"^\| (\d+) \|"), ("seed", r"^\| 0\.1: (\d+) \|")):
+        numbers = [int(number) for number in re.findall(pattern, text, re.MULTILINE)]
+        assert numbers == sorted(set(numbers))
+        assert len(numbers) >= (20 if which == "peer" else 5)
+        assert set(numbers) <= set(range(1, COUNT[which] + 1))
+
+
+def test_the_examples_of_the_python_page_run():
+    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / "python.md").read_text(), re.MULTILINE | re.DOTALL)
+    assert len(blocks) >= 3
+    names = {}
+    for block in blocks:
+        exec(compile(block, "docs/python.md", "exec"), names)
+    assert names["x"].grad is not None
