@@ -48,7 +48,7 @@ def masked_batch():
 
 
 def seq2seq_batch():
-    return {"input_ids": tokens(), "labels": tokens()}
+    return {"input_ids": tokens(), "labels": tokens(), "decoder_input_ids": tokens()}
 
 
 def image_batch():
