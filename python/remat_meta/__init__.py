@@ -23,6 +23,7 @@ from ._C import (  # noqa: E402
     recompute_needs_tensor,
     region,
 )
+from . import testing  # noqa: E402
 from ._device import register_device  # noqa: E402
 from ._policy import CheckpointPolicy  # noqa: E402
 from ._sequential import checkpoint_sequential  # noqa: E402
@@ -51,5 +52,6 @@ __all__ = [
     "register_device",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "testing",
     "torch_checkpoint",
 ]
