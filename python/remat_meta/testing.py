@@ -63,8 +63,8 @@ def assert_bitwise_equal(
     wrap: gets the copy, puts regions into it and returns what is called in its place (None: the copy itself).
         Without: checkpoint_blocks().
 
-    Raises AssertionError that names the first difference, or that no region was left for backward; if two plain runs differ
-    too, it says that, for then no checkpoint can be compared. Errors of remat and of the model pass.
+    Raises AssertionError that names the first difference, or that no region was left for backward; if two plain
+    runs differ too, it says that, for then no checkpoint can be compared. Errors of remat and of the model pass.
     """
     states = _generator_states()
     wrap = wrap or checkpoint_blocks
