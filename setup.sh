@@ -9,6 +9,7 @@ readonly torch_version=2.11.0
 readonly venv=build/venv
 readonly python_tools=build/python_tools
 readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1')
+readonly model_packages=python/tests/models/requirements.txt
 readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
@@ -85,17 +86,42 @@ make_venv() {
   trap - EXIT INT TERM
 }
 
-# pytest, hypothesis and what torch's samples of ops import, in a folder of their own: the Python that has LibTorch stays as it is.
+# Packages of the tests, in a folder of their own: the Python that has LibTorch stays as it is.
 install_python_tools() {
   local root=$1 python
   for python in "${LibTorch_PYTHON:-}" "$root/../../../../bin/python3" python3; do
     [ -n "$python" ] && command -v "$python" >/dev/null && break
   done
   [ -e "$root/lib/libtorch_python.so" ] || return 0
-  PYTHONPATH=$python_tools "$python" -c 'import expecttest, hypothesis, pytest' 2>/dev/null && return
-  say "putting ${test_packages[*]} into $python_tools"
-  "$python" -m pip install --disable-pip-version-check -q --upgrade --target "$python_tools" "${test_packages[@]}" ||
-    say "pip could not install them: the Python tests are left out"
+  if ! PYTHONPATH=$python_tools "$python" -c 'import expecttest, hypothesis, pytest' 2>/dev/null; then
+    say "putting ${test_packages[*]} into $python_tools"
+    install_tools "$python" "${test_packages[@]}" || say "pip could not install them: the Python tests are left out"
+  fi
+  has_model_packages "$python" && return
+  say "putting the libraries of $model_packages into $python_tools (280 MB, half a minute, once)"
+  # --no-deps: the list is complete, and their dependencies would bring another torch.
+  install_tools "$python" --no-deps -r "$model_packages" ||
+    say "pip could not install them: the tests that train models of Transformers, timm and torchvision are left out"
+}
+
+install_tools() {
+  "$1" -m pip install --disable-pip-version-check -q --upgrade --target "$python_tools" "${@:2}"
+}
+
+# True if every package of the list is there in the version that it names.
+has_model_packages() {
+  PYTHONPATH=$python_tools "$1" - "$model_packages" <<'PYTHON'
+import importlib.metadata
+import sys
+
+lines = [line.strip() for line in open(sys.argv[1])]
+try:
+    for name, version in (line.split("==") for line in lines if "==" in line):
+        if importlib.metadata.version(name) != version:
+            sys.exit(1)
+except importlib.metadata.PackageNotFoundError:
+    sys.exit(1)
+PYTHON
 }
 
 main() {

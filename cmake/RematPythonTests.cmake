@@ -13,11 +13,24 @@ if(NOT status EQUAL 0)
     "tests are left out. Run ./setup.sh none.")
 endif()
 
-# remat_add_python_suite(python.thing BUDGET_S 20 FILES test_thing.py [ENVIRONMENT A=b]): one ctest test.
+set(REMAT_MODEL_LIBRARIES accelerate peft pytorch_lightning timm torchvision transformers)
+execute_process(
+  COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${REMAT_PYTHON_PATH}" "${REMAT_PYTHON}" -c
+    "import importlib.util as u, sys; sys.exit(not all(map(u.find_spec, sys.argv[1:])))" ${REMAT_MODEL_LIBRARIES}
+  OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE status)
+set(REMAT_HAS_MODEL_LIBRARIES ON)
+if(NOT status EQUAL 0)
+  set(REMAT_HAS_MODEL_LIBRARIES OFF)
+  message(WARNING "[python] expected ${REMAT_MODEL_LIBRARIES} in ${REMAT_PYTHON} or build/python_tools, got not all of them: "
+    "the suites that train their models are left out. Run ./setup.sh none.")
+endif()
+
+# remat_add_python_suite(python.thing BUDGET_S 20 FILES test_thing.py [MODEL_LIBRARIES]): one ctest test. With
+# MODEL_LIBRARIES it needs those of python/tests/models/requirements.txt.
 function(remat_add_python_suite name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "BUDGET_S" "FILES;ENVIRONMENT")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "MODEL_LIBRARIES" "BUDGET_S" "FILES;ENVIRONMENT")
   set_property(GLOBAL APPEND PROPERTY REMAT_PYTHON_TESTS ${arg_FILES})
-  if(NOT REMAT_HAS_PYTEST)
+  if(NOT REMAT_HAS_PYTEST OR (arg_MODEL_LIBRARIES AND NOT REMAT_HAS_MODEL_LIBRARIES))
     return()
   endif()
   list(TRANSFORM arg_FILES PREPEND "${PROJECT_SOURCE_DIR}/python/tests/")

@@ -56,7 +56,7 @@ class PythonStateHook final : public StateHook {
 
   void restore(const std::any& state) override {
     const pybind11::gil_scoped_acquire gil;
-    returned(PyObject_CallMethod(hook_->get(), "restore", "O", object_in(state)));
+    returned(PyObject_CallMethod(hook_->get(), "restore", "(O)", object_in(state)));
   }
 
  private:

@@ -28,6 +28,7 @@ from ._C import (  # noqa: E402
     save_for_backward,
     saved_tensors_hooks,
 )
+from . import testing  # noqa: E402
 from ._device import register_device  # noqa: E402
 from ._hooks import (  # noqa: E402
     OffloadStore,
@@ -73,5 +74,6 @@ __all__ = [
     "saved_tensors_hooks",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
+    "testing",
     "torch_checkpoint",
 ]

@@ -3,6 +3,7 @@
 """Phases, the end of a replay, its errors, and the state that it runs in."""
 
 import contextvars
+import random
 import sys
 
 import pytest
@@ -399,3 +400,17 @@ def test_numbers_drawn_in_fork_rng_are_the_same():
         return x.grad
 
     assert_same(program, checkpointed)
+
+
+def test_the_state_of_a_hook_may_be_a_tuple():
+    class PythonsGenerator:
+        snapshot = staticmethod(random.getstate)
+        restore = staticmethod(random.setstate)
+
+    def program(wrap):
+        random.seed(3)
+        x = leaf(2)
+        wrap(lambda x: (x.sin() * random.random()).exp())(x).sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(recompute_state_hooks=[PythonsGenerator()]))
