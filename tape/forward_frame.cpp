@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <utility>
 
 #include <remat/tape/op_call.h>
@@ -64,7 +65,9 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
     : SavedTensorFrame(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(std::move(region)),
       graph_task_(torch::autograd::get_current_graph_task_id()),
-      call_settings_(std::move(calls)) {
+      call_settings_(std::move(calls)),
+      preserve_rng_(call_settings_.state.preserve_rng),
+      generators_(call_settings_.state.generators) {
   if (!region_->intercept()) return;
   for (const at::Tensor& input : inputs) {
     region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside());
@@ -138,6 +141,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->end_expected();
+  if (call.info().may_draw()) watch_generators();
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
   logged = logged && logs() && !casts_weight;
@@ -156,6 +160,12 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
         if (logged) words.add_value(value);
       });
   if (logged) words.end();
+}
+
+// A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
+// late to look.
+void ForwardFrame::watch_generators() {
+  if (preserve_rng_ && !region_->draws()) marks_ = mark_generators(generators_);
 }
 
 void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
@@ -199,6 +209,12 @@ void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
 void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
+  if (!marks_.empty()) {
+    const bool drew = std::any_of(marks_.begin(), marks_.end(),
+                                  [](const GeneratorMark& mark) { return mark.has_moved(); });
+    if (drew) region_->mark_draws();
+    marks_.clear();
+  }
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     // The values of a sparse tensor from outside are from outside.
     if (views_memory_outside_) {

@@ -106,7 +106,7 @@ FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
 }
 
 void FunctionReplayer::finish_forward(const Region& region) {
-  drop_current(generators_);
+  if (!region.draws()) drop_current(generators_);
   for (RegionInput& input : inputs_) input.finish_forward();
   if (region.slots().empty() || region.intercept()) return;
   for (const RegionInput& input : inputs_) input.check_not_written_inside(region.label());

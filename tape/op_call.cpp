@@ -56,7 +56,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       training_argument_(argument_count_),
       hidden_writes_(hidden_writes(op.operator_name().name)),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
-      is_cast_(op.operator_name().name == "aten::_to_copy") {
+      is_cast_(op.operator_name().name == "aten::_to_copy"),
+      may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)) {
   const auto& arguments = op.schema().arguments();
   for (const auto i : c10::irange(arguments.size())) {
     const auto* const alias = arguments[i].alias_info();

@@ -386,7 +386,6 @@ def test_hooks_that_the_function_sets_on_an_argument_run_once():
     assert_same(program, checkpointed)
 
 
-@pytest.mark.xfail(strict=True, reason="a generator that ends where it began counts as not drawn from")
 def test_numbers_drawn_in_fork_rng_are_the_same():
     def fn(x):
         with torch.random.fork_rng(devices=[]):

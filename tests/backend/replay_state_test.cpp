@@ -48,6 +48,28 @@ TEST_CASE("Random ops draw the same numbers again, and the stream goes on as wit
   for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], ours[i]));
 }
 
+TEST_CASE("Numbers are the same also where the function puts the generator back",
+          "[backend][rng]") {
+  const auto forked = [](const Tensor& x) {
+    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    const Tensor state = generator.get_state();
+    const Tensor y = dropout(x);
+    generator.set_state(state);
+    return y;
+  };
+  const auto step = [&](bool checkpointed) {
+    torch::manual_seed(1);
+    const Tensor x = leaf();
+    const Tensor y = checkpointed ? checkpoint()(forked)(x) : forked(x);
+    const Tensor between = torch::rand({8});
+    y.sum().backward();
+    return std::vector<Tensor>{x.grad(), between, torch::randn({8})};
+  };
+  const std::vector<Tensor> plain = step(false);
+  const std::vector<Tensor> ours = step(true);
+  for (size_t i = 0; i < plain.size(); ++i) CHECK(same_bits(plain[i], ours[i]));
+}
+
 TEST_CASE("Without preserve_rng a replay draws new numbers from the stream", "[backend][rng]") {
   remat::CheckpointOptions options;
   options.preserve_rng = false;

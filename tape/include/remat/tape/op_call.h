@@ -55,6 +55,9 @@ class REMAT_API OpInfo {
   /// True for _to_copy, the cast that autocast answers from its cache or not.
   bool is_cast() const { return is_cast_; }
 
+  /// True for ops that say that they may draw random numbers.
+  bool may_draw() const { return may_draw_; }
+
  private:
   c10::OperatorHandle op_;
   size_t argument_count_;
@@ -65,6 +68,7 @@ class REMAT_API OpInfo {
   bool reads_data_;
   bool changes_metadata_;
   bool is_cast_;
+  bool may_draw_;
 };
 
 /// A call of an op: its arguments on the stack before it ran, its results after.

@@ -112,6 +112,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void mark_casts_weights() { casts_weights_ = true; }
   bool casts_weights() const { return casts_weights_ || !intercept(); }
 
+  /// One of its ops has drawn random numbers, though the generators may be back where they were.
+  void mark_draws() { draws_ = true; }
+  bool draws() const { return draws_; }
+
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
   OutsideLog& outside() { return outside_; }
@@ -157,6 +161,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   OpLog ops_;
   OutsideLog outside_;
   bool casts_weights_ = false;
+  bool draws_ = false;
   std::unique_ptr<CallLog> calls_;  // null without named calls
   std::atomic<bool> closed_{false};
 
