@@ -39,6 +39,7 @@ class Value:
     number: int
     owner: int  # the function whose variable it is
     memory: Memory = dataclasses.field(compare=False)
+    is_parameter: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,7 +149,9 @@ class Generator:
             return False
         if op.backward and not (place.inner_backward and self.may_go_back(a, place)):
             return self.one_in(60)
-        if op.hook and place.regions and a.owner != place.function:
+        passed = a.is_parameter and [r.function for r in place.regions] == [a.owner]
+        own = a.owner == place.function and (passed or a.memory.owner == a.owner)
+        if op.hook and place.regions and not own:
             return False  # hooks on what a function captures are set twice: design.md, Known limits
         if op.buffer == 2 and (place.repeated or any(b.memory.frozen for b in self.buffers)):
             return self.one_in(20)
@@ -241,7 +244,7 @@ class Generator:
         made = []
         for value in given:
             self.count += 1
-            made.append(Value(self.count - 1, function, value.memory))
+            made.append(Value(self.count - 1, function, value.memory, is_parameter=True))
         return given, made
 
     def region(self, values, place):

@@ -21,8 +21,8 @@ REFUSALS = (
     (r"inside the region's function that passes no SAVE call", "inner_grad", INNER),
     (r"\[replay\]", r"(?s)inner_(grad|backward).*early_stop=False", INNER),
     (r"\[replay\]", r"(?s)early_stop=False.*inner_(grad|backward)", INNER),
-    (r"aten::clone\(uint8 \[64\].*from elsewhere", "clones", OPEN + "hooks round a region that writes"),
-    (r"expected uint8 \[64\] on cpu as in the forward", "", OPEN + "a leaf, argument of two regions, written"),
+    (r"aten::clone\(uint8 \[\d+\].*from elsewhere", "clones", OPEN + "hooks round a region that writes"),
+    (r"expected uint8 \[\d+\] on cpu as in the forward", "", OPEN + "a leaf, argument of two regions, written"),
     (r"from elsewhere", "inner_(grad|backward)", OPEN + "a backward in an inner region"),
 )
 

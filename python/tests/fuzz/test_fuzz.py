@@ -25,6 +25,7 @@ FIRST = int(os.environ.get("REMAT_FUZZ_SHARD", "0")) * COUNT
 SHARD, SHARDS = map(int, os.environ.get("REMAT_PYTHON_FUZZ_SHARD", "0/1").split("/"))
 
 pytestmark = pytest.mark.torch_warns
+once = pytest.mark.skipif(SHARD != 0, reason="shard 0 runs it")
 
 
 def test_random_programs_are_bitwise_plain():
@@ -34,6 +35,7 @@ def test_random_programs_are_bitwise_plain():
     assert summary.share("raises") < 0.05, report(summary)
 
 
+@once
 @hypothesis.settings(max_examples=50, deadline=None, database=None, derandomize=True)
 @hypothesis.given(hypothesis.strategies.integers(10**6, 10**9))
 def test_other_seeds_do_as_well(seed):
@@ -41,6 +43,7 @@ def test_other_seeds_do_as_well(seed):
     assert not verdict.failed, verdict
 
 
+@once
 def test_every_feature_comes_up():
     source, kinds = "", set()
     for seed in range(300):
@@ -56,6 +59,7 @@ def test_every_feature_comes_up():
         assert text in source, text
 
 
+@once
 def test_programs_are_the_same_for_a_seed():
     assert Generator(5).program().source() == Generator(5).program().source()
 
@@ -92,6 +96,7 @@ class ForgetsGradients(prelude.Remat):
         return super().native_op(detached, name, policy, keep)
 
 
+@once
 @pytest.mark.parametrize(
     "engine",
     [
@@ -109,6 +114,7 @@ def test_a_broken_engine_is_found(engine):
     assert any(verdict.failed for verdict in verdicts)
 
 
+@once
 def test_a_failing_program_is_made_small():
     programs = (Generator(seed).program() for seed in range(100))
     program = next(p for p in programs if "F.gelu" in p.source() and p.size() > 20)
