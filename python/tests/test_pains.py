@@ -431,4 +431,3 @@ def test_every_test_that_the_page_names_is_here():
         named = re.findall(r"`(test_\w+)`", row)
         assert named and all(name in globals() for name in named), row
         assert re.search(r"[\w.-]+/[\w.-]+#\d+|#\d+", row), row
-
