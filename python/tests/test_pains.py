@@ -6,7 +6,6 @@ checkpoint it asserts what goes wrong there, so that the page stays true."""
 import functools
 import gc
 import re
-import warnings
 import weakref
 from pathlib import Path
 
@@ -46,16 +45,12 @@ def assert_differs(program, wrap):
 
 
 # 2: a checkpoint for C++
-
-
 def test_the_python_calls_are_those_of_the_cpp_library():
     maps = Path("/proc/self/maps").read_text()
     assert "libremat_backend" in maps  # what a C++ program links
 
 
 # 4: two implementations
-
-
 def one_layer(x):
     def program(wrap):
         layer = nn.Linear(3, 3)
@@ -76,8 +71,6 @@ def test_inputs_need_not_require_grad_and_no_flag_is_asked_for():
 
 
 # 5: adapters on a frozen base
-
-
 class Adapted(nn.Module):
     """A frozen layer and a low-rank one beside it."""
 
@@ -107,8 +100,6 @@ def test_adapters_get_gradients_behind_a_frozen_embedding():
 
 
 # 6: state that the function changes
-
-
 def counted(wrap):
     seen = torch.zeros(2)
 
@@ -146,8 +137,6 @@ def test_a_cache_that_grows_is_refused_by_name():
 
 
 # 7: batch norm
-
-
 def normed(wrap):
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Sigmoid())
     wrap(model)(leaf(4, 3)).sum().backward()
@@ -160,8 +149,6 @@ def test_batch_norm_statistics_are_those_of_one_forward():
 
 
 # 8: autocast
-
-
 def cast_before(wrap):
     """The weight's cast is in autocast's cache when the region begins, and gone in backward."""
     layer, x = nn.Linear(4, 4), leaf(2, 4)
@@ -187,8 +174,6 @@ def test_autocast_is_that_of_the_forward_whatever_is_in_its_cache(cache):
 
 
 # 16: kernels behind a custom Function
-
-
 class Squared(torch.autograd.Function):
     """Its work is done by numpy: no op of torch's shows it."""
 
@@ -221,8 +206,6 @@ def test_a_saved_region_keeps_a_kernel_that_the_dispatcher_cannot_see():
 
 
 # 22: random numbers
-
-
 def dropped(wrap):
     x = leaf(64)
     wrap(lambda x: nn.functional.dropout(x.sin(), 0.5).exp())(x).sum().backward()
@@ -257,8 +240,6 @@ def test_a_generator_that_is_not_listed_is_named_or_restored():
 
 
 # 24: memory that stays
-
-
 def left_after_an_error(wrap):
     """True if an exception in the replay leaves what the region held."""
     runs, x = [], leaf(5)
@@ -296,8 +277,6 @@ def test_nothing_is_left_without_the_collector():
 
 
 # 25: in-place ops at the edge of a segment
-
-
 def segmented(wrap):
     layers = [nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(inplace=True), nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU()]
     x = leaf(4, 3)
@@ -312,8 +291,6 @@ def test_an_inplace_relu_may_open_a_segment():
 
 
 # 27: several backwards
-
-
 def several_backwards(wrap):
     x = leaf(4)
     inner = wrap(lambda x: x.sin().exp())
@@ -331,8 +308,6 @@ def test_retained_nested_and_double_backwards_are_plain():
 
 
 # 32: names in state_dict
-
-
 def test_names_of_parameters_stay():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     names = [name for name, _ in model.named_parameters()]
@@ -346,8 +321,6 @@ def test_names_of_parameters_stay():
 
 
 # 36: eval mode
-
-
 @pytest.mark.parametrize("training", [True, False])
 def test_grad_mode_decides_and_train_mode_does_not(training):
     layer = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid()).train(training)
@@ -362,8 +335,6 @@ def test_grad_mode_decides_and_train_mode_does_not(training):
 
 
 # 37: a gradient that is there is not yet right
-
-
 def test_users_can_compare_every_bit():
     def wrap(checkpoint):
         def put(model):
@@ -380,8 +351,6 @@ def test_users_can_compare_every_bit():
 
 
 # 39: two checkpoints around one block
-
-
 def doubled(wrap):
     block, x = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 4), nn.Tanh()), leaf(3, 4)
     wrap(block)(x).sum().backward()
@@ -414,15 +383,12 @@ def test_the_patch_makes_both_of_them_regions():
         wrap(wrap(block))(x).sum().backward()
         return [x.grad, *(p.grad for p in block.parameters()), *block.buffers()]
 
-    with remat.patch_torch_checkpoint(), warnings.catch_warnings():
-        warnings.simplefilter("error")
+    with remat.patch_torch_checkpoint():  # warnings are errors
         assert_same(program, stock_call(True))
         assert_same(program, stock_call())
 
 
 # The page
-
-
 def test_every_test_that_the_page_names_is_here():
     page = (ROOT / "docs/pains.md").read_text()
     rows = [line for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
@@ -431,4 +397,3 @@ def test_every_test_that_the_page_names_is_here():
         named = re.findall(r"`(test_\w+)`", row)
         assert named and all(name in globals() for name in named), row
         assert re.search(r"[\w.-]+/[\w.-]+#\d+|#\d+", row), row
-

@@ -76,9 +76,7 @@ def called_by_drop_in(block, x):
 
 
 def state_of(model):
-    return {name: tensor.clone() for name, tensor in model.state_dict().items()} | {
-        "generator": torch.get_rng_state()
-    }
+    return {name: tensor.clone() for name, tensor in model.state_dict().items()} | {"generator": torch.get_rng_state()}
 
 
 def fit_lightning(call, folder, precision, accumulated):
