@@ -4,6 +4,7 @@
 // ops.
 #include <remat/tape/forward_frame.h>
 
+#include <ATen/Context.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -56,6 +57,23 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
 bool accumulates_grad() {
   const auto node = torch::autograd::get_current_node();
   return node && dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
+}
+
+/// Throws if an op is given a generator that a replay would not find as it is now.
+void check_generators(const OpCall& call, c10::ArrayRef<at::Generator> named,
+                      const Region& region) {
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (!call.argument(i).isGenerator()) continue;
+    const at::Generator generator = call.argument(i).toGenerator();
+    const bool is_known = !generator.defined() ||
+                          std::find(named.begin(), named.end(), generator) != named.end() ||
+                          generator == at::globalContext().defaultGenerator(generator.device());
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        is_known, "[checkpoint] ", region.label(), ", op ", call.info().name(),
+        ": expected a default generator or one of CheckpointOptions::generators, got another one, "
+        "from which the replay would draw other numbers. Add it to generators, or set "
+        "preserve_rng = false.");
+  }
 }
 
 }  // namespace
@@ -141,7 +159,10 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->end_expected();
-  if (call.info().may_draw()) watch_generators();
+  if (preserve_rng_ && call.info().may_draw()) {
+    check_generators(call, generators_, *region_);
+    watch_generators();
+  }
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
   logged = logged && logs() && !casts_weight;
@@ -165,7 +186,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
 // late to look.
 void ForwardFrame::watch_generators() {
-  if (preserve_rng_ && !region_->draws()) marks_ = mark_generators(generators_);
+  if (!region_->draws()) marks_ = mark_generators(generators_);
 }
 
 void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,

@@ -230,13 +230,9 @@ def test_a_generator_of_your_own_draws_the_same_numbers():
     assert_differs(functools.partial(drawn, generator=generator), stock_call())
 
 
-@pytest.mark.xfail(reason="the core does not see a generator that is not listed", strict=True)
-def test_a_generator_that_is_not_listed_is_named_or_restored():
-    generator = torch.Generator()
-    try:
-        assert_same(functools.partial(drawn, generator=generator), region)
-    except RuntimeError as error:
-        assert "generators" in str(error)
+def test_a_generator_that_is_not_listed_is_refused():
+    with pytest.raises(NotImplementedError, match="Add it to generators"):
+        drawn(region, generator=torch.Generator())
 
 
 # 24: memory that stays

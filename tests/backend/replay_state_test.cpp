@@ -85,25 +85,27 @@ TEST_CASE("Without preserve_rng a replay draws new numbers from the stream", "[b
   CHECK_FALSE(same_bits(drawn[0], drawn[1]));
 }
 
-TEST_CASE("A named generator is restored if it is an option, and only then", "[backend][rng]") {
-  for (const bool is_option : {true, false}) {
-    CAPTURE(is_option);
-    at::Generator own = at::make_generator<at::CPUGeneratorImpl>(7);
-    remat::CheckpointOptions options;
-    options.early_stop = false;
-    if (is_option) options.generators = {own};
-    std::vector<Tensor> drawn;
-    const auto fn = [&drawn, own](const Tensor& t) {
-      drawn.push_back(at::rand({8}, own));
-      return t.sin();
-    };
+TEST_CASE("A named generator is restored if it is an option, and refused if not",
+          "[backend][rng]") {
+  at::Generator own = at::make_generator<at::CPUGeneratorImpl>(7);
+  std::vector<Tensor> drawn;
+  const auto fn = [&drawn, own](const Tensor& t) {
+    drawn.push_back(at::rand({8}, own));
+    return t.sin();
+  };
+  const auto step = [&](const remat::CheckpointOptions& options) {
+    drawn.clear();
     const Tensor loss = checkpoint(options)(fn)(leaf()).sum();
     const auto after_forward = remat::GeneratorState::read(own);
     loss.backward();
     REQUIRE(drawn.size() == 2);
-    CHECK(same_bits(drawn[0], drawn[1]) == is_option);
-    CHECK(after_forward.is_current() == is_option);
-  }
+    return same_bits(drawn[0], drawn[1]) && after_forward.is_current();
+  };
+  CHECK(step({.name = "r", .generators = {own}, .early_stop = false}));
+  CHECK_FALSE(step({.name = "r", .preserve_rng = false, .early_stop = false}));
+  CHECK_THROWS_WITH(step({.name = "r"}),
+                    Catch::Matchers::ContainsSubstring("region 'r', op aten::rand.generator: "
+                                                       "expected a default generator or one of"));
 }
 
 TEST_CASE("The default dtype of the forward is that of the replay, and the present one returns",
