@@ -100,8 +100,16 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
 }
 
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
-  run_unseen(op, keys.remove(DispatchKey::TESTING_ONLY_GenericMode), stack);
-  if (!SavedTensorFrame::current()) return;
+  keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
+  if (!SavedTensorFrame::current()) return run_unseen(op, keys, stack);
+  // Scopes want to know who draws random numbers, and from which generator.
+  if (const OpInfo& info = op_info(op); info.may_draw()) {
+    OpCall call(info, *stack);
+    SavedTensorFrame::all_before_op(call, /*logged=*/false);
+    run_unseen(op, keys, stack);
+    return SavedTensorFrame::all_after_op(call);
+  }
+  run_unseen(op, keys, stack);
   for (size_t i = 1; i <= op.schema().returns().size(); ++i) {
     for_each_tensor(stack->at(stack->size() - i), &SavedTensorFrame::all_adopt);
   }

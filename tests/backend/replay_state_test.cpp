@@ -104,8 +104,8 @@ TEST_CASE("A named generator is restored if it is an option, and refused if not"
   CHECK(step({.name = "r", .generators = {own}, .early_stop = false}));
   CHECK_FALSE(step({.name = "r", .preserve_rng = false, .early_stop = false}));
   CHECK_THROWS_WITH(step({.name = "r"}),
-                    Catch::Matchers::ContainsSubstring("region 'r', op aten::rand.generator: "
-                                                       "expected a default generator or one of"));
+                    ContainsSubstring("region 'r', op aten::rand.generator: "
+                                      "expected a default generator or one of"));
 }
 
 TEST_CASE("The default dtype of the forward is that of the replay, and the present one returns",

@@ -18,10 +18,7 @@ pytestmark = pytest.mark.torch_warns
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("variant", VARIANTS)
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_two_steps_are_bitwise_plain(case, variant, mode, request):
-    if case is CASES["torchvision-swin"] and mode != "by hand":
-        reason = "a tensor that torch makes beside the dispatcher takes the address of a freed one"
-        request.applymarker(pytest.mark.xfail(reason=reason, raises=remat.ReplayMismatch, strict=False))
+def test_two_steps_are_bitwise_plain(case, variant, mode):
     assert_bitwise_plain(case, variant, mode)
 
 
@@ -95,11 +92,6 @@ def test_query_key_and_value_stay_one_tensor(saved):
     assert one == [True] * (2 if saved else 3)
 
 
-@pytest.mark.xfail(
-    reason="a tensor that torch makes beside the dispatcher takes the address of a freed one",
-    raises=remat.ReplayMismatch,
-    strict=True,
-)
 def test_a_number_may_be_assigned_to_an_element():
     def program(wrap):
         def fn(x):
