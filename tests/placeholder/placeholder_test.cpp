@@ -145,7 +145,7 @@ TEST_CASE("set_data moves the placeholder with the tensor", "[placeholder]") {
 
 TEST_CASE("The message names the remedies", "[placeholder]") {
   const std::string text = error_text([] { (void)slot().sum(); });
-  CHECK_THAT(text, ContainsSubstring("Keep or compute the value, or do not read it."));
+  CHECK_THAT(text, ContainsSubstring("Keep or compute the value, by recompute_needs_tensor()"));
 }
 
 TEST_CASE("What is no placeholder is not taken for one", "[placeholder]") {

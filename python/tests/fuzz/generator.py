@@ -366,6 +366,7 @@ class Generator:
         count = self.random.choice([0, 1, 1, 1, 2, 2])
         allowed = [
             value for value in inner
-            if not kept or (value in made or value.memory.owner >= function) and not value.memory.is_leaf
+            if (value in made or (not kept or value.memory.owner >= function) and not value.memory.is_leaf)
+            and not (kept and value.memory.is_leaf)
         ]
         return self.pick_results(allowed, count) if allowed else []
