@@ -133,9 +133,11 @@ class MallInfo(ctypes.Structure):
         "fordblks", "keepcost")]
 
 
+mallinfo2 = ctypes.CDLL(None).mallinfo2
+mallinfo2.restype = MallInfo
+
+
 def allocated_bytes():
-    mallinfo2 = ctypes.CDLL(None).mallinfo2
-    mallinfo2.restype = MallInfo
     info = mallinfo2()
     return info.uordblks + info.hblkhd
 
