@@ -66,6 +66,7 @@ struct Region::Pass {
 
   const int graph_task;
   State state = State::kNew;
+  std::thread::id runner{};  // while it runs
   ReplayedSlots values{0};
 };
 
@@ -196,6 +197,7 @@ std::shared_ptr<Region::Pass> Region::replayed_pass(int graph_task, const Slot* 
     std::unique_lock<std::mutex> lock(mutex_);
     std::shared_ptr<Pass> pass = find_or_add_pass(graph_task);
     if (pass->state == Pass::State::kRunning) {
+      check_not_replaying(pass->runner != std::this_thread::get_id());
       lock.unlock();
       wait_for(*pass);
       continue;
@@ -204,6 +206,7 @@ std::shared_ptr<Region::Pass> Region::replayed_pass(int graph_task, const Slot* 
         wanted && pass->state == Pass::State::kDone && !pass->values.has(wanted->index);
     if (pass->state == Pass::State::kDone && !handed_over) return pass;
     pass->state = Pass::State::kRunning;
+    pass->runner = std::this_thread::get_id();
     lock.unlock();
     run_pass(pass);
     return pass;
@@ -260,12 +263,15 @@ void Region::forget(const Pass* pass) noexcept {
 void Region::check_not_replaying_here() const {
   for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
        frame = frame->previous()) {
-    TORCH_CHECK(
-        frame->replayed_region() != this, "[replay] ", label(),
-        ": expected its function to finish its replay, got a backward through this same region "
-        "inside it. Do not call backward or grad, in the region's function, on a result of the "
-        "region itself.");
+    check_not_replaying(frame->replayed_region() != this);
   }
+}
+
+void Region::check_not_replaying(bool holds) const {
+  TORCH_CHECK(holds, "[replay] ", label(),
+              ": expected its function to finish its replay, got a backward through this same "
+              "region inside it. Do not call backward or grad, in the region's function, on a "
+              "result of the region itself.");
 }
 
 void Region::check_version(const Slot& slot) const {

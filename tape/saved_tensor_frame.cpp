@@ -147,25 +147,34 @@ SuspendFrames::~SuspendFrames() {
   if (ops_were_seen_) switch_interception(true);
 }
 
-OuterFrames::OuterFrames(SavedTensorFrame& frame) : hidden_(current_frame) {
-  current_frame = frame.previous_;
-  while (current_frame && current_frame->is_user_hooks()) current_frame = current_frame->previous_;
-}
+HiddenScopes::HiddenScopes() : hidden_(current_frame) {}
 
-OuterFrames::~OuterFrames() {
+HiddenScopes::~HiddenScopes() {
   current_frame = hidden_;
+  if (python_hooks_) at::SavedTensorDefaultHooks::set_tls_state(*python_hooks_);
 }
 
-ScopesAround::ScopesAround(SavedTensorFrame& frame, Keep keep) : hidden_(current_frame) {
+void HiddenScopes::hide(const SavedTensorFrame& frame) {
   current_frame = frame.previous_;
+  const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
+  if (python.stack.size() <= frame.python_hooks_depth_) return;
+  if (!python_hooks_) python_hooks_ = python;
+  at::impl::SavedTensorDefaultHooksTLS around = python;
+  while (around.stack.size() > frame.python_hooks_depth_) around.stack.pop();
+  at::SavedTensorDefaultHooks::set_tls_state(around);
+}
+
+OuterFrames::OuterFrames(const SavedTensorFrame& frame) {
+  hide(frame);
+  while (current_frame && current_frame->is_user_hooks()) hide(*current_frame);
+}
+
+ScopesAround::ScopesAround(const SavedTensorFrame& frame, Keep keep) {
+  hide(frame);
   if (keep == Keep::kInnermostRegion) return;
-  for (SavedTensorFrame* scope = current_frame; scope; scope = scope->previous_) {
-    if (!scope->is_user_hooks()) current_frame = scope->previous_;
+  for (const SavedTensorFrame* scope = current_frame; scope; scope = scope->previous_) {
+    if (!scope->is_user_hooks()) hide(*scope);
   }
-}
-
-ScopesAround::~ScopesAround() {
-  current_frame = hidden_;
 }
 
 bool is_recomputing() {

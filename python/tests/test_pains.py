@@ -368,9 +368,19 @@ def test_torchs_checkpoint_inside_a_region_is_plain(ours, other):
     assert_same(doubled, lambda block: ours(other(block)))
 
 
-@pytest.mark.xfail(reason="backward waits for itself: the copy of a written buffer goes to torch's hooks", run=False)
-def test_torchs_checkpoint_of_a_batch_norm_inside_a_region_is_refused_or_plain():
-    assert_same(normed, lambda model: region(stock_call()(model)))
+@pytest.mark.parametrize("ours", [region, dropped_in])
+def test_torchs_checkpoint_of_a_batch_norm_inside_a_region_is_as_outside_of_it(ours):
+    assert_same(lambda wrap: normed(lambda model: wrap(stock_call()(model))), ours)
+
+
+def test_a_save_call_inside_torchs_checkpoint_inside_a_region_is_plain():
+    def program(wrap):
+        x = leaf(3)
+        save = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.SAVE)
+        wrap(stock_call()(lambda x: save(x.sin()).cos()))(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region)
 
 
 def test_the_patch_makes_both_of_them_regions():

@@ -151,6 +151,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void release_unneeded() noexcept;
   size_t live_end(size_t end) const;
   void check_not_replaying_here() const;
+  void check_not_replaying(bool holds) const;
   void check_version(const Slot& slot) const;
 
   const Options options_;

@@ -4,6 +4,7 @@
 // the ops of regions.
 #pragma once
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
@@ -12,6 +13,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include <remat/policy/policy.h>
@@ -123,6 +125,7 @@ class REMAT_API SavedTensorFrame {
   void hide_ops_up_to(uint64_t replay_id);
 
  private:
+  friend class HiddenScopes;
   friend class OuterFrames;
   friend class ScopesAround;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
@@ -148,31 +151,37 @@ class REMAT_API SuspendFrames {
   bool ops_were_seen_;
 };
 
-/// Hides `frame`, the scopes inside it and user hooks right around it while alive: what is saved
-/// then is remat's own.
-class REMAT_API OuterFrames {
+/// Hides a scope and everything inside it while alive, PyTorch's own hooks too.
+class REMAT_API HiddenScopes {
  public:
-  explicit OuterFrames(SavedTensorFrame& frame);
-  OuterFrames(const OuterFrames&) = delete;
-  OuterFrames& operator=(const OuterFrames&) = delete;
-  ~OuterFrames();
+  HiddenScopes(const HiddenScopes&) = delete;
+  HiddenScopes& operator=(const HiddenScopes&) = delete;
+
+ protected:
+  HiddenScopes();
+  ~HiddenScopes();
+
+  /// Hides `frame`, which is the current one or around it.
+  void hide(const SavedTensorFrame& frame);
 
  private:
   SavedTensorFrame* hidden_;
+  std::optional<at::impl::SavedTensorDefaultHooksTLS> python_hooks_;  // if some are hidden
+};
+
+/// Hides `frame`, the scopes inside it and user hooks right around it while alive: what is saved
+/// then is remat's own.
+class REMAT_API OuterFrames final : HiddenScopes {
+ public:
+  explicit OuterFrames(const SavedTensorFrame& frame);
 };
 
 /// Hides `frame` and the scopes inside it while alive; with Keep::kAllRegions, everything up to the
 /// outermost region. What is saved then is kept for the user: by the hooks around, or an outer
 /// region.
-class REMAT_API ScopesAround {
+class REMAT_API ScopesAround final : HiddenScopes {
  public:
-  ScopesAround(SavedTensorFrame& frame, Keep keep);
-  ScopesAround(const ScopesAround&) = delete;
-  ScopesAround& operator=(const ScopesAround&) = delete;
-  ~ScopesAround();
-
- private:
-  SavedTensorFrame* hidden_;
+  ScopesAround(const SavedTensorFrame& frame, Keep keep);
 };
 
 /// True while this thread runs a region's function again, before backward. A function that asks may
