@@ -41,8 +41,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpCall call(info, *stack);
   // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
   // and nobody else has it.
-  if (!logged && op.operator_name().name == "aten::lift_fresh")
-    for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
+  if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
   SavedTensorFrame::all_before_op(call, logged);
   run_unseen(op, below, stack);
   SavedTensorFrame::all_after_op(call);
@@ -103,12 +102,8 @@ void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!SavedTensorFrame::current()) return run_unseen(op, keys, stack);
   // Scopes want to know who draws random numbers, and from which generator.
-  if (const OpInfo& info = op_info(op); info.may_draw()) {
-    OpCall call(info, *stack);
-    SavedTensorFrame::all_before_op(call, /*logged=*/false);
-    run_unseen(op, keys, stack);
-    return SavedTensorFrame::all_after_op(call);
-  }
+  if (const OpInfo& info = op_info(op); info.may_draw())
+    return run_leaf(op, info, keys, stack, /*logged=*/false);
   run_unseen(op, keys, stack);
   for (size_t i = 1; i <= op.schema().returns().size(); ++i) {
     for_each_tensor(stack->at(stack->size() - i), &SavedTensorFrame::all_adopt);

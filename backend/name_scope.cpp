@@ -36,7 +36,6 @@ bool NameScope::is_open() {
 // A replay opens the scopes that the region's function opens, and no others.
 std::string NameScope::full_name(std::string_view name) {
   std::string text(name);
-  if (!innermost) return text;
   const SavedTensorFrame* const region = SavedTensorFrame::innermost_with_calls();
   for (const NameScope* scope = innermost; scope && scope->region_ == region;
        scope = scope->outer_) {

@@ -67,8 +67,8 @@ void CallProduct::keep_copy(const at::Tensor& tensor) {
       std::make_shared<const torch::autograd::SavedVariable>(keep_bytes(tensor.storage(), copy_));
 }
 
-at::Tensor CallProduct::unpack(const Held& held, const std::string& where) const {
-  TORCH_CHECK(!version_ || !version_->changed(), modified_in_place(meta_, *version_), where,
+at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()> where) const {
+  TORCH_CHECK(!version_ || !version_->changed(), modified_in_place(meta_, *version_), where(),
               ": expected its result as it left it, got it modified in-place. Do not write it "
               "between forward and backward, "
               "or write to a clone.");
@@ -94,14 +94,15 @@ ArgumentView::ArgumentView(size_t number, const at::Tensor& argument_tensor, con
   is_whole = layout == base;
 }
 
-void ArgumentView::check(const at::Tensor& argument_tensor, const std::string& where) const {
+void ArgumentView::check(const at::Tensor& argument_tensor,
+                         c10::function_ref<std::string()> where) const {
   if (is_whole) return;
   const TensorLayout now(argument_tensor);
   const TensorLayout there = layout_on(argument_tensor);
   TORCH_CHECK(now.sizes == base.sizes && now.strides == base.strides && now.dtype == base.dtype &&
                   there.offset >= 0 && there.bytes_spanned() <= argument_tensor.storage().nbytes(),
-              where, ", argument ", argument, ": expected the shape ", c10::IntArrayRef(base.sizes),
-              " and strides ", c10::IntArrayRef(base.strides),
+              where(), ", argument ", argument, ": expected the shape ",
+              c10::IntArrayRef(base.sizes), " and strides ", c10::IntArrayRef(base.strides),
               " of the forward, since backward needs a "
               "view of it, got a different layout: ",
               c10::IntArrayRef(now.sizes), " and ", c10::IntArrayRef(now.strides),

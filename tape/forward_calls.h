@@ -37,7 +37,8 @@ namespace remat {
 /// replay gets there.
 class ForwardCalls final : public NamedCalls {
  public:
-  ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region, CallSettings settings);
+  /// `settings` live as long as `frame`, which owns this object.
+  ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region, const CallSettings& settings);
 
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
   std::vector<at::Tensor> to_write() override { return {}; }
@@ -101,8 +102,9 @@ class ForwardCalls final : public NamedCalls {
   void add_write(const Written& written);
   void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin);
   void enter_made(const at::Tensor& tensor);
-  void read_product(size_t number, const at::Tensor& tensor, KeepReason reason);
-  KeepReason reason_for(const OpInfo& reader) const;
+  /// `reader`: null if recompute_needs_tensor() asks.
+  void read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader);
+  KeepReason reason_for(const OpInfo* reader) const;
   void report_implicit(const CallProduct& product, const std::string& reader) const;
   void keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason);
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
@@ -116,7 +118,7 @@ class ForwardCalls final : public NamedCalls {
 
   ForwardFrame& frame_;
   const std::shared_ptr<Region> region_;
-  const CallSettings settings_;
+  const CallSettings& settings_;
   std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // the store as hooks
   std::unordered_set<std::string_view> names_;              // in the records
   std::vector<Open> open_;                                  // calls, the innermost last

@@ -114,13 +114,13 @@ void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Ten
     if (!region_->outside()[origin.number()].is_written()) {
       frame_.keep_before_write(tensor, origin);
     } else {
-      read_product(entry->second, tensor, reason_for(info));
+      read_product(entry->second, tensor, &info);
     }
     outside_products_.erase(entry);
     return;
   }
   if (!origin.is_product()) return;
-  read_product(origin.number(), tensor, reason_for(info));
+  read_product(origin.number(), tensor, &info);
   CallProduct& product = region_->calls().product(origin.number());
   if (!product.is_copied() && call.writes_argument(argument)) keep_copy(product, tensor);
 }
@@ -143,12 +143,13 @@ void ForwardCalls::need(const at::Tensor& tensor) {
   if (!memory || saving()) return;
   const Origin origin = frame_.storages_.find(memory);
   if (!origin.is_product()) return;
-  read_product(origin.number(), tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
+  read_product(origin.number(), tensor, /*reader=*/nullptr);
 }
 
-void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, KeepReason reason) {
+void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader) {
   CallProduct& product = region_->calls().product(number);
   if (product.is_kept()) return;
+  KeepReason reason = reason_for(reader);
   if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
   keep(product, tensor, std::move(reason));
   // Its value goes where the products before it were.
@@ -158,9 +159,10 @@ void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, KeepRea
   }
 }
 
-KeepReason ForwardCalls::reason_for(const OpInfo& reader) const {
+KeepReason ForwardCalls::reason_for(const OpInfo* reader) const {
+  if (!reader) return {.kind = KeepReason::Kind::kNeeded, .reader = {}};
   return {.kind = recomputed_ > 0 ? KeepReason::Kind::kCallRead : KeepReason::Kind::kBareRead,
-          .reader = reader.name()};
+          .reader = reader->name()};
 }
 
 void ForwardCalls::report_implicit(const CallProduct& product, const std::string& reader) const {

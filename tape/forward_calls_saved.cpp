@@ -82,10 +82,10 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
 };
 
 ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
-                           CallSettings settings)
+                           const CallSettings& settings)
     : frame_(frame),
       region_(std::move(region)),
-      settings_(std::move(settings)),
+      settings_(settings),
       offload_hooks_(as_hooks(settings_.offload_store)) {}
 
 // What only SAVE calls have read is in no table: it is unknown like the result of the op that runs.

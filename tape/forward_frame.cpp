@@ -83,9 +83,7 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
     : SavedTensorFrame(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(std::move(region)),
       graph_task_(torch::autograd::get_current_graph_task_id()),
-      call_settings_(std::move(calls)),
-      preserve_rng_(call_settings_.state.preserve_rng),
-      generators_(call_settings_.state.generators) {
+      call_settings_(std::move(calls)) {
   if (!region_->intercept()) return;
   for (const at::Tensor& input : inputs) {
     region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside());
@@ -113,7 +111,7 @@ void ForwardFrame::before_backward(const EdgeList& roots) {
 }
 
 NamedCalls* ForwardFrame::named_calls() {
-  if (!calls_) calls_ = std::make_unique<ForwardCalls>(*this, region_, std::move(call_settings_));
+  if (!calls_) calls_ = std::make_unique<ForwardCalls>(*this, region_, call_settings_);
   return calls_.get();
 }
 
@@ -159,10 +157,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->end_expected();
-  if (preserve_rng_ && call.info().may_draw()) {
-    check_generators(call, generators_, *region_);
-    watch_generators();
-  }
+  if (call.info().may_draw()) before_draw(call);
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
   logged = logged && logs() && !casts_weight;
@@ -185,8 +180,18 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
 // late to look.
-void ForwardFrame::watch_generators() {
-  if (!region_->draws()) marks_ = mark_generators(generators_);
+void ForwardFrame::before_draw(const OpCall& call) {
+  const FunctionReplayer::Options& state = call_settings_.state;
+  if (!state.preserve_rng) return;
+  check_generators(call, state.generators, *region_);
+  if (!region_->draws()) marks_ = mark_generators(state.generators);
+}
+
+void ForwardFrame::after_draw() {
+  const bool drew = std::any_of(marks_.begin(), marks_.end(),
+                                [](const GeneratorMark& mark) { return mark.has_moved(); });
+  if (drew) region_->mark_draws();
+  marks_.clear();
 }
 
 void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
@@ -230,12 +235,7 @@ void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
 void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
-  if (!marks_.empty()) {
-    const bool drew = std::any_of(marks_.begin(), marks_.end(),
-                                  [](const GeneratorMark& mark) { return mark.has_moved(); });
-    if (drew) region_->mark_draws();
-    marks_.clear();
-  }
+  if (!marks_.empty()) after_draw();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     // The values of a sparse tensor from outside are from outside.
     if (views_memory_outside_) {

@@ -57,6 +57,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       hidden_writes_(hidden_writes(op.operator_name().name)),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
       is_cast_(op.operator_name().name == "aten::_to_copy"),
+      is_lift_(op.operator_name().name == "aten::lift_fresh"),
       may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)) {
   const auto& arguments = op.schema().arguments();
   for (const auto i : c10::irange(arguments.size())) {

@@ -29,10 +29,10 @@ at::Tensor OutsideStorage::unpack_kept() const {
   return kept_ ? kept_->unpack() : at::Tensor();
 }
 
-void OutsideStorage::check_unchanged(const at::Tensor& tensor, const std::string& where,
-                                     const std::string& op) const {
+void OutsideStorage::check_unchanged(const at::Tensor& tensor,
+                                     c10::function_ref<std::string()> where) const {
   TORCH_CHECK(!version_.changed() && !version_.changed_in(tensor),
-              modified_in_place(meta_, version_), where, ", op ", op,
+              modified_in_place(meta_, version_), where(),
               ": expected the tensor from outside the region as the forward read it. Do not write "
               "it between forward and backward, or pass a clone.");
 }

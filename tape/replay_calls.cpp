@@ -162,7 +162,7 @@ void ReplayCalls::fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor>
   for (const auto i : c10::irange(record.refills.size())) {
     const ArgumentView& refill = record.refills[i];
     const at::Tensor& argument = arguments[refill.argument];
-    refill.check(argument, where(record));
+    refill.check(argument, [&] { return where(record); });
     frame_.fill(record.first_slot + i, refill.of(argument));
   }
   frame_.stop_if_complete();
@@ -189,7 +189,7 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   } else {
     const at::Tensor& argument = arguments[output.view.argument];
     if (output.is_argument_itself) return argument;
-    output.view.check(argument, where(record));
+    output.view.check(argument, [&] { return where(record); });
     tensor = output.is_view ? view_of(argument, output) : output.view.of(argument);
   }
   if (!output.requires_grad || tensor.requires_grad()) return tensor;

@@ -81,8 +81,9 @@ ReplayOps::ReplayOps(const Region& region)
   for (const auto i : c10::irange(products_.size())) {
     const CallProduct& product = region.calls().product(i);
     if (!held[i] || (region.early_stop() && product.reader_slot() >= slot_end_)) continue;
-    products_[i].value = product.unpack(
-        held[i], c10::str("[replay] ", region.label(), ", ", call_of_product(i).str()));
+    products_[i].value = product.unpack(held[i], [&] {
+      return c10::str("[replay] ", region.label(), ", ", call_of_product(i).str());
+    });
   }
 }
 
@@ -293,7 +294,7 @@ void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t 
   outside_[number].checked = true;
   // An argument that came back from hooks has a version of its own.
   if (outside.address() != memory_of(tensor)) return;
-  outside.check_unchanged(tensor, where(slot), call.info().name());
+  outside.check_unchanged(tensor, [&] { return where(slot) + ", op " + call.info().name(); });
 }
 
 bool ReplayOps::has_shadow(const at::Tensor& tensor, Origin origin) const {

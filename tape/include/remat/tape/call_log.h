@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
+#include <c10/util/FunctionRef.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
@@ -89,7 +90,7 @@ class REMAT_API CallProduct {
 
   /// A tensor on the kept storage, or on a copy of it. May replay outer regions. Throws autograd's
   /// in-place error, with `where`, if it was written after the region.
-  at::Tensor unpack(const Held& held, const std::string& where) const;
+  at::Tensor unpack(const Held& held, c10::function_ref<std::string()> where) const;
 
   /// A tensor that no storage describes (sparse, quantized); unpack() returns itself.
   bool is_opaque() const { return is_opaque_; }
@@ -128,7 +129,7 @@ struct REMAT_API ArgumentView {
 
   /// Throws ValueError, with `where`, if `argument` lies in its memory in another way than the
   /// forward's did.
-  void check(const at::Tensor& argument, const std::string& where) const;
+  void check(const at::Tensor& argument, c10::function_ref<std::string()> where) const;
 
   /// The same tensor on the storage of `argument`, outside any graph.
   at::Tensor of(const at::Tensor& argument) const;

@@ -50,7 +50,8 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   bool logs() const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Origin origin_of(const at::Tensor& tensor);
-  void watch_generators();
+  void before_draw(const OpCall& call);
+  void after_draw();
   void watch(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
   void keep_before_write(const at::Tensor& tensor, Origin origin);
@@ -60,10 +61,8 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   int graph_task_;
   bool views_memory_outside_ = false;  // the op that runs
   CallSettings call_settings_;
-  bool preserve_rng_;
-  std::vector<at::Generator> generators_;  // beyond the default ones
-  std::vector<GeneratorMark> marks_;       // before the op that runs, if it may draw
-  std::unique_ptr<ForwardCalls> calls_;    // from the first named call on
+  std::vector<GeneratorMark> marks_;     // before the op that runs, if it may draw
+  std::unique_ptr<ForwardCalls> calls_;  // from the first named call on
 };
 
 }  // namespace remat

@@ -55,6 +55,10 @@ class REMAT_API OpInfo {
   /// True for _to_copy, the cast that autocast answers from its cache or not.
   bool is_cast() const { return is_cast_; }
 
+  /// True for lift_fresh, which gets a tensor that LibTorch has made of a plain number without an
+  /// op.
+  bool is_lift() const { return is_lift_; }
+
   /// True for ops that say that they may draw random numbers.
   bool may_draw() const { return may_draw_; }
 
@@ -68,6 +72,7 @@ class REMAT_API OpInfo {
   bool reads_data_;
   bool changes_metadata_;
   bool is_cast_;
+  bool is_lift_;
   bool may_draw_;
 };
 

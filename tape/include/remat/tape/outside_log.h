@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/FunctionRef.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <optional>
@@ -51,10 +52,9 @@ class REMAT_API OutsideStorage {
   /// regions.
   at::Tensor unpack_kept() const;
 
-  /// Throws autograd's in-place error, with `where` and `op`, if `tensor`, which has this storage,
+  /// Throws autograd's in-place error, with `where`, if `tensor`, which has this storage,
   /// was written since.
-  void check_unchanged(const at::Tensor& tensor, const std::string& where,
-                       const std::string& op) const;
+  void check_unchanged(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
 
   /// True if its memory did not come from LibTorch's allocator and nobody has it any more.
   bool is_gone_foreign_memory() const { return is_foreign_ && storage_->expired(); }

@@ -1,0 +1,143 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What a replay finds as its forward found it: the user's state, generators, settings, numbers, hooks."""
+
+import contextvars
+import random
+
+import torch
+from programs import checkpointed, leaf
+from same import assert_same
+
+import remat_meta as remat
+
+
+def test_state_hooks_make_the_replay_see_the_state_of_the_forward():
+    class Counter:
+        value = 0
+
+        def snapshot(self):
+            return self.value
+
+        def restore(self, state):
+            self.value = state
+
+    counter, used = Counter(), []
+
+    def fn(x):
+        counter.value += 1
+        used.append(counter.value)
+        return (x * counter.value).sin()
+
+    x = leaf(2)
+    region = remat.checkpoint(recompute_state_hooks=[counter])(fn)
+    y, z = region(x), region(x)
+    (y + z).sum().backward()
+    assert used == [1, 2, 2, 1] and counter.value == 2
+
+
+def test_named_generators_draw_the_same_numbers():
+    def program(wrap):
+        generator = torch.Generator().manual_seed(3)
+        x = leaf(5)
+        y = wrap(lambda x: (x * torch.rand(5, generator=generator)).sin())(x)
+        y.sum().backward()
+        return x.grad, torch.rand(2, generator=generator)
+
+    def checkpoint_with_generator(fn):
+        generator = fn.__closure__[0].cell_contents
+        return remat.checkpoint(generators=[generator])(fn)
+
+    assert_same(program, checkpoint_with_generator)
+
+
+def test_context_variables_are_those_of_the_forward():
+    variable, seen = contextvars.ContextVar("variable", default="unset"), []
+
+    def fn(x):
+        seen.append(variable.get())
+        variable.set("inner")
+        return x.sin().exp()
+
+    variable.set("forward")
+    y = contextvars.copy_context().run(lambda: checkpointed(fn)(leaf(2)))
+    variable.set("backward")
+    y.sum().backward()
+    assert seen == ["forward", "forward"]
+    assert variable.get() == "backward"
+
+
+def test_the_default_device_is_that_of_the_forward():
+    devices = []
+
+    def fn(x):
+        devices.append(torch.empty(1).device.type)
+        return x.sin()
+
+    x = leaf(2)
+    with torch.device("meta"):
+        y = remat.checkpoint(intercept=False)(fn)(x)
+    y.sum().backward()
+    assert devices == ["meta", "meta"]
+
+
+def test_numbers_that_indexing_makes_are_equal_in_the_replay():
+    def fn(x):
+        y = x.sin().clone()
+        y[y > 0.1] = 0.5
+        y[torch.tensor([0, 2])] = -1.0
+        y[1, 2:] = 3
+        return (y * x).exp()
+
+    def program(wrap):
+        x = leaf(4, 4)
+        wrap(lambda x: wrap(fn)(fn(x)))(x).sum().backward()
+        return x.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_hooks_that_the_function_sets_on_an_argument_run_once():
+    def fn(x, y):
+        for tensor in (x, y):
+            tensor.register_hook(lambda grad: grad * 0.5)
+        return x.sin().exp() * y
+
+    def program(wrap):
+        x, z = leaf(3), leaf(3)
+        x.register_hook(lambda grad: grad + 1)
+        wrap(fn)(x, z.cos()).sum().backward(retain_graph=True)
+        grad = x.grad.clone()
+        wrap(fn)(x, z).sum().backward()
+        return grad, x.grad, z.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_numbers_drawn_in_fork_rng_are_the_same():
+    def fn(x):
+        with torch.random.fork_rng(devices=[]):
+            return torch.dropout(x, 0.5, True).sin()
+
+    def program(wrap):
+        x = leaf(40)
+        y = wrap(fn)(x)
+        torch.rand(3)
+        y.sum().backward()
+        return x.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_the_state_of_a_hook_may_be_a_tuple():
+    class PythonsGenerator:
+        snapshot = staticmethod(random.getstate)
+        restore = staticmethod(random.setstate)
+
+    def program(wrap):
+        random.seed(3)
+        x = leaf(2)
+        wrap(lambda x: (x.sin() * random.random()).exp())(x).sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(recompute_state_hooks=[PythonsGenerator()]))
