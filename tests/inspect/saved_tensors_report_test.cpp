@@ -162,16 +162,18 @@ TEST_CASE("A graph is walked by what the caller can see of its nodes",
 TEST_CASE("Words on a tensor are found outside of the region that is open",
           "[inspect][saved_tensors_report]") {
   std::string text;
-  checkpoint({.name = "layer"})([&](const at::Tensor& x) {
+  const auto outputs = checkpoint({.name = "layer"})([&](const at::Tensor& x) {
     at::Tensor y =
         native_op([](const at::Tensor& t) { return t.exp(); }, "exp", Policy::kSave)(x.sin());
-    // An op on it would be an op of the region.
     text = current_region_saves()->str([](const at::Tensor& tensor) {
       return tensor.sum().requires_grad() ? "in the graph" : "detached";
     });
-    return y;
+    return std::vector<at::Tensor>{y, x.cos().exp()};
   })(input());
   CHECK_THAT(text, ContainsSubstring("saved.0  [8, 8]  float32 on cpu  detached"));
+  // The sum is no op of the region, which would keep what it reads for the replay: "output 0".
+  CHECK(outputs.size() == 2);
+  CHECK_THAT(saved_tensors_report().str(), !ContainsSubstring("output 0"));
 }
 
 TEST_CASE("Two traces of calls collect at the same time, each for its thread",
