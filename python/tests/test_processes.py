@@ -7,6 +7,7 @@ import contextvars
 import copy
 import functools
 import pickle
+import warnings
 
 import pytest
 import torch
@@ -95,6 +96,16 @@ def test_tasks_take_turns_between_forward_and_backward():
     log.clear()
     assert_equal(expected, asyncio.run(main(checkpointed)))
     assert log == list(range(5))  # all forwards came before the first backward
+
+
+def test_a_coroutine_function_is_refused_by_name():
+    async def fn(x):
+        return x.sin()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # that it was never awaited
+        with pytest.raises(RuntimeError, match=r"region 'block', output: fn must return a Tensor.*got coroutine"):
+            checkpointed(fn)(leaf(2))
 
 
 def test_a_backward_in_another_task_or_thread_has_the_context_of_the_forward():
