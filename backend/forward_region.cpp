@@ -40,7 +40,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
                              std::unique_ptr<const RegionBody> body,
                              c10::ArrayRef<at::Tensor> inputs)
     : region_(std::make_shared<Region>(Region::Options{options.name, options.determinism,
-                                                       options.early_stop, options.intercept})),
+                                                       options.early_stop, options.intercept,
+                                                       options.op_site})),
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();

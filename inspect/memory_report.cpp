@@ -13,18 +13,11 @@
 #include <remat/tape/held_storage.h>
 #include <remat/tape/region.h>
 #include <remat/tape/region_input.h>
-#include <remat/tape/saved_tensor_frame.h>
+
+#include "region_saves_of.h"
 
 namespace remat {
 namespace {
-
-bool is_open_here(const Region& region) {
-  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
-       frame = frame->previous()) {
-    if (frame->forward_region() == &region) return true;
-  }
-  return false;
-}
 
 /// Adds rows to one region's part of the report, each storage once in the whole report.
 class Rows {
@@ -159,7 +152,7 @@ MemoryReport memory_report() {
   MemoryReport report;
   std::unordered_set<const void*> billed;
   for (const std::shared_ptr<const Region>& region : live_regions()) {
-    if (!region->closed() && !is_open_here(*region)) continue;
+    if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
     Rows rows(memory, billed);
     add_inputs(*region, rows);

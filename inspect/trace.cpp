@@ -6,6 +6,7 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/Exception.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
@@ -22,6 +23,8 @@
 #include <remat/tape/region.h>
 #include <remat/tape/tensor_meta.h>
 #include <remat/tape/trace_sink.h>
+
+#include "trace_sinks.h"
 
 namespace remat {
 namespace {
@@ -169,15 +172,22 @@ thread_local std::optional<Trace::Writer::Line> Trace::Writer::op_;
 thread_local std::vector<Trace::Writer::Line> Trace::Writer::saves_;
 thread_local std::vector<Trace::Writer::Call> Trace::Writer::calls_;
 
-Trace::Trace(std::ostream& out) : writer_(std::make_unique<Writer>(out)) {
-  TraceSink* none = nullptr;
-  TORCH_CHECK(trace_sink.compare_exchange_strong(none, writer_.get()),
+namespace {
+
+std::atomic<bool> is_writing{false};
+
+}  // namespace
+
+Trace::Trace(std::ostream& out) : writer_(std::make_shared<Writer>(out)) {
+  TORCH_CHECK(!is_writing.exchange(true),
               "[Trace] expected no other trace in the process, got a second one. End the first, or "
               "unset REMAT_TRACE.");
+  TraceSinks::get().add(writer_);
 }
 
 Trace::~Trace() {
-  trace_sink = nullptr;
+  TraceSinks::get().remove(*writer_);
+  is_writing = false;
 }
 
 namespace detail {

@@ -84,7 +84,9 @@ KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Ten
       name(std::move(tensor_name)),
       meta(tensor),
       storage(tensor),
-      is_parameter(remat::is_parameter(tensor)) {}
+      is_parameter(remat::is_parameter(tensor)) {
+  if (has_layout(tensor)) layout.emplace(tensor);
+}
 
 ArgumentView::ArgumentView(size_t number, const at::Tensor& argument_tensor, const at::Tensor& view)
     : argument(number) {

@@ -151,6 +151,7 @@ void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
       words.add_tensor(argument, region_->outside().logged(origin_of(argument)));
   }
   words.end();
+  if (region_->op_sites()) region_->op_sites()->add();
 }
 
 void ForwardFrame::before_op(OpCall& call, bool logged) {
@@ -175,7 +176,9 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
       [&](size_t, const c10::IValue& value) {
         if (logged) words.add_value(value);
       });
-  if (logged) words.end();
+  if (!logged) return;
+  words.end();
+  if (region_->op_sites()) region_->op_sites()->add();
 }
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <remat/tape/region.h>
+#include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "replay_frame.h"
@@ -80,6 +81,18 @@ class UserStateExchange {
     TORCH_CHECK(false, "[replay] ", region.label(),
                 ": expected its function to throw std::exceptions only when it runs again, got "
                 "something else. Throw a std::exception.");
+  }
+}
+
+/// Throws what `frame` has found wrong, with the ops of both runs if the region lists them.
+void check_complete(const ReplayFrame& frame, const ReplayOps& ops) {
+  try {
+    frame.check_complete();
+  } catch (const ReplayMismatch& mismatch) {
+    const std::string lists = ops.op_lists();
+    if (lists.empty()) throw;
+    throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                         c10::str(mismatch.what_without_backtrace(), "\n", lists));
   }
 }
 
@@ -154,7 +167,7 @@ void FunctionReplayer::run_body(const Region& region, c10::ArrayRef<at::Tensor> 
   try {
     if (escaped && ((!frame.stopped() && !frame.failed()) || body_->outranks_stop(escaped)))
       rethrow_with_region(escaped, region);
-    frame.check_complete();
+    check_complete(frame, ops);
   } catch (...) {
     body_->rethrow(std::current_exception(), escaped);
   }

@@ -92,7 +92,9 @@ class Region::PassEnd {
 Region::Region(Options options)
     : options_(std::move(options)),
       id_(RegionRegistry::get().add(*this)),
-      made_in_replay_(SavedTensorFrame::current_replay()) {}
+      made_in_replay_(SavedTensorFrame::current_replay()) {
+  if (options_.op_site) op_sites_ = std::make_unique<OpSites>(options_.op_site);
+}
 
 Region::~Region() {
   RegionRegistry::get().remove(id_);

@@ -183,11 +183,11 @@ void ReplayOps::add_word(const at::Tensor& tensor, Origin origin) {
                     region_.outside().logged(origin));
 }
 
-const NamedCall* ReplayOps::call_at_position() const {
-  if (!OpLog::is_call(region_.ops().at(position_))) return nullptr;
+const NamedCall* ReplayOps::call_at(size_t position) const {
+  if (!OpLog::is_call(region_.ops().at(position))) return nullptr;
   const auto& records = region_.calls().records();
   const auto record = std::find_if(records.begin(), records.end(), [&](const CallRecord& entry) {
-    return entry.log_position == position_;
+    return entry.log_position == position;
   });
   return record == records.end() ? nullptr : &record->call;
 }
@@ -346,6 +346,8 @@ void ReplayOps::compare(size_t slot, const NamedCall* call) {
   // the replay gets further.
   if (logged.empty() && (region_.ops().broken_off() || !region_.closed())) return;
   const c10::ArrayRef<uint64_t> replayed = words_.get();
+  if (const OpSites* const sites = region_.op_sites())
+    seen_.push_back(OpSites::line(describe(replayed, call), sites->now()));
   size_t next_unknown = 0;
   const auto may_be_unknown = [&](size_t number) {
     const c10::Storage& storage = unknown_[next_unknown++];
@@ -357,6 +359,20 @@ void ReplayOps::compare(size_t slot, const NamedCall* call) {
   if (!OpWords::match(logged, replayed, may_be_unknown)) mismatch(logged, replayed, slot, call);
   position_ += logged.size();
   ++op_count_;
+}
+
+std::string ReplayOps::op_lists() const {
+  const OpSites* const sites = region_.op_sites();
+  if (!sites) return "";
+  std::vector<std::string> forward;
+  const OpLog& ops = region_.ops();
+  for (size_t position = 0; position < ops.end(); position += ops.at(position).size()) {
+    forward.push_back(
+        OpSites::line(describe(ops.at(position), call_at(position)), sites->of(forward.size())));
+  }
+  return c10::str("Ops of the forward:\n", OpSites::numbered(forward),
+                  "Ops of the replay, the last one is where it stopped:\n",
+                  OpSites::numbered(seen_));
 }
 
 // Memory that no op of LibTorch allocated (from_blob) may have been wrapped in the forward, and
@@ -371,7 +387,7 @@ std::string ReplayOps::where(size_t slot) const {
 
 void ReplayOps::mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
                          size_t slot, const NamedCall* call) const {
-  const NamedCall* const expected = call_at_position();
+  const NamedCall* const expected = call_at(position_);
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(where(slot), ", op ", op_count_, ": expected ", describe(logged, expected),

@@ -41,6 +41,10 @@ class ReplayOps {
   void after(OpCall& call);
   void adopt(const at::Tensor& tensor) { storages_.enter_result(tensor); }
 
+  /// The ops of the forward and those of this replay so far, each with where it comes from; empty
+  /// if the region does not write that down.
+  std::string op_lists() const;
+
   /// One past the last slot that this replay is to fill.
   size_t slot_end() const { return slot_end_; }
 
@@ -94,7 +98,7 @@ class ReplayOps {
   void check_product(const OpCall& call, size_t argument, size_t number, size_t slot) const;
   void check_products(const OpCall& call, size_t slot) const;
   const NamedCall& call_of_product(size_t number) const;
-  const NamedCall* call_at_position() const;
+  const NamedCall* call_at(size_t position) const;
   std::string where(size_t slot) const;
   void compare(size_t slot, const NamedCall* call);
   [[noreturn]] void mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
@@ -113,6 +117,7 @@ class ReplayOps {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken
   size_t position_ = 0;  // in the forward's log, in words
   size_t op_count_ = 0;
+  std::vector<std::string> seen_;  // with where they come from, if the region wants to know
 };
 
 }  // namespace remat

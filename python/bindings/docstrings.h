@@ -151,6 +151,14 @@ Tells the region that code which runs again reads these tensors, where they are 
 calls, in a way that remat cannot see (through .numpy() or a pointer), or before implicit_keep
 complains. Views stand for the whole. Does nothing for other tensors, in a replay and outside.)";
 
+constexpr const char* kMemoryReportDoc =
+    R"(memory_report()
+
+What the regions of this process hold now and why, in bytes: a MemoryReport, whose str() is a text.
+for region in report: for row in region: row.name, row.tensor, row.bytes, row.why. Each storage is
+billed once, to the oldest region that has it; leaves that require grad are not. Regions whose
+forward runs on another thread are left out. Any thread.)";
+
 constexpr const char* kNameScopeDoc =
     "with name_scope(prefix): names of calls inside begin with the prefix and a slash. Scopes "
     "nest; to be entered in the function of a region.";

@@ -20,6 +20,7 @@
 #include "errors.h"
 #include "named_calls.h"
 #include "remat_handle.h"
+#include "reports.h"
 #include "saved_tensors_hooks.h"
 
 namespace remat::python {
@@ -43,6 +44,7 @@ PYBIND11_MODULE(_C, m) {
   add_named_calls(m.ptr());
   add_custom_functions(m.ptr());
   add_remat_handle(m.ptr());
+  add_reports(m.ptr());
   add_saved_tensors_hooks(m.ptr());
   set_blocking_wait(wait_without_gil);
 

@@ -142,6 +142,18 @@ void set_any_output(Settings& settings, PyObject* value) {
       as_bool("_any_output", value) ? OutputRule::kAnyLeaf : OutputRule::kTensorsOnly;
 }
 
+// Not for users: a function without arguments that says where an op comes from.
+void set_op_site(Settings& settings, PyObject* value) {
+  TORCH_CHECK_TYPE(PyCallable_Check(value), "[checkpoint] _op_site: expected a function, got ",
+                   type_of(value), ".");
+  settings.objects.push_back(share(value));
+  settings.options.op_site = [site = settings.objects.back()]() -> std::string {
+    if (!interpreter_lives()) return "";
+    const py::gil_scoped_acquire gil;
+    return py::handle(site->get())().cast<std::string>();
+  };
+}
+
 struct Option {
   std::string_view name;
   void (*set)(Settings&, PyObject*);
@@ -159,6 +171,7 @@ constexpr std::array kOptions{
     Option{"offload_store", set_offload_store},
     Option{"generators", set_generators},
     Option{"_any_output", set_any_output},
+    Option{"_op_site", set_op_site},
 };
 
 PyObject* keywords_of(const Settings& settings) {

@@ -2,7 +2,7 @@
 
 """Types of the bindings. What the functions do is in their docstrings."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -53,6 +53,7 @@ def checkpoint(
     offload_store: OffloadStore | CppOffloadStore | None = None,
     generators: Iterable[torch.Generator] = (),
     _any_output: bool = False,
+    _op_site: Callable[[], str] = ...,
 ) -> CheckpointBuilder: ...
 def region(fn: Callable[_P, _R], name: str, *, recompute: bool, keep: _Keep = "innermost_region") -> NamedFunction[_P, _R]: ...
 def native_op(
@@ -90,6 +91,42 @@ class name_scope:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None, /
     ) -> None: ...
+
+class MemoryRow:
+    name: str
+    tensor: str
+    why: str
+    bytes: int
+    implicit: bool
+
+class RegionMemory:
+    region: str
+    slots: int
+    bytes: int
+    implicit_bytes: int
+    rows: list[MemoryRow]
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[MemoryRow]: ...
+
+class MemoryReport:
+    regions: list[RegionMemory]
+    bytes: int
+    implicit_bytes: int
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[RegionMemory]: ...
+
+def memory_report() -> MemoryReport: ...
+def _current_memory_report(annotate: Callable[[torch.Tensor], str | None] | None, /) -> str: ...
+def _saved_tensors_report(
+    roots: list[torch.Tensor] | None, annotate: Callable[[torch.Tensor], str | None] | None, /
+) -> str: ...
+
+class CallTrace:
+    def __init__(self, applies: Callable[[], bool], /) -> None: ...
+    def stop(self) -> None: ...
+    def begin_scope(self, name: str, metadata: str, /) -> bool: ...
+    def end_scope(self) -> None: ...
+    def entries(self) -> list[tuple[str, Any, list[Any] | None]]: ...
 
 def is_recomputing() -> bool: ...
 def is_placeholder(tensor: torch.Tensor) -> bool: ...

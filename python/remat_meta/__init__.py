@@ -10,6 +10,7 @@ from . import _torch_version
 
 _torch_version.import_torch()
 
+from . import testing  # noqa: E402
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
     RematHandle,
@@ -20,6 +21,7 @@ from ._C import (  # noqa: E402
     host_memory_store,
     is_placeholder,
     is_recomputing,
+    memory_report,
     name_scope,
     native_op,
     op,
@@ -28,7 +30,6 @@ from ._C import (  # noqa: E402
     save_for_backward,
     saved_tensors_hooks,
 )
-from . import testing  # noqa: E402
 from ._device import register_device  # noqa: E402
 from ._hooks import (  # noqa: E402
     OffloadStore,
@@ -37,7 +38,20 @@ from ._hooks import (  # noqa: E402
     SavedTensorKind,
     current_saved_tensor_info,
 )
+from ._oom import (  # noqa: E402
+    clear_memory_snapshot_cache,
+    discover_autograd_roots,
+    format_oom_saved_tensors_report,
+    memory_snapshot_annotate,
+    oom_observer,
+)
 from ._policy import CheckpointPolicy  # noqa: E402
+from ._reports import (  # noqa: E402
+    format_current_memory_report,
+    format_saved_tensors_report,
+    print_current_memory_report,
+    print_saved_tensors_report,
+)
 from ._sequential import checkpoint_sequential  # noqa: E402
 from ._torch_checkpoint import (  # noqa: E402
     patch_torch_checkpoint,
@@ -45,6 +59,7 @@ from ._torch_checkpoint import (  # noqa: E402
     set_checkpoint_early_stop,
     torch_checkpoint,
 )
+from ._trace import collect_trace, trace_scope  # noqa: E402
 
 __all__ = [
     "CheckpointPolicy",
@@ -58,15 +73,26 @@ __all__ = [
     "auto_forward",
     "checkpoint",
     "checkpoint_sequential",
+    "clear_memory_snapshot_cache",
+    "collect_trace",
     "current_saved_tensor_info",
+    "discover_autograd_roots",
+    "format_current_memory_report",
+    "format_oom_saved_tensors_report",
+    "format_saved_tensors_report",
     "get_handle",
     "host_memory_store",
     "is_placeholder",
     "is_recomputing",
+    "memory_report",
+    "memory_snapshot_annotate",
     "name_scope",
     "native_op",
+    "oom_observer",
     "op",
     "patch_torch_checkpoint",
+    "print_current_memory_report",
+    "print_saved_tensors_report",
     "recompute_needs_tensor",
     "region",
     "register_device",
@@ -76,4 +102,5 @@ __all__ = [
     "set_checkpoint_early_stop",
     "testing",
     "torch_checkpoint",
+    "trace_scope",
 ]

@@ -2,6 +2,8 @@
 
 """Checkpointing a chain of layers in segments."""
 
+import itertools
+
 from . import _C
 
 
@@ -27,7 +29,7 @@ def split(layers, segments):
         )
     length = len(layers) // segments
     starts = [i * length for i in range(segments)] + [len(layers)]
-    return [layers[a:b] for a, b in zip(starts[:-1], starts[1:], strict=True)]
+    return [layers[a:b] for a, b in itertools.pairwise(starts)]
 
 
 def checkpoint_sequential(segments, *args, region_name=None, **options):

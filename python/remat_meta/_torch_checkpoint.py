@@ -3,7 +3,10 @@
 """torch.utils.checkpoint's calls on remat: under names of our own, or in place of torch's."""
 
 import functools
+import os
+import sys
 
+import torch
 import torch.utils.checkpoint as stock
 from torch.utils.checkpoint import set_checkpoint_debug_enabled, set_checkpoint_early_stop
 
@@ -17,8 +20,24 @@ __all__ = [
 ]
 
 
+def _op_site():
+    """The three innermost lines of user code on this thread: "model.py:12 in forward < ..."."""
+    found = []
+    frame = sys._getframe(1)
+    while frame is not None and len(found) < 3:
+        code = frame.f_code
+        if not code.co_filename.startswith(_LIBRARIES):
+            name = os.path.basename(code.co_filename)
+            found.append(f"{name}:{frame.f_lineno} in {code.co_name}")
+        frame = frame.f_back
+    return " < ".join(found)
+
+
+_LIBRARIES = tuple(os.path.dirname(file) + os.sep for file in (torch.__file__, __file__))
+
+
 @functools.cache
-def _builder(preserve_rng_state, determinism_check, early_stop):
+def _builder(preserve_rng_state, determinism_check, early_stop, debug):
     if determinism_check not in ("default", "none"):
         raise ValueError(
             '[torch_checkpoint] determinism_check: expected "default" or "none", got '
@@ -29,6 +48,7 @@ def _builder(preserve_rng_state, determinism_check, early_stop):
         determinism_check=determinism_check,
         early_stop=early_stop,
         _any_output=True,
+        **({"_op_site": _op_site} if debug else {}),
     )
 
 
@@ -47,9 +67,11 @@ def torch_checkpoint(
 
     Returns what `function` returns; leaves that are no tensors pass. `use_reentrant` is accepted
     and changes nothing: there is one implementation, which can do what both of torch's can.
-    `debug` too: errors name the ops that differ anyway. `context_fn` raises NotImplementedError.
-    `early_stop` gives way to set_checkpoint_early_stop(). Gradients, buffers and random streams are
-    bitwise those of function(*args, **kwargs).
+    `debug` lets a ReplayMismatch list the ops of forward and replay, each with the lines of Python
+    that called it: slow, for debugging. Without it the error names the first op that differs.
+    `context_fn` raises NotImplementedError. `early_stop` and `debug` give way to
+    set_checkpoint_early_stop() and set_checkpoint_debug_enabled(). Gradients, buffers and random
+    streams are bitwise those of function(*args, **kwargs).
     """
     if context_fn is not stock.noop_context_fn and context_fn is not None:
         raise NotImplementedError(
@@ -57,9 +79,14 @@ def torch_checkpoint(
             f"{context_fn!r}. Leave it out, or name the calls to keep: "
             "region(fn, name, recompute=False)."
         )
-    override = stock._enable_checkpoint_early_stop
-    early = bool(early_stop if override is None else override)
-    return _builder(bool(preserve_rng_state), determinism_check, early)(function)(*args, **kwargs)
+    early = _unless(stock._enable_checkpoint_early_stop, early_stop)
+    debug = _unless(stock._checkpoint_debug_enabled, debug)
+    builder = _builder(bool(preserve_rng_state), determinism_check, early, debug)
+    return builder(function)(*args, **kwargs)
+
+
+def _unless(override, value):
+    return bool(value if override is None else override)
 
 
 # torch.utils.checkpoint.checkpoint is a wrapper that calls what it finds under this attribute of
@@ -73,8 +100,6 @@ def _stock_function():
     below = getattr(stock.checkpoint, "__wrapped__", None)
     code = getattr(stock.checkpoint, "__code__", None)
     if below is None or code is None or _TARGET not in code.co_consts:
-        import torch
-
         raise NotImplementedError(
             "[patch_torch_checkpoint] torch.utils.checkpoint.checkpoint: expected the function of "
             f"torch 2.11, got {stock.checkpoint!r} of torch {torch.__version__} or of another "

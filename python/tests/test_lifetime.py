@@ -2,13 +2,14 @@
 
 """Who holds what, and until when. The garbage collector is off: reference counts alone free it."""
 
-import ctypes
 import gc
+import itertools
 import threading
 import weakref
 
 import pytest
 import torch
+from allocations import allocated_bytes
 from torch import nn
 
 import remat_meta as remat
@@ -127,21 +128,6 @@ def test_options_hold_no_cycle_that_the_collector_cannot_see():
     assert watched() is None
 
 
-class MallInfo(ctypes.Structure):
-    _fields_ = [(name, ctypes.c_size_t) for name in (
-        "arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks",
-        "fordblks", "keepcost")]
-
-
-mallinfo2 = ctypes.CDLL(None).mallinfo2
-mallinfo2.restype = MallInfo
-
-
-def allocated_bytes():
-    info = mallinfo2()
-    return info.uordblks + info.hblkhd
-
-
 @pytest.mark.parametrize("retain", [False, True])
 def test_a_thousand_steps_are_flat(retain):
     model = nn.Sequential(nn.Linear(8, 8), nn.Dropout(0.5), nn.Tanh(), nn.Linear(8, 8))
@@ -164,7 +150,7 @@ def test_a_thousand_steps_are_flat(retain):
         used.append(allocated_bytes())
     assert len(gc.get_objects()) <= objects + 10  # 1 in 100 steps
     # What other tests left may still move; a leak of one byte a step shows in each quarter.
-    assert min(after - before for before, after in zip(used, used[1:])) < 250
+    assert min(after - before for before, after in itertools.pairwise(used)) < 250
 
 
 def test_results_of_named_calls_die_with_the_graph():

@@ -172,6 +172,40 @@ def test_pickle_and_deepcopy():
         assert other.weight.grad is not None and model.weight.grad is None
 
 
+TORCH_REMAT = {  # its functions with what they take; None where signature() cannot read that
+    "clear_memory_snapshot_cache": "()",
+    "collect_trace": "()",
+    "current_saved_tensor_info": "()",
+    "discover_autograd_roots": "()",
+    "format_current_memory_report": "(annotate=None)",
+    "format_oom_saved_tensors_report": "(annotate=None)",
+    "format_saved_tensors_report": "(roots=None, annotate=None)",
+    "is_placeholder": None,
+    "is_recomputing": None,
+    "memory_snapshot_annotate": "(snapshot=None)",
+    "name_scope": None,
+    "oom_observer": "(device, alloc, device_alloc, device_free)",
+    "print_current_memory_report": "(file=None, annotate=None)",
+    "print_saved_tensors_report": "(roots=None, file=None, annotate=None)",
+    "recompute_needs_tensor": "(*tensors)",
+    "region": '(fn, name, *, recompute, keep="innermost_region")',
+    "save_for_backward": None,
+    "saved_tensors_hooks": None,
+    "trace_scope": "(function, name, *, metadata=None)",
+}
+
+
+def test_every_name_of_torch_remat_is_here_and_takes_the_same():
+    for name in ("checkpoint", "RecomputeStateHook", "SavedTensorInfo", "SavedTensorKind", *TORCH_REMAT):
+        assert name in remat.__all__ and callable(getattr(remat, name)), name
+    for name, expected in TORCH_REMAT.items():
+        if expected is None:
+            continue
+        signature = inspect.signature(getattr(remat, name))
+        bare = [p.replace(annotation=inspect.Parameter.empty) for p in signature.parameters.values()]
+        assert str(inspect.Signature(bare)).replace("'", '"') == expected, name
+
+
 def test_the_form_without_options_and_repr():
     assert repr(remat.checkpoint()) == "<checkpoint with {}>"
     assert repr(remat.checkpoint()(torch.sin)).startswith("<checkpoint with {} of <built-in")

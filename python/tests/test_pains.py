@@ -313,7 +313,7 @@ def test_names_of_parameters_stay():
     model.load_state_dict(nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2)).state_dict())
     model(torch.randn(1, 2)).sin().sum().backward()
     wrapped = nn.Sequential(checkpoint_wrapper(nn.Linear(2, 2)))
-    assert [name for name, _ in wrapped.named_parameters()][0] == "0._checkpoint_wrapped_module.weight"
+    assert next(name for name, _ in wrapped.named_parameters()) == "0._checkpoint_wrapped_module.weight"
 
 
 # 36: eval mode

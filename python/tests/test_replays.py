@@ -117,7 +117,7 @@ def test_a_bare_except_that_catches_the_stop_is_stopped_again():
 
     def program(wrap):
         x = leaf(2)
-        (a, b) = wrap(lambda x: (fn(x), x.sin()))(x)
+        (a, _) = wrap(lambda x: (fn(x), x.sin()))(x)
         a.sum().backward()
         return x.grad
 

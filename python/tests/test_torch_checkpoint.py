@@ -111,6 +111,64 @@ def test_determinism_check_takes_the_values_of_torch():
         remat.torch_checkpoint(fn, leaf(2), determinism_check="bitwise")
 
 
+class Switch:
+    on = True
+
+
+def differs(x, switch):
+    y = x.sin()
+    if switch.on:
+        y = y.exp()
+    return y.cos()
+
+
+def test_debug_lists_the_ops_of_both_runs_with_their_lines():
+    switch = Switch()
+    y = remat.torch_checkpoint(differs, leaf(2), switch, debug=True)
+    with remat.set_checkpoint_debug_enabled(True):
+        z = remat.torch_checkpoint(differs, leaf(2), switch)
+    switch.on = False
+    for out in (y, z):
+        with pytest.raises(remat.ReplayMismatch) as raised:
+            out.sum().backward()
+        text = str(raised.value)
+        assert "op 1: expected aten::exp(float32 [2] on cpu requires grad) as in the forward, got aten::cos(" in text
+        heading = "Ops of the replay, the last one is where it stopped:\n"
+        forward, replay = text.split("Ops of the forward:\n")[1].split(heading)
+        lines = [[line.split("(")[0].split()[-1] for line in part.splitlines()] for part in (forward, replay)]
+        assert lines == [["aten::sin", "aten::exp", "aten::cos"], ["aten::sin", "aten::cos"]]
+        at = differs.__code__.co_firstlineno
+        assert f"requires grad from outside #0)  test_torch_checkpoint.py:{at + 1} in differs < " in forward.splitlines()[0]
+        assert f"test_torch_checkpoint.py:{at + 3} in differs < " in forward.splitlines()[1]
+        assert f"test_torch_checkpoint.py:{at + 4} in differs < " in replay.splitlines()[1]
+
+
+def test_without_debug_there_are_no_lists():
+    switch = Switch()
+    with remat.set_checkpoint_debug_enabled(False):
+        y = remat.torch_checkpoint(differs, leaf(2), switch, debug=True)
+    switch.on = False
+    with pytest.raises(remat.ReplayMismatch) as raised:
+        y.sum().backward()
+    assert "Ops of" not in str(raised.value)
+
+
+def test_debug_changes_no_bit_and_knows_named_calls():
+    def program(wrap):
+        model = nn.Sequential(nn.Linear(6, 6), nn.BatchNorm1d(6), nn.Dropout(0.5))
+        x = leaf(4, 6)
+        wrap(model)(x).pow(2).sum().backward()
+        return [p.grad for p in model.parameters()] + list(model.buffers()) + [x.grad]
+
+    assert_same(program, lambda fn: functools.partial(remat.torch_checkpoint, fn, debug=True))
+    name = ["first"]
+    fn = lambda x: remat.region(torch.exp, name[0], recompute=True)(x.sin()).cos()  # noqa: E731
+    y = remat.torch_checkpoint(fn, leaf(2), debug=True)
+    name[0] = "second"
+    with pytest.raises(remat.ReplayMismatch, match="1 call 'first' (.|\n)*1 call 'second' "):
+        y.sum().backward()
+
+
 def ends_reached(**options):
     reached = []
 

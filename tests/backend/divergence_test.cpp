@@ -169,4 +169,34 @@ TEST_CASE("Without determinism checks and without interception nothing is compar
   }
 }
 
+TEST_CASE("With op_site a divergence lists the ops of both runs with where they come from",
+          "[backend][divergence]") {
+  const auto line = std::make_shared<int>(0);
+  const auto more = std::make_shared<bool>(true);
+  const Function fn = [line, more](const Tensor& x) {
+    *line = 1;
+    Tensor y = x.sin();
+    *line = 2;
+    if (*more)
+      y = remat::native_op([](const Tensor& t) { return t.exp(); }, "exp",
+                           remat::Policy::kRecompute)(y);
+    *line = 3;
+    return y.cos();
+  };
+  remat::CheckpointOptions options{.name = "r"};
+  // An op in it is none of the region's.
+  options.op_site = [line] { return c10::str("line ", at::ones({1}).add(*line - 1).item<int>()); };
+  const std::string text = remat::backward_error(
+      fn, torch::ones({2}).requires_grad_(), [&] { *more = false; }, options);
+  CHECK_THAT(text, ContainsSubstring(
+                       "Ops of the forward:\n"
+                       "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
+                       "  1 call 'exp' (RECOMPUTE)(float32 [2] on cpu requires grad)  line 2\n"
+                       "  2 aten::exp(float32 [2] on cpu requires grad)  line 2\n"
+                       "  3 aten::cos(float32 [2] on cpu requires grad)  line 3\n"
+                       "Ops of the replay, the last one is where it stopped:\n"
+                       "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
+                       "  1 aten::cos(float32 [2] on cpu requires grad)  line 3\n"));
+}
+
 }  // namespace

@@ -136,7 +136,7 @@ def test_29_a_saved_op_runs_once():
         Counts.count = 0
         with Counts():
             y = checkpointed(lambda x: remat.native_op(torch.mm, "mm", policy)(x.sin(), x).exp().sin())(x)
-            torch.autograd.graph.register_multi_grad_hook  # noqa: B018
+            torch.autograd.graph.register_multi_grad_hook
             forward = Counts.count
             torch.autograd.grad(y.sum(), y)
             y.sum().backward()

@@ -163,7 +163,7 @@ class Generator:
 
     def may_write(self, value, place):
         memory = value.memory
-        if memory.is_leaf or place.no_grad and memory.owner != place.function:
+        if memory.is_leaf or (place.no_grad and memory.owner != place.function):
             return self.one_in(200)
         if place.repeated and memory.owner < place.regions[-1].function:
             return self.one_in(200)
@@ -366,7 +366,7 @@ class Generator:
         count = self.random.choice([0, 1, 1, 1, 2, 2])
         allowed = [
             value for value in inner
-            if (value in made or (not kept or value.memory.owner >= function) and not value.memory.is_leaf)
+            if (value in made or ((not kept or value.memory.owner >= function) and not value.memory.is_leaf))
             and not (kept and value.memory.is_leaf)
         ]
         return self.pick_results(allowed, count) if allowed else []

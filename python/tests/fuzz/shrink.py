@@ -65,7 +65,7 @@ def _remove(program, block, i):
     step = block.steps.pop(i)
     stand_in = step.arguments[0] if step.arguments else FIRST_INPUT
     made = [n for inner in _inner_blocks(step) for s in inner.steps for n in s.results]
-    _rename(program, {n: stand_in for n in [*step.results, *made]})
+    _rename(program, dict.fromkeys([*step.results, *made], stand_in))
     return True
 
 

@@ -6,11 +6,11 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import torch  # noqa: E402
-import transformers as hf  # noqa: E402
-from harness import Case, any_output_region, call_stock_checkpoint, region  # noqa: E402
-from transformers.modeling_layers import GradientCheckpointingLayer  # noqa: E402
-from transformers.models.albert.modeling_albert import AlbertLayer  # noqa: E402
+import torch
+import transformers as hf
+from harness import Case, any_output_region, call_stock_checkpoint, region
+from transformers.modeling_layers import GradientCheckpointingLayer
+from transformers.models.albert.modeling_albert import AlbertLayer
 
 hf.logging.set_verbosity_error()
 

@@ -6,12 +6,12 @@ import os
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 
-import functools  # noqa: E402
+import functools
 
-import timm  # noqa: E402
-import torch  # noqa: E402
-from harness import Case, call_stock_checkpoint, region  # noqa: E402
-from torchvision.models import densenet, mobilenetv3, resnet, squeezenet, swin_transformer, vision_transformer  # noqa: E402
+import timm
+import torch
+from harness import Case, call_stock_checkpoint, region
+from torchvision.models import densenet, mobilenetv3, resnet, squeezenet, swin_transformer, vision_transformer
 
 CLASSES = 3
 

@@ -61,6 +61,11 @@ struct CheckpointOptions {
   /// State that a replay must find as the forward found it, restored in this order. Must not be
   /// null.
   std::vector<std::shared_ptr<StateHook>> state_hooks{};
+
+  /// Says in a line where the op that is about to run comes from; called at each op of the forward
+  /// and of replays. If it is set, a ReplayMismatch lists the ops of both with what it said. May
+  /// return an empty string. For debugging: a region keeps all these lines. Needs `intercept`.
+  OpSite op_site{};
 };
 
 }  // namespace remat

@@ -24,7 +24,7 @@ class REMAT_API Trace {
 
  private:
   class Writer;
-  std::unique_ptr<Writer> writer_;
+  std::shared_ptr<Writer> writer_;
 };
 
 namespace detail {

@@ -176,6 +176,7 @@ struct KeptTensor {
   size_t call;
   std::string name;  ///< "saved.0", or the name that its function gave it.
   TensorMeta meta;
+  std::optional<TensorLayout> layout;  ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
   bool is_parameter;
   std::atomic<bool> live{true};

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 
 #include <cstddef>
@@ -35,6 +36,9 @@ class REMAT_API HeldStorage {
   const void* address() const {
     return storage_ && !storage_->expired() ? storage_->_unsafe_get_target() : nullptr;
   }
+
+  /// The storage, which then lives as long as what is returned; null if it is gone.
+  c10::Storage lock() const { return storage_ ? c10::Storage(storage_->lock()) : c10::Storage(); }
 
   /// 0 if it is gone.
   size_t size_bytes() const {

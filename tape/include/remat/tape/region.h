@@ -19,6 +19,7 @@
 #include <remat/tape/call_log.h>
 #include <remat/tape/export.h>
 #include <remat/tape/op_log.h>
+#include <remat/tape/op_sites.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/replayer.h>
 #include <remat/tape/tensor_meta.h>
@@ -70,6 +71,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     Determinism determinism = Determinism::kMetadata;
     bool early_stop = true;
     bool intercept = true;
+    OpSite op_site{};
   };
 
   explicit Region(Options options);
@@ -118,6 +120,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
+
+  /// Where the ops of ops() come from; null if nobody asked for it.
+  OpSites* op_sites() { return op_sites_.get(); }
+  const OpSites* op_sites() const { return op_sites_.get(); }
+
   OutsideLog& outside() { return outside_; }
   const OutsideLog& outside() const { return outside_; }
   CallLog& calls();
@@ -160,6 +167,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::shared_ptr<const Replayer> replayer_;  // guarded by mutex_ once closed
   std::deque<Slot> slots_;
   OpLog ops_;
+  std::unique_ptr<OpSites> op_sites_;
   OutsideLog outside_;
   bool casts_weights_ = false;
   bool draws_ = false;

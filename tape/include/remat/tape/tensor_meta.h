@@ -30,6 +30,10 @@ class REMAT_API TensorMeta {
 
   bool requires_grad() const { return requires_grad_; }
 
+  /// Empty without plain sizes.
+  c10::ArrayRef<int64_t> sizes() const { return sizes_; }
+  c10::ScalarType dtype() const { return dtype_; }
+
   /// "float32 [2, 3] on cpu"
   std::string str() const;
 

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Listening for named calls.
+#include <remat/inspect/call_trace.h>
+
+#include <c10/util/Exception.h>
+#include <c10/util/StringUtil.h>
+
+#include <mutex>
+#include <string_view>
+#include <thread>
+#include <utility>
+
+#include <remat/tape/named_call.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+#include "trace_sinks.h"
+
+namespace remat {
+namespace {
+
+bool in_replay() {
+  const SavedTensorFrame* const frame = SavedTensorFrame::current();
+  return frame && frame->in_replay();
+}
+
+const char* word_for(Policy policy) {
+  switch (policy) {
+    case Policy::kSave:
+      return "save";
+    case Policy::kOffload:
+      return "offload";
+    default:
+      return "recompute";
+  }
+}
+
+void append(std::string& text, const std::vector<CallTraceEntry>& entries, size_t depth) {
+  for (const CallTraceEntry& entry : entries) {
+    text += "\n" + std::string(2 * depth, ' ') + entry.name;
+    if (!entry.is_scope) {
+      text += c10::str(": ", word_for(entry.policy));
+    } else if (!entry.metadata.empty()) {
+      text += c10::str(" [", entry.metadata, "]");
+    }
+    append(text, entry.entries, depth + 1);
+  }
+}
+
+}  // namespace
+
+class CallTrace::Collector final : public TraceSink {
+ public:
+  explicit Collector(Applies applies) : applies_(std::move(applies)) {
+    if (applies_) return;
+    applies_ = [thread = std::this_thread::get_id()] {
+      return std::this_thread::get_id() == thread;
+    };
+  }
+
+  void named_call(const TraceScope& before, const TraceScope& /*after*/, const NamedCall& call,
+                  std::string_view what) override {
+    if (what != "begins" || before.is_replay || before.saved_call || in_replay()) return;
+    if (!applies_()) return;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    innermost().push_back(
+        {.name = call.name, .policy = call.policy, .metadata = {}, .entries = {}});
+  }
+
+  void begin_scope(std::string name, std::string metadata) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::vector<CallTraceEntry>& entries = innermost();
+    entries.push_back({.name = std::move(name),
+                       .is_scope = true,
+                       .metadata = std::move(metadata),
+                       .entries = {}});
+    open_.push_back(entries.size() - 1);
+  }
+
+  void end_scope() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!open_.empty()) open_.pop_back();
+  }
+
+  std::vector<CallTraceEntry> entries() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return entries_;
+  }
+
+  void before_op(const TraceScope& /*scope*/, const OpCall& /*call*/) override {}
+  void after_op(const TraceScope& /*scope*/, const OpCall& /*call*/) override {}
+  void call_ended(const TraceScope& /*scope*/, bool /*threw*/) override {}
+  void before_save(const TraceScope& /*scope*/, const at::Tensor& /*tensor*/) override {}
+  void after_save(const TraceScope& /*scope*/, bool /*threw*/) override {}
+  void replay_stops(const TraceScope& /*scope*/) override {}
+
+ private:
+  std::vector<CallTraceEntry>& innermost() {
+    std::vector<CallTraceEntry>* entries = &entries_;
+    for (const size_t index : open_) entries = &(*entries)[index].entries;
+    return *entries;
+  }
+
+  Applies applies_;
+  mutable std::mutex mutex_;
+  std::vector<CallTraceEntry> entries_;
+  std::vector<size_t> open_;  // the way to the innermost scope
+};
+
+CallTrace::CallTrace(Applies applies)
+    : collector_(std::make_shared<Collector>(std::move(applies))) {
+  TraceSinks::get().add(collector_);
+}
+
+CallTrace::~CallTrace() {
+  stop();
+}
+
+void CallTrace::stop() {
+  TraceSinks::get().remove(*collector_);
+}
+
+bool CallTrace::begin_scope(std::string name, std::string metadata) {
+  TORCH_CHECK_VALUE(!name.empty(),
+                    "[CallTrace] scope: expected a name, must be non-empty, got an empty one.");
+  if (in_replay()) return false;
+  collector_->begin_scope(std::move(name), std::move(metadata));
+  return true;
+}
+
+void CallTrace::end_scope() {
+  collector_->end_scope();
+}
+
+std::vector<CallTraceEntry> CallTrace::entries() const {
+  return collector_->entries();
+}
+
+std::string CallTrace::str() const {
+  std::string text = "remat trace";
+  append(text, entries(), 0);
+  return text;
+}
+
+}  // namespace remat

@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Collecting what a region holds by storage.
+#include <remat/inspect/region_saves.h>
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <utility>
+
+#include <remat/tape/region_input.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+#include "region_saves_of.h"
+
+namespace remat {
+namespace {
+
+using Interval = std::pair<int64_t, int64_t>;  // of bytes, from and to
+
+/// Strided tensors with more runs than this count with the gaps between them.
+constexpr int64_t kMostRuns = 4096;
+
+std::vector<Interval> bytes_of(const TensorLayout& layout) {
+  const auto item = static_cast<int64_t>(c10::elementSize(layout.dtype));
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride in bytes and size, the innermost first
+  for (const auto i : c10::irange(layout.sizes.size())) {
+    if (layout.sizes[i] == 0) return {};
+    if (layout.sizes[i] > 1) dims.emplace_back(layout.strides[i] * item, layout.sizes[i]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t run = item;
+  size_t inner = 0;
+  while (inner < dims.size() && dims[inner].first <= run) {
+    run += dims[inner].first * (dims[inner].second - 1);
+    ++inner;
+  }
+  int64_t runs = 1;
+  for (size_t i = inner; i < dims.size(); ++i) runs *= dims[i].second;
+  const int64_t start = layout.offset * item;
+  if (runs > kMostRuns) return {{start, static_cast<int64_t>(layout.bytes_spanned())}};
+  std::vector<Interval> intervals{{start, start + run}};
+  for (size_t i = inner; i < dims.size(); ++i) {
+    const std::vector<Interval> once = intervals;
+    for (const auto k : c10::irange(int64_t{1}, dims[i].second)) {
+      for (const auto& [from, to] : once)
+        intervals.emplace_back(from + k * dims[i].first, to + k * dims[i].first);
+    }
+  }
+  return intervals;
+}
+
+size_t size_of(std::vector<Interval> intervals) {
+  std::sort(intervals.begin(), intervals.end());
+  int64_t size = 0;
+  int64_t end = 0;
+  for (const auto& [from, to] : intervals) {
+    size += std::max<int64_t>(0, to - std::max(from, end));
+    end = std::max(end, to);
+  }
+  return static_cast<size_t>(size);
+}
+
+/// Adds tensors to one region's saves, each storage under the first call that has it.
+class Collection {
+ public:
+  Collection(RegionSaves& saves, std::unordered_set<const void*>& billed)
+      : saves_(saves), billed_(billed) {}
+
+  /// False if the storage is gone: then something else holds the value.
+  bool add(const std::string& call, std::string name, const TensorLayout& layout,
+           const HeldStorage& held) {
+    const c10::Storage storage = held.lock();
+    if (!storage) return false;
+    SavedStorage* const entry = entry_of(call, held, storage);
+    if (!entry) return true;
+    for (SavedView& view : entry->views) {
+      if (!(view.layout == layout)) continue;
+      view.names.push_back(std::move(name));
+      return true;
+    }
+    entry->views.push_back({{std::move(name)}, layout, size_of(bytes_of(layout))});
+    return true;
+  }
+
+  void finish() {
+    for (CallSaves& call : saves_.calls) {
+      for (SavedStorage& storage : call.storages) finish(storage);
+    }
+  }
+
+ private:
+  static void finish(SavedStorage& storage) {
+    std::vector<Interval> all;
+    for (const SavedView& view : storage.views) {
+      const std::vector<Interval> one = bytes_of(view.layout);
+      all.insert(all.end(), one.begin(), one.end());
+    }
+    storage.used_bytes = std::min(size_of(std::move(all)), storage.bytes);
+    std::stable_partition(storage.views.begin(), storage.views.end(),
+                          [&](const SavedView& view) { return view.bytes == storage.bytes; });
+  }
+
+  /// Null if it is billed elsewhere.
+  SavedStorage* entry_of(const std::string& call, const HeldStorage& held,
+                         const c10::Storage& storage) {
+    if (billed_.insert(held.address()).second) {
+      if (saves_.calls.empty() || saves_.calls.back().name != call)
+        saves_.calls.push_back({.name = call, .storages = {}});
+      saves_.calls.back().storages.push_back(
+          {.bytes = storage.nbytes(), .views = {}, .device = storage.device(), .storage = held});
+      saves_.calls.back().bytes += storage.nbytes();
+      saves_.bytes += storage.nbytes();
+      return &saves_.calls.back().storages.back();
+    }
+    for (CallSaves& other : saves_.calls) {
+      for (SavedStorage& entry : other.storages) {
+        if (entry.storage.address() == held.address()) return other.name == call ? &entry : nullptr;
+      }
+    }
+    return nullptr;
+  }
+
+  RegionSaves& saves_;
+  std::unordered_set<const void*>& billed_;
+};
+
+TensorLayout layout_of(const TensorMeta& meta) {
+  TensorLayout layout;
+  layout.dtype = meta.dtype();
+  layout.sizes.assign(meta.sizes().begin(), meta.sizes().end());
+  layout.strides.assign(layout.sizes.size(), 1);
+  for (size_t i = layout.sizes.size(); i > 1; --i)
+    layout.strides[i - 2] = layout.strides[i - 1] * std::max<int64_t>(layout.sizes[i - 1], 1);
+  return layout;
+}
+
+void add_own(const Region& region, Collection& into, RegionSaves& saves) {
+  if (const std::shared_ptr<const Replayer> replayer = region.replayer()) {
+    replayer->visit_inputs([&](const RegionInput& input) {
+      if (!input.meta() || input.is_leaf_with_grad()) return;
+      if (!into.add("", c10::str("argument ", input.position()), layout_of(*input.meta()),
+                    input.storage()))
+        ++saves.elsewhere;
+    });
+  }
+  for (const auto i : c10::irange(region.outside().size())) {
+    const OutsideStorage& outside = region.outside()[i];
+    if (!outside.is_written()) continue;
+    if (!into.add("", c10::str("outside ", i, " before its write"), layout_of(outside.meta()),
+                  outside.kept_storage()))
+      ++saves.elsewhere;
+  }
+}
+
+/// What becomes of one call: whether it still keeps something, or did until its graph was dropped.
+struct Fate {
+  bool kept = false;
+  bool dropped = false;
+};
+
+class RegionWalk {
+ public:
+  RegionWalk(const Region& region, Collection& into, RegionSaves& saves)
+      : calls_(region.calls()),
+        held_(region.kept_products()),
+        into_(into),
+        saves_(saves),
+        fates_(calls_.records().size()) {}
+
+  void add_calls() {
+    for (const auto i : c10::irange(calls_.records().size())) {
+      const CallRecord& record = calls_.records()[i];
+      if (!record.call.is_saved()) continue;
+      add_kept(i, record.call);
+      add_results(i, record);
+      saves_.rebuilt += record.refills.size();
+      if (fates_[i].dropped && !fates_[i].kept && record.refills.empty())
+        saves_.released.push_back(record.call.name);
+    }
+  }
+
+ private:
+  void add_kept(size_t number, const NamedCall& call) {
+    for (const KeptTensor& kept : calls_.kept()) {
+      if (kept.call != number) continue;
+      (kept.live ? fates_[number].kept : fates_[number].dropped) = true;
+      if (!kept.live || kept.is_parameter) continue;
+      const TensorLayout layout = kept.layout ? *kept.layout : layout_of(kept.meta);
+      if (!into_.add(call.name, kept.name, layout, kept.storage)) add_elsewhere(call);
+    }
+  }
+
+  void add_results(size_t number, const CallRecord& record) {
+    for (const auto i : c10::irange(held_.size())) {
+      const CallProduct& product = calls_.product(i);
+      if (product.call() != number || !held_[i]) continue;
+      fates_[number].kept = true;
+      if (!add_product(record, i)) add_elsewhere(record.call);
+    }
+  }
+
+  bool add_product(const CallRecord& record, size_t product) {
+    const HeldStorage& storage = calls_.product(product).storage();
+    bool added = false;
+    for (const auto k : c10::irange(record.outputs.size())) {
+      const CallOutput& output = record.outputs[k];
+      if (output.source != CallOutput::Source::kProduct || output.product != product) continue;
+      if (!into_.add(record.call.name, c10::str("output ", k), output.layout, storage))
+        return false;
+      added = true;
+    }
+    return added || into_.add(record.call.name, "written",
+                              layout_of(calls_.product(product).meta()), storage);
+  }
+
+  void add_elsewhere(const NamedCall& call) {
+    ++(call.policy == Policy::kOffload ? saves_.offloaded : saves_.elsewhere);
+  }
+
+  const CallLog& calls_;
+  const std::vector<CallProduct::Held> held_;
+  Collection& into_;
+  RegionSaves& saves_;
+  std::vector<Fate> fates_;
+};
+
+const Region* innermost_region() {
+  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
+       frame = frame->previous()) {
+    if (const Region* const region = frame->forward_region()) return region;
+    if (const Region* const region = frame->replayed_region()) return region;
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool may_be_looked_into(const Region& region) {
+  if (region.closed()) return true;
+  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
+       frame = frame->previous()) {
+    if (frame->forward_region() == &region) return true;
+  }
+  return false;
+}
+
+RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed) {
+  RegionSaves saves{.region = region.name(), .calls = {}, .released = {}};
+  Collection collection(saves, billed);
+  add_own(region, collection, saves);
+  RegionWalk(region, collection, saves).add_calls();
+  collection.finish();
+  return saves;
+}
+
+std::optional<RegionSaves> current_region_saves() {
+  const Region* const region = innermost_region();
+  if (!region) return std::nullopt;
+  std::unordered_set<const void*> billed;
+  return region_saves_of(*region, billed);
+}
+
+at::Tensor SavedStorage::tensor() const {
+  const c10::Storage held = storage.lock();
+  return held && !views.empty() ? lay_out(held, views.front().layout) : at::Tensor();
+}
+
+size_t RegionSaves::storage_count() const {
+  size_t count = 0;
+  for (const CallSaves& call : calls) count += call.storages.size();
+  return count;
+}
+
+}  // namespace remat

@@ -1,0 +1,256 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Walking regions and graphs, and grouping what is found.
+#include <remat/inspect/saved_tensors_report.h>
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <cctype>
+#include <map>
+#include <set>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+#include <remat/tape/region.h>
+#include <remat/tape/tensor_meta.h>
+
+#include "region_saves_of.h"
+#include "report_text.h"
+
+namespace remat {
+namespace {
+
+bool is_digit(char c) {
+  return std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+/// "layer.9" before "layer.10".
+bool naturally_less(const std::string& a, const std::string& b) {
+  size_t i = 0;
+  size_t j = 0;
+  while (i < a.size() && j < b.size()) {
+    if (!is_digit(a[i]) || !is_digit(b[j])) {
+      if (a[i] != b[j]) return a[i] < b[j];
+      ++i;
+      ++j;
+      continue;
+    }
+    while (i + 1 < a.size() && a[i] == '0' && is_digit(a[i + 1])) ++i;
+    while (j + 1 < b.size() && b[j] == '0' && is_digit(b[j + 1])) ++j;
+    const size_t i_end = std::find_if_not(a.begin() + i, a.end(), is_digit) - a.begin();
+    const size_t j_end = std::find_if_not(b.begin() + j, b.end(), is_digit) - b.begin();
+    if (i_end - i != j_end - j) return i_end - i < j_end - j;
+    const int order = a.compare(i, i_end - i, b, j, j_end - j);
+    if (order != 0) return order < 0;
+    i = i_end;
+    j = j_end;
+  }
+  return a.size() - i < b.size() - j;
+}
+
+/// A name around its last number.
+struct NumberedName {
+  explicit NumberedName(const std::string& name) {
+    size_t end = name.size();
+    while (end > 0 && !is_digit(name[end - 1])) --end;
+    size_t begin = end;
+    while (begin > 0 && is_digit(name[begin - 1])) --begin;
+    before = name.substr(0, begin);
+    number = name.substr(begin, end - begin);
+    after = name.substr(end);
+  }
+
+  bool is_right_after(const NumberedName& other) const {
+    constexpr size_t kDigits = 9;  // what fits into an int
+    if (number.empty() || other.number.empty() || number.size() > kDigits) return false;
+    return before == other.before && after == other.after &&
+           std::stoi(number) == std::stoi(other.number) + 1;
+  }
+
+  std::string before, number, after;
+};
+
+/// "layer.0-2, layer.4" for names in natural order.
+std::string ranges(const std::vector<std::string>& names) {
+  std::string text;
+  for (size_t i = 0; i < names.size();) {
+    const NumberedName first(names[i]);
+    NumberedName last = first;
+    size_t end = i + 1;
+    for (; end < names.size(); ++end) {
+      const NumberedName next(names[end]);
+      if (names[end] == names[end - 1]) continue;
+      if (!next.is_right_after(last)) break;
+      last = next;
+    }
+    text += (text.empty() ? "" : ", ") + first.before + first.number;
+    if (last.number != first.number) text += "-" + last.number;
+    text += first.after.empty() && first.before.empty() && first.number.empty()
+                ? "region without a name"
+                : first.after;
+    i = end;
+  }
+  return text;
+}
+
+/// Regions that hold the same under other names.
+struct Group {
+  const RegionSaves* first;
+  std::vector<std::string> names;
+};
+
+std::vector<Group> group(const std::vector<RegionSaves>& regions) {
+  std::vector<Group> groups;
+  std::unordered_map<std::string, size_t> known;
+  for (const RegionSaves& region : regions) {
+    RegionSaves nameless = region;
+    nameless.region.clear();
+    const auto [entry, is_new] = known.emplace(nameless.str(), groups.size());
+    if (is_new) groups.push_back({&region, {}});
+    groups[entry->second].names.push_back(region.region);
+  }
+  return groups;
+}
+
+std::string groups_str(const std::vector<Group>& groups) {
+  std::vector<std::vector<std::string>> rows;
+  size_t rebuilt = 0;
+  for (const Group& group : groups) {
+    const size_t count = group.names.size();
+    rebuilt += count * group.first->rebuilt;
+    rows.push_back({bytes_str(group.first->bytes), count > 1 ? c10::str("x", count) : "",
+                    ranges(group.names),
+                    c10::str("(", count_str(group.first->storage_count(), "storage"),
+                             count > 1 ? " each)" : ")")});
+  }
+  std::string text = "\n\nregions:" + columns(rows, 2);
+  if (rebuilt > 0)
+    text += c10::str("\n  + ", count_str(rebuilt, "save"), " rebuilt on recompute, not resident");
+  return text;
+}
+
+std::string details_str(const std::vector<Group>& groups, const Annotate& annotate) {
+  std::string text = "\n\nregion detail:";
+  for (const Group& group : groups) {
+    if (group.names.size() > 1)
+      text += c10::str("\n[x", group.names.size(), ": ", ranges(group.names), "]");
+    text += "\n" + group.first->str(annotate);
+  }
+  return text;
+}
+
+std::string nodes_str(const SavedTensorsReport& report) {
+  if (!report.nodes)
+    return "\n\noutside of regions: not walked, for want of roots (the loss, or "
+           "discover_autograd_roots())";
+  std::vector<std::vector<std::string>> rows;
+  size_t storages = 0;
+  for (const NodeSaves& node : *report.nodes) {
+    storages += node.storages;
+    rows.push_back({bytes_str(node.bytes), c10::str(node.nodes, " (x", node.storages, ")")});
+  }
+  return c10::str("\n\noutside of regions: ", bytes_str(report.node_bytes), " in ",
+                  count_str(storages, "storage"), columns(rows, 2));
+}
+
+/// Visits the graph behind some roots, each node once.
+class GraphWalk {
+ public:
+  GraphWalk(const VisitSaved& visit_saved, const std::unordered_set<const void*>& billed)
+      : visit_saved_(visit_saved), billed_(billed) {}
+
+  void walk(const at::Tensor& root) {
+    if (root.defined() && root.grad_fn()) push(root.grad_fn());
+    while (!waiting_.empty()) {
+      const std::shared_ptr<torch::autograd::Node> node = std::move(waiting_.back());
+      waiting_.pop_back();
+      visit_saved_(node, [&](const at::Tensor& tensor) { add(*node, tensor); });
+      for (const torch::autograd::Edge& edge : node->next_edges()) {
+        if (edge.function) push(edge.function);
+      }
+    }
+  }
+
+  std::vector<NodeSaves> result() const {
+    std::map<std::string, NodeSaves> by_types;
+    for (const auto& [address, found] : storages_) {
+      std::string types;
+      for (const std::string& type : found.types) types += (types.empty() ? "" : ", ") + type;
+      NodeSaves& entry = by_types[types];
+      entry.nodes = types;
+      entry.bytes += found.bytes;
+      ++entry.storages;
+    }
+    std::vector<NodeSaves> all;
+    for (auto& [types, entry] : by_types) all.push_back(entry);
+    std::stable_sort(all.begin(), all.end(),
+                     [](const NodeSaves& a, const NodeSaves& b) { return a.bytes > b.bytes; });
+    return all;
+  }
+
+ private:
+  struct Found {
+    size_t bytes = 0;
+    std::set<std::string> types;
+  };
+
+  void push(const std::shared_ptr<torch::autograd::Node>& node) {
+    if (seen_.insert(node.get()).second) waiting_.push_back(node);
+  }
+
+  void add(const torch::autograd::Node& node, const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage() || is_parameter(tensor)) return;
+    const void* const address = tensor.storage().unsafeGetStorageImpl();
+    if (billed_.count(address) > 0) return;
+    Found& found = storages_[address];
+    found.bytes = tensor.storage().nbytes();
+    found.types.insert(node.name());
+  }
+
+  const VisitSaved& visit_saved_;
+  const std::unordered_set<const void*>& billed_;
+  std::unordered_set<const torch::autograd::Node*> seen_;
+  std::vector<std::shared_ptr<torch::autograd::Node>> waiting_;
+  std::map<const void*, Found> storages_;
+};
+
+}  // namespace
+
+std::string SavedTensorsReport::str(const Annotate& annotate) const {
+  std::string text =
+      c10::str("saved for backward: ", bytes_str(region_bytes + node_bytes), " resident, ",
+               bytes_str(region_bytes), " of them in ", count_str(regions.size(), "region"));
+  if (nodes) text += c10::str(" and ", bytes_str(node_bytes), " outside of regions");
+  const std::vector<Group> groups = group(regions);
+  if (!groups.empty()) text += groups_str(groups);
+  text += nodes_str(*this);
+  return groups.empty() ? text : text + details_str(groups, annotate);
+}
+
+SavedTensorsReport saved_tensors_report(const std::optional<std::vector<at::Tensor>>& roots,
+                                        const VisitSaved& visit_saved) {
+  std::vector<std::shared_ptr<const Region>> regions = live_regions();
+  regions.erase(std::remove_if(regions.begin(), regions.end(),
+                               [](const auto& region) { return !may_be_looked_into(*region); }),
+                regions.end());
+  std::stable_sort(regions.begin(), regions.end(), [](const auto& a, const auto& b) {
+    return naturally_less(a->name(), b->name());
+  });
+  SavedTensorsReport report;
+  std::unordered_set<const void*> billed;
+  for (const auto& region : regions) {
+    report.regions.push_back(region_saves_of(*region, billed));
+    report.region_bytes += report.regions.back().bytes;
+  }
+  if (!roots || !visit_saved) return report;
+  GraphWalk walk(visit_saved, billed);
+  for (const at::Tensor& root : *roots) walk.walk(root);
+  report.nodes = walk.result();
+  for (const NodeSaves& node : *report.nodes) report.node_bytes += node.bytes;
+  return report;
+}
+
+}  // namespace remat

@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Several listeners where tape/ knows one.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <string_view>
+#include <vector>
+
+#include <remat/tape/named_call.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/trace_sink.h>
+
+namespace remat {
+
+/// Passes on what it is told to all sinks that have been added, in that order. It is the process's
+/// trace_sink while there is one; never freed, so sinks may come and go while regions run.
+class TraceSinks final : public TraceSink {
+ public:
+  static TraceSinks& get();
+
+  void add(std::shared_ptr<TraceSink> sink);
+  void remove(const TraceSink& sink);
+
+  void before_op(const TraceScope& scope, const OpCall& call) override;
+  void after_op(const TraceScope& scope, const OpCall& call) override;
+  void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
+                  std::string_view what) override;
+  void call_ended(const TraceScope& scope, bool threw) override;
+  void before_save(const TraceScope& scope, const at::Tensor& tensor) override;
+  void after_save(const TraceScope& scope, bool threw) override;
+  void replay_stops(const TraceScope& scope) override;
+
+ private:
+  using Sinks = std::vector<std::shared_ptr<TraceSink>>;
+  std::shared_ptr<const Sinks> now() const;
+  void set(Sinks sinks);
+
+  mutable std::mutex mutex_;
+  std::mutex changing_;
+  std::shared_ptr<const Sinks> sinks_ = std::make_shared<const Sinks>();  // guarded by mutex_
+};
+
+}  // namespace remat

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Reports and traces as Python objects.
+#include "reports.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/inspect/call_trace.h>
+#include <remat/inspect/memory_report.h>
+#include <remat/inspect/region_saves.h>
+#include <remat/inspect/saved_tensors_report.h>
+
+#include "docstrings.h"
+#include "graph_saves.h"
+#include "owned_object.h"
+#include "policy_object.h"
+
+namespace remat::python {
+namespace {
+
+Annotate as_annotate(const py::object& annotate) {
+  if (annotate.is_none()) return {};
+  TORCH_CHECK_TYPE(PyCallable_Check(annotate.ptr()),
+                   "[report] annotate: expected a function that takes a Tensor, got ",
+                   Py_TYPE(annotate.ptr())->tp_name, ".");
+  return [annotate](const at::Tensor& tensor) {
+    const py::object words = annotate(tensor);
+    return words.is_none() ? std::string() : words.cast<std::string>();
+  };
+}
+
+std::string current_memory_report(const py::object& annotate) {
+  const std::optional<RegionSaves> saves = current_region_saves();
+  TORCH_CHECK(saves,
+              "[format_current_memory_report] No active remat checkpoint region: expected a call "
+              "inside the function of one. Outside, format_saved_tensors_report() shows all of "
+              "them.");
+  return saves->str(as_annotate(annotate));
+}
+
+std::string saved_report(const std::optional<std::vector<at::Tensor>>& roots,
+                         const py::object& annotate) {
+  return saved_tensors_report(roots, visit_saved).str(as_annotate(annotate));
+}
+
+/// Whether calls of the present context are to be collected: `applies` is asked under the GIL.
+std::unique_ptr<CallTrace> make_call_trace(const py::function& applies) {
+  SharedObject shared = share(applies.ptr());
+  return std::make_unique<CallTrace>([shared = std::move(shared)] {
+    if (!interpreter_lives()) return false;
+    const py::gil_scoped_acquire gil;
+    return py::handle(shared->get())().cast<bool>();
+  });
+}
+
+/// (name, policy, None) of a call, (name, metadata, entries) of a scope.
+py::list entries_of(const std::vector<CallTraceEntry>& entries) {
+  py::list list;
+  for (const CallTraceEntry& entry : entries) {
+    if (entry.is_scope) {
+      list.append(py::make_tuple(entry.name, entry.metadata, entries_of(entry.entries)));
+    } else {
+      list.append(py::make_tuple(entry.name, py::handle(object_of(entry.policy)), py::none()));
+    }
+  }
+  return list;
+}
+
+void add_memory_report(py::module_& m) {
+  py::class_<MemoryRow>(m, "MemoryRow", "A tensor that a region holds.")
+      .def_readonly("name", &MemoryRow::name)
+      .def_readonly("tensor", &MemoryRow::tensor)
+      .def_readonly("why", &MemoryRow::why)
+      .def_readonly("bytes", &MemoryRow::bytes)
+      .def_readonly("implicit", &MemoryRow::implicit)
+      .def("__repr__", [](const MemoryRow& row) {
+        return "<" + row.name + ": " + row.tensor + ", " + std::to_string(row.bytes) + " bytes>";
+      });
+  py::class_<RegionMemory>(m, "RegionMemory", "All that one region holds; iterates over its rows.")
+      .def_readonly("region", &RegionMemory::region)
+      .def_readonly("slots", &RegionMemory::slots)
+      .def_readonly("bytes", &RegionMemory::bytes)
+      .def_readonly("implicit_bytes", &RegionMemory::implicit_bytes)
+      .def_readonly("rows", &RegionMemory::rows)
+      .def("__len__", [](const RegionMemory& region) { return region.rows.size(); })
+      .def("__iter__", [](const RegionMemory& region) { return py::iter(py::cast(region.rows)); })
+      .def("__repr__", [](const RegionMemory& region) {
+        return "<" + region.region + ": " + std::to_string(region.bytes) + " bytes>";
+      });
+  py::class_<MemoryReport>(m, "MemoryReport",
+                           "What all regions hold; iterates over them, str() formats it.")
+      .def_readonly("regions", &MemoryReport::regions)
+      .def_readonly("bytes", &MemoryReport::bytes)
+      .def_readonly("implicit_bytes", &MemoryReport::implicit_bytes)
+      .def("__len__", [](const MemoryReport& report) { return report.regions.size(); })
+      .def("__iter__",
+           [](const MemoryReport& report) { return py::iter(py::cast(report.regions)); })
+      .def("__str__", &MemoryReport::str);
+  m.def("memory_report", torch::wrap_pybind_function(memory_report), kMemoryReportDoc);
+}
+
+}  // namespace
+
+void add_reports(PyObject* module) {
+  auto m = py::reinterpret_borrow<py::module_>(module);
+  add_memory_report(m);
+  m.def("_current_memory_report", torch::wrap_pybind_function(current_memory_report));
+  m.def("_saved_tensors_report", torch::wrap_pybind_function(saved_report));
+  py::class_<CallTrace>(m, "CallTrace", "Named calls, collected in memory.")
+      .def(py::init(&make_call_trace))
+      .def("stop", &CallTrace::stop)
+      .def("begin_scope", torch::wrap_pybind_function(&CallTrace::begin_scope))
+      .def("end_scope", &CallTrace::end_scope)
+      .def("entries", [](const CallTrace& trace) { return entries_of(trace.entries()); })
+      .def("__str__", &CallTrace::str);
+}
+
+}  // namespace remat::python

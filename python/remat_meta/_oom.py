@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Reports for the moment when memory is out, and where tensors were allocated."""
+
+import bisect
+import gc
+import os
+import sys
+import traceback
+import typing
+from collections.abc import Mapping
+
+import torch
+from torch._subclasses.fake_tensor import FakeTensor
+
+from ._reports import Annotate, format_saved_tensors_report
+
+
+def discover_autograd_roots() -> list[torch.Tensor]:
+    """The tensors that Python can reach and that have a grad_fn: roots for a report where no loss is
+    at hand. No leaves, no fake tensors. Looks at every object of the process."""
+    return [found for found in gc.get_objects() if _is_root(found)]
+
+
+def _is_root(found):
+    # By type: isinstance asks __class__, which is code of others for lazy objects and mocks.
+    if not issubclass(type(found), torch.Tensor) or issubclass(type(found), FakeTensor):
+        return False
+    try:
+        return found.grad_fn is not None
+    except Exception:  # a subclass that hides it
+        return False
+
+
+def format_oom_saved_tensors_report(annotate: Annotate | None = None) -> str:
+    """format_saved_tensors_report() of all the graphs that discover_autograd_roots() finds."""
+    return format_saved_tensors_report(discover_autograd_roots(), annotate)
+
+
+def oom_observer(device: int, alloc: int, device_alloc: int, device_free: int) -> None:
+    """Prints to stderr what waits for backward; for torch._C._cuda_attach_out_of_memory_observer.
+
+    `device`: its index; `alloc`: bytes that were asked for; `device_alloc`, `device_free`: bytes in
+    use and free on the device. Allocates nothing on it, unpacks nothing, and never raises: what goes
+    wrong is printed with its traceback, since the allocator's own error is to come next.
+    """
+    try:
+        _print_oom_report(device, alloc, device_alloc, device_free)
+    except BaseException:  # also an interrupt: the caller is the allocator
+        print("[oom_observer] the report of saved tensors failed:", file=sys.stderr)
+        traceback.print_exc(file=sys.stderr)
+
+
+def _print_oom_report(device, alloc, device_alloc, device_free):
+    print(
+        f"[oom_observer] device {device} is out of memory: {alloc} B were asked for, {device_alloc} B "
+        f"are in use, {device_free} B are free.\n{format_oom_saved_tensors_report()}",
+        file=sys.stderr,
+    )
+
+
+_fetched: Mapping[str, typing.Any] | None = None
+_LIBRARIES = ("torch", "remat_meta")
+
+
+def clear_memory_snapshot_cache() -> None:
+    """Lets the next memory_snapshot_annotate() fetch a new snapshot."""
+    global _fetched
+    _fetched = None
+
+
+def memory_snapshot_annotate(snapshot: Mapping[str, typing.Any] | None = None) -> Annotate:
+    """For `annotate=`: says where a tensor on CUDA was allocated, as "model.py:12 forward".
+
+    `snapshot`: what torch.cuda.memory._snapshot() returned; by default it is fetched, once until
+    clear_memory_snapshot_cache(). Needs torch.cuda.memory._record_memory_history() to have been on
+    when the tensor was made. The frame is the innermost one outside of torch and remat_meta, else
+    the innermost. None for a tensor in no active block of the snapshot, views go by their storage.
+    """
+    global _fetched
+    if snapshot is None:
+        if _fetched is None:
+            _fetched = torch.cuda.memory._snapshot()
+        snapshot = _fetched
+    blocks = sorted(_active_blocks(snapshot))
+    starts = [start for start, *_ in blocks]
+
+    def annotate(tensor: torch.Tensor) -> str | None:
+        address = tensor.untyped_storage().data_ptr()
+        i = bisect.bisect_right(starts, address) - 1
+        if i < 0:
+            return None
+        start, size, site = blocks[i]
+        return (site or None) if address < start + size else None
+
+    return annotate
+
+
+def _active_blocks(snapshot):
+    for segment in snapshot.get("segments", ()):
+        address = segment.get("address", 0)
+        for block in segment.get("blocks", ()):
+            start = block.get("address", address)
+            address = start + block["size"]
+            if block["state"].startswith("active"):
+                yield start, block["size"], _site(block.get("frames"))
+
+
+def _site(frames):
+    """Of frames, the innermost first; "" without any."""
+    frames = frames or ()
+    frame = next((frame for frame in frames if not _is_library(frame)), next(iter(frames), None))
+    if frame is None:
+        return ""
+    file = os.path.basename(frame.get("filename", "?"))
+    return f"{file}:{frame.get('line')} {frame.get('name', '')}".rstrip()
+
+
+def _is_library(frame):
+    name = frame.get("filename", "?")
+    # C++ frames have no file of their own
+    return name in ("", "??") or any(part in _LIBRARIES for part in name.split("/")[:-1])

@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What regions and graphs hold for backward, as text."""
+
+import collections.abc
+import typing
+
+import torch
+
+from . import _C
+
+Annotate = typing.Callable[[torch.Tensor], str | None]
+"""A few words on a tensor for its line in a report, or None. Gets a detached alias of it."""
+
+Roots = torch.Tensor | collections.abc.Iterable[torch.Tensor] | None
+
+
+def format_current_memory_report(annotate: Annotate | None = None) -> str:
+    """What the region holds for backward in whose function this is called: text.
+
+    A line for the region (bytes, number of storages), one per SAVE call, one per storage with bytes,
+    name, shape and dtype. A name is the one that save_for_backward() was given, or saved.<i>, or
+    output <i> for a result that code which runs again reads. Bytes of storages sum up to those of
+    the region. Leaves that require grad are not counted. `annotate` adds words to each storage.
+
+    Raises RuntimeError outside of regions.
+    """
+    return _C._current_memory_report(annotate)
+
+
+def print_current_memory_report(
+    file: typing.TextIO | None = None, annotate: Annotate | None = None
+) -> None:
+    """Prints format_current_memory_report(annotate) to `file`, by default stdout."""
+    print(format_current_memory_report(annotate), file=file)
+
+
+def format_saved_tensors_report(roots: Roots = None, annotate: Annotate | None = None) -> str:
+    """All that waits for backward in this process: text.
+
+    Its total in bytes; regions that hold alike in one line, "layer.0-11"; with `roots`, a Tensor or
+    an iterable of them, the nodes of their graphs outside of regions by type; and the first region of
+    each group in full, as in format_current_memory_report(). Each storage is counted once: by the
+    first region in the order of names, regions before graphs. Leaves that require grad and views of
+    them are not counted.
+
+    Nothing is unpacked: hooks do not run, and what hooks keep outside of regions is not counted, nor
+    what C++ custom functions save there. Graphs whose backward has run count with what is left.
+    Any thread; regions whose forward runs on another one are left out. Raises TypeError if roots
+    are no tensors.
+    """
+    return _C._saved_tensors_report(_as_list(roots), annotate)
+
+
+def print_saved_tensors_report(
+    roots: Roots = None, file: typing.TextIO | None = None, annotate: Annotate | None = None
+) -> None:
+    """Prints format_saved_tensors_report(roots, annotate) to `file`, by default stdout."""
+    print(format_saved_tensors_report(roots, annotate), file=file)
+
+
+def _as_list(roots):
+    if roots is None:
+        return None
+    found = [roots] if isinstance(roots, torch.Tensor) else list(roots)
+    for root in found:
+        if not isinstance(root, torch.Tensor):
+            raise TypeError(
+                "[format_saved_tensors_report] roots: expected a Tensor or an iterable of Tensors, "
+                f"got {type(root).__name__}."
+            )
+    return found

@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""The named calls of forwards, collected."""
+
+import contextlib
+import contextvars
+import functools
+import typing
+
+from . import _C
+from ._policy import CheckpointPolicy
+
+_P = typing.ParamSpec("_P")
+_R = typing.TypeVar("_R")
+
+
+class OpTrace(typing.NamedTuple):
+    """A named call."""
+
+    name: str
+    """With the prefixes of the name scopes around it."""
+    policy: CheckpointPolicy
+
+    @property
+    def recompute(self) -> bool:
+        """True for RECOMPUTE."""
+        return self.policy is CheckpointPolicy.RECOMPUTE
+
+
+class ScopeTrace(typing.NamedTuple):
+    """A call of a function that trace_scope() has named."""
+
+    name: str
+    metadata: str | None
+    entries: "list[OpTrace | ScopeTrace]"
+
+
+class RematTrace:
+    """What collect_trace() has collected so far."""
+
+    def __init__(self):
+        # No reference to self: the collector would need it to free both.
+        self._key = key = object()
+        self._calls = _C.CallTrace(lambda: getattr(_active.get(), "_key", None) is key)
+
+    @property
+    def entries(self) -> list[OpTrace | ScopeTrace]:
+        """Calls and scopes in their order."""
+        return _entries(self._calls.entries())
+
+    def format(self) -> str:
+        """Text: a header, then "name: save", "name: recompute" or "name: offload" for each call,
+        indented below "name [metadata]" of its scopes."""
+        return str(self._calls)
+
+
+def _entries(found):
+    return [
+        OpTrace(name, second) if inner is None else ScopeTrace(name, second or None, _entries(inner))
+        for name, second, inner in found
+    ]
+
+
+_active: contextvars.ContextVar[RematTrace | None] = contextvars.ContextVar(
+    "remat_trace", default=None
+)
+
+
+@contextlib.contextmanager
+def collect_trace() -> typing.Iterator[RematTrace]:
+    """with collect_trace() as trace: collects the named calls of regions' forwards into `trace`.
+
+    Those of the present context (thread, asyncio task), not those of replays, nor SAVE calls inside
+    SAVE calls. trace.entries and trace.format() may be used inside the block and after it. The
+    innermost block collects, if there are several.
+    """
+    trace = RematTrace()
+    token = _active.set(trace)
+    try:
+        yield trace
+    finally:
+        _active.reset(token)
+        trace._calls.stop()
+
+
+class _Scoped(typing.Generic[_P, _R]):
+    def __init__(self, function, name, metadata):
+        functools.update_wrapper(self, function)
+        self._function, self._name, self._metadata = function, name, metadata
+
+    def __call__(self, *args: _P.args, **kwargs: _P.kwargs) -> _R:
+        trace = _active.get()
+        if trace is None or not trace._calls.begin_scope(self._name, self._metadata or ""):
+            return self._function(*args, **kwargs)
+        try:
+            return self._function(*args, **kwargs)
+        finally:
+            trace._calls.end_scope()
+
+    def __get__(self, instance, owner=None):
+        return self if instance is None else functools.partial(self, instance)
+
+
+def trace_scope(
+    function: typing.Callable[_P, _R], name: str, *, metadata: str | None = None
+) -> typing.Callable[_P, _R]:
+    """`function`, whose named calls collect_trace() shows below `name`, with [metadata] behind it.
+
+    Changes nothing else: names of calls stay as they are. Raises RuntimeError if `function` is no
+    function or one of the others no string, ValueError if one of them is empty.
+    """
+    if not callable(function):
+        raise RuntimeError(
+            "[trace_scope] function: trace_scope expects a function as its first argument, got "
+            f"{type(function).__name__}."
+        )
+    for what, text in (("name", name), ("metadata", metadata)):
+        if what == "metadata" and text is None:
+            continue
+        if not isinstance(text, str):
+            raise RuntimeError(
+                f"[trace_scope] {what}: must be a string, got {type(text).__name__}."
+            )
+        if not text:
+            raise ValueError(f"[trace_scope] {what}: must be non-empty, got an empty one.")
+    return _Scoped(function, name, metadata)

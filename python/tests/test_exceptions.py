@@ -1,0 +1,109 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""An exception at any op of user code, in the forward, the replay or a backward, leaves no state."""
+
+import contextlib
+import gc
+import weakref
+
+import pytest
+import torch
+from mixture import Calls, Mixture
+from same import assert_equal
+
+import remat_meta as remat
+from remat_meta import _C
+
+
+class Bomb:
+    """Raises at the n-th call; never for 0."""
+
+    def __init__(self, n, error):
+        self.n, self.error, self.calls = n, error, 0
+
+    def __call__(self):
+        self.calls += 1
+        if self.calls == self.n:
+            raise self.error("bomb")
+
+
+class Counter:
+    """A state hook that may be bombed, and a state."""
+
+    def __init__(self, tick):
+        self.tick, self.value = tick, 0
+
+    def snapshot(self):
+        self.tick()
+        return self.value
+
+    def restore(self, state):
+        self.value = state
+        self.tick()
+
+
+def hooks_of(tick):
+    def pack(tensor):
+        tick()
+        return tensor.clone()
+
+    def unpack(tensor):
+        tick()
+        return tensor
+
+    return remat.saved_tensors_hooks(pack, unpack)
+
+
+def run(call, tick, hooks, error=None):
+    """Gradients and buffers of a step; if it raises `error`, what must hold then is checked."""
+    torch.manual_seed(5)
+    model, x = Mixture(), torch.randn(3, 6, requires_grad=True)
+    options = {"recompute_state_hooks": [Counter(tick)]} if hooks else {}
+    with hooks_of(tick) if hooks else contextlib.nullcontext():
+        loss = model(x, call, tick, **options)
+    stream = torch.get_rng_state()
+    try:
+        loss.backward()
+    finally:  # the replay has put the generator back
+        assert torch.equal(torch.get_rng_state(), stream)
+    return [p.grad for p in model.parameters()] + list(model.buffers()) + [x.grad, loss]
+
+
+def assert_unwound():
+    assert not remat.is_recomputing()
+    with pytest.raises(RuntimeError, match="No active remat checkpoint region"):
+        remat.format_current_memory_report()
+    assert _C.live_region_count() == 0
+    assert torch.is_grad_enabled() and torch.get_default_dtype() is torch.float32
+    assert torch._C._autograd._top_saved_tensors_default_hooks(True) is None
+    packed = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: packed.append(1) or t, lambda t: t):
+        torch.ones(2, requires_grad=True).exp()
+    assert packed == [1]  # no scope of ours is in front
+
+
+@pytest.mark.parametrize("hooks", [False, True])
+@pytest.mark.parametrize("error", [ValueError, KeyboardInterrupt])
+def test_an_exception_at_every_op_leaves_no_state(error, hooks):
+    expected = run(Calls(on=False), lambda: None, hooks=False)
+    counting = Bomb(0, error)
+    assert_equal(expected, run(Calls(on=True), counting, hooks))
+    assert counting.calls >= (50 if hooks else 30)
+    gc.collect()
+    gc.disable()
+    try:
+        for n in range(1, counting.calls + 1):
+            bomb = Bomb(n, error)
+            watched = weakref.ref(bomb)
+            try:
+                run(Calls(on=True), bomb, hooks)
+                pytest.fail(f"{n} of {counting.calls} did not raise")
+            except error as raised:
+                assert str(raised) == "bomb"
+            assert bomb.calls >= n
+            del bomb
+            assert watched() is None, n  # nobody holds the functions or their arguments
+            assert_unwound()
+            assert_equal(expected, run(Calls(on=True), lambda: None, hooks))
+    finally:
+        gc.enable()
