@@ -12,11 +12,12 @@ namespace remat::detail {
 namespace {
 
 constexpr size_t max_moved_tensors = 10;  // Of one option, the largest; 2^10 subsets are tried.
-// Windows in terms of what the link moves during a mean forward: 0.2 to 3.6.
+// Windows in terms of what the link moves during a mean forward: 0.2 to 4.5.
 constexpr double first_window = 0.2;
-constexpr double window_growth = 1.3;
-constexpr int window_count = 12;
-constexpr int64_t levels = 100;  // Budgets whose plans are replayed, per window
+constexpr double window_growth = 1.25;
+constexpr int window_count = 15;
+constexpr size_t breakpoints = 1000;  // Of a part. The replay decides, so these need not be all.
+constexpr int64_t levels = 160;       // Budgets whose plans are replayed, per window
 
 struct Move {
   int64_t bytes = 0;
@@ -117,6 +118,9 @@ OffloadSearch::OffloadSearch(const ChainModel& model, const SolverOptions& optio
     double bytes = mean * first_window;
     for (int i = 0; i < window_count; ++i, bytes *= window_growth) {
       SolverOptions part = options;
+      part.max_breakpoints = options.max_breakpoints == 0
+                                 ? breakpoints
+                                 : std::min(options.max_breakpoints, breakpoints);
       if (options.progress) {
         part.progress = [&](double part_done) { options.progress((done + part_done) / windows); };
       }

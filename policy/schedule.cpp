@@ -105,6 +105,7 @@ struct Part {
   size_t first;
   size_t last;
   int64_t bytes;
+  Ticks time = std::numeric_limits<Ticks>::max();  ///< What it may take at most
 };
 
 /// The best choice for a part, by the rules of extract_schedule.
@@ -112,14 +113,15 @@ Choice best_choice(const SequenceSolver& solver, const Part& part) {
   using Rank = std::tuple<Ticks, Choice::Kind, int64_t, size_t>;
   Choice best;
   Rank best_rank(std::numeric_limits<Ticks>::max(), Choice::Kind::kGroup, 0, 0);
-  solver.visit_choices(part.first, part.last, part.bytes, [&](const Choice& choice, Ticks time) {
-    const bool group = choice.kind == Choice::Kind::kGroup;
-    const int64_t kept = group ? 0 : solver.model().options[choice.type][choice.option].kept;
-    const Rank rank(time, choice.kind, kept, group ? choice.next : choice.option);
-    if (rank >= best_rank) return;
-    best_rank = rank;
-    best = choice;
-  });
+  solver.visit_choices(
+      part.first, part.last, part.bytes, part.time, [&](const Choice& choice, Ticks time) {
+        const bool group = choice.kind == Choice::Kind::kGroup;
+        const int64_t kept = group ? 0 : solver.model().options[choice.type][choice.option].kept;
+        const Rank rank(time, choice.kind, kept, group ? choice.next : choice.option);
+        if (rank >= best_rank) return;
+        best_rank = rank;
+        best = choice;
+      });
   if (std::get<0>(best_rank) == std::numeric_limits<Ticks>::max()) {
     throw std::logic_error("[planner] regions " + std::to_string(part.first) + " to " +
                            std::to_string(part.last) + ": expected a plan within " +
@@ -142,8 +144,10 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
     Part part = parts.back();
     parts.pop_back();
     // What is not needed is not used: the same plan for all budgets of a step.
-    if (const Step* step = step_at(solver.part(part.first, part.last), part.bytes))
+    if (const Step* step = step_at(solver.part(part.first, part.last), part.bytes)) {
       part.bytes = step->bytes;
+      part.time = step->time;
+    }
     const Choice choice = best_choice(solver, part);
     if (choice.kind == Choice::Kind::kGroup) {
       schedule.groups.push_back({part.first, choice.next});

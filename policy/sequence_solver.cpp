@@ -111,7 +111,7 @@ void SequenceSolver::solve(size_t first, size_t last, StepMinimum& least) {
   }
 }
 
-void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes,
+void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
                                    const std::function<void(const Choice&, Ticks)>& visit) const {
   const auto visit_options = [&](Choice choice) {
     const Block& block = model_.types[choice.type];
@@ -122,9 +122,12 @@ void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes,
       const Ticks time = option.time + block.fwd + block.bwd;
       if (choice.next > last) {
         if (option.offloaded.empty()) visit(choice, time);
-      } else if (const Step* rest = step_at(part(choice.next, last), bytes - demand.held)) {
-        visit(choice, time + rest->time);
+        continue;
       }
+      const StepFunction& rest = part(choice.next, last);
+      if (time + rest.back().time > most_time) continue;
+      const Step* step = step_at(rest, bytes - demand.held);
+      if (step != nullptr) visit(choice, time + step->time);
     }
   };
   visit_options({Choice::Kind::kOption, model_.chain[first], 0, first + 1});
@@ -140,8 +143,11 @@ void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes,
                               (i > first ? model_.input_bytes(i) : 0));
     forward += model_.block(i).fwd;
     if (gradient_bytes(last) + peak > bytes) break;
-    const Step* right = step_at(part(j, last), bytes - model_.input_bytes(j));
-    const Step* left = step_at(part(first, i), bytes);
+    const StepFunction& rights = part(j, last);
+    const StepFunction& lefts = part(first, i);
+    if (forward + rights.back().time + lefts.back().time > most_time) continue;
+    const Step* right = step_at(rights, bytes - model_.input_bytes(j));
+    const Step* left = step_at(lefts, bytes);
     if (right == nullptr || left == nullptr) continue;
     visit({Choice::Kind::kGroup, 0, 0, j}, forward + right->time + left->time);
   }

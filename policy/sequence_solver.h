@@ -57,9 +57,10 @@ class SequenceSolver {
   size_t breakpoints() const { return breakpoints_; }
   int parts() const { return ids_.count(); }
 
-  /// Calls `visit(choice, time, least_bytes)` for every choice that fits into `bytes`, with its
-  /// time there: options in the order of ChainModel, merged types, groups by rising j.
-  void visit_choices(size_t first, size_t last, int64_t bytes,
+  /// Calls `visit(choice, time)` for every choice that fits into `bytes` and may take no more than
+  /// `most_time`, with its least time there: options in the order of ChainModel, merged types,
+  /// groups by rising j.
+  void visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
                      const std::function<void(const Choice&, Ticks)>& visit) const;
 
  private:
