@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Follows the executor's description in docs/planner.md word by word, with a set of what is in memory.
+// Follows the executor's description in docs/planner.md word by word, with a set of what is in
+// memory.
 #include "policy/brute_force.h"
 
 #include <algorithm>
@@ -13,7 +14,8 @@ namespace remat::test {
 
 namespace {
 
-using Name = std::pair<int, std::string>;  // Region, and tensor, or "g:" and tensor; chain tensors: {i, "x"} and {i, "g:x"}
+using Name = std::pair<int, std::string>;  // Region, and tensor, or "g:" and tensor; chain tensors:
+                                           // {i, "x"} and {i, "g:x"}
 
 bool contains(const std::vector<std::string>& names, const std::string& name) {
   return std::find(names.begin(), names.end(), name) != names.end();
@@ -63,7 +65,9 @@ class Machine {
   }
 
  private:
-  const BlockType& type_at(int position) const { return profile_.block_types[profile_.chain[position]]; }
+  const BlockType& type_at(int position) const {
+    return profile_.block_types[profile_.chain[position]];
+  }
 
   void add(const Name& name, int64_t bytes) {
     if (memory_.emplace(name, bytes).second) live_ += bytes;
@@ -77,7 +81,9 @@ class Machine {
   void need(const Name& name) const {
     if (memory_.count(name) == 0) throw std::logic_error("brute force: missing " + name.second);
   }
-  void check(int64_t workspace) { cost_.peak_bytes = std::max(cost_.peak_bytes, live_ + workspace); }
+  void check(int64_t workspace) {
+    cost_.peak_bytes = std::max(cost_.peak_bytes, live_ + workspace);
+  }
 
   /// The name of a tensor of a region from `first` to `after`.
   static Name named(const BlockType& type, int first, int after, const std::string& tensor) {
@@ -89,7 +95,9 @@ class Machine {
   void part(int first, int last) {
     auto widest = groups_.end();
     for (auto at = groups_.begin(); at != groups_.end(); ++at) {
-      if (at->first == first && at->second <= last && (widest == groups_.end() || at->second > widest->second)) widest = at;
+      if (at->first == first && at->second <= last &&
+          (widest == groups_.end() || at->second > widest->second))
+        widest = at;
     }
     if (widest != groups_.end()) {
       const int next = widest->second;
@@ -103,7 +111,8 @@ class Machine {
       part(first, next - 1);
       return;
     }
-    const auto run = std::find_if(plan_->runs.begin(), plan_->runs.end(), [&](const BruteRun& r) { return r.first == first; });
+    const auto run = std::find_if(plan_->runs.begin(), plan_->runs.end(),
+                                  [&](const BruteRun& r) { return r.first == first; });
     const BlockType& type = profile_.block_types[run->type];
     const int after = first + run->count;
     forward(type, first, after, run->rerun, false);
@@ -122,7 +131,8 @@ class Machine {
         for (const ProfileTensor& out : type.ops[v].outs) {
           if (out.name == type.output) continue;
           bool read_later = false;
-          for (size_t w = u + 1; w < type.ops.size(); ++w) read_later = read_later || contains(type.ops[w].ins, out.name);
+          for (size_t w = u + 1; w < type.ops.size(); ++w)
+            read_later = read_later || contains(type.ops[w].ins, out.name);
           const bool kept = !forward_only && (rerun >> v & 1U) == 0 &&
                             (backward_needs(type, out.name) || rerun_reads(type, rerun, out.name));
           if (!read_later && !kept) remove({first, out.name});
@@ -132,7 +142,8 @@ class Machine {
   }
 
   void backward(const BlockType& type, int first, int after, uint32_t rerun) {
-    if (!backward_needs(type, type.output) && !rerun_reads(type, rerun, type.output)) remove({after, "x"});
+    if (!backward_needs(type, type.output) && !rerun_reads(type, rerun, type.output))
+      remove({after, "x"});
     int64_t output_bytes = 0;
     for (const ProfileOp& op : type.ops) {
       if (op.outs[0].name == type.output) output_bytes = op.outs[0].bytes;
@@ -149,7 +160,8 @@ class Machine {
       for (size_t v = 0; v <= u; ++v) {
         for (const ProfileTensor& out : type.ops[v].outs) {
           const uint32_t later = rerun & ~((2U << u) - 1U);
-          if (!backward_needs(type, out.name) && !rerun_reads(type, later, out.name)) remove(named(type, first, after, out.name));
+          if (!backward_needs(type, out.name) && !rerun_reads(type, later, out.name))
+            remove(named(type, first, after, out.name));
         }
       }
     }
@@ -175,7 +187,8 @@ class Machine {
       remove(gradient(op.outs[0].name));
       for (const std::string& needed : op.bwd_needs) {
         bool read_later = needed == "in";
-        for (size_t w = 0; w < u; ++w) read_later = read_later || contains(type.ops[w].bwd_needs, needed);
+        for (size_t w = 0; w < u; ++w)
+          read_later = read_later || contains(type.ops[w].bwd_needs, needed);
         if (!read_later) remove(named(type, first, after, needed));
       }
     }
@@ -194,7 +207,8 @@ class Enumeration {
   Enumeration(const Profile& profile, size_t limit) : profile_(profile), limit_(limit) {
     for (const BlockType& type : profile.block_types) {
       std::set<uint32_t> distinct;
-      for (uint32_t mask = 0; mask < (1U << type.ops.size()); ++mask) distinct.insert(drop_dead(type, mask));
+      for (uint32_t mask = 0; mask < (1U << type.ops.size()); ++mask)
+        distinct.insert(drop_dead(type, mask));
       policies_.emplace_back(distinct.begin(), distinct.end());
     }
   }
@@ -205,7 +219,8 @@ class Enumeration {
     for (const MergePattern& merge : profile_.merge_patterns) {
       const int count = static_cast<int>(merge.pattern.size());
       if (first + count > last + 1) continue;
-      if (!std::equal(merge.pattern.begin(), merge.pattern.end(), profile_.chain.begin() + first)) continue;
+      if (!std::equal(merge.pattern.begin(), merge.pattern.end(), profile_.chain.begin() + first))
+        continue;
       runs(merge.block_type, count, first, last, plans);
     }
     for (int next = first + 1; next <= last; ++next) {
@@ -272,7 +287,8 @@ BrutePlan from_plan(const Profile& profile, const Plan& plan) {
       BruteRun run{row.position, row.run_count, profile.chain[row.position], 0};
       for (const MergePattern& merge : profile.merge_patterns) {
         const bool fits = static_cast<int>(merge.pattern.size()) == row.run_count &&
-                          std::equal(merge.pattern.begin(), merge.pattern.end(), profile.chain.begin() + row.position);
+                          std::equal(merge.pattern.begin(), merge.pattern.end(),
+                                     profile.chain.begin() + row.position);
         if (row.run_count > 1 && fits) run.type = merge.block_type;
       }
       brute.runs.push_back(run);

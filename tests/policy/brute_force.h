@@ -38,7 +38,8 @@ BruteCost replay(const Profile& profile, const BrutePlan& plan);
 /// The same plan in this program's terms.
 BrutePlan from_plan(const Profile& profile, const Plan& plan);
 
-/// One to four regions of one to four ops, with residual connections, masks, workspaces, dead ops, merged regions.
+/// One to four regions of one to four ops, with residual connections, masks, workspaces, dead ops,
+/// merged regions.
 Profile random_profile(std::mt19937& random);
 
 }  // namespace remat::test

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// No plan of small random profiles beats the planner, and none that it makes costs more than it says.
+// No plan of small random profiles beats the planner, and none that it makes costs more than it
+// says.
 #include "policy/brute_force.h"
 
 #include <algorithm>
@@ -52,32 +53,40 @@ std::string fault_of(const Profile& profile, const std::vector<BrutePlan>& plans
   const Planner planner(profile);
   const std::vector<FrontierPoint>& points = planner.frontier().points();
   if (points.size() != expected.size()) {
-    return "breakpoints: expected " + std::to_string(expected.size()) + ", got " + std::to_string(points.size());
+    return "breakpoints: expected " + std::to_string(expected.size()) + ", got " +
+           std::to_string(points.size());
   }
   auto at = expected.begin();
   for (const FrontierPoint& point : points) {
     const std::string where = "budget " + std::to_string(point.budget_bytes) + ": ";
     if (point.budget_bytes != at->first || point.total_time_us != at->second) {
-      return where + "expected (" + std::to_string(at->first) + ", " + std::to_string(at->second) + "), got time " +
-             std::to_string(point.total_time_us);
+      return where + "expected (" + std::to_string(at->first) + ", " + std::to_string(at->second) +
+             "), got time " + std::to_string(point.total_time_us);
     }
     ++at;
     const Plan plan = planner.plan(point.budget_bytes);
     const BruteCost cost = remat::test::replay(profile, remat::test::from_plan(profile, plan));
-    if (cost.peak_bytes != plan.simulated_peak_bytes || cost.peak_bytes != plan.predicted_peak_bytes) {
-      return where + "peak " + std::to_string(cost.peak_bytes) + ", said " + std::to_string(plan.simulated_peak_bytes);
+    if (cost.peak_bytes != plan.simulated_peak_bytes ||
+        cost.peak_bytes != plan.predicted_peak_bytes) {
+      return where + "peak " + std::to_string(cost.peak_bytes) + ", said " +
+             std::to_string(plan.simulated_peak_bytes);
     }
-    if (cost.time_us != plan.total_time_us || cost.time_us != point.total_time_us) return where + "another time than said";
+    if (cost.time_us != plan.total_time_us || cost.time_us != point.total_time_us)
+      return where + "another time than said";
     if (!plan.feasible || cost.peak_bytes > point.budget_bytes) return where + "does not fit";
-    // Between breakpoints the optimum stays while the bound falls, and just below the next one it is tightest.
+    // Between breakpoints the optimum stays while the bound falls, and just below the next one it
+    // is tightest.
     const int64_t next = at == expected.end() ? point.budget_bytes * 2 : at->first;
     for (const int64_t budget : {point.budget_bytes, (point.budget_bytes + next) / 2, next - 1}) {
-      if (planner.lower_bound(budget) > point.overhead + 1e-12) return where + "lower bound above the optimum";
+      if (planner.lower_bound(budget) > point.overhead + 1e-12)
+        return where + "lower bound above the optimum";
       const FrontierPoint* held = planner.frontier().at(budget);
-      if (held == nullptr || held->budget_bytes != point.budget_bytes) return where + "not monotone";
+      if (held == nullptr || held->budget_bytes != point.budget_bytes)
+        return where + "not monotone";
     }
   }
-  if (planner.plan(std::max<int64_t>(0, points.front().budget_bytes - 1)).feasible && points.front().budget_bytes > 0) {
+  if (planner.plan(std::max<int64_t>(0, points.front().budget_bytes - 1)).feasible &&
+      points.front().budget_bytes > 0) {
     return "feasible below the least budget";
   }
   return "";
@@ -85,7 +94,8 @@ std::string fault_of(const Profile& profile, const std::vector<BrutePlan>& plans
 
 }  // namespace
 
-TEST_CASE("All plans of random profiles, tried one by one, come to the planner's frontier", "[policy][planner][fuzz]") {
+TEST_CASE("All plans of random profiles, tried one by one, come to the planner's frontier",
+          "[policy][planner][fuzz]") {
   const uint64_t count = from_environment("REMAT_FUZZ_N", 2000);
   const uint64_t shard = from_environment("REMAT_FUZZ_SHARD", 0);
   size_t plans_tried = 0;

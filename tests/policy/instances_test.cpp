@@ -42,7 +42,8 @@ void check_infeasible(const Planner& planner, int64_t budget_bytes) {
   CHECK_FALSE(plan.feasible);
   CHECK(plan.least_budget_bytes > budget_bytes);
   CHECK(plan.least_budget_bytes == planner.frontier().least_budget_bytes());
-  // What holds the least plan's peak is named, and the bytes are all there where few things are held.
+  // What holds the least plan's peak is named, and the bytes are all there where few things are
+  // held.
   REQUIRE_FALSE(plan.held.empty());
   int64_t held = 0;
   for (const remat::PeakHolding& holding : plan.held) {
@@ -98,7 +99,8 @@ TEST_CASE("Large instances come out to a millionth", "[policy][planner]") {
       check_fits(plan, budget);
       // The expected numbers are rounded to 0.01 us of some 500,000.
       CHECK(std::abs(plan.total_time_us / point["optimum"].get<double>() - 1) <= 1e-6);
-      // Ours looks at more moments than the bound of the data, so it is never the lower one (data: 6 digits).
+      // Ours looks at more moments than the bound of the data, so it is never the lower one (data:
+      // 6 digits).
       CHECK(plan.lower_bound >= point["universal_lower_bound_overhead"].get<double>() - 1e-6);
       ++compared;
     }
@@ -129,7 +131,8 @@ TEST_CASE("Plans with OFFLOAD reach or beat the best that is known", "[policy][p
       CHECK(plan.overhead <= last_overhead);
       last_overhead = plan.overhead;
       // The plan as a file tells the same and is replayed with its copies.
-      CHECK(Plan::from_json(plan.to_json(), instance.planner.profile()).to_json() == plan.to_json());
+      CHECK(Plan::from_json(plan.to_json(), instance.planner.profile()).to_json() ==
+            plan.to_json());
       ++compared;
     }
   }

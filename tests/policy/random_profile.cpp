@@ -21,18 +21,21 @@ class Maker {
     for (int i = 0; i < types; ++i) {
       const int64_t in = 8 * pick(1, sizes);
       // The first type of each size keeps it, so that every chain can go on.
-      profile.block_types.push_back(type(i, in, i < sizes ? 8 * (i + 1) : in, 8 * pick(1, sizes), i < sizes));
+      profile.block_types.push_back(
+          type(i, in, i < sizes ? 8 * (i + 1) : in, 8 * pick(1, sizes), i < sizes));
     }
     const int length = pick(1, 4);
     while (static_cast<int>(profile.chain.size()) < length) {
       const int next = pick(0, types - 1);
-      if (!profile.chain.empty() && output_bytes(profile.block_types[profile.chain.back()]) != profile.block_types[next].input_bytes) {
+      if (!profile.chain.empty() && output_bytes(profile.block_types[profile.chain.back()]) !=
+                                        profile.block_types[next].input_bytes) {
         if (chance(8)) break;  // Perhaps nothing fits.
         continue;
       }
       profile.chain.push_back(next);
     }
-    if (chance(4)) profile.block_types[profile.chain[0]].input_grad = uses(profile, profile.chain[0]) > 1;
+    if (chance(4))
+      profile.block_types[profile.chain[0]].input_grad = uses(profile, profile.chain[0]) > 1;
     if (profile.chain.size() > 1 && chance(2)) add_merge(profile);
     return profile;
   }
@@ -75,7 +78,8 @@ class Maker {
       const bool is_output = u + 1 == ops;
       op.outs.push_back({out_name, is_output ? out : 4 * pick(chance(9) ? 0 : 1, 8)});
       if (chance(3)) op.outs.push_back({"m" + out_name, 2 * pick(0, 4)});
-      for (const std::string& candidate : {op.ins.front(), op.ins.back(), op.outs.front().name, op.outs.back().name}) {
+      for (const std::string& candidate :
+           {op.ins.front(), op.ins.back(), op.outs.front().name, op.outs.back().name}) {
         if (chance(candidate == op.outs.front().name ? 6 : 2)) op.bwd_needs.push_back(candidate);
       }
       made.push_back(out_name);
@@ -85,7 +89,8 @@ class Maker {
     return type;
   }
 
-  /// Two neighbours as one region. Their tensors have names of their own unless they are of one type.
+  /// Two neighbours as one region. Their tensors have names of their own unless they are of one
+  /// type.
   void add_merge(Profile& profile) {
     const int at = pick(0, static_cast<int>(profile.chain.size()) - 2);
     const int first = profile.chain[at];
@@ -100,7 +105,8 @@ class Maker {
       merged.ops.push_back(std::move(op));
     }
     merged.output = profile.block_types[second].output;
-    profile.merge_patterns.push_back({{first, second}, static_cast<int>(profile.block_types.size())});
+    profile.merge_patterns.push_back(
+        {{first, second}, static_cast<int>(profile.block_types.size())});
     profile.block_types.push_back(std::move(merged));
   }
 
