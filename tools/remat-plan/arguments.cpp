@@ -41,6 +41,8 @@ void add_common(CLI::App& app, Arguments& arguments) {
                  "Host link in GB/s each way, in place of the profile's (0: no OFFLOAD)")
       ->check(CLI::Range(0.0, 1e6));
   app.add_flag("--no-offload", arguments.no_offload, "Keep everything on the device");
+  app.add_flag("--rotor", arguments.rotor,
+               "Make Rotor's plans, to compare: a region replays whole or not at all");
   app.add_option("--max-breakpoints", arguments.max_breakpoints,
                  "Per part of the chain: fewer are faster, and plans no longer optimal (0: all)");
   app.add_flag("--json", arguments.json, "Print one JSON object instead of a table");

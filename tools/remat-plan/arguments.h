@@ -33,6 +33,7 @@ struct Arguments {
   std::string explain;
   bool json = false;
   bool no_offload = false;
+  bool rotor = false;
   size_t max_breakpoints = 0;
 };
 

@@ -78,6 +78,7 @@ remat::Planner make_planner(const remat::Profile& profile, const Arguments& argu
   Progress progress(isatty(STDERR_FILENO) != 0);
   remat::PlannerOptions options;
   options.offload = !arguments.no_offload;
+  if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
   options.max_breakpoints = arguments.max_breakpoints;
   options.progress = [&](double fraction) { progress.show(fraction); };
   return remat::Planner(profile, options);

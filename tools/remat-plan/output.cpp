@@ -141,7 +141,8 @@ void print_frontier(std::ostream& out, const Planner& planner) {
   out << "without checkpointing: " << in_words(frontier.no_checkpoint_peak_bytes())
       << format(", %.2f ms", frontier.ideal_time_us() / 1000) << "; " << frontier.points().size()
       << " breakpoints" << (frontier.exact() ? "" : " (thinned out)") << "\n\n"
-      << "    memory         budget   overhead  lower bound      Rotor\n";
+      << "    memory         budget   overhead  "
+      << (planner.profile().link_gbps > 0 ? "w/o OFFLOAD" : "lower bound") << "      Rotor\n";
   const auto line = [&](double share, int64_t budget) {
     const Plan plan = planner.plan(budget);
     const FrontierPoint* point = rotor.frontier().at(budget);
