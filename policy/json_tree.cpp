@@ -127,7 +127,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     if (!stack_.empty()) {
       JsonNode& parent = *stack_.back();
       if (parent.kind == JsonNode::Kind::kObject) {
-        node = &parent.members.emplace_back(key_, JsonNode{}).second;
+        parent.members.push_back({key_, {}});
+        node = &parent.members.back().value;
       } else {
         node = &parent.items.emplace_back();
       }
@@ -160,8 +161,8 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
 
 const JsonNode* JsonNode::find(std::string_view key) const {
   const auto at = std::find_if(members.begin(), members.end(),
-                               [&](const auto& member) { return member.first == key; });
-  return at == members.end() ? nullptr : &at->second;
+                               [&](const JsonMember& member) { return member.key == key; });
+  return at == members.end() ? nullptr : &at->value;
 }
 
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source) {
@@ -234,7 +235,7 @@ void JsonValue::check_members(std::initializer_list<const char*> required,
   const auto among = [](const std::string& key, const auto& names) {
     return std::any_of(names.begin(), names.end(), [&](const char* name) { return key == name; });
   };
-  for (const auto& [key, node] : node_->members) {
+  for (const auto& [key, member] : node_->members) {
     if (among(key, required) || among(key, optional)) continue;
     at(key.c_str()).fail("no member of this name", "\"" + key + "\"");
   }
@@ -261,7 +262,9 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   if (node_->kind != JsonNode::Kind::kObject) fail("an object", shown());
   std::vector<std::pair<std::string, JsonValue>> all;
   all.reserve(node_->members.size());
-  for (const auto& [key, node] : node_->members) all.emplace_back(key, at(key.c_str()));
+  for (const JsonMember& member : node_->members) {
+    all.emplace_back(member.key, at(member.key.c_str()));
+  }
   return all;
 }
 

@@ -12,6 +12,8 @@
 
 namespace remat::detail {
 
+struct JsonMember;
+
 struct JsonNode {
   enum class Kind : uint8_t { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
 
@@ -22,10 +24,15 @@ struct JsonNode {
   double number = 0;  ///< Of kInteger too.
   std::string text;
   std::vector<JsonNode> items;
-  std::vector<std::pair<std::string, JsonNode>> members;
+  std::vector<JsonMember> members;
 
   /// nullptr: there is no such member.
   const JsonNode* find(std::string_view key) const;
+};
+
+struct JsonMember {
+  std::string key;
+  JsonNode value;
 };
 
 /// Where a value stands: what errors begin with, "[profile] file.json:12: chain[3]: ".

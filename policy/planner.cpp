@@ -111,7 +111,7 @@ void check_replay(const Plan& plan, bool has_offload, double planned_us, bool ex
 
 }  // namespace
 
-Planner::Planner(Profile profile, PlannerOptions options)
+Planner::Planner(const Profile& profile, const PlannerOptions& options)
     : state_(std::make_shared<const State>(profile, options)) {}
 
 const Profile& Planner::profile() const {

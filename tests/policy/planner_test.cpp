@@ -164,6 +164,18 @@ TEST_CASE("A region of many ops is cut where single tensors pass", "[policy][pla
   CHECK(Plan::from_json(plan.to_json(), planner.profile()).to_json() == plan.to_json());
 }
 
+TEST_CASE("No cut where a second tensor passes", "[policy][planner][split]") {
+  // Op 30 reads what op 10 makes: the cuts left are after ops 0 to 10 and 30 to 38. 18 ops at most,
+  // so 11 + 20 + 9.
+  Profile profile = line_profile(40, 2);
+  profile.block_types[0].ops[30].ins.push_back("t10");
+  const Plan plan = Planner(profile).plan(1 << 20);
+  REQUIRE(plan.table.size() == 6);
+  CHECK(plan.table[0].ops.size() == 11);
+  CHECK(plan.table[1].ops.size() == 20);
+  CHECK(plan.table[2].ops.size() == 9);
+}
+
 TEST_CASE("The hull's policies come close to all policies", "[policy][planner][hull]") {
   // Every op reads the input too, so two tensors pass everywhere and nothing can be cut.
   Profile few = line_profile(16, 4);

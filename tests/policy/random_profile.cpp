@@ -16,23 +16,20 @@ class Maker {
   Profile profile() {
     Profile profile;
     profile.name = "random";
-    const int types = pick(1, 3);
-    const int sizes = pick(1, 2);  // Of chain tensors
+    const int types = pick(1, 4);
+    const int sizes = pick(1, 4);  // Of chain tensors: the more, the fewer types follow each other.
+    const auto size = [&] { return int64_t{8} << pick(0, sizes - 1); };
     for (int i = 0; i < types; ++i) {
-      const int64_t in = 8 * pick(1, sizes);
-      // The first type of each size keeps it, so that every chain can go on.
-      profile.block_types.push_back(
-          type(i, in, i < sizes ? 8 * (i + 1) : in, 8 * pick(1, sizes), i < sizes));
+      const int64_t in = i == 0 ? size() : output_bytes(profile.block_types.back());
+      profile.block_types.push_back(type(i, in, chance(3) ? in : size()));
     }
     const int length = pick(1, 4);
-    while (static_cast<int>(profile.chain.size()) < length) {
+    for (int tries = 0; static_cast<int>(profile.chain.size()) < length && tries < 20; ++tries) {
       const int next = pick(0, types - 1);
-      if (!profile.chain.empty() && output_bytes(profile.block_types[profile.chain.back()]) !=
-                                        profile.block_types[next].input_bytes) {
-        if (chance(8)) break;  // Perhaps nothing fits.
-        continue;
-      }
-      profile.chain.push_back(next);
+      const bool fits =
+          profile.chain.empty() || output_bytes(profile.block_types[profile.chain.back()]) ==
+                                       profile.block_types[next].input_bytes;
+      if (fits) profile.chain.push_back(next);
     }
     if (chance(4))
       profile.block_types[profile.chain[0]].input_grad = uses(profile, profile.chain[0]) > 1;
@@ -57,11 +54,10 @@ class Maker {
     return count;
   }
 
-  BlockType type(int index, int64_t in, int64_t own_in, int64_t out, bool keeps_size) {
+  BlockType type(int index, int64_t in, int64_t out) {
     BlockType type;
     type.name = "t" + std::to_string(index);
-    type.input_bytes = keeps_size ? own_in : in;
-    if (keeps_size) out = own_in;
+    type.input_bytes = in;
     std::vector<std::string> made = {"in"};
     const int ops = pick(1, 4);
     for (int u = 0; u < ops; ++u) {

@@ -85,7 +85,7 @@ class REMAT_API Planner {
  public:
   /// @throws std::invalid_argument as Profile::validate does, or if a region has over 256 ops and
   /// no place to cut it.
-  explicit Planner(Profile profile, PlannerOptions options = {});
+  explicit Planner(const Profile& profile, const PlannerOptions& options = {});
 
   const Profile& profile() const;
   const Frontier& frontier() const;
