@@ -25,7 +25,7 @@ std::vector<char> reaching_output(const Block& block) {
   for (size_t u = block.ops.size(); u-- > 0;) {
     const BlockOp& op = block.ops[u];
     reaching[u] =
-        std::any_of(op.outs.begin(), op.outs.end(), [&](int t) { return wanted[t] != 0; });
+        std::any_of(op.outs.begin(), op.outs.end(), [&](int t) { return wanted[t] != 0; }) ? 1 : 0;
     if (!reaching[u]) continue;
     for (const int in : op.ins) wanted[in] = 1;
   }

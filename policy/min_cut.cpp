@@ -51,7 +51,7 @@ std::vector<char> MinCut::solve() {
     }
   }
   std::vector<char> side(edges_of_.size());
-  for (size_t i = 0; i < side.size(); ++i) side[i] = level_[i] >= 0;
+  for (size_t i = 0; i < side.size(); ++i) side[i] = level_[i] >= 0 ? 1 : 0;
   return side;
 }
 

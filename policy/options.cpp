@@ -165,7 +165,8 @@ OpSet all_ops(const Block& block) {
 
 OpSet without_dead_ops(const Block& block, OpSet recompute) {
   std::vector<char> needed(block.tensors.size(), 0);
-  for (size_t t = 0; t < needed.size(); ++t) needed[t] = block.tensors[t].first_backward_user >= 0;
+  for (size_t t = 0; t < needed.size(); ++t)
+    needed[t] = block.tensors[t].first_backward_user >= 0 ? 1 : 0;
   for (size_t u = block.ops.size(); u-- > 0;) {
     if (!recompute[u]) continue;
     const std::vector<int>& outs = block.ops[u].outs;
