@@ -22,9 +22,10 @@ class Waiting {
     before_[op] = 1;
     for (int v = op + 1; v < static_cast<int>(block.ops.size()); ++v) {
       const std::vector<int>& ins = block.ops[v].ins;
-      before_[v] = std::any_of(ins.begin(), ins.end(), [&](int t) {
-        return block_.tensors[t].has_gradient && t != 0 && before_[block_.tensors[t].producer];
+      const bool waits = std::any_of(ins.begin(), ins.end(), [&](int t) {
+        return block_.tensors[t].has_gradient && t != 0 && before_[block_.tensors[t].producer] != 0;
       });
+      if (waits) before_[v] = 1;
     }
     after_[op] = 0;
   }
