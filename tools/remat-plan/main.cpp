@@ -126,12 +126,8 @@ int run(const Arguments& arguments) {
   return kDone;
 }
 
-}  // namespace
-
-}  // namespace remat_plan
-
-int main(int argc, char** argv) {
-  using namespace remat_plan;
+/// The exit code.
+int run_program(int argc, char** argv) {
   Arguments arguments;
   int exit_code = kUsage;
   if (!parse(argc, argv, arguments, exit_code)) return exit_code;
@@ -149,4 +145,12 @@ int main(int argc, char** argv) {
     std::cerr << error.what() << '\n';
     return kInternalError;
   }
+}
+
+}  // namespace
+
+}  // namespace remat_plan
+
+int main(int argc, char** argv) {
+  return remat_plan::run_program(argc, argv);
 }
