@@ -168,7 +168,7 @@ TEST_CASE("No cut where a second tensor passes", "[policy][planner][split]") {
   // Op 30 reads what op 10 makes: the cuts left are after ops 0 to 10 and 30 to 38. 18 ops at most,
   // so 11 + 20 + 9.
   Profile profile = line_profile(40, 2);
-  profile.block_types[0].ops[30].ins.push_back("t10");
+  profile.block_types[0].ops[30].ins.emplace_back("t10");
   const Plan plan = Planner(profile).plan(1 << 20);
   REQUIRE(plan.table.size() == 6);
   CHECK(plan.table[0].ops.size() == 11);
@@ -179,7 +179,7 @@ TEST_CASE("No cut where a second tensor passes", "[policy][planner][split]") {
 TEST_CASE("The hull's policies come close to all policies", "[policy][planner][hull]") {
   // Every op reads the input too, so two tensors pass everywhere and nothing can be cut.
   Profile few = line_profile(16, 4);
-  for (size_t i = 1; i < 16; ++i) few.block_types[0].ops[i].ins.push_back("in");
+  for (size_t i = 1; i < 16; ++i) few.block_types[0].ops[i].ins.emplace_back("in");
   // Three ops without time and bytes make 19, more than are tried out: the hull is used. Times and
   // bytes stay.
   Profile many = few;
@@ -206,7 +206,7 @@ TEST_CASE("The hull's policies come close to all policies", "[policy][planner][h
 TEST_CASE("A region of more ops than can be handled is named", "[policy][planner][errors]") {
   Profile profile = line_profile(300, 1);
   for (size_t i = 1; i < profile.block_types[0].ops.size(); ++i)
-    profile.block_types[0].ops[i].ins.push_back("in");
+    profile.block_types[0].ops[i].ins.emplace_back("in");
   CHECK_THROWS_WITH(Planner(profile),
                     ContainsSubstring("[planner] type 'line': expected at most 256 ops") &&
                         ContainsSubstring("got 300. Make more regions of it."));
