@@ -3,6 +3,7 @@
 // Finds the first fault of a profile.
 #include "profile_check.h"
 
+#include <algorithm>
 #include <cmath>
 #include <stdexcept>
 #include <unordered_map>
@@ -118,6 +119,12 @@ int64_t output_bytes(const BlockType& type) {
   return 0;
 }
 
+bool reads_input(const BlockType& type) {
+  return std::any_of(type.ops.begin(), type.ops.end(), [](const ProfileOp& op) {
+    return std::find(op.ins.begin(), op.ins.end(), "in") != op.ins.end();
+  });
+}
+
 std::string region(const Profile& profile, size_t position) {
   return "region " + std::to_string(position) + " " +
          quoted(profile.block_types[profile.chain[position]].name);
@@ -144,6 +151,12 @@ Fault check_chain(const Profile& profile) {
                         "an input of " + std::to_string(given) + " bytes, what " +
                             region(profile, i - 1) + " puts out",
                         std::to_string(taken), "Correct input_bytes or the order."};
+  }
+  for (size_t i = 1; i < profile.chain.size(); ++i) {
+    if (reads_input(profile.block_types[profile.chain[i]])) continue;
+    return ProfileFault{indexed("chain", i), region(profile, i),
+                        "an op that reads \"in\", through which the regions before get gradients",
+                        "none", "Name the input in an op's ins."};
   }
   for (size_t i = 1; i < profile.chain.size(); ++i) {
     if (profile.block_types[profile.chain[i]].input_grad) continue;

@@ -41,6 +41,7 @@ std::vector<Cut> possible_cuts(const BlockType& type) {
       if (block.tensors[t].producer <= k && last[t] > k) passing.push_back(static_cast<int>(t));
     }
     if (passing.size() != 1 || passing[0] == 0 || !block.tensors[passing[0]].has_gradient) continue;
+    if (block.tensors[passing[0]].last_reader <= k) continue;  // No gradient would come back.
     const int producer = block.tensors[passing[0]].producer;
     cuts.push_back(
         {static_cast<size_t>(k), static_cast<size_t>(producer), type.ops[producer].outs[0].name});

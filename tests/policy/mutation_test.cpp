@@ -70,7 +70,7 @@ struct Tally {
 
 TEST_CASE("A damaged profile is refused with its line, or is a profile",
           "[policy][profile][fuzz]") {
-  const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 1000);
+  const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 5000);
   const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
   std::vector<std::string> texts;
   std::vector<std::string> digests;
@@ -114,7 +114,7 @@ TEST_CASE("A damaged profile is refused with its line, or is a profile",
 
 TEST_CASE("A damaged plan is refused with its line, or is a plan that does what it says",
           "[policy][plan][fuzz]") {
-  const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 1000);
+  const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 5000);
   const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
   std::vector<Profile> profiles;
   std::vector<std::string> texts;

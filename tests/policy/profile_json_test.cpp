@@ -137,6 +137,8 @@ TEST_CASE("Faults of a profile are named with line and place", "[policy][profile
       {"[\"y\", 8]", "[\"y\", 16]",
        "small.json:11: chain[1] (region 1 'mlp'): expected an input of 16 bytes, what region 0 "
        "'mlp' puts out, got 8"},
+      {"\"ins\": [\"in\"]", "\"ins\": []",
+       "small.json:11: chain[1] (region 1 'mlp'): expected an op that reads \"in\""},
       {"\"us\"", "\"ms\"", "small.json:2: time_unit: expected \"us\", got \"ms\""},
       {"\"chain\"", "\"ideal_time\": 3,\n \"chain\"",
        "small.json:11: ideal_time: expected 28.000000, the sum of all fwd and bwd"},
