@@ -80,6 +80,17 @@ function(remat_add_module name)
     FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endfunction()
 
+# remat_add_plain_program(name SOURCES ... LINKS ...): an executable with our options that links nothing but LINKS.
+function(remat_add_plain_program target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINKS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "[remat_add_plain_program ${target}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  remat_check_listed("program ${target}" ${arg_SOURCES})
+  add_executable(${target} ${arg_SOURCES})
+  target_link_libraries(${target} PRIVATE remat_build_options ${arg_LINKS})
+endfunction()
+
 # remat_add_program(name [CUDA] SOURCES ... LINKS ...): an executable with our options, on remat::remat.
 # CUDA: links every backend of LibTorch when REMAT_WITH_CUDA is on (0.15 s and 350 MB more at every start).
 function(remat_add_program target)

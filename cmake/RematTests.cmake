@@ -54,11 +54,12 @@ function(remat_reuse_precompiled target)
   target_precompile_headers(${target} REUSE_FROM remat_test_support)
 endfunction()
 
-# remat_add_suite(tape.replay BUDGET_S 20 [CUDA] [FUZZ] [CORES n] SOURCES tape/replay_test.cpp [LABELS ...] [LINKS ...])
+# remat_add_suite(tape.replay BUDGET_S 20 [CUDA] [FUZZ] [NO_TORCH] [CORES n] SOURCES tape/replay_test.cpp [LABELS ...] [LINKS ...])
 # One Catch2 program and one ctest test of that name. CUDA: has [cuda] tests. FUZZ: the campaign runs its [fuzz] tests
-# with many seeds. CORES: threads for LibTorch's own loops, default 1.
+# with many seeds. NO_TORCH: links nothing but LINKS, and sees no header of LibTorch. CORES: threads for LibTorch's own
+# loops, default 1.
 function(remat_add_suite name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "CUDA;FUZZ" "BUDGET_S;CORES" "SOURCES;LABELS;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "CUDA;FUZZ;NO_TORCH" "BUDGET_S;CORES" "SOURCES;LABELS;LINKS")
   if(arg_UNPARSED_ARGUMENTS OR NOT arg_BUDGET_S)
     message(FATAL_ERROR "[remat_add_suite ${name}] expected BUDGET_S seconds and SOURCES, got ${ARGN}")
   endif()
@@ -75,11 +76,15 @@ function(remat_add_suite name)
     set_property(GLOBAL APPEND PROPERTY REMAT_FUZZ_SUITES ${name})
   endif()
   string(REPLACE "." "_" target "${name}_suite")
-  remat_add_program(${target} ${cuda} SOURCES ${arg_SOURCES}
-    LINKS Catch2::Catch2WithMain ${arg_LINKS})
+  if(arg_NO_TORCH)
+    remat_add_plain_program(${target} SOURCES ${arg_SOURCES} LINKS Catch2::Catch2WithMain ${arg_LINKS})
+  else()
+    remat_add_program(${target} ${cuda} SOURCES ${arg_SOURCES}
+      LINKS Catch2::Catch2WithMain ${arg_LINKS})
+    remat_reuse_precompiled(${target})
+  endif()
   target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
-  remat_reuse_precompiled(${target})
 
   add_test(NAME ${name} COMMAND ${target} --durations yes)
   set_tests_properties(${name} PROPERTIES

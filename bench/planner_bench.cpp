@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Planning all budgets of a model at once, on one thread. peak_MB is the process's, so each row is
+// right only when it runs alone:
+// --benchmark_filter=NAME.
+#include <benchmark/benchmark.h>
+#include <sys/resource.h>
+
+#include <remat/policy/planner.h>
+#include <remat/policy/transformer_profile.h>
+
+namespace {
+
+double peak_megabytes() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<double>(usage.ru_maxrss) * 1024 / 1e6;
+}
+
+remat::Profile gpt2(const char* model, int64_t layers, int64_t batch, int64_t sequence,
+                    const char* gpu) {
+  remat::TransformerShape shape = remat::transformer_shape(model);
+  if (layers > 0) shape.layers = layers;
+  shape.batch = batch;
+  shape.sequence = sequence;
+  return remat::transformer_profile(shape, remat::device_rates(gpu));
+}
+
+/// From the profile to the plans of ten budgets.
+void plan_all(benchmark::State& state, const remat::Profile& profile) {
+  size_t breakpoints = 0;
+  for (auto _ : state) {
+    const remat::Planner planner(profile);
+    const remat::Frontier& frontier = planner.frontier();
+    breakpoints = frontier.points().size();
+    for (int i = 1; i <= 10; ++i) {
+      const remat::Plan plan = planner.plan(frontier.no_checkpoint_peak_bytes() * i / 10);
+      benchmark::DoNotOptimize(plan.total_time_us);
+    }
+  }
+  state.counters["regions"] = static_cast<double>(profile.chain.size());
+  state.counters["breakpoints"] = static_cast<double>(breakpoints);
+  state.counters["peak_MB"] = peak_megabytes();
+}
+
+void gpt2_large_74_regions(benchmark::State& state) {
+  plan_all(state, gpt2("gpt2-large", 0, 2, 512, "v100"));
+}
+BENCHMARK(gpt2_large_74_regions)->Unit(benchmark::kMillisecond);
+
+/// 96 layers without an embedding of their own: 193 regions.
+void layers_96_193_regions(benchmark::State& state) {
+  remat::Profile profile = gpt2("gpt2-large", 96, 2, 512, "v100");
+  profile.chain.erase(profile.chain.begin());
+  plan_all(state, profile);
+}
+BENCHMARK(layers_96_193_regions)->Unit(benchmark::kMillisecond);
+
+/// With a link of 25 GB/s to host memory: the heuristic solves the chain once per window.
+void gpt2_large_offload(benchmark::State& state) {
+  remat::Profile profile = gpt2("gpt2-large", 0, 2, 512, "v100");
+  profile.link_gbps = 25;
+  plan_all(state, profile);
+}
+BENCHMARK(gpt2_large_offload)->Unit(benchmark::kMillisecond);
+
+}  // namespace
+
+BENCHMARK_MAIN();

@@ -1,0 +1,313 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Parses with nlohmann's SAX interface; lines come from an input iterator that counts them.
+#include "json_tree.h"
+
+#include <algorithm>
+#include <cmath>
+#include <iterator>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+
+namespace remat::detail {
+
+namespace {
+
+constexpr size_t max_depth = 64;
+constexpr double max_exact_integer = 9007199254740992;  // 2^53
+
+[[noreturn]] void raise(const std::string& what, const std::string& source, int line,
+                        const std::string& sentence) {
+  throw std::invalid_argument("[" + what + "] " + source + ":" + std::to_string(line) + ": " +
+                              sentence);
+}
+
+/// Counts the lines of what has been read before the last character: the parser reads one past a
+/// number.
+struct Lines {
+  int count = 1;
+  bool last_was_newline = false;
+
+  void read(char c) {
+    if (last_was_newline) ++count;
+    last_was_newline = c == '\n';
+  }
+};
+
+class CountingIterator {
+ public:
+  using iterator_category = std::input_iterator_tag;
+  using value_type = char;
+  using difference_type = std::ptrdiff_t;
+  using pointer = const char*;
+  using reference = const char&;
+
+  CountingIterator(const char* at, Lines* lines) : at_(at), lines_(lines) {}
+  reference operator*() const {
+    lines_->read(*at_);
+    return *at_;
+  }
+  CountingIterator& operator++() {
+    ++at_;
+    return *this;
+  }
+  bool operator==(const CountingIterator& other) const { return at_ == other.at_; }
+  bool operator!=(const CountingIterator& other) const { return at_ != other.at_; }
+
+ private:
+  const char* at_;
+  Lines* lines_;
+};
+
+/// Builds the tree. Every callback returns true: faults are thrown.
+class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
+ public:
+  TreeBuilder(const std::string& what, const std::string& source, const Lines& lines)
+      : what_(what), source_(source), lines_(lines) {}
+
+  JsonNode take() { return std::move(root_); }
+
+  bool null() override {
+    add(JsonNode::Kind::kNull);
+    return true;
+  }
+  bool boolean(bool value) override {
+    add(JsonNode::Kind::kBool).boolean = value;
+    return true;
+  }
+  bool number_integer(number_integer_t value) override {
+    JsonNode& node = add(JsonNode::Kind::kInteger);
+    node.integer = value;
+    node.number = static_cast<double>(value);
+    return true;
+  }
+  bool number_unsigned(number_unsigned_t value) override {
+    if (value > static_cast<number_unsigned_t>(std::numeric_limits<int64_t>::max())) {
+      fail("expected a number below 2^63, got " + std::to_string(value) +
+           ". Give it in the file's units.");
+    }
+    return number_integer(static_cast<int64_t>(value));
+  }
+  bool number_float(number_float_t value, const string_t& /*text*/) override {
+    add(JsonNode::Kind::kNumber).number = value;
+    return true;
+  }
+  bool string(string_t& value) override {
+    add(JsonNode::Kind::kString).text = value;
+    return true;
+  }
+  bool binary(binary_t& /*value*/) override { return false; }
+  bool start_object(size_t /*size*/) override { return open(JsonNode::Kind::kObject); }
+  bool start_array(size_t /*size*/) override { return open(JsonNode::Kind::kArray); }
+  bool end_object() override { return close(); }
+  bool end_array() override { return close(); }
+  bool key(string_t& value) override {
+    if (stack_.back()->find(value) != nullptr) {
+      fail("key \"" + value + "\": expected once in its object, got it twice. Remove one.");
+    }
+    key_ = value;
+    return true;
+  }
+  bool parse_error(size_t /*position*/, const std::string& /*token*/,
+                   const nlohmann::detail::exception& error) override {
+    const std::string text = error.what();
+    const size_t from = text.find("syntax error");
+    fail("expected JSON, got a " + (from == std::string::npos ? text : text.substr(from)) +
+         ". Mend the file.");
+  }
+
+ private:
+  [[noreturn]] void fail(const std::string& sentence) const {
+    raise(what_, source_, lines_.count, sentence);
+  }
+
+  JsonNode& add(JsonNode::Kind kind) {
+    JsonNode* node = &root_;
+    if (!stack_.empty()) {
+      JsonNode& parent = *stack_.back();
+      if (parent.kind == JsonNode::Kind::kObject) {
+        parent.members.push_back({key_, {}});
+        node = &parent.members.back().value;
+      } else {
+        node = &parent.items.emplace_back();
+      }
+    }
+    node->kind = kind;
+    node->line = lines_.count;
+    return *node;
+  }
+  bool open(JsonNode::Kind kind) {
+    if (stack_.size() == max_depth)
+      fail("expected at most 64 levels of brackets, got more. Mend the file.");
+    stack_.push_back(&add(kind));
+    return true;
+  }
+  bool close() {
+    stack_.pop_back();
+    return true;
+  }
+
+  const std::string& what_;
+  const std::string& source_;
+  const Lines& lines_;
+  JsonNode root_;
+  std::vector<JsonNode*>
+      stack_;  // A parent gets no further child while one is open, so these stay valid.
+  std::string key_;
+};
+
+}  // namespace
+
+const JsonNode* JsonNode::find(std::string_view key) const {
+  const auto at = std::find_if(members.begin(), members.end(),
+                               [&](const JsonMember& member) { return member.key == key; });
+  return at == members.end() ? nullptr : &at->value;
+}
+
+JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source) {
+  Lines lines;
+  TreeBuilder builder(what, source, lines);
+  const CountingIterator first(text.data(), &lines);
+  const CountingIterator last(text.data() + text.size(), &lines);
+  if (!nlohmann::json::sax_parse(first, last, &builder)) {
+    raise(what, source, lines.count, "expected JSON, got something else. Mend the file.");
+  }
+  return builder.take();
+}
+
+const JsonNode& node_at(const JsonNode& root, std::string_view path) {
+  const JsonNode* node = &root;
+  while (!path.empty()) {
+    if (path.front() == '.') path.remove_prefix(1);
+    const JsonNode* next = nullptr;
+    size_t length = 0;
+    if (!path.empty() && path.front() == '[') {
+      length = std::min(path.find(']'), path.size() - 1) + 1;
+      size_t index = 0;
+      for (const char c : path.substr(1, length - 2))
+        index = index * 10 + static_cast<size_t>(c - '0');
+      if (index < node->items.size()) next = &node->items[index];
+    } else {
+      length = std::min(path.find_first_of(".["), path.size());
+      next = node->find(path.substr(0, length));
+    }
+    if (next == nullptr) return *node;
+    node = next;
+    path.remove_prefix(length);
+  }
+  return *node;
+}
+
+void JsonValue::fail(const std::string& expected, const std::string& got) const {
+  const std::string where = place_.path.empty() ? "the whole text" : place_.path;
+  raise(place_.what, place_.source, node_->line,
+        where + ": expected " + expected + ", got " + got + ". See policy/schema/" + place_.what +
+            ".schema.json.");
+}
+
+std::string JsonValue::shown() const {
+  switch (node_->kind) {
+    case JsonNode::Kind::kNull:
+      return "null";
+    case JsonNode::Kind::kBool:
+      return node_->boolean ? "true" : "false";
+    case JsonNode::Kind::kInteger:
+      return std::to_string(node_->integer);
+    case JsonNode::Kind::kNumber:
+      return std::to_string(node_->number);
+    case JsonNode::Kind::kString:
+      return "\"" + node_->text + "\"";
+    case JsonNode::Kind::kArray:
+      return "an array of " + std::to_string(node_->items.size());
+    case JsonNode::Kind::kObject:
+      return "an object";
+  }
+  return "";
+}
+
+void JsonValue::check_members(std::initializer_list<const char*> required,
+                              std::initializer_list<const char*> optional) const {
+  if (node_->kind != JsonNode::Kind::kObject) fail("an object", shown());
+  for (const char* key : required) {
+    if (!has(key)) fail("a member \"" + std::string(key) + "\"", "none");
+  }
+  const auto among = [](const std::string& key, const auto& names) {
+    return std::any_of(names.begin(), names.end(), [&](const char* name) { return key == name; });
+  };
+  for (const auto& [key, member] : node_->members) {
+    if (among(key, required) || among(key, optional)) continue;
+    at(key.c_str()).fail("no member of this name", "\"" + key + "\"");
+  }
+}
+
+JsonValue JsonValue::at(const char* key) const {
+  const JsonNode* node = node_->kind == JsonNode::Kind::kObject ? node_->find(key) : nullptr;
+  if (node == nullptr) fail("a member \"" + std::string(key) + "\"", "none");
+  return {*node, {place_.what, place_.source, place_.path.empty() ? key : place_.path + "." + key}};
+}
+
+std::vector<JsonValue> JsonValue::items() const {
+  if (node_->kind != JsonNode::Kind::kArray) fail("an array", shown());
+  std::vector<JsonValue> all;
+  all.reserve(node_->items.size());
+  for (size_t i = 0; i < node_->items.size(); ++i) {
+    all.emplace_back(node_->items[i], JsonPlace{place_.what, place_.source,
+                                                place_.path + "[" + std::to_string(i) + "]"});
+  }
+  return all;
+}
+
+std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
+  if (node_->kind != JsonNode::Kind::kObject) fail("an object", shown());
+  std::vector<std::pair<std::string, JsonValue>> all;
+  all.reserve(node_->members.size());
+  for (const JsonMember& member : node_->members) {
+    all.emplace_back(member.key, at(member.key.c_str()));
+  }
+  return all;
+}
+
+std::string JsonValue::string() const {
+  if (node_->kind != JsonNode::Kind::kString) fail("a string", shown());
+  return node_->text;
+}
+
+bool JsonValue::boolean() const {
+  if (node_->kind != JsonNode::Kind::kBool) fail("true or false", shown());
+  return node_->boolean;
+}
+
+double JsonValue::number() const {
+  if (node_->kind != JsonNode::Kind::kNumber && node_->kind != JsonNode::Kind::kInteger)
+    fail("a number", shown());
+  return node_->number;
+}
+
+int64_t JsonValue::integer() const {
+  if (node_->kind == JsonNode::Kind::kInteger) return node_->integer;
+  if (node_->kind != JsonNode::Kind::kNumber || node_->number != std::floor(node_->number) ||
+      std::abs(node_->number) > max_exact_integer) {
+    fail("a whole number", shown());
+  }
+  return static_cast<int64_t>(node_->number);
+}
+
+std::vector<std::string> JsonValue::strings() const {
+  std::vector<std::string> all;
+  for (const JsonValue& item : items()) all.push_back(item.string());
+  return all;
+}
+
+std::vector<int> JsonValue::ints() const {
+  std::vector<int> all;
+  for (const JsonValue& item : items()) {
+    const int64_t value = item.integer();
+    if (value < 0 || value > std::numeric_limits<int>::max())
+      item.fail("a number from 0 on", item.shown());
+    all.push_back(static_cast<int>(value));
+  }
+  return all;
+}
+
+}  // namespace remat::detail

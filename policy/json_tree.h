@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// JSON as a tree whose values know their line, and a reader that names line and key in errors.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace remat::detail {
+
+struct JsonMember;
+
+struct JsonNode {
+  enum class Kind : uint8_t { kNull, kBool, kInteger, kNumber, kString, kArray, kObject };
+
+  Kind kind = Kind::kNull;
+  int line = 0;
+  bool boolean = false;
+  int64_t integer = 0;
+  double number = 0;  ///< Of kInteger too.
+  std::string text;
+  std::vector<JsonNode> items;
+  std::vector<JsonMember> members;
+
+  /// nullptr: there is no such member.
+  const JsonNode* find(std::string_view key) const;
+};
+
+struct JsonMember {
+  std::string key;
+  JsonNode value;
+};
+
+/// Where a value stands: what errors begin with, "[profile] file.json:12: chain[3]: ".
+struct JsonPlace {
+  std::string what;    ///< "profile" or "plan"
+  std::string source;  ///< Names the text.
+  std::string path;    ///< "block_types[1].ops[0].fwd"; empty for the whole text.
+};
+
+/// @throws std::invalid_argument on malformed text, a member given twice, 64 levels or a number
+/// that int64 lacks.
+JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
+
+/// The node at a path such as "block_types[1].ops[0]", or the last one on the way that is there.
+const JsonNode& node_at(const JsonNode& root, std::string_view path);
+
+/// A value that is being read. Copies are cheap; the tree must outlive it.
+class JsonValue {
+ public:
+  JsonValue(const JsonNode& node, JsonPlace place) : node_(&node), place_(std::move(place)) {}
+
+  /// The value must be an object that has these members and no others but the optional ones.
+  void check_members(std::initializer_list<const char*> required,
+                     std::initializer_list<const char*> optional) const;
+
+  bool has(const char* key) const { return node_->find(key) != nullptr; }
+  JsonValue at(const char* key) const;  ///< The member must be there: see check_members.
+  std::vector<JsonValue> items() const;
+  std::vector<std::pair<std::string, JsonValue>> members() const;
+
+  bool is_null() const { return node_->kind == JsonNode::Kind::kNull; }
+  std::string string() const;
+  bool boolean() const;
+  double number() const;
+  int64_t integer() const;  ///< 3.0 is an integer too.
+  std::vector<std::string> strings() const;
+  std::vector<int> ints() const;
+
+  [[noreturn]] void fail(const std::string& expected, const std::string& got) const;
+  std::string shown() const;  ///< The value in words for an error: "12", "\"us\"", "an object"
+
+ private:
+  const JsonNode* node_;
+  JsonPlace place_;
+};
+
+}  // namespace remat::detail

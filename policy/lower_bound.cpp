@@ -1,0 +1,176 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Note [Lower bound] in lower_bound.h, by dynamic programming over the chain for a given price.
+#include "lower_bound.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+namespace remat::detail {
+
+namespace {
+
+constexpr double infinity = std::numeric_limits<double>::infinity();
+constexpr size_t moment_regions =
+    4;  // The bound hardly gains from earlier ones: less lies before them.
+constexpr size_t moments_of_region = 6;
+constexpr int max_planes = 200;
+
+/// Ops whose result reaches `output`.
+std::vector<char> reaching_output(const Block& block) {
+  std::vector<char> wanted(block.tensors.size(), 0);
+  wanted[block.output] = 1;
+  std::vector<char> reaching(block.ops.size(), 0);
+  for (size_t u = block.ops.size(); u-- > 0;) {
+    const BlockOp& op = block.ops[u];
+    reaching[u] =
+        std::any_of(op.outs.begin(), op.outs.end(), [&](int t) { return wanted[t] != 0; }) ? 1 : 0;
+    if (!reaching[u]) continue;
+    for (const int in : op.ins) wanted[in] = 1;
+  }
+  return reaching;
+}
+
+/// What each op costs when it runs again; an op that the output does not need may run for the first
+/// time.
+std::vector<Ticks> rerun_times(const Block& block) {
+  const std::vector<char> reaching = reaching_output(block);
+  std::vector<Ticks> times;
+  for (size_t u = 0; u < block.ops.size(); ++u) times.push_back(reaching[u] ? block.ops[u].fwd : 0);
+  return times;
+}
+
+/// The cheapest point at a price per byte; nullptr: there is none.
+const KeepPoint* cheapest_point(const std::vector<KeepPoint>& hull, double price) {
+  const KeepPoint* best = nullptr;
+  double least = infinity;
+  for (const KeepPoint& point : hull) {
+    const double cost = static_cast<double>(point.time) + price * static_cast<double>(point.bytes);
+    if (cost >= least) continue;
+    least = cost;
+    best = &point;
+  }
+  return best;
+}
+
+}  // namespace
+
+LowerBound::LowerBound(const ChainModel& model) : model_(model), hulls_(model.types.size()) {
+  const size_t length = model.length();
+  for (size_t back = 1; back <= moment_regions && back < length; ++back) add_moments(length - back);
+  std::vector<char> used(model.types.size(), 0);
+  for (const int type : model.chain) used[type] = 1;
+  for (size_t type = 0; type < model.types.size(); ++type) {
+    if (!used[type]) continue;
+    const Block& block = model.types[type];
+    const std::vector<Ticks> rerun_time = rerun_times(block);
+    hulls_[type].resize(fates * fates);
+    for (size_t from = 0; from < fates; ++from) {
+      for (size_t to = 0; to < fates; ++to) {
+        KeepBounds bounds;
+        bounds.input_available = static_cast<Fate>(from) != Fate::kGone;
+        bounds.output_available = static_cast<Fate>(to) != Fate::kGone;
+        bounds.output_rerun = static_cast<Fate>(to) == Fate::kRerun;
+        hulls_[type][from * fates + to] = keep_hull(block, bounds, rerun_time);
+      }
+    }
+  }
+}
+
+void LowerBound::add_moments(size_t position) {
+  for (const BackwardMoment& from :
+       backward_moments(model_.block(position), position, moments_of_region)) {
+    Moment moment{position, from.held_bytes, from.holds_input, {}};
+    for (size_t fate = 0; fate < fates; ++fate) {
+      KeepBounds bounds;
+      bounds.input_available = static_cast<Fate>(fate) != Fate::kGone;
+      moment.hulls.push_back(keep_hull(from.rest, bounds, rerun_times(from.rest)));
+    }
+    moments_.push_back(std::move(moment));
+  }
+}
+
+LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const {
+  struct State {
+    double cost = infinity;
+    Line line;
+  };
+  const auto add = [&](const State& from, Ticks time, int64_t bytes) {
+    State to = from;
+    to.line.time += time;
+    to.line.bytes += bytes;
+    to.cost += static_cast<double>(time) + price * static_cast<double>(bytes);
+    return to;
+  };
+  // The best point per type and pair of fates at this price.
+  std::vector<std::vector<const KeepPoint*>> best(
+      hulls_.size(), std::vector<const KeepPoint*>(fates * fates, nullptr));
+  for (size_t type = 0; type < hulls_.size(); ++type) {
+    for (size_t pair = 0; pair < hulls_[type].size(); ++pair) {
+      best[type][pair] = cheapest_point(hulls_[type][pair], price);
+    }
+  }
+  std::vector<State> states(fates);
+  states[static_cast<size_t>(Fate::kKept)] = add({0, {}}, 0, model_.input_bytes(0));
+  states[static_cast<size_t>(Fate::kGone)] = {0, {}};
+  for (size_t i = 0; i < moment.position; ++i) {
+    const bool is_last = i + 1 == moment.position;
+    std::vector<State> after(fates);
+    for (size_t to = 0; to < fates; ++to) {
+      const Fate fate = static_cast<Fate>(to);
+      if (fate == Fate::kHeldByOp && !(is_last && moment.holds_input)) continue;
+      const int64_t own = fate == Fate::kKept ? model_.output_bytes(i) : 0;
+      for (size_t from = 0; from < fates; ++from) {
+        const KeepPoint* point = best[model_.chain[i]][from * fates + to];
+        if (point == nullptr || states[from].cost == infinity) continue;
+        const State candidate = add(states[from], point->time, point->bytes + own);
+        if (candidate.cost < after[to].cost) after[to] = candidate;
+      }
+    }
+    states = std::move(after);
+  }
+  State least;
+  for (size_t fate = 0; fate < fates; ++fate) {
+    const KeepPoint* point = cheapest_point(moment.hulls[fate], price);
+    if (point == nullptr || states[fate].cost == infinity) continue;
+    const State candidate = add(states[fate], point->time, point->bytes);
+    if (candidate.cost < least.cost) least = candidate;
+  }
+  return least.line;
+}
+
+double LowerBound::bound_at(const Moment& moment, int64_t room_bytes) const {
+  if (room_bytes < 0) return infinity;
+  const auto over = [&](const Line& line) { return static_cast<double>(line.bytes - room_bytes); };
+  Line cheap = cheapest(moment, 0);  // Keeps too much
+  if (over(cheap) <= 0) return static_cast<double>(cheap.time);
+  // A price at which no time is worth a byte.
+  const double high = 2.0 * static_cast<double>(model_.ideal_time) + 1.0;
+  Line small = cheapest(moment, high);
+  if (over(small) > 0) return infinity;
+  double best = static_cast<double>(cheap.time);
+  for (int i = 0; i < max_planes; ++i) {
+    // Where the two lines time + price * (bytes - room) meet.
+    const double price = static_cast<double>(small.time - cheap.time) /
+                         static_cast<double>(cheap.bytes - small.bytes);
+    const Line line = cheapest(moment, price);
+    const double value = static_cast<double>(line.time) + price * over(line);
+    best = std::max(best, value);
+    const double roof = static_cast<double>(cheap.time) + price * over(cheap);
+    if (value >= roof * (1 - 1e-12)) break;
+    (over(line) > 0 ? cheap : small) = line;
+  }
+  return best;
+}
+
+double LowerBound::total_time_us(int64_t budget_bytes) const {
+  double most = 0;
+  for (const Moment& moment : moments_)
+    most = std::max(most, bound_at(moment, budget_bytes - moment.held_bytes));
+  if (most == infinity) return infinity;
+  // Sums of doubles may err by their last digits; the bound must not.
+  return (static_cast<double>(model_.ideal_time) + most * (1 - 1e-9)) / 1e6;
+}
+
+}  // namespace remat::detail

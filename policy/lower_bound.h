@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A time that no schedule without OFFLOAD beats, whatever its structure.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "backward_moment.h"
+#include "chain_model.h"
+#include "keep_hull.h"
+
+namespace remat::detail {
+
+/// Note [Lower bound]
+/// Take an op of region p whose backward all backwards of the regions before p wait for. While it
+/// runs, W bytes are held: what it reads, its workspace, and gradients. What the backwards that
+/// wait for it need is either among the other `budget - W` bytes, or made by an op that runs
+/// forward once more. The least time of such ops, over all choices of what is kept, is a bound.
+/// With a price per byte instead of a limit, it splits into regions, joined by what becomes of the
+/// tensors between them; every price gives a bound, and the best price is found by cutting planes.
+class LowerBound {
+ public:
+  /// The model must outlive the bound.
+  explicit LowerBound(const ChainModel& model);
+
+  /// Of the total time in us, ideal time included; infinity: no schedule fits.
+  double total_time_us(int64_t budget_bytes) const;
+
+ private:
+  enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // Of a chain tensor
+  static constexpr size_t fates = 4;
+
+  struct Moment {
+    size_t position = 0;
+    int64_t held_bytes = 0;
+    bool holds_input = false;
+    std::vector<std::vector<KeepPoint>>
+        hulls;  ///< Of what waits in the region itself, per fate of its input
+  };
+
+  struct Line {
+    Ticks time = 0;
+    int64_t bytes = 0;
+  };
+
+  void add_moments(size_t position);
+  Line cheapest(const Moment& moment, double price) const;
+  double bound_at(const Moment& moment, int64_t room_bytes) const;
+
+  const ChainModel& model_;
+  std::vector<Moment> moments_;
+  std::vector<std::vector<std::vector<KeepPoint>>> hulls_;  // Per type and pair of fates
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Schedules out of solved parts, and the order of their events.
+#include "schedule.h"
+
+#include <algorithm>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+
+namespace remat::detail {
+
+namespace {
+
+/// Writes the events of nested parts. A part is left by what it has on the stack, so depth costs
+/// heap, not stack.
+class EventWriter {
+ public:
+  EventWriter(const Schedule& schedule, size_t length)
+      : schedule_(schedule), groups_of_(length), region_at_(length, none) {
+    for (size_t i = 0; i < schedule.regions.size(); ++i)
+      region_at_.at(schedule.regions[i].first) = i;
+    for (const ScheduledGroup& group : schedule.groups) {
+      if (group.first >= group.next || group.next >= length)
+        fail(group, "expected first < next < number of regions");
+      groups_of_[group.first].push_back(group.next);
+    }
+    for (std::vector<size_t>& nexts : groups_of_) std::sort(nexts.begin(), nexts.end());
+  }
+
+  std::vector<ScheduleEvent> run() {
+    tasks_.push_back({Task::Kind::kPart, 0, region_at_.size() - 1});
+    while (!tasks_.empty()) {
+      const Task task = tasks_.back();
+      tasks_.pop_back();
+      switch (task.kind) {
+        case Task::Kind::kPart:
+          part(task.index, task.last);
+          break;
+        case Task::Kind::kBackward:
+          events_.push_back({ScheduleEvent::Kind::kBackward, task.index});
+          break;
+        case Task::Kind::kRelease:
+          events_.push_back({ScheduleEvent::Kind::kRelease, task.index});
+          break;
+      }
+    }
+    for (size_t first = 0; first < groups_of_.size(); ++first) {
+      if (!groups_of_[first].empty())
+        fail({first, groups_of_[first].back()}, "expected groups that nest");
+    }
+    return std::move(events_);
+  }
+
+ private:
+  static constexpr size_t none = std::numeric_limits<size_t>::max();
+
+  struct Task {
+    enum class Kind : uint8_t { kPart, kBackward, kRelease };
+    Kind kind;
+    size_t index;
+    size_t last = 0;
+  };
+
+  [[noreturn]] static void fail(const ScheduledGroup& group, const std::string& sentence) {
+    throw std::invalid_argument("group (" + std::to_string(group.first) + ", " +
+                                std::to_string(group.next) + "): " + sentence);
+  }
+
+  void part(size_t first, size_t last) {
+    std::vector<size_t>& nexts = groups_of_[first];
+    if (!nexts.empty()) {
+      const size_t next = nexts.back();
+      nexts.pop_back();
+      if (next > last) fail({first, next}, "expected it inside the group around it");
+      if (next - 1 == first && next == last + 1) fail({first, next}, "expected regions after it");
+      for (size_t i = first; i < next; ++i)
+        events_.push_back({ScheduleEvent::Kind::kForwardOnly, i, i == first});
+      tasks_.push_back({Task::Kind::kPart, first, next - 1});
+      tasks_.push_back({Task::Kind::kRelease, next});
+      tasks_.push_back({Task::Kind::kPart, next, last});
+      return;
+    }
+    const size_t index = region_at_[first];
+    const size_t after = index == none ? none : first + schedule_.regions[index].count;
+    if (index == none || after > last + 1) {
+      throw std::invalid_argument("region " + std::to_string(first) +
+                                  ": expected groups that begin and end with merged regions");
+    }
+    events_.push_back({ScheduleEvent::Kind::kForward, index});
+    tasks_.push_back({Task::Kind::kBackward, index});
+    if (after <= last) tasks_.push_back({Task::Kind::kPart, after, last});
+  }
+
+  const Schedule& schedule_;
+  std::vector<std::vector<size_t>>
+      groups_of_;  // Per first region, the nexts of its groups, the outermost last
+  std::vector<size_t> region_at_;
+  std::vector<Task> tasks_;
+  std::vector<ScheduleEvent> events_;
+};
+
+struct Part {
+  size_t first;
+  size_t last;
+  int64_t bytes;
+  Ticks time = std::numeric_limits<Ticks>::max();  ///< What it may take at most
+};
+
+/// The best choice for a part, by the rules of extract_schedule.
+Choice best_choice(const SequenceSolver& solver, const Part& part) {
+  using Rank = std::tuple<Ticks, Choice::Kind, int64_t, size_t>;
+  Choice best;
+  Rank best_rank(std::numeric_limits<Ticks>::max(), Choice::Kind::kGroup, 0, 0);
+  solver.visit_choices(
+      part.first, part.last, part.bytes, part.time, [&](const Choice& choice, Ticks time) {
+        const bool group = choice.kind == Choice::Kind::kGroup;
+        const int64_t kept = group ? 0 : solver.model().options[choice.type][choice.option].kept;
+        const Rank rank(time, choice.kind, kept, group ? choice.next : choice.option);
+        if (rank >= best_rank) return;
+        best_rank = rank;
+        best = choice;
+      });
+  if (std::get<0>(best_rank) == std::numeric_limits<Ticks>::max()) {
+    throw std::logic_error("[planner] regions " + std::to_string(part.first) + " to " +
+                           std::to_string(part.last) + ": expected a plan within " +
+                           std::to_string(part.bytes) + " bytes, got none. Report this.");
+  }
+  return best;
+}
+
+}  // namespace
+
+std::vector<ScheduleEvent> events_of(const Schedule& schedule, size_t length) {
+  return EventWriter(schedule, length).run();
+}
+
+Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
+  const ChainModel& model = solver.model();
+  Schedule schedule;
+  std::vector<Part> parts = {{0, model.length() - 1, bytes}};
+  while (!parts.empty()) {
+    Part part = parts.back();
+    parts.pop_back();
+    // What is not needed is not used: the same plan for all budgets of a step.
+    if (const Step* step = step_at(solver.part(part.first, part.last), part.bytes)) {
+      part.bytes = step->bytes;
+      part.time = step->time;
+    }
+    const Choice choice = best_choice(solver, part);
+    if (choice.kind == Choice::Kind::kGroup) {
+      schedule.groups.push_back({part.first, choice.next});
+      parts.push_back({part.first, choice.next - 1, part.bytes});
+      parts.push_back({choice.next, part.last, part.bytes - model.input_bytes(choice.next)});
+      continue;
+    }
+    const Option& option = model.options[choice.type][choice.option];
+    schedule.regions.push_back(
+        {part.first, choice.next - part.first, choice.type, option.rerun, option.offloaded});
+    if (choice.next > part.last) continue;
+    const int64_t held = option.kept + model.types[choice.type].output_bytes();
+    parts.push_back({choice.next, part.last, part.bytes - held});
+  }
+  std::sort(schedule.regions.begin(), schedule.regions.end(),
+            [](const ScheduledRegion& a, const ScheduledRegion& b) { return a.first < b.first; });
+  return schedule;
+}
+
+}  // namespace remat::detail

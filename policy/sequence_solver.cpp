@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Dynamic programming over the parts of a chain, by rising length.
+#include "sequence_solver.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace remat::detail {
+
+namespace {
+
+/// More than this many steps in all parts together, half a gigabyte, and longer parts are thinned
+/// out.
+constexpr size_t max_stored_steps = size_t{32} << 20;
+constexpr size_t thinned_steps = 500;
+
+/// An option of the region or merged type that begins a part; in bytes beside x_a.
+struct Demand {
+  int64_t least = 0;  ///< For its own forward and backward
+  int64_t held = 0;   ///< While the rest of the part runs
+};
+
+Demand demand_of(const Option& option, int64_t output_bytes, int64_t gradient_bytes) {
+  return {std::max(gradient_bytes + option.forward_peak, option.backward_peak),
+          option.kept + output_bytes};
+}
+
+}  // namespace
+
+PartIds::PartIds(const std::vector<int>& chain)
+    : length_(chain.size()), ids_(length_ * length_, -1) {
+  std::unordered_map<uint64_t, int> known;
+  const auto name = [&](int shorter, int type) {
+    const uint64_t key =
+        (static_cast<uint64_t>(static_cast<uint32_t>(shorter)) << 32) | static_cast<uint32_t>(type);
+    const auto [at, is_new] = known.try_emplace(key, count_);
+    if (is_new) ++count_;
+    return at->second;
+  };
+  constexpr int end_of_chain = -2;
+  for (size_t first = 0; first < length_; ++first) {
+    int id = -1;
+    for (size_t last = first; last < length_; ++last) {
+      id = name(id, chain[last]);
+      ids_[first * length_ + last] = last + 1 == length_ ? name(id, end_of_chain) : id;
+    }
+  }
+}
+
+SequenceSolver::SequenceSolver(const ChainModel& model, const SolverOptions& options)
+    : model_(model),
+      ids_(model.chain),
+      parts_(ids_.count()),
+      max_breakpoints_(options.max_breakpoints) {
+  const size_t length = model.length();
+  StepMinimum least;
+  for (size_t size = 1; size <= length; ++size) {
+    for (size_t first = 0; first + size <= length; ++first) {
+      StepFunction& part = parts_[ids_.id(first, first + size - 1)];
+      if (!part.empty()) continue;
+      solve(first, first + size - 1, least);
+      size_t limit = max_breakpoints_;
+      if (breakpoints_ > max_stored_steps)
+        limit = limit == 0 ? thinned_steps : std::min(limit, thinned_steps);
+      if (limit != 0 && least.best().size() > limit) exact_ = false;
+      part = limit == 0 ? least.best() : thin_out(least.best(), limit);
+      breakpoints_ += part.size();
+    }
+    if (options.progress) {
+      const double done = static_cast<double>(size) / static_cast<double>(length);
+      options.progress(done * done);
+    }
+  }
+}
+
+int64_t SequenceSolver::gradient_bytes(size_t last) const {
+  return last + 1 < model_.length() ? model_.output_bytes(last) : 0;
+}
+
+void SequenceSolver::try_options(size_t last, int type, size_t next, StepMinimum& least) const {
+  const Block& block = model_.types[type];
+  for (const Option& option : model_.options[type]) {
+    const Demand demand = demand_of(option, block.output_bytes(), gradient_bytes(last));
+    const Ticks time = option.time + block.fwd + block.bwd;
+    if (next > last) {
+      if (!option.offloaded.empty()) continue;  // Nothing follows that could hide the copies.
+      least.lower({demand.least, time});
+    } else {
+      least.lower(part(next, last), demand.held, time, demand.least);
+    }
+  }
+}
+
+void SequenceSolver::solve(size_t first, size_t last, StepMinimum& least) {
+  least.clear();
+  try_options(last, model_.chain[first], first + 1, least);
+  for (const Merge& merge : model_.merges) {
+    if (model_.matches(merge, first, last))
+      try_options(last, merge.type, first + merge.pattern.size(), least);
+  }
+  int64_t peak = 0;
+  Ticks forward = 0;
+  for (size_t j = first + 1; j <= last; ++j) {
+    const size_t i = j - 1;
+    peak = std::max(peak, model_.forward_only_peak_bytes[model_.chain[i]] +
+                              (i > first ? model_.input_bytes(i) : 0));
+    forward += model_.block(i).fwd;
+    least.lower(part(j, last), model_.input_bytes(j), part(first, i), forward,
+                gradient_bytes(last) + peak);
+  }
+}
+
+void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
+                                   const std::function<void(const Choice&, Ticks)>& visit) const {
+  const auto visit_options = [&](Choice choice) {
+    const Block& block = model_.types[choice.type];
+    for (choice.option = 0; choice.option < model_.options[choice.type].size(); ++choice.option) {
+      const Option& option = model_.options[choice.type][choice.option];
+      const Demand demand = demand_of(option, block.output_bytes(), gradient_bytes(last));
+      if (demand.least > bytes) continue;
+      const Ticks time = option.time + block.fwd + block.bwd;
+      if (choice.next > last) {
+        if (option.offloaded.empty()) visit(choice, time);
+        continue;
+      }
+      const StepFunction& rest = part(choice.next, last);
+      if (time + rest.back().time > most_time) continue;
+      const Step* step = step_at(rest, bytes - demand.held);
+      if (step != nullptr) visit(choice, time + step->time);
+    }
+  };
+  visit_options({Choice::Kind::kOption, model_.chain[first], 0, first + 1});
+  for (const Merge& merge : model_.merges) {
+    if (!model_.matches(merge, first, last)) continue;
+    visit_options({Choice::Kind::kMerged, merge.type, 0, first + merge.pattern.size()});
+  }
+  int64_t peak = 0;
+  Ticks forward = 0;
+  for (size_t j = first + 1; j <= last; ++j) {
+    const size_t i = j - 1;
+    peak = std::max(peak, model_.forward_only_peak_bytes[model_.chain[i]] +
+                              (i > first ? model_.input_bytes(i) : 0));
+    forward += model_.block(i).fwd;
+    if (gradient_bytes(last) + peak > bytes) break;
+    const StepFunction& rights = part(j, last);
+    const StepFunction& lefts = part(first, i);
+    if (forward + rights.back().time + lefts.back().time > most_time) continue;
+    const Step* right = step_at(rights, bytes - model_.input_bytes(j));
+    const Step* left = step_at(lefts, bytes);
+    if (right == nullptr || left == nullptr) continue;
+    visit({Choice::Kind::kGroup, 0, 0, j}, forward + right->time + left->time);
+  }
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The least time of every part of a chain, as a function of its memory; equal parts are solved
+// once.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "chain_model.h"
+#include "step_function.h"
+
+namespace remat::detail {
+
+/// One way to run the part [first, last]: what dynamic programming chooses among.
+struct Choice {
+  enum class Kind : uint8_t { kOption, kMerged, kGroup };
+
+  Kind kind = Kind::kOption;
+  int type = 0;       ///< Of the region, or the merged type
+  size_t option = 0;  ///< Index into ChainModel::options
+  size_t next = 0;    ///< First region after those that the choice settles; a group's j
+};
+
+/// Names every part by its types, and by whether it ends the chain. Equal parts have equal ids, by
+/// construction: an id stands for a shorter part's id and one more type.
+class PartIds {
+ public:
+  explicit PartIds(const std::vector<int>& chain);
+
+  int id(size_t first, size_t last) const { return ids_[first * length_ + last]; }
+  int count() const { return count_; }
+
+ private:
+  size_t length_;
+  std::vector<int> ids_;
+  int count_ = 0;
+};
+
+struct SolverOptions {
+  size_t max_breakpoints = 0;  ///< Per part; 0: all, which is exact
+  std::function<void(double)> progress = {};
+};
+
+/// Part [a, t] with x_a outside its memory. The functions are exact over all options, merges and
+/// nested groups.
+class SequenceSolver {
+ public:
+  /// The model must outlive the solver.
+  SequenceSolver(const ChainModel& model, const SolverOptions& options);
+
+  const StepFunction& part(size_t first, size_t last) const { return parts_[ids_.id(first, last)]; }
+  const StepFunction& whole() const { return part(0, model_.length() - 1); }
+  const ChainModel& model() const { return model_; }
+  bool exact() const { return exact_; }
+  size_t breakpoints() const { return breakpoints_; }
+  int parts() const { return ids_.count(); }
+
+  /// Calls `visit(choice, time)` for every choice that fits into `bytes` and may take no more than
+  /// `most_time`, with its least time there: options in the order of ChainModel, merged types,
+  /// groups by rising j.
+  void visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
+                     const std::function<void(const Choice&, Ticks)>& visit) const;
+
+ private:
+  void solve(size_t first, size_t last, StepMinimum& least);
+  void try_options(size_t last, int type, size_t next, StepMinimum& least) const;
+  int64_t gradient_bytes(size_t last) const;
+
+  const ChainModel& model_;
+  PartIds ids_;
+  std::vector<StepFunction> parts_;
+  size_t max_breakpoints_;
+  size_t breakpoints_ = 0;
+  bool exact_ = true;
+};
+
+}  // namespace remat::detail

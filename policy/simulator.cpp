@@ -1,0 +1,286 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The executor of docs/planner.md, with bytes in place of tensors.
+#include "simulator.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "copy_streams.h"
+
+namespace remat::detail {
+
+namespace {
+
+/// Is a tensor there? Counts bytes as tensors come and go.
+class Machine {
+ public:
+  Machine(const ChainModel& model, const Schedule& schedule, size_t stop_at)
+      : model_(model),
+        schedule_(schedule),
+        stop_at_(stop_at),
+        chain_(model.length() + 1, 0),
+        chain_gradient_(model.length() + 1, 0),
+        tensors_(schedule.regions.size()),
+        kept_(schedule.regions.size()),
+        copies_(model.link_ticks_per_byte, [this](size_t i, int t, bool there) {
+          set(tensors_[i][t], model_.types[schedule_.regions[i].type].tensors[t].bytes, there);
+        }) {
+    for (size_t i = 0; i < schedule.regions.size(); ++i) {
+      const ScheduledRegion& region = schedule.regions[i];
+      tensors_[i].assign(model.types[region.type].tensors.size(), 0);
+      kept_[i] = kept_tensors(model.types[region.type], region.rerun);
+    }
+    set(chain_[0], model.input_bytes(0), true);
+  }
+
+  Simulation run() {
+    for (const ScheduleEvent& event : events_of(schedule_, model_.length())) {
+      switch (event.kind) {
+        case ScheduleEvent::Kind::kForwardOnly:
+          forward_only(event.index, event.first);
+          break;
+        case ScheduleEvent::Kind::kForward:
+          forward(event.index);
+          break;
+        case ScheduleEvent::Kind::kBackward:
+          backward(event.index);
+          break;
+        case ScheduleEvent::Kind::kRelease:
+          set(chain_[event.index], chain_bytes(event.index), false);
+          break;
+      }
+      if (stopped_) break;
+    }
+    return std::move(result_);
+  }
+
+ private:
+  [[noreturn]] static void missing(const char* what, size_t position) {
+    throw std::logic_error("[simulator] region " + std::to_string(position) + ": expected " + what +
+                           ", got none. Report this.");
+  }
+
+  int64_t chain_bytes(size_t i) const {
+    return i == 0 ? model_.input_bytes(0) : model_.output_bytes(i - 1);
+  }
+
+  void set(char& flag, int64_t bytes, bool there) {
+    if ((flag != 0) == there) return;
+    flag = there ? 1 : 0;
+    live_ += there ? bytes : -bytes;
+  }
+
+  /// Time goes on by an op's; bytes are compared with the peak.
+  void moment(size_t position, int type, int op, int64_t workspace, Ticks duration,
+              bool in_backward) {
+    if (stopped_) return;
+    copies_.settle(result_.time, result_.time + duration);
+    result_.time += duration;
+    ++moment_;
+    if (moment_ == stop_at_) {
+      list_held(position, type, op, workspace);
+      stopped_ = true;
+    }
+    if (live_ + workspace <= result_.peak) return;
+    result_.peak = live_ + workspace;
+    result_.peak_step = moment_;
+    result_.peak_position = position;
+    result_.peak_in_backward = in_backward;
+  }
+
+  /// Runs ops of a block forward. `flags` has tensor 0 and the output replaced by the chain's.
+  char& flag(std::vector<char>& tensors, const Block& block, int t, size_t first, size_t after) {
+    if (t == 0) return chain_[first];
+    return t == block.output ? chain_[after] : tensors[t];
+  }
+
+  void run_op(std::vector<char>& tensors, int type, int u, size_t first, size_t after,
+              bool in_backward) {
+    const Block& block = model_.types[type];
+    const BlockOp& op = block.ops[u];
+    for (const int in : op.ins) {
+      if (!flag(tensors, block, in, first, after)) missing("what an op reads", first);
+    }
+    for (const int out : op.outs)
+      set(flag(tensors, block, out, first, after), block.tensors[out].bytes, true);
+    moment(first, type, u, op.fwd_tmp, op.fwd, in_backward);
+  }
+
+  /// All ops in order; an inner tensor that `keep` lacks goes when its last reader has run.
+  void run_forward(std::vector<char>& tensors, int type, size_t first, size_t after,
+                   const std::vector<char>& keep) {
+    const Block& block = model_.types[type];
+    for (size_t u = 0; u < block.ops.size(); ++u) {
+      run_op(tensors, type, static_cast<int>(u), first, after, false);
+      for (size_t t = 1; t < tensors.size(); ++t) {
+        const int index = static_cast<int>(t);
+        if (block.inner(index) && !keep[t] && block.tensors[t].last_reader <= static_cast<int>(u)) {
+          set(tensors[t], block.tensors[t].bytes, false);
+        }
+      }
+    }
+  }
+
+  void forward_only(size_t position, bool stays) {
+    const int type = model_.chain[position];
+    std::vector<char> tensors(model_.types[type].tensors.size(), 0);
+    const std::vector<char> keep(tensors.size(), 0);
+    running_ = &tensors;
+    run_forward(tensors, type, position, position + 1, keep);
+    running_ = nullptr;
+    if (!stays) set(chain_[position], chain_bytes(position), false);
+  }
+
+  void forward(size_t index) {
+    const ScheduledRegion& region = schedule_.regions[index];
+    run_forward(tensors_[index], region.type, region.first, region.first + region.count,
+                kept_[index]);
+    forwarded_.push_back(index);
+    if (region.offloaded.empty() || stopped_) return;
+    std::vector<int64_t> bytes;
+    for (const int t : region.offloaded) {
+      if (!kept_[index][t]) missing("a kept tensor to offload", region.first);
+      bytes.push_back(model_.types[region.type].tensors[t].bytes);
+    }
+    result_.time = copies_.send(index, region.offloaded, bytes, result_.time);
+  }
+
+  void backward(size_t index) {
+    const ScheduledRegion& region = schedule_.regions[index];
+    const Block& block = model_.types[region.type];
+    const size_t after = region.first + region.count;
+    std::vector<char>& tensors = tensors_[index];
+    wait_for_copies(index);
+    if (!output_needed(block, region.rerun)) set(chain_[after], block.output_bytes(), false);
+    if (after == model_.length()) set(chain_gradient_[after], block.output_bytes(), true);
+    if (!chain_gradient_[after]) missing("the gradient of its output", region.first);
+    replay(region, tensors, after);
+    std::vector<char> gradients(tensors.size(), 0);
+    gradients_ = &gradients;
+    gradients_region_ = &region;
+    for (size_t u = block.ops.size(); u-- > 0 && !stopped_;)
+      backward_op(region, tensors, gradients, static_cast<int>(u), after);
+    if (stopped_) return;
+    gradients_ = nullptr;
+    set(chain_[after], block.output_bytes(), false);
+    for (size_t t = 1; t < tensors.size(); ++t) {
+      if (tensors[t] || (gradients[t] && static_cast<int>(t) != block.output))
+        missing("all tensors freed", region.first);
+    }
+  }
+
+  /// The region's own tensors must be back; those of the one before begin to come.
+  void wait_for_copies(size_t index) {
+    if (stopped_) return;
+    forwarded_.pop_back();
+    if (!schedule_.regions[index].offloaded.empty()) {
+      copies_.fetch(index, result_.time);  // Has happened if a region followed.
+      result_.time = copies_.ready(index, result_.time);
+      copies_.settle(result_.time, result_.time);
+    }
+    if (forwarded_.empty()) return;
+    const ScheduledRegion& before = schedule_.regions[forwarded_.back()];
+    const bool is_next = before.first + before.count == schedule_.regions[index].first;
+    if (is_next && !before.offloaded.empty()) copies_.fetch(forwarded_.back(), result_.time);
+  }
+
+  void replay(const ScheduledRegion& region, std::vector<char>& tensors, size_t after) {
+    const Block& block = model_.types[region.type];
+    std::vector<int> last_reader(tensors.size(), -1);
+    for (size_t u = 0; u < block.ops.size(); ++u) {
+      if (!region.rerun[u]) continue;
+      for (const int in : block.ops[u].ins) last_reader[in] = static_cast<int>(u);
+    }
+    for (size_t u = 0; u < block.ops.size(); ++u) {
+      if (!region.rerun[u]) continue;
+      run_op(tensors, region.type, static_cast<int>(u), region.first, after, true);
+      for (size_t t = 1; t < tensors.size(); ++t) {
+        const BlockTensor& tensor = block.tensors[t];
+        const bool made = tensor.producer <= static_cast<int>(u);
+        if (made && tensor.first_backward_user < 0 && last_reader[t] <= static_cast<int>(u)) {
+          set(flag(tensors, block, static_cast<int>(t), region.first, after), tensor.bytes, false);
+        }
+      }
+    }
+  }
+
+  void backward_op(const ScheduledRegion& region, std::vector<char>& tensors,
+                   std::vector<char>& gradients, int u, size_t after) {
+    const Block& block = model_.types[region.type];
+    const BlockOp& op = block.ops[u];
+    const auto gradient = [&](int t) -> char& {
+      if (t == 0) return chain_gradient_[region.first];
+      return t == block.output ? chain_gradient_[after] : gradients[t];
+    };
+    for (const int need : op.backward_needs) {
+      if (!flag(tensors, block, need, region.first, after))
+        missing("what a backward reads", region.first);
+    }
+    for (const int in : op.ins) {
+      if (block.tensors[in].has_gradient) set(gradient(in), block.tensors[in].bytes, true);
+    }
+    moment(region.first, region.type, u, op.bwd_tmp, op.bwd, true);
+    set(gradient(op.outs[0]), block.tensors[op.outs[0]].bytes, false);
+    for (const int need : op.backward_needs) {
+      if (need == 0 || block.tensors[need].first_backward_user != u) continue;
+      set(flag(tensors, block, need, region.first, after), block.tensors[need].bytes, false);
+    }
+  }
+
+  void list_held(size_t position, int type, int op, int64_t workspace) {
+    std::vector<Holding>& held = result_.held;
+    if (workspace > 0) held.push_back({Holding::Kind::kWorkspace, position, type, op, workspace});
+    for (size_t i = 0; i < chain_.size(); ++i) {
+      if (chain_[i]) held.push_back({Holding::Kind::kChainTensor, i, 0, 0, chain_bytes(i)});
+      if (chain_gradient_[i])
+        held.push_back({Holding::Kind::kChainGradient, i, 0, 0, chain_bytes(i)});
+    }
+    const auto list = [&](const std::vector<char>& flags, Holding::Kind kind, size_t first,
+                          int of_type) {
+      for (size_t t = 1; t < flags.size(); ++t) {
+        if (flags[t])
+          held.push_back(
+              {kind, first, of_type, static_cast<int>(t), model_.types[of_type].tensors[t].bytes});
+      }
+    };
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      list(tensors_[i], Holding::Kind::kTensor, schedule_.regions[i].first,
+           schedule_.regions[i].type);
+    }
+    if (running_ != nullptr) list(*running_, Holding::Kind::kTensor, position, type);
+    if (gradients_ != nullptr)
+      list(*gradients_, Holding::Kind::kGradient, gradients_region_->first,
+           gradients_region_->type);
+    std::stable_sort(held.begin(), held.end(),
+                     [](const Holding& a, const Holding& b) { return a.bytes > b.bytes; });
+  }
+
+  const ChainModel& model_;
+  const Schedule& schedule_;
+  size_t stop_at_;
+  std::vector<char> chain_;                 // Is x_i there?
+  std::vector<char> chain_gradient_;        // Its gradient?
+  std::vector<std::vector<char>> tensors_;  // Per scheduled region, its inner tensors
+  std::vector<std::vector<char>> kept_;
+  CopyStreams copies_;
+  std::vector<size_t> forwarded_;               // Regions that wait for their backward
+  const std::vector<char>* running_ = nullptr;  // Inner tensors of a forward-only run
+  const std::vector<char>* gradients_ = nullptr;
+  const ScheduledRegion* gradients_region_ = nullptr;
+  int64_t live_ = 0;
+  size_t moment_ = 0;
+  bool stopped_ = false;
+  Simulation result_;
+};
+
+}  // namespace
+
+Simulation simulate(const ChainModel& model, const Schedule& schedule, bool list_held) {
+  constexpr size_t never = 0;
+  Simulation simulation = Machine(model, schedule, never).run();
+  if (list_held) simulation.held = Machine(model, schedule, simulation.peak_step).run().held;
+  return simulation;
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Damaged files.
+#pragma once
+
+#include <random>
+#include <string>
+
+namespace remat::test {
+
+/// The text with one to three bytes, numbers, words or stretches changed.
+std::string mutated(const std::string& text, std::mt19937& random);
+
+}  // namespace remat::test

@@ -1,0 +1,177 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Reads the command line with CLI11.
+#include "arguments.h"
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <iostream>
+#include <stdexcept>
+
+namespace remat_plan {
+
+namespace {
+
+const char* const footer = R"(Examples:
+  remat-plan profile.json                                 what every budget costs
+  remat-plan profile.json --budget 2.5GiB --plan out.json the fastest plan within 2.5 GiB
+  remat-plan profile.json --budget 60% --explain attn.qkv what becomes of a slot, and why
+  remat-plan profile.json --pareto curve.svg              the curve as a picture (.csv: as numbers)
+  remat-plan profile.json --replay out.json               is a plan what it says it is?
+  remat-plan model --gpt2-large --batch 2 --seq 512 --gpu v100 --budget 25%
+  remat-plan model --layers 96 --width 8192 --heads 64 --batch 1 --seq 2048 --gpu a100 --budget 40GB --json
+
+Bytes are activations, their gradients and workspaces: take parameters, their gradients and optimizer states
+off your GPU's memory first.
+
+Exit codes: 0 done; 1 a fault in remat-plan itself; 2 wrong arguments; 3 a file that cannot be read, written or
+understood; 4 no plan fits the budget (the output says what does, and what stands in the way).)";
+
+void add_common(CLI::App& app, Arguments& arguments) {
+  app.add_option("--budget", arguments.budget,
+                 "Bytes with a unit (2.5GiB, 300MB), a percentage of the peak without "
+                 "checkpointing (60%), or 0 (each "
+                 "layer checkpointed) to 1 (nothing runs twice)");
+  app.add_option("--plan", arguments.plan_path, "Write the plan for the budget as JSON");
+  app.add_option("--pareto", arguments.pareto_path,
+                 "Write what every budget costs, as .svg or .csv");
+  app.add_option("--explain", arguments.explain,
+                 "What the plan does with an op or tensor, or with ROW/OP, and why");
+  app.add_option("--link", arguments.link_gbps,
+                 "Host link in GB/s each way, in place of the profile's (0: no OFFLOAD)")
+      ->check(CLI::Range(0.0, 1e6));
+  app.add_flag("--no-offload", arguments.no_offload, "Keep everything on the device");
+  app.add_flag("--rotor", arguments.rotor,
+               "Make Rotor's plans, to compare: a region replays whole or not at all");
+  app.add_option("--max-breakpoints", arguments.max_breakpoints,
+                 "Per part of the chain: fewer are faster, and plans no longer optimal (0: all)");
+  app.add_flag("--json", arguments.json, "Print one JSON object instead of a table");
+}
+
+/// The model's options; what they mean together is settled by `finish`.
+struct Model {
+  std::string gpu = "a100";
+  std::string attention;
+  bool named[4] = {false, false, false, false};
+  int64_t layers = 0;
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t vocabulary = 0;
+  double tflops = 0;
+  double gbps = 0;
+  double launch_us = -1;
+  int64_t element_bytes = 0;
+
+  static constexpr const char* names[4] = {"gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"};
+
+  void add(CLI::App& app, Arguments& arguments) {
+    for (int i = 0; i < 4; ++i)
+      app.add_flag(std::string("--") + names[i], named[i], "The shape of this model");
+    app.add_option("--layers", layers, "Layers")->check(CLI::Range(1, 2000));
+    app.add_option("--width", width, "Width of the residual stream");
+    app.add_option("--heads", heads, "Attention heads");
+    app.add_option("--vocabulary", vocabulary, "Tokens of the vocabulary (default 50257)");
+    app.add_option("--batch", arguments.shape.batch, "Sequences in a step")->capture_default_str();
+    app.add_option("--seq", arguments.shape.sequence, "Tokens of a sequence")
+        ->capture_default_str();
+    app.add_option("--gpu", gpu, "v100 (fp32) or a100 (bf16)")
+        ->check(CLI::IsMember({"v100", "a100"}))
+        ->capture_default_str();
+    app.add_option("--attention", attention,
+                   "eager or flash (default: eager on the V100, flash on the A100)")
+        ->check(CLI::IsMember({"eager", "flash"}));
+    app.add_flag("--fused-head", arguments.shape.fused_head,
+                 "The loss in 16 chunks, without a tensor of all logits");
+    app.add_option("--tflops", tflops, "Rate of matrix products, in place of the GPU's");
+    app.add_option("--gbps", gbps, "Memory bandwidth in GB/s, in place of the GPU's");
+    app.add_option("--launch-us", launch_us, "Time to launch an op, in place of the GPU's");
+    app.add_option("--element-bytes", element_bytes, "Bytes of an element, in place of the GPU's");
+    app.add_option("--profile-out", arguments.profile_out_path, "Write the profile as JSON");
+  }
+
+  void finish(Arguments& arguments) const {
+    int count = 0;
+    remat::TransformerShape shape;
+    for (int i = 0; i < 4; ++i) {
+      if (!named[i]) continue;
+      shape = remat::transformer_shape(names[i]);
+      ++count;
+    }
+    if (count > 1)
+      throw CLI::ValidationError("model",
+                                 "expected one of --gpt2-small, -medium, -large, -xl, got several");
+    if (count == 0 && (layers == 0 || width == 0 || heads == 0)) {
+      throw CLI::ValidationError(
+          "model", "expected --gpt2-large or the like, or --layers, --width and --heads");
+    }
+    shape.batch = arguments.shape.batch;
+    shape.sequence = arguments.shape.sequence;
+    shape.fused_head = arguments.shape.fused_head;
+    if (layers > 0) shape.layers = layers;
+    if (width > 0) shape.width = width;
+    if (heads > 0) shape.heads = heads;
+    if (vocabulary > 0) shape.vocabulary = vocabulary;
+    const bool flash = attention.empty() ? gpu == "a100" : attention == "flash";
+    shape.attention = flash ? remat::Attention::kFlash : remat::Attention::kEager;
+    arguments.shape = shape;
+    arguments.rates = remat::device_rates(gpu);
+    if (tflops > 0) arguments.rates.tflops = tflops;
+    if (gbps > 0) arguments.rates.gbps = gbps;
+    if (launch_us >= 0) arguments.rates.launch_us = launch_us;
+    if (element_bytes > 0) arguments.rates.element_bytes = element_bytes;
+  }
+};
+
+void check(const Arguments& arguments) {
+  const bool needs_budget = !arguments.plan_path.empty() || !arguments.explain.empty();
+  if (arguments.budget.empty() && needs_budget && arguments.replay_path.empty()) {
+    throw CLI::ValidationError("--budget", "expected with --plan and --explain");
+  }
+  const std::string& path = arguments.pareto_path;
+  const auto ends_with = [&](const std::string& end) {
+    return path.size() > end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
+  };
+  if (!path.empty() && !ends_with(".svg") && !ends_with(".csv")) {
+    throw CLI::ValidationError("--pareto",
+                               "expected a path that ends in .svg or .csv, got " + path);
+  }
+}
+
+}  // namespace
+
+bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
+  CLI::App app(
+      "Plans what a training step keeps and what it computes again, for any memory budget.",
+      "remat-plan");
+  app.footer(footer);
+  app.require_subcommand(0, 1);
+  app.add_option("profile", arguments.profile_path,
+                 "A profile (docs/planner.md describes the JSON; - reads standard input)");
+  app.add_option("--replay", arguments.replay_path,
+                 "Replay this plan on the profile instead of making one");
+  add_common(app, arguments);
+  CLI::App* const model = app.add_subcommand(
+      "model", "A GPT-2-like model from shapes and rates, in place of a profile");
+  Model shape;
+  shape.add(*model, arguments);
+  add_common(*model, arguments);
+  try {
+    app.parse(argc, argv);
+    arguments.from_model = model->parsed();
+    if (arguments.from_model == !arguments.profile_path.empty()) {
+      throw CLI::ValidationError("profile",
+                                 "expected the path of a profile, or the word model and a shape");
+    }
+    if (arguments.from_model) shape.finish(arguments);
+    check(arguments);
+    return true;
+  } catch (const CLI::Success& help) {
+    exit_code = app.exit(help);
+  } catch (const CLI::ParseError& error) {
+    std::cerr << "[remat-plan] " << error.what() << ". See remat-plan --help.\n";
+    exit_code = kUsage;
+  }
+  return false;
+}
+
+}  // namespace remat_plan

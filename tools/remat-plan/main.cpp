@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// remat-plan: profiles in, plans out.
+#include <unistd.h>
+
+#include <chrono>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <sstream>
+#include <stdexcept>
+
+#include "arguments.h"
+#include "output.h"
+
+namespace remat_plan {
+
+namespace {
+
+/// A file that cannot be read or written.
+struct FileError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+std::string read_text(const std::string& path) {
+  if (path == "-") return {std::istreambuf_iterator<char>(std::cin), {}};
+  std::ifstream file(path, std::ios::binary);
+  std::stringstream text;
+  if (!file || !(text << file.rdbuf())) {
+    throw FileError("[remat-plan] " + path +
+                    ": expected a file that can be read and is not empty. Correct the path.");
+  }
+  return text.str();
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file)
+    throw FileError("[remat-plan] " + path + ": expected a path that can be written. Correct it.");
+}
+
+/// A line on the terminal while planning takes longer than half a second.
+class Progress {
+ public:
+  explicit Progress(bool on) : on_(on) {}
+  ~Progress() {
+    if (shown_) std::cerr << "\r\033[K" << std::flush;
+  }
+  Progress(const Progress&) = delete;
+  Progress& operator=(const Progress&) = delete;
+
+  void show(double fraction) {
+    const auto now = std::chrono::steady_clock::now();
+    if (!on_ || now - last_ < std::chrono::milliseconds(shown_ ? 100 : 500)) return;
+    last_ = now;
+    shown_ = true;
+    std::cerr << "\rplanning " << static_cast<int>(100 * fraction) << " % " << std::flush;
+  }
+
+ private:
+  bool on_;
+  bool shown_ = false;
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+remat::Profile load_profile(const Arguments& arguments) {
+  remat::Profile profile =
+      arguments.from_model
+          ? remat::transformer_profile(arguments.shape, arguments.rates)
+          : remat::Profile::from_json(read_text(arguments.profile_path), arguments.profile_path);
+  if (arguments.link_gbps >= 0) profile.link_gbps = arguments.link_gbps;
+  return profile;
+}
+
+remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
+  Progress progress(isatty(STDERR_FILENO) != 0);
+  remat::PlannerOptions options;
+  options.offload = !arguments.no_offload;
+  if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
+  options.max_breakpoints = arguments.max_breakpoints;
+  options.progress = [&](double fraction) { progress.show(fraction); };
+  return remat::Planner(profile, options);
+}
+
+void write_pareto(const remat::Planner& planner, const std::string& path) {
+  const bool svg = path.compare(path.size() - 4, 4, ".svg") == 0;
+  write_text(path, svg ? pareto_svg(planner) : planner.frontier().to_csv());
+}
+
+int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
+  std::vector<remat::SlotReport> reports;
+  if (!arguments.explain.empty() && plan.feasible)
+    reports = planner.explain(plan, arguments.explain);
+  if (!arguments.plan_path.empty()) write_text(arguments.plan_path, plan.to_json());
+  if (arguments.json) {
+    std::cout << plan_json(plan, reports);
+  } else {
+    print_plan(std::cout, planner, plan);
+    if (!reports.empty()) print_explanation(std::cout << '\n', reports);
+  }
+  return plan.feasible ? kDone : kInfeasible;
+}
+
+int run(const Arguments& arguments) {
+  const remat::Profile profile = load_profile(arguments);
+  if (!arguments.profile_out_path.empty())
+    write_text(arguments.profile_out_path, profile.to_json());
+  // A plan that is not what it says is found before anything is planned.
+  remat::Plan replayed;
+  if (!arguments.replay_path.empty()) {
+    replayed =
+        remat::Plan::from_json(read_text(arguments.replay_path), profile, arguments.replay_path);
+  }
+  const remat::Planner planner = make_planner(profile, arguments);
+  if (!arguments.pareto_path.empty()) write_pareto(planner, arguments.pareto_path);
+  if (!arguments.replay_path.empty()) return show_plan(arguments, planner, replayed);
+  if (!arguments.budget.empty())
+    return show_plan(arguments, planner, planner.plan(planner.budget_bytes(arguments.budget)));
+  if (arguments.json) {
+    std::cout << frontier_json(planner);
+  } else {
+    print_frontier(std::cout, planner);
+  }
+  return kDone;
+}
+
+/// The exit code.
+int run_program(int argc, char** argv) {
+  Arguments arguments;
+  int exit_code = kUsage;
+  if (!parse(argc, argv, arguments, exit_code)) return exit_code;
+  try {
+    return run(arguments);
+  } catch (const FileError& error) {
+    std::cerr << error.what() << '\n';
+    return kBadFile;
+  } catch (const std::invalid_argument& error) {
+    const std::string text = error.what();
+    std::cerr << text << '\n';
+    const bool of_file = text.rfind("[profile]", 0) == 0 || text.rfind("[plan]", 0) == 0;
+    return of_file ? kBadFile : kUsage;
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << '\n';
+    return kInternalError;
+  }
+}
+
+}  // namespace
+
+}  // namespace remat_plan
+
+int main(int argc, char** argv) {
+  return remat_plan::run_program(argc, argv);
+}

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tables and JSON.
+#include "output.h"
+
+#include <nlohmann/json.hpp>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <limits>
+#include <map>
+
+namespace remat_plan {
+
+using nlohmann::ordered_json;
+using remat::FrontierPoint;
+using remat::Plan;
+using remat::Planner;
+using remat::PlanRow;
+using remat::Policy;
+
+namespace {
+
+constexpr std::array<double, 11> shown_percent = {10, 12.2, 15, 20, 25, 30, 40.9, 50, 60, 75, 100};
+
+template <typename... Args>
+std::string format(const char* pattern, Args... args) {
+  std::array<char, 512> text{};
+  std::snprintf(text.data(), text.size(), pattern, args...);
+  return text.data();
+}
+
+std::string percent(double fraction) {
+  return std::isfinite(fraction) ? format("%.2f %%", 100 * fraction) : "-";
+}
+
+/// "attn.ln attn.qkv" of those with the policy
+std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
+  std::string all;
+  for (const PlanRow* row : run) {
+    for (const remat::PlanOp& op : row->ops) {
+      if (op.policy == policy) all += (all.empty() ? "" : " ") + op.name;
+    }
+  }
+  return all;
+}
+
+/// Runs that do the same, in the order of their first rows.
+struct Alike {
+  std::string description;
+  std::vector<int> rows;
+};
+
+std::vector<Alike> alike_runs(const Plan& plan) {
+  std::vector<Alike> all;
+  std::map<std::string, size_t> index_of;
+  for (size_t i = 0; i < plan.table.size();) {
+    std::vector<const PlanRow*> run;
+    std::string regions;
+    for (int k = 0; k < plan.table[i].run_count; ++k) {
+      const PlanRow& row = plan.table[i + static_cast<size_t>(k)];
+      run.push_back(&row);
+      regions +=
+          (k == 0 ? "" : "+") + row.region + (row.part > 0 ? "#" + std::to_string(row.part) : "");
+    }
+    std::string description = regions + ": ";
+    const std::string again = names(run, Policy::kRecompute);
+    description += again.empty() ? "nothing runs again" : "RECOMPUTE " + again;
+    const std::string moved = names(run, Policy::kOffload);
+    if (!moved.empty()) description += "; OFFLOAD " + moved;
+    const auto [at, is_new] = index_of.emplace(description, all.size());
+    if (is_new) all.push_back({description, {}});
+    all[at->second].rows.push_back(static_cast<int>(i));
+    i += run.size();
+  }
+  return all;
+}
+
+std::string row_list(const std::vector<int>& rows) {
+  if (rows.size() == 1) return "row " + std::to_string(rows.front());
+  return std::to_string(rows.size()) + " runs, rows " + std::to_string(rows.front()) + " to " +
+         std::to_string(rows.back());
+}
+
+void print_infeasible(std::ostream& out, const Plan& plan) {
+  out << "no plan fits " << in_words(plan.budget_bytes) << "; the least that fits is "
+      << in_words(plan.least_budget_bytes) << " (" << plan.least_budget_bytes << " B), held in "
+      << plan.peak_region << ":\n";
+  for (const remat::PeakHolding& holding : plan.held) {
+    out << format("  %12s  ", in_words(holding.bytes).c_str()) << holding.what << " '"
+        << holding.slot << "' of region " << holding.position << " '" << holding.region << "'\n";
+  }
+}
+
+}  // namespace
+
+std::string in_words(int64_t bytes) {
+  constexpr std::array<const char*, 5> units = {"B", "KiB", "MiB", "GiB", "TiB"};
+  double value = static_cast<double>(bytes);
+  size_t unit = 0;
+  while (value >= 1024 && unit + 1 < units.size()) {
+    value /= 1024;
+    ++unit;
+  }
+  return unit == 0 ? format("%lld B", static_cast<long long>(bytes))
+                   : format("%.2f %s", value, units[unit]);
+}
+
+void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
+  if (!plan.feasible) {
+    print_infeasible(out, plan);
+    return;
+  }
+  const double whole = static_cast<double>(planner.frontier().no_checkpoint_peak_bytes());
+  out << "budget      " << in_words(plan.budget_bytes) << ", "
+      << percent(static_cast<double>(plan.budget_bytes) / whole) << " of the "
+      << in_words(planner.frontier().no_checkpoint_peak_bytes()) << " without checkpointing\n"
+      << "peak        " << in_words(plan.simulated_peak_bytes) << " (" << plan.simulated_peak_bytes
+      << " B) in " << plan.peak_region << '\n'
+      << "time        " << format("%.2f ms, ", plan.total_time_us / 1000) << percent(plan.overhead)
+      << " above the " << format("%.2f ms", planner.frontier().ideal_time_us() / 1000)
+      << " in which nothing runs twice\n"
+      << "bound       no schedule without OFFLOAD is below "
+      << percent(planner.lower_bound(plan.budget_bytes)) << '\n';
+  if (!plan.groups.empty()) {
+    out << "groups     ";
+    for (const remat::PlanGroup& group : plan.groups)
+      out << " [" << group.first << ", " << group.next << ")";
+    out << '\n';
+  }
+  for (const Alike& alike : alike_runs(plan))
+    out << row_list(alike.rows) << "  " << alike.description << '\n';
+}
+
+void print_frontier(std::ostream& out, const Planner& planner) {
+  const remat::Frontier& frontier = planner.frontier();
+  const double whole = static_cast<double>(frontier.no_checkpoint_peak_bytes());
+  const Planner rotor(planner.profile(), {.plan_class = remat::PlanClass::kRotor});
+  out << "without checkpointing: " << in_words(frontier.no_checkpoint_peak_bytes())
+      << format(", %.2f ms", frontier.ideal_time_us() / 1000) << "; " << frontier.points().size()
+      << " breakpoints" << (frontier.exact() ? "" : " (thinned out)") << "\n\n"
+      << "    memory         budget   overhead  "
+      << (planner.profile().link_gbps > 0 ? "w/o OFFLOAD" : "lower bound") << "      Rotor\n";
+  const auto line = [&](double share, int64_t budget) {
+    const Plan plan = planner.plan(budget);
+    const FrontierPoint* point = rotor.frontier().at(budget);
+    const double bound = planner.lower_bound(budget);
+    out << format("  %6.1f %%  %13s  %9s  %11s  %9s\n", 100 * share, in_words(budget).c_str(),
+                  plan.feasible ? percent(plan.overhead).c_str() : "no plan",
+                  plan.feasible ? percent(bound).c_str() : "-",
+                  point == nullptr ? "no plan" : percent(point->overhead).c_str());
+  };
+  const int64_t least = planner.plan(0).least_budget_bytes;
+  line(static_cast<double>(least) / whole, least);
+  for (const double share : shown_percent) {
+    const int64_t budget = static_cast<int64_t>(share / 100 * whole);
+    if (budget > least)
+      line(share / 100, share == 100 ? frontier.no_checkpoint_peak_bytes() : budget);
+  }
+  const Plan layers = planner.layer_checkpoint();
+  out << "\neach layer checkpointed: " << in_words(layers.simulated_peak_bytes) << " ("
+      << percent(static_cast<double>(layers.simulated_peak_bytes) / whole) << "), overhead "
+      << percent(layers.overhead)
+      << "; a plan of that size: " << percent(planner.plan(layers.simulated_peak_bytes).overhead)
+      << '\n';
+}
+
+void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& reports) {
+  // Rows that say the same are one line.
+  std::vector<Alike> all;
+  std::map<std::string, size_t> index_of;
+  for (const remat::SlotReport& report : reports) {
+    const std::string text =
+        report.region + "/" + report.op + ": " + remat::policy_name(report.policy) + ", " +
+        report.reason +
+        format("; makes %s, keeps %s, one run %.2f us, runs %d times",
+               in_words(report.out_bytes).c_str(), in_words(report.kept_bytes).c_str(),
+               report.forward_us, report.forward_runs);
+    const auto [at, is_new] = index_of.emplace(text, all.size());
+    if (is_new) all.push_back({text, {}});
+    all[at->second].rows.push_back(report.position);
+  }
+  for (const Alike& alike : all) {
+    out << (alike.rows.size() == 1 ? "row " : "rows ");
+    for (size_t i = 0; i < alike.rows.size(); ++i) out << (i == 0 ? "" : " ") << alike.rows[i];
+    out << "\n  " << alike.description << '\n';
+  }
+}
+
+std::string plan_json(const Plan& plan, const std::vector<remat::SlotReport>& reports) {
+  if (reports.empty()) return plan.to_json();
+  ordered_json json = ordered_json::parse(plan.to_json());
+  json["explain"] = ordered_json::array();
+  for (const remat::SlotReport& report : reports) {
+    json["explain"].push_back({{"position", report.position},
+                               {"region", report.region},
+                               {"op", report.op},
+                               {"policy", remat::policy_name(report.policy)},
+                               {"kept", report.kept_bytes},
+                               {"out", report.out_bytes},
+                               {"fwd", report.forward_us},
+                               {"runs", report.forward_runs},
+                               {"reason", report.reason}});
+  }
+  return json.dump(1) + "\n";
+}
+
+std::string frontier_json(const Planner& planner) {
+  const remat::Frontier& frontier = planner.frontier();
+  ordered_json points = ordered_json::array();
+  for (const FrontierPoint& point : frontier.points()) {
+    points.push_back({{"budget", point.budget_bytes},
+                      {"total_time", point.total_time_us},
+                      {"overhead", point.overhead}});
+  }
+  const ordered_json json = {{"ideal_time", frontier.ideal_time_us()},
+                             {"least_budget", frontier.least_budget_bytes()},
+                             {"no_checkpoint_peak", frontier.no_checkpoint_peak_bytes()},
+                             {"exact", frontier.exact()},
+                             {"frontier", std::move(points)}};
+  return json.dump(1) + "\n";
+}
+
+}  // namespace remat_plan
