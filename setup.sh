@@ -141,7 +141,8 @@ main() {
     found=$(find_libtorch) || die "$found"
     [[ $found != *"libtorch: none"* ]] || die "torch was installed in $venv, but CMake does not find it there"
   fi
-  install_python_tools "$(sed -n 's/.*libtorch: //p' <<<"$found")"
+  # The demo and the benchmarks need none of them.
+  [[ $preset == demo || $preset == bench ]] || install_python_tools "$(sed -n 's/.*libtorch: //p' <<<"$found")"
   [ "$preset" != campaign ] || cmake --workflow --preset python-campaign
   [ "$preset" = none ] || exec cmake --workflow --preset "$preset"
 }

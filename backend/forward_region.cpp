@@ -12,12 +12,26 @@
 #include <utility>
 
 #include <remat/tape/function_replayer.h>
+#include <remat/tape/tape_replayer.h>
 
+#include "environment_policy.h"
 #include "head_hook.h"
 #include "interception.h"
 #include "saved_tensor_engine.h"
 
 namespace remat::detail {
+namespace {
+
+std::shared_ptr<const RegionPolicy> policy_of(const CheckpointOptions& options) {
+  return options.policy || !options.intercept ? options.policy : policy_of_environment();
+}
+
+bool records(const CheckpointOptions& options) {
+  const bool asked = options.replay != ReplayEngine::kFunction || environment_wants_tapes();
+  return asked && options.intercept;
+}
+
+}  // namespace
 
 bool records_regions() {
   return c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
@@ -33,15 +47,24 @@ void check_options(const CheckpointOptions& options, const char* where) {
     TORCH_CHECK_VALUE(options.state_hooks[i], "[", where, "] region '", options.name,
                       "': state_hooks[", i, "]: expected a StateHook, got null. Leave it out.");
   }
+  TORCH_CHECK_VALUE(
+      !options.policy || options.intercept, "[", where, "] region '", options.name,
+      "': policy: expected intercept = true, got false: nobody sees the ops that it is for. Set "
+      "intercept = true, or leave the policy out.");
+  TORCH_CHECK_VALUE(
+      options.replay != ReplayEngine::kTape || options.intercept, "[", where, "] region '",
+      options.name,
+      "': replay: expected intercept = true with kTape, got false: nobody sees the ops that are to "
+      "be recorded. Set intercept = true, or use kAuto or kFunction.");
   if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);
 }
 
 ForwardRegion::ForwardRegion(const CheckpointOptions& options,
                              std::unique_ptr<const RegionBody> body,
                              c10::ArrayRef<at::Tensor> inputs)
-    : region_(std::make_shared<Region>(Region::Options{options.name, options.determinism,
-                                                       options.early_stop, options.intercept,
-                                                       options.op_site})),
+    : region_(std::make_shared<Region>(
+          Region::Options{options.name, options.determinism, options.early_stop, options.intercept,
+                          options.preserve_rng, policy_of(options), options.op_site})),
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();
@@ -60,19 +83,29 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   std::optional<SavedTensorInfoGuard> info;
   if (hooks_around)
     info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
-  auto replayer = std::make_shared<FunctionReplayer>(std::move(body), inputs, calls.state);
+  std::optional<TapeTrust> trust;
+  if (records(options)) trust = TapeTrust::of(options.name, *body);
+  auto replayer = std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
   info.reset();
   input_hooks.reset();
-  replayer_ = replayer.get();
-  region_->set_replayer(std::move(replayer));
   frame_.emplace(region_, inputs, std::move(calls));
+  const bool strict = options.replay == ReplayEngine::kTape;
+  if (trust && (strict || !trust->is_refused())) {
+    auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
+    frame_->record(tape->tape(), trust->wants_hashes(), strict);
+    replayer_ = tape;
+  } else {
+    replayer_ = std::move(replayer);
+  }
+  region_->set_replayer(replayer_);
 }
 
 ForwardRegion::~ForwardRegion() = default;
 
 void ForwardRegion::finish(c10::ArrayRef<at::Tensor> outputs) {
+  frame_->finish();
   frame_.reset();
-  replayer_->finish_forward(*region_);
+  std::exchange(replayer_, nullptr)->finish_forward(*region_);
   region_->close();
   if (!region_->slots().empty()) hook_heads(region_, outputs, first_sequence_nr_);
 }

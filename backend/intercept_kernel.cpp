@@ -42,7 +42,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
   // and nobody else has it.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
-  SavedTensorFrame::all_before_op(call, logged);
+  SavedTensorFrame::all_before_op(call, logged || info.is_lift());
   run_unseen(op, below, stack);
   SavedTensorFrame::all_after_op(call);
 }
@@ -71,15 +71,26 @@ void set_interception_backend(c10::BackendComponent component) {
 void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const DispatchKeySet below = keys.remove_backend(backend);
   if (C10_UNLIKELY(!is_seen(keys))) return run_unseen(op, below, stack);
-  if (level_ == Level::kAutograd && is_composite(op, below.highestPriorityTypeId())) {
-    return op.redispatchBoxed(below, stack);
-  }
+  const bool by_autograd = level_ == Level::kAutograd;
+  const bool composite = by_autograd && is_composite(op, below.highestPriorityTypeId());
+  const RegionPolicy* const policy = by_autograd ? SavedTensorFrame::current()->policy() : nullptr;
+  if (composite && !policy) return op.redispatchBoxed(below, stack);
+  const OpInfo& info = this->info(op);
+  const auto run = [&] {
+    if (composite) return op.redispatchBoxed(below, stack);
+    run_leaf(op, info, below, stack, /*logged=*/by_autograd || info.is_like());
+  };
+  if (policy && run_by_policy(*policy, decision_, info, composite, *stack, run)) return;
+  run();
+}
+
+const OpInfo& InterceptKernel::info(const OperatorHandle& op) {
   const OpInfo* info = info_.load(std::memory_order_acquire);
   if (C10_UNLIKELY(!info || !info->describes(op))) {
     info = &op_info(op);
     info_.store(info, std::memory_order_release);
   }
-  run_leaf(op, *info, below, stack, /*logged=*/level_ == Level::kAutograd);
+  return *info;
 }
 
 bool InterceptKernel::is_composite(const OperatorHandle& op, DispatchKey key) {
@@ -101,9 +112,10 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!SavedTensorFrame::current()) return run_unseen(op, keys, stack);
-  // Scopes want to know who draws random numbers, and from which generator.
-  if (const OpInfo& info = op_info(op); info.may_draw())
-    return run_leaf(op, info, keys, stack, /*logged=*/false);
+  // Compilers make memory, too; but numbers come from the function. A tape wants every one.
+  const OpInfo& info = op_info(op);
+  const bool logged = info.takes_numbers() || info.may_draw();
+  if (logged || SavedTensorFrame::any_records()) return run_leaf(op, info, keys, stack, logged);
   run_unseen(op, keys, stack);
   for (size_t i = 1; i <= op.schema().returns().size(); ++i) {
     for_each_tensor(stack->at(stack->size() - i), &SavedTensorFrame::all_adopt);

@@ -14,6 +14,8 @@
 
 #include <remat/tape/op_call.h>
 
+#include "op_policy.h"
+
 namespace remat {
 
 /// Note [Leaf and composite ops]: a leaf op is shown to the scopes, and runs once, unseen. A
@@ -36,6 +38,7 @@ class InterceptKernel final : public c10::OperatorKernel {
  private:
   enum class Kind : uint8_t { kUnknown, kLeaf, kComposite };
 
+  const OpInfo& info(const c10::OperatorHandle& op);
   bool is_composite(const c10::OperatorHandle& op, c10::DispatchKey key);
 
   static constexpr size_t kKeys =
@@ -44,6 +47,7 @@ class InterceptKernel final : public c10::OperatorKernel {
   const Level level_;
   std::atomic<const OpInfo*> info_{nullptr};
   std::array<std::atomic<Kind>, kKeys> kinds_{};  // by autograd key
+  StaticDecision decision_;
 };
 
 /// The backend whose bits switch interception on. Set before any kernel runs.

@@ -9,6 +9,7 @@
 
 #include <remat/backend/name_scope.h>
 #include <remat/backend/native_op.h>
+#include <remat/tape/region_policy.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "private_use_fallback.h"
@@ -77,11 +78,12 @@ void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor>
 }
 
 NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
-  if (call.is_saved()) prepare_placeholders();
   try {
-    if (NameScope::is_open()) {
+    const RegionPolicy* const policy = SavedTensorFrame::current()->policy();
+    if (NameScope::is_open() || policy) {
       NamedCall scoped = call;
-      scoped.name = NameScope::full_name(call.name);
+      if (NameScope::is_open()) scoped.name = NameScope::full_name(call.name);
+      if (policy && !call.is_op) scoped.policy = policy->of_call(scoped.name).value_or(call.policy);
       begin(scoped, arguments);
     } else {
       begin(call, arguments);
@@ -93,6 +95,8 @@ NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> 
 }
 
 void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+  is_saved_ = call.is_saved();
+  if (is_saved_) prepare_placeholders();
   const TraceScope before = scope_if_traced();
   for (NamedCalls* const calls : scopes_of(call)) {
     const NamedCalls::Action action = calls->begin(call, arguments);

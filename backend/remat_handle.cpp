@@ -43,7 +43,7 @@ void RematHandle::check_loaded(const char* what) const {
 
 at::Tensor RematHandle::save_or_load_inputs(const at::Tensor& input) {
   check_loaded("save_or_load_inputs");
-  if (scope_ && !call_.is_saved()) recompute_needs_tensor(input);
+  if (scope_ && !scope_->is_saved()) recompute_needs_tensor(input);
   return input;
 }
 

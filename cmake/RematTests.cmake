@@ -2,7 +2,7 @@
 
 # How suites, compile-failure tests and their time budgets are declared.
 
-set(REMAT_BUDGET_TOTAL_S 1800 CACHE STRING "Time for all suites together, in seconds on 2 cores")
+set(REMAT_BUDGET_TOTAL_S 2400 CACHE STRING "Time for all suites together, in seconds on 2 cores")
 set(REMAT_BUDGET_SCALE 2 CACHE STRING "A test is stopped after its budget times this")
 
 # Takes `seconds` off the total for ctest test `name` and stops it when it runs away.

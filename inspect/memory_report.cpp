@@ -69,11 +69,16 @@ void add_written(const Region& region, Rows& rows) {
   }
 }
 
-std::string reason_str(Policy policy, const KeepReason& reason) {
-  const std::string kept = policy == Policy::kOffload ? "offloaded" : "kept";
+/// A bare op reads it, and it is not a rule that has made the call.
+bool is_implicit(const NamedCall& call, const KeepReason& reason) {
+  return reason.kind == KeepReason::Kind::kBareRead && !call.is_op;
+}
+
+std::string reason_str(const NamedCall& call, const KeepReason& reason) {
+  const std::string kept = call.policy == Policy::kOffload ? "offloaded" : "kept";
   switch (reason.kind) {
     case KeepReason::Kind::kBareRead:
-      return kept + " implicitly: read by " + reason.reader;
+      return kept + (is_implicit(call, reason) ? " implicitly" : "") + ": read by " + reason.reader;
     case KeepReason::Kind::kCallRead:
       return kept + ": read by " + reason.reader + " of a RECOMPUTE call";
     default:
@@ -97,12 +102,11 @@ void add_calls(const Region& region, Rows& rows) {
     if (!held[i]) continue;
     const CallProduct& product = calls.product(i);
     const NamedCall& call = name_of(product.call());
-    rows.add(
-        {.name = c10::str(call.name, product.is_written() ? ": written" : ": result"),
-         .tensor = product.meta().str(),
-         .why = c10::str(policy_name(call.policy), ": ", reason_str(call.policy, product.reason())),
-         .implicit = product.reason().kind == KeepReason::Kind::kBareRead},
-        product.storage());
+    rows.add({.name = c10::str(call.name, product.is_written() ? ": written" : ": result"),
+              .tensor = product.meta().str(),
+              .why = c10::str(policy_name(call.policy), ": ", reason_str(call, product.reason())),
+              .implicit = is_implicit(call, product.reason())},
+             product.storage());
   }
 }
 
@@ -145,12 +149,15 @@ std::string MemoryReport::str() const {
     text += c10::str(", ", with_separators(implicit_bytes), " of them kept implicitly");
   text += "\n";
   for (const RegionMemory& region : regions) append(text, region);
+  for (const std::string& rule : unmatched_rules)
+    text += c10::str("a rule has matched no op or call so far: ", rule, "\n");
   return text;
 }
 
 MemoryReport memory_report() {
   MemoryReport report;
   std::unordered_set<const void*> billed;
+  std::unordered_set<const RegionPolicy*> policies;
   for (const std::shared_ptr<const Region>& region : live_regions()) {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
@@ -161,6 +168,10 @@ MemoryReport memory_report() {
     report.bytes += memory.bytes;
     report.implicit_bytes += memory.implicit_bytes;
     report.regions.push_back(std::move(memory));
+    if (region->policy() && policies.insert(region->policy()).second) {
+      for (const PolicyRule& rule : region->policy()->unmatched())
+        report.unmatched_rules.push_back(rule.str());
+    }
   }
   return report;
 }

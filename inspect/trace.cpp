@@ -198,7 +198,7 @@ bool trace_from_environment() {
     const char* const wanted = std::getenv("REMAT_TRACE");
     const std::string name = wanted ? wanted : "";
     if (name.empty()) return nullptr;
-    if (name == "stderr") return new Trace(std::cerr);
+    if (name == "stderr" || name == "1") return new Trace(std::cerr);
     auto* const file = new std::ofstream(name);
     TORCH_CHECK_VALUE(file->good(), "[Trace] REMAT_TRACE: expected stderr or a file to write, got ",
                       name, ", which cannot be opened.");

@@ -39,8 +39,12 @@ std::string ForwardCalls::where(const NamedCall& call) const {
   return c10::str("[checkpoint] ", region_->label(), ", ", call.str());
 }
 
+bool ForwardCalls::takes_ops() const {
+  return !saving() && torch::autograd::get_current_graph_task_id() == frame_.graph_task_;
+}
+
 NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
-  if (saving() || torch::autograd::get_current_graph_task_id() != frame_.graph_task_) {
+  if (!takes_ops()) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !saving() || call.is_saved(), where(call), ": expected SAVE calls only inside ",
         saved_.record->call.str(),

@@ -51,6 +51,7 @@ class ForwardCalls final : public NamedCalls {
                   c10::ArrayRef<at::Tensor> tensors) override;
   void need(const at::Tensor& tensor) override;
   bool is_replay() const override { return false; }
+  bool takes_ops() const override;
 
   /// True inside a SAVE call.
   bool saving() const { return saved_.record != nullptr; }
@@ -124,8 +125,9 @@ class ForwardCalls final : public NamedCalls {
   std::vector<Open> open_;                                  // calls, the innermost last
   size_t recomputed_ = 0;                                   // of them, how many are RECOMPUTE
   std::vector<std::any> contexts_;                          // of hooks, per call
-  std::unordered_map<size_t, size_t> outside_products_;     // by outside storage, until it is read
-  std::unordered_map<size_t, size_t> base_products_;        // what a written one was before
+  std::unordered_set<size_t> outside_in_graph_;  // outside storages that a call made part of it
+  std::unordered_map<size_t, size_t> outside_products_;  // by outside storage, until it is read
+  std::unordered_map<size_t, size_t> base_products_;     // what a written one was before
 
   /// A SAVE call that runs, or whose tensors are being saved right after it.
   struct SavedCall {

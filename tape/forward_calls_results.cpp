@@ -8,6 +8,7 @@
 #include <remat/tape/current_node.h>
 
 #include "forward_calls.h"
+#include "tape_recorder.h"
 
 namespace remat {
 namespace {
@@ -31,6 +32,12 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
       "): expected a tensor that the call computes, got a leaf that requires grad: it returned a "
       "leaf tensor that requires grad. Make it outside of the call, or return a computation on "
       "it.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      output.is_argument_itself || !tensor.key_set().has(c10::DispatchKey::Python),
+      where(saved_.record->call), ", result ", position, " (", TensorMeta(tensor).str(),
+      "): expected a plain tensor, got a subclass with __torch_dispatch__, whose data a replay "
+      "cannot "
+      "stand in for. Use the policy RECOMPUTE.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       output.is_argument_itself || !tensor.is_inference(), where(saved_.record->call), ", result ",
       position, " (", TensorMeta(tensor).str(),
@@ -85,7 +92,10 @@ void ForwardCalls::add_write(const Written& written) {
                   .requires_grad = false};
   if (write.is_outside) {
     write.number = written.origin.number();
+    if (written.tensor.requires_grad() && !region_->outside()[write.number].meta().requires_grad())
+      outside_in_graph_.insert(write.number);
     outside_products_[write.number] = number;
+    if (frame_.recorder_) frame_.recorder_->set_outside(write.number, number);
   } else {
     write.requires_grad = saved_.arguments[written.argument].requires_grad();
     frame_.storages_.enter(memory_of(written.tensor), Origin::product(number));
@@ -107,12 +117,22 @@ void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Ten
         "Return it from the call.");
   }
   if (origin.is_outside()) {
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !outside_in_graph_.contains(origin.number()), "[checkpoint] ", region_->label(), ", op ",
+        info.name(),
+        ": expected to read tensors that a replay can find in the graph, got one from "
+        "outside the region (",
+        region_->outside()[origin.number()].meta().str(),
+        ") into which a SAVE call has written a value with a gradient. Read it in the call, write "
+        "a "
+        "detached value, or use the policy RECOMPUTE.");
     const auto entry = outside_products_.find(origin.number());
     if (entry == outside_products_.end()) return;
     // The shadow of a replay begins with the kept bytes; if there are older ones, the call's value
     // is kept apart from them and copied there when the call is skipped.
     if (!region_->outside()[origin.number()].is_written()) {
       frame_.keep_before_write(tensor, origin);
+      if (frame_.recorder_) frame_.recorder_->reset_outside(origin.number());
     } else {
       read_product(entry->second, tensor, &info);
     }
@@ -166,14 +186,15 @@ KeepReason ForwardCalls::reason_for(const OpInfo* reader) const {
 }
 
 void ForwardCalls::report_implicit(const CallProduct& product, const std::string& reader) const {
-  if (settings_.implicit_keep == ImplicitKeep::kKeep) return;
+  const bool is_asked_for = region_->calls().records()[product.call()].call.is_op;
+  if (settings_.implicit_keep == ImplicitKeep::kKeep || is_asked_for) return;
   const std::string text = c10::str(
       where(region_->calls().records()[product.call()].call),
       ": expected no bare op to read its "
       "result (",
       product.meta().str(), ", ", product.size_bytes(), " bytes), got ", reader,
       ", for which it has to be kept. Call recompute_needs_tensor() on it before, put the op in a "
-      "named call, or set implicit_keep = kKeep.");
+      "named call, or set implicit_keep = kKeep (\"keep\" in Python).");
   TORCH_CHECK(settings_.implicit_keep != ImplicitKeep::kError, text);
   TORCH_WARN_ONCE(text);
 }

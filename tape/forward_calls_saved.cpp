@@ -44,7 +44,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     SavedCall* const call = calls_->call_that_saves(tensor);
     if (!call || calls_->add_refill(*call, tensor)) {
-      slot_ = &region_->add_slot(tensor);
+      slot_ = &calls_->frame_.add_slot(tensor);
       return;
     }
     version_.emplace(tensor);

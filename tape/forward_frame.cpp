@@ -14,18 +14,20 @@
 #include <utility>
 
 #include <remat/tape/op_call.h>
+#include <remat/tape/saved_tensors_hooks.h>
 
 #include "autocast_cache.h"
+#include "drawn_generator.h"
 #include "forward_calls.h"
+#include "tape_recorder.h"
+#include "tensor_hash.h"
 
 namespace remat {
-namespace {
 
 /// Stands for one slot in autograd's graph. Hooks own their region; the region does not own them.
 class SlotHook final : public torch::autograd::SavedVariableHooks {
  public:
-  SlotHook(std::shared_ptr<Region> region, ForwardCalls* calls)
-      : region_(std::move(region)), calls_(calls) {}
+  explicit SlotHook(ForwardFrame& frame) : region_(frame.region_), frame_(&frame) {}
   SlotHook(const SlotHook&) = delete;
   SlotHook& operator=(const SlotHook&) = delete;
   ~SlotHook() override {
@@ -33,8 +35,8 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
   }
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    if (calls_) calls_->before_slot(tensor);
-    slot_ = &region_->add_slot(tensor);
+    if (frame_->calls_) frame_->before_slot(tensor);
+    slot_ = &frame_->add_slot(tensor);
   }
   at::Tensor call_unpack_hook() override { return region_->load(*slot_); }
 
@@ -48,15 +50,26 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
 
  private:
   std::shared_ptr<Region> region_;
-  ForwardCalls* calls_;  // dead once the forward has ended; used while packing only
+  ForwardFrame* frame_;  // dead once the forward has ended; used while packing only
   Slot* slot_ = nullptr;
 };
+
+namespace {
 
 /// True while a backward inside the region adds to the .grad of a leaf. A replay gives the leaf
 /// another one for that time (LeafGrads), so it needs no old value.
 bool accumulates_grad() {
   const auto node = torch::autograd::get_current_node();
   return node && dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
+}
+
+/// Throws if `tensor` is differentiated by torch.func: its graph is no part of the region's.
+void check_no_transform(const OpCall& call, const at::Tensor& tensor, const Region& region) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !tensor.key_set().has(c10::DispatchKey::FuncTorchGradWrapper), "[checkpoint] ",
+      region.label(), ", op ", call.info().name(),
+      ": expected no gradient transform of torch.func in the function, got a tensor of one (grad, "
+      "vjp, jvp, jacrev, ...). Put the transform into a SAVE call, or use torch.autograd.grad.");
 }
 
 /// Throws if an op is given a generator that a replay would not find as it is now.
@@ -72,7 +85,7 @@ void check_generators(const OpCall& call, c10::ArrayRef<at::Generator> named,
         is_known, "[checkpoint] ", region.label(), ", op ", call.info().name(),
         ": expected a default generator or one of CheckpointOptions::generators, got another one, "
         "from which the replay would draw other numbers. Add it to generators, or set "
-        "preserve_rng = false.");
+        "preserve_rng = false (preserve_rng_state=False in Python).");
   }
 }
 
@@ -84,6 +97,7 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
       region_(std::move(region)),
       graph_task_(torch::autograd::get_current_graph_task_id()),
       call_settings_(std::move(calls)) {
+  set_policy(region_->policy());
   if (!region_->intercept()) return;
   for (const at::Tensor& input : inputs) {
     region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside());
@@ -94,7 +108,38 @@ ForwardFrame::~ForwardFrame() = default;
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() {
   if (calls_ && calls_->takes_saved()) return calls_->make_hooks();
-  return std::make_unique<SlotHook>(region_, calls_.get());
+  return std::make_unique<SlotHook>(*this);
+}
+
+void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
+  const FunctionReplayer::Options& state = call_settings_.state;
+  recorder_ = std::make_unique<TapeRecorder>(
+      tape, storages_,
+      TapeRecorder::Options{.hashes = hashes,
+                            .generators = state.preserve_rng ? &state.generators : nullptr,
+                            .strict_label = strict ? region_->label() : std::string()});
+  region_->ops().break_off();  // no replay calls the function
+}
+
+void ForwardFrame::finish() {
+  if (!recorder_) return;
+  const OuterFrames outer(*this);
+  recorder_->finish(region_->outside());
+}
+
+// A custom function may save what no op outside of SAVE calls reads. What a region inside gets as
+// an argument its ops read, if anything does.
+void ForwardFrame::before_slot(const at::Tensor& tensor) {
+  calls_->before_slot(tensor);
+  if (recorder_ || !packs_region_input()) calls_->need(tensor);
+}
+
+Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
+  if (recorder_) {
+    if (!recorder_->in_op()) origin_of(tensor);
+    recorder_->add_slot(tensor);
+  }
+  return region_->add_slot(tensor);
 }
 
 TraceScope ForwardFrame::trace_scope() const {
@@ -107,6 +152,7 @@ TraceScope ForwardFrame::trace_scope() const {
 
 void ForwardFrame::before_backward(const EdgeList& roots) {
   if (calls_) calls_->check_backward(roots);
+  if (recorder_) recorder_->give_up("a backward in the function");
   SavedTensorFrame::before_backward(roots);
 }
 
@@ -165,20 +211,25 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   views_memory_outside_ = false;
   OpWords& words = region_->ops().writer();
   if (logged) words.begin(call.info());
+  if (logged && call.info().may_draw() && region_->preserve_rng())
+    words.add_value(draw_position(call));
   visit_arguments(
       call,
       [&](size_t i, const at::Tensor& tensor) {
+        check_no_transform(call, tensor, *region_);
         const Origin origin = origin_of(tensor);
         if (calls_) calls_->before_use(call, i, tensor, origin);
         if (origin.is_outside()) watch(call, i, tensor, origin);
-        if (logged) words.add_tensor(tensor, region_->outside().logged(origin));
+        if (!logged) return;
+        if (call.info().is_lift()) words.add_value(host_value(tensor));
+        words.add_tensor(tensor, region_->outside().logged(origin));
       },
       [&](size_t, const c10::IValue& value) {
         if (logged) words.add_value(value);
       });
-  if (!logged) return;
-  words.end();
-  if (region_->op_sites()) region_->op_sites()->add();
+  if (logged) words.end();
+  if (logged && region_->op_sites()) region_->op_sites()->add();
+  if (recorder_) recorder_->before_op(call);
 }
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
@@ -239,6 +290,7 @@ void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
   if (!marks_.empty()) after_draw();
+  if (recorder_) recorder_->after_op(call);
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     // The values of a sparse tensor from outside are from outside.
     if (views_memory_outside_) {
@@ -252,6 +304,7 @@ void ForwardFrame::after_op(OpCall& call) {
 void ForwardFrame::adopt(const at::Tensor& tensor) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->adopt(tensor);
+  if (recorder_) recorder_->adopt(tensor);
   storages_.enter_result(tensor);
 }
 

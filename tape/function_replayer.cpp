@@ -125,6 +125,13 @@ void FunctionReplayer::finish_forward(const Region& region) {
   for (const RegionInput& input : inputs_) input.check_not_written_inside(region.label());
 }
 
+void FunctionReplayer::release_function() noexcept {
+  body_.reset();
+  generators_.clear();
+  state_hooks_.clear();
+  states_.clear();
+}
+
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // First: this may replay outer regions, which must not find this one's state.
   ReplayOps ops(region);

@@ -146,6 +146,20 @@ bool GeneratorMark::has_moved() const {
   return words_of(impl) != words_;
 }
 
+uint64_t position_of(const at::Generator& generator) {
+  c10::GeneratorImpl& impl = *generator.unsafeGetGeneratorImpl();
+  const std::lock_guard<std::mutex> lock(impl.mutex_);
+  const auto mix = [](uint64_t hash, uint64_t word) {
+    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+    return hash ^ hash >> 29U;
+  };
+  if (generator.device().is_cuda()) return mix(mix(1, impl.current_seed()), impl.get_offset());
+  if (!generator.device().is_cpu()) return 0;
+  uint64_t hash = 1;
+  for (const uint64_t word : GeneratorMark::words_of(impl)) hash = mix(hash, word);
+  return hash;
+}
+
 GeneratorMark::Words GeneratorMark::words_of(c10::GeneratorImpl& generator) {
   auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
   const at::mt19937 engine = cpu.engine();
@@ -201,13 +215,11 @@ void drop_current(std::vector<GeneratorState>& states) {
 }
 
 ReplayGenerators::ReplayGenerators(const std::vector<GeneratorState>& states) {
-  present_.reserve(states.size());
-  for (const GeneratorState& state : states)
-    present_.push_back(GeneratorState::read(state.generator()));
+  for (const GeneratorState& state : states) kept_.add(state.generator());
   for (const GeneratorState& state : states) state.restore();
 }
 
-ReplayGenerators::~ReplayGenerators() {
+KeptGenerators::~KeptGenerators() {
   for (const GeneratorState& state : present_) state.restore();
 }
 

@@ -41,7 +41,14 @@ bool is_metadata_query(std::string_view op) {
          base == "is_same_size" || base == "_has_compatible_shallow_copy_type";
 }
 
-bool is_view(const c10::FunctionSchema& schema) {
+bool takes_number(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.arguments().begin(), schema.arguments().end(),
+                     [](const auto& argument) {
+                       return argument.real_type()->kind() == c10::TypeKind::NumberType;
+                     });
+}
+
+bool returns_view(const c10::FunctionSchema& schema) {
   return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
     return result.alias_info() && !result.alias_info()->isWrite();
   });
@@ -58,14 +65,18 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
       is_cast_(op.operator_name().name == "aten::_to_copy"),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
-      may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)) {
+      is_like_(op.operator_name().name.ends_with("_like")),
+      takes_numbers_(takes_number(op.schema())),
+      may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)),
+      is_view_(returns_view(op.schema())),
+      is_pointwise_(op.hasTag(at::Tag::pointwise)) {
   const auto& arguments = op.schema().arguments();
   for (const auto i : c10::irange(arguments.size())) {
     const auto* const alias = arguments[i].alias_info();
     if (alias && alias->isWrite() && i < 64) written_ |= uint64_t{1} << i;
     if (arguments[i].name() == "training") training_argument_ = i;
   }
-  reads_data_ = writes() || !(is_view(op.schema()) || is_metadata_query(op.operator_name().name));
+  reads_data_ = writes() || !(is_view_ || is_metadata_query(op.operator_name().name));
 }
 
 std::string OpInfo::name() const {

@@ -7,9 +7,24 @@
 
 #include <algorithm>
 
+#include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/tensor_layout.h>
+
 #include "storage_bytes.h"
+#include "tensor_hash.h"
 
 namespace remat {
+namespace {
+
+/// 0 if they are not to be compared.
+uint64_t hash_of_bytes(const c10::Storage& storage) {
+  const bool is_compared = storage.device().is_cpu() && !PlaceholderStorage::is(storage) &&
+                           storage.nbytes() <= OutsideStorage::kMaxCompared;
+  if (!is_compared) return 0;
+  return hash_of(lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte)));
+}
+
+}  // namespace
 
 OutsideStorage::OutsideStorage(const at::Tensor& tensor)
     : address_(memory_of(tensor)), meta_(tensor), version_(tensor) {
@@ -19,6 +34,11 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
   }
   storage_.emplace(weak_storage(tensor));
   is_foreign_ = tensor.storage().allocator() == nullptr;
+  if (is_foreign_ && !tensor.requires_grad()) hash_ = hash_of_bytes(tensor.storage());
+}
+
+bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
+  return hash_ == 0 || hash_ == hash_of_bytes(storage);
 }
 
 void OutsideStorage::keep_before_write(const at::Tensor& tensor) {

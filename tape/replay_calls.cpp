@@ -46,8 +46,12 @@ std::string ReplayCalls::where(const CallRecord& record) const {
   return c10::str("[replay] ", region_.label(), ", ", record.call.str());
 }
 
+bool ReplayCalls::takes_ops() const {
+  return frame_.is_own_code() && !unwatched();
+}
+
 NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
-  if (!frame_.is_own_code() || unwatched()) {
+  if (!takes_ops()) {
     open_.push_back(nullptr);
     return Action::kRun;
   }

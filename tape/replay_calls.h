@@ -44,6 +44,7 @@ class ReplayCalls final : public NamedCalls {
                     c10::ArrayRef<at::Tensor> /*tensors*/) override {}
   void need(const at::Tensor& /*tensor*/) override {}
   bool is_replay() const override { return true; }
+  bool takes_ops() const override;
 
   /// True in a SAVE call that threw in the forward, and runs again to throw again, and until the
   /// results of a skipped one are asked for: it is no part of what the replay does.

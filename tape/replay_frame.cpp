@@ -50,6 +50,7 @@ ReplayFrame::ReplayFrame(const Region& region, const RegionBody& body, ReplayedS
       graph_task_(torch::autograd::get_current_graph_task_id()),
       uncaught_exceptions_(std::uncaught_exceptions()),
       calls_(*this, region, ops, state_hooks) {
+  set_policy(region.policy());
   hide_ops_up_to(region.made_in_replay());
 }
 
@@ -164,7 +165,7 @@ void ReplayFrame::mismatch(size_t index, const std::string& expected, const std:
                "The function did something else when it ran again: state that it reads has "
                "changed (a training or requires_grad flag, a cache, a counter, a random number "
                "not from a generator of LibTorch). Make it depend on its arguments, or keep that "
-               "state with a StateHook."));
+               "state with a StateHook (recompute_state_hooks in Python)."));
 }
 
 }  // namespace remat

@@ -15,7 +15,9 @@
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
 
+#include "drawn_generator.h"
 #include "storage_bytes.h"
+#include "tensor_hash.h"
 
 namespace remat {
 namespace {
@@ -54,7 +56,7 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
 
 constexpr const char* kRemedy =
     " Make what the function does depend on its arguments, or keep the state that it reads with a "
-    "StateHook.";
+    "StateHook (recompute_state_hooks in Python).";
 
 }  // namespace
 
@@ -231,6 +233,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   if (compared) {
     words_.clear();
     words_.begin(call.info());
+    if (call.info().may_draw() && region_.preserve_rng()) words_.add_value(draw_position(call));
     unknown_.clear();
   }
   bool touches_outside = false;
@@ -241,7 +244,9 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
         const Origin origin = origin_of(tensor);
         touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
         touches_product = touches_product || origin.is_product();
-        if (compared) add_word(tensor, origin);
+        if (!compared) return;
+        if (call.info().is_lift()) words_.add_value(host_value(tensor));
+        add_word(tensor, origin);
       },
       [&](size_t, const c10::IValue& value) {
         if (compared) words_.add_value(value);
@@ -294,6 +299,12 @@ void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t 
   outside_[number].checked = true;
   // An argument that came back from hooks has a version of its own.
   if (outside.address() != memory_of(tensor)) return;
+  TORCH_CHECK(
+      !outside.has_storage() || outside.is_written() || outside.has_bytes_of(tensor.storage()),
+      where(slot), ", op ", call.info().name(), ": expected memory from outside the region (",
+      outside.meta().str(),
+      ") as the forward read it, got other bytes: the host has written it (numpy, a raw "
+      "pointer). Do not write it between forward and backward, or pass a clone.");
   outside.check_unchanged(tensor, [&] { return where(slot) + ", op " + call.info().name(); });
 }
 
@@ -352,6 +363,7 @@ void ReplayOps::compare(size_t slot, const NamedCall* call) {
   const auto may_be_unknown = [&](size_t number) {
     const c10::Storage& storage = unknown_[next_unknown++];
     if (!storage || !is_from_unseen_code(number)) return false;
+    if (!region_.outside()[number].has_bytes_of(storage)) return false;
     storages_.enter(storage.unsafeGetStorageImpl(), Origin::outside(number));
     matched_.emplace_back(storage.getWeakStorageImpl());
     return true;

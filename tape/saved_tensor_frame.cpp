@@ -28,6 +28,7 @@ std::atomic<TraceSink*> trace_sink{nullptr};
 SavedTensorFrame::SavedTensorFrame(Phase phase, Ops ops)
     : previous_(current_frame),
       next_to_see_ops_(current_frame),
+      policy_(current_frame ? current_frame->policy_ : nullptr),
       python_hooks_depth_(at::SavedTensorDefaultHooks::get_tls_state().stack.size()),
       in_replay_(phase == Phase::kReplay || (previous_ && previous_->in_replay_)),
       ops_seen_around_(interception_is_on()) {
@@ -112,6 +113,13 @@ void SavedTensorFrame::all_adopt(const at::Tensor& tensor) {
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
     frame->adopt(tensor);
   }
+}
+
+bool SavedTensorFrame::any_records() {
+  for (const SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
+    if (frame->records()) return true;
+  }
+  return false;
 }
 
 TraceScope SavedTensorFrame::current_trace_scope() {

@@ -99,6 +99,10 @@ const SavedTensorInfo& current_saved_tensor_info() {
   return *info_in_pack;
 }
 
+bool packs_region_input() {
+  return info_of_next && info_of_next->kind == SavedTensorKind::kCheckpointInput;
+}
+
 SavedTensorInfoGuard::SavedTensorInfoGuard(SavedTensorInfo info)
     : info_(std::move(info)), outer_(std::exchange(info_of_next, &info_)) {}
 

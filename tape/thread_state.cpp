@@ -9,6 +9,10 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/util/irange.h>
 
+#if defined(__SSE3__) || defined(__x86_64__)
+#include <xmmintrin.h>
+#endif
+
 #include <condition_variable>
 #include <mutex>
 
@@ -16,6 +20,16 @@
 
 namespace remat {
 namespace {
+
+/// Whether this thread's floating-point unit takes denormal numbers for zero; only x86 is asked.
+bool flushes_denormals() {
+#if defined(__SSE3__) || defined(__x86_64__)
+  constexpr unsigned kFlushToZero = 0x8000;
+  return (_mm_getcsr() & kFlushToZero) != 0;
+#else
+  return false;
+#endif
+}
 
 struct Flag {
   bool (at::Context::*get)() const;
@@ -28,6 +42,9 @@ constexpr Flag kFlags[] = {
     {&at::Context::deterministicCuDNN, &at::Context::setDeterministicCuDNN},
     {&at::Context::benchmarkCuDNN, &at::Context::setBenchmarkCuDNN},
     {&at::Context::deterministicMkldnn, &at::Context::setDeterministicMkldnn},
+    {&at::Context::userEnabledMkldnn, &at::Context::setUserEnabledMkldnn},
+    {&at::Context::userEnabledCuDNN, &at::Context::setUserEnabledCuDNN},
+    {&at::Context::userEnabledNNPACK, &at::Context::setUserEnabledNNPACK},
     {&at::Context::userEnabledFlashSDP, &at::Context::setSDPUseFlash},
     {&at::Context::userEnabledMemEfficientSDP, &at::Context::setSDPUseMemEfficient},
     {&at::Context::userEnabledMathSDP, &at::Context::setSDPUseMath},
@@ -140,6 +157,7 @@ ThreadState ThreadState::read() {
   }
   state.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
   state.forward_ad_ = c10::AutogradState::get_tls_state().get_fw_grad_mode();
+  state.flushes_denormals_ = flushes_denormals();
   state.process_ = ProcessUse::read();
   return state;
 }
@@ -157,6 +175,8 @@ void ThreadState::restore_thread() const {
   }
   at::autocast::set_autocast_cache_enabled(autocast_cache_);
   c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_ad_);
+  if (flushes_denormals() != flushes_denormals_)
+    at::globalContext().setFlushDenormal(flushes_denormals_);
 }
 
 ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)

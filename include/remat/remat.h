@@ -20,8 +20,10 @@
 #include <remat/inspect/trace.h>
 #include <remat/placeholder/placeholder.h>
 #include <remat/policy/policy.h>
+#include <remat/policy/policy_table.h>
 #include <remat/tape/blocking_wait.h>
 #include <remat/tape/offload_store.h>
+#include <remat/tape/region_policy.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/state_hook.h>

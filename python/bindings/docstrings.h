@@ -7,7 +7,7 @@
 namespace remat::python {
 
 constexpr const char* kCheckpointDoc =
-    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, generators=())
+    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, generators=(), policy=None, replay="function")
 --
 
 Checkpoints a function in three calls: checkpoint(options)(fn)(*args, **kwargs).
@@ -29,6 +29,10 @@ saved_tensors_hooks: (pack, unpack), (pack, unpack, capture_context) or a saved_
 recompute_state_hooks: RecomputeStateHook objects, for state that fn changes.
 early_stop: ends the replay after the last value that backward needs, by a BaseException in fn.
 intercept: sees every op of the region, so that writes outside happen once and changes are found.
+policy: what is kept of which op: a PolicyTable, the name of a preset, a list of ops to SAVE, or a function
+(context, op, *args, **kwargs). None: what REMAT_POLICY says.
+replay: "function" calls fn again; "tape" runs the recorded ops of the forward in C++, and raises where it
+cannot; "auto" is "tape" where that can be done. Side effects of fn happen once under a tape.
 implicit_keep: "keep", "warn_once" or "error": a bare op reads a result of a SAVE call.
 offload_store: an OffloadStore, where OFFLOAD calls keep values; see host_memory_store().
 
@@ -129,6 +133,39 @@ constexpr const char* kSaveForBackwardDoc =
 
 ctx.save_for_backward(*tensors.values()) of a dict {name: Tensor or None}. Raises ValueError for an
 empty name, RuntimeError for one with a dot and for other values.)";
+
+constexpr const char* kPolicyTableDoc =
+    R"(PolicyTable(): rules that say what becomes of a region's ops and named calls.
+
+checkpoint(policy=save_matmuls().op(torch.ops.aten.topk, CheckpointPolicy.SAVE))(fn)(x)
+
+op(op, policy): adds a rule for ops: torch.ops.aten.mm, torch.ops.aten.add.Tensor, or a string such as
+"aten::mm", "mm", "aten.mm.default", "c10d::*", "tag:pointwise", "tag:view". Without an overload all are
+meant; an op made of others (aten::linear) is matched whole by its name, and not by a glob.
+call(name, policy): adds a rule for named calls, with * and ?: "block*/attention". It changes what the code
+says of them. An op that a rule SAVEs is a call named "aten::mm#3": with "::" in it, a rule means these.
+add(table): adds all rules of another table. These three return the table.
+
+Rules for calls come before rules for ops; within each, the first that matches decides; after them come
+safe_defaults(). Ops that no rule matches run again.
+
+explain(slot): what becomes of the slot "block/aten::mm#3", and by which rule, as text.
+to_json(), from_json(text, source), load(path): docs/policies.md has the format.
+
+Raises ValueError for an op that cannot be, and for a file that is none, with its place.)";
+
+constexpr const char* kSaveMatmulsDoc =
+    "save_matmuls(): a PolicyTable that SAVEs what multiplies matrices.";
+constexpr const char* kSaveComputeIntensiveDoc =
+    "save_compute_intensive(): a PolicyTable that SAVEs matrix products, convolutions, attention "
+    "and resampling.";
+constexpr const char* kRecomputePointwiseDoc =
+    "recompute_pointwise(): a PolicyTable that SAVEs all but pointwise ops, copies and views.";
+constexpr const char* kSafeDefaultsDoc =
+    "safe_defaults(): a PolicyTable that SAVEs what a second run might do differently, or must not "
+    "do twice: "
+    "indices and sizes that depend on data, and collectives. Part of every policy, after its own "
+    "rules.";
 
 constexpr const char* kSavedTensorsHooksDoc =
     R"(with saved_tensors_hooks(pack, unpack, *, capture_context=None): decides how saved tensors are kept.

@@ -19,6 +19,7 @@
 #include "docstrings.h"
 #include "errors.h"
 #include "named_calls.h"
+#include "policy_table.h"
 #include "remat_handle.h"
 #include "reports.h"
 #include "saved_tensors_hooks.h"
@@ -46,6 +47,7 @@ PYBIND11_MODULE(_C, m) {
   add_remat_handle(m.ptr());
   add_reports(m.ptr());
   add_saved_tensors_hooks(m.ptr());
+  add_policy_table(m.ptr());
   set_blocking_wait(wait_without_gil);
 
   m.def("live_region_count", [] { return live_regions().size(); });

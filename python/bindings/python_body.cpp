@@ -17,6 +17,15 @@
 namespace remat::python {
 namespace {
 
+/// What tells functions with other code apart: lambdas of one line are the same, and so are modules
+/// of one class.
+size_t code_of(PyObject* function) {
+  if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
+  void* const code = PyFunction_Check(function) ? static_cast<void*>(PyFunction_GET_CODE(function))
+                                                : static_cast<void*>(Py_TYPE(function));
+  return reinterpret_cast<size_t>(code);
+}
+
 /// Takes back, when destroyed, the Python hooks that a replay has set on leaves among its
 /// arguments. torch keeps all of a tensor's in a dict, of which ArgumentHooks sees one entry.
 class LeafHooks {
@@ -69,7 +78,8 @@ struct PythonBody::Parts {
 
 PythonBody::PythonBody(PyObject* function, const CallArguments& arguments, std::string region,
                        std::vector<at::Tensor>& inputs)
-    : parts_(std::make_unique<Parts>(function, arguments, std::move(region), inputs)) {}
+    : identity_(code_of(function)),
+      parts_(std::make_unique<Parts>(function, arguments, std::move(region), inputs)) {}
 
 PythonBody::~PythonBody() {
   if (!interpreter_lives()) {

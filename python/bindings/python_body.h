@@ -23,6 +23,7 @@ class PythonBody final : public RegionBody {
              std::vector<at::Tensor>& inputs);
   ~PythonBody() override;
 
+  size_t identity() const override { return identity_; }
   void run(c10::ArrayRef<at::Tensor> inputs) const override;
   void stop() const override;
   bool outranks_stop(const std::exception_ptr& escaped) const override;
@@ -32,6 +33,7 @@ class PythonBody final : public RegionBody {
  private:
   struct Parts;
 
+  size_t identity_;
   std::unique_ptr<Parts> parts_;  // to be destroyed under the GIL
 };
 

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "callbacks.h"
+#include "policy_table.h"
 #include "saved_tensors_hooks.h"
 
 namespace remat::python {
@@ -119,6 +120,23 @@ void set_implicit_keep(Settings& settings, PyObject* value) {
                                                          : ImplicitKeep::kError;
 }
 
+void set_replay(Settings& settings, PyObject* value) {
+  const std::string engine = as_string("replay", value);
+  TORCH_CHECK_VALUE(engine == "function" || engine == "tape" || engine == "auto",
+                    "[checkpoint] replay: expected \"function\", \"tape\" or \"auto\", got \"",
+                    engine, "\".");
+  settings.options.replay = engine == "function" ? ReplayEngine::kFunction
+                            : engine == "tape"   ? ReplayEngine::kTape
+                                                 : ReplayEngine::kAuto;
+}
+
+void set_policy(Settings& settings, PyObject* value) {
+  if (value == Py_None) return;
+  SharedObject function;
+  settings.options.policy = make_region_policy(value, function);
+  if (function) settings.objects.push_back(std::move(function));
+}
+
 void set_offload_store(Settings& settings, PyObject* value) {
   if (value == Py_None) return;
   if (PyObject_HasAttrString(value, "put")) {
@@ -168,6 +186,8 @@ constexpr std::array kOptions{
     Option{"early_stop", set_early_stop},
     Option{"intercept", set_intercept},
     Option{"implicit_keep", set_implicit_keep},
+    Option{"policy", set_policy},
+    Option{"replay", set_replay},
     Option{"offload_store", set_offload_store},
     Option{"generators", set_generators},
     Option{"_any_output", set_any_output},
@@ -182,6 +202,7 @@ PyObject* keywords_of(const Settings& settings) {
 bool holds_objects_alone(const Settings& settings) {
   const auto& hooks = settings.options.state_hooks;
   if (settings.options.offload_store.use_count() > 1) return false;
+  if (settings.options.policy.use_count() > 1) return false;
   return std::all_of(settings.objects.begin(), settings.objects.end(),
                      [](const SharedObject& object) { return object.use_count() == 2; }) &&
          std::all_of(hooks.begin(), hooks.end(),

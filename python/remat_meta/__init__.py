@@ -13,6 +13,7 @@ _torch_version.import_torch()
 from . import testing  # noqa: E402
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
+    PolicyTable,
     RematHandle,
     ReplayMismatch,
     auto_forward,
@@ -26,8 +27,12 @@ from ._C import (  # noqa: E402
     native_op,
     op,
     recompute_needs_tensor,
+    recompute_pointwise,
     region,
+    safe_defaults,
+    save_compute_intensive,
     save_for_backward,
+    save_matmuls,
     saved_tensors_hooks,
 )
 from ._device import register_device  # noqa: E402
@@ -45,7 +50,7 @@ from ._oom import (  # noqa: E402
     memory_snapshot_annotate,
     oom_observer,
 )
-from ._policy import CheckpointPolicy  # noqa: E402
+from ._policy import CheckpointPolicy, PolicyContext  # noqa: E402
 from ._reports import (  # noqa: E402
     format_current_memory_report,
     format_saved_tensors_report,
@@ -64,6 +69,8 @@ from ._trace import collect_trace, trace_scope  # noqa: E402
 __all__ = [
     "CheckpointPolicy",
     "OffloadStore",
+    "PolicyContext",
+    "PolicyTable",
     "RecomputeStateHook",
     "RematHandle",
     "ReplayMismatch",
@@ -94,9 +101,13 @@ __all__ = [
     "print_current_memory_report",
     "print_saved_tensors_report",
     "recompute_needs_tensor",
+    "recompute_pointwise",
     "region",
     "register_device",
+    "safe_defaults",
+    "save_compute_intensive",
     "save_for_backward",
+    "save_matmuls",
     "saved_tensors_hooks",
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",

@@ -4,6 +4,8 @@
 
 import enum
 
+import torch.utils.checkpoint as stock
+
 from . import _C
 
 
@@ -14,6 +16,50 @@ class CheckpointPolicy(enum.Enum):
     SAVE = "save"
     RECOMPUTE = "recompute"
     OFFLOAD = "offload"
+
+
+class PolicyContext:
+    """What a policy function gets before the op and its arguments.
+
+    is_recompute: True in a replay, where the answer must be that of the forward. tensor_name: the
+    slot that the op would be, "block/aten::mm#3".
+    op_output: None, since the op has not run yet.
+    """
+
+    __slots__ = ("is_recompute", "op_output", "tensor_name")
+
+    def __init__(self, is_recompute, tensor_name):
+        self.is_recompute = is_recompute
+        self.tensor_name = tensor_name
+        self.op_output = None
+
+
+# PREFER_RECOMPUTE leaves the op to the safe defaults.
+_ANSWERS = {
+    None: None,
+    False: None,
+    True: CheckpointPolicy.SAVE,
+    CheckpointPolicy.SAVE: CheckpointPolicy.SAVE,
+    CheckpointPolicy.RECOMPUTE: CheckpointPolicy.RECOMPUTE,
+    CheckpointPolicy.OFFLOAD: CheckpointPolicy.OFFLOAD,
+    stock.CheckpointPolicy.MUST_SAVE: CheckpointPolicy.SAVE,
+    stock.CheckpointPolicy.PREFER_SAVE: CheckpointPolicy.SAVE,
+    stock.CheckpointPolicy.MUST_RECOMPUTE: CheckpointPolicy.RECOMPUTE,
+    stock.CheckpointPolicy.PREFER_RECOMPUTE: None,
+}
+
+
+def _ask(function, slot, is_recompute, op, args, kwargs):
+    if op in stock.SAC_IGNORED_OPS:
+        return None
+    answer = function(PolicyContext(is_recompute, slot), op, *args, **kwargs)
+    try:
+        return _ANSWERS[answer]
+    except (KeyError, TypeError):
+        raise TypeError(
+            f"[checkpoint] policy, op {op}: expected a CheckpointPolicy (remat's or torch's), a "
+            f"bool or None, got {answer!r}."
+        ) from None
 
 
 _C._set_policies(CheckpointPolicy.SAVE, CheckpointPolicy.RECOMPUTE, CheckpointPolicy.OFFLOAD)

@@ -36,8 +36,7 @@ def _op_site():
 _LIBRARIES = tuple(os.path.dirname(file) + os.sep for file in (torch.__file__, __file__))
 
 
-@functools.cache
-def _builder(preserve_rng_state, determinism_check, early_stop, debug):
+def _builder(preserve_rng_state, determinism_check, early_stop, debug, policy=None):
     if determinism_check not in ("default", "none"):
         raise ValueError(
             '[torch_checkpoint] determinism_check: expected "default" or "none", got '
@@ -47,9 +46,41 @@ def _builder(preserve_rng_state, determinism_check, early_stop, debug):
         preserve_rng_state=preserve_rng_state,
         determinism_check=determinism_check,
         early_stop=early_stop,
+        policy=policy,
         _any_output=True,
         **({"_op_site": _op_site} if debug else {}),
     )
+
+
+_plain_builder = functools.cache(_builder)
+
+
+def _with_contexts(function, forward_context, recompute_context):
+    next_context = forward_context
+
+    def run(*args, **kwargs):
+        nonlocal next_context
+        context, next_context = next_context, recompute_context
+        with context:
+            return function(*args, **kwargs)
+
+    return run
+
+
+def _selective_policy(context_fn):
+    """The policy of a context_fn made for selective checkpointing, and the contexts of any other."""
+    stock_fn = stock.create_selective_checkpoint_contexts
+    if isinstance(context_fn, functools.partial) and context_fn.func is stock_fn and context_fn.args:
+        return context_fn.args[0], None
+    contexts = context_fn()
+    if not (isinstance(contexts, tuple) and len(contexts) == 2):
+        raise TypeError(
+            "[torch_checkpoint] context_fn: expected it to return two context managers, got "
+            f"{contexts!r}."
+        )
+    if isinstance(contexts[0], stock._CachingTorchDispatchMode):
+        return contexts[0].policy_fn, None
+    return None, contexts
 
 
 def torch_checkpoint(
@@ -69,20 +100,21 @@ def torch_checkpoint(
     and changes nothing: there is one implementation, which can do what both of torch's can.
     `debug` lets a ReplayMismatch list the ops of forward and replay, each with the lines of Python
     that called it: slow, for debugging. Without it the error names the first op that differs.
-    `context_fn` raises NotImplementedError. `early_stop` and `debug` give way to
-    set_checkpoint_early_stop() and set_checkpoint_debug_enabled(). Gradients, buffers and random
-    streams are bitwise those of function(*args, **kwargs).
+    `context_fn` with torch's create_selective_checkpoint_contexts becomes a policy of the region;
+    other contexts are entered around `function`, the first in the forward, the second when it runs
+    again. `early_stop` and `debug` give way to set_checkpoint_early_stop() and
+    set_checkpoint_debug_enabled(). Gradients, buffers and random streams are bitwise those of
+    function(*args, **kwargs).
     """
-    if context_fn is not stock.noop_context_fn and context_fn is not None:
-        raise NotImplementedError(
-            "[torch_checkpoint] context_fn: expected none, since remat has no op policies yet, got "
-            f"{context_fn!r}. Leave it out, or name the calls to keep: "
-            "region(fn, name, recompute=False)."
-        )
     early = _unless(stock._enable_checkpoint_early_stop, early_stop)
     debug = _unless(stock._checkpoint_debug_enabled, debug)
-    builder = _builder(bool(preserve_rng_state), determinism_check, early, debug)
-    return builder(function)(*args, **kwargs)
+    options = (bool(preserve_rng_state), determinism_check, early, debug)
+    if context_fn is stock.noop_context_fn or context_fn is None:
+        return _plain_builder(*options)(function)(*args, **kwargs)
+    policy, contexts = _selective_policy(context_fn)
+    if contexts:
+        function = _with_contexts(function, *contexts)
+    return _builder(*options, policy)(function)(*args, **kwargs)
 
 
 def _unless(override, value):

@@ -92,9 +92,7 @@ def test_preserve_rng_state_can_be_turned_off():
         assert (draws[0] == draws[1]) == preserve
 
 
-def test_context_fn_is_refused_by_name():
-    with pytest.raises(NotImplementedError, match=r"\[torch_checkpoint\] context_fn: expected none"):
-        remat.torch_checkpoint(torch.sin, leaf(2), use_reentrant=False, context_fn=lambda: (None, None))
+def test_no_context_fn_is_torchs_own_default():
     remat.torch_checkpoint(torch.sin, leaf(2), context_fn=stock.noop_context_fn)
 
 

@@ -48,7 +48,8 @@ std::string backward_error(const std::function<Tensor(const Tensor&)>& fn,
 constexpr const char* kRemedy =
     " The function did something else when it ran again: state that it reads has changed (a "
     "training or requires_grad flag, a cache, a counter, a random number not from a generator of "
-    "LibTorch). Make it depend on its arguments, or keep that state with a StateHook.";
+    "LibTorch). Make it depend on its arguments, or keep that state with a StateHook "
+    "(recompute_state_hooks in Python).";
 
 // Dropout saves one mask, slot 0. What follows here is slot 1.
 TEST_CASE("Another shape in the replay is an error with both, and a remedy", "[backend][errors]") {

@@ -134,7 +134,10 @@ class Writer {
   void write_region(Step& step, Values& values, const Place& place) {
     for (const Value& value : values) frozen_[value.memory] = true;
     RegionState region{.outer = place.region};
-    step.region = {.early_stop = pick(4) != 0, .compares = pick(4) != 0};
+    step.region = {.early_stop = pick(4) != 0,
+                   .compares = pick(4) != 0,
+                   .saved_ops = saved_ops(),
+                   .tape = pick(2) != 0};
     Place inside = place;
     ++inside.depth;
     inside.region = &region;
@@ -156,6 +159,33 @@ class Writer {
       frozen_[inner[result].memory] = true;
     }
     step.block.push_back(std::move(block));
+  }
+
+  /// Mostly none.
+  std::vector<std::string> saved_ops() {
+    if (pick(3)) return {};
+    constexpr std::array kOps = {"aten::sin",
+                                 "aten::tanh",
+                                 "aten::mm",
+                                 "aten::mul",
+                                 "aten::softmax",
+                                 "aten::*norm*",
+                                 "aten::add",
+                                 "aten::cat",
+                                 "aten::clone",
+                                 "aten::index",
+                                 "aten::relu",
+                                 "aten::transpose",
+                                 "tag:pointwise",
+                                 "tag:view",
+                                 "aten::dropout",
+                                 "aten::mul_",
+                                 "aten::add_",
+                                 "aten::select",
+                                 "*"};
+    std::vector<std::string> ops;
+    for (size_t i = 1 + pick(3); i > 0; --i) ops.emplace_back(kOps[pick(kOps.size())]);
+    return ops;
   }
 
   void write_call(Step& step, Values& values, const Place& place) {
@@ -268,7 +298,9 @@ std::string to_string(const Block& block, int indent) {
       text << to_string(step.call);
     } else if (step.op == Op::kRegion) {
       text << (step.region.early_stop ? "" : ", to its end")
-           << (step.region.compares ? "" : ", not compared");
+           << (step.region.compares ? "" : ", not compared")
+           << (step.region.tape ? ", from a tape" : "");
+      for (const std::string& op : step.region.saved_ops) text << ", saves " << op;
     } else {
       text << "(%" << step.a << ", %" << step.b << ')';
     }

@@ -58,6 +58,8 @@ struct Block;
 struct RegionChoices {
   bool early_stop = true;
   bool compares = true;
+  std::vector<std::string> saved_ops{};  // by the region's policy
+  bool tape = false;                     // replay = kAuto
 };
 
 /// Of a step kCall.

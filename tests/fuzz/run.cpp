@@ -84,9 +84,18 @@ class Machine {
         .name = "region",
         .determinism = step.region.compares ? Determinism::kMetadata : Determinism::kNone,
         .early_stop = step.region.early_stop,
+        .replay = step.region.tape ? ReplayEngine::kAuto : ReplayEngine::kFunction,
+        .policy = policy_of(step.region),
         .offload_store = store_};
     return checkpoint(options)(
         [this, &block](const Tensors& arguments) { return call(block, arguments); })(values);
+  }
+
+  static std::shared_ptr<const RegionPolicy> policy_of(const RegionChoices& choices) {
+    if (choices.saved_ops.empty()) return nullptr;
+    PolicyTable table;
+    for (const std::string& op : choices.saved_ops) table.op(op, Policy::kSave);
+    return make_policy(std::move(table));
   }
 
   /// Outside of regions, and so in plain mode, a named call is a call.

@@ -68,6 +68,13 @@ class Shrinker {
   void simplify(Step& step) {
     if (step.op == Op::kRegion) set(step.region.early_stop, true);
     if (step.op == Op::kRegion) set(step.region.compares, true);
+    if (step.op == Op::kRegion) set(step.region.tape, false);
+    if (step.op == Op::kRegion) set(step.region.saved_ops, {});
+    for (size_t i = step.region.saved_ops.size(); i-- > 0;) {
+      std::vector<std::string> fewer = step.region.saved_ops;
+      fewer.erase(fewer.begin() + i);
+      set(step.region.saved_ops, fewer);
+    }
     if (step.op == Op::kCall) simplify_call(step);
     if (step.block.empty()) return;
     visit(step.block[0]);

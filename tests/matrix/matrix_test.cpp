@@ -15,6 +15,22 @@
 namespace remat::matrix {
 namespace {
 
+/// All ops that are not pointwise are SAVEd.
+Wrap saving_ops(const Model& /*model*/) {
+  const CheckpointOptions options{.name = "block", .policy = make_policy(recompute_pointwise())};
+  return [options](const Block& block, const Tensors& inputs) {
+    return checkpoint(options)(block)(inputs);
+  };
+}
+
+/// Nothing of the function runs again where a tape can be written.
+Wrap from_tape(const Model& /*model*/) {
+  const CheckpointOptions options{.name = "block", .replay = ReplayEngine::kAuto};
+  return [options](const Block& block, const Tensors& inputs) {
+    return checkpoint(options)(block)(inputs);
+  };
+}
+
 /// Seen op by op, buffers are written once; unseen, they need a hook.
 Wrap checkpointed(const Model& model, bool intercept) {
   CheckpointOptions options{.name = "block", .intercept = intercept};
@@ -35,6 +51,19 @@ void check_cell(const NamedModel& model, const Structure& structure, const Use& 
   {
     INFO("checkpointed against plain");
     CHECK(expected.differences(run_cell(model, structure, use, seen)) == kNothing);
+  }
+  {
+    INFO("replayed from a tape against plain");
+    CHECK(expected.differences(run_cell(model, structure, use, from_tape)) == kNothing);
+  }
+  {
+    INFO("checkpointed with ops saved against plain");
+    const Outcome outcome = run_cell(model, structure, use, saving_ops);
+    // No replay could follow a backward through an op that does not run again.
+    const bool is_refused =
+        outcome.error().find("a backward inside the region's function that passes no SAVE call") !=
+        std::string::npos;
+    if (!is_refused) CHECK(expected.differences(outcome) == kNothing);
   }
   {
     INFO("checkpointed without interception against plain");

@@ -30,7 +30,7 @@ inline void check_says(const std::string& text, const std::string& expected, con
   CHECK_THAT(text, ContainsSubstring("[replay] region 'r', slot ") &&
                        ContainsSubstring("expected " + expected) &&
                        ContainsSubstring("as in the forward, got " + got) &&
-                       ContainsSubstring(cause) && ContainsSubstring("with a StateHook."));
+                       ContainsSubstring(cause) && ContainsSubstring("with a StateHook"));
 }
 
 }  // namespace remat

@@ -55,7 +55,7 @@ def test_differences_name_behaviours_once():
         assert set(numbers) <= set(range(1, COUNT[which] + 1))
 
 
-@pytest.mark.parametrize(("page", "count"), [("python.md", 4), ("pains.md", 1)])
+@pytest.mark.parametrize(("page", "count"), [("python.md", 4), ("pains.md", 1), ("policies.md", 1)])
 def test_the_examples_of_the_pages_run(page, count):
     blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= count
@@ -68,4 +68,4 @@ def test_the_examples_of_the_pages_run(page, count):
 
 def test_all_pages_with_python_are_run():
     pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
-    assert sorted(pages) == ["pains.md", "python.md"]
+    assert sorted(pages) == ["pains.md", "policies.md", "python.md"]

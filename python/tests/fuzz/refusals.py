@@ -16,6 +16,7 @@ REFUSALS = (
     (r"expected the tensor from outside the region as the forward (read|saved) it", "", IN_PLACE),
     (r"expected to write strided arguments of the call or tensors from outside", "", CAPTURED),
     (r"got one .* that a SAVE call made and handed out in another way", "SAVE|OFFLOAD", CAPTURED),
+    (r"into which a SAVE call has written a value with a gradient", "SAVE|OFFLOAD", CAPTURED),
     (r"requires grad( from outside #\d+)?\).*as in the forward.*requires_grad differs", "", BOTH),
     (r"It had requires_grad on, not a leaf; now requires_grad off, a leaf", "", BOTH),
     (r"inside the region's function that passes no SAVE call", "inner_grad", INNER),

@@ -13,10 +13,19 @@
 #include <remat/policy/policy.h>
 #include <remat/tape/offload_store.h>
 #include <remat/tape/region.h>
+#include <remat/tape/region_policy.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/state_hook.h>
 
 namespace remat {
+
+/// What makes the saved tensors again.
+enum class ReplayEngine {
+  kFunction,  ///< The function, called again.
+  kTape,      ///< A tape of the forward's ops. The function is not called again; what a tape cannot
+              ///< replay raises NotImplementedError in the forward.
+  kAuto,      ///< The tape; the function where a tape cannot replay the forward.
+};
 
 /// Options of checkpoint() and checkpoint_sequential(). Copied by them.
 struct CheckpointOptions {
@@ -45,6 +54,15 @@ struct CheckpointOptions {
   /// all of this goes unchecked: a region that writes outside is replayed wrongly in silence, but
   /// for its arguments.
   bool intercept = true;
+
+  /// kTape and kAuto: side effects of the function happen once. Needs intercept = true.
+  ReplayEngine replay = ReplayEngine::kFunction;
+
+  /// What becomes of the region's ops and named calls: make_policy(save_matmuls()). Null: what
+  /// the environment variable REMAT_POLICY says, a preset or a JSON file; without it every op is
+  /// run again, and named calls are what their code says. Needs intercept = true. Does not reach
+  /// into regions inside. Source: torch's selective checkpointing.
+  std::shared_ptr<const RegionPolicy> policy{};
 
   /// Keep what the region holds from the forward, its tensor arguments and what its SAVE calls
   /// keep, through these hooks. Unset: those of the innermost SavedTensorsHooksGuard around the

@@ -17,7 +17,7 @@
 
 namespace remat {
 
-class FunctionReplayer;
+class Replayer;
 
 namespace detail {
 
@@ -42,7 +42,7 @@ class REMAT_API ForwardRegion {
 
  private:
   std::shared_ptr<Region> region_;
-  FunctionReplayer* replayer_;  // owned by region_
+  std::shared_ptr<Replayer> replayer_;  // until the forward has ended
   uint64_t first_sequence_nr_;
   std::optional<ForwardFrame> frame_;
 };

@@ -37,6 +37,9 @@ class REMAT_API NamedCallScope {
   bool is_skipped() const { return skipped_; }
   const CallResults& results() const { return results_; }
 
+  /// Of the call's policy, or of the one that the region's rules give it.
+  bool is_saved() const { return is_saved_; }
+
   /// Autograd will save these for the call, right after it has ended.
   void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors);
 
@@ -51,6 +54,7 @@ class REMAT_API NamedCallScope {
   c10::SmallVector<NamedCalls*, 2> open_;  // outermost first
   CallResults results_;
   bool skipped_ = false;
+  bool is_saved_ = false;
 };
 
 }  // namespace remat::detail

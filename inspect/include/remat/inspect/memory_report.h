@@ -34,9 +34,10 @@ struct MemoryReport {
   std::vector<RegionMemory> regions;  ///< Oldest first.
   size_t bytes = 0;
   size_t implicit_bytes = 0;
+  std::vector<std::string> unmatched_rules{};  ///< Of their policies; but for the safe defaults.
 
-  /// As text: a line for the whole, one per region, one per tensor; bytes with thousands
-  /// separators.
+  /// As text: a line for the whole, one per region, one per tensor, one per unmatched rule; bytes
+  /// with thousands separators.
   REMAT_API std::string str() const;
 };
 

@@ -22,6 +22,8 @@
 namespace remat {
 
 class ForwardCalls;
+class Tape;
+class TapeRecorder;
 
 class REMAT_API ForwardFrame final : public SavedTensorFrame {
  public:
@@ -29,6 +31,13 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   /// its named calls.
   ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                CallSettings calls = {});
+
+  /// Its ops are recorded on `tape`, with `hashes` of what they save; if `strict`, what a tape
+  /// cannot replay raises. Once, before the first op.
+  void record(Tape& tape, bool hashes, bool strict);
+
+  /// The function has returned.
+  void finish();
   ForwardFrame(const ForwardFrame&) = delete;
   ForwardFrame& operator=(const ForwardFrame&) = delete;
   ~ForwardFrame() override;
@@ -37,6 +46,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   const Region* forward_region() const override { return region_.get(); }
   TraceScope trace_scope() const override;
   void before_backward(const EdgeList& roots) override;
+  bool records() const override { return recorder_ != nullptr; }
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
@@ -46,7 +56,11 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
 
  private:
   friend class ForwardCalls;
+  friend class SlotHook;
 
+  void before_slot(const at::Tensor& tensor);
+  /// Stands for `tensor`, which autograd saves.
+  Slot& add_slot(const at::Tensor& tensor);
   bool logs() const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Origin origin_of(const at::Tensor& tensor);
@@ -63,6 +77,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   CallSettings call_settings_;
   std::vector<GeneratorMark> marks_;     // before the op that runs, if it may draw
   std::unique_ptr<ForwardCalls> calls_;  // from the first named call on
+  std::unique_ptr<TapeRecorder> recorder_;
 };
 
 }  // namespace remat

@@ -39,7 +39,10 @@ class REMAT_API FunctionReplayer final : public Replayer {
 
   /// The forward has ended: drops the generators it drew nothing from. Throws if it wrote a tensor
   /// argument in place and its ops were not seen.
-  void finish_forward(const Region& region);
+  void finish_forward(const Region& region) override;
+
+  /// Only the arguments will be asked for: drops the function and the state that it needs.
+  void release_function() noexcept;
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {

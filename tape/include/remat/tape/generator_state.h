@@ -66,14 +66,33 @@ class REMAT_API GeneratorMark {
   // draws.
   using Words = std::array<uint64_t, 12>;
   static Words words_of(c10::GeneratorImpl& cpu);
+  friend uint64_t position_of(const at::Generator& generator);
 
   at::Generator generator_;
   Words words_{};
   std::optional<GeneratorState> state_;  // of other kinds
 };
 
+/// A number that differs where the generator stands elsewhere: of the CPU's from the same words as
+/// a GeneratorMark, of CUDA's from seed and offset; 0 for others.
+REMAT_API uint64_t position_of(const at::Generator& generator);
+
 /// Marks of the generators that read_generators() reads.
 REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
+
+/// When destroyed, sets these generators back to where they were when it was made.
+class REMAT_API KeptGenerators {
+ public:
+  KeptGenerators() = default;
+  KeptGenerators(const KeptGenerators&) = delete;
+  KeptGenerators& operator=(const KeptGenerators&) = delete;
+  ~KeptGenerators();
+
+  void add(const at::Generator& generator) { present_.push_back(GeneratorState::read(generator)); }
+
+ private:
+  std::vector<GeneratorState> present_;
+};
 
 /// While alive, the generators of `states` are set to them; then they continue where they were. Not
 /// for two threads at once: see Turn.
@@ -84,12 +103,9 @@ REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Gener
 class REMAT_API ReplayGenerators {
  public:
   explicit ReplayGenerators(const std::vector<GeneratorState>& states);
-  ReplayGenerators(const ReplayGenerators&) = delete;
-  ReplayGenerators& operator=(const ReplayGenerators&) = delete;
-  ~ReplayGenerators();
 
  private:
-  std::vector<GeneratorState> present_;
+  KeptGenerators kept_;
 };
 
 }  // namespace remat

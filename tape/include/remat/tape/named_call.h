@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include <remat/policy/policy.h>
@@ -25,6 +26,8 @@ struct NamedCall {
   Keep keep = Keep::kInnermostRegion;
   /// Of the tensors that autograd saves in it, in order, for reports; empty: not named.
   std::vector<std::string> saved_names{};
+  /// A rule of the region's policy has made it of an op.
+  bool is_op = false;
 
   /// True if its function does not run in a replay.
   bool is_saved() const { return policy != Policy::kRecompute; }
@@ -89,6 +92,15 @@ class REMAT_API NamedCalls {
 
   /// True in a replay: outer scopes are not asked then.
   virtual bool is_replay() const = 0;
+
+  /// True where an op may become a call: in the region's own code, outside of SAVE calls.
+  virtual bool takes_ops() const = 0;
+
+  /// How many ops of that name came before, in the NameScope that is part of the name.
+  size_t count_op(const std::string& name) { return op_counts_[name]++; }
+
+ private:
+  std::unordered_map<std::string, size_t> op_counts_;
 };
 
 /// False if placeholders do not work in this process (another library has their dispatch key): then

@@ -29,12 +29,20 @@ class REMAT_API OpInfo {
 
   /// "aten::add.Tensor"
   std::string name() const;
+  const c10::OperatorName& operator_name() const { return op_.operator_name(); }
+  const c10::OperatorHandle& op() const { return op_; }
 
   size_t argument_count() const { return argument_count_; }
   size_t return_count() const { return return_count_; }
 
   /// False for ops that look at metadata only: views, zeros_like, new_empty, ...
   bool reads_data() const { return reads_data_; }
+
+  /// True if it returns a view of an argument.
+  bool is_view() const { return is_view_; }
+
+  /// True if LibTorch calls it pointwise.
+  bool is_pointwise() const { return is_pointwise_; }
 
   /// True if the op writes into some argument.
   bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
@@ -59,6 +67,12 @@ class REMAT_API OpInfo {
   /// op.
   bool is_lift() const { return is_lift_; }
 
+  /// True if what it makes depends on numbers among its arguments, or on random ones.
+  bool takes_numbers() const { return takes_numbers_; }
+
+  /// True for full_like and its kind, which torch:: calls below autograd.
+  bool is_like() const { return is_like_; }
+
   /// True for ops that say that they may draw random numbers.
   bool may_draw() const { return may_draw_; }
 
@@ -73,7 +87,11 @@ class REMAT_API OpInfo {
   bool changes_metadata_;
   bool is_cast_;
   bool is_lift_;
+  bool is_like_;
+  bool takes_numbers_;
   bool may_draw_;
+  bool is_view_;
+  bool is_pointwise_;
 };
 
 /// A call of an op: its arguments on the stack before it ran, its results after.

@@ -27,20 +27,19 @@ class Origin {
   static Origin unknown() { return Origin(kUnknown); }
   /// Made by a SAVE call, and no result of it.
   static Origin in_call() { return Origin(kInCall); }
-  static Origin outside(size_t number) {
-    return Origin(static_cast<uint32_t>(kFirstNumbered + 2 * number));
-  }
-  static Origin product(size_t number) {
-    return Origin(static_cast<uint32_t>(kFirstNumbered + 2 * number + 1));
-  }
+  static Origin outside(size_t number) { return numbered(number, 0); }
+  static Origin product(size_t number) { return numbered(number, 1); }
+  /// Made inside; `number` is that of its TapeValue.
+  static Origin value(size_t number) { return numbered(number, 2); }
   static Origin from_value(uint64_t value) { return Origin(static_cast<uint32_t>(value)); }
 
-  bool is_inside() const { return value_ == kInside; }
+  bool is_inside() const { return value_ == kInside || is_value(); }
   bool is_unknown() const { return value_ == kUnknown; }
   bool is_in_call() const { return value_ == kInCall; }
-  bool is_outside() const { return value_ >= kFirstNumbered && value_ % 2 == kFirstNumbered % 2; }
-  bool is_product() const { return value_ >= kFirstNumbered && !is_outside(); }
-  size_t number() const { return (value_ - kFirstNumbered) / 2; }
+  bool is_outside() const { return is_numbered(0); }
+  bool is_product() const { return is_numbered(1); }
+  bool is_value() const { return is_numbered(2); }
+  size_t number() const { return (value_ - kFirstNumbered) / kKinds; }
   uint32_t value() const { return value_; }
 
  private:
@@ -48,6 +47,13 @@ class Origin {
   static constexpr uint32_t kUnknown = 1;
   static constexpr uint32_t kInCall = 2;
   static constexpr uint32_t kFirstNumbered = 4;
+  static constexpr uint32_t kKinds = 4;
+  static Origin numbered(size_t number, uint32_t kind) {
+    return Origin(static_cast<uint32_t>(kFirstNumbered + kKinds * number + kind));
+  }
+  bool is_numbered(uint32_t kind) const {
+    return value_ >= kFirstNumbered && value_ % kKinds == kind;
+  }
   explicit Origin(uint32_t value) : value_(value) {}
   uint32_t value_;
 };

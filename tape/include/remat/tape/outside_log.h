@@ -9,6 +9,7 @@
 #include <c10/util/FunctionRef.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
+#include <cstdint>
 #include <optional>
 #include <string>
 #include <vector>
@@ -59,6 +60,12 @@ class REMAT_API OutsideStorage {
   /// True if its memory did not come from LibTorch's allocator and nobody has it any more.
   bool is_gone_foreign_memory() const { return is_foreign_ && storage_->expired(); }
 
+  /// False if its memory did not come from LibTorch's allocator, so that it has no version that
+  /// tells of writes, and `storage` has other bytes than it had at first. Not asked of leaves that
+  /// require grad, of devices, and of more than kMaxCompared bytes.
+  bool has_bytes_of(const c10::Storage& storage) const;
+  static constexpr size_t kMaxCompared = size_t{1} << 20U;
+
   const TensorMeta& meta() const { return meta_; }
 
  private:
@@ -68,6 +75,7 @@ class REMAT_API OutsideStorage {
   TensorMeta meta_;
   SavedVersion version_;
   bool is_foreign_ = false;
+  uint64_t hash_ = 0;  // of its bytes, if they are compared
   bool read_ = false;
   bool cast_ = false;
   std::optional<torch::autograd::SavedVariable> kept_;

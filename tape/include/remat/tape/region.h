@@ -21,6 +21,7 @@
 #include <remat/tape/op_log.h>
 #include <remat/tape/op_sites.h>
 #include <remat/tape/outside_log.h>
+#include <remat/tape/region_policy.h>
 #include <remat/tape/replayer.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -71,6 +72,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     Determinism determinism = Determinism::kMetadata;
     bool early_stop = true;
     bool intercept = true;
+    bool preserve_rng = true;
+    std::shared_ptr<const RegionPolicy> policy{};  ///< Null if it has none.
     OpSite op_site{};
   };
 
@@ -89,6 +92,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   const std::string& name() const { return options_.name; }
   Determinism determinism() const { return options_.determinism; }
   bool early_stop() const { return options_.early_stop; }
+  bool preserve_rng() const { return options_.preserve_rng; }
+  const RegionPolicy* policy() const { return options_.policy.get(); }
 
   /// Its ops are seen: ops() and outside() are filled by the forward, and replays are compared with
   /// them.

@@ -6,7 +6,9 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
+#include <cstddef>
 #include <exception>
+#include <typeinfo>
 
 #include <remat/tape/export.h>
 
@@ -23,6 +25,9 @@ class REMAT_API RegionBody {
   RegionBody(const RegionBody&) = delete;
   RegionBody& operator=(const RegionBody&) = delete;
   virtual ~RegionBody() = default;
+
+  /// The same for bodies that run the same code.
+  virtual size_t identity() const { return typeid(*this).hash_code(); }
 
   /// Calls the function with its arguments, `inputs` in place of the tensors among them, and drops
   /// what it returns.

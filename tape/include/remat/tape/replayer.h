@@ -28,6 +28,9 @@ class REMAT_API Replayer {
   /// throws.
   virtual void replay(const Region& region, ReplayedSlots& slots) const = 0;
 
+  /// The forward has ended, on its thread. Throws if the region cannot be replayed.
+  virtual void finish_forward(const Region& region) = 0;
+
   /// Shows the tensor arguments that it holds.
   virtual void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const = 0;
 };

@@ -25,6 +25,7 @@ namespace remat {
 class NamedCalls;
 class OpCall;
 class Region;
+class RegionPolicy;
 using EdgeList = std::vector<torch::autograd::Edge>;
 
 /// One scope of the thread's stack: a region's forward, a replay, or a pair of user hooks. Pushed
@@ -69,8 +70,14 @@ class REMAT_API SavedTensorFrame {
   /// the forward.
   virtual void phase_was_asked() {}
 
+  /// What decides about the ops of this scope; null if nothing does. Lives as long as the scope.
+  const RegionPolicy* policy() const { return policy_; }
+
   /// What the named calls in this scope are for; null if nothing.
   virtual NamedCalls* named_calls() { return nullptr; }
+
+  /// True if it records ops on a tape.
+  virtual bool records() const { return false; }
 
   /// What the user hooks that would get a tensor saved here want to remember of this moment.
   virtual std::any capture_context();
@@ -91,6 +98,9 @@ class REMAT_API SavedTensorFrame {
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
   static void all_adopt(const at::Tensor& tensor);
+
+  /// True if a scope of this thread records ops on a tape.
+  static bool any_records();
 
   /// trace_scope() of the innermost region of this thread.
   static TraceScope current_trace_scope();
@@ -121,6 +131,9 @@ class REMAT_API SavedTensorFrame {
   };
   explicit SavedTensorFrame(Phase phase = Phase::kForward, Ops ops = Ops::kAsAround);
 
+  /// For a region: null if it has none.
+  void set_policy(const RegionPolicy* policy) { policy_ = policy; }
+
   /// For a replay: only the replay named `replay_id` and the scopes around that one see its ops.
   void hide_ops_up_to(uint64_t replay_id);
 
@@ -132,6 +145,7 @@ class REMAT_API SavedTensorFrame {
 
   SavedTensorFrame* previous_;
   SavedTensorFrame* next_to_see_ops_;
+  const RegionPolicy* policy_;  // of the innermost region
   size_t python_hooks_depth_;
   bool in_replay_;
   bool ops_seen_around_;

@@ -62,6 +62,9 @@ class REMAT_API SavedTensorInfoGuard {
   const SavedTensorInfo* outer_;
 };
 
+/// True while a region keeps its arguments on this thread, by a guard. Of remat's own.
+REMAT_API bool packs_region_input();
+
 /// While alive, the tensor that pack is given next on this thread is an alias of `original`, which
 /// must live on. Of remat's own.
 class REMAT_API SavedOriginalGuard {

@@ -4,18 +4,21 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
 
 #include <cstddef>
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
 
 namespace remat {
 
-/// From memory_of() a tensor to its origin. Does not keep it alive: an address that is used
-/// again belongs to a storage made since, which is entered anew.
+/// From memory_of() a tensor to its origin. Does not keep the memory alive. The addresses of
+/// results are not used again while the table lives: a tensor that no op makes (from_numpy) must
+/// not be taken for one that is gone.
 ///
 /// Note [A table of one's own]: every op looks its arguments up and enters its results, so a table
 /// must be at hand without an allocation per region or entry. Open addressing, linear probing, no
@@ -40,7 +43,9 @@ class REMAT_API StorageTable {
   /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
   void enter_result(const at::Tensor& tensor) {
     const void* const memory = memory_of(tensor);
-    if (memory && find(memory).is_unknown()) enter(memory, Origin::inside());
+    if (!memory || !find(memory).is_unknown()) return;
+    enter(memory, Origin::inside());
+    if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
 
  private:
@@ -60,6 +65,7 @@ class REMAT_API StorageTable {
   void grow();
   static std::vector<Cell>& spare();  // of this thread
 
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses_;
   std::vector<Cell> cells_;  // a power of two of them, at most half of them used
   size_t count_ = 0;
 };

@@ -15,8 +15,8 @@
 
 namespace remat {
 
-/// Forward-mode AD and autocast of this thread; default dtype, deterministic flags and allowed
-/// attention backends of the process.
+/// Forward-mode AD, autocast and handling of denormal numbers of this thread; default dtype,
+/// deterministic flags, and which libraries and attention backends may be used, of the process.
 class REMAT_API ThreadState {
  public:
   /// Reads the present settings.
@@ -41,6 +41,7 @@ class REMAT_API ThreadState {
   uint32_t autocast_enabled_ = 0;
   bool autocast_cache_ = true;
   bool forward_ad_ = true;
+  bool flushes_denormals_ = false;
   Process process_;
 };
 

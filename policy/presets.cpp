@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tables that come with remat. docs/policies.md lists them; a test compares the two.
+#include <remat/policy/policy_table.h>
+
+#include <initializer_list>
+#include <stdexcept>
+
+namespace remat {
+namespace {
+
+PolicyTable saving(const char* name, std::initializer_list<const char*> ops) {
+  PolicyTable table;
+  for (const char* op : ops) table.op(op, Policy::kSave);
+  return table.from(name);
+}
+
+}  // namespace
+
+PolicyTable save_matmuls() {
+  return saving("save_matmuls",
+                {"aten::mm", "aten::bmm", "aten::addmm", "aten::baddbmm", "aten::addbmm",
+                 "aten::mv", "aten::addmv", "aten::dot", "aten::vdot", "aten::_scaled_mm",
+                 "aten::_grouped_mm", "aten::_scaled_grouped_mm", "aten::mkldnn_linear"});
+}
+
+PolicyTable save_compute_intensive() {
+  PolicyTable table = save_matmuls();
+  table.add(saving(
+      "save_compute_intensive",
+      {"aten::convolution", "aten::convolution_backward", "aten::mkldnn_rnn_layer",
+       "aten::_cudnn_rnn", "aten::_scaled_dot_product_flash_attention",
+       "aten::_scaled_dot_product_flash_attention_for_cpu",
+       "aten::_scaled_dot_product_efficient_attention", "aten::_scaled_dot_product_cudnn_attention",
+       "aten::_scaled_dot_product_fused_attention_overrideable", "aten::_flash_attention_forward",
+       "aten::_efficient_attention_forward", "aten::_cudnn_attention_forward",
+       "aten::upsample_bilinear2d", "aten::_upsample_bilinear2d_aa", "aten::upsample_bicubic2d",
+       "aten::_upsample_bicubic2d_aa", "aten::upsample_trilinear3d"}));
+  return table.from("save_compute_intensive");
+}
+
+PolicyTable recompute_pointwise() {
+  PolicyTable table;
+  table.op("tag:pointwise", Policy::kRecompute).op("tag:view", Policy::kRecompute);
+  // Pointwise, though LibTorch does not tag them; and copies.
+  for (const char* op :
+       {"aten::native_dropout", "aten::clone", "aten::_to_copy", "aten::copy", "aten::copy_",
+        "aten::fill", "aten::fill_", "aten::zero_", "aten::detach", "aten::lift_fresh"}) {
+    table.op(op, Policy::kRecompute);
+  }
+  return table.op("*", Policy::kSave).from("recompute_pointwise");
+}
+
+PolicyTable safe_defaults() {
+  return saving(
+      "safe_defaults",
+      {// Indices, and sizes that depend on data: a near tie may fall otherwise.
+       "aten::topk", "aten::sort", "aten::argsort", "aten::msort", "aten::argmax", "aten::argmin",
+       "aten::max.dim", "aten::min.dim", "aten::cummax", "aten::cummin", "aten::kthvalue",
+       "aten::mode", "aten::median.dim", "aten::nanmedian.dim", "aten::multinomial",
+       "aten::nonzero", "aten::nonzero_static", "aten::argwhere", "aten::_unique", "aten::_unique2",
+       "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
+       "aten::bincount", "aten::histc", "aten::searchsorted", "aten::bucketize",
+       "aten::masked_select", "aten::_local_scalar_dense", "aten::equal",
+       // What other processes take part in.
+       "c10d::*", "_c10d_functional::*", "_c10d_functional_autograd::*", "symm_mem::*",
+       "deep_ep::*"});
+}
+
+PolicyTable preset(std::string_view name) {
+  if (name == "save_matmuls") return save_matmuls();
+  if (name == "save_compute_intensive") return save_compute_intensive();
+  if (name == "recompute_pointwise") return recompute_pointwise();
+  if (name == "safe_defaults") return safe_defaults();
+  throw std::invalid_argument(
+      "[policy] preset '" + std::string(name) +
+      "': expected save_matmuls, save_compute_intensive, recompute_pointwise or safe_defaults, got "
+      "another name. Take one of these, or write a table.");
+}
+
+}  // namespace remat

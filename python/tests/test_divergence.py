@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""A replay that would compute other values is found out, or sees what the forward saw."""
+
+import contextlib
+import gc
+import random
+
+import numpy as np
+import pytest
+import torch
+from same import assert_same
+from torch import nn
+
+import remat_meta as remat
+from remat_meta._C import live_region_count
+
+SAVE = remat.CheckpointPolicy.SAVE
+region = remat.checkpoint(region_name="block")
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+# Numbers of the host
+COUNTED = {
+    "full": lambda n: torch.full((3,), float(n)),
+    "full_like": lambda n: torch.full_like(torch.ones(3), float(n)),
+    "new_full": lambda n: torch.ones(3).new_full((3,), float(n)),
+    "scalar_tensor": lambda n: torch.scalar_tensor(float(n)),
+    "arange": lambda n: torch.arange(float(n), n + 3.0),
+    "linspace": lambda n: torch.linspace(0, float(n), 3),
+    "tensor of a number": lambda n: torch.tensor(float(n)),
+    "tensor of a list": lambda n: torch.tensor([1.0, float(n), 2.0]),
+    "tensor of an array": lambda n: torch.tensor(np.full(3, n, dtype=np.float32)),
+    "as_tensor": lambda n: torch.as_tensor(np.full(3, n, dtype=np.float32)),
+    "from_numpy": lambda n: torch.from_numpy(np.full(3, n, dtype=np.float32)),
+    "from_numpy, cloned": lambda n: torch.from_numpy(np.full(3, n, dtype=np.float32)).clone(),
+    "frombuffer": lambda n: torch.frombuffer(bytearray(np.full(3, n, dtype=np.float32)), dtype=torch.float32),
+    "mask": lambda n: torch.zeros(3).masked_fill(torch.tensor([n % 2 == 0, True, False]), 2.0),
+}
+
+
+@pytest.mark.parametrize("make", COUNTED.values(), ids=COUNTED)
+def test_a_number_that_changes_raises(make):
+    calls = []
+
+    def fn(x):
+        calls.append(0)
+        return (x.sin() * make(len(calls))).exp()
+
+    y = region(fn)(leaf(3))
+    with pytest.raises(remat.ReplayMismatch, match=r"\[replay\] region 'block', slot \d+, op \d+: expected"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("make", COUNTED.values(), ids=COUNTED)
+def test_a_number_that_stays_does_not(make):
+    def program(wrap):
+        x = leaf(3)
+        for _ in range(3):
+            wrap(lambda x: wrap(lambda x: (x.sin() * make(2)).exp())(x * make(3)))(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region)
+
+
+@pytest.mark.parametrize("draw", [lambda: np.random.rand(3), lambda: [random.random() for _ in range(3)]])
+def test_random_numbers_of_the_host_raise(draw):
+    with pytest.raises(remat.ReplayMismatch):
+        region(lambda x: (x.sin() * torch.tensor(draw())).exp())(leaf(3)).sum().backward()
+
+
+def test_memory_of_the_host_that_is_written_later_raises():
+    array = np.ones(3, dtype=np.float32)
+    outside = torch.from_numpy(array)
+    y = region(lambda x: (x.sin() * outside).exp())(leaf(3))
+    array[1] = 5
+    with pytest.raises(RuntimeError, match=r"region 'block', slot \d+, op aten::mul.*the host has written it"):
+        y.sum().backward()
+
+
+# Generators
+def seeded_anew(x, state):
+    with torch.random.fork_rng(devices=[]):
+        torch.seed()
+        return (x * torch.rand(3)).exp()
+
+
+def seeded_by_a_counter(x, state):
+    state.append(0)
+    torch.manual_seed(len(state))
+    return (x * torch.rand(3)).exp()
+
+
+def set_by_a_counter(x, state):
+    state.append(0)
+    torch.set_rng_state(torch.Generator().manual_seed(len(state)).get_state())
+    return torch.dropout(x.sin(), 0.5, True).exp()
+
+
+@pytest.mark.parametrize("fn", [seeded_anew, seeded_by_a_counter, set_by_a_counter])
+def test_another_seed_in_the_replay_raises(fn):
+    state = []
+    y = region(lambda x: fn(x, state))(leaf(3))
+    with pytest.raises(remat.ReplayMismatch, match="region 'block'"):
+        y.sum().backward()
+
+
+def test_the_same_seed_in_the_replay_is_plain():
+    def program(wrap):
+        def fn(x):
+            torch.manual_seed(5)
+            return (x * torch.rand(3)).exp() * torch.dropout(x, 0.5, True)
+
+        x = leaf(3)
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region)
+
+
+def test_without_preserve_rng_state_other_numbers_are_let_pass():
+    y = remat.checkpoint(preserve_rng_state=False)(lambda x: (x * torch.rand(3)).exp())(leaf(3))
+    y.sum().backward()
+
+
+# Settings
+@contextlib.contextmanager
+def mkldnn(enabled):
+    """As torch.backends.mkldnn.flags(), which warns of devices that are not there."""
+    before = torch._C._get_mkldnn_enabled()
+    torch._C._set_mkldnn_enabled(enabled)
+    try:
+        yield
+    finally:
+        torch._C._set_mkldnn_enabled(before)
+
+
+def test_denormals_are_those_of_the_forward():
+    def flushed(wrap):
+        x = leaf(5)
+        flushes = torch.set_flush_denormal(True)
+        try:
+            y = wrap(lambda x: ((x * 1e-40) * 1e38).sin() * x)(x)
+        finally:
+            torch.set_flush_denormal(False)
+        y.sum().backward()
+        return x.grad, torch.tensor(flushes)
+
+    assert_same(flushed, region)
+    x = torch.tensor([1e-40])
+    assert (x * 1).item() != 0, "the replay put the setting back"
+
+
+def test_libraries_are_those_of_the_forward():
+    def convolved(wrap):
+        layer, x = nn.Conv2d(2, 8, 3), leaf(2, 2, 16, 16)
+        with mkldnn(False):
+            y = wrap(lambda x: layer(x).sin())(x)
+        y.sum().backward()
+        return x.grad, layer.weight.grad
+
+    enabled = torch._C._get_mkldnn_enabled()
+
+    def settled(wrap):
+        # Backward itself is to run under one setting.
+        with mkldnn(True):
+            return convolved(wrap)
+
+    assert_same(settled, region)
+    assert torch._C._get_mkldnn_enabled() == enabled
+
+
+# What a SAVE call cannot stand in for
+def test_a_save_call_refuses_results_with_a_dispatch_of_their_own():
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    def pair():
+        return TwoTensor(torch.randn(4), torch.randn(4)).requires_grad_()
+
+    save = remat.native_op(torch.exp, "a", SAVE)
+    with pytest.raises(NotImplementedError, match=r"region 'block', call 'a' \(SAVE\), result 0 .* subclass"):
+        region(lambda x: save(x).sin())(pair())
+    x = pair()
+    region(lambda x: x.exp().sin())(x).sum().backward()
+    torch.testing.assert_close(x.grad.a, x.detach().a.exp().cos() * x.detach().a.exp(), rtol=0, atol=0)
+
+
+def test_a_buffer_into_which_a_save_call_wrote_what_requires_grad_is_not_read():
+    buffer = torch.zeros(4)
+
+    def fn(x):
+        remat.native_op(lambda y: buffer.add_(y).sum(), "a", SAVE)(x.sin())
+        return (x * buffer).sin()
+
+    with pytest.raises(NotImplementedError, match=r"region 'block', op aten::mul.*a SAVE call has written a value with a"):
+        region(fn)(leaf(4))
+
+
+# Transforms inside
+@pytest.mark.parametrize(
+    "transform",
+    [
+        lambda x: torch.func.grad(lambda r: r.sin().sum())(x.exp()),
+        lambda x: torch.func.grad(lambda r: (r * 2).sum())(x),
+        lambda x: torch.func.jacrev(torch.sin)(x).sum(0) * x,
+        lambda x: torch.func.vmap(torch.func.grad(torch.sin))(x) * x,
+    ],
+)
+def test_gradient_transforms_inside_are_refused_and_leave_nothing(transform):
+    gc.collect()
+    before = live_region_count()
+    for _ in range(3):
+        with pytest.raises(NotImplementedError, match=r"region 'block', op aten::.*torch\.func"):
+            region(lambda x: transform(x).cos())(leaf(4))
+    gc.collect()
+    assert live_region_count() == before
+
+
+def test_vmap_inside_is_plain():
+    def program(wrap):
+        x = leaf(4, 3)
+        wrap(lambda x: torch.func.vmap(lambda row: (row * 2).sin().exp())(x))(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region)

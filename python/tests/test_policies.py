@@ -1,0 +1,317 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Policies for ops: tables, presets, functions as torch's selective checkpointing has them, its context_fn."""
+
+import collections
+import contextlib
+import copy
+import functools
+import os
+import pickle
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+import torch.utils.checkpoint as stock
+from same import assert_same
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+import remat_meta as remat
+from remat_meta import CheckpointPolicy, PolicyTable
+
+SAVE, RECOMPUTE, OFFLOAD = CheckpointPolicy.SAVE, CheckpointPolicy.RECOMPUTE, CheckpointPolicy.OFFLOAD
+PRESETS = [remat.save_matmuls, remat.save_compute_intensive, remat.recompute_pointwise, remat.safe_defaults]
+mm = torch.ops.aten.mm.default
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+class Work(torch.autograd.Function):
+    runs = 0
+
+    @staticmethod
+    def forward(ctx, x):
+        Work.runs += 1
+        ctx.save_for_backward(x)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2
+
+
+def matmuls(x):
+    return (x.sin() @ x.t()).tanh() @ x
+
+
+def executed(fn, x):
+    """How often backends run mm, in the forward and the backward."""
+    counts = collections.Counter()
+
+    class Count(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            counts[op] += 1
+            return op(*args, **(kwargs or {}))
+
+    y = fn(x)
+    with Count():
+        y.sum().backward()
+    return counts[mm]
+
+
+def saved_runs(policy):
+    return executed(remat.checkpoint(policy=policy)(lambda x: matmuls(x).exp()), leaf(3, 3))
+
+
+ALL_AGAIN, NONE_AGAIN = 6, 4  # backward itself runs four
+
+
+def mlp(wrap):
+    block = nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Dropout(0.3), nn.Linear(8, 4), nn.LayerNorm(4))
+    x = leaf(3, 4)
+    y = wrap(block)(x.exp())
+    y.sum().backward()
+    return [y, x.grad, *(p.grad for p in block.parameters())]
+
+
+@pytest.mark.parametrize("make", PRESETS)
+def test_presets_are_bitwise_plain(make):
+    assert_same(mlp, lambda fn: remat.checkpoint(policy=make())(fn))
+    assert_same(mlp, lambda fn: remat.checkpoint(policy=make.__name__)(fn))
+
+
+@pytest.mark.parametrize(
+    "op",
+    [mm, torch.ops.aten.mm, "aten::mm", "mm", "aten.mm", "aten.mm.default", "torch.ops.aten.mm.default", "aten::m?"],
+)
+def test_an_op_may_be_written_in_every_form(op):
+    assert saved_runs(None) == ALL_AGAIN
+    assert saved_runs(PolicyTable().op(op, SAVE)) == NONE_AGAIN
+    assert saved_runs([op]) == NONE_AGAIN
+    assert saved_runs(PolicyTable().op(op, RECOMPUTE).add(remat.save_matmuls())) == ALL_AGAIN
+
+
+def test_a_rule_may_name_one_op():
+    assert saved_runs(PolicyTable().call("aten::mm#1", SAVE)) == ALL_AGAIN - 1
+    assert saved_runs(PolicyTable().call("aten::mm#*", SAVE)) == NONE_AGAIN
+
+
+def test_a_function_is_asked_as_torchs_are():
+    asked = []
+
+    def policy(context, op, *args, **kwargs):
+        assert context.op_output is None
+        asked.append((context.is_recompute, context.tensor_name, op, len(args), sorted(kwargs)))
+        return stock.CheckpointPolicy.MUST_SAVE if op is mm else stock.CheckpointPolicy.PREFER_RECOMPUTE
+
+    assert saved_runs(policy) == NONE_AGAIN
+    forward = [call[1:] for call in asked if not call[0]]
+    assert ("aten::mm#0", mm, 2, []) in forward and ("aten::mm#1", mm, 2, []) in forward
+    again = [call[1:] for call in asked if call[0]]
+    assert again == forward[: len(again)] and len(again) >= 4
+
+
+def test_functions_get_the_arguments_that_python_code_gives():
+    seen = {}
+
+    def policy(context, op, *args, **kwargs):
+        seen[str(op)] = (args, kwargs)
+
+    def fn(x):
+        return torch.add(x.sum(1, keepdim=True), x, alpha=2).clone(memory_format=torch.contiguous_format).exp()
+
+    x = leaf(2, 3)
+    remat.checkpoint(policy=policy)(fn)(x)
+    args, kwargs = seen["aten.sum.dim_IntList"]
+    assert args[0] is x and args[1:] == ([1], True) and not kwargs
+    assert seen["aten.add.Tensor"][1] == {"alpha": 2}
+    assert seen["aten.clone.default"][1] == {"memory_format": torch.contiguous_format}
+
+
+@pytest.mark.parametrize(
+    ("answer", "runs"),
+    [
+        (True, NONE_AGAIN),
+        (False, ALL_AGAIN),
+        (None, ALL_AGAIN),
+        (SAVE, NONE_AGAIN),
+        (RECOMPUTE, ALL_AGAIN),
+        (stock.CheckpointPolicy.MUST_SAVE, NONE_AGAIN),
+        (stock.CheckpointPolicy.PREFER_SAVE, NONE_AGAIN),
+        (stock.CheckpointPolicy.MUST_RECOMPUTE, ALL_AGAIN),
+        (stock.CheckpointPolicy.PREFER_RECOMPUTE, ALL_AGAIN),
+    ],
+)
+def test_answers_of_functions(answer, runs):
+    assert saved_runs(lambda context, op, *args, **kwargs: answer if op is mm else None) == runs
+
+
+def test_a_wrong_answer_and_an_error_come_in_the_forward():
+    with pytest.raises(TypeError, match=r"op aten\.sin\.default: expected a CheckpointPolicy .* got 'save'"):
+        remat.checkpoint(policy=lambda *args: "save")(torch.sin)(leaf(2))
+    with pytest.raises(ZeroDivisionError):
+        remat.checkpoint(policy=lambda *args: 1 // 0)(torch.sin)(leaf(2))
+    assert_same(mlp, remat.checkpoint(policy="save_matmuls"))
+
+
+def counting_policy():
+    """Every second mm, as torchtitan's: counts in the forward and when it runs again."""
+    counts = collections.Counter()
+
+    def policy(context, op, *args, **kwargs):
+        if op is not mm:
+            return stock.CheckpointPolicy.PREFER_RECOMPUTE
+        key = "again" if context.is_recompute else "forward"
+        counts[key] += 1
+        odd = counts[key] % 2
+        return stock.CheckpointPolicy.MUST_SAVE if odd else stock.CheckpointPolicy.PREFER_RECOMPUTE
+
+    return policy
+
+
+CONTEXTS = {
+    "list": (lambda: functools.partial(stock.create_selective_checkpoint_contexts, [mm]), NONE_AGAIN),
+    "function": (
+        lambda: functools.partial(
+            stock.create_selective_checkpoint_contexts,
+            lambda context, op, *args, **kwargs: (
+                stock.CheckpointPolicy.MUST_SAVE if op is mm else stock.CheckpointPolicy.PREFER_RECOMPUTE
+            ),
+        ),
+        NONE_AGAIN,
+    ),
+    "own function": (lambda: lambda: stock.create_selective_checkpoint_contexts([mm]), NONE_AGAIN),
+    "every second": (lambda: lambda: stock.create_selective_checkpoint_contexts(counting_policy()), ALL_AGAIN - 1),
+}
+
+
+@pytest.mark.parametrize(("make", "runs"), CONTEXTS.values(), ids=CONTEXTS)
+def test_selective_contexts_of_torch_work_in_the_drop_in(make, runs):
+    def call(checkpoint):
+        return lambda x: checkpoint(lambda x: matmuls(x).exp(), x, use_reentrant=False, context_fn=make())
+
+    assert executed(call(remat.torch_checkpoint), leaf(3, 3)) == runs
+    assert executed(call(stock.checkpoint), leaf(3, 3)) == runs
+    assert_same(
+        mlp, lambda fn: lambda *args: remat.torch_checkpoint(fn, *args, use_reentrant=False, context_fn=make())
+    )
+
+
+def test_other_contexts_are_entered_around_the_function():
+    entered = []
+
+    @contextlib.contextmanager
+    def context(name):
+        entered.append(name)
+        yield
+        entered.append("end of " + name)
+
+    x = leaf(2)
+    y = remat.torch_checkpoint(
+        lambda x: x.sin().exp().tanh(), x, context_fn=lambda: (context("first"), context("second"))
+    )
+    y.sum().backward()
+    assert entered[:3] == ["first", "end of first", "second"]
+    with pytest.raises(TypeError, match=r"context_fn: expected it to return two context managers, got 3"):
+        remat.torch_checkpoint(torch.sin, x, context_fn=lambda: 3)
+
+
+def test_the_patch_serves_context_fn():
+    make, runs = CONTEXTS["list"]
+    with remat.patch_torch_checkpoint():
+        call = functools.partial(stock.checkpoint, matmuls, use_reentrant=False, context_fn=make())
+        assert executed(lambda x: call(x).exp(), leaf(3, 3)) == runs
+
+
+@pytest.mark.parametrize("policy", [remat.save_matmuls(), "save_matmuls", counting_policy, None])
+def test_checkpoints_with_policies_survive_pickle_and_deepcopy(policy):
+    build = remat.checkpoint(policy=policy() if policy is counting_policy else policy)
+    copied = copy.deepcopy(build)
+    assert_same(mlp, copied)
+    if policy is not counting_policy:
+        assert_same(mlp, pickle.loads(pickle.dumps(build)))
+
+
+def test_tables_are_values():
+    table = remat.save_matmuls()
+    other = copy.copy(table).op("aten::sin", SAVE)
+    assert len(other) == len(table) + 1
+    assert "op 'aten::sin' -> SAVE (code)" in repr(other) and "aten::sin" not in repr(table)
+    again = PolicyTable.from_json(table.to_json(), "file.json")
+    assert again.explain("block/aten::mm#3").startswith("slot 'block/aten::mm#3': SAVE by rule 0, op 'aten::mm'")
+    assert len(pickle.loads(pickle.dumps(other))) == len(other)
+
+
+def test_a_table_from_a_file(tmp_path):
+    path = tmp_path / "policy.json"
+    path.write_text('{"remat_policy": 1, "rules": [{"op": "aten.mm", "policy": "SAVE"}]}')
+    assert saved_runs(PolicyTable.load(str(path))) == NONE_AGAIN
+    path.write_text('{"remat_policy": 1, "rules": [{"op": "aten.mm"}]}')
+    with pytest.raises(ValueError, match=r"policy\.json, rule 0: expected one of 'op' and 'call'"):
+        PolicyTable.load(str(path))
+    with pytest.raises(ValueError, match="expected a file that can be read"):
+        PolicyTable.load(str(tmp_path / "none.json"))
+
+
+@pytest.mark.parametrize(
+    ("policy", "error", "text"),
+    [
+        (3, TypeError, r"\[checkpoint\] policy: expected a PolicyTable, .* got int"),
+        ("save_mm", ValueError, r"preset 'save_mm': expected save_matmuls"),
+        ([3], TypeError, r"op: expected a string such as \"aten::mm\""),
+        (["aten::"], ValueError, r"op rule 'aten::': expected an op"),
+    ],
+)
+def test_what_is_no_policy_is_refused(policy, error, text):
+    with pytest.raises(error, match=text):
+        remat.checkpoint(policy=policy)
+    with pytest.raises(ValueError, match="policy: expected intercept = true"):
+        remat.checkpoint(policy="save_matmuls", intercept=False)
+
+
+def in_new_process(value, code):
+    environment = {**os.environ, "REMAT_POLICY": value}
+    return subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True)
+
+
+def test_the_environment_gives_a_policy_to_regions_that_have_none(tmp_path):
+    code = f"import sys; sys.path.insert(0, {str(Path(__file__).parent)!r}); import test_policies as t; "
+    report = "print(t.saved_runs(None), t.saved_runs(t.PolicyTable()))"
+    assert in_new_process("save_matmuls", code + report).stdout.split() == [str(NONE_AGAIN), str(ALL_AGAIN)]
+    wrong = in_new_process("save_mm", code + report).stderr
+    assert "ValueError: [checkpoint] REMAT_POLICY=save_mm" in wrong
+    wrong = in_new_process(str(tmp_path / "none.json"), code + report).stderr
+    assert "expected a file that can be read" in wrong
+
+
+def test_offload_of_an_op():
+    policy = PolicyTable().op(mm, OFFLOAD)
+    with pytest.raises(RuntimeError, match=r"call 'aten::mm#0' \(OFFLOAD\)"):
+        remat.checkpoint(policy=policy)(matmuls)(leaf(3, 3))
+    assert_same(mlp, remat.checkpoint(policy=policy, offload_store=remat.host_memory_store()))
+
+
+def test_custom_functions_inside_keep_their_place():
+    def program(wrap):
+        x = leaf(3, 3)
+        wrap(lambda x: Work.apply(matmuls(x)).exp())(x).sum().backward()
+        return x.grad
+
+    for make in PRESETS:
+        assert_same(program, remat.checkpoint(policy=make()))
+
+
+# The page
+def test_the_page_lists_what_each_preset_saves():
+    page = (Path(__file__).resolve().parents[2] / "docs/policies.md").read_text()
+    for make in PRESETS:
+        section = page.split(f"### {make.__name__}\n")[1].split("\n#")[0]
+        listed = re.findall(r"`([\w:.*]+)`", section.split("Rules, in their order:")[1])
+        expected = re.findall(r"op '([^']+)' ->", repr(make()))
+        assert listed == expected

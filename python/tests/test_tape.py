@@ -1,0 +1,231 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Replay from a tape: the function runs once, and what a tape cannot do is refused or falls back."""
+
+import gc
+import random
+import threading
+import warnings
+import weakref
+
+import pytest
+import torch
+from same import assert_same, plain
+from torch import nn
+
+import remat_meta as remat
+from remat_meta._C import live_region_count
+
+
+def leaf(*shape):
+    return torch.randn(*shape, requires_grad=True)
+
+
+def taped(fn):
+    return remat.checkpoint(replay="tape")(fn)
+
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        square = x * x
+        ctx.save_for_backward(x, square)
+        return square * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, square = ctx.saved_tensors
+        return grad * (square * 2 + x * x)
+
+
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.qkv = nn.Linear(8, 24)
+
+    def forward(self, x):
+        q, k, v = (t.unflatten(-1, (2, 4)).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        y = nn.functional.scaled_dot_product_attention(q, k, v, dropout_p=0.2, is_causal=True)
+        return y.transpose(1, 2).flatten(2)
+
+
+MODELS = {
+    "mlp": lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.4), nn.Linear(16, 8), nn.LayerNorm(8)),
+    "in place": lambda: nn.Sequential(
+        nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.SiLU(inplace=True)
+    ),
+    "attention": Attention,
+    "lstm": lambda: nn.LSTM(8, 8, num_layers=2, dropout=0.3, batch_first=True),
+    "encoder": lambda: nn.TransformerEncoderLayer(8, 2, 16, batch_first=True),
+    "batch norm": lambda: nn.Sequential(nn.Conv1d(5, 5, 3, padding=1), nn.BatchNorm1d(5), nn.ReLU(inplace=True)),
+    "weight norm": lambda: nn.utils.parametrizations.weight_norm(nn.Linear(8, 8)),
+    "spectral norm": lambda: nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8)),
+}
+
+
+@pytest.mark.parametrize("autocast", [False, True])
+@pytest.mark.parametrize("make", MODELS.values(), ids=MODELS)
+def test_models_are_bitwise_plain_and_run_once(make, autocast):
+    runs = []
+
+    def program(wrap):
+        model, x = make(), leaf(2, 5, 8)
+
+        def fn(x):
+            runs.append(0)
+            return model(x)
+
+        for _ in range(2):
+            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+                y = wrap(fn)(x.sin())
+                y = y[0] if isinstance(y, tuple) else y
+                wrap(torch.exp)(y).sum().backward()
+        return [y, x.grad, *(p.grad for p in model.parameters()), *model.buffers()]
+
+    assert_same(program, taped)
+    assert len(runs) == 4
+
+
+def test_side_effects_happen_once(capsys):
+    class Cache(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.keys, self.calls = None, 0
+
+        def forward(self, x):
+            print("forward")
+            self.calls += 1
+            self.keys = x.detach() if self.keys is None else torch.cat([self.keys, x.detach()])
+            return (x * random.random() * self.calls + self.keys.sum()).exp()
+
+    def program(wrap):
+        random.seed(3)
+        cache, x = Cache(), leaf(4)
+        for _ in range(2):
+            wrap(cache)(x.sin()).sum().backward()
+        assert cache.calls == 2
+        return x.grad, cache.keys, torch.tensor(random.random())
+
+    assert_same(program, taped)
+    assert capsys.readouterr().out.count("forward") == 4
+
+
+def test_custom_functions_come_from_the_tape():
+    assert_same(lambda wrap: program_of(wrap, lambda x: Cube.apply(x.sin()).tanh()), taped)
+
+
+def program_of(wrap, fn):
+    x = leaf(3, 4)
+    wrap(fn)(x).sum().backward()
+    return x.grad
+
+
+def test_named_calls_and_policies_work_on_a_tape():
+    def fn(x):
+        y = remat.native_op(lambda x: (x @ x.t()).sin(), "call", remat.CheckpointPolicy.SAVE)(x.exp())
+        return (y @ y).tanh().sum() * x
+
+    assert_same(lambda wrap: program_of(wrap, fn), taped)
+    for policy in ("save_matmuls", "recompute_pointwise"):
+        assert_same(lambda wrap: program_of(wrap, fn), remat.checkpoint(replay="tape", policy=policy))
+
+
+def test_a_write_that_nobody_sees_is_found_the_first_time():
+    def fn(x):
+        y = torch.zeros(3, 4)
+        y.numpy()[:] = 3
+        return (x.sin() * y).exp()
+
+    with pytest.raises(RuntimeError, match=r"slot \d+: expected the values that the forward saved"):
+        program_of(remat.checkpoint(replay="tape", region_name="numpy"), fn)
+    assert_same(lambda wrap: program_of(wrap, fn), remat.checkpoint(replay="function"))
+
+
+def sparse(x):
+    return x.sin().to_sparse().to_dense().exp()
+
+
+def test_tape_alone_refuses_in_the_forward_and_auto_says_why_once():
+    with pytest.raises(NotImplementedError, match=r"region 'strict': expected what a tape can replay, got op aten"):
+        remat.checkpoint(replay="tape", region_name="strict")(sparse)(leaf(3, 4))
+    auto = remat.checkpoint(replay="auto", region_name="falls back")
+    with pytest.warns(UserWarning, match=r"region 'falls back': its function is called again by replays, since"):
+        program_of(auto, sparse)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert_same(lambda wrap: program_of(wrap, sparse), auto)
+
+
+def test_exceptions_leave_nothing():
+    def broken(x):
+        y = x.sin().exp()
+        raise KeyError("x")
+
+    before = live_region_count()
+    with pytest.raises(KeyError):
+        taped(broken)(leaf(2))
+    assert live_region_count() == before
+    assert_same(lambda wrap: program_of(wrap, lambda x: x.sin().exp().tanh()), taped)
+
+
+def test_the_function_and_what_it_captures_die_with_the_forward():
+    class Thing:
+        pass
+
+    thing, alive = Thing(), []
+
+    def fn(x, thing=thing):
+        return x.sin().exp()
+
+
+    alive.append(weakref.ref(thing))
+    region = taped(fn)
+    y = region(leaf(2))
+    del region, fn, thing
+    gc.collect()
+    assert alive[0]() is None
+    y.sum().backward()
+
+
+def test_threads_share_a_taped_graph():
+    def program(wrap):
+        x = leaf(50)
+        y = wrap(lambda x: torch.dropout(x.sin().exp(), 0.5, True).tanh())(x)
+        grads = [None] * 4
+
+        def work(i):
+            grads[i] = torch.autograd.grad(y.sum(), x, retain_graph=True)[0]
+
+        threads = [threading.Thread(target=work, args=(i,)) for i in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        return grads
+
+    assert_same(program, taped)
+
+
+@pytest.mark.parametrize("inner", ["function", "tape"])
+@pytest.mark.parametrize("outer", ["function", "tape"])
+def test_nested_engines(inner, outer):
+    def program(wrap):
+        weight, x = leaf(4, 4), leaf(3, 4)
+        region = remat.checkpoint(replay=inner) if wrap is not plain else plain
+
+        def fn(x):
+            shared = x.sin()
+            return region(lambda y: (y @ weight).tanh() * shared)(region(torch.exp)(shared)).cos()
+
+        wrap(fn)(x).sum().backward()
+        return weight.grad, x.grad
+
+
+    assert_same(program, remat.checkpoint(replay=outer))
+
+
+def test_wrong_engines_are_refused():
+    with pytest.raises(ValueError, match=r'replay: expected "function", "tape" or "auto", got "fast"'):
+        remat.checkpoint(replay="fast")
+    with pytest.raises(ValueError, match="replay: expected intercept = true"):
+        remat.checkpoint(replay="tape", intercept=False)

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a region's policy says of each op and named call.
+#pragma once
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remat/policy/policy.h>
+#include <remat/policy/policy_table.h>
+#include <remat/tape/export.h>
+#include <remat/tape/op_call.h>
+
+namespace remat {
+
+/// An op that is about to run in a region, for a PolicyFunction. Valid during the call.
+struct PolicyQuery {
+  const OpCall& op;
+  /// The slot that it would be: "block/aten::mm#3".
+  std::string_view slot;
+  bool is_recompute;  ///< A replay asks; the answer must be that of the forward.
+};
+
+/// Decides by the arguments too; none leaves the op to the rules. Called in the forward and in each
+/// replay, on their threads, without any region active.
+using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
+
+/// A PolicyTable with the safe defaults after it, and a function that is asked between its rules
+/// for calls and those for ops. Shared by all regions of one checkpoint(options). Any thread.
+class REMAT_API RegionPolicy {
+ public:
+  explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
+  RegionPolicy(const RegionPolicy&) = delete;
+  RegionPolicy& operator=(const RegionPolicy&) = delete;
+
+  /// Tells it from all others of the process.
+  uint64_t id() const { return id_; }
+
+  /// True if the name of an op decides, and nothing else.
+  bool is_static() const { return !function_ && !names_ops_; }
+
+  /// What the rules for ops say.
+  std::optional<Policy> of_op(const OpInfo& op, bool is_composite) const;
+
+  /// What the whole of it says of the op that `query` describes. The function is not asked about
+  /// composite ops.
+  std::optional<Policy> of_op(const PolicyQuery& query, bool is_composite) const;
+
+  /// What it says of a named call.
+  std::optional<Policy> of_call(std::string_view name) const;
+
+  const PolicyTable& table() const { return table_; }
+
+  /// The rules that have decided nothing so far, but for the safe defaults.
+  std::vector<PolicyRule> unmatched() const;
+
+ private:
+  std::optional<Policy> decide(std::optional<size_t> rule) const;
+
+  const uint64_t id_;
+  const size_t own_rules_;  // the safe defaults come after them
+  const PolicyTable table_;
+  const PolicyFunction function_;
+  const bool has_call_rules_;
+  const bool names_ops_;  // a rule for calls means slots of ops
+  mutable std::deque<std::atomic<bool>> matched_;
+};
+
+/// For CheckpointOptions::policy.
+REMAT_API std::shared_ptr<const RegionPolicy> make_policy(PolicyTable table,
+                                                          PolicyFunction function = {});
+
+}  // namespace remat

@@ -1,0 +1,174 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The ops of a region's forward as data, from which a replay makes the slots without the function.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
+#include <c10/core/Storage.h>
+#include <torch/csrc/autograd/saved_variable.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/generator_state.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/tensor_layout.h>
+
+namespace remat {
+
+/// What one storage holds between two writes.
+///
+/// Note [Values and views]: a tape knows storages, not tensors. A storage has a value when it is
+/// made and a new one after each write; a tensor is a value and a layout (TapeRef). So views need
+/// no record, and a replay that writes in place gives the new value the memory of the old one, if
+/// nothing later reads that.
+struct TapeValue {
+  enum class Source : uint8_t {
+    kRecord,   ///< `number`: of the record that makes it.
+    kOutside,  ///< Of the OutsideStorage, as it was before the region wrote it.
+    kProduct,  ///< Of the CallProduct: a SAVE call left it.
+    kHeld,     ///< Of what the tape itself holds.
+  };
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  Source source;
+  bool is_uninitialised = false;  ///< Made by an op like empty(), and not written since.
+  uint32_t number;
+  uint32_t layout = kNone;  ///< The one that was used with it last.
+};
+
+/// A tensor: a value, seen in a layout. Without a value it is an undefined tensor.
+struct TapeRef {
+  uint32_t value = TapeValue::kNone;
+  uint32_t layout = TapeValue::kNone;
+  bool defined() const { return value != TapeValue::kNone; }
+};
+
+/// A result of a record that is new memory.
+struct TapeOutput {
+  uint16_t result;   ///< Which of the op's results.
+  uint16_t element;  ///< Of a list of tensors; 0 for a tensor.
+  TapeRef ref;
+};
+
+/// A storage that a record writes.
+struct TapeWrite {
+  uint32_t before;  ///< Values.
+  uint32_t after;
+};
+
+/// A call of an op that ran below no other.
+struct TapeRecord {
+  const OpInfo* op;
+  uint32_t argument;  ///< Where its parts begin in the tape's lists.
+  uint32_t ref;
+  uint32_t output;
+  uint32_t write;
+  uint16_t ref_count = 0;
+  uint16_t output_count = 0;
+  uint16_t write_count = 0;
+  uint16_t generator_count = 0;
+  uint32_t generator = 0;  ///< The states that it drew from.
+  bool grad_mode = true;   ///< Some ops return less without it.
+  uint64_t tensors = 0;    ///< Bit i: argument i is a tensor.
+  uint64_t lists = 0;      ///< Bit i: a list of tensors; if both, of optional tensors.
+};
+
+/// What a slot holds.
+struct TapeSlot {
+  TapeRef ref;
+  /// In place of `ref`: made inside of an op, by nothing that was recorded.
+  std::shared_ptr<const torch::autograd::SavedVariable> held;
+  uint64_t hash = 0;  ///< Of its bytes, if has_hashes(); 0: not compared.
+};
+
+/// Filled by a TapeRecorder in the forward, on its thread; read by any thread after that.
+class REMAT_API Tape {
+ public:
+  const std::vector<TapeRecord>& records() const { return records_; }
+  const std::vector<TapeValue>& values() const { return values_; }
+  const std::vector<TapeSlot>& slots() const { return slots_; }
+  const TapeOutput* outputs(const TapeRecord& record) const { return &outputs_[record.output]; }
+  const TapeWrite* writes(const TapeRecord& record) const { return &writes_[record.write]; }
+  const TapeRef* refs(const TapeRecord& record) const { return &refs_[record.ref]; }
+  const c10::IValue* arguments(const TapeRecord& record) const {
+    return &arguments_[record.argument];
+  }
+  const GeneratorState& generator(uint32_t number) const { return generators_[number]; }
+  /// The generators that its ops drew from, each once.
+  std::vector<at::Generator> generators() const;
+  const at::Tensor& held(uint32_t number) const { return held_[number]; }
+
+  /// What it holds of the outside storage; undefined if nothing. May replay outer regions.
+  at::Tensor unpack_outside(size_t number) const;
+
+  /// True if `tensor` lies in its memory as `layout` says.
+  bool has_layout(const at::Tensor& tensor, uint32_t layout) const;
+
+  /// A tensor on `storage` in that layout, outside of any graph.
+  at::Tensor lay_out(const c10::Storage& storage, uint32_t layout) const;
+
+  /// A tensor in that layout whose memory nobody has written, for ops that look at shapes only.
+  at::Tensor without_data(uint32_t layout) const;
+
+  /// Why it cannot be replayed; empty if it can.
+  const std::string& failure() const { return failure_; }
+
+  /// Hashes of the slots are there, and a replay is to compare them: Note [Trusting a tape].
+  bool has_hashes() const { return has_hashes_; }
+
+  /// Of the ops, in order.
+  uint64_t ops_hash() const { return ops_hash_; }
+
+  /// Of the tape itself, without the tensors that it holds.
+  size_t size_bytes() const;
+
+  /// One line per record: "%3 = aten::mul.Tensor(%1, 2)".
+  std::string str() const;
+
+ private:
+  friend class TapeRecorder;
+
+  struct Layout {
+    int64_t offset;
+    uint32_t first_dim;  // of the sizes, then of the strides, in dims_
+    uint16_t dims;
+    c10::ScalarType dtype;
+    c10::Device device;
+    bool conjugated;
+    bool negated;
+  };
+
+  /// What is kept of an outside storage: one of them.
+  struct Outside {
+    at::Tensor leaf;
+    std::optional<torch::autograd::SavedVariable> saved;
+  };
+
+  TensorLayout full_layout(uint32_t number) const;
+  void clear();
+
+  std::vector<TapeRecord> records_;
+  std::vector<c10::IValue> arguments_;  // of tensors none, of lists their length
+  std::vector<TapeRef> refs_;
+  std::vector<TapeOutput> outputs_;
+  std::vector<TapeWrite> writes_;
+  std::vector<TapeValue> values_;
+  std::vector<TapeSlot> slots_;
+  std::vector<Layout> layouts_;
+  std::vector<int64_t> dims_;
+  std::vector<GeneratorState> generators_;
+  std::vector<at::Tensor> held_;
+  std::vector<Outside> outside_;  // by the number of the OutsideStorage
+  std::string failure_;
+  bool has_hashes_ = false;
+  uint64_t ops_hash_ = 0;
+};
+
+}  // namespace remat

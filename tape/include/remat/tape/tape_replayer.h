@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Replay from a tape, in C++, without the user's function.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <memory>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/function_replayer.h>
+#include <remat/tape/replayer.h>
+#include <remat/tape/tape.h>
+#include <remat/tape/tape_trust.h>
+#include <remat/tape/thread_state.h>
+
+namespace remat {
+
+/// Runs the records that live slots need, in their order, on memory of its own: nothing outside is
+/// written and the function is not called. Holds a FunctionReplayer for the arguments, and to fall
+/// back on when the tape could not be written.
+class REMAT_API TapeReplayer final : public Replayer {
+ public:
+  TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust);
+
+  /// For the forward to write.
+  Tape& tape() { return tape_; }
+  const Tape& tape() const { return tape_; }
+
+  /// The forward has ended: what only the function would need is dropped if the tape is there.
+  void finish_forward(const Region& region) override;
+
+  void replay(const Region& region, ReplayedSlots& slots) const override;
+  void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {
+    function_->visit_inputs(visit);
+  }
+
+ private:
+  Tape tape_;
+  ThreadState thread_state_;
+  TapeTrust trust_;
+  std::unique_ptr<FunctionReplayer> function_;
+};
+
+}  // namespace remat

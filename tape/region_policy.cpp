@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Asking the rules.
+#include <remat/tape/region_policy.h>
+
+#include <algorithm>
+#include <utility>
+
+namespace remat {
+namespace {
+
+uint64_t next_id() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
+bool names_ops(const PolicyTable& table) {
+  return std::any_of(table.rules().begin(), table.rules().end(), [](const PolicyRule& rule) {
+    return rule.kind == PolicyRule::Kind::kCall && rule.pattern.find("::") != std::string::npos;
+  });
+}
+
+OpName name_of(const OpInfo& op, bool is_composite) {
+  const c10::OperatorName& name = op.operator_name();
+  return {.name = name.name,
+          .overload = name.overload_name,
+          .is_composite = is_composite,
+          .is_pointwise = op.is_pointwise(),
+          .is_view = op.is_view()};
+}
+
+}  // namespace
+
+RegionPolicy::RegionPolicy(PolicyTable table, PolicyFunction function)
+    : id_(next_id()),
+      own_rules_(table.rules().size()),
+      table_(std::move(table.add(safe_defaults()))),
+      function_(std::move(function)),
+      has_call_rules_(table_.has_call_rules()),
+      names_ops_(names_ops(table_)),
+      matched_(table_.rules().size()) {}
+
+std::optional<Policy> RegionPolicy::decide(std::optional<size_t> rule) const {
+  if (!rule) return std::nullopt;
+  matched_[*rule].store(true, std::memory_order_relaxed);
+  return table_.rules()[*rule].policy;
+}
+
+std::optional<Policy> RegionPolicy::of_op(const OpInfo& op, bool is_composite) const {
+  return decide(table_.rule_for_op(name_of(op, is_composite)));
+}
+
+std::optional<Policy> RegionPolicy::of_op(const PolicyQuery& query, bool is_composite) const {
+  if (names_ops_) {
+    if (const auto policy = decide(table_.rule_for_call(query.slot))) return policy;
+  }
+  if (function_ && !is_composite) {
+    if (const auto policy = function_(query)) return policy;
+  }
+  return of_op(query.op.info(), is_composite);
+}
+
+std::optional<Policy> RegionPolicy::of_call(std::string_view name) const {
+  return has_call_rules_ ? decide(table_.rule_for_call(name)) : std::nullopt;
+}
+
+std::vector<PolicyRule> RegionPolicy::unmatched() const {
+  std::vector<PolicyRule> rules;
+  for (size_t i = 0; i < own_rules_; ++i) {
+    if (!matched_[i].load(std::memory_order_relaxed)) rules.push_back(table_.rules()[i]);
+  }
+  return rules;
+}
+
+std::shared_ptr<const RegionPolicy> make_policy(PolicyTable table, PolicyFunction function) {
+  return std::make_shared<const RegionPolicy>(std::move(table), std::move(function));
+}
+
+}  // namespace remat

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Layouts, sizes and the text of a tape.
+#include <remat/tape/tape.h>
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <sstream>
+
+#include <remat/tape/tensor_layout.h>
+
+#include "storage_bytes.h"
+
+namespace remat {
+
+bool Tape::has_layout(const at::Tensor& tensor, uint32_t number) const {
+  const Layout& layout = layouts_[number];
+  const int64_t* const dims = dims_.data() + layout.first_dim;
+  return tensor.dim() == layout.dims && tensor.storage_offset() == layout.offset &&
+         tensor.scalar_type() == layout.dtype && tensor.device() == layout.device &&
+         tensor.is_conj() == layout.conjugated && tensor.is_neg() == layout.negated &&
+         std::equal(dims, dims + layout.dims, tensor.sizes().begin()) &&
+         std::equal(dims + layout.dims, dims + 2 * layout.dims, tensor.strides().begin());
+}
+
+TensorLayout Tape::full_layout(uint32_t number) const {
+  const Layout& layout = layouts_[number];
+  const int64_t* const dims = dims_.data() + layout.first_dim;
+  TensorLayout full;
+  full.sizes.append(dims, dims + layout.dims);
+  full.strides.append(dims + layout.dims, dims + 2 * layout.dims);
+  full.offset = layout.offset;
+  full.dtype = layout.dtype;
+  full.conjugated = layout.conjugated;
+  full.negated = layout.negated;
+  return full;
+}
+
+at::Tensor Tape::lay_out(const c10::Storage& storage, uint32_t number) const {
+  return remat::lay_out(storage, full_layout(number));
+}
+
+at::Tensor Tape::without_data(uint32_t number) const {
+  const TensorLayout layout = full_layout(number);
+  return remat::lay_out(empty_storage(layout.bytes_spanned(), layouts_[number].device), layout);
+}
+
+at::Tensor Tape::unpack_outside(size_t number) const {
+  if (number >= outside_.size()) return {};
+  const Outside& outside = outside_[number];
+  return outside.saved ? outside.saved->unpack() : outside.leaf;
+}
+
+std::vector<at::Generator> Tape::generators() const {
+  std::vector<at::Generator> distinct;
+  for (const GeneratorState& state : generators_) {
+    if (std::find(distinct.begin(), distinct.end(), state.generator()) == distinct.end())
+      distinct.push_back(state.generator());
+  }
+  return distinct;
+}
+
+size_t Tape::size_bytes() const {
+  const auto of = [](const auto& list) { return list.capacity() * sizeof(*list.data()); };
+  return of(records_) + of(arguments_) + of(refs_) + of(outputs_) + of(writes_) + of(values_) +
+         of(slots_) + of(layouts_) + of(dims_) + of(generators_) + of(held_) + of(outside_);
+}
+
+std::string Tape::str() const {
+  std::ostringstream text;
+  const auto name = [&](const TapeRef& ref) {
+    return ref.defined() ? c10::str("%", ref.value) : std::string("undefined");
+  };
+  for (const TapeRecord& record : records_) {
+    std::string results;
+    for (const auto i : c10::irange(record.output_count))
+      results += (results.empty() ? "" : ", ") + name(outputs(record)[i].ref);
+    for (const auto i : c10::irange(record.write_count))
+      results += c10::str(results.empty() ? "" : ", ", "%", writes(record)[i].after);
+    text << results << " = " << record.op->name() << '(';
+    const TapeRef* ref = refs(record);
+    for (const auto i : c10::irange(record.op->argument_count())) {
+      text << (i > 0 ? ", " : "");
+      const bool is_list = (record.lists >> i & 1U) != 0;
+      if (is_list) {
+        text << '[';
+        const int64_t count = arguments(record)[i].toInt();
+        for (int64_t j = 0; j < count; ++j) text << (j > 0 ? ", " : "") << name(*ref++);
+        text << ']';
+      } else if ((record.tensors >> i & 1U) != 0) {
+        text << name(*ref++);
+      } else {
+        text << arguments(record)[i];
+      }
+    }
+    text << ")\n";
+  }
+  for (const auto i : c10::irange(slots_.size()))
+    text << "slot " << i << " = " << (slots_[i].held ? "held" : name(slots_[i].ref)) << '\n';
+  return text.str();
+}
+
+void Tape::clear() {
+  const std::string failure = failure_;
+  *this = Tape();
+  failure_ = failure;
+}
+
+}  // namespace remat

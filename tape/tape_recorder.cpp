@@ -1,0 +1,457 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// From ops to records.
+#include "tape_recorder.h"
+
+#include <c10/core/GradMode.h>
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+#include <utility>
+
+#include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/tensor_layout.h>
+
+#include "storage_bytes.h"
+#include "tensor_hash.h"
+
+namespace remat {
+namespace {
+
+constexpr uint32_t kNone = TapeValue::kNone;
+constexpr size_t kMaxArguments = 64;
+
+uint32_t narrow(size_t number) {
+  return static_cast<uint32_t>(number);
+}
+
+/// True for ops whose result has no values yet.
+bool is_uninitialised(const OpInfo& op) {
+  const std::string& name = op.operator_name().name;
+  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") ||
+         name == "aten::_empty_affine_quantized";
+}
+
+/// True for ops whose workspace for backward has bytes that they do not write.
+bool leaves_gaps(const OpInfo& op) {
+  const std::string& name = op.operator_name().name;
+  return name == "aten::mkldnn_rnn_layer" || name == "aten::_cudnn_rnn" ||
+         name == "aten::miopen_rnn";
+}
+
+bool resizes(const OpInfo& op) {
+  const std::string& name = op.operator_name().name;
+  return name.starts_with("aten::resize") || name.starts_with("aten::set");
+}
+
+bool is_of_library(const OpInfo& op) {
+  return !op.operator_name().name.starts_with("aten::");
+}
+
+/// Numbers that LibTorch has made tensors of are often the same.
+bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
+  return a.scalar_type() == b.scalar_type() && a.device().is_cpu() && b.device().is_cpu() &&
+         a.unsafeGetTensorImpl()->is_wrapped_number() &&
+         b.unsafeGetTensorImpl()->is_wrapped_number() &&
+         std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
+}
+
+}  // namespace
+
+const char* TapeRecorder::unsupported(const at::Tensor& tensor) {
+  const c10::DispatchKeySet keys = tensor.key_set();
+  if (keys.has(c10::DispatchKey::Python)) return "a tensor of a Python class of its own";
+  if (!has_layout(tensor)) return "a tensor that is not strided";
+  if (tensor.is_quantized() || tensor._is_zerotensor()) return "a quantized or a zero tensor";
+  if (keys.has_any(c10::functorch_transforms_ks)) return "a tensor in a transform of torch.func";
+  return nullptr;
+}
+
+void TapeRecorder::give_up(const std::string& what) {
+  if (gave_up()) return;
+  tape_.failure_ = what;
+  tape_.clear();
+  in_op_ = false;
+  pending_.clear();
+  held_slots_.clear();
+  written_.clear();
+  outside_tensors_.clear();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      options_.strict_label.empty(), "[checkpoint] ", options_.strict_label,
+      ": expected what a tape can replay, got ", what,
+      ". Use replay = kAuto, which calls the function again then, or replay = kFunction.");
+}
+
+void TapeRecorder::give_up(const OpCall& call, const char* what) {
+  give_up(c10::str("op ", call.info().name(), ": ", what));
+}
+
+uint32_t TapeRecorder::add_value(TapeValue::Source source, size_t number) {
+  tape_.values_.push_back({.source = source, .number = narrow(number)});
+  return narrow(tape_.values_.size() - 1);
+}
+
+void TapeRecorder::enter(const at::Tensor& tensor, uint32_t value) {
+  storages_.enter(memory_of(tensor), Origin::value(value));
+}
+
+uint32_t TapeRecorder::add_held(const at::Tensor& tensor) {
+  if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
+    for (const auto i : c10::irange(tape_.values_.size() > 16 ? tape_.values_.size() - 16 : 0,
+                                    tape_.values_.size())) {
+      const TapeValue& value = tape_.values_[i];
+      if (value.source == TapeValue::Source::kHeld &&
+          is_same_number(tape_.held_[value.number], tensor))
+        return narrow(i);
+    }
+    tape_.held_.push_back(tensor);
+  } else {
+    tape_.held_.push_back(tensor.tensor_data());
+  }
+  return add_value(TapeValue::Source::kHeld, tape_.held_.size() - 1);
+}
+
+// Inside and without a value: of a SAVE call that has ended, and gone.
+bool TapeRecorder::is_new(const void* memory) const {
+  const Origin origin = storages_.find(memory);
+  return origin.is_unknown() || (origin.is_inside() && !origin.is_value());
+}
+
+/// kNone if nobody knows where its memory comes from.
+uint32_t TapeRecorder::value_of(const at::Tensor& tensor) {
+  const void* const memory = memory_of(tensor);
+  if (!memory) return add_held(tensor);
+  const Origin origin = storages_.find(memory);
+  if (origin.is_value()) return narrow(origin.number());
+  const auto numbered = [&](std::vector<uint32_t>& values, TapeValue::Source source) {
+    const size_t number = origin.number();
+    if (values.size() <= number) values.resize(number + 1, kNone);
+    if (values[number] == kNone) values[number] = add_value(source, number);
+    return values[number];
+  };
+  if (origin.is_product()) return numbered(product_values_, TapeValue::Source::kProduct);
+  if (!origin.is_outside()) return kNone;
+  if (outside_tensors_.size() <= origin.number()) outside_tensors_.resize(origin.number() + 1);
+  at::Tensor& outside = outside_tensors_[origin.number()];
+  if (!outside.defined()) outside = tensor;
+  return numbered(outside_values_, TapeValue::Source::kOutside);
+}
+
+uint32_t TapeRecorder::layout_of(const at::Tensor& tensor, TapeValue& value) {
+  for (const uint32_t known : {value.layout, last_layout_}) {
+    if (known != kNone && tape_.has_layout(tensor, known)) return value.layout = known;
+  }
+  last_layout_ = value.layout = narrow(tape_.layouts_.size());
+  tape_.layouts_.push_back({.offset = tensor.storage_offset(),
+                            .first_dim = narrow(tape_.dims_.size()),
+                            .dims = static_cast<uint16_t>(tensor.dim()),
+                            .dtype = tensor.scalar_type(),
+                            .device = tensor.device(),
+                            .conjugated = tensor.is_conj(),
+                            .negated = tensor.is_neg()});
+  tape_.dims_.insert(tape_.dims_.end(), tensor.sizes().begin(), tensor.sizes().end());
+  tape_.dims_.insert(tape_.dims_.end(), tensor.strides().begin(), tensor.strides().end());
+  return value.layout;
+}
+
+TapeRef TapeRecorder::ref_of(const at::Tensor& tensor) {
+  const uint32_t value = value_of(tensor);
+  if (value == kNone) return {};
+  return {value, layout_of(tensor, tape_.values_[value])};
+}
+
+void TapeRecorder::before_op(const OpCall& call) {
+  if (gave_up()) return;
+  if (in_op_) return give_up("an op that threw, after which the function went on");
+  const OpInfo& info = call.info();
+  in_op_ = true;
+  written_.clear();
+  makes_views_ = (info.is_view() && !info.writes()) || info.changes_metadata();
+  if (info.changes_metadata() && resizes(info))
+    return give_up(call, "memory that changes its size");
+  if (makes_views_) return;
+  if (info.argument_count() > kMaxArguments) return give_up(call, "more than 64 arguments");
+  record_ = {.op = &info,
+             .argument = narrow(tape_.arguments_.size()),
+             .ref = narrow(tape_.refs_.size()),
+             .output = narrow(tape_.outputs_.size()),
+             .write = narrow(tape_.writes_.size()),
+             .grad_mode = c10::GradMode::is_enabled()};
+  for (size_t i = 0; i < info.argument_count() && !gave_up(); ++i) add_argument(call, i);
+  states_.clear();
+  if (options_.generators && (info.may_draw() || is_of_library(info)))
+    states_ = read_generators(*options_.generators);
+}
+
+void TapeRecorder::add_argument(const OpCall& call, size_t i) {
+  const c10::IValue& value = call.argument(i);
+  if (value.isTensor()) {
+    record_.tensors |= uint64_t{1} << i;
+    tape_.arguments_.emplace_back();
+    return add_ref(call, i, value.toTensor());
+  }
+  if (value.isTensorList() || value.isOptionalTensorList()) {
+    const auto list = value.toListRef();
+    record_.lists |= uint64_t{1} << i;
+    if (value.isOptionalTensorList()) record_.tensors |= uint64_t{1} << i;
+    tape_.arguments_.emplace_back(static_cast<int64_t>(list.size()));
+    for (const c10::IValue& element : list)
+      add_ref(call, i, element.isTensor() ? element.toTensor() : at::Tensor());
+    return;
+  }
+  if (value.isStorage() || value.isObject() || value.isGenericDict() || value.isTuple())
+    return give_up(call, "an argument that may have tensors inside");
+  tape_.arguments_.push_back(value);
+}
+
+void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tensor) {
+  if (gave_up()) return;
+  if (record_.ref_count == std::numeric_limits<uint16_t>::max())
+    return give_up(call, "more than 65,534 tensors");
+  ++record_.ref_count;
+  if (!tensor.defined()) {
+    tape_.refs_.emplace_back();
+    return;
+  }
+  if (const char* const what = unsupported(tensor)) return give_up(call, what);
+  const TapeRef ref = ref_of(tensor);
+  if (!ref.defined()) return give_up(call, "a tensor that no op of the function has made");
+  tape_.refs_.push_back(ref);
+  const bool writes = call.writes_argument(i);
+  if (tape_.values_[ref.value].is_uninitialised && !writes && call.info().reads_data() &&
+      tensor.numel() > 0)
+    return give_up(call, "memory that was written by no op, after empty()");
+  if (writes) note_write(tensor, ref.value);
+}
+
+void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
+  const auto is_same = [&](const Write& write) { return write.before == value; };
+  if (!memory_of(tensor) || std::any_of(written_.begin(), written_.end(), is_same)) return;
+  const TapeValue& before = tape_.values_[value];
+  if (before.source == TapeValue::Source::kHeld) {
+    at::Tensor& held = tape_.held_[before.number];
+    if (held.storage().is_alias_of(tensor.storage()))
+      held = view_storage(clone_bytes(held.storage()).storage(), held);
+  }
+  written_.push_back({tensor, value, storages_.find(memory_of(tensor))});
+}
+
+void TapeRecorder::after_op(const OpCall& call) {
+  if (!in_op_) return;
+  in_op_ = false;
+  if (makes_views_) {
+    for_each_result_tensor(call, [&](const at::Tensor& tensor) {
+      const void* const memory = memory_of(tensor);
+      if (memory && storages_.find(memory).is_unknown())
+        give_up(call, "a copy where its schema says view");
+    });
+  } else {
+    add_results(call);
+    if (!gave_up()) add_writes(call);
+    if (!gave_up()) end_record(call);
+  }
+  const auto pending = std::exchange(pending_, {});
+  for (const auto& [slot, tensor] : pending) resolve(slot, tensor, /*in_op=*/true);
+}
+
+void TapeRecorder::add_results(const OpCall& call) {
+  for (const auto i : c10::irange(call.info().return_count())) {
+    const c10::IValue& value = call.result(i);
+    size_t element = 0;
+    if (value.isTensor()) {
+      add_output(call, value.toTensor(), i, 0);
+    } else if (value.isTensorList()) {
+      for (const c10::IValue& item : value.toListRef())
+        add_output(call, item.toTensor(), i, element++);
+    }
+  }
+}
+
+void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size_t result,
+                              size_t element) {
+  if (gave_up() || !tensor.defined()) return;
+  if (const char* const what = unsupported(tensor)) return give_up(call, what);
+  const void* const memory = memory_of(tensor);
+  if (!memory || !is_new(memory)) return;
+  const uint32_t value = add_value(TapeValue::Source::kRecord, tape_.records_.size());
+  tape_.values_[value].is_uninitialised = is_uninitialised(call.info());
+  enter(tensor, value);
+  addresses_.push_back(weak_storage(tensor));
+  tape_.outputs_.push_back({.result = static_cast<uint16_t>(result),
+                            .element = static_cast<uint16_t>(element),
+                            .ref = {value, layout_of(tensor, tape_.values_[value])}});
+  ++record_.output_count;
+}
+
+void TapeRecorder::add_writes(const OpCall& call) {
+  for (const Write& write : written_) {
+    const void* const memory = memory_of(write.tensor);
+    if (!memory || storages_.find(memory).value() != write.origin.value())
+      return give_up(call, "an argument that has other memory after the op");
+    const uint32_t value = add_value(TapeValue::Source::kRecord, tape_.records_.size());
+    if (write.origin.is_outside()) {
+      outside_values_[write.origin.number()] = value;
+    } else {
+      enter(write.tensor, value);
+    }
+    tape_.writes_.push_back({write.before, value});
+    ++record_.write_count;
+  }
+}
+
+void TapeRecorder::end_record(const OpCall& /*call*/) {
+  if (record_.output_count == 0 && record_.write_count == 0) return drop_record();
+  drop_current(states_);
+  record_.generator = narrow(tape_.generators_.size());
+  record_.generator_count = static_cast<uint16_t>(states_.size());
+  for (GeneratorState& state : states_) tape_.generators_.push_back(std::move(state));
+  tape_.records_.push_back(record_);
+  tape_.ops_hash_ =
+      (tape_.ops_hash_ ^ reinterpret_cast<uintptr_t>(record_.op)) * 0x9E3779B97F4A7C15ULL;
+}
+
+void TapeRecorder::drop_record() {
+  tape_.arguments_.resize(record_.argument);
+  tape_.refs_.resize(record_.ref);
+}
+
+void TapeRecorder::adopt(const at::Tensor& tensor) {
+  if (gave_up()) return;
+  const void* const memory = memory_of(tensor);
+  if (!memory || !is_new(memory)) return;
+  if (const char* const what = unsupported(tensor)) return give_up(what);
+  addresses_.push_back(weak_storage(tensor));
+  enter(tensor, add_held(tensor));
+}
+
+void TapeRecorder::set_outside(size_t number, size_t product) {
+  if (gave_up()) return;
+  if (outside_values_.size() <= number) outside_values_.resize(number + 1, kNone);
+  outside_values_[number] = add_value(TapeValue::Source::kProduct, product);
+}
+
+void TapeRecorder::reset_outside(size_t number) {
+  if (!gave_up()) outside_values_[number] = kNone;
+}
+
+void TapeRecorder::add_slot(const at::Tensor& tensor) {
+  if (gave_up()) return;
+  const size_t slot = tape_.slots_.size();
+  tape_.slots_.emplace_back();
+  if (in_op_) {
+    pending_.emplace_back(slot, tensor.tensor_data());
+  } else {
+    resolve(slot, tensor, /*in_op=*/false);
+  }
+}
+
+// Note [The value before a write]: an in-place op whose backward wants the value from before it
+// saves a copy that autograd makes unseen. It is the value that the op's record replaces.
+void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
+  if (gave_up()) return;
+  const bool is_workspace =
+      in_op && !makes_views_ && tensor.scalar_type() == c10::kByte && leaves_gaps(*record_.op);
+  // In the replay of an outer region the function meets placeholders: it must keep the same
+  // tensors.
+  const bool has_values = !unsupported(tensor) && !PlaceholderStorage::is(tensor.storage());
+  if (tape_.has_hashes_ && !is_workspace && has_values) tape_.slots_[slot].hash = hash_of(tensor);
+  TapeRef& ref = tape_.slots_[slot].ref;
+  if (!unsupported(tensor)) ref = ref_of(tensor);
+  if (ref.defined()) {
+    if (tape_.values_[ref.value].is_uninitialised && tensor.numel() > 0)
+      give_up("memory that was written by no op, after empty(), and saved for backward");
+    return;
+  }
+  const bool is_copy = in_op && !makes_views_ && written_.size() == 1 && has_layout(tensor) &&
+                       tensor.scalar_type() == written_[0].tensor.scalar_type() &&
+                       tensor.sizes() == written_[0].tensor.sizes() &&
+                       tensor.strides() == written_[0].tensor.strides();
+  if (is_copy) {
+    TapeValue& before = tape_.values_[written_[0].before];
+    ref = {written_[0].before, layout_of(written_[0].tensor, before)};
+  } else {
+    held_slots_.emplace_back(slot, tensor.tensor_data());
+  }
+}
+
+void TapeRecorder::finish(const OutsideLog& outside) {
+  if (in_op_) give_up("an op that threw, after which the function went on");
+  if (gave_up()) return;
+  const std::vector<bool> needed = needed_values();
+  drop_tail(needed);
+  hold_outside(outside, needed);
+  hold_slots();
+  addresses_.clear();
+  outside_tensors_.clear();
+  written_.clear();
+}
+
+std::vector<bool> TapeRecorder::needed_values() const {
+  std::vector<bool> needed(tape_.values_.size());
+  for (const TapeSlot& slot : tape_.slots_) {
+    if (slot.ref.defined()) needed[slot.ref.value] = true;
+  }
+  for (auto record = tape_.records_.rbegin(); record != tape_.records_.rend(); ++record) {
+    bool runs = false;
+    for (const auto i : c10::irange(record->output_count))
+      runs = runs || needed[tape_.outputs(*record)[i].ref.value];
+    for (const auto i : c10::irange(record->write_count))
+      runs = runs || needed[tape_.writes(*record)[i].after];
+    for (const auto i : c10::irange(runs && record->op->reads_data() ? record->ref_count : 0)) {
+      const TapeRef& ref = tape_.refs(*record)[i];
+      if (ref.defined()) needed[ref.value] = true;
+    }
+  }
+  return needed;
+}
+
+/// Forgets the records after the last one that is needed.
+void TapeRecorder::drop_tail(const std::vector<bool>& needed) {
+  auto& records = tape_.records_;
+  const auto runs = [&](const TapeRecord& record) {
+    for (const auto i : c10::irange(record.output_count))
+      if (needed[tape_.outputs(record)[i].ref.value]) return true;
+    for (const auto i : c10::irange(record.write_count))
+      if (needed[tape_.writes(record)[i].after]) return true;
+    return false;
+  };
+  while (!records.empty() && !runs(records.back())) {
+    const TapeRecord& record = records.back();
+    tape_.arguments_.resize(record.argument);
+    tape_.refs_.resize(record.ref);
+    tape_.outputs_.resize(record.output);
+    tape_.writes_.resize(record.write);
+    tape_.generators_.erase(tape_.generators_.begin() + record.generator, tape_.generators_.end());
+    records.pop_back();
+  }
+}
+
+void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<bool>& needed) {
+  tape_.outside_.resize(outside_tensors_.size());
+  for (const auto i : c10::irange(needed.size())) {
+    const TapeValue& value = tape_.values_[i];
+    if (!needed[i] || value.source != TapeValue::Source::kOutside) continue;
+    const size_t number = value.number;
+    if (outside[number].is_written() || outside.is_argument(Origin::outside(number))) continue;
+    const at::Tensor& tensor = outside_tensors_[number];
+    const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
+    if (is_weight || tensor.is_inference()) {
+      tape_.outside_[number].leaf = tensor;
+    } else {
+      tape_.outside_[number].saved.emplace(tensor.variable_data(), /*is_output=*/false);
+    }
+  }
+}
+
+void TapeRecorder::hold_slots() {
+  for (const auto& [slot, tensor] : held_slots_) {
+    tape_.slots_[slot].held =
+        std::make_shared<const torch::autograd::SavedVariable>(tensor, /*is_output=*/false);
+  }
+  held_slots_.clear();
+}
+
+}  // namespace remat

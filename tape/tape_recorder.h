@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Writing a tape while a region's forward runs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/StorageImpl.h>
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/generator_state.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/outside_log.h>
+#include <remat/tape/storage_table.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+/// Told by a ForwardFrame of each op, of what is made unseen, and of each slot. Gives up, for good,
+/// at what a tape cannot replay: Tape::failure() says what.
+class TapeRecorder {
+ public:
+  struct Options {
+    bool hashes = false;                                     ///< See Note [Trusting a tape].
+    const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null: no
+                                                             ///< generator is restored.
+    std::string strict_label{};  ///< Of the region, if giving up is an error.
+  };
+  TapeRecorder(Tape& tape, StorageTable& storages, Options options)
+      : tape_(tape), storages_(storages), options_(std::move(options)) {
+    tape_.has_hashes_ = options_.hashes;
+  }
+  TapeRecorder(const TapeRecorder&) = delete;
+  TapeRecorder& operator=(const TapeRecorder&) = delete;
+
+  /// True while an op runs that it was told of.
+  bool in_op() const { return in_op_; }
+
+  bool gave_up() const { return !tape_.failure_.empty(); }
+  /// `what` it met: "op aten::resize_: memory that changes its size". Throws NotImplementedError if
+  /// the region has no other way to be replayed.
+  void give_up(const std::string& what);
+
+  /// The frame has looked at the arguments: all of them are in its table.
+  void before_op(const OpCall& call);
+  void after_op(const OpCall& call);
+
+  /// `tensor` was made inside by code that is not seen: the tape holds it.
+  void adopt(const at::Tensor& tensor);
+
+  /// A SAVE call has written the outside storage; or its value is the one that is kept from before
+  /// the region's writes.
+  void set_outside(size_t number, size_t product);
+  void reset_outside(size_t number);
+
+  /// Slot `slots().size()` is for `tensor`.
+  void add_slot(const at::Tensor& tensor);
+
+  /// The function has returned. Drops what no slot needs and takes hold of what is needed from
+  /// outside; `arguments` are held by somebody else. To be called where remat's own tensors are
+  /// kept: see OuterFrames.
+  void finish(const OutsideLog& outside);
+
+ private:
+  struct Write {
+    at::Tensor tensor;
+    uint32_t before;
+    Origin origin;
+  };
+
+  static const char* unsupported(const at::Tensor& tensor);
+  void give_up(const OpCall& call, const char* what);
+  bool is_new(const void* memory) const;
+  TapeRef ref_of(const at::Tensor& tensor);
+  uint32_t value_of(const at::Tensor& tensor);
+  uint32_t add_value(TapeValue::Source source, size_t number);
+  uint32_t add_held(const at::Tensor& tensor);
+  uint32_t layout_of(const at::Tensor& tensor, TapeValue& value);
+  void enter(const at::Tensor& tensor, uint32_t value);
+  void add_argument(const OpCall& call, size_t i);
+  void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
+  void note_write(const at::Tensor& tensor, uint32_t value);
+  void add_results(const OpCall& call);
+  void add_output(const OpCall& call, const at::Tensor& tensor, size_t result, size_t element);
+  void add_writes(const OpCall& call);
+  void end_record(const OpCall& call);
+  void drop_record();
+  void resolve(size_t slot, const at::Tensor& tensor, bool in_op);
+  std::vector<bool> needed_values() const;
+  void drop_tail(const std::vector<bool>& needed);
+  void hold_outside(const OutsideLog& outside, const std::vector<bool>& needed);
+  void hold_slots();
+
+  Tape& tape_;
+  StorageTable& storages_;
+  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses_;  // none is used again
+  std::vector<at::Tensor> opaque_;                                    // as above
+  std::vector<at::Tensor> outside_tensors_;  // by number; undefined if no op read it
+  std::vector<uint32_t> outside_values_;     // by number; the one that it holds now
+  std::vector<uint32_t> product_values_;
+  const Options options_;
+  uint32_t last_layout_ = TapeValue::kNone;
+  // The op that runs.
+  bool in_op_ = false;
+  bool makes_views_ = false;
+  TapeRecord record_{};
+  c10::SmallVector<Write, 2> written_;
+  std::vector<GeneratorState> states_;                          // before it
+  c10::SmallVector<std::pair<size_t, at::Tensor>, 4> pending_;  // slots
+  std::vector<std::pair<size_t, at::Tensor>> held_slots_;
+};
+
+}  // namespace remat

@@ -1,0 +1,56 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Choosing the tape, and the state that its ops run in.
+#include <remat/tape/tape_replayer.h>
+
+#include <c10/util/Exception.h>
+
+#include <optional>
+#include <utility>
+
+#include <remat/tape/generator_state.h>
+#include <remat/tape/region.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+#include "tape_run.h"
+#include "turn.h"
+
+namespace remat {
+
+TapeReplayer::TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust)
+    : thread_state_(ThreadState::read()), trust_(trust), function_(std::move(function)) {}
+
+void TapeReplayer::finish_forward(const Region& region) {
+  function_->finish_forward(region);
+  if (tape_.failure().empty()) {
+    function_->release_function();
+    if (!tape_.has_hashes()) trust_.note_ops(tape_.ops_hash());
+  } else if (trust_.refuse()) {
+    TORCH_WARN("[checkpoint] ", region.label(),
+               ": its function is called again by replays, since no tape can be written of it: ",
+               tape_.failure());
+  }
+}
+
+void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
+  if (!tape_.failure().empty()) return function_->replay(region, slots);
+  TapeRun run(tape_, region);
+  run.fetch(*function_);
+  {
+    const std::vector<at::Generator> generators = tape_.generators();
+    std::optional<Turn> turn;
+    if (!generators.empty()) turn.emplace();
+    KeptGenerators kept;
+    for (const at::Generator& generator : generators) kept.add(generator);
+    const SuspendFrames suspend;
+    const ReplayThreadState thread_state(thread_state_, /*casts_weights=*/false);
+    run.run();
+  }
+  run.fill(slots);
+  if (tape_.has_hashes()) trust_.trust_ops(tape_.ops_hash());
+  for (const Slot& slot : region.slots()) {
+    if (slots.has(slot.index)) SavedTensorFrame::all_adopt(slots.get(slot.index));
+  }
+}
+
+}  // namespace remat

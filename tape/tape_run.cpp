@@ -1,0 +1,282 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// From records to ops.
+#include "tape_run.h"
+
+#include <ATen/autocast_mode.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <limits>
+#include <optional>
+#include <utility>
+
+#include <remat/tape/interception_bits.h>
+#include <remat/tape/replay_mismatch.h>
+#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/tensor_layout.h>
+
+#include "storage_bytes.h"
+#include "tensor_hash.h"
+
+namespace remat {
+namespace {
+
+constexpr uint32_t kForSlot = std::numeric_limits<uint32_t>::max();
+
+/// While alive, ops run as a forward's leaf ops do, but record no graph. Those of libraries keep
+/// their autograd kernel, which may be the only one they have.
+class BelowAutograd {
+ public:
+  explicit BelowAutograd(bool below) {
+    if (below) guard_.emplace();
+  }
+
+ private:
+  std::optional<at::AutoDispatchBelowADInplaceOrView> guard_;
+};
+
+bool is_of_library(const OpInfo& op) {
+  return !op.operator_name().name.starts_with("aten::");
+}
+
+}  // namespace
+
+TapeRun::TapeRun(const Tape& tape, const Region& region)
+    : tape_(tape),
+      region_(region),
+      last_use_(tape.values().size()),
+      live_(tape.values().size()),
+      slot_wanted_(tape.slots().size()) {
+  mark();
+}
+
+bool TapeRun::runs(const TapeRecord& record) const {
+  for (const auto i : c10::irange(record.output_count)) {
+    if (last_use_[tape_.outputs(record)[i].ref.value] != 0) return true;
+  }
+  for (const auto i : c10::irange(record.write_count)) {
+    if (last_use_[tape_.writes(record)[i].after] != 0) return true;
+  }
+  return false;
+}
+
+// Steps count from 1.
+void TapeRun::mark() {
+  for (const auto i : c10::irange(slot_wanted_.size())) {
+    const TapeSlot& slot = tape_.slots()[i];
+    slot_wanted_[i] = region_.slots()[i].live;
+    if (slot_wanted_[i] && slot.ref.defined()) last_use_[slot.ref.value] = kForSlot;
+  }
+  for (size_t step = tape_.records().size(); step > 0; --step) {
+    const TapeRecord& record = tape_.records()[step - 1];
+    if (!runs(record) || !record.op->reads_data()) continue;
+    for (const auto i : c10::irange(record.ref_count)) {
+      const TapeRef& ref = tape_.refs(record)[i];
+      if (ref.defined() && last_use_[ref.value] == 0)
+        last_use_[ref.value] = static_cast<uint32_t>(step);
+    }
+  }
+}
+
+void TapeRun::fetch(const Replayer& inputs) {
+  inputs.visit_inputs([&](const RegionInput& input) { inputs_.push_back(&input); });
+  for (const auto i : c10::irange(live_.size())) {
+    if (last_use_[i] == 0) continue;
+    const TapeValue& value = tape_.values()[i];
+    if (value.source == TapeValue::Source::kOutside) live_[i].tensor = fetch_outside(value);
+    if (value.source == TapeValue::Source::kProduct) live_[i].tensor = fetch_product(value);
+    if (value.source == TapeValue::Source::kHeld) live_[i].tensor = tape_.held(value.number);
+  }
+}
+
+// A tensor that was passed twice is held by the first one.
+at::Tensor TapeRun::fetch_argument(size_t outside) const {
+  const auto arguments = region_.outside().arguments();
+  for (const auto i : c10::irange(arguments.size())) {
+    if (arguments[i].value() == Origin::outside(outside).value() && inputs_[i]->meta())
+      return inputs_[i]->replayed(region_.label(), {});
+  }
+  return {};
+}
+
+at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
+  const OutsideStorage& outside = region_.outside()[value.number];
+  if (outside.is_written()) return outside.unpack_kept();
+  at::Tensor tensor = fetch_argument(value.number);
+  if (!tensor.defined()) tensor = tape_.unpack_outside(value.number);
+  TORCH_CHECK(tensor.defined(), "[replay] ", region_.label(),
+              ": expected to hold the outside tensor ", outside.meta().str(),
+              ", got nothing. This is a defect of remat: please report it.");
+  const auto where = [&] {
+    return c10::str("[replay] ", region_.label(), ", ", outside.meta().str());
+  };
+  if (outside.address() == memory_of(tensor)) outside.check_unchanged(tensor, where);
+  return tensor;
+}
+
+at::Tensor TapeRun::fetch_product(const TapeValue& value) {
+  if (products_.empty()) products_ = region_.kept_products();
+  const CallProduct& product = region_.calls().product(value.number);
+  const auto where = [&] {
+    return c10::str("[replay] ", region_.label(), ", ",
+                    region_.calls().records()[product.call()].call.str());
+  };
+  TORCH_CHECK(products_[value.number], where(),
+              ": expected its result to be kept for the tape, "
+              "got nothing. This is a defect of remat: please report it.");
+  return product.unpack(products_[value.number], where);
+}
+
+void TapeRun::run() {
+  const InterceptionOff unseen;
+  const c10::InferenceMode normal(false);
+  const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  for (const auto i : c10::irange(tape_.records().size())) {
+    const TapeRecord& record = tape_.records()[i];
+    if (runs(record)) execute(record, static_cast<uint32_t>(i + 1));
+  }
+}
+
+void TapeRun::execute(const TapeRecord& record, uint32_t step) {
+  const bool of_library = is_of_library(*record.op);
+  prepare_writes(record, step);
+  stack_.clear();
+  push_arguments(record);
+  {
+    const BelowAutograd below(!of_library);
+    const c10::AutoGradMode grad_mode(record.grad_mode && !of_library);
+    for (const auto i : c10::irange(record.generator_count))
+      tape_.generator(record.generator + i).restore();
+    record.op->op().callBoxed(stack_);
+  }
+  take_outputs(record);
+  drop_used(record, step);
+}
+
+// The memory goes on to the new value if nobody needs the old one any more.
+void TapeRun::prepare_writes(const TapeRecord& record, uint32_t step) {
+  for (const auto i : c10::irange(record.write_count)) {
+    const TapeWrite& write = tape_.writes(record)[i];
+    Live& before = live_[write.before];
+    Live& after = live_[write.after];
+    if (!before.owned || last_use_[write.before] != step) {
+      const at::Tensor copy = clone_bytes(before.tensor.storage());
+      after = {view_storage(copy.storage(), before.tensor), true};
+    } else {
+      after = before;
+    }
+  }
+}
+
+at::Tensor TapeRun::get(const TapeRef& ref) const {
+  const at::Tensor& tensor = live_[ref.value].tensor;
+  if (!tensor.defined()) return tape_.without_data(ref.layout);
+  return tape_.has_layout(tensor, ref.layout) ? tensor
+                                              : tape_.lay_out(tensor.storage(), ref.layout);
+}
+
+at::Tensor TapeRun::get(const TapeRecord& record, const TapeRef& ref) const {
+  for (const auto i : c10::irange(record.write_count)) {
+    const TapeWrite& write = tape_.writes(record)[i];
+    if (write.before == ref.value) return get(TapeRef{write.after, ref.layout});
+  }
+  return get(ref);
+}
+
+void TapeRun::push_arguments(const TapeRecord& record) {
+  const TapeRef* ref = tape_.refs(record);
+  const auto next = [&] {
+    const TapeRef& one = *ref++;
+    return one.defined() ? get(record, one) : at::Tensor();
+  };
+  const c10::IValue* const arguments = tape_.arguments(record);
+  for (const auto i : c10::irange(record.op->argument_count())) {
+    const uint64_t bit = uint64_t{1} << static_cast<unsigned>(i);
+    if ((record.lists & bit) == 0) {
+      if ((record.tensors & bit) != 0) {
+        stack_.emplace_back(next());
+      } else {
+        stack_.push_back(arguments[i]);
+      }
+      continue;
+    }
+    const int64_t count = arguments[i].toInt();
+    if ((record.tensors & bit) != 0) {
+      c10::List<std::optional<at::Tensor>> list;
+      for (int64_t j = 0; j < count; ++j) {
+        at::Tensor tensor = next();
+        list.push_back(tensor.defined() ? std::optional(std::move(tensor)) : std::nullopt);
+      }
+      stack_.emplace_back(std::move(list));
+    } else {
+      c10::List<at::Tensor> list;
+      for (int64_t j = 0; j < count; ++j) list.push_back(next());
+      stack_.emplace_back(std::move(list));
+    }
+  }
+}
+
+void TapeRun::take_outputs(const TapeRecord& record) {
+  const size_t first = stack_.size() - record.op->return_count();
+  for (const auto i : c10::irange(record.output_count)) {
+    const TapeOutput& output = tape_.outputs(record)[i];
+    const c10::IValue& result = stack_[first + output.result];
+    at::Tensor tensor;
+    if (result.isTensor()) {
+      tensor = result.toTensor();
+    } else if (result.isTensorList() && output.element < result.toListRef().size()) {
+      tensor = result.toListRef()[output.element].toTensor();
+    }
+    if (!tensor.defined() || !tape_.has_layout(tensor, output.ref.layout))
+      fail(record, "a result of another shape");
+    if (last_use_[output.ref.value] != 0) live_[output.ref.value] = {std::move(tensor), true};
+  }
+}
+
+void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
+  for (const auto i : c10::irange(record.ref_count)) {
+    const TapeRef& ref = tape_.refs(record)[i];
+    if (ref.defined() && last_use_[ref.value] == step) live_[ref.value] = {};
+  }
+  for (const auto i : c10::irange(record.write_count)) {
+    const TapeWrite& write = tape_.writes(record)[i];
+    if (last_use_[write.after] == 0) live_[write.after] = {};
+  }
+  stack_.clear();
+}
+
+void TapeRun::fill(ReplayedSlots& slots) {
+  for (const auto i : c10::irange(slot_wanted_.size())) {
+    if (!slot_wanted_[i]) continue;
+    const TapeSlot& slot = tape_.slots()[i];
+    at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
+    const bool is_shared = slot.held || !live_[slot.ref.value].owned;
+    if (is_shared) value = value.tensor_data();  // without the graph that it stands in
+    if (tape_.has_hashes() && slot.hash != 0 && hash_of(value) != slot.hash) {
+      throw ReplayMismatch(
+          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+          c10::str("[replay] ", region_.label(), ", slot ", i,
+                   ": expected the values that the "
+                   "forward saved (",
+                   region_.slots()[i].meta.str(),
+                   "), got others from its tape. "
+                   "Something wrote memory in a way that the dispatcher does not see (.numpy(), a "
+                   "raw pointer), or computes other values each time. Use replay = kFunction."));
+    }
+    slots.put(i, std::move(value));
+  }
+}
+
+void TapeRun::fail(const TapeRecord& record, const char* what) const {
+  throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                       c10::str("[replay] ", region_.label(), ", op ", record.op->name(),
+                                ": expected from the tape what the forward got, got ", what,
+                                ". Use replay = kFunction."));
+}
+
+}  // namespace remat

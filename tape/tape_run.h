@@ -1,0 +1,62 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One replay of a tape.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <ATen/core/stack.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include <remat/tape/region.h>
+#include <remat/tape/region_input.h>
+#include <remat/tape/replayer.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+/// Makes the values of the live slots of a region. On one thread.
+class TapeRun {
+ public:
+  TapeRun(const Tape& tape, const Region& region);
+
+  /// Fetches what the records start from. May replay outer regions.
+  void fetch(const Replayer& inputs);
+
+  /// Runs the records and fills `slots`. No scope may be open; see fetch().
+  void run();
+  void fill(ReplayedSlots& slots);
+
+ private:
+  struct Live {
+    at::Tensor tensor;   // on the value's memory
+    bool owned = false;  // the run may write there
+  };
+
+  void mark();
+  bool runs(const TapeRecord& record) const;
+  at::Tensor fetch_outside(const TapeValue& value) const;
+  at::Tensor fetch_product(const TapeValue& value);
+  void execute(const TapeRecord& record, uint32_t step);
+  void prepare_writes(const TapeRecord& record, uint32_t step);
+  void push_arguments(const TapeRecord& record);
+  void take_outputs(const TapeRecord& record);
+  void drop_used(const TapeRecord& record, uint32_t step);
+  at::Tensor get(const TapeRecord& record, const TapeRef& ref) const;
+  at::Tensor get(const TapeRef& ref) const;
+  at::Tensor fetch_argument(size_t outside) const;
+  [[noreturn]] void fail(const TapeRecord& record, const char* what) const;
+
+  const Tape& tape_;
+  const Region& region_;
+  std::vector<uint32_t> last_use_;  // per value: a step, 0 if never
+  std::vector<Live> live_;          // per value
+  std::vector<bool> slot_wanted_;
+  std::vector<const RegionInput*> inputs_;  // the region's arguments
+  std::vector<CallProduct::Held> products_;
+  torch::jit::Stack stack_;
+};
+
+}  // namespace remat

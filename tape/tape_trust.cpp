@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One table for the process.
+#include <remat/tape/tape_trust.h>
+
+#include <functional>
+#include <mutex>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+
+namespace remat {
+namespace {
+
+struct Known {
+  bool refused = false;
+  bool wants_hashes = true;
+  std::unordered_set<uint64_t> trusted;
+};
+
+/// Calls `use` with what is known of the key, under the lock.
+template <class Use>
+auto with_known(uint64_t key, Use&& use) {
+  // Leaked: regions may outlive static objects.
+  static std::mutex& mutex = *new std::mutex;
+  static auto& all = *new std::unordered_map<uint64_t, Known>;
+  const std::lock_guard<std::mutex> lock(mutex);
+  return use(all[key]);
+}
+
+}  // namespace
+
+TapeTrust TapeTrust::of(const std::string& region_name, const RegionBody& body) {
+  return TapeTrust(std::hash<std::string>()(region_name) * 31 + body.identity());
+}
+
+bool TapeTrust::is_refused() const {
+  return with_known(key_, [](const Known& known) { return known.refused; });
+}
+
+bool TapeTrust::refuse() const {
+  return with_known(key_, [](Known& known) { return !std::exchange(known.refused, true); });
+}
+
+bool TapeTrust::wants_hashes() const {
+  return with_known(key_, [](const Known& known) { return known.wants_hashes; });
+}
+
+void TapeTrust::note_ops(uint64_t ops) const {
+  with_known(key_, [&](Known& known) { known.wants_hashes = !known.trusted.contains(ops); });
+}
+
+void TapeTrust::trust_ops(uint64_t ops) const {
+  with_known(key_, [&](Known& known) {
+    known.trusted.insert(ops);
+    known.wants_hashes = false;
+  });
+}
+
+}  // namespace remat

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Mixing words.
+#include "tensor_hash.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+
+#include <cstring>
+
+#include <remat/tape/interception_bits.h>
+#include <remat/tape/tensor_layout.h>
+
+#include <ATen/ops/_to_copy.h>
+#include <ATen/ops/contiguous.h>
+
+namespace remat {
+namespace {
+
+uint64_t mix(uint64_t hash, uint64_t word) {
+  hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
+  return hash ^ hash >> 29U;
+}
+
+}  // namespace
+
+uint64_t hash_of(const at::Tensor& tensor) {
+  if (!has_layout(tensor) || tensor.numel() == 0 || tensor.is_quantized()) return 0;
+  const InterceptionOff unseen;
+  const at::AutoDispatchBelowADInplaceOrView below;
+  at::Tensor data = tensor.resolve_conj().resolve_neg();
+  if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));
+  data = data.contiguous();
+  const auto* const bytes = static_cast<const char*>(data.const_data_ptr());
+  const size_t size = data.nbytes();
+  uint64_t hash = size;
+  size_t i = 0;
+  for (uint64_t word = 0; i + sizeof(word) <= size; i += sizeof(word)) {
+    std::memcpy(&word, bytes + i, sizeof(word));
+    hash = mix(hash, word);
+  }
+  uint64_t rest = 0;
+  std::memcpy(&rest, bytes + i, size - i);
+  return mix(hash, rest);
+}
+
+}  // namespace remat

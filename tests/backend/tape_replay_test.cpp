@@ -1,0 +1,334 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Replay from a tape: bitwise, with the function called once, and what it refuses.
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remat/remat.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/gpt.h"
+#include "support/named_step.h"
+
+namespace remat {
+namespace {
+
+CheckpointOptions on_tape() {
+  return {.name = "r", .replay = ReplayEngine::kTape};
+}
+
+/// Checks that a step from a tape is bitwise the plain one, and that fn ran once.
+void check_tape(const TensorFn& fn, const Tensors& weights = {},
+                CheckpointOptions options = on_tape()) {
+  int runs = 0;
+  const TensorFn counted = [&](const at::Tensor& x) { return ++runs, fn(x); };
+  torch::manual_seed(5);
+  const Tensors got = step(checkpoint(options)(counted), weights);
+  const at::Tensor drawn = torch::rand(3);
+  CHECK(runs == 1);
+  torch::manual_seed(5);
+  check_same(got, step(fn, weights));
+  CHECK(same_bits(drawn, torch::rand(3)));
+}
+
+at::Tensor weight(at::IntArrayRef sizes) {
+  int64_t count = 1;
+  for (const int64_t size : sizes) count *= size;
+  return torch::linspace(-1, 1, count).view(sizes).clone().requires_grad_();
+}
+
+std::string refusal(const TensorFn& fn) {
+  return error_text([&] { checkpoint(on_tape())(fn)(step_input()).sum().backward(); });
+}
+
+}  // namespace
+
+TEST_CASE("A tape gives the bits of the plain run, and the function runs once", "[backend][tape]") {
+  const at::Tensor w = weight({8, 8});
+  check_tape([](const at::Tensor& x) { return x.sin().exp().tanh(); });
+  check_tape([&](const at::Tensor& x) { return torch::gelu(torch::linear(x.sin(), w)); }, {w});
+  check_tape([&](const at::Tensor& x) { return torch::layer_norm(x.mm(w), {8}).softmax(-1); }, {w});
+  check_tape([](const at::Tensor& x) { return (2 * x + 1).pow(2) / 3 - 1e-3; });
+}
+
+TEST_CASE("Views, in-place writes and lists come from a tape", "[backend][tape]") {
+  check_tape([](const at::Tensor& x) {
+    const auto parts = x.sin().t().chunk(2, 0);
+    return torch::cat({parts[1].exp(), parts[0].transpose(0, 1).t()}, 0).sin();
+  });
+  check_tape([](const at::Tensor& x) {
+    at::Tensor y = x.clone();
+    y.mul_(2).select(0, 1).add_(y.detach().sin()[0]);
+    const at::Tensor z = y.exp();
+    y.narrow(1, 2, 3).sigmoid_();
+    return (y * z).tanh();
+  });
+  check_tape([](const at::Tensor& x) {
+    at::Tensor y = x.exp() + 1;
+    const at::Tensor before = y.detach().sin();
+    y.add_(1);
+    y.mul_(before);
+    return y.sin() * before;
+  });
+  check_tape([](const at::Tensor& x) {
+    const auto [values, index] = x.sin().topk(3, 1);
+    return x.index({torch::arange(4), index.select(1, 0)}).exp().unsqueeze(1) * values;
+  });
+}
+
+TEST_CASE("Random numbers come from a tape as the forward drew them", "[backend][tape]") {
+  check_tape([](const at::Tensor& x) {
+    const at::Tensor a = torch::dropout(x.sin(), 0.5, true);
+    return torch::dropout(a.exp() * torch::rand({4, 8}), 0.3, true).tanh() + torch::randn({8});
+  });
+}
+
+TEST_CASE("Tensors that the function makes of numbers are on the tape", "[backend][tape]") {
+  check_tape([](const at::Tensor& x) {
+    const at::Tensor mask = torch::ones({8, 8}).triu(1).to(torch::kBool);
+    at::Tensor table = torch::tensor({1.0, 2.0, 3.0, 4.0});
+    table.mul_(2);
+    at::Tensor zeros = torch::zeros({4, 8});
+    zeros.add_(x.exp());
+    at::Tensor empty = torch::empty({4, 8});
+    empty.copy_(zeros);
+    return (x.t().matmul(x).masked_fill(mask, -1.0).sum() * empty + table.view({4, 1})).sin();
+  });
+}
+
+TEST_CASE("What the function does outside happens once", "[backend][tape]") {
+  for (const bool training : {true, false}) {
+    torch::nn::BatchNorm1d norm(8), plain_norm(8);
+    norm->train(training);
+    plain_norm->train(training);
+    int counter = 0;
+    at::Tensor cache, plain_cache;
+    at::Tensor total = torch::zeros({8}), plain_total = torch::zeros({8});
+    const auto fn = [](torch::nn::BatchNorm1d& n, at::Tensor& kept, at::Tensor& sum, int& count,
+                       const at::Tensor& x) {
+      ++count;
+      const at::Tensor y = n->forward(x.sin());
+      sum.add_(y.detach().sum(0));
+      kept = kept.defined() ? torch::cat({kept, y.detach()}) : y.detach();
+      return y.exp() * sum * kept.sum();
+    };
+    const Tensors got = step(checkpoint(on_tape())(
+        [&](const at::Tensor& x) { return fn(norm, cache, total, counter, x); }));
+    CHECK(counter == 1);
+    int ignored = 0;
+    check_same(got, step([&](const at::Tensor& x) {
+                 return fn(plain_norm, plain_cache, plain_total, ignored, x);
+               }));
+    CHECK(same_bits(norm->running_mean, plain_norm->running_mean));
+    CHECK(same_bits(norm->num_batches_tracked, plain_norm->num_batches_tracked));
+    CHECK(same_bits(cache, plain_cache));
+    CHECK(same_bits(total, plain_total));
+  }
+}
+
+TEST_CASE("Branches on data need not come out the same again", "[backend][tape]") {
+  int calls = 0;
+  const TensorFn fn = [&](const at::Tensor& x) {
+    return ++calls % 2 == 1 ? x.sin().exp() : x.cos().tanh().sin();
+  };
+  const at::Tensor x = step_input();
+  checkpoint(on_tape())(fn)(x).sum().backward();
+  const at::Tensor y = step_input();
+  y.sin().exp().sum().backward();
+  CHECK(same_bits(x.grad(), y.grad()));
+}
+
+TEST_CASE("SAVE calls and rules work on a tape", "[backend][tape]") {
+  const at::Tensor w = weight({8, 8});
+  const TensorFn fn = [&](const at::Tensor& x) {
+    const auto mm = [&](const at::Tensor& t) { return t.sin().mm(w).exp(); };
+    const at::Tensor a = save("a", mm)(x.cos());
+    at::Tensor b = save("b", mm)(a.sin()) + 1;
+    b.mul_(recompute("c", mm)(a));
+    return save("d", [](at::Tensor t) { return t.mul_(2); })(b.clone()).sin();
+  };
+  check_tape(fn, {w});
+  for (const char* name : {"save_matmuls", "recompute_pointwise"}) {
+    CheckpointOptions options = on_tape();
+    options.policy = make_policy(preset(name));
+    check_tape(fn, {w}, options);
+  }
+}
+
+TEST_CASE("A SAVE call on a tape keeps what it keeps without", "[backend][tape]") {
+  const at::Tensor w = torch::rand({64, 64}).requires_grad_();
+  const auto bytes = [&](ReplayEngine engine) {
+    const CheckpointOptions options{.replay = engine, .policy = make_policy(save_matmuls())};
+    const at::Tensor x = torch::rand({64, 64}).requires_grad_();
+    const auto fn = [&](const at::Tensor& t) { return t.sin().mm(w).tanh().exp().mm(w).sum(); };
+    const MemoryMeter meter;
+    const at::Tensor y = checkpoint(options)(fn)(x);
+    return meter.current_bytes();
+  };
+  CHECK(bytes(ReplayEngine::kTape) == bytes(ReplayEngine::kFunction));
+}
+
+TEST_CASE("Ops that look at shapes only need no values", "[backend][tape]") {
+  check_tape([](const at::Tensor& x) {
+    const at::Tensor kept = save("a", exp_of)(x.sin());
+    return x.cos() * torch::rand_like(kept) * torch::full_like(kept.t(), 3).t();
+  });
+}
+
+TEST_CASE("Tapes nest, in regions of either kind", "[backend][tape]") {
+  const at::Tensor w = weight({8, 8});
+  const at::Tensor outside = torch::rand({4, 8});
+  const auto inner = [&](const at::Tensor& x) { return (x.sin().mm(w) * outside).tanh().exp(); };
+  const TensorFn plain = [&](const at::Tensor& x) {
+    const at::Tensor shared = x.exp();
+    const auto region = [&](const at::Tensor& t) { return inner(t).sin() * shared; };
+    return region(region(x.cos())).sin();
+  };
+  for (const ReplayEngine in : {ReplayEngine::kTape, ReplayEngine::kFunction}) {
+    for (const ReplayEngine out : {ReplayEngine::kTape, ReplayEngine::kFunction}) {
+      const TensorFn nested = [&](const at::Tensor& x) {
+        const at::Tensor shared = x.exp();
+        const auto region = checkpoint({.name = "in", .replay = in})(
+            [&inner, shared](const at::Tensor& t) { return inner(t).sin() * shared; });
+        return region(region(x.cos())).sin();
+      };
+      const Tensors got = step(checkpoint({.name = "out", .replay = out})(nested), {w});
+      check_same(got, step(plain, {w}));
+    }
+  }
+}
+
+TEST_CASE("An inner tape holds nothing that the outer region makes again", "[backend][tape]") {
+  constexpr int64_t kBytes = 64 * 64 * 4;
+  const at::Tensor x = torch::rand({64, 64}).requires_grad_();
+  const MemoryMeter meter;
+  const at::Tensor y = checkpoint(on_tape())([](const at::Tensor& t) {
+    const at::Tensor shared = t.sin();
+    const auto inner = [shared](const at::Tensor& s) { return (s.exp() * shared).tanh().sum(); };
+    return checkpoint({.name = "in", .replay = ReplayEngine::kTape})(inner)(t.cos());
+  })(x);
+  CHECK(meter.current_bytes() < kBytes);
+}
+
+TEST_CASE("Retained graphs, partial gradients and double backward work on a tape",
+          "[backend][tape]") {
+  const auto run = [](bool taped) {
+    const TensorFn fn = [](const at::Tensor& x) { return (x.sin() * x.exp()).tanh(); };
+    const at::Tensor x = step_input();
+    const at::Tensor y = taped ? checkpoint(on_tape())(fn)(x) : fn(x);
+    Tensors all;
+    for (int i = 0; i < 3; ++i)
+      all.push_back(torch::autograd::grad({y.sum()}, {x}, {}, /*retain_graph=*/true)[0]);
+    const auto first = torch::autograd::grad({y.sum()}, {x}, {}, true, /*create_graph=*/true)[0];
+    all.push_back(torch::autograd::grad({first.sum()}, {x})[0]);
+    return all;
+  };
+  check_same(run(true), run(false));
+}
+
+TEST_CASE("Autograd's error for a tensor written after it was saved stays", "[backend][tape]") {
+  CHECK_THAT(refusal([](const at::Tensor& x) {
+               at::Tensor y = x.exp();
+               const at::Tensor z = y.sin();
+               y.mul_(2);
+               return z;
+             }),
+             ContainsSubstring("modified by an inplace operation"));
+  at::Tensor outside = torch::rand({4, 8});
+  const at::Tensor y = checkpoint(on_tape())(
+      [&](const at::Tensor& x) { return (x.sin() + outside).sin(); })(step_input());
+  outside.add_(1);
+  CHECK_THAT(error_text([&] { y.sum().backward(); }),
+             ContainsSubstring("region 'r'") && ContainsSubstring("inplace"));
+}
+
+TEST_CASE("What a tape cannot replay raises in the forward, or falls back", "[backend][tape]") {
+  struct Case {
+    const char* name;
+    TensorFn fn;
+    const char* text;
+  };
+  const std::vector<Case> cases = {
+      {"sparse", [](const at::Tensor& x) { return x.sin().to_sparse().to_dense().exp(); },
+       "not strided"},
+      {"backward inside",
+       [](const at::Tensor& x) {
+         const at::Tensor y = x.sin();
+         return y.exp() * torch::autograd::grad({y.sum()}, {x}, {}, true)[0].detach();
+       },
+       "a backward in the function"},
+      {"memory written by hand",
+       [](const at::Tensor& x) {
+         const at::Tensor y = torch::empty({4, 8});
+         for (int64_t i = 0; i < 32; ++i) y.mutable_data_ptr<float>()[i] = static_cast<float>(i);
+         return x.sin() * y;
+       },
+       "written by no op"},
+      {"resize",
+       [](const at::Tensor& x) {
+         at::Tensor y = torch::zeros({2});
+         y.resize_({4, 8}).zero_();
+         return (x.sin() + y).exp();
+       },
+       "changes its size"},
+  };
+  for (const Case& test : cases) {
+    INFO(test.name);
+    CHECK_THAT(refusal(test.fn), ContainsSubstring("[checkpoint] region 'r': expected what a tape "
+                                                   "can replay, got") &&
+                                     ContainsSubstring(test.text) && ContainsSubstring("kAuto"));
+    check_as_plain(test.fn, {}, {.name = "auto", .replay = ReplayEngine::kAuto});
+  }
+}
+
+TEST_CASE("An op that throws and is caught does not confuse a tape", "[backend][tape]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor y = x.sin();
+    try {
+      y.mm(y);
+    } catch (const c10::Error&) {
+    }
+    return y.exp();
+  };
+  check_as_plain(fn, {}, {.name = "auto", .replay = ReplayEngine::kAuto});
+}
+
+TEST_CASE("A tape without interception is refused", "[backend][tape]") {
+  CHECK_THAT(error_text([] {
+               checkpoint({.name = "r", .intercept = false, .replay = ReplayEngine::kTape});
+             }),
+             ContainsSubstring("replay: expected intercept = true"));
+}
+
+TEST_CASE("Nothing is left of a tape after backward or when its graph is dropped",
+          "[backend][tape]") {
+  const MemoryMeter meter;
+  for (int i = 0; i < 3; ++i) {
+    const at::Tensor x = step_input();
+    const at::Tensor y = checkpoint(on_tape())(exp_of)(x.sin());
+    if (i > 0) y.sum().backward();
+  }
+  CHECK(meter.current_bytes() == 0);
+  CHECK(live_regions().empty());
+}
+
+TEST_CASE("A GPT-2 from tapes is bitwise the plain one", "[backend][tape]") {
+  const GptSizes sizes{.vocabulary = 50, .length = 16, .width = 32, .heads = 4, .layers = 2};
+  const auto run = [&](bool taped) {
+    torch::manual_seed(1);
+    Gpt model(sizes, at::kFloat);
+    const at::Tensor ids = torch::randint(0, 50, {2, 17});
+    const auto loss = [&](const at::Tensor& t) { return model.loss(t); };
+    (taped ? checkpoint(on_tape())(loss)(ids) : loss(ids)).backward();
+    Tensors grads;
+    for (const at::Tensor& parameter : model.parameters()) grads.push_back(parameter.grad());
+    return grads;
+  };
+  check_same(run(true), run(false));
+}
+
+}  // namespace remat
