@@ -20,12 +20,13 @@ class Waiting {
       if (after_[u]) mark_producers(u);
     }
     before_[op] = 1;
+    const std::vector<char> reached = ops_with_gradient(block);
     for (int v = op + 1; v < static_cast<int>(block.ops.size()); ++v) {
       const std::vector<int>& ins = block.ops[v].ins;
       const bool waits = std::any_of(ins.begin(), ins.end(), [&](int t) {
         return block_.tensors[t].has_gradient && t != 0 && before_[block_.tensors[t].producer] != 0;
       });
-      if (waits) before_[v] = 1;
+      if (waits && reached[v]) before_[v] = 1;
     }
     after_[op] = 0;
   }

@@ -52,4 +52,16 @@ Block::Block(const BlockType& type) {
   output = index_of.at(type.output);
 }
 
+std::vector<char> ops_with_gradient(const Block& block) {
+  std::vector<char> wanted(block.tensors.size(), 0);
+  wanted[block.output] = 1;
+  std::vector<char> reached(block.ops.size(), 0);
+  for (size_t u = block.ops.size(); u-- > 0;) {
+    reached[u] = wanted[block.ops[u].outs[0]];
+    if (!reached[u]) continue;
+    for (const int in : block.ops[u].ins) wanted[in] = 1;
+  }
+  return reached;
+}
+
 }  // namespace remat::detail

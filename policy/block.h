@@ -60,4 +60,8 @@ struct Block {
   Ticks bwd = 0;
 };
 
+/// Per op, does a gradient reach its backward? Its first out must be the region's output or be read
+/// by such an op.
+std::vector<char> ops_with_gradient(const Block& block);
+
 }  // namespace remat::detail

@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Budgets as people write them.
+#include <algorithm>
 #include <array>
 #include <charconv>
-#include <cmath>
+#include <optional>
 #include <stdexcept>
 #include <string>
 
@@ -15,18 +16,49 @@ namespace {
 
 struct Unit {
   std::string_view name;
-  double bytes;
+  int64_t bytes;
 };
 
+constexpr int64_t most_bytes = 9000000000000000000;
+
 constexpr std::array<Unit, 9> units = {{{"B", 1},
-                                        {"kB", 1e3},
-                                        {"MB", 1e6},
-                                        {"GB", 1e9},
-                                        {"TB", 1e12},
-                                        {"KiB", 1024.0},
-                                        {"MiB", 1048576.0},
-                                        {"GiB", 1073741824.0},
-                                        {"TiB", 1099511627776.0}}};
+                                        {"kB", 1000},
+                                        {"MB", 1000000},
+                                        {"GB", 1000000000},
+                                        {"TB", 1000000000000},
+                                        {"KiB", int64_t{1} << 10},
+                                        {"MiB", int64_t{1} << 20},
+                                        {"GiB", int64_t{1} << 30},
+                                        {"TiB", int64_t{1} << 40}}};
+
+/// A number at the beginning of a text, and what follows it.
+template <typename Number>
+struct Amount {
+  std::optional<Number> value;
+  std::string_view unit;
+};
+
+template <typename Number>
+Amount<Number> read_amount(std::string_view text) {
+  Number value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) return {};
+  Amount<Number> amount{value, {rest, static_cast<size_t>(end - rest)}};
+  while (!amount.unit.empty() && amount.unit.front() == ' ') amount.unit.remove_prefix(1);
+  return amount;
+}
+
+const Unit* unit_named(std::string_view name) {
+  const auto* at =
+      std::find_if(units.begin(), units.end(), [&](const Unit& unit) { return unit.name == name; });
+  return at == units.end() ? nullptr : at;
+}
+
+/// A share of `bytes`; all of them are not rounded.
+int64_t share_of(int64_t bytes, double share) {
+  return share == 1 ? bytes : static_cast<int64_t>(share * static_cast<double>(bytes));
+}
 
 [[noreturn]] void refuse(std::string_view text) {
   throw std::invalid_argument(
@@ -39,26 +71,28 @@ constexpr std::array<Unit, 9> units = {{{"B", 1},
 }  // namespace
 
 int64_t Planner::budget_bytes(std::string_view text) const {
-  double value = 0;
-  const char* const end = text.data() + text.size();
-  const auto [rest, error] = std::from_chars(text.data(), end, value);
-  if (error != std::errc() || !std::isfinite(value) || value < 0) refuse(text);
-  std::string_view unit(rest, static_cast<size_t>(end - rest));
-  while (!unit.empty() && unit.front() == ' ') unit.remove_prefix(1);
-  const double peak = static_cast<double>(frontier().no_checkpoint_peak_bytes());
-  double bytes = -1;
-  if (unit == "%") {
-    bytes = value / 100 * peak;
-  } else if (unit.empty()) {
-    if (value > 1) refuse(text);
-    const double least = static_cast<double>(layer_checkpoint().simulated_peak_bytes);
-    bytes = least + value * (peak - least);
+  // Whole numbers stay exact: doubles have no odd ones beyond 2^53.
+  const Amount<int64_t> whole = read_amount<int64_t>(text);
+  const Unit* const whole_unit = unit_named(whole.unit);
+  if (whole.value && whole_unit != nullptr && *whole.value >= 0 &&
+      *whole.value <= most_bytes / whole_unit->bytes) {
+    return *whole.value * whole_unit->bytes;
   }
-  for (const Unit& known : units) {
-    if (unit == known.name) bytes = value * known.bytes;
+  const auto [value, unit] = read_amount<double>(text);
+  if (!value || !(*value >= 0 && *value <= static_cast<double>(most_bytes))) refuse(text);
+  const int64_t peak = frontier().no_checkpoint_peak_bytes();
+  if (unit.empty()) {
+    if (*value > 1) refuse(text);
+    const int64_t least = layer_checkpoint().simulated_peak_bytes;
+    return least + share_of(peak - least, *value);
   }
-  if (bytes < 0 || bytes > 9e18) refuse(text);
-  return static_cast<int64_t>(bytes);
+  const Unit* const known = unit_named(unit);
+  if (unit != "%" && known == nullptr) refuse(text);
+  const double share = *value / 100;
+  const double bytes = known == nullptr ? share * static_cast<double>(peak)
+                                        : *value * static_cast<double>(known->bytes);
+  if (bytes > static_cast<double>(most_bytes)) refuse(text);
+  return known == nullptr ? share_of(peak, share) : static_cast<int64_t>(bytes);
 }
 
 }  // namespace remat

@@ -4,8 +4,6 @@
 #include "chain_model.h"
 
 #include <algorithm>
-#include <stdexcept>
-#include <string>
 
 namespace remat::detail {
 
@@ -43,13 +41,6 @@ ChainModel::ChainModel(const Profile& profile, OptionClass option_class) {
   for (const MergePattern& merge : profile.merge_patterns) used[merge.block_type] = 1;
   for (size_t i = 0; i < used.size(); ++i) {
     if (!used[i]) continue;
-    if (profile.block_types[i].ops.size() > max_region_ops) {
-      throw std::invalid_argument("[planner] type '" + profile.block_types[i].name +
-                                  "': expected at most " + std::to_string(max_region_ops) +
-                                  " ops between places where a single tensor passes, got " +
-                                  std::to_string(profile.block_types[i].ops.size()) +
-                                  ". Make more regions of it.");
-    }
     Block block(profile.block_types[i]);
     const auto same = std::find_if(types.begin(), types.end(),
                                    [&](const Block& other) { return equal(block, other); });

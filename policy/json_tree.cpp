@@ -9,6 +9,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
+#include <unordered_set>
 
 namespace remat::detail {
 
@@ -103,7 +104,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   bool end_object() override { return close(); }
   bool end_array() override { return close(); }
   bool key(string_t& value) override {
-    if (stack_.back()->find(value) != nullptr) {
+    if (!keys_.back().insert(value).second) {
       fail("key \"" + value + "\": expected once in its object, got it twice. Remove one.");
     }
     key_ = value;
@@ -141,10 +142,12 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
     if (stack_.size() == max_depth)
       fail("expected at most 64 levels of brackets, got more. Mend the file.");
     stack_.push_back(&add(kind));
+    keys_.emplace_back();
     return true;
   }
   bool close() {
     stack_.pop_back();
+    keys_.pop_back();
     return true;
   }
 
@@ -154,6 +157,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   JsonNode root_;
   std::vector<JsonNode*>
       stack_;  // A parent gets no further child while one is open, so these stay valid.
+  std::vector<std::unordered_set<std::string>> keys_;  // Of the objects on the stack
   std::string key_;
 };
 
@@ -215,7 +219,7 @@ std::string JsonValue::shown() const {
     case JsonNode::Kind::kInteger:
       return std::to_string(node_->integer);
     case JsonNode::Kind::kNumber:
-      return std::to_string(node_->number);
+      return nlohmann::json(node_->number).dump();
     case JsonNode::Kind::kString:
       return "\"" + node_->text + "\"";
     case JsonNode::Kind::kArray:
@@ -241,10 +245,14 @@ void JsonValue::check_members(std::initializer_list<const char*> required,
   }
 }
 
+JsonPlace JsonValue::place_of(const std::string& key) const {
+  return {place_.what, place_.source, place_.path.empty() ? key : place_.path + "." + key};
+}
+
 JsonValue JsonValue::at(const char* key) const {
   const JsonNode* node = node_->kind == JsonNode::Kind::kObject ? node_->find(key) : nullptr;
   if (node == nullptr) fail("a member \"" + std::string(key) + "\"", "none");
-  return {*node, {place_.what, place_.source, place_.path.empty() ? key : place_.path + "." + key}};
+  return {*node, place_of(key)};
 }
 
 std::vector<JsonValue> JsonValue::items() const {
@@ -263,7 +271,7 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   std::vector<std::pair<std::string, JsonValue>> all;
   all.reserve(node_->members.size());
   for (const JsonMember& member : node_->members) {
-    all.emplace_back(member.key, at(member.key.c_str()));
+    all.emplace_back(member.key, JsonValue(member.value, place_of(member.key)));
   }
   return all;
 }

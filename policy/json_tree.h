@@ -75,6 +75,8 @@ class JsonValue {
   std::string shown() const;  ///< The value in words for an error: "12", "\"us\"", "an object"
 
  private:
+  JsonPlace place_of(const std::string& key) const;
+
   const JsonNode* node_;
   JsonPlace place_;
 };

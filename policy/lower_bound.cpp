@@ -32,6 +32,20 @@ std::vector<char> reaching_output(const Block& block) {
   return reaching;
 }
 
+/// The block without what ops that no gradient reaches read: when their backwards run is nobody's
+/// business, so a schedule need not hold it for them.
+Block with_gradient_only(Block block) {
+  const std::vector<char> reached = ops_with_gradient(block);
+  for (BlockTensor& tensor : block.tensors) tensor.first_backward_user = -1;
+  for (size_t u = block.ops.size(); u-- > 0;) {
+    BlockOp& op = block.ops[u];
+    if (!reached[u]) op.backward_needs.clear();
+    for (const int need : op.backward_needs)
+      block.tensors[need].first_backward_user = static_cast<int>(u);
+  }
+  return block;
+}
+
 /// What each op costs when it runs again; an op that the output does not need may run for the first
 /// time.
 std::vector<Ticks> rerun_times(const Block& block) {
@@ -63,7 +77,7 @@ LowerBound::LowerBound(const ChainModel& model) : model_(model), hulls_(model.ty
   for (const int type : model.chain) used[type] = 1;
   for (size_t type = 0; type < model.types.size(); ++type) {
     if (!used[type]) continue;
-    const Block& block = model.types[type];
+    const Block block = with_gradient_only(model.types[type]);
     const std::vector<Ticks> rerun_time = rerun_times(block);
     hulls_[type].resize(fates * fates);
     for (size_t from = 0; from < fates; ++from) {
@@ -80,7 +94,7 @@ LowerBound::LowerBound(const ChainModel& model) : model_(model), hulls_(model.ty
 
 void LowerBound::add_moments(size_t position) {
   for (const BackwardMoment& from :
-       backward_moments(model_.block(position), position, moments_of_region)) {
+       backward_moments(with_gradient_only(model_.block(position)), position, moments_of_region)) {
     Moment moment{position, from.held_bytes, from.holds_input, {}};
     for (size_t fate = 0; fate < fates; ++fate) {
       KeepBounds bounds;

@@ -17,6 +17,8 @@ namespace remat::detail {
 /// runs, W bytes are held: what it reads, its workspace, and gradients. What the backwards that
 /// wait for it need is either among the other `budget - W` bytes, or made by an op that runs
 /// forward once more. The least time of such ops, over all choices of what is kept, is a bound.
+/// An op whose first out does not come to the output waits for nothing, so what its backward needs
+/// does not count.
 /// With a price per byte instead of a limit, it splits into regions, joined by what becomes of the
 /// tensors between them; every price gives a bound, and the best price is found by cutting planes.
 class LowerBound {

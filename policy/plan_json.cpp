@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Plans from and to JSON.
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
-#include <remat/policy/plan.h>
+#include <remat/policy/planner.h>
 
 #include "json_tree.h"
 #include "planned_chain.h"
@@ -16,6 +17,10 @@ namespace {
 
 using detail::JsonValue;
 using nlohmann::ordered_json;
+
+std::string all_digits(double value) {
+  return ordered_json(value).dump();
+}
 
 ordered_json row_json(const PlanRow& row) {
   ordered_json ops = ordered_json::object();
@@ -82,15 +87,15 @@ PlanRow read_row(const JsonValue& value) {
   return row;
 }
 
-/// What a file says, compared with what comes out.
+/// What a file says, compared with what comes out. Numbers are written with all their digits.
 void check_number(const JsonValue& said, double comes_out) {
-  if (std::abs(said.number() - comes_out) <= 1e-6 * std::max(1.0, std::abs(comes_out))) return;
-  said.fail(std::to_string(comes_out) + ", what a replay comes to", said.shown());
+  if (said.number() == comes_out) return;
+  said.fail(all_digits(comes_out) + ", what a replay comes to", said.shown());
 }
 
-void check_bytes(const JsonValue& said, int64_t comes_out) {
+void check_bytes(const JsonValue& said, int64_t comes_out, const char* of = "a replay") {
   if (said.integer() == comes_out) return;
-  said.fail(std::to_string(comes_out) + ", what a replay comes to", said.shown());
+  said.fail(std::to_string(comes_out) + ", what " + of + " comes to", said.shown());
 }
 
 void read_feasible(const JsonValue& value, const detail::PlannedChain& chain,
@@ -107,7 +112,7 @@ void read_feasible(const JsonValue& value, const detail::PlannedChain& chain,
   check_bytes(value.at("predicted_peak"), plan.predicted_peak_bytes);
   check_bytes(value.at("simulated_peak"), plan.simulated_peak_bytes);
   plan.lower_bound = value.at("lower_bound").number();
-  if (!(plan.lower_bound >= 0 && plan.lower_bound <= plan.overhead + 1e-6)) {
+  if (!(plan.lower_bound >= 0 && plan.lower_bound <= plan.overhead)) {
     value.at("lower_bound").fail("0 to the overhead", value.at("lower_bound").shown());
   }
   plan.gap = plan.overhead - plan.lower_bound;
@@ -116,9 +121,12 @@ void read_feasible(const JsonValue& value, const detail::PlannedChain& chain,
     value.at("budget").fail("at least the peak, " + std::to_string(plan.simulated_peak_bytes),
                             value.at("budget").shown());
   }
-  if (plan.least_budget_bytes > plan.simulated_peak_bytes) {
+  if (plan.least_budget_bytes < 0 || plan.least_budget_bytes > plan.simulated_peak_bytes) {
     value.at("least_budget")
-        .fail("at most the peak of a plan that fits", value.at("least_budget").shown());
+        .fail("0 to the peak of a plan that fits", value.at("least_budget").shown());
+  }
+  for (const char* key : {"least_at", "held"}) {
+    if (value.has(key)) value.at(key).fail("nothing in a plan that is feasible", "a value");
   }
 }
 
@@ -136,6 +144,72 @@ void read_infeasible(const JsonValue& value, Plan& plan) {
     value.at("least_budget")
         .fail("more than the budget of a plan that is not feasible",
               value.at("least_budget").shown());
+  }
+  if (value.has("least_at")) plan.peak_region = value.at("least_at").string();
+  if (!value.has("held")) return;
+  for (const JsonValue& item : value.at("held").items()) {
+    item.check_members({"what", "position", "region", "slot", "bytes"}, {});
+    plan.held.push_back({item.at("what").string(), read_int(item.at("position")),
+                         item.at("region").string(), item.at("slot").string(),
+                         item.at("bytes").integer()});
+  }
+}
+
+Plan read(const detail::JsonNode& root, const Profile& profile, const std::string& source) {
+  const JsonValue value(root, {"plan", source, ""});
+  value.check_members(
+      {"feasible", "budget", "total_time", "overhead", "predicted_peak", "simulated_peak",
+       "lower_bound", "gap", "table", "groups", "profile", "least_budget"},
+      {"least_at", "held"});
+  const detail::PlannedChain chain(profile, detail::OptionClass::kNone);
+  Plan plan;
+  plan.profile_digest = value.at("profile").string();
+  if (plan.profile_digest != chain.original.digest()) {
+    value.at("profile").fail("\"" + chain.original.digest() + "\", the digest of the profile",
+                             value.at("profile").shown());
+  }
+  plan.feasible = value.at("feasible").boolean();
+  plan.budget_bytes = value.at("budget").integer();
+  plan.least_budget_bytes = value.at("least_budget").integer();
+  if (plan.budget_bytes < 0) value.at("budget").fail("0 bytes or more", value.at("budget").shown());
+  const detail::PlanFault fail = [&](const std::string& place, const std::string& expected,
+                                     const std::string& got) {
+    JsonValue(detail::node_at(root, place), {"plan", source, place}).fail(expected, got);
+  };
+  if (plan.feasible) {
+    read_feasible(value, chain, fail, plan);
+  } else {
+    read_infeasible(value, plan);
+  }
+  return plan;
+}
+
+bool same(const PeakHolding& a, const PeakHolding& b) {
+  return a.what == b.what && a.position == b.position && a.region == b.region && a.slot == b.slot &&
+         a.bytes == b.bytes;
+}
+
+constexpr const char* planning = "planning with these options";
+
+/// A bound is a sum of doubles that compilers may add up in other ways; the last digits may differ.
+void check_bound(const JsonValue& value, const Plan& plan, double bound) {
+  if (std::abs(plan.lower_bound - bound) <= 1e-9) return;
+  const JsonValue said = value.at("lower_bound");
+  said.fail(all_digits(bound) + ", what " + planning + " comes to", said.shown());
+}
+
+void check_infeasible(const JsonValue& value, const Plan& said, const Plan& planned) {
+  if (value.has("least_at") && said.peak_region != planned.peak_region) {
+    value.at("least_at")
+        .fail("\"" + planned.peak_region + "\", what " + planning + " comes to",
+              value.at("least_at").shown());
+  }
+  if (!value.has("held")) return;
+  const bool all_same = std::equal(said.held.begin(), said.held.end(), planned.held.begin(),
+                                   planned.held.end(), same);
+  if (!all_same) {
+    value.at("held").fail(held_json(planned.held).dump() + ", what " + planning + " comes to",
+                          held_json(said.held).dump());
   }
 }
 
@@ -172,41 +246,24 @@ std::string Plan::to_json() const {
 
 Plan Plan::from_json(std::string_view text, const Profile& profile, const std::string& source) {
   const detail::JsonNode root = detail::parse_json(text, "plan", source);
+  return read(root, profile, source);
+}
+
+Plan Planner::read_plan(std::string_view text, const std::string& source) const {
+  const detail::JsonNode root = detail::parse_json(text, "plan", source);
   const JsonValue value(root, {"plan", source, ""});
-  value.check_members(
-      {"feasible", "budget", "total_time", "overhead", "predicted_peak", "simulated_peak",
-       "lower_bound", "gap", "table", "groups", "profile", "least_budget"},
-      {"least_at", "held"});
-  const detail::PlannedChain chain(profile, detail::OptionClass::kNone);
-  Plan plan;
-  plan.profile_digest = value.at("profile").string();
-  if (plan.profile_digest != chain.original.digest()) {
-    value.at("profile").fail("\"" + chain.original.digest() + "\", the digest of the profile",
-                             value.at("profile").shown());
+  Plan said = read(root, profile(), source);
+  Plan planned = plan(said.budget_bytes);
+  if (!said.feasible) {
+    check_bytes(value.at("least_budget"), planned.least_budget_bytes, planning);
+    check_infeasible(value, said, planned);
+    return planned;
   }
-  plan.feasible = value.at("feasible").boolean();
-  plan.budget_bytes = value.at("budget").integer();
-  plan.least_budget_bytes = value.at("least_budget").integer();
-  if (plan.budget_bytes < 0) value.at("budget").fail("0 bytes or more", value.at("budget").shown());
-  const detail::PlanFault fail = [&](const std::string& place, const std::string& expected,
-                                     const std::string& got) {
-    JsonValue(detail::node_at(root, place), {"plan", source, place}).fail(expected, got);
-  };
-  if (plan.feasible) {
-    read_feasible(value, chain, fail, plan);
-  } else {
-    read_infeasible(value, plan);
-    if (value.has("least_at")) plan.peak_region = value.at("least_at").string();
-    if (value.has("held")) {
-      for (const JsonValue& item : value.at("held").items()) {
-        item.check_members({"what", "position", "region", "slot", "bytes"}, {});
-        plan.held.push_back({item.at("what").string(), read_int(item.at("position")),
-                             item.at("region").string(), item.at("slot").string(),
-                             item.at("bytes").integer()});
-      }
-    }
-  }
-  return plan;
+  const int64_t least = std::min(planned.least_budget_bytes, said.simulated_peak_bytes);
+  check_bytes(value.at("least_budget"), least, planning);
+  // A plan that others made may fit where those of the planner's class do not.
+  check_bound(value, said, planned.feasible ? planned.lower_bound : lower_bound(said.budget_bytes));
+  return said;
 }
 
 }  // namespace remat

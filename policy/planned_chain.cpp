@@ -10,7 +10,6 @@ namespace remat::detail {
 
 namespace {
 
-constexpr size_t split_above = 18;  // Ops up to which pareto_options tries all policies
 constexpr size_t holdings_listed = 8;
 
 const Profile& validated(const Profile& profile) {
@@ -39,7 +38,20 @@ const std::string& tensor_name(const BlockType& type, int index) {
       "[planner] tensor: expected an index of the type, got a larger one. Report this.");
 }
 
-PeakHolding describe(const PlannedChain& chain, const Schedule& schedule, const Holding& holding) {
+/// An op of a run, in the row that it belongs to.
+struct RowOp {
+  size_t position = 0;
+  size_t op = 0;
+};
+
+RowOp row_op(const PlannedChain& chain, size_t first, int op) {
+  RowOp at{first, static_cast<size_t>(op)};
+  for (; at.op >= chain.names(at.position).ops.size(); ++at.position)
+    at.op -= chain.names(at.position).ops.size();
+  return at;
+}
+
+PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
   PeakHolding out;
   out.bytes = holding.bytes;
   out.position = static_cast<int>(holding.position);
@@ -54,19 +66,19 @@ PeakHolding describe(const PlannedChain& chain, const Schedule& schedule, const 
     out.region = chain.region_name(out.position);
     return out;
   }
-  out.region = chain.region_name(out.position);
-  const auto runs = [&](const ScheduledRegion& region) {
-    return region.first == holding.position && region.type == holding.type;
-  };
-  const auto at = std::find_if(schedule.regions.begin(), schedule.regions.end(), runs);
-  const BlockType& type =
-      at == schedule.regions.end() ? chain.names(holding.position) : chain.names(*at);
-  if (holding.kind == Holding::Kind::kWorkspace) {
+  const Block& block = chain.model.types[holding.type];
+  const bool is_workspace = holding.kind == Holding::Kind::kWorkspace;
+  const int op = is_workspace ? holding.index : block.tensors[holding.index].producer;
+  const RowOp at = row_op(chain, holding.position, op);
+  const ProfileOp& named = chain.names(at.position).ops[at.op];
+  out.position = static_cast<int>(at.position);
+  out.region = chain.region_name(at.position);
+  if (is_workspace) {
     out.what = "workspace";
-    out.slot = type.ops[holding.index].name;
+    out.slot = named.name;
   } else {
     out.what = holding.kind == Holding::Kind::kGradient ? "gradient" : "tensor";
-    out.slot = tensor_name(type, holding.index);
+    out.slot = named.outs[holding.index - block.ops[op].outs.front()].name;
   }
   return out;
 }
@@ -138,13 +150,13 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
   if (chain.model.ideal_time == 0) plan.overhead = 0;
   plan.predicted_peak_bytes = required_bytes(chain.model, schedule);
   plan.simulated_peak_bytes = simulation.peak;
-  plan.peak_region = "region " + std::to_string(simulation.peak_position) + " '" +
-                     chain.region_name(simulation.peak_position) +
+  const size_t peak_row = row_op(chain, simulation.peak_position, simulation.peak_op).position;
+  plan.peak_region = "region " + std::to_string(peak_row) + " '" + chain.region_name(peak_row) +
                      (simulation.peak_in_backward ? "', backward" : "', forward");
   plan.held.clear();
   for (const Holding& holding : simulation.held) {
     if (plan.held.size() == holdings_listed) break;
-    plan.held.push_back(describe(chain, schedule, holding));
+    plan.held.push_back(describe(chain, holding));
   }
 }
 

@@ -46,10 +46,28 @@ struct Planner::State {
     return static_cast<double>(time) / static_cast<double>(chain.model.ideal_time) - 1;
   }
 
+  /// A little less than the bound comes to, so that the roundings of two overheads never make it
+  /// more than a plan's.
   double lower_bound(int64_t budget_bytes) const {
     if (chain.model.ideal_time == 0) return 0;
-    return std::max(0.0,
-                    bound.total_time_us(budget_bytes) / detail::to_us(chain.model.ideal_time) - 1);
+    constexpr double roundings = 4 * std::numeric_limits<double>::epsilon();
+    const double ratio = bound.total_time_us(budget_bytes) / detail::to_us(chain.model.ideal_time);
+    return std::max(0.0, ratio * (1 - roundings) - 1);
+  }
+
+  /// Says what all plans of the planner say alike, and how far this one is from the bound.
+  /// The bound is of schedules without OFFLOAD; where the link could do better, it says nothing.
+  void add_bounds(Plan& plan) const {
+    plan.least_budget_bytes = std::min(frontier.least_budget_bytes(), plan.simulated_peak_bytes);
+    if (offload)
+      plan.least_budget_bytes = std::min(plan.least_budget_bytes, offload->least_budget_bytes());
+    plan.lower_bound = offload || !plan.feasible ? 0 : lower_bound(plan.budget_bytes);
+    plan.gap = plan.overhead - plan.lower_bound;
+    if (plan.gap >= 0) return;
+    throw std::logic_error("[planner] budget " + std::to_string(plan.budget_bytes) +
+                           ": expected a lower bound of at most the overhead " +
+                           std::to_string(plan.overhead) + ", got " +
+                           std::to_string(plan.lower_bound) + ". Report this.");
   }
 
   /// The schedule for a budget, or for the least one that fits.
@@ -139,17 +157,8 @@ Plan Planner::plan(int64_t budget_bytes) const {
       std::any_of(schedule.regions.begin(), schedule.regions.end(),
                   [](const ScheduledRegion& region) { return !region.offloaded.empty(); });
   plan.budget_bytes = budget_bytes;
-  plan.least_budget_bytes =
-      std::min(state_->frontier.least_budget_bytes(), plan.simulated_peak_bytes);
-  if (state_->offload)
-    plan.least_budget_bytes =
-        std::min(plan.least_budget_bytes, state_->offload->least_budget_bytes());
   plan.feasible = plan.simulated_peak_bytes <= budget_bytes;
-  // The bound is of schedules without OFFLOAD; where the link could do better, it says nothing.
-  plan.lower_bound = state_->offload || !plan.feasible
-                         ? 0
-                         : std::min(plan.overhead, state_->lower_bound(budget_bytes));
-  plan.gap = plan.overhead - plan.lower_bound;
+  state_->add_bounds(plan);
   const FrontierPoint* point =
       state_->frontier.at(plan.feasible ? budget_bytes : state_->frontier.least_budget_bytes());
   check_replay(plan, has_offload, point == nullptr ? 0 : point->total_time_us,
@@ -163,10 +172,7 @@ Plan Planner::layer_checkpoint() const {
   detail::add_costs(state_->chain, schedule, plan);
   plan.feasible = true;
   plan.budget_bytes = plan.simulated_peak_bytes;
-  plan.least_budget_bytes =
-      std::min(state_->frontier.least_budget_bytes(), plan.simulated_peak_bytes);
-  plan.lower_bound = std::min(plan.overhead, state_->lower_bound(plan.budget_bytes));
-  plan.gap = plan.overhead - plan.lower_bound;
+  state_->add_bounds(plan);
   return plan;
 }
 

@@ -3,8 +3,11 @@
 // Tables that come with remat. docs/policies.md lists them; a test compares the two.
 #include <remat/policy/policy_table.h>
 
+#include <algorithm>
+#include <array>
 #include <initializer_list>
 #include <stdexcept>
+#include <string_view>
 
 namespace remat {
 namespace {
@@ -67,15 +70,36 @@ PolicyTable safe_defaults() {
        "deep_ep::*"});
 }
 
+namespace {
+
+struct Preset {
+  std::string_view name;
+  PolicyTable (*make)();
+};
+
+constexpr std::array kPresets{
+    Preset{"save_matmuls", save_matmuls},
+    Preset{"save_compute_intensive", save_compute_intensive},
+    Preset{"recompute_pointwise", recompute_pointwise},
+    Preset{"safe_defaults", safe_defaults},
+};
+
+}  // namespace
+
 PolicyTable preset(std::string_view name) {
-  if (name == "save_matmuls") return save_matmuls();
-  if (name == "save_compute_intensive") return save_compute_intensive();
-  if (name == "recompute_pointwise") return recompute_pointwise();
-  if (name == "safe_defaults") return safe_defaults();
+  for (const Preset& preset : kPresets) {
+    if (preset.name == name) return preset.make();
+  }
   throw std::invalid_argument(
       "[policy] preset '" + std::string(name) +
       "': expected save_matmuls, save_compute_intensive, recompute_pointwise or safe_defaults, got "
-      "another name. Take one of these, or write a table.");
+      "another name. Take one of these, write a table, or in Python read one with "
+      "PolicyTable.load(path).");
+}
+
+bool PolicyRule::is_of_preset() const {
+  return std::any_of(kPresets.begin(), kPresets.end(),
+                     [&](const Preset& preset) { return preset.name == source; });
 }
 
 }  // namespace remat

@@ -4,12 +4,15 @@
 #include "profile_check.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
+#include <cstdio>
 #include <stdexcept>
 #include <unordered_map>
 #include <unordered_set>
 
 #include "block.h"
+#include "split_regions.h"
 
 namespace remat::detail {
 
@@ -22,12 +25,23 @@ constexpr size_t max_type_ops = 4096;
 
 using Fault = std::optional<ProfileFault>;
 
-std::string quoted(const std::string& name) {
-  return "'" + name + "'";
+/// No control characters, which terminals obey and XML does not have.
+bool printable(const std::string& name) {
+  for (size_t i = 0; i < name.size(); ++i) {
+    const auto byte = [&](size_t k) {
+      return static_cast<uint8_t>(name[std::min(k, name.size())]);
+    };
+    const bool is_c1 = byte(i) == 0xC2 && byte(i + 1) >= 0x80 && byte(i + 1) < 0xA0;
+    const bool is_noncharacter = byte(i) == 0xEF && byte(i + 1) == 0xBF && byte(i + 2) >= 0xBE;
+    if (byte(i) < 0x20 || byte(i) == 0x7F || is_c1 || is_noncharacter) return false;
+  }
+  return true;
 }
 
-std::string indexed(const std::string& path, size_t index) {
-  return path + "[" + std::to_string(index) + "]";
+Fault check_printable(const std::string& path, const std::string& name) {
+  if (printable(name)) return std::nullopt;
+  return ProfileFault{path, "", "a name without control characters", "one that has some",
+                      "Leave them out."};
 }
 
 /// Checks one block type. Remembers the tensors that ops have made so far.
@@ -65,11 +79,15 @@ class TypeCheck {
   }
 
   Fault time(const std::string& path, const std::string& op, double value) {
+    if (value > 0 && to_ticks(std::min(value, max_time_us)) == 0)
+      return at(path, op, "0, or 1e-6 us or more", in_digits(value), "Give microseconds.");
     if (value >= 0 && value <= max_time_us) return std::nullopt;  // A NaN is neither.
-    return at(path, op, "0 to 1e9 us", std::to_string(value), "Give microseconds.");
+    return at(path, op, "0 to 1e9 us", in_digits(value), "Give microseconds.");
   }
 
   Fault op(const ProfileOp& op, const std::string& path) {
+    if (Fault fault = check_printable(path + ".name", op.name)) return fault;
+    if (Fault fault = check_printable(path + ".kind", op.kind)) return fault;
     if (op.name.empty() || !ops_.insert(op.name).second) {
       return at(path + ".name", op.name, "a name that no other op of the type has", quoted(op.name),
                 "Number repeated ops.");
@@ -84,6 +102,7 @@ class TypeCheck {
     }
     for (size_t i = 0; i < op.outs.size(); ++i) {
       const std::string where = indexed(path + ".outs", i);
+      if (Fault fault = check_printable(where, op.outs[i].name)) return fault;
       if (op.outs[i].name.empty() || !tensors_.insert(op.outs[i].name).second) {
         return at(where, op.name, "a name that no other tensor of the type has",
                   quoted(op.outs[i].name),
@@ -112,17 +131,15 @@ class TypeCheck {
   std::unordered_set<std::string> ops_;
 };
 
-int64_t output_bytes(const BlockType& type) {
-  for (const ProfileOp& op : type.ops) {
-    if (op.outs[0].name == type.output) return op.outs[0].bytes;
+/// Does the gradient of the region's output come to its input?
+bool passes_gradient(const BlockType& type) {
+  const Block block(type);
+  const std::vector<char> reached = ops_with_gradient(block);
+  for (size_t u = 0; u < block.ops.size(); ++u) {
+    const std::vector<int>& ins = block.ops[u].ins;
+    if (reached[u] && std::find(ins.begin(), ins.end(), 0) != ins.end()) return true;
   }
-  return 0;
-}
-
-bool reads_input(const BlockType& type) {
-  return std::any_of(type.ops.begin(), type.ops.end(), [](const ProfileOp& op) {
-    return std::find(op.ins.begin(), op.ins.end(), "in") != op.ins.end();
-  });
+  return false;
 }
 
 std::string region(const Profile& profile, size_t position) {
@@ -152,11 +169,14 @@ Fault check_chain(const Profile& profile) {
                             region(profile, i - 1) + " puts out",
                         std::to_string(taken), "Correct input_bytes or the order."};
   }
+  std::vector<char> passes;
+  for (const BlockType& type : profile.block_types) passes.push_back(passes_gradient(type) ? 1 : 0);
   for (size_t i = 1; i < profile.chain.size(); ++i) {
-    if (reads_input(profile.block_types[profile.chain[i]])) continue;
+    if (passes[profile.chain[i]]) continue;
     return ProfileFault{indexed("chain", i), region(profile, i),
-                        "an op that reads \"in\", through which the regions before get gradients",
-                        "none", "Name the input in an op's ins."};
+                        "ops that lead from \"in\" to the output, each by its first out, through "
+                        "which the regions before get gradients",
+                        "none", "Name what each op reads in its ins."};
   }
   for (size_t i = 1; i < profile.chain.size(); ++i) {
     if (profile.block_types[profile.chain[i]].input_grad) continue;
@@ -167,46 +187,19 @@ Fault check_chain(const Profile& profile) {
   return std::nullopt;
 }
 
-Fault check_merge(const Profile& profile, const MergePattern& merge, const std::string& path) {
-  const auto fault = [&](const std::string& key, const std::string& expected,
-                         const std::string& got) {
-    return ProfileFault{path + key, "", expected, got,
-                        "A merged type is its pattern's ops, run as one region."};
-  };
-  const int types = static_cast<int>(profile.block_types.size());
-  if (merge.block_type < 0 || merge.block_type >= types) {
-    return fault(".block_type", "an index into block_types", std::to_string(merge.block_type));
-  }
-  if (merge.pattern.size() < 2)
-    return fault(".pattern", "two regions or more", std::to_string(merge.pattern.size()));
-  const BlockType& merged = profile.block_types[merge.block_type];
-  std::vector<const ProfileOp*> parts;
-  for (size_t i = 0; i < merge.pattern.size(); ++i) {
-    const int type = merge.pattern[i];
-    if (type < 0 || type >= types) {
-      return fault(indexed(".pattern", i), "an index into block_types", std::to_string(type));
-    }
-    for (const ProfileOp& op : profile.block_types[type].ops) parts.push_back(&op);
-  }
-  const BlockType& first = profile.block_types[merge.pattern.front()];
-  const BlockType& last = profile.block_types[merge.pattern.back()];
-  const std::string merged_name = "block_type " + quoted(merged.name);
-  if (first.input_bytes != merged.input_bytes || first.input_grad != merged.input_grad ||
-      output_bytes(last) != output_bytes(merged)) {
-    return fault(".block_type", "the pattern's input and output", "others in " + merged_name);
-  }
-  if (parts.size() != merged.ops.size()) {
-    return fault(".block_type", std::to_string(parts.size()) + " ops, those of the pattern",
-                 std::to_string(merged.ops.size()) + " in " + merged_name);
-  }
-  for (size_t i = 0; i < parts.size(); ++i) {
-    const ProfileOp& op = merged.ops[i];
-    if (op.name == parts[i]->name && to_ticks(op.fwd_us) == to_ticks(parts[i]->fwd_us) &&
-        to_ticks(op.bwd_us) == to_ticks(parts[i]->bwd_us)) {
-      continue;
-    }
-    return fault(".block_type", "op " + quoted(parts[i]->name) + " with the pattern's fwd and bwd",
-                 quoted(op.name) + " in " + merged_name + ", or other times");
+/// What a plan can treat as one region.
+Fault check_parts(const Profile& profile) {
+  std::vector<char> in_chain(profile.block_types.size(), 0);
+  for (const int type : profile.chain) in_chain[type] = 1;
+  for (size_t i = 0; i < profile.block_types.size(); ++i) {
+    const BlockType& type = profile.block_types[i];
+    if (!in_chain[i] || type.ops.size() <= max_region_ops) continue;
+    const size_t ops = largest_part(type, split_above);
+    if (ops <= max_region_ops) continue;
+    return ProfileFault{indexed("block_types", i) + ".ops", "type " + quoted(type.name),
+                        "at most " + std::to_string(max_region_ops) +
+                            " ops between places where a single tensor passes",
+                        std::to_string(ops), "Make more regions of it."};
   }
   return std::nullopt;
 }
@@ -221,19 +214,40 @@ Fault check_totals(const Profile& profile) {
     }
   }
   if (bytes > 1e17) {
-    return ProfileFault{"chain", "", "1e17 bytes or less over all regions", std::to_string(bytes),
+    return ProfileFault{"chain", "", "1e17 bytes or less over all regions", in_digits(bytes),
                         "Give bytes."};
   }
   const double time = ideal_time_us(profile) * static_cast<double>(profile.chain.size() + 2);
   if (time > 4e12) {
     return ProfileFault{"chain", "",
                         "at most 4e12 us for all regions, run once per region behind them",
-                        std::to_string(time), "Give microseconds."};
+                        in_digits(time), "Give microseconds."};
   }
   return std::nullopt;
 }
 
 }  // namespace
+
+std::string in_digits(double value) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.10g", value);
+  return text.data();
+}
+
+std::string quoted(const std::string& name) {
+  return "'" + name + "'";
+}
+
+std::string indexed(const std::string& path, size_t index) {
+  return path + "[" + std::to_string(index) + "]";
+}
+
+int64_t output_bytes(const BlockType& type) {
+  for (const ProfileOp& op : type.ops) {
+    if (op.outs[0].name == type.output) return op.outs[0].bytes;
+  }
+  return 0;
+}
 
 double ideal_time_us(const Profile& profile) {
   double sum = 0;
@@ -245,13 +259,15 @@ double ideal_time_us(const Profile& profile) {
 
 Fault find_fault(const Profile& profile) {
   if (!(profile.link_gbps >= 0 && profile.link_gbps <= 1e6)) {
-    return ProfileFault{"link_gbps", "", "0 to 1e6 GB/s", std::to_string(profile.link_gbps),
+    return ProfileFault{"link_gbps", "", "0 to 1e6 GB/s", in_digits(profile.link_gbps),
                         "0 means no OFFLOAD."};
   }
+  if (Fault fault = check_printable("name", profile.name)) return fault;
   std::unordered_set<std::string> names;
   for (size_t i = 0; i < profile.block_types.size(); ++i) {
     const BlockType& type = profile.block_types[i];
     const std::string path = indexed("block_types", i);
+    if (Fault fault = check_printable(path + ".name", type.name)) return fault;
     if (type.name.empty() || !names.insert(type.name).second) {
       return ProfileFault{path + ".name", "", "a name that no other type has", quoted(type.name),
                           "Number the types."};
@@ -259,10 +275,8 @@ Fault find_fault(const Profile& profile) {
     if (Fault fault = TypeCheck(type, path).run()) return fault;
   }
   if (Fault fault = check_chain(profile)) return fault;
-  for (size_t i = 0; i < profile.merge_patterns.size(); ++i) {
-    if (Fault fault = check_merge(profile, profile.merge_patterns[i], indexed("merge_patterns", i)))
-      return fault;
-  }
+  if (Fault fault = check_parts(profile)) return fault;
+  if (Fault fault = check_merges(profile)) return fault;
   return check_totals(profile);
 }
 

@@ -48,7 +48,8 @@ struct ScheduleEvent {
 std::vector<ScheduleEvent> events_of(const Schedule& schedule, size_t length);
 
 /// The schedule of least time within `bytes` beside x_0, which must be enough for one. Of equals it
-/// takes options before merged regions before groups, then the fewest kept bytes.
+/// takes options before merged regions before groups, then the fewest kept bytes, choice by choice:
+/// that is not always the fewest groups.
 Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes);
 
 }  // namespace remat::detail

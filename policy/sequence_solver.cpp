@@ -26,6 +26,19 @@ Demand demand_of(const Option& option, int64_t output_bytes, int64_t gradient_by
           option.kept + output_bytes};
 }
 
+/// The regions of a group while they only run forward, one after the other.
+struct ForwardOnly {
+  void add(const ChainModel& model, size_t first, size_t region) {
+    const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
+    peak_bytes =
+        std::max(peak_bytes, model.forward_only_peak_bytes[model.chain[region]] + input_bytes);
+    time += model.block(region).fwd;
+  }
+
+  int64_t peak_bytes = 0;  ///< Beside the first one's input
+  Ticks time = 0;
+};
+
 }  // namespace
 
 PartIds::PartIds(const std::vector<int>& chain)
@@ -69,7 +82,7 @@ SequenceSolver::SequenceSolver(const ChainModel& model, const SolverOptions& opt
     }
     if (options.progress) {
       const double done = static_cast<double>(size) / static_cast<double>(length);
-      options.progress(done * done);
+      options.progress(done * done * done);  // Longer parts have more choices and more steps.
     }
   }
 }
@@ -99,15 +112,11 @@ void SequenceSolver::solve(size_t first, size_t last, StepMinimum& least) {
     if (model_.matches(merge, first, last))
       try_options(last, merge.type, first + merge.pattern.size(), least);
   }
-  int64_t peak = 0;
-  Ticks forward = 0;
+  ForwardOnly pass;
   for (size_t j = first + 1; j <= last; ++j) {
-    const size_t i = j - 1;
-    peak = std::max(peak, model_.forward_only_peak_bytes[model_.chain[i]] +
-                              (i > first ? model_.input_bytes(i) : 0));
-    forward += model_.block(i).fwd;
-    least.lower(part(j, last), model_.input_bytes(j), part(first, i), forward,
-                gradient_bytes(last) + peak);
+    pass.add(model_, first, j - 1);
+    least.lower(part(j, last), model_.input_bytes(j), part(first, j - 1), pass.time,
+                gradient_bytes(last) + pass.peak_bytes);
   }
 }
 
@@ -135,21 +144,17 @@ void SequenceSolver::visit_choices(size_t first, size_t last, int64_t bytes, Tic
     if (!model_.matches(merge, first, last)) continue;
     visit_options({Choice::Kind::kMerged, merge.type, 0, first + merge.pattern.size()});
   }
-  int64_t peak = 0;
-  Ticks forward = 0;
+  ForwardOnly pass;
   for (size_t j = first + 1; j <= last; ++j) {
-    const size_t i = j - 1;
-    peak = std::max(peak, model_.forward_only_peak_bytes[model_.chain[i]] +
-                              (i > first ? model_.input_bytes(i) : 0));
-    forward += model_.block(i).fwd;
-    if (gradient_bytes(last) + peak > bytes) break;
+    pass.add(model_, first, j - 1);
+    if (gradient_bytes(last) + pass.peak_bytes > bytes) break;
     const StepFunction& rights = part(j, last);
-    const StepFunction& lefts = part(first, i);
-    if (forward + rights.back().time + lefts.back().time > most_time) continue;
+    const StepFunction& lefts = part(first, j - 1);
+    if (pass.time + rights.back().time + lefts.back().time > most_time) continue;
     const Step* right = step_at(rights, bytes - model_.input_bytes(j));
     const Step* left = step_at(lefts, bytes);
     if (right == nullptr || left == nullptr) continue;
-    visit({Choice::Kind::kGroup, 0, 0, j}, forward + right->time + left->time);
+    visit({Choice::Kind::kGroup, 0, 0, j}, pass.time + right->time + left->time);
   }
 }
 

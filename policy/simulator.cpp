@@ -86,6 +86,7 @@ class Machine {
     result_.peak = live_ + workspace;
     result_.peak_step = moment_;
     result_.peak_position = position;
+    result_.peak_op = op;
     result_.peak_in_backward = in_backward;
   }
 

@@ -28,7 +28,8 @@ struct Simulation {
   int64_t peak = 0;           ///< x_0 included
   size_t peak_step = 0;       ///< The first moment of the peak, as a count of moments
   std::vector<Holding> held;  ///< At the peak, if asked for, the largest first
-  size_t peak_position = 0;   ///< Of the region that runs at the peak
+  size_t peak_position = 0;   ///< Of the first region of the run at the peak
+  int peak_op = 0;            ///< Of that run, the op that runs
   bool peak_in_backward = false;
 };
 

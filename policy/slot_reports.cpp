@@ -139,14 +139,15 @@ std::vector<SlotReport> slot_reports(const PlannedChain& chain, const Plan& plan
                                 ". Give a plan of this planner.");
   };
   const Schedule schedule = to_schedule(chain, plan, fail);
-  Reporter reporter(chain, plan, parse(slot));
-  for (const ScheduledRegion& region : schedule.regions) reporter.add(region);
-  if (reporter.reports.empty()) {
-    throw std::invalid_argument(
-        "[planner] slot: expected an op or a tensor of the profile, or POSITION/OP, got \"" +
-        std::string(slot) + "\". The table of the plan lists the ops.");
+  // A name may itself begin with a number and a slash.
+  for (const SlotName& name : {SlotName{-1, slot}, parse(slot)}) {
+    Reporter reporter(chain, plan, name);
+    for (const ScheduledRegion& region : schedule.regions) reporter.add(region);
+    if (!reporter.reports.empty()) return std::move(reporter.reports);
   }
-  return std::move(reporter.reports);
+  throw std::invalid_argument(
+      "[planner] slot: expected an op or a tensor of the profile, or POSITION/OP, got \"" +
+      std::string(slot) + "\". The table of the plan lists the ops.");
 }
 
 }  // namespace remat::detail

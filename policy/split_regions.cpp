@@ -33,6 +33,7 @@ std::vector<int> last_uses(const Block& block) {
 std::vector<Cut> possible_cuts(const BlockType& type) {
   const Block block(type);
   const std::vector<int> last = last_uses(block);
+  const std::vector<char> reached = ops_with_gradient(block);
   const int output_op = block.tensors[block.output].producer;
   std::vector<Cut> cuts;
   for (int k = 0; k < output_op; ++k) {
@@ -41,8 +42,8 @@ std::vector<Cut> possible_cuts(const BlockType& type) {
       if (block.tensors[t].producer <= k && last[t] > k) passing.push_back(static_cast<int>(t));
     }
     if (passing.size() != 1 || passing[0] == 0 || !block.tensors[passing[0]].has_gradient) continue;
-    if (block.tensors[passing[0]].last_reader <= k) continue;  // No gradient would come back.
     const int producer = block.tensors[passing[0]].producer;
+    if (!reached[producer]) continue;  // No gradient would come back.
     cuts.push_back(
         {static_cast<size_t>(k), static_cast<size_t>(producer), type.ops[producer].outs[0].name});
   }
@@ -97,6 +98,16 @@ std::vector<BlockType> parts_of(const BlockType& type, const std::vector<Cut>& c
 
 }  // namespace
 
+size_t largest_part(const BlockType& type, size_t max_ops) {
+  size_t largest = 0;
+  size_t begin = 0;
+  for (const Cut& cut : choose_cuts(type, max_ops)) {
+    largest = std::max(largest, cut.after + 1 - begin);
+    begin = cut.after + 1;
+  }
+  return std::max(largest, type.ops.size() - begin);
+}
+
 SplitProfile split_regions(const Profile& profile, size_t max_ops) {
   SplitProfile split;
   split.profile = profile;
@@ -122,7 +133,7 @@ SplitProfile split_regions(const Profile& profile, size_t max_ops) {
   split.profile.chain = replaced(profile.chain);
   for (MergePattern& merge : split.profile.merge_patterns) merge.pattern = replaced(merge.pattern);
   for (size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i].size() > 1)
+    if (parts[i].size() > 1 && profile.block_types[i].ops.size() <= max_region_ops)
       split.profile.merge_patterns.push_back({parts[i], static_cast<int>(i)});
   }
   for (size_t i = 0; i < profile.chain.size(); ++i) {

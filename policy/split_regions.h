@@ -15,8 +15,13 @@ struct SplitProfile {
   std::vector<int> original;  ///< Per region of it, the original's position
 };
 
+constexpr size_t split_above = 18;  ///< Ops up to which pareto_options tries all policies
+
+/// Ops of the largest part that a region is cut into.
+size_t largest_part(const BlockType& type, size_t max_ops);
+
 /// Types of more than `max_ops` ops become parts of at most so many, as far as single tensors
-/// allow.
+/// allow. A cut type may run as one region if max_region_ops allow.
 SplitProfile split_regions(const Profile& profile, size_t max_ops);
 
 }  // namespace remat::detail

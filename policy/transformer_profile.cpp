@@ -7,6 +7,8 @@
 
 #include <remat/policy/transformer_profile.h>
 
+#include "profile_check.h"
+
 namespace remat {
 
 namespace {
@@ -239,9 +241,14 @@ void check(const TransformerShape& shape, const DeviceRates& rates) {
   if (std::max(pairs, rows * widest) * static_cast<double>(rates.element_bytes) > 1e14) {
     refuse("batch and sequence", "tensors of at most 1e14 bytes", "more");
   }
-  if (!(rates.tflops > 0)) refuse("tflops", "more than 0", std::to_string(rates.tflops));
-  if (!(rates.gbps > 0)) refuse("gbps", "more than 0", std::to_string(rates.gbps));
-  if (!(rates.launch_us >= 0)) refuse("launch_us", "0 or more", std::to_string(rates.launch_us));
+  const auto within = [](const char* what, double value, double low, double high) {
+    if (value >= low && value <= high) return;  // A NaN is not.
+    refuse(what, detail::in_digits(low) + " to " + detail::in_digits(high),
+           detail::in_digits(value));
+  };
+  within("tflops", rates.tflops, 1e-6, 1e9);
+  within("gbps", rates.gbps, 1e-6, 1e9);
+  within("launch_us", rates.launch_us, 0, 1e6);
 }
 
 }  // namespace
@@ -285,6 +292,9 @@ Profile transformer_profile(const TransformerShape& shape, const DeviceRates& ra
   }
   profile.chain.push_back(3);
   profile.merge_patterns.push_back({{1, 2}, 4});
+  if (const auto fault = detail::find_fault(profile)) {
+    refuse("shape and rates (" + fault->path + ")", fault->expected, fault->got);
+  }
   return profile;
 }
 

@@ -120,13 +120,17 @@ class Machine {
     backward(type, first, after, run->rerun);
   }
 
+  void execute(const BlockType& type, int first, int after, const ProfileOp& op) {
+    for (const std::string& in : op.ins) need(named(type, first, after, in));
+    for (const ProfileTensor& out : op.outs) add(named(type, first, after, out.name), out.bytes);
+    check(op.fwd_tmp_bytes);
+    cost_.time_us += op.fwd_us;
+  }
+
   void forward(const BlockType& type, int first, int after, uint32_t rerun, bool forward_only) {
     for (size_t u = 0; u < type.ops.size(); ++u) {
       const ProfileOp& op = type.ops[u];
-      for (const std::string& in : op.ins) need(named(type, first, after, in));
-      for (const ProfileTensor& out : op.outs) add(named(type, first, after, out.name), out.bytes);
-      check(op.fwd_tmp_bytes);
-      cost_.time_us += op.fwd_us;
+      execute(type, first, after, op);
       for (size_t v = 0; v <= u; ++v) {
         for (const ProfileTensor& out : type.ops[v].outs) {
           if (out.name == type.output) continue;
@@ -152,10 +156,7 @@ class Machine {
     for (size_t u = 0; u < type.ops.size(); ++u) {
       if ((rerun >> u & 1U) == 0) continue;
       const ProfileOp& op = type.ops[u];
-      for (const std::string& in : op.ins) need(named(type, first, after, in));
-      for (const ProfileTensor& out : op.outs) add(named(type, first, after, out.name), out.bytes);
-      check(op.fwd_tmp_bytes);
-      cost_.time_us += op.fwd_us;
+      execute(type, first, after, op);
       // Whatever no backward and no later op of the replay reads goes, kept or made just now.
       for (size_t v = 0; v <= u; ++v) {
         for (const ProfileTensor& out : type.ops[v].outs) {

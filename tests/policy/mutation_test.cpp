@@ -66,12 +66,37 @@ struct Tally {
   uint64_t changed = 0;  ///< Accepted, and another profile than before
 };
 
+/// Damages `texts` one after the other, with one seed each, and counts what becomes of them.
+/// `fault(which, text, tally)` reads one, throws its error or counts it, and returns what is wrong.
+template <class Fault>
+Tally read_mutants(const std::string& what, const std::vector<std::string>& texts, uint64_t count,
+                   Fault&& fault) {
+  const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
+  Tally tally;
+  for (uint64_t seed = first; seed < first + count; ++seed) {
+    std::mt19937 random(static_cast<uint32_t>(seed));
+    const size_t which = seed % texts.size();
+    const std::string text = mutated(texts[which], random);
+    std::string found;
+    try {
+      found = fault(which, text, tally);
+    } catch (const std::invalid_argument& error) {
+      ++tally.refused;
+      if (!names_the_place(what, error.what()))
+        found = std::string("an error without its place: ") + error.what();
+    } catch (const std::exception& error) {
+      found = std::string("not an error of the file: ") + error.what();
+    }
+    if (!found.empty()) FAIL("seed " << seed << ": " << found << "\n" << text);
+  }
+  return tally;
+}
+
 }  // namespace
 
 TEST_CASE("A damaged profile is refused with its line, or is a profile",
           "[policy][profile][fuzz]") {
   const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 5000);
-  const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
   std::vector<std::string> texts;
   std::vector<std::string> digests;
   for (const auto& path : remat::test::instances("small_")) {
@@ -84,28 +109,14 @@ TEST_CASE("A damaged profile is refused with its line, or is a profile",
     digests.push_back(Profile::from_json(texts[texts.size() - 2]).digest());
     digests.push_back(profile.digest());
   }
-  Tally tally;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    std::mt19937 random(static_cast<uint32_t>(seed));
-    const size_t which = seed % texts.size();
-    const std::string text = mutated(texts[which], random);
-    std::string fault;
-    try {
-      const Profile profile = Profile::from_json(text, "mutant.json");
-      ++tally.accepted;
-      if (profile.digest() != digests[which]) {
-        ++tally.changed;
-        fault = fault_of(profile);
-      }
-    } catch (const std::invalid_argument& error) {
-      ++tally.refused;
-      if (!names_the_place("profile", error.what()))
-        fault = std::string("an error without its place: ") + error.what();
-    } catch (const std::exception& error) {
-      fault = std::string("not an error of the file: ") + error.what();
-    }
-    if (!fault.empty()) FAIL("seed " << seed << ": " << fault << "\n" << text);
-  }
+  const auto fault = [&](size_t which, const std::string& text, Tally& tally) -> std::string {
+    const Profile profile = Profile::from_json(text, "mutant.json");
+    ++tally.accepted;
+    if (profile.digest() == digests[which]) return "";
+    ++tally.changed;
+    return fault_of(profile);
+  };
+  const Tally tally = read_mutants("profile", texts, count, fault);
   WARN(tally.refused << " refused, " << tally.accepted << " accepted, of which " << tally.changed
                      << " are other profiles");
   CHECK(tally.refused > count / 4);
@@ -115,7 +126,6 @@ TEST_CASE("A damaged profile is refused with its line, or is a profile",
 TEST_CASE("A damaged plan is refused with its line, or is a plan that does what it says",
           "[policy][plan][fuzz]") {
   const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 5000);
-  const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
   std::vector<Profile> profiles;
   std::vector<std::string> texts;
   for (const auto& path : remat::test::instances("small_")) {
@@ -131,30 +141,17 @@ TEST_CASE("A damaged plan is refused with its line, or is a plan that does what 
       }
     }
   }
-  Tally tally;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    std::mt19937 random(static_cast<uint32_t>(seed));
-    const size_t which = seed % texts.size();
-    const std::string text = mutated(texts[which], random);
-    std::string fault;
-    try {
-      const Plan plan = Plan::from_json(text, profiles[which], "mutant.json");
-      ++tally.accepted;
-      const std::string written = plan.to_json();
-      tally.changed += written != texts[which];
-      if (plan.feasible && plan.simulated_peak_bytes > plan.budget_bytes)
-        fault = "it does not fit its budget";
-      if (Plan::from_json(written, profiles[which]).to_json() != written)
-        fault = "it changes when it is read back";
-    } catch (const std::invalid_argument& error) {
-      ++tally.refused;
-      if (!names_the_place("plan", error.what()))
-        fault = std::string("an error without its place: ") + error.what();
-    } catch (const std::exception& error) {
-      fault = std::string("not an error of the file: ") + error.what();
-    }
-    if (!fault.empty()) FAIL("seed " << seed << ": " << fault << "\n" << text);
-  }
+  const auto fault = [&](size_t which, const std::string& text, Tally& tally) -> std::string {
+    const Plan plan = Plan::from_json(text, profiles[which], "mutant.json");
+    ++tally.accepted;
+    const std::string written = plan.to_json();
+    tally.changed += written != texts[which];
+    if (Plan::from_json(written, profiles[which]).to_json() != written)
+      return "it changes when it is read back";
+    const bool fits = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;
+    return fits ? "" : "it does not fit its budget";
+  };
+  const Tally tally = read_mutants("plan", texts, count, fault);
   WARN(tally.refused << " refused, " << tally.accepted << " accepted, of which " << tally.changed
                      << " say something else");
   CHECK(tally.refused > count / 4);

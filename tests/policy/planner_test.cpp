@@ -207,9 +207,10 @@ TEST_CASE("A region of more ops than can be handled is named", "[policy][planner
   Profile profile = line_profile(300, 1);
   for (size_t i = 1; i < profile.block_types[0].ops.size(); ++i)
     profile.block_types[0].ops[i].ins.emplace_back("in");
-  CHECK_THROWS_WITH(Planner(profile),
-                    ContainsSubstring("[planner] type 'line': expected at most 256 ops") &&
-                        ContainsSubstring("got 300. Make more regions of it."));
+  CHECK_THROWS_WITH(
+      Planner(profile),
+      ContainsSubstring("block_types[0].ops (type 'line'): expected at most 256 ops") &&
+          ContainsSubstring("got 300. Make more regions of it."));
 }
 
 TEST_CASE("Types of equal numbers are one to the planner, whatever their names",

@@ -138,7 +138,8 @@ TEST_CASE("Faults of a profile are named with line and place", "[policy][profile
        "small.json:11: chain[1] (region 1 'mlp'): expected an input of 16 bytes, what region 0 "
        "'mlp' puts out, got 8"},
       {"\"ins\": [\"in\"]", "\"ins\": []",
-       "small.json:11: chain[1] (region 1 'mlp'): expected an op that reads \"in\""},
+       "small.json:11: chain[1] (region 1 'mlp'): expected ops that lead from \"in\" to the "
+       "output"},
       {"\"us\"", "\"ms\"", "small.json:2: time_unit: expected \"us\", got \"ms\""},
       {"\"chain\"", "\"ideal_time\": 3,\n \"chain\"",
        "small.json:11: ideal_time: expected 28.000000, the sum of all fwd and bwd"},
@@ -170,8 +171,8 @@ TEST_CASE("A merged type must be its pattern's ops", "[policy][profile][errors]"
   };
   CHECK(fault_after([](Profile&) {}) == "no error");
   CHECK_THAT(fault_after([](Profile& p) { p.block_types[4].ops[3].fwd_us += 1; }),
-             ContainsSubstring("[profile] changed: merge_patterns[0].block_type: expected op "
-                               "'attn.softmax' with the pattern's fwd"));
+             ContainsSubstring("[profile] changed: merge_patterns[0].block_type (type 'layer', op "
+                               "'attn.softmax'): expected fwd 125.84"));
   CHECK_THAT(fault_after([](Profile& p) {
                p.merge_patterns[0].pattern = {2, 1};
              }),

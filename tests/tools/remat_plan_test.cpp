@@ -22,10 +22,8 @@ struct Result {
   std::string output;  ///< Of both streams
 };
 
-Result run(const std::string& arguments, const std::string& redirect = "2>&1") {
+Result run_command(const std::string& command) {
   Result result;
-  const std::string command =
-      std::string("'") + REMAT_PLAN_PROGRAM + "' " + arguments + " " + redirect;
   FILE* const pipe = popen(command.c_str(), "r");
   REQUIRE(pipe != nullptr);
   std::array<char, 4096> buffer{};
@@ -34,6 +32,10 @@ Result run(const std::string& arguments, const std::string& redirect = "2>&1") {
   const int status = pclose(pipe);
   result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
   return result;
+}
+
+Result run(const std::string& arguments, const std::string& redirect = "2>&1") {
+  return run_command(std::string("'") + REMAT_PLAN_PROGRAM + "' " + arguments + " " + redirect);
 }
 
 std::string data(const std::string& name) {
@@ -171,4 +173,137 @@ TEST_CASE("Errors go to the exit code that --help documents", "[tools][remat_pla
   CHECK_THAT(broken.output,
              ContainsSubstring("[profile] ") &&
                  ContainsSubstring("broken.json:1: the whole text: expected a member"));
+}
+
+TEST_CASE("Sizes and rates of a model that make no sense are refused by name",
+          "[tools][remat_plan][faults]") {
+  for (const char* option : {"--width=-768",       "--width 0",
+                             "--heads 0",          "--heads=-7",
+                             "--vocabulary 0",     "--vocabulary=-5",
+                             "--batch 0",          "--batch 99999999999999999999",
+                             "--seq 1.5",          "--element-bytes 0",
+                             "--element-bytes=-4", "--tflops 0",
+                             "--tflops=-5",        "--tflops nan",
+                             "--tflops inf",       "--tflops 1e-300",
+                             "--gbps nan",         "--gbps inf",
+                             "--gbps 1e-300",      "--launch-us=-1",
+                             "--launch-us nan",    "--launch-us inf",
+                             "--link nan",         "--max-breakpoints=-1",
+                             "--max-breakpoints 1"}) {
+    CAPTURE(option);
+    const Result result = run(std::string("model --gpt2-small ") + option);
+    CHECK(result.exit_code == 2);
+    const std::string name(option, std::string(option).find_first_of(" ="));
+    CHECK_THAT(result.output, ContainsSubstring("[remat-plan] " + name + ": expected "));
+    CHECK(result.output.size() < 200);
+  }
+  CHECK(run("model --layers 2 --width=-768 --heads=-3").exit_code == 2);
+  // In range each, but not together.
+  const Result slow = run("model --gpt2-small --tflops 1e-6 --seq 4096");
+  CHECK(slow.exit_code == 2);
+  CHECK_THAT(slow.output, ContainsSubstring("[transformer_profile] shape and rates") &&
+                              ContainsSubstring("expected 0 to 1e9 us"));
+}
+
+TEST_CASE("Arguments that would not be looked at are refused", "[tools][remat_plan][faults]") {
+  const Folder folder;
+  CHECK(run(data("small_19.json") + " --budget 90B --plan " + folder.file("plan.json")).exit_code ==
+        0);
+  const std::string replay = data("small_19.json") + " --replay " + folder.file("plan.json");
+  CHECK(run(replay).exit_code == 0);
+  CHECK(run(replay + " --budget 90B").exit_code == 2);
+  CHECK(run(replay + " --explain nothing").exit_code == 2);
+  CHECK(run(data("small_19.json") + " --budget 7B --explain nothing").exit_code == 2);
+  CHECK(run(data("small_19.json") + " --budget 7B --explain b0.mm1").exit_code == 4);
+  for (const char* option : {"--explain", "--budget", "--plan", "--replay", "--pareto"}) {
+    CAPTURE(option);
+    CHECK(run(data("small_19.json") + " --budget 90B " + option + " ''").exit_code == 2);
+  }
+}
+
+TEST_CASE("Output that is not taken is no success", "[tools][remat_plan][faults]") {
+  for (const char* arguments : {"", " --json --budget 1", " --budget 1", " --json"}) {
+    CAPTURE(arguments);
+    const Result full = run(data("small_19.json") + arguments, "2>&1 >/dev/full");
+    CHECK(full.exit_code == 3);
+    CHECK_THAT(full.output, ContainsSubstring("[remat-plan] standard output: expected"));
+    CHECK(run(data("small_19.json") + arguments, ">&-").exit_code == 3);
+  }
+  CHECK(run("--help", "2>&1 >/dev/full").exit_code == 3);
+}
+
+TEST_CASE("A plan file with any number changed is refused", "[tools][remat_plan][faults]") {
+  const Folder folder;
+  const auto replay_with = [&](const std::string& budget, const char* key,
+                               const nlohmann::ordered_json& value) {
+    run(data("small_19.json") + " --budget " + budget + " --plan " + folder.file("plan.json"));
+    auto plan = nlohmann::ordered_json::parse(folder.text("plan.json"));
+    plan[key] = value;
+    std::ofstream(folder.path / "plan.json") << plan.dump(1);
+    return run(data("small_19.json") + " --replay " + folder.file("plan.json")).exit_code;
+  };
+  CHECK(replay_with("77B", "least_budget", 78) == 4);  // As it was
+  CHECK(replay_with("77B", "least_budget", 79) == 3);
+  CHECK(replay_with("77B", "budget", 78) == 3);
+  CHECK(replay_with("77B", "least_at", "nowhere") == 3);
+  CHECK(replay_with("77B", "held", nlohmann::ordered_json::array()) == 3);
+  CHECK(replay_with("90B", "overhead", 0.25) == 0);  // As it was
+  CHECK(replay_with("90B", "overhead", 0.2500001) == 3);
+  CHECK(replay_with("90B", "least_budget", -5) == 3);
+  CHECK(replay_with("90B", "budget", 1000000000000000) == 3);
+}
+
+TEST_CASE("A replay needs the options that the plan was made with", "[tools][remat_plan]") {
+  const Folder folder;
+  const std::string large = "model --gpt2-small --batch 2 --link 25 ";
+  for (const char* options : {"", "--rotor", "--no-offload"}) {
+    CAPTURE(options);
+    const std::string all = large + options;
+    CHECK(run(all + " --budget 60% --plan " + folder.file("plan.json")).exit_code == 0);
+    CHECK(run(all + " --replay " + folder.file("plan.json")).exit_code == 0);
+    CHECK(run(large + (*options == '\0' ? "--no-offload" : "") + " --replay " +
+              folder.file("plan.json"))
+              .exit_code == 3);
+  }
+}
+
+TEST_CASE("Runs that do the same are named one by one", "[tools][remat_plan][faults]") {
+  const Result plan = run(std::string(gpt2_large) + "--budget 1GiB");
+  CHECK_THAT(plan.output, !ContainsSubstring("rows 1 to 71 "));
+  const Result whole = run(std::string(gpt2_large) + "--budget 100%");
+  CHECK_THAT(whole.output,
+             ContainsSubstring("36 runs, rows 1 to 71 by 2  attn: nothing runs again"));
+}
+
+TEST_CASE("A profile without bytes has shares", "[tools][remat_plan][faults]") {
+  const Folder folder;
+  std::ofstream(folder.path / "zero.json") << R"({"time_unit": "us", "byte_unit": "B", "chain": [0],
+    "block_types": [{"name": "A", "input_bytes": 0, "output": "y", "ops": [{"name": "a", "fwd": 1,
+    "bwd": 1, "ins": ["in"], "outs": [["y", 0]], "bwd_needs": []}]}]})";
+  const Result result = run(folder.file("zero.json"));
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.output, !ContainsSubstring("nan"));
+}
+
+TEST_CASE("What terminals obey in a file does not come to the terminal",
+          "[tools][remat_plan][faults]") {
+  const Folder folder;
+  std::ofstream(folder.path / "colour.json") << R"({"time_unit": "\u001b[31mred", "byte_unit": "B",
+    "block_types": [], "chain": []})";
+  const Result result = run(folder.file("colour.json"));
+  CHECK(result.exit_code == 3);
+  CHECK(result.output.find('\x1b') == std::string::npos);
+}
+
+TEST_CASE("Planning that takes long is announced", "[tools][remat_plan][faults]") {
+  // 802 regions take over a minute; what is waited for is the warning.
+  const auto output = [](const std::string& options) {
+    return run_command("timeout 3 '" REMAT_PLAN_PROGRAM
+                       "' model --layers 400 --width 64 --heads 1 --budget 90% " +
+                       options + " 2>&1 >/dev/null")
+        .output;
+  };
+  CHECK_THAT(output(""), ContainsSubstring("[remat-plan] planning takes about ") &&
+                             ContainsSubstring("--max-breakpoints 500 is faster"));
+  CHECK(output("--max-breakpoints 4").empty());
 }

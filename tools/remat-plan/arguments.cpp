@@ -4,9 +4,13 @@
 #include "arguments.h"
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <functional>
 #include <iostream>
+#include <optional>
+#include <sstream>
 #include <stdexcept>
+#include <type_traits>
 
 namespace remat_plan {
 
@@ -27,24 +31,54 @@ off your GPU's memory first.
 Exit codes: 0 done; 1 a fault in remat-plan itself; 2 wrong arguments; 3 a file that cannot be read, written or
 understood; 4 no plan fits the budget (the output says what does, and what stands in the way).)";
 
+/// A number from low to high; CLI11's own lets NaN pass, and numbers that a type cannot hold.
+template <typename Number>
+CLI::Validator from_to(Number low, Number high) {
+  const auto fault = [low, high](const std::string& text) -> std::string {
+    Number value = 0;
+    const char* const end = text.data() + text.size();
+    const auto [rest, error] = std::from_chars(text.data(), end, value);
+    if (error == std::errc() && rest == end && value >= low && value <= high) return "";
+    std::ostringstream expected;
+    expected << "expected a " << (std::is_integral_v<Number> ? "whole number" : "number")
+             << " from " << low << " to " << high << ", got " << text;
+    return expected.str();
+  };
+  return {fault, ""};
+}
+
+/// Text that is not empty.
+CLI::Option* add_text(CLI::App& app, const std::string& name, std::string& text,
+                      const std::string& description) {
+  const auto fault = [](const std::string& given) -> std::string {
+    return given.empty() ? "expected text, got none" : "";
+  };
+  return app.add_option(name, text, description)->check(CLI::Validator(fault, ""));
+}
+
 void add_common(CLI::App& app, Arguments& arguments) {
-  app.add_option("--budget", arguments.budget,
-                 "Bytes with a unit (2.5GiB, 300MB), a percentage of the peak without "
-                 "checkpointing (60%), or 0 (each "
-                 "layer checkpointed) to 1 (nothing runs twice)");
-  app.add_option("--plan", arguments.plan_path, "Write the plan for the budget as JSON");
-  app.add_option("--pareto", arguments.pareto_path,
-                 "Write what every budget costs, as .svg or .csv");
-  app.add_option("--explain", arguments.explain,
-                 "What the plan does with an op or tensor, or with ROW/OP, and why");
+  add_text(app, "--budget", arguments.budget,
+           "Bytes with a unit (2.5GiB, 300MB), a percentage of the peak without "
+           "checkpointing (60%), or 0 (each "
+           "layer checkpointed) to 1 (nothing runs twice)");
+  add_text(app, "--plan", arguments.plan_path, "Write the plan for the budget as JSON");
+  add_text(app, "--replay", arguments.replay_path,
+           "Replay this plan instead of making one, and compare all that it says; with the "
+           "--link, --no-offload, --rotor and --max-breakpoints that it was made with");
+  add_text(app, "--pareto", arguments.pareto_path,
+           "Write what every budget costs, as .svg or .csv");
+  add_text(app, "--explain", arguments.explain,
+           "What the plan does with an op or tensor, or with ROW/OP, and why");
   app.add_option("--link", arguments.link_gbps,
                  "Host link in GB/s each way, in place of the profile's (0: no OFFLOAD)")
-      ->check(CLI::Range(0.0, 1e6));
+      ->check(from_to(0.0, 1e6));
   app.add_flag("--no-offload", arguments.no_offload, "Keep everything on the device");
   app.add_flag("--rotor", arguments.rotor,
                "Make Rotor's plans, to compare: a region replays whole or not at all");
   app.add_option("--max-breakpoints", arguments.max_breakpoints,
-                 "Per part of the chain: fewer are faster, and plans no longer optimal (0: all)");
+                 "Per part of the chain, 2 or more: fewer are faster, and plans no longer optimal "
+                 "(0: all)")
+      ->check(from_to<int64_t>(0, 1000000000));
   app.add_flag("--json", arguments.json, "Print one JSON object instead of a table");
 }
 
@@ -53,26 +87,31 @@ struct Model {
   std::string gpu = "a100";
   std::string attention;
   bool named[4] = {false, false, false, false};
-  int64_t layers = 0;
-  int64_t width = 0;
-  int64_t heads = 0;
-  int64_t vocabulary = 0;
-  double tflops = 0;
-  double gbps = 0;
-  double launch_us = -1;
-  int64_t element_bytes = 0;
+  std::optional<int64_t> layers;
+  std::optional<int64_t> width;
+  std::optional<int64_t> heads;
+  std::optional<int64_t> vocabulary;
+  std::optional<double> tflops;
+  std::optional<double> gbps;
+  std::optional<double> launch_us;
+  std::optional<int64_t> element_bytes;
 
   static constexpr const char* names[4] = {"gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"};
 
   void add(CLI::App& app, Arguments& arguments) {
     for (int i = 0; i < 4; ++i)
       app.add_flag(std::string("--") + names[i], named[i], "The shape of this model");
-    app.add_option("--layers", layers, "Layers")->check(CLI::Range(1, 2000));
-    app.add_option("--width", width, "Width of the residual stream");
-    app.add_option("--heads", heads, "Attention heads");
-    app.add_option("--vocabulary", vocabulary, "Tokens of the vocabulary (default 50257)");
-    app.add_option("--batch", arguments.shape.batch, "Sequences in a step")->capture_default_str();
+    const auto size = from_to<int64_t>(1, 1000000);
+    app.add_option("--layers", layers, "Layers")->check(from_to<int64_t>(1, 2000));
+    app.add_option("--width", width, "Width of the residual stream")->check(size);
+    app.add_option("--heads", heads, "Attention heads")->check(size);
+    app.add_option("--vocabulary", vocabulary, "Tokens of the vocabulary (default 50257)")
+        ->check(size);
+    app.add_option("--batch", arguments.shape.batch, "Sequences in a step")
+        ->check(size)
+        ->capture_default_str();
     app.add_option("--seq", arguments.shape.sequence, "Tokens of a sequence")
+        ->check(size)
         ->capture_default_str();
     app.add_option("--gpu", gpu, "v100 (fp32) or a100 (bf16)")
         ->check(CLI::IsMember({"v100", "a100"}))
@@ -82,11 +121,15 @@ struct Model {
         ->check(CLI::IsMember({"eager", "flash"}));
     app.add_flag("--fused-head", arguments.shape.fused_head,
                  "The loss in 16 chunks, without a tensor of all logits");
-    app.add_option("--tflops", tflops, "Rate of matrix products, in place of the GPU's");
-    app.add_option("--gbps", gbps, "Memory bandwidth in GB/s, in place of the GPU's");
-    app.add_option("--launch-us", launch_us, "Time to launch an op, in place of the GPU's");
-    app.add_option("--element-bytes", element_bytes, "Bytes of an element, in place of the GPU's");
-    app.add_option("--profile-out", arguments.profile_out_path, "Write the profile as JSON");
+    const auto rate = from_to(1e-6, 1e9);
+    app.add_option("--tflops", tflops, "Rate of matrix products, in place of the GPU's")
+        ->check(rate);
+    app.add_option("--gbps", gbps, "Memory bandwidth in GB/s, in place of the GPU's")->check(rate);
+    app.add_option("--launch-us", launch_us, "Time to launch an op, in place of the GPU's")
+        ->check(from_to(0.0, 1e6));
+    app.add_option("--element-bytes", element_bytes, "Bytes of an element, in place of the GPU's")
+        ->check(size);
+    add_text(app, "--profile-out", arguments.profile_out_path, "Write the profile as JSON");
   }
 
   void finish(Arguments& arguments) const {
@@ -100,25 +143,25 @@ struct Model {
     if (count > 1)
       throw CLI::ValidationError("model",
                                  "expected one of --gpt2-small, -medium, -large, -xl, got several");
-    if (count == 0 && (layers == 0 || width == 0 || heads == 0)) {
+    if (count == 0 && !(layers && width && heads)) {
       throw CLI::ValidationError(
           "model", "expected --gpt2-large or the like, or --layers, --width and --heads");
     }
     shape.batch = arguments.shape.batch;
     shape.sequence = arguments.shape.sequence;
     shape.fused_head = arguments.shape.fused_head;
-    if (layers > 0) shape.layers = layers;
-    if (width > 0) shape.width = width;
-    if (heads > 0) shape.heads = heads;
-    if (vocabulary > 0) shape.vocabulary = vocabulary;
+    shape.layers = layers.value_or(shape.layers);
+    shape.width = width.value_or(shape.width);
+    shape.heads = heads.value_or(shape.heads);
+    shape.vocabulary = vocabulary.value_or(shape.vocabulary);
     const bool flash = attention.empty() ? gpu == "a100" : attention == "flash";
     shape.attention = flash ? remat::Attention::kFlash : remat::Attention::kEager;
     arguments.shape = shape;
-    arguments.rates = remat::device_rates(gpu);
-    if (tflops > 0) arguments.rates.tflops = tflops;
-    if (gbps > 0) arguments.rates.gbps = gbps;
-    if (launch_us >= 0) arguments.rates.launch_us = launch_us;
-    if (element_bytes > 0) arguments.rates.element_bytes = element_bytes;
+    remat::DeviceRates& rates = arguments.rates = remat::device_rates(gpu);
+    rates.tflops = tflops.value_or(rates.tflops);
+    rates.gbps = gbps.value_or(rates.gbps);
+    rates.launch_us = launch_us.value_or(rates.launch_us);
+    rates.element_bytes = element_bytes.value_or(rates.element_bytes);
   }
 };
 
@@ -127,6 +170,11 @@ void check(const Arguments& arguments) {
   if (arguments.budget.empty() && needs_budget && arguments.replay_path.empty()) {
     throw CLI::ValidationError("--budget", "expected with --plan and --explain");
   }
+  if (!arguments.budget.empty() && !arguments.replay_path.empty()) {
+    throw CLI::ValidationError("--budget", "expected without --replay, whose plan has its own");
+  }
+  if (arguments.max_breakpoints == 1)
+    throw CLI::ValidationError("--max-breakpoints", "expected 0, or 2 or more, got 1");
   const std::string& path = arguments.pareto_path;
   const auto ends_with = [&](const std::string& end) {
     return path.size() > end.size() && path.compare(path.size() - end.size(), end.size(), end) == 0;
@@ -145,10 +193,8 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
       "remat-plan");
   app.footer(footer);
   app.require_subcommand(0, 1);
-  app.add_option("profile", arguments.profile_path,
-                 "A profile (docs/planner.md describes the JSON; - reads standard input)");
-  app.add_option("--replay", arguments.replay_path,
-                 "Replay this plan on the profile instead of making one");
+  add_text(app, "profile", arguments.profile_path,
+           "A profile (docs/planner.md describes the JSON; - reads standard input)");
   add_common(app, arguments);
   CLI::App* const model = app.add_subcommand(
       "model", "A GPT-2-like model from shapes and rates, in place of a profile");

@@ -3,7 +3,9 @@
 // remat-plan: profiles in, plans out.
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
+#include <cmath>
 #include <fstream>
 #include <iostream>
 #include <iterator>
@@ -41,28 +43,44 @@ void write_text(const std::string& path, const std::string& text) {
     throw FileError("[remat-plan] " + path + ": expected a path that can be written. Correct it.");
 }
 
-/// A line on the terminal while planning takes longer than half a second.
+/// A line on the terminal while planning takes longer than half a second, and, wherever errors go,
+/// a warning once it can be told that it takes long.
 class Progress {
  public:
-  explicit Progress(bool on) : on_(on) {}
-  ~Progress() {
-    if (shown_) std::cerr << "\r\033[K" << std::flush;
-  }
+  Progress(bool on_terminal, bool warns) : on_terminal_(on_terminal), warns_(warns) {}
+  ~Progress() { clear(); }
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
 
   void show(double fraction) {
     const auto now = std::chrono::steady_clock::now();
-    if (!on_ || now - last_ < std::chrono::milliseconds(shown_ ? 100 : 500)) return;
+    const double elapsed_s = std::chrono::duration<double>(now - begin_).count();
+    if (warns_ && elapsed_s > 1) warn(elapsed_s / fraction);
+    if (!on_terminal_ || now - last_ < std::chrono::milliseconds(shown_ ? 100 : 500)) return;
     last_ = now;
     shown_ = true;
     std::cerr << "\rplanning " << static_cast<int>(100 * fraction) << " % " << std::flush;
   }
 
  private:
-  bool on_;
+  void clear() const {
+    if (shown_) std::cerr << "\r\033[K" << std::flush;
+  }
+
+  void warn(double whole_s) {
+    warns_ = false;
+    constexpr double long_s = 10;
+    if (whole_s < long_s) return;
+    clear();
+    std::cerr << "[remat-plan] planning takes about " << std::ceil(whole_s)
+              << " s; --max-breakpoints 500 is faster, with plans that may be slower\n";
+  }
+
+  bool on_terminal_;
+  bool warns_;
   bool shown_ = false;
-  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  std::chrono::steady_clock::time_point last_ = begin_;
 };
 
 remat::Profile load_profile(const Arguments& arguments) {
@@ -75,7 +93,7 @@ remat::Profile load_profile(const Arguments& arguments) {
 }
 
 remat::Planner make_planner(const remat::Profile& profile, const Arguments& arguments) {
-  Progress progress(isatty(STDERR_FILENO) != 0);
+  Progress progress(isatty(STDERR_FILENO) != 0, arguments.max_breakpoints == 0);
   remat::PlannerOptions options;
   options.offload = !arguments.no_offload;
   if (arguments.rotor) options.plan_class = remat::PlanClass::kRotor;
@@ -91,8 +109,8 @@ void write_pareto(const remat::Planner& planner, const std::string& path) {
 
 int show_plan(const Arguments& arguments, const remat::Planner& planner, const remat::Plan& plan) {
   std::vector<remat::SlotReport> reports;
-  if (!arguments.explain.empty() && plan.feasible)
-    reports = planner.explain(plan, arguments.explain);
+  if (!arguments.explain.empty()) reports = planner.explain(plan, arguments.explain);
+  if (!plan.feasible) reports.clear();
   if (!arguments.plan_path.empty()) write_text(arguments.plan_path, plan.to_json());
   if (arguments.json) {
     std::cout << plan_json(plan, reports);
@@ -107,15 +125,12 @@ int run(const Arguments& arguments) {
   const remat::Profile profile = load_profile(arguments);
   if (!arguments.profile_out_path.empty())
     write_text(arguments.profile_out_path, profile.to_json());
-  // A plan that is not what it says is found before anything is planned.
-  remat::Plan replayed;
-  if (!arguments.replay_path.empty()) {
-    replayed =
-        remat::Plan::from_json(read_text(arguments.replay_path), profile, arguments.replay_path);
-  }
   const remat::Planner planner = make_planner(profile, arguments);
   if (!arguments.pareto_path.empty()) write_pareto(planner, arguments.pareto_path);
-  if (!arguments.replay_path.empty()) return show_plan(arguments, planner, replayed);
+  if (!arguments.replay_path.empty()) {
+    const std::string text = read_text(arguments.replay_path);
+    return show_plan(arguments, planner, planner.read_plan(text, arguments.replay_path));
+  }
   if (!arguments.budget.empty())
     return show_plan(arguments, planner, planner.plan(planner.budget_bytes(arguments.budget)));
   if (arguments.json) {
@@ -126,25 +141,41 @@ int run(const Arguments& arguments) {
   return kDone;
 }
 
+/// Names in errors come from files: what terminals would obey is shown as ?.
+void print_error(std::string text) {
+  std::replace_if(
+      text.begin(), text.end(),
+      [](char c) { return (static_cast<uint8_t>(c) < 0x20 && c != '\n') || c == 0x7F; }, '?');
+  std::cerr << text << '\n';
+}
+
+int run_reporting(const Arguments& arguments) {
+  try {
+    return run(arguments);
+  } catch (const FileError& error) {
+    print_error(error.what());
+    return kBadFile;
+  } catch (const std::invalid_argument& error) {
+    const std::string text = error.what();
+    print_error(text);
+    const bool of_file = text.rfind("[profile]", 0) == 0 || text.rfind("[plan]", 0) == 0;
+    return of_file ? kBadFile : kUsage;
+  } catch (const std::exception& error) {
+    print_error(error.what());
+    return kInternalError;
+  }
+}
+
 /// The exit code.
 int run_program(int argc, char** argv) {
   Arguments arguments;
   int exit_code = kUsage;
-  if (!parse(argc, argv, arguments, exit_code)) return exit_code;
-  try {
-    return run(arguments);
-  } catch (const FileError& error) {
-    std::cerr << error.what() << '\n';
-    return kBadFile;
-  } catch (const std::invalid_argument& error) {
-    const std::string text = error.what();
-    std::cerr << text << '\n';
-    const bool of_file = text.rfind("[profile]", 0) == 0 || text.rfind("[plan]", 0) == 0;
-    return of_file ? kBadFile : kUsage;
-  } catch (const std::exception& error) {
-    std::cerr << error.what() << '\n';
-    return kInternalError;
-  }
+  if (parse(argc, argv, arguments, exit_code)) exit_code = run_reporting(arguments);
+  std::cout.flush();
+  if (std::cout) return exit_code;
+  std::cerr << "[remat-plan] standard output: expected a place that takes all that is printed, got "
+               "one that does not. Make room, or print elsewhere.\n";
+  return kBadFile;
 }
 
 }  // namespace

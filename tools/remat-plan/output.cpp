@@ -78,10 +78,24 @@ std::vector<Alike> alike_runs(const Plan& plan) {
   return all;
 }
 
+/// "row 3", "rows 1 to 71 by 2, 74": every row is meant, and no other.
 std::string row_list(const std::vector<int>& rows) {
-  if (rows.size() == 1) return "row " + std::to_string(rows.front());
-  return std::to_string(rows.size()) + " runs, rows " + std::to_string(rows.front()) + " to " +
-         std::to_string(rows.back());
+  std::string all = rows.size() == 1 ? "row " : std::to_string(rows.size()) + " runs, rows ";
+  for (size_t i = 0; i < rows.size();) {
+    if (i > 0) all += ", ";
+    all += std::to_string(rows[i]);
+    size_t last = i + 1;
+    const int stride = last < rows.size() ? rows[last] - rows[i] : 0;
+    while (last + 1 < rows.size() && rows[last + 1] - rows[last] == stride) ++last;
+    if (last < i + 2) {
+      ++i;
+      continue;
+    }
+    all += " to " + std::to_string(rows[last]);
+    if (stride > 1) all += " by " + std::to_string(stride);
+    i = last + 1;
+  }
+  return all;
 }
 
 void print_infeasible(std::ostream& out, const Plan& plan) {
@@ -136,7 +150,9 @@ void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
 
 void print_frontier(std::ostream& out, const Planner& planner) {
   const remat::Frontier& frontier = planner.frontier();
-  const double whole = static_cast<double>(frontier.no_checkpoint_peak_bytes());
+  // Of a profile without bytes everything is all of it.
+  const double whole =
+      static_cast<double>(std::max<int64_t>(1, frontier.no_checkpoint_peak_bytes()));
   const Planner rotor(planner.profile(), {.plan_class = remat::PlanClass::kRotor});
   out << "without checkpointing: " << in_words(frontier.no_checkpoint_peak_bytes())
       << format(", %.2f ms", frontier.ideal_time_us() / 1000) << "; " << frontier.points().size()

@@ -64,7 +64,7 @@ struct REMAT_API Plan {
   int64_t least_budget_bytes = 0;  ///< The least that any plan of the class fits into
   std::vector<PlanRow> table;
   std::vector<PlanGroup> groups;  ///< Outer before inner ones
-  std::string peak_region;        ///< "region 12 'attn', backward": where the peak is
+  std::string peak_region;        ///< "region 12 'attn', backward": the op's that has the peak
   std::vector<PeakHolding> held;  ///< At the peak, the largest first
 
   /// One object, described by policy/schema/plan.schema.json. Of an infeasible plan table and
@@ -73,6 +73,8 @@ struct REMAT_API Plan {
   std::string to_json() const;
 
   /// Reads a plan and replays it on the profile: what it says of times and bytes must come out.
+  /// What only planning can tell is taken as the text says it, if that is possible: least_budget,
+  /// lower_bound, and all of an infeasible plan. Planner::read_plan compares that as well.
   /// @throws std::invalid_argument `[plan] source:line: place: expected ..., got .... What to do.`
   static Plan from_json(std::string_view text, const Profile& profile,
                         const std::string& source = "plan");

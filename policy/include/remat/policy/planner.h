@@ -26,7 +26,7 @@ struct PlannerOptions {
   PlanClass plan_class = PlanClass::kAll;
   bool offload = true;  ///< Use the profile's link to host memory, if it has one.
   size_t max_breakpoints =
-      0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0: all.
+      0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.
   std::function<void(double fraction)> progress =
       {};  ///< Called on the constructing thread, with 0 to 1.
 };
@@ -83,8 +83,7 @@ struct SlotReport {
 /// and may be called from many threads at once. Copies share the result.
 class REMAT_API Planner {
  public:
-  /// @throws std::invalid_argument as Profile::validate does, or if a region has over 256 ops and
-  /// no place to cut it.
+  /// @throws std::invalid_argument as Profile::validate does.
   explicit Planner(const Profile& profile, const PlannerOptions& options = {});
 
   const Profile& profile() const;
@@ -94,6 +93,12 @@ class REMAT_API Planner {
   /// == false.
   /// @throws std::invalid_argument if the budget is negative.
   Plan plan(int64_t budget_bytes) const;
+
+  /// Plan::from_json, and what only planning can tell must come out too: least_budget, lower_bound,
+  /// gap, and of an infeasible plan least_at and held. The planner needs the options that the plan
+  /// was made with. An infeasible plan has the table that plan() gives it.
+  /// @throws std::invalid_argument as Plan::from_json.
+  Plan read_plan(std::string_view text, const std::string& source = "plan") const;
 
   /// Overhead that no schedule within the budget beats, OFFLOAD apart; infinity: none fits.
   double lower_bound(int64_t budget_bytes) const;
@@ -107,7 +112,8 @@ class REMAT_API Planner {
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
 
-  /// What the plan does with an op or a tensor of that name; "12/attn.qkv": in row 12 only.
+  /// What the plan does with an op or a tensor of that name; "12/attn.qkv": in row 12 only, unless
+  /// that is itself a name.
   /// @throws std::invalid_argument if the profile has no such slot.
   std::vector<SlotReport> explain(const Plan& plan, std::string_view slot) const;
 

@@ -29,6 +29,9 @@ struct PolicyRule {
 
   /// "op 'aten::mm' -> SAVE (save_matmuls)"
   REMAT_API std::string str() const;
+
+  /// True for a rule of a preset, many of which match nothing in most models.
+  REMAT_API bool is_of_preset() const;
 };
 
 /// An op, as rules see it.

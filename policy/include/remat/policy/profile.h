@@ -44,7 +44,9 @@ struct BlockType {
 /// Consecutive regions that may run as one region.
 struct MergePattern {
   std::vector<int> pattern;  ///< Indices into Profile::block_types.
-  int block_type = 0;        ///< Its ops are those of the pattern, in order, with the same names.
+  /// Its ops are those of the pattern, in order, with the same names and numbers; its tensors may
+  /// have other names.
+  int block_type = 0;
 };
 
 /// A chain of regions. Bytes are activations, their gradients and workspaces; parameters, their

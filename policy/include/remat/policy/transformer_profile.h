@@ -49,7 +49,7 @@ REMAT_API DeviceRates device_rates(std::string_view name);
 /// Regions: the embedding, attention and MLP of every layer, the head; a layer may run as one
 /// region. The method is that of docs/planner.md.
 /// @throws std::invalid_argument if a size is not positive, the width is no multiple of the heads,
-/// or a rate is not positive.
+/// a rate is out of range, or times or bytes come out too large to plan.
 REMAT_API Profile transformer_profile(const TransformerShape& shape, const DeviceRates& rates);
 
 }  // namespace remat
