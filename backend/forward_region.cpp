@@ -56,6 +56,12 @@ void check_options(const CheckpointOptions& options, const char* where) {
       options.name,
       "': replay: expected intercept = true with kTape, got false: nobody sees the ops that are to "
       "be recorded. Set intercept = true, or use kAuto or kFunction.");
+  TORCH_CHECK_VALUE(options.cuts.empty() || options.replay == ReplayEngine::kTape, "[", where,
+                    "] region '", options.name,
+                    "': cuts: expected replay = kTape, got another engine: a function cannot be "
+                    "replayed in part. "
+                    "Set replay = ReplayEngine::kTape, or leave the cuts out.");
+  check_cuts(options.cuts, c10::str("[", where, "] region '", options.name, "': "));
   if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);
 }
 
@@ -64,7 +70,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
                              c10::ArrayRef<at::Tensor> inputs)
     : region_(std::make_shared<Region>(
           Region::Options{options.name, options.determinism, options.early_stop, options.intercept,
-                          options.preserve_rng, policy_of(options), options.op_site})),
+                          options.preserve_rng, policy_of(options), options.op_site,
+                          /*is_cut=*/!options.cuts.empty()})),
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();
@@ -92,7 +99,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   const bool strict = options.replay == ReplayEngine::kTape;
   if (trust && (strict || !trust->is_refused())) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
-    frame_->record(tape->tape(), trust->wants_hashes(), strict);
+    frame_->record(tape->writable_tape(), trust->wants_hashes(), strict);
+    if (!options.cuts.empty()) frame_->cut(options.cuts, tape);
     replayer_ = tape;
   } else {
     replayer_ = std::move(replayer);

@@ -85,6 +85,24 @@ std::optional<Policy> ask(const RegionPolicy& policy, const OpCall& call, const 
   return policy.of_op({.op = call, .slot = slot, .is_recompute = is_recompute}, is_composite);
 }
 
+/// As run_by_policy(), in a region with cuts: what is saved is a value of the tape, not a call.
+bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
+                    torch::jit::Stack& stack, c10::function_ref<void()> run) {
+  SavedTensorFrame* const frame = SavedTensorFrame::innermost_with_calls();
+  const RegionPolicy* const policy = frame ? frame->segment_policy() : nullptr;
+  if (!policy) return false;
+  const OpCall call(op, stack);
+  NamedCalls* const calls = policy->is_static() ? nullptr : frame->named_calls();
+  const std::optional<Policy> said =
+      calls ? ask(*policy, call, numbered(*calls, op.name()), /*is_recompute=*/false, is_composite)
+            : decision.get(*policy, op, is_composite);
+  if (!said || *said == Policy::kRecompute) return false;
+  if (!is_composite) frame->save_next(*said);
+  run();
+  if (is_composite) frame->save_results(call, *said);
+  return true;
+}
+
 void run_as_call(const NamedCall& named, const OpCall& call, torch::jit::Stack& stack,
                  c10::function_ref<void()> run) {
   c10::SmallVector<at::Tensor, 8> tensors;
@@ -118,6 +136,7 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run) {
   // squeeze_ and its kind change the tensor that the function has, which a skipped call could not.
   if (op.changes_metadata()) return false;
+  if (policy.is_per_segment()) return run_in_segment(decision, op, is_composite, stack, run);
   std::optional<Policy> said;
   if (policy.is_static()) {
     said = decision.get(policy, op, is_composite);

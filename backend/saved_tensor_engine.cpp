@@ -13,6 +13,7 @@
 #include <optional>
 #include <utility>
 
+#include <remat/backend/inner_backward.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
@@ -102,11 +103,21 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   SavedTensorFrame* const frame = SavedTensorFrame::current();
   if (!frame)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-  frame->before_backward(roots);
-  if (accumulate_grad) frame->before_accumulate(roots);
+  detail::before_backward_inside(roots, accumulate_grad);
   auto results = inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-  frame->after_backward();
+  detail::after_backward_inside();
   return results;
+}
+
+void detail::before_backward_inside(const EdgeList& roots, bool accumulates) {
+  SavedTensorFrame* const frame = SavedTensorFrame::current();
+  if (!frame) return;
+  frame->before_backward(roots);
+  if (accumulates) frame->before_accumulate(roots);
+}
+
+void detail::after_backward_inside() {
+  if (SavedTensorFrame* const frame = SavedTensorFrame::current()) frame->after_backward();
 }
 
 c10::intrusive_ptr<at::ivalue::Future> SavedTensorEngine::execute_with_graph_task(

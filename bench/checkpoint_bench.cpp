@@ -42,6 +42,11 @@ Tensor unseen_region(const Tensor& x, int64_t ops) {
       [ops](const Tensor& input) { return chain(input, ops); })(x);
 }
 
+Tensor taped_region(const Tensor& x, int64_t ops) {
+  return remat::checkpoint({.name = "taped", .replay = remat::ReplayEngine::kTape})(
+      [ops](const Tensor& input) { return chain(input, ops); })(x);
+}
+
 /// Each op a SAVE call of its own.
 Tensor saved_ops(const Tensor& x, int64_t ops) {
   static const std::vector<std::string>& names = *new auto([] {
@@ -175,6 +180,30 @@ void all_saved(benchmark::State& state) {
   state.SetLabel("per op, in one SAVE call");
 }
 
+// Forward of a region of many ops: what seeing an op and recording it adds.
+void recorded_op(benchmark::State& state) {
+  constexpr int64_t kOps = 1000;
+  const Tensor x = leaf();
+  taped_region(x, kOps).sum().backward();  // compared by hashes, and trusted from then on
+  compare_forwards(state, unseen_region, taped_region, {.ops = kOps});
+  const Tensor y = taped_region(x, kOps);
+  const auto bytes = static_cast<double>(remat::region_tapes().back().tape().size_bytes());
+  state.counters["tape_bytes"] = bytes / kOps;
+  state.SetLabel("per op, over a region without interception");
+}
+
+// Backward of a chain: what the replay from the tape adds.
+void tape_replay(benchmark::State& state) {
+  compare(state, backward_s, plain, taped_region, {.ops = 200});
+  state.SetLabel("per op");
+}
+
+// Forward and backward with everything recomputed from the tape.
+void tape_step(benchmark::State& state) {
+  compare_steps(state, plain, taped_region, {.ops = 200});
+  state.SetLabel("per op");
+}
+
 // Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
 // the same code, the second one after the first region of the process. Registered first, so that it
 // meets a process without the engine.
@@ -213,6 +242,9 @@ BENCHMARK(full_recompute)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(save_call)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(each_op_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(all_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(recorded_op)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(tape_replay)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(tape_step)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace
 

@@ -13,6 +13,7 @@
 #include <remat/tape/held_storage.h>
 #include <remat/tape/region.h>
 #include <remat/tape/region_input.h>
+#include <remat/tape/tape.h>
 
 #include "region_saves_of.h"
 
@@ -55,6 +56,16 @@ void add_inputs(const Region& region, Rows& rows) {
               .tensor = input.meta()->str(),
               .why = "argument of the function, for the replay"},
              input.storage(), input.is_leaf_with_grad());
+  });
+}
+
+/// What crosses cuts of its tape.
+void add_values(const Region& region, Rows& rows) {
+  const std::shared_ptr<const Replayer> replayer = region.replayer();
+  if (!replayer) return;
+  replayer->visit_kept([&](const KeptValue& value) {
+    rows.add({.name = value.name, .tensor = value.tensor.str(), .why = "made before the cut"},
+             value.storage);
   });
 }
 
@@ -124,7 +135,10 @@ std::string padded(std::string text, size_t width, bool right) {
 
 void append(std::string& text, const RegionMemory& region) {
   text += c10::str(region.region, ": ", with_separators(region.bytes), " bytes, ", region.slots,
-                   " tensors to recompute\n");
+                   " tensors to recompute");
+  if (region.tape_bytes > 0)
+    text += c10::str(", from a tape of ", with_separators(region.tape_bytes), " bytes");
+  text += "\n";
   size_t bytes_width = 0;
   size_t name_width = 0;
   size_t tensor_width = 0;
@@ -158,19 +172,24 @@ MemoryReport memory_report() {
   MemoryReport report;
   std::unordered_set<const void*> billed;
   std::unordered_set<const RegionPolicy*> policies;
+  std::unordered_set<std::string> rules;
   for (const std::shared_ptr<const Region>& region : live_regions()) {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
     Rows rows(memory, billed);
+    const std::shared_ptr<const Replayer> replayer = region->replayer();
+    if (replayer && replayer->tape()) memory.tape_bytes = replayer->tape()->size_bytes();
     add_inputs(*region, rows);
+    add_values(*region, rows);
     add_written(*region, rows);
     add_calls(*region, rows);
     report.bytes += memory.bytes;
     report.implicit_bytes += memory.implicit_bytes;
     report.regions.push_back(std::move(memory));
     if (region->policy() && policies.insert(region->policy()).second) {
-      for (const PolicyRule& rule : region->policy()->unmatched())
-        report.unmatched_rules.push_back(rule.str());
+      for (const PolicyRule& rule : region->policy()->unmatched()) {
+        if (rules.insert(rule.str()).second) report.unmatched_rules.push_back(rule.str());
+      }
     }
   }
   return report;

@@ -145,6 +145,9 @@ void add_own(const Region& region, Collection& into, RegionSaves& saves) {
                     input.storage()))
         ++saves.elsewhere;
     });
+    replayer->visit_kept([&](const KeptValue& value) {
+      if (!into.add("", value.name, layout_of(value.tensor), value.storage)) ++saves.elsewhere;
+    });
   }
   for (const auto i : c10::irange(region.outside().size())) {
     const OutsideStorage& outside = region.outside()[i];

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -104,6 +105,7 @@ class ForwardCalls final : public NamedCalls {
   void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin);
   void enter_made(const at::Tensor& tensor);
   /// `reader`: null if recompute_needs_tensor() asks.
+  std::optional<size_t> product_in(const at::Tensor& tensor) const;
   void read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader);
   KeepReason reason_for(const OpInfo* reader) const;
   void report_implicit(const CallProduct& product, const std::string& reader) const;

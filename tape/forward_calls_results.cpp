@@ -145,25 +145,25 @@ void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Ten
   if (!product.is_copied() && call.writes_argument(argument)) keep_copy(product, tensor);
 }
 
-void ForwardCalls::before_slot(const at::Tensor& tensor) {
+/// The product whose value the tensor has: made by a call, or written outside by one.
+std::optional<size_t> ForwardCalls::product_in(const at::Tensor& tensor) const {
   const void* const memory = memory_of(tensor);
-  if (!memory) return;
+  if (!memory) return std::nullopt;
   const Origin origin = frame_.storages_.find(memory);
-  const auto written =
-      origin.is_outside() ? outside_products_.find(origin.number()) : outside_products_.end();
-  if (origin.is_product()) {
-    region_->calls().product(origin.number()).mark_in_slot(region_->slots().size());
-  } else if (written != outside_products_.end()) {
-    region_->calls().product(written->second).mark_in_slot(region_->slots().size());
-  }
+  if (origin.is_product()) return origin.number();
+  if (!origin.is_outside()) return std::nullopt;
+  const auto written = outside_products_.find(origin.number());
+  return written == outside_products_.end() ? std::nullopt : std::optional(written->second);
+}
+
+void ForwardCalls::before_slot(const at::Tensor& tensor) {
+  if (const auto number = product_in(tensor))
+    region_->calls().product(*number).mark_in_slot(region_->slots().size());
 }
 
 void ForwardCalls::need(const at::Tensor& tensor) {
-  const void* const memory = memory_of(tensor);
-  if (!memory || saving()) return;
-  const Origin origin = frame_.storages_.find(memory);
-  if (!origin.is_product()) return;
-  read_product(origin.number(), tensor, /*reader=*/nullptr);
+  if (saving()) return;
+  if (const auto number = product_in(tensor)) read_product(*number, tensor, /*reader=*/nullptr);
 }
 
 void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader) {

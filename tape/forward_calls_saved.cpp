@@ -9,26 +9,9 @@
 #include <utility>
 
 #include "forward_calls.h"
+#include "offload_hooks.h"
 
 namespace remat {
-namespace {
-
-std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store) {
-  if (!store) return nullptr;
-  using Ticket = std::shared_ptr<OffloadStore::Ticket>;
-  return std::make_shared<const SavedTensorsHooks>(SavedTensorsHooks{
-      .pack = [store](const at::Tensor& tensor) -> std::any {
-        Ticket ticket = store->put(tensor);
-        TORCH_CHECK_VALUE(ticket, "[OffloadStore] put: expected a ticket for a ",
-                          TensorMeta(tensor).str(), ", got null. Throw if it cannot be stored.");
-        return ticket;
-      },
-      .unpack =
-          [](const std::any& ticket) { return std::any_cast<const Ticket&>(ticket)->get(); }});
-}
-
-}  // namespace
-
 /// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
 /// arguments, or the tensor itself, kept as the scopes around the region want it.
 class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
@@ -44,6 +27,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     SavedCall* const call = calls_->call_that_saves(tensor);
     if (!call || calls_->add_refill(*call, tensor)) {
+      region_ = calls_->frame_.slot_region();
       slot_ = &calls_->frame_.add_slot(tensor);
       return;
     }

@@ -15,10 +15,13 @@
 
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/tensor_layout.h>
 
 #include "autocast_cache.h"
 #include "drawn_generator.h"
 #include "forward_calls.h"
+#include "offload_hooks.h"
+#include "tape_cutter.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
 
@@ -36,6 +39,7 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
 
   void call_pack_hook(const at::Tensor& tensor) override {
     if (frame_->calls_) frame_->before_slot(tensor);
+    region_ = frame_->slot_region();
     slot_ = &frame_->add_slot(tensor);
   }
   at::Tensor call_unpack_hook() override { return region_->load(*slot_); }
@@ -100,7 +104,10 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
   set_policy(region_->policy());
   if (!region_->intercept()) return;
   for (const at::Tensor& input : inputs) {
-    region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside());
+    const bool is_whole = input.defined() && has_layout(input) &&
+                          TensorLayout(input).covers(input.storage().nbytes());
+    region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside(),
+                                    is_whole);
   }
 }
 
@@ -121,6 +128,53 @@ void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
   region_->ops().break_off();  // no replay calls the function
 }
 
+void ForwardFrame::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
+  offload_hooks_ = as_hooks(call_settings_.offload_store);
+  Tape& tape = whole->writable_tape();
+  recorder_->cut(std::make_unique<TapeCutter>(
+      tape, cuts, region_, std::move(whole),
+      [this](CallProduct& value, const at::Tensor& tensor, Policy policy) {
+        keep_cut_value(value, tensor, policy);
+      }));
+  set_policy(&RegionPolicy::per_segment());
+}
+
+void ForwardFrame::keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy) {
+  TORCH_CHECK_VALUE(policy != Policy::kOffload || offload_hooks_ || call_settings_.hooks,
+                    "[checkpoint] ", region_->label(), ", ", slot_region()->label(),
+                    ": expected CheckpointOptions::offload_store or saved_tensors_hooks for a "
+                    "policy that says OFFLOAD, got neither. Set offload_store = "
+                    "host_memory_store(), or say SAVE.");
+  const ScopesAround around(*this, Keep::kInnermostRegion);
+  const bool in_store = policy == Policy::kOffload && offload_hooks_;
+  std::optional<UserHooksFrame> user_hooks;
+  if (const auto& hooks = in_store ? offload_hooks_ : call_settings_.hooks)
+    user_hooks.emplace(hooks);
+  const SavedTensorInfoGuard info({.kind = SavedTensorKind::kCheckpointInput,
+                                   .region = region_->name(),
+                                   .call = {},
+                                   .context = {}});
+  const SavedOriginalGuard original(tensor);
+  if (value.is_kept()) {
+    value.keep_copy(tensor);
+  } else {
+    value.keep(tensor, {}, 0);
+  }
+}
+
+const RegionPolicy* ForwardFrame::segment_policy() {
+  recorder_->enter_segment();
+  return slot_region()->policy();
+}
+
+void ForwardFrame::save_next(Policy policy) {
+  recorder_->save_next(policy);
+}
+
+void ForwardFrame::save_results(const OpCall& call, Policy policy) {
+  for_each_result_tensor(call, [&](const at::Tensor& tensor) { recorder_->save(tensor, policy); });
+}
+
 void ForwardFrame::finish() {
   if (!recorder_) return;
   const OuterFrames outer(*this);
@@ -139,11 +193,16 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
     if (!recorder_->in_op()) origin_of(tensor);
     recorder_->add_slot(tensor);
   }
-  return region_->add_slot(tensor);
+  return slot_region()->add_slot(tensor);
+}
+
+const std::shared_ptr<Region>& ForwardFrame::slot_region() const {
+  const TapeCutter* const cutter = recorder_ ? recorder_->cutter() : nullptr;
+  return cutter ? cutter->region() : region_;
 }
 
 TraceScope ForwardFrame::trace_scope() const {
-  const Region& region = *region_;
+  const Region& region = *slot_region();
   return {.region = &region,
           .slot = region.slots().size(),
           .kept = region.calls().kept().size(),

@@ -15,6 +15,8 @@
 #include <optional>
 #include <utility>
 
+#include "hash_mix.h"
+
 namespace remat {
 
 class GeneratorState::Value {
@@ -149,14 +151,11 @@ bool GeneratorMark::has_moved() const {
 uint64_t position_of(const at::Generator& generator) {
   c10::GeneratorImpl& impl = *generator.unsafeGetGeneratorImpl();
   const std::lock_guard<std::mutex> lock(impl.mutex_);
-  const auto mix = [](uint64_t hash, uint64_t word) {
-    hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
-    return hash ^ hash >> 29U;
-  };
-  if (generator.device().is_cuda()) return mix(mix(1, impl.current_seed()), impl.get_offset());
+  if (generator.device().is_cuda())
+    return hash_mix(hash_mix(1, impl.current_seed()), impl.get_offset());
   if (!generator.device().is_cpu()) return 0;
   uint64_t hash = 1;
-  for (const uint64_t word : GeneratorMark::words_of(impl)) hash = mix(hash, word);
+  for (const uint64_t word : GeneratorMark::words_of(impl)) hash = hash_mix(hash, word);
   return hash;
 }
 

@@ -67,6 +67,13 @@ bool OutsideLog::is_argument(Origin origin) const {
                      [&](Origin argument) { return argument.value() == origin.value(); });
 }
 
+std::optional<size_t> OutsideLog::whole_argument(size_t number) const {
+  for (size_t i = 0; i < arguments_.size(); ++i) {
+    if (whole_[i] && arguments_[i].value() == Origin::outside(number).value()) return i;
+  }
+  return std::nullopt;
+}
+
 bool OutsideLog::writes_argument(size_t i) const {
   return i < arguments_.size() && arguments_[i].is_outside() &&
          storages_[arguments_[i].number()].is_written();

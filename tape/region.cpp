@@ -126,10 +126,10 @@ Slot& Region::add_slot(const at::Tensor& tensor) {
 
 void Region::close() {
   ops_.finish();
-  if (calls_) calls_->finish(early_stop() ? slots_.size() : ~size_t{0});
+  if (calls_) calls_->finish(early_stop() && !options_.is_cut ? slots_.size() : ~size_t{0});
   live_end_ = slots_.size();
   closed_ = true;
-  if (live_count_ == 0) release_unneeded();
+  if (live_count_ == 0 && !options_.is_cut) release_unneeded();
 }
 
 std::shared_ptr<const Replayer> Region::replayer() const {

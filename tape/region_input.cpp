@@ -61,6 +61,8 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   if (has_plain_strides(tensor)) {
     strides_.append(tensor.strides().begin(), tensor.strides().end());
     offset_ = tensor.storage_offset();
+    is_conjugated_ = tensor.is_conj();
+    is_negated_ = tensor.is_neg();
   }
   const SavedOriginalGuard original(tensor);
   data_ = torch::autograd::SavedVariable(tensor.variable_data(), /*is_output=*/false);
@@ -113,6 +115,18 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
     torch::autograd::set_history(tensor, make_node<FreedArgumentNode>());
   }
   return tensor;
+}
+
+std::optional<TensorLayout> RegionInput::layout() const {
+  if (strides_.size() != meta_->sizes().size()) return std::nullopt;  // inference, or not strided
+  TensorLayout layout;
+  layout.sizes.assign(meta_->sizes().begin(), meta_->sizes().end());
+  layout.strides.assign(strides_.begin(), strides_.end());
+  layout.offset = offset_;
+  layout.dtype = meta_->dtype();
+  layout.conjugated = is_conjugated_;
+  layout.negated = is_negated_;
+  return layout;
 }
 
 void RegionInput::check_unchanged(bool changed, const std::string& region_label) const {

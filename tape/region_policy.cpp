@@ -40,6 +40,11 @@ RegionPolicy::RegionPolicy(PolicyTable table, PolicyFunction function)
       names_ops_(names_ops(table_)),
       matched_(table_.rules().size()) {}
 
+const RegionPolicy& RegionPolicy::per_segment() {
+  static const RegionPolicy& policy = *new RegionPolicy(PolicyTable());
+  return policy;
+}
+
 std::optional<Policy> RegionPolicy::decide(std::optional<size_t> rule) const {
   if (!rule) return std::nullopt;
   matched_[*rule].store(true, std::memory_order_relaxed);
@@ -67,7 +72,8 @@ std::optional<Policy> RegionPolicy::of_call(std::string_view name) const {
 std::vector<PolicyRule> RegionPolicy::unmatched() const {
   std::vector<PolicyRule> rules;
   for (size_t i = 0; i < own_rules_; ++i) {
-    if (!matched_[i].load(std::memory_order_relaxed)) rules.push_back(table_.rules()[i]);
+    const bool own = !table_.rules()[i].is_of_preset();
+    if (own && !matched_[i].load(std::memory_order_relaxed)) rules.push_back(table_.rules()[i]);
   }
   return rules;
 }

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <remat/tape/replay_mismatch.h>
+#include <remat/tape/saved_tensors_hooks.h>
 
 #include "autocast_cache.h"
 
@@ -59,6 +60,18 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayFrame::make_hooks() {
   return std::make_unique<Hook>(*this);
 }
 
+namespace {
+
+bool writes_any_argument(const OpCall& call) {
+  if (!call.info().writes()) return false;
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (call.writes_argument(i)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 bool ReplayFrame::is_own_code() const {
   return torch::autograd::get_current_graph_task_id() == graph_task_;
 }
@@ -70,12 +83,16 @@ bool ReplayFrame::compares() const {
 
 void ReplayFrame::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
+  op_writes_ = writes_any_argument(call);
   const bool compared = logged && compares() && !is_cacheable_cast(call);
   or_fail([&] { ops_.before(call, compared, count_); });
 }
 
 void ReplayFrame::after_op(OpCall& call) {
-  if (region_.intercept()) ops_.after(call);
+  if (!region_.intercept()) return;
+  ops_.after(call);
+  op_writes_ = false;
+  if (stops_after_op_) stop();
 }
 
 void ReplayFrame::adopt(const at::Tensor& tensor) {
@@ -104,9 +121,22 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   stop_if_complete();
 }
 
+// Note [Saved before it is written]: an op may save an argument that its kernel fills after that
+// (the noise of rrelu_with_noise), so the stop waits until the op has run. Where no ops are seen it
+// waits for the next saved tensor, or the end of the function; not at the argument of a region
+// inside, which no op saves.
+//
 // If no op of the forward is left, the function is let return: an exception costs more.
 void ReplayFrame::stop_if_complete() {
   if (!region_.early_stop() || count_ < end_) return;
+  if (op_writes_) {
+    stops_after_op_ = true;
+    return;
+  }
+  if (!region_.intercept() && !packs_region_input()) {
+    stopped_ = true;
+    return;
+  }
   if (compares() && region_.closed() && ops_.is_past_last_op()) {
     stopped_ = true;
   } else {

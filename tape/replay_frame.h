@@ -106,6 +106,8 @@ class ReplayFrame final : public SavedTensorFrame {
   const int uncaught_exceptions_;
   size_t count_ = 0;
   bool stopped_ = false;
+  bool op_writes_ = false;  // the one that runs, one of its arguments
+  bool stops_after_op_ = false;
   bool comparison_ends_ = false;
   std::exception_ptr error_;
   LeafGrads leaf_grads_;

@@ -19,6 +19,11 @@
 
 namespace remat {
 
+/// Ends the messages about a replay that differs.
+inline constexpr const char* kMakeItDepend =
+    " Make what the function does depend on its arguments, or keep the state that it reads with a "
+    "StateHook (recompute_state_hooks in Python).";
+
 /// Note [Shadows]: a storage from outside that the forward wrote is not touched by a replay. It
 /// gets a shadow, a storage that begins with the bytes from before the forward's first write; each
 /// tensor that has the real storage is exchanged for one that has the shadow, op by op, and the
@@ -92,7 +97,6 @@ class ReplayOps {
   const at::Tensor& original_of(const at::Tensor& tensor) const;
   void add_word(const at::Tensor& tensor, Origin origin);
   void exchange(OpCall& call);
-  bool is_from_unseen_code(size_t number) const;
   void check_outside(const OpCall& call, size_t slot);
   void check_read(const OpCall& call, const at::Tensor& tensor, size_t number, size_t slot);
   void check_product(const OpCall& call, size_t argument, size_t number, size_t slot) const;

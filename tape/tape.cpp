@@ -50,22 +50,41 @@ at::Tensor Tape::without_data(uint32_t number) const {
 at::Tensor Tape::unpack_outside(size_t number) const {
   if (number >= outside_.size()) return {};
   const Outside& outside = outside_[number];
-  return outside.saved ? outside.saved->unpack() : outside.leaf;
+  if (!outside.saved) return outside.leaf;
+  const at::Tensor value = outside.saved->unpack();
+  const bool in_place = !outside.whole || (value.storage().nbytes() == outside.size_bytes &&
+                                           TensorLayout(value) == *outside.whole);
+  if (in_place) return value;
+  // Hooks have brought back a copy.
+  return remat::lay_out(copy_into_storage(value, *outside.whole, outside.size_bytes),
+                        *outside.whole);
 }
 
-std::vector<at::Generator> Tape::generators() const {
+std::vector<at::Generator> Tape::generators(size_t part) const {
   std::vector<at::Generator> distinct;
-  for (const GeneratorState& state : generators_) {
-    if (std::find(distinct.begin(), distinct.end(), state.generator()) == distinct.end())
-      distinct.push_back(state.generator());
+  if (generators_.empty()) return distinct;
+  for (size_t i = parts_[part].begin; i < parts_[part].end && i < records_.size(); ++i) {
+    for (const auto j : c10::irange(records_[i].generator_count)) {
+      const at::Generator& generator = generators_[records_[i].generator + j].generator();
+      if (std::find(distinct.begin(), distinct.end(), generator) == distinct.end())
+        distinct.push_back(generator);
+    }
   }
   return distinct;
 }
 
 size_t Tape::size_bytes() const {
   const auto of = [](const auto& list) { return list.capacity() * sizeof(*list.data()); };
-  return of(records_) + of(arguments_) + of(refs_) + of(outputs_) + of(writes_) + of(values_) +
-         of(slots_) + of(layouts_) + of(dims_) + of(generators_) + of(held_) + of(outside_);
+  size_t slots = 0;
+  for (const TapePart& part : parts_) slots += of(part.slots);
+  return slots + of(records_) + of(arguments_) + of(refs_) + of(outputs_) + of(writes_) +
+         of(values_) + of(parts_) + of(layouts_) + of(dims_) + of(generators_) + of(held_) +
+         of(outside_);
+}
+
+std::string Tape::maker(uint32_t value) const {
+  const TapeValue& of = values_[value];
+  return of.source == TapeValue::Source::kRecord ? records_[of.number].op->name() : std::string();
 }
 
 std::string Tape::str() const {
@@ -73,13 +92,14 @@ std::string Tape::str() const {
   const auto name = [&](const TapeRef& ref) {
     return ref.defined() ? c10::str("%", ref.value) : std::string("undefined");
   };
+  size_t number = 0;
   for (const TapeRecord& record : records_) {
     std::string results;
     for (const auto i : c10::irange(record.output_count))
       results += (results.empty() ? "" : ", ") + name(outputs(record)[i].ref);
     for (const auto i : c10::irange(record.write_count))
       results += c10::str(results.empty() ? "" : ", ", "%", writes(record)[i].after);
-    text << results << " = " << record.op->name() << '(';
+    text << number++ << ": " << results << " = " << record.op->name() << '(';
     const TapeRef* ref = refs(record);
     for (const auto i : c10::irange(record.op->argument_count())) {
       text << (i > 0 ? ", " : "");
@@ -97,8 +117,13 @@ std::string Tape::str() const {
     }
     text << ")\n";
   }
-  for (const auto i : c10::irange(slots_.size()))
-    text << "slot " << i << " = " << (slots_[i].held ? "held" : name(slots_[i].ref)) << '\n';
+  for (const auto i : c10::irange(parts_.size())) {
+    if (parts_.size() > 1) text << "part " << i << ":\n";
+    for (const auto j : c10::irange(parts_[i].slots.size())) {
+      const TapeSlot& slot = parts_[i].slots[j];
+      text << "slot " << j << " = " << (slot.held ? "held" : name(slot.ref)) << '\n';
+    }
+  }
   return text.str();
 }
 

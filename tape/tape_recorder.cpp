@@ -15,6 +15,7 @@
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_layout.h>
 
+#include "op_origin.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 
@@ -45,10 +46,6 @@ bool leaves_gaps(const OpInfo& op) {
 bool resizes(const OpInfo& op) {
   const std::string& name = op.operator_name().name;
   return name.starts_with("aten::resize") || name.starts_with("aten::set");
-}
-
-bool is_of_library(const OpInfo& op) {
-  return !op.operator_name().name.starts_with("aten::");
 }
 
 /// Numbers that LibTorch has made tensors of are often the same.
@@ -167,6 +164,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (gave_up()) return;
   if (in_op_) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
+  if (cutter_) enter_segment();
   in_op_ = true;
   written_.clear();
   makes_views_ = (info.is_view() && !info.writes()) || info.changes_metadata();
@@ -220,6 +218,7 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
   const TapeRef ref = ref_of(tensor);
   if (!ref.defined()) return give_up(call, "a tensor that no op of the function has made");
   tape_.refs_.push_back(ref);
+  if (cutter_ && call.info().reads_data()) cutter_->read(ref, tensor, is_outside(tensor));
   const bool writes = call.writes_argument(i);
   if (tape_.values_[ref.value].is_uninitialised && !writes && call.info().reads_data() &&
       tensor.numel() > 0)
@@ -230,6 +229,7 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
 void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
   const auto is_same = [&](const Write& write) { return write.before == value; };
   if (!memory_of(tensor) || std::any_of(written_.begin(), written_.end(), is_same)) return;
+  if (cutter_) cutter_->before_write(value, tensor);
   const TapeValue& before = tape_.values_[value];
   if (before.source == TapeValue::Source::kHeld) {
     at::Tensor& held = tape_.held_[before.number];
@@ -251,8 +251,10 @@ void TapeRecorder::after_op(const OpCall& call) {
   } else {
     add_results(call);
     if (!gave_up()) add_writes(call);
-    if (!gave_up()) end_record(call);
+    if (!gave_up()) end_record();
   }
+  if (const auto policy = std::exchange(save_next_, std::nullopt))
+    for_each_result_tensor(call, [&](const at::Tensor& result) { save_value(result, *policy); });
   const auto pending = std::exchange(pending_, {});
   for (const auto& [slot, tensor] : pending) resolve(slot, tensor, /*in_op=*/true);
 }
@@ -302,7 +304,7 @@ void TapeRecorder::add_writes(const OpCall& call) {
   }
 }
 
-void TapeRecorder::end_record(const OpCall& /*call*/) {
+void TapeRecorder::end_record() {
   if (record_.output_count == 0 && record_.write_count == 0) return drop_record();
   drop_current(states_);
   record_.generator = narrow(tape_.generators_.size());
@@ -339,13 +341,29 @@ void TapeRecorder::reset_outside(size_t number) {
 
 void TapeRecorder::add_slot(const at::Tensor& tensor) {
   if (gave_up()) return;
-  const size_t slot = tape_.slots_.size();
-  tape_.slots_.emplace_back();
+  const size_t slot = part().slots.size();
+  part().slots.emplace_back();
   if (in_op_) {
     pending_.emplace_back(slot, tensor.tensor_data());
   } else {
     resolve(slot, tensor, /*in_op=*/false);
   }
+}
+
+bool TapeRecorder::is_outside(const at::Tensor& tensor) const {
+  return storages_.find(memory_of(tensor)).is_outside();
+}
+
+void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
+  if (gave_up() || unsupported(tensor)) return;
+  const TapeRef ref = ref_of(tensor);
+  if (ref.defined()) cutter_->save(ref, tensor, is_outside(tensor), policy);
+}
+
+// In a replay of an outer region a tensor from outside is another one by now, see Note [Shadows].
+void TapeRecorder::save(const at::Tensor& tensor, Policy policy) {
+  const void* const memory = memory_of(tensor);
+  if (memory && storages_.find(memory).is_value()) save_value(tensor, policy);
 }
 
 // Note [The value before a write]: an in-place op whose backward wants the value from before it
@@ -357,12 +375,13 @@ void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
   // In the replay of an outer region the function meets placeholders: it must keep the same
   // tensors.
   const bool has_values = !unsupported(tensor) && !PlaceholderStorage::is(tensor.storage());
-  if (tape_.has_hashes_ && !is_workspace && has_values) tape_.slots_[slot].hash = hash_of(tensor);
-  TapeRef& ref = tape_.slots_[slot].ref;
+  if (tape_.has_hashes_ && !is_workspace && has_values) part().slots[slot].hash = hash_of(tensor);
+  TapeRef& ref = part().slots[slot].ref;
   if (!unsupported(tensor)) ref = ref_of(tensor);
   if (ref.defined()) {
     if (tape_.values_[ref.value].is_uninitialised && tensor.numel() > 0)
       give_up("memory that was written by no op, after empty(), and saved for backward");
+    if (cutter_ && !gave_up()) cutter_->read(ref, tensor, is_outside(tensor));
     return;
   }
   const bool is_copy = in_op && !makes_views_ && written_.size() == 1 && has_layout(tensor) &&
@@ -373,85 +392,8 @@ void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
     TapeValue& before = tape_.values_[written_[0].before];
     ref = {written_[0].before, layout_of(written_[0].tensor, before)};
   } else {
-    held_slots_.emplace_back(slot, tensor.tensor_data());
+    held_slots_.push_back({&part(), slot, tensor.tensor_data()});
   }
-}
-
-void TapeRecorder::finish(const OutsideLog& outside) {
-  if (in_op_) give_up("an op that threw, after which the function went on");
-  if (gave_up()) return;
-  const std::vector<bool> needed = needed_values();
-  drop_tail(needed);
-  hold_outside(outside, needed);
-  hold_slots();
-  addresses_.clear();
-  outside_tensors_.clear();
-  written_.clear();
-}
-
-std::vector<bool> TapeRecorder::needed_values() const {
-  std::vector<bool> needed(tape_.values_.size());
-  for (const TapeSlot& slot : tape_.slots_) {
-    if (slot.ref.defined()) needed[slot.ref.value] = true;
-  }
-  for (auto record = tape_.records_.rbegin(); record != tape_.records_.rend(); ++record) {
-    bool runs = false;
-    for (const auto i : c10::irange(record->output_count))
-      runs = runs || needed[tape_.outputs(*record)[i].ref.value];
-    for (const auto i : c10::irange(record->write_count))
-      runs = runs || needed[tape_.writes(*record)[i].after];
-    for (const auto i : c10::irange(runs && record->op->reads_data() ? record->ref_count : 0)) {
-      const TapeRef& ref = tape_.refs(*record)[i];
-      if (ref.defined()) needed[ref.value] = true;
-    }
-  }
-  return needed;
-}
-
-/// Forgets the records after the last one that is needed.
-void TapeRecorder::drop_tail(const std::vector<bool>& needed) {
-  auto& records = tape_.records_;
-  const auto runs = [&](const TapeRecord& record) {
-    for (const auto i : c10::irange(record.output_count))
-      if (needed[tape_.outputs(record)[i].ref.value]) return true;
-    for (const auto i : c10::irange(record.write_count))
-      if (needed[tape_.writes(record)[i].after]) return true;
-    return false;
-  };
-  while (!records.empty() && !runs(records.back())) {
-    const TapeRecord& record = records.back();
-    tape_.arguments_.resize(record.argument);
-    tape_.refs_.resize(record.ref);
-    tape_.outputs_.resize(record.output);
-    tape_.writes_.resize(record.write);
-    tape_.generators_.erase(tape_.generators_.begin() + record.generator, tape_.generators_.end());
-    records.pop_back();
-  }
-}
-
-void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<bool>& needed) {
-  tape_.outside_.resize(outside_tensors_.size());
-  for (const auto i : c10::irange(needed.size())) {
-    const TapeValue& value = tape_.values_[i];
-    if (!needed[i] || value.source != TapeValue::Source::kOutside) continue;
-    const size_t number = value.number;
-    if (outside[number].is_written() || outside.is_argument(Origin::outside(number))) continue;
-    const at::Tensor& tensor = outside_tensors_[number];
-    const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
-    if (is_weight || tensor.is_inference()) {
-      tape_.outside_[number].leaf = tensor;
-    } else {
-      tape_.outside_[number].saved.emplace(tensor.variable_data(), /*is_output=*/false);
-    }
-  }
-}
-
-void TapeRecorder::hold_slots() {
-  for (const auto& [slot, tensor] : held_slots_) {
-    tape_.slots_[slot].held =
-        std::make_shared<const torch::autograd::SavedVariable>(tensor, /*is_output=*/false);
-  }
-  held_slots_.clear();
 }
 
 }  // namespace remat

@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,6 +20,8 @@
 #include <remat/tape/outside_log.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape.h>
+
+#include "tape_cutter.h"
 
 namespace remat {
 
@@ -38,6 +41,22 @@ class TapeRecorder {
   }
   TapeRecorder(const TapeRecorder&) = delete;
   TapeRecorder& operator=(const TapeRecorder&) = delete;
+
+  /// The tape is cut by `cutter`. Once, before the first op.
+  void cut(std::unique_ptr<TapeCutter> cutter) { cutter_ = std::move(cutter); }
+  /// Null if it is not cut.
+  const TapeCutter* cutter() const { return cutter_.get(); }
+
+  /// An op is about to run: a segment may begin with it.
+  void enter_segment() {
+    const size_t number = tape_.records().size();
+    if (!gave_up() && !in_op_ && cutter_->begins(number)) cutter_->enter_next(number);
+  }
+
+  /// A rule says SAVE or OFFLOAD of the op that runs next; of the composite op that has just made
+  /// `tensor`. Of a tape that is cut.
+  void save_next(Policy policy) { save_next_ = policy; }
+  void save(const at::Tensor& tensor, Policy policy);
 
   /// True while an op runs that it was told of.
   bool in_op() const { return in_op_; }
@@ -59,7 +78,7 @@ class TapeRecorder {
   void set_outside(size_t number, size_t product);
   void reset_outside(size_t number);
 
-  /// Slot `slots().size()` is for `tensor`.
+  /// The next slot of the region, or of the open segment, is for `tensor`.
   void add_slot(const at::Tensor& tensor);
 
   /// The function has returned. Drops what no slot needs and takes hold of what is needed from
@@ -89,31 +108,41 @@ class TapeRecorder {
   void add_results(const OpCall& call);
   void add_output(const OpCall& call, const at::Tensor& tensor, size_t result, size_t element);
   void add_writes(const OpCall& call);
-  void end_record(const OpCall& call);
+  void end_record();
   void drop_record();
+  TapePart& part() { return cutter_ ? cutter_->part() : tape_.parts_[0]; }
+  bool is_outside(const at::Tensor& tensor) const;
+  void save_value(const at::Tensor& tensor, Policy policy);
   void resolve(size_t slot, const at::Tensor& tensor, bool in_op);
   std::vector<bool> needed_values() const;
   void drop_tail(const std::vector<bool>& needed);
   void hold_outside(const OutsideLog& outside, const std::vector<bool>& needed);
+  static void hold_whole(Tape::Outside& outside, const at::Tensor& tensor);
   void hold_slots();
 
   Tape& tape_;
   StorageTable& storages_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses_;  // none is used again
-  std::vector<at::Tensor> opaque_;                                    // as above
   std::vector<at::Tensor> outside_tensors_;  // by number; undefined if no op read it
   std::vector<uint32_t> outside_values_;     // by number; the one that it holds now
   std::vector<uint32_t> product_values_;
   const Options options_;
+  std::unique_ptr<TapeCutter> cutter_;
   uint32_t last_layout_ = TapeValue::kNone;
   // The op that runs.
   bool in_op_ = false;
   bool makes_views_ = false;
+  std::optional<Policy> save_next_;
   TapeRecord record_{};
   c10::SmallVector<Write, 2> written_;
   std::vector<GeneratorState> states_;                          // before it
   c10::SmallVector<std::pair<size_t, at::Tensor>, 4> pending_;  // slots
-  std::vector<std::pair<size_t, at::Tensor>> held_slots_;
+  struct HeldSlot {
+    TapePart* part;
+    size_t slot;
+    at::Tensor tensor;
+  };
+  std::vector<HeldSlot> held_slots_;
 };
 
 }  // namespace remat

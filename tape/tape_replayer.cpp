@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -34,10 +35,30 @@ void TapeReplayer::finish_forward(const Region& region) {
 
 void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   if (!tape_.failure().empty()) return function_->replay(region, slots);
-  TapeRun run(tape_, region);
+  replay_part({.root = region, .region = region}, slots);
+  note_compared();
+}
+
+void TapeReplayer::note_compared() const {
+  if (!tape_.has_hashes()) return;
+  const auto has_slots = [](const TapePart& part) {
+    return std::any_of(part.slots.begin(), part.slots.end(),
+                       [](const TapeSlot& slot) { return slot.held || slot.ref.defined(); });
+  };
+  const auto& parts = tape_.parts();
+  const size_t all = std::count_if(parts.begin(), parts.end(), has_slots);
+  if (++compared_parts_ >= all) trust_.trust_ops(tape_.ops_hash());
+}
+
+void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(tape_.failure().empty(), "[replay] ", part.region.label(),
+                              ": expected a region with cuts to be replayed from its tape, got one "
+                              "of which there is none: ",
+                              tape_.failure(), ". Do not catch the error that the forward threw.");
+  TapeRun run(tape_, part);
   run.fetch(*function_);
   {
-    const std::vector<at::Generator> generators = tape_.generators();
+    const std::vector<at::Generator> generators = tape_.generators(part.unit);
     std::optional<Turn> turn;
     if (!generators.empty()) turn.emplace();
     KeptGenerators kept;
@@ -47,8 +68,7 @@ void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
     run.run();
   }
   run.fill(slots);
-  if (tape_.has_hashes()) trust_.trust_ops(tape_.ops_hash());
-  for (const Slot& slot : region.slots()) {
+  for (const Slot& slot : part.region.slots()) {
     if (slots.has(slot.index)) SavedTensorFrame::all_adopt(slots.get(slot.index));
   }
 }

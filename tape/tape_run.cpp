@@ -11,6 +11,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <limits>
 #include <optional>
 #include <utility>
@@ -20,6 +21,8 @@
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tensor_layout.h>
 
+#include "cut_value.h"
+#include "op_origin.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 
@@ -40,39 +43,35 @@ class BelowAutograd {
   std::optional<at::AutoDispatchBelowADInplaceOrView> guard_;
 };
 
-bool is_of_library(const OpInfo& op) {
-  return !op.operator_name().name.starts_with("aten::");
-}
-
 }  // namespace
 
-TapeRun::TapeRun(const Tape& tape, const Region& region)
+TapeRun::TapeRun(const Tape& tape, const TapeRunPart& part)
     : tape_(tape),
-      region_(region),
+      part_(tape.parts()[part.unit]),
+      root_(part.root),
+      region_(part.region),
+      given_(part.inputs),
+      end_(std::min<size_t>(part_.end, tape.records().size())),
       last_use_(tape.values().size()),
       live_(tape.values().size()),
-      slot_wanted_(tape.slots().size()) {
+      slot_wanted_(part_.slots.size()) {
+  for (const auto& input : given_) live_[input->value()].given = true;
   mark();
 }
 
 bool TapeRun::runs(const TapeRecord& record) const {
-  for (const auto i : c10::irange(record.output_count)) {
-    if (last_use_[tape_.outputs(record)[i].ref.value] != 0) return true;
-  }
-  for (const auto i : c10::irange(record.write_count)) {
-    if (last_use_[tape_.writes(record)[i].after] != 0) return true;
-  }
-  return false;
+  return tape_.makes_any(
+      record, [&](uint32_t value) { return last_use_[value] != 0 && !live_[value].given; });
 }
 
 // Steps count from 1.
 void TapeRun::mark() {
   for (const auto i : c10::irange(slot_wanted_.size())) {
-    const TapeSlot& slot = tape_.slots()[i];
+    const TapeSlot& slot = part_.slots[i];
     slot_wanted_[i] = region_.slots()[i].live;
     if (slot_wanted_[i] && slot.ref.defined()) last_use_[slot.ref.value] = kForSlot;
   }
-  for (size_t step = tape_.records().size(); step > 0; --step) {
+  for (size_t step = end_; step > part_.begin; --step) {
     const TapeRecord& record = tape_.records()[step - 1];
     if (!runs(record) || !record.op->reads_data()) continue;
     for (const auto i : c10::irange(record.ref_count)) {
@@ -92,20 +91,27 @@ void TapeRun::fetch(const Replayer& inputs) {
     if (value.source == TapeValue::Source::kProduct) live_[i].tensor = fetch_product(value);
     if (value.source == TapeValue::Source::kHeld) live_[i].tensor = tape_.held(value.number);
   }
+  for (const auto& input : given_) {
+    if (last_use_[input->value()] != 0)
+      live_[input->value()].tensor = input->fetch(region_.label());
+  }
 }
 
-// A tensor that was passed twice is held by the first one.
+// A tensor that was passed twice is held by the first one. Hooks may have brought it back with
+// other strides.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
-  const auto arguments = region_.outside().arguments();
-  for (const auto i : c10::irange(arguments.size())) {
-    if (arguments[i].value() == Origin::outside(outside).value() && inputs_[i]->meta())
-      return inputs_[i]->replayed(region_.label(), {});
-  }
-  return {};
+  const std::optional<size_t> number = root_.outside().whole_argument(outside);
+  if (!number) return {};
+  const RegionInput& input = *inputs_[*number];
+  if (!input.meta()) return {};
+  const at::Tensor tensor = input.replayed(root_.label(), {});
+  const std::optional<TensorLayout> layout = input.layout();
+  if (!layout || TensorLayout(tensor) == *layout) return tensor;
+  return lay_out(copy_into_storage(tensor, *layout, layout->bytes_spanned()), *layout);
 }
 
 at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
-  const OutsideStorage& outside = region_.outside()[value.number];
+  const OutsideStorage& outside = root_.outside()[value.number];
   if (outside.is_written()) return outside.unpack_kept();
   at::Tensor tensor = fetch_argument(value.number);
   if (!tensor.defined()) tensor = tape_.unpack_outside(value.number);
@@ -120,11 +126,11 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
 }
 
 at::Tensor TapeRun::fetch_product(const TapeValue& value) {
-  if (products_.empty()) products_ = region_.kept_products();
-  const CallProduct& product = region_.calls().product(value.number);
+  if (products_.empty()) products_ = root_.kept_products();
+  const CallProduct& product = root_.calls().product(value.number);
   const auto where = [&] {
     return c10::str("[replay] ", region_.label(), ", ",
-                    region_.calls().records()[product.call()].call.str());
+                    root_.calls().records()[product.call()].call.str());
   };
   TORCH_CHECK(products_[value.number], where(),
               ": expected its result to be kept for the tape, "
@@ -136,17 +142,21 @@ void TapeRun::run() {
   const InterceptionOff unseen;
   const c10::InferenceMode normal(false);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
-  for (const auto i : c10::irange(tape_.records().size())) {
+  for (const auto i : c10::irange(size_t{part_.begin}, end_)) {
     const TapeRecord& record = tape_.records()[i];
     if (runs(record)) execute(record, static_cast<uint32_t>(i + 1));
   }
 }
 
+// Note [Results that are arguments]: what an out= op returns are its arguments, and LibTorch's
+// boxing of ops with several results drops those from the stack before it copies them. Elsewhere
+// somebody has the tensors; here only the stack does.
 void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   const bool of_library = is_of_library(*record.op);
   prepare_writes(record, step);
   stack_.clear();
   push_arguments(record);
+  if (record.write_count > 0) written_arguments_ = stack_;
   {
     const BelowAutograd below(!of_library);
     const c10::AutoGradMode grad_mode(record.grad_mode && !of_library);
@@ -234,7 +244,8 @@ void TapeRun::take_outputs(const TapeRecord& record) {
     }
     if (!tensor.defined() || !tape_.has_layout(tensor, output.ref.layout))
       fail(record, "a result of another shape");
-    if (last_use_[output.ref.value] != 0) live_[output.ref.value] = {std::move(tensor), true};
+    Live& live = live_[output.ref.value];
+    if (last_use_[output.ref.value] != 0 && !live.given) live = {std::move(tensor), true};
   }
 }
 
@@ -248,12 +259,13 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
     if (last_use_[write.after] == 0) live_[write.after] = {};
   }
   stack_.clear();
+  written_arguments_.clear();
 }
 
 void TapeRun::fill(ReplayedSlots& slots) {
   for (const auto i : c10::irange(slot_wanted_.size())) {
     if (!slot_wanted_[i]) continue;
-    const TapeSlot& slot = tape_.slots()[i];
+    const TapeSlot& slot = part_.slots[i];
     at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
     const bool is_shared = slot.held || !live_[slot.ref.value].owned;
     if (is_shared) value = value.tensor_data();  // without the graph that it stands in

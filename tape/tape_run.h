@@ -6,8 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/stack.h>
 
+#include <c10/util/ArrayRef.h>
+
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include <remat/tape/region.h>
@@ -17,10 +20,20 @@
 
 namespace remat {
 
+class CutValue;
+
+/// What a TapeRun is to make.
+struct TapeRunPart {
+  const Region& root;    ///< Has the log of outside storages and of named calls.
+  const Region& region;  ///< Has the slots.
+  size_t unit = 0;       ///< Of Tape::parts().
+  c10::ArrayRef<std::shared_ptr<const CutValue>> inputs{};  ///< What it starts from in the tape.
+};
+
 /// Makes the values of the live slots of a region. On one thread.
 class TapeRun {
  public:
-  TapeRun(const Tape& tape, const Region& region);
+  TapeRun(const Tape& tape, const TapeRunPart& part);
 
   /// Fetches what the records start from. May replay outer regions.
   void fetch(const Replayer& inputs);
@@ -33,6 +46,7 @@ class TapeRun {
   struct Live {
     at::Tensor tensor;   // on the value's memory
     bool owned = false;  // the run may write there
+    bool given = false;  // one of the part's inputs
   };
 
   void mark();
@@ -50,13 +64,18 @@ class TapeRun {
   [[noreturn]] void fail(const TapeRecord& record, const char* what) const;
 
   const Tape& tape_;
+  const TapePart& part_;
+  const Region& root_;
   const Region& region_;
+  const c10::ArrayRef<std::shared_ptr<const CutValue>> given_;
+  size_t end_;                      // of the records
   std::vector<uint32_t> last_use_;  // per value: a step, 0 if never
   std::vector<Live> live_;          // per value
   std::vector<bool> slot_wanted_;
   std::vector<const RegionInput*> inputs_;  // the region's arguments
   std::vector<CallProduct::Held> products_;
   torch::jit::Stack stack_;
+  torch::jit::Stack written_arguments_;  // of the op that runs
 };
 
 }  // namespace remat

@@ -12,6 +12,8 @@
 namespace remat {
 namespace {
 
+constexpr size_t kMostKnown = 16384;
+
 struct Known {
   bool refused = false;
   bool wants_hashes = true;
@@ -25,6 +27,8 @@ auto with_known(uint64_t key, Use&& use) {
   static std::mutex& mutex = *new std::mutex;
   static auto& all = *new std::unordered_map<uint64_t, Known>;
   const std::lock_guard<std::mutex> lock(mutex);
+  // Names made of a counter must not fill the memory. What is forgotten is found out again.
+  if (all.size() >= kMostKnown && !all.contains(key)) all.clear();
   return use(all[key]);
 }
 

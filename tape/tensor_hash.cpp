@@ -13,16 +13,9 @@
 #include <ATen/ops/_to_copy.h>
 #include <ATen/ops/contiguous.h>
 
+#include "hash_mix.h"
+
 namespace remat {
-namespace {
-
-uint64_t mix(uint64_t hash, uint64_t word) {
-  hash = (hash ^ word) * 0x9E3779B97F4A7C15ULL;
-  return hash ^ hash >> 29U;
-}
-
-}  // namespace
-
 uint64_t hash_of(const at::Tensor& tensor) {
   if (!has_layout(tensor) || tensor.numel() == 0 || tensor.is_quantized()) return 0;
   const InterceptionOff unseen;
@@ -36,11 +29,11 @@ uint64_t hash_of(const at::Tensor& tensor) {
   size_t i = 0;
   for (uint64_t word = 0; i + sizeof(word) <= size; i += sizeof(word)) {
     std::memcpy(&word, bytes + i, sizeof(word));
-    hash = mix(hash, word);
+    hash = hash_mix(hash, word);
   }
   uint64_t rest = 0;
   std::memcpy(&rest, bytes + i, size - i);
-  return mix(hash, rest);
+  return hash_mix(hash, rest);
 }
 
 }  // namespace remat

@@ -16,12 +16,14 @@
 #include <remat/inspect/memory_meter.h>
 #include <remat/inspect/memory_report.h>
 #include <remat/inspect/region_saves.h>
+#include <remat/inspect/region_tapes.h>
 #include <remat/inspect/saved_tensors_report.h>
 #include <remat/inspect/trace.h>
 #include <remat/placeholder/placeholder.h>
 #include <remat/policy/policy.h>
 #include <remat/policy/policy_table.h>
 #include <remat/tape/blocking_wait.h>
+#include <remat/tape/cuts.h>
 #include <remat/tape/offload_store.h>
 #include <remat/tape/region_policy.h>
 #include <remat/tape/replay_mismatch.h>

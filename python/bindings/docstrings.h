@@ -7,7 +7,7 @@
 namespace remat::python {
 
 constexpr const char* kCheckpointDoc =
-    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, generators=(), policy=None, replay="function")
+    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, generators=(), policy=None, replay="function", cuts=None)
 --
 
 Checkpoints a function in three calls: checkpoint(options)(fn)(*args, **kwargs).
@@ -33,10 +33,19 @@ policy: what is kept of which op: a PolicyTable, the name of a preset, a list of
 (context, op, *args, **kwargs). None: what REMAT_POLICY says.
 replay: "function" calls fn again; "tape" runs the recorded ops of the forward in C++, and raises where it
 cannot; "auto" is "tape" where that can be done. Side effects of fn happen once under a tape.
+cuts: Cuts, where the tape is cut into segments that backward replays one by one. Needs replay="tape".
 implicit_keep: "keep", "warn_once" or "error": a bare op reads a result of a SAVE call.
 offload_store: an OffloadStore, where OFFLOAD calls keep values; see host_memory_store().
 
 Raises TypeError or ValueError, naming the option. A decorator too.)";
+
+constexpr const char* kRegionTapesDoc =
+    R"(region_tapes()
+--
+
+The tapes that regions have recorded and backward has not used up, oldest first. str(tape) numbers
+the records as Cuts.positions wants them; tape.ops names their ops, tape.bytes is the tape's own
+size in host memory. A tape holds what it replays from: let go of it.)";
 
 constexpr const char* kRegionDoc =
     R"(region(fn, name, *, recompute, keep="innermost_region")

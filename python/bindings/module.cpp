@@ -2,11 +2,15 @@
 
 // The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
 // no engine: the first region does.
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
 #include <torch/headeronly/version.h>
 
 #include <memory>
+#include <vector>
 
+#include <remat/backend/inner_backward.h>
 #include <remat/backend/register_device.h>
 #include <remat/placeholder/placeholder.h>
 #include <remat/tape/blocking_wait.h>
@@ -50,6 +54,16 @@ PYBIND11_MODULE(_C, m) {
   add_policy_table(m.ptr());
   set_blocking_wait(wait_without_gil);
 
+  m.def("_in_scope", [] { return SavedTensorFrame::current() != nullptr; });
+  m.def("_before_backward",
+        torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots, bool accumulates) {
+          EdgeList edges;
+          for (const at::Tensor& root : roots) {
+            if (root.requires_grad()) edges.push_back(torch::autograd::impl::gradient_edge(root));
+          }
+          detail::before_backward_inside(edges, accumulates);
+        }));
+  m.def("_after_backward", torch::wrap_pybind_function(detail::after_backward_inside));
   m.def("live_region_count", [] { return live_regions().size(); });
   m.def("is_recomputing", &is_recomputing, kIsRecomputingDoc);
   m.def("is_placeholder", torch::wrap_pybind_function([](const at::Tensor& tensor) {

@@ -6,6 +6,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pybind.h>
 
 #include <memory>
 #include <optional>
@@ -47,12 +48,21 @@ void check_no_transform(const std::string& region) {
       "Use autograd, or call the function without a region there.");
 }
 
+/// Once: what Python's engine runs inside of regions is told to them from then on.
+void install_engine() {
+  static bool installed = false;  // under the GIL
+  if (installed) return;
+  installed = true;
+  py::module_::import("remat_meta._engine").attr("install")();
+}
+
 }  // namespace
 
 PyObject* call_region(const Settings& settings, PyObject* function,
                       const CallArguments& arguments) {
   if (!detail::records_regions()) return call_plainly(settings, function, arguments);
   check_no_transform(settings.options.name);
+  install_engine();
   std::vector<at::Tensor> tensors;
   auto body = std::make_unique<PythonBody>(function, arguments, settings.options.name, tensors);
   std::optional<detail::ForwardRegion> region(std::in_place, settings.options, std::move(body),

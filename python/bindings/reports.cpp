@@ -16,6 +16,7 @@
 #include <remat/inspect/call_trace.h>
 #include <remat/inspect/memory_report.h>
 #include <remat/inspect/region_saves.h>
+#include <remat/inspect/region_tapes.h>
 #include <remat/inspect/saved_tensors_report.h>
 
 #include "docstrings.h"
@@ -89,6 +90,7 @@ void add_memory_report(py::module_& m) {
       .def_readonly("slots", &RegionMemory::slots)
       .def_readonly("bytes", &RegionMemory::bytes)
       .def_readonly("implicit_bytes", &RegionMemory::implicit_bytes)
+      .def_readonly("tape_bytes", &RegionMemory::tape_bytes)
       .def_readonly("rows", &RegionMemory::rows)
       .def("__len__", [](const RegionMemory& region) { return region.rows.size(); })
       .def("__iter__", [](const RegionMemory& region) { return py::iter(py::cast(region.rows)); })
@@ -107,11 +109,24 @@ void add_memory_report(py::module_& m) {
   m.def("memory_report", torch::wrap_pybind_function(memory_report), kMemoryReportDoc);
 }
 
+void add_region_tapes(py::module_& m) {
+  py::class_<RegionTape>(m, "RegionTape",
+                         "A tape that a region has recorded; len() counts its records.")
+      .def_property_readonly("region", &RegionTape::region)
+      .def_property_readonly("ops", &RegionTape::ops, "The op of each record: 'aten::mm'.")
+      .def_property_readonly("bytes",
+                             [](const RegionTape& tape) { return tape.tape().size_bytes(); })
+      .def("__len__", [](const RegionTape& tape) { return tape.tape().records().size(); })
+      .def("__str__", [](const RegionTape& tape) { return tape.tape().str(); });
+  m.def("region_tapes", torch::wrap_pybind_function(region_tapes), kRegionTapesDoc);
+}
+
 }  // namespace
 
 void add_reports(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   add_memory_report(m);
+  add_region_tapes(m);
   m.def("_current_memory_report", torch::wrap_pybind_function(current_memory_report));
   m.def("_saved_tensors_report", torch::wrap_pybind_function(saved_report));
   py::class_<CallTrace>(m, "CallTrace", "Named calls, collected in memory.")

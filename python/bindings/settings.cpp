@@ -137,6 +137,50 @@ void set_policy(Settings& settings, PyObject* value) {
   if (function) settings.objects.push_back(std::move(function));
 }
 
+std::vector<size_t> as_sizes(const std::string& what, PyObject* value) {
+  THPObjectPtr items = as_tuple(what.c_str(), value);
+  std::vector<size_t> sizes;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
+    PyObject* const item = PyTuple_GET_ITEM(items.get(), i);
+    const Py_ssize_t size = PyLong_Check(item) && !PyBool_Check(item) ? PyLong_AsSsize_t(item) : -1;
+    if (PyErr_Occurred()) PyErr_Clear();
+    TORCH_CHECK_TYPE(size >= 0, "[checkpoint] ", what, "[", i, "]: expected an int from 0 on, got ",
+                     py::repr(item).cast<std::string>(), ".");
+    sizes.push_back(static_cast<size_t>(size));
+  }
+  return sizes;
+}
+
+THPObjectPtr attribute_of_cuts(PyObject* value, const char* name) {
+  THPObjectPtr attribute(PyObject_GetAttrString(value, name));
+  if (!attribute) PyErr_Clear();
+  TORCH_CHECK_TYPE(attribute, "[checkpoint] cuts: expected Cuts, got ", type_of(value),
+                   ". Write cuts=remat.Cuts(positions, groups=..., policies=...).");
+  return attribute;
+}
+
+void set_cuts(Settings& settings, PyObject* value) {
+  if (value == Py_None) return;
+  Cuts& cuts = settings.options.cuts;
+  cuts.positions = as_sizes("cuts.positions", attribute_of_cuts(value, "positions").get());
+  THPObjectPtr groups = as_tuple("cuts.groups", attribute_of_cuts(value, "groups").get());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(groups.get()); ++i) {
+    const std::string name = "cuts.groups[" + std::to_string(i) + "]";
+    const std::vector<size_t> group = as_sizes(name, PyTuple_GET_ITEM(groups.get(), i));
+    TORCH_CHECK_VALUE(group.size() == 2, "[checkpoint] ", name,
+                      ": expected (first segment, last segment + 1), got ", group.size(),
+                      " numbers.");
+    cuts.groups.push_back({group[0], group[1]});
+  }
+  THPObjectPtr policies = as_tuple("cuts.policies", attribute_of_cuts(value, "policies").get());
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(policies.get()); ++i) {
+    PyObject* const policy = PyTuple_GET_ITEM(policies.get(), i);
+    SharedObject function;
+    cuts.policies.push_back(policy == Py_None ? nullptr : make_region_policy(policy, function));
+    if (function) settings.objects.push_back(std::move(function));
+  }
+}
+
 void set_offload_store(Settings& settings, PyObject* value) {
   if (value == Py_None) return;
   if (PyObject_HasAttrString(value, "put")) {
@@ -188,6 +232,7 @@ constexpr std::array kOptions{
     Option{"implicit_keep", set_implicit_keep},
     Option{"policy", set_policy},
     Option{"replay", set_replay},
+    Option{"cuts", set_cuts},
     Option{"offload_store", set_offload_store},
     Option{"generators", set_generators},
     Option{"_any_output", set_any_output},
@@ -203,6 +248,9 @@ bool holds_objects_alone(const Settings& settings) {
   const auto& hooks = settings.options.state_hooks;
   if (settings.options.offload_store.use_count() > 1) return false;
   if (settings.options.policy.use_count() > 1) return false;
+  for (const auto& policy : settings.options.cuts.policies) {
+    if (policy.use_count() > 1) return false;
+  }
   return std::all_of(settings.objects.begin(), settings.objects.end(),
                      [](const SharedObject& object) { return object.use_count() == 2; }) &&
          std::all_of(hooks.begin(), hooks.end(),

@@ -8,6 +8,7 @@ from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
 import torch
 
+from ._cuts import Cuts
 from ._hooks import OffloadStore, RecomputeStateHook
 from ._policy import CheckpointPolicy
 
@@ -69,6 +70,7 @@ def checkpoint(
     intercept: bool = True,
     implicit_keep: Literal["keep", "warn_once", "error"] = "keep",
     replay: Literal["function", "tape", "auto"] = "function",
+    cuts: Cuts | None = None,
     policy: PolicyTable | str | Iterable[Any] | Callable[..., Any] | None = None,
     offload_store: OffloadStore | CppOffloadStore | None = None,
     generators: Iterable[torch.Generator] = (),
@@ -124,6 +126,7 @@ class RegionMemory:
     slots: int
     bytes: int
     implicit_bytes: int
+    tape_bytes: int
     rows: list[MemoryRow]
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[MemoryRow]: ...
@@ -135,7 +138,18 @@ class MemoryReport:
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[RegionMemory]: ...
 
+def _in_scope() -> bool: ...
+def _before_backward(roots: list[torch.Tensor], accumulates: bool, /) -> None: ...
+def _after_backward() -> None: ...
 def memory_report() -> MemoryReport: ...
+
+class RegionTape:
+    region: str
+    ops: list[str]
+    bytes: int
+    def __len__(self) -> int: ...
+
+def region_tapes() -> list[RegionTape]: ...
 def _current_memory_report(annotate: Callable[[torch.Tensor], str | None] | None, /) -> str: ...
 def _saved_tensors_report(
     roots: list[torch.Tensor] | None, annotate: Callable[[torch.Tensor], str | None] | None, /

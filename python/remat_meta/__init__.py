@@ -29,12 +29,14 @@ from ._C import (  # noqa: E402
     recompute_needs_tensor,
     recompute_pointwise,
     region,
+    region_tapes,
     safe_defaults,
     save_compute_intensive,
     save_for_backward,
     save_matmuls,
     saved_tensors_hooks,
 )
+from ._cuts import Cuts  # noqa: E402
 from ._device import register_device  # noqa: E402
 from ._hooks import (  # noqa: E402
     OffloadStore,
@@ -68,6 +70,7 @@ from ._trace import collect_trace, trace_scope  # noqa: E402
 
 __all__ = [
     "CheckpointPolicy",
+    "Cuts",
     "OffloadStore",
     "PolicyContext",
     "PolicyTable",
@@ -103,6 +106,7 @@ __all__ = [
     "recompute_needs_tensor",
     "recompute_pointwise",
     "region",
+    "region_tapes",
     "register_device",
     "safe_defaults",
     "save_compute_intensive",

@@ -4,6 +4,8 @@
 
 import itertools
 
+import torch
+
 from . import _C
 
 
@@ -21,7 +23,8 @@ class _Run:
 
 def split(layers, segments):
     """`segments` parts of equal length, the last one takes the rest. Raises ValueError."""
-    layers = list(layers.children() if hasattr(layers, "children") else layers)
+    # Not children(): a module that occurs twice runs twice.
+    layers = [*layers._modules.values()] if isinstance(layers, torch.nn.Module) else [*layers]
     if not 1 <= segments <= len(layers):
         raise ValueError(
             f"[checkpoint_sequential] segments: expected 1 to {len(layers)}, the number of layers, "

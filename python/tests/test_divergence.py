@@ -9,6 +9,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from programs import leaf
 from same import assert_same
 from torch import nn
 
@@ -17,10 +18,6 @@ from remat_meta._C import live_region_count
 
 SAVE = remat.CheckpointPolicy.SAVE
 region = remat.checkpoint(region_name="block")
-
-
-def leaf(*shape):
-    return torch.randn(*shape, requires_grad=True)
 
 
 # Numbers of the host

@@ -373,16 +373,6 @@ def test_torchs_checkpoint_of_a_batch_norm_inside_a_region_is_as_outside_of_it(o
     assert_same(lambda wrap: normed(lambda model: wrap(stock_call()(model))), ours)
 
 
-def test_a_save_call_inside_torchs_checkpoint_inside_a_region_is_plain():
-    def program(wrap):
-        x = leaf(3)
-        save = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.SAVE)
-        wrap(stock_call()(lambda x: save(x.sin()).cos()))(x).sum().backward()
-        return x.grad
-
-    assert_same(program, region)
-
-
 def test_the_patch_makes_both_of_them_regions():
     def program(wrap):
         block, x = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Sigmoid()), leaf(3, 4)

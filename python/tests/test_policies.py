@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.utils.checkpoint as stock
+from programs import Square, leaf
 from same import assert_same
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -26,24 +27,6 @@ from remat_meta import CheckpointPolicy, PolicyTable
 SAVE, RECOMPUTE, OFFLOAD = CheckpointPolicy.SAVE, CheckpointPolicy.RECOMPUTE, CheckpointPolicy.OFFLOAD
 PRESETS = [remat.save_matmuls, remat.save_compute_intensive, remat.recompute_pointwise, remat.safe_defaults]
 mm = torch.ops.aten.mm.default
-
-
-def leaf(*shape):
-    return torch.randn(*shape, requires_grad=True)
-
-
-class Work(torch.autograd.Function):
-    runs = 0
-
-    @staticmethod
-    def forward(ctx, x):
-        Work.runs += 1
-        ctx.save_for_backward(x)
-        return x * 2
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * 2
 
 
 def matmuls(x):
@@ -300,7 +283,7 @@ def test_offload_of_an_op():
 def test_custom_functions_inside_keep_their_place():
     def program(wrap):
         x = leaf(3, 3)
-        wrap(lambda x: Work.apply(matmuls(x)).exp())(x).sum().backward()
+        wrap(lambda x: Square.apply(matmuls(x)).exp())(x).sum().backward()
         return x.grad
 
     for make in PRESETS:

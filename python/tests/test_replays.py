@@ -280,3 +280,98 @@ def test_errors_of_hooks_pass_through_backward():
     y = remat.checkpoint(saved_tensors_hooks=(lambda t: t, unpack))(torch.sin)(leaf(2).exp())
     with pytest.raises(KeyError, match="lost"):
         y.sum().backward()
+
+
+def test_a_tensor_that_its_op_fills_after_saving_it_is_filled_in_the_replay_too():
+    for options in ({}, {"intercept": False}, {"policy": "save_matmuls"}, {"determinism_check": "none"}):
+
+        def program(wrap):
+            torch.manual_seed(1)
+            junk = [torch.full((40, 4), 3.0) for _ in range(50)]
+            del junk
+            x = leaf(40, 4)
+            wrap(lambda x: torch.nn.functional.rrelu(x, training=True) + 1)(x).sum().backward()
+            return x.grad
+
+        assert_same(program, remat.checkpoint(**options))
+
+
+@pytest.mark.parametrize("replay", ["function", "auto"])
+@pytest.mark.parametrize("early_stop", [False, True])
+@pytest.mark.torch_warns
+def test_a_backward_inside_a_region_adds_to_leaves_once(replay, early_stop):
+    def program(wrap):
+        w, x = leaf(4), leaf(4)
+
+        def fn(x):
+            (x.detach() * w).sin().sum().backward()
+            (x * w).exp().sum().backward(inputs=[w], retain_graph=True)
+            return x.exp() * w
+
+        for _ in range(2):
+            wrap(fn)(x.sin()).sum().backward()
+        return w.grad, x.grad
+
+    assert_same(program, remat.checkpoint(replay=replay, early_stop=early_stop))
+
+
+def test_a_backward_inside_a_region_may_pass_no_save_call():
+    def fn(x):
+        y = remat.region(torch.sin, "sin", recompute=False)(x)
+        (grad,) = torch.autograd.grad((y * x).sum(), x)
+        return grad * x.exp()
+
+    with pytest.raises(NotImplementedError, match="expected a backward inside the region's function that passes no SAVE"):
+        checkpointed(fn)(leaf(4).exp())
+
+    def forces(x):
+        energy = (x @ x.t()).tanh().sum() + x.pow(4).sum()
+        (force,) = torch.autograd.grad(energy, x)
+        return force * x.exp()
+
+    with pytest.raises(NotImplementedError, match="passes no SAVE call"):
+        remat.checkpoint(policy="save_matmuls")(forces)(leaf(4, 4))
+
+    def program(wrap):
+        x = leaf(4, 4)
+        wrap(forces)(x.exp()).sum().backward()
+        return x.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_a_tape_refuses_a_gradient_inside():
+    out = leaf(4)
+
+    def fn(x):
+        (grad,) = torch.autograd.grad((out.sin() * out).sum(), out)
+        return grad * x.exp()
+
+    def program(wrap):
+        x = leaf(4)
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    with pytest.warns(UserWarning, match="no tape can be written of it: a backward in the function"):
+        assert_same(program, remat.checkpoint(replay="auto", region_name="inner gradient"))
+    with pytest.raises(NotImplementedError, match="a backward in the function"):
+        program(remat.checkpoint(replay="tape"))
+
+
+def test_the_engine_of_torch_is_the_same_but_for_regions():
+    checkpointed(torch.sin)(leaf(2)).sum().backward()
+    engine = torch.autograd.Variable._execution_engine
+    assert isinstance(engine, torch._C._ImperativeEngine)
+    called = []
+    x = leaf(2)
+    x.register_hook(lambda grad: engine.queue_callback(lambda: called.append(0)))
+    x.exp().sum().backward()
+    assert called == [0]
+
+
+def test_a_module_that_occurs_twice_in_a_chain_runs_twice():
+    act = torch.nn.Tanh()
+    chain = torch.nn.Sequential(torch.nn.Linear(4, 4), act, torch.nn.Linear(4, 4), act)
+    x = leaf(2, 4)
+    for segments in (1, 2, 4):
+        assert torch.equal(remat.checkpoint_sequential(segments)(chain)(x), chain(x))

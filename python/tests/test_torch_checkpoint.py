@@ -274,3 +274,13 @@ def test_checkpoint_sequential_in_torchs_form(patched):
         assert _C.live_region_count() == before + 2
         del y
         assert_same(program, wrap)
+
+
+def test_a_save_call_inside_torchs_checkpoint_inside_a_region_is_plain():
+    def program(wrap):
+        x = leaf(3)
+        save = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.SAVE)
+        wrap(lambda x: stock.checkpoint(lambda x: save(x.sin()).cos(), x, use_reentrant=False))(x).sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint())

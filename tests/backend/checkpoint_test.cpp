@@ -361,4 +361,22 @@ TEST_CASE("Segments are named by their number", "[backend][checkpoint]") {
       ContainsSubstring("[replay] region 'blocks[1]': raised when its function ran again"));
 }
 
+TEST_CASE("A saved tensor that its op fills after saving it is filled in the replay too",
+          "[backend][checkpoint]") {
+  const auto fn = [](const Tensor& x) {
+    return torch::rrelu(x, 0.1, 0.4, /*training=*/true, std::nullopt) + 1;
+  };
+  for (const bool intercept : {true, false}) {
+    CAPTURE(intercept);
+    const auto grad = [&](const auto& region) {
+      torch::manual_seed(1);
+      { const std::vector<Tensor> junk(50, torch::full({40, 4}, 3.0)); }  // what lies in new memory
+      const Tensor x = torch::linspace(-1, 1, 160).view({40, 4}).requires_grad_();
+      return torch::autograd::grad({region(x).sum()}, {x})[0];
+    };
+    const Tensor got = grad(checkpoint({.name = "r", .intercept = intercept})(fn));
+    CHECK(same_bits(got, grad(fn)));
+  }
+}
+
 }  // namespace

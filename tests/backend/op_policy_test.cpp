@@ -238,7 +238,10 @@ TEST_CASE("Rules that match nothing are told", "[backend][policy]") {
   checkpoint({.name = "r", .policy = policy})(exp_of)(step_input()).sum().backward();
   REQUIRE(policy->unmatched().size() == 1);
   CHECK(policy->unmatched()[0].str() == "op 'aten::gemm' -> SAVE (code)");
+  const auto other = make_policy(save_matmuls().op("aten::gemm", Policy::kSave));
+  const at::Tensor z = checkpoint({.name = "other", .policy = other})(sin_of)(step_input());
   const at::Tensor y = checkpoint({.name = "r", .policy = policy})(sin_of)(step_input());
+  CHECK(memory_report().unmatched_rules.size() == 1);  // once, and none of presets
   CHECK_THAT(memory_report().str(),
              ContainsSubstring("matched no op or call so far: op 'aten::gemm' -> SAVE (code)"));
 }

@@ -3,6 +3,7 @@
 // Replay from a tape: bitwise, with the function called once, and what it refuses.
 #include <torch/torch.h>
 
+#include <array>
 #include <memory>
 #include <string>
 #include <vector>
@@ -329,6 +330,102 @@ TEST_CASE("A GPT-2 from tapes is bitwise the plain one", "[backend][tape]") {
     return grads;
   };
   check_same(run(true), run(false));
+}
+
+TEST_CASE("Hooks that copy keep all of an outside tensor that is read in parts first",
+          "[backend][tape]") {
+  const at::Tensor buffer = torch::linspace(0, 1, 32).view({4, 8});
+  const TensorFn fn = [&](const at::Tensor& x) {
+    return (buffer[0] * x).sum() + (buffer * x).exp().sum() + (buffer.narrow(0, 2, 2) * x[1]).sum();
+  };
+  const auto copying = [&](const at::Tensor& x) {
+    const SavedTensorsHooksGuard guard(
+        {.pack = [](const at::Tensor& t) -> std::any { return t.clone(); },
+         .unpack = [](const std::any& t) { return std::any_cast<at::Tensor>(t); }});
+    return checkpoint(on_tape())(fn)(x);
+  };
+  check_same(step(copying), step(fn));
+}
+
+TEST_CASE("What a SAVE call wrote outside may be an argument of a region inside",
+          "[backend][tape]") {
+  for (const ReplayEngine engine : {ReplayEngine::kFunction, ReplayEngine::kTape}) {
+    const auto run = [&](bool plain) {
+      const at::Tensor state = torch::ones({4, 8});
+      const TensorFn fn = [&](const at::Tensor& x) {
+        const auto reset = [&] { state.mul_(0.5); };
+        const auto inner = [](const at::Tensor& a, const at::Tensor& b) { return (a * b).sin(); };
+        save("reset", reset)();
+        return plain ? inner(x, state)
+                     : checkpoint({.name = "inner", .replay = engine})(inner)(x, state);
+      };
+      return step(plain ? fn : TensorFn(checkpoint({.name = "outer", .replay = engine})(fn)));
+    };
+    check_same(run(false), run(true));
+  }
+}
+
+TEST_CASE("Hooks that copy bring back arguments that are parts of a storage", "[backend][tape]") {
+  const at::Tensor w = weight({8, 8});
+  const auto stepped = [&](const CheckpointOptions* options) {
+    const at::Tensor base = torch::linspace(-1, 1, 64).view({8, 8});
+    const TensorFn fn = [&](const at::Tensor& x) {
+      const auto inner = [&](const at::Tensor& rows, const at::Tensor& turned) {
+        return rows.sin().mm(w) * turned.exp() + base.sum();
+      };
+      const at::Tensor turned = x.sin().t().contiguous().t();
+      const at::Tensor rows = torch::cat({x, x}).narrow(0, 2, 4);
+      if (!options) return inner(rows, turned);
+      return checkpoint(*options)(inner)(rows, turned) +
+             checkpoint(*options)(inner)(base.narrow(0, 1, 4), turned);
+    };
+    if (options) return step(fn, {w});
+    const TensorFn plain = [&](const at::Tensor& x) {
+      const at::Tensor turned = x.sin().t().contiguous().t();
+      const auto inner = [&](const at::Tensor& rows) {
+        return rows.sin().mm(w) * turned.exp() + base.sum();
+      };
+      return inner(torch::cat({x, x}).narrow(0, 2, 4)) + inner(base.narrow(0, 1, 4));
+    };
+    return step(plain, {w});
+  };
+  CheckpointOptions options = on_tape();
+  for (const bool contiguous : {false, true}) {
+    options.saved_tensors_hooks =
+        SavedTensorsHooks{.pack = [contiguous](const at::Tensor& t) -> std::any {
+                            return contiguous ? t.clone(at::MemoryFormat::Contiguous) : t.clone();
+                          },
+                          .unpack = [](const std::any& t) { return std::any_cast<at::Tensor>(t); }};
+    check_same(stepped(&options), stepped(nullptr));
+  }
+}
+
+TEST_CASE("Inference tensors are arguments of a tape", "[backend][tape]") {
+  const auto factor = [] {
+    const c10::InferenceMode inference;
+    return torch::linspace(-1, 1, 32).view({4, 8});
+  }();
+  const auto fn = [](const at::Tensor& x, const at::Tensor& y) { return (x.sin() + y).exp(); };
+  check_same(step([&](const at::Tensor& x) { return checkpoint(on_tape())(fn)(x, factor); }),
+             step([&](const at::Tensor& x) { return fn(x, factor); }));
+}
+
+// Note [Results that are arguments] in tape_run.cpp: freed memory was used.
+TEST_CASE("Ops that write several outside tensors come from a tape", "[backend][tape]") {
+  const at::Tensor lu = torch::linspace(-1, 1, 75).view({3, 5, 5});
+  const at::Tensor pivots = torch::ones({3, 5}, at::kInt);
+  for (int round = 0; round < 50; ++round) {
+    const auto stepped = [&](bool plain) {
+      std::array<at::Tensor, 3> out;
+      for (at::Tensor& one : out) one = torch::zeros({3, 5, 5});
+      const TensorFn fn = [&](const at::Tensor& x) {
+        torch::lu_unpack_out(out[0], out[1], out[2], lu, pivots);
+        return x.sin() * out[0].sum() * out[1].sum() * out[2].sum();
+      };
+      return step(plain ? fn : TensorFn(checkpoint(on_tape())(fn)));
+    };
+    check_same(stepped(false), stepped(true));
+  }
 }
 
 }  // namespace remat

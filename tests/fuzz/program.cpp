@@ -138,6 +138,9 @@ class Writer {
                    .compares = pick(4) != 0,
                    .saved_ops = saved_ops(),
                    .tape = pick(2) != 0};
+    for (size_t i = pick(2) == 0 ? 0 : 1 + pick(3); i > 0; --i)
+      step.region.cuts.push_back(static_cast<double>(pick(100)) / 100);
+    step.region.group = pick(2) * (2 + pick(2));
     Place inside = place;
     ++inside.depth;
     inside.region = &region;
@@ -300,6 +303,8 @@ std::string to_string(const Block& block, int indent) {
       text << (step.region.early_stop ? "" : ", to its end")
            << (step.region.compares ? "" : ", not compared")
            << (step.region.tape ? ", from a tape" : "");
+      for (const double cut : step.region.cuts) text << ", cut at " << cut;
+      if (step.region.group > 0) text << ", in groups of " << step.region.group;
       for (const std::string& op : step.region.saved_ops) text << ", saves " << op;
     } else {
       text << "(%" << step.a << ", %" << step.b << ')';

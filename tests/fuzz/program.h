@@ -60,6 +60,8 @@ struct RegionChoices {
   bool compares = true;
   std::vector<std::string> saved_ops{};  // by the region's policy
   bool tape = false;                     // replay = kAuto
+  std::vector<double> cuts{};            // of its tape, if one can be written: parts of its length
+  size_t group = 0;                      // segments to a group, if there are so many; 0: none
 };
 
 /// Of a step kCall.
@@ -102,7 +104,11 @@ struct Outcome {
   bool refused = false;  // the error is one of those that named calls raise by design
 };
 
-enum class Mode { kPlain, kCheckpointed };
+enum class Mode {
+  kPlain,
+  kCheckpointed,
+  kRehearsal,  // the forward only, to see how long tapes are
+};
 
 /// How the graph is used once the forward has run.
 enum class Use { kBackward, kRetainGraph, kPartialGrads, kDoubleBackward, kTwoInFlight, kCount };

@@ -5,6 +5,9 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
+#include <set>
+#include <string>
 
 #include "fuzz/program.h"
 #include "remat/remat.h"
@@ -29,10 +32,35 @@ struct Square : torch::autograd::Function<Square> {
   }
 };
 
+/// How many records the tape of each region has that can be cut.
+using TapeSizes = std::map<const Step*, size_t>;
+
+Cuts cuts_of(const RegionChoices& choices, size_t records) {
+  std::set<size_t> positions;
+  for (const double cut : choices.cuts) {
+    const auto position = static_cast<size_t>(cut * static_cast<double>(records));
+    if (position > 0) positions.insert(position);
+  }
+  Cuts cuts{.positions = {positions.begin(), positions.end()}};
+  for (size_t size = choices.group; size > 0 && size <= cuts.segment_count(); size *= 2) {
+    for (size_t i = 0; i + size <= cuts.segment_count(); i += size)
+      cuts.groups.push_back({i, i + size});
+  }
+  return cuts;
+}
+
+bool has_cuts(const Block& block) {
+  return std::any_of(block.steps.begin(), block.steps.end(), [](const Step& step) {
+    return !step.region.cuts.empty() ||
+           std::any_of(step.block.begin(), step.block.end(), &has_cuts);
+  });
+}
+
 /// Outlives every graph that it makes: regions refer to it and to the program.
 class Machine {
  public:
-  Machine(Mode mode, uint64_t seed) : mode_(mode) {
+  /// `sizes`: filled in Mode::kRehearsal, else what a rehearsal has filled.
+  Machine(Mode mode, uint64_t seed, TapeSizes& sizes) : mode_(mode), seed_(seed), sizes_(sizes) {
     at::manual_seed(seed);
     for (size_t i = 0; i < kWeights; ++i)
       weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));
@@ -80,15 +108,38 @@ class Machine {
   Tensors region(const Step& step, const Tensors& values) {
     const Block& block = step.block[0];
     if (mode_ == Mode::kPlain) return call(block, values);
+    const size_t size = mode_ == Mode::kRehearsal ? 0 : sizes_[&step];
+    const Cuts cuts = cuts_of(step.region, size);
+    // A name that no other program has: whether a tape can be written is remembered by name.
     const CheckpointOptions options{
-        .name = "region",
+        .name = c10::str("region ", seed_, ".", number_of(step)),
         .determinism = step.region.compares ? Determinism::kMetadata : Determinism::kNone,
         .early_stop = step.region.early_stop,
-        .replay = step.region.tape ? ReplayEngine::kAuto : ReplayEngine::kFunction,
+        .replay = engine_of(step, cuts),
+        .cuts = cuts,
         .policy = policy_of(step.region),
         .offload_store = store_};
-    return checkpoint(options)(
+    const Tensors results = checkpoint(options)(
         [this, &block](const Tensors& arguments) { return call(block, arguments); })(values);
+    if (mode_ == Mode::kRehearsal) note_size(step, "region '" + options.name + "'");
+    return results;
+  }
+
+  ReplayEngine engine_of(const Step& step, const Cuts& cuts) const {
+    if (!cuts.empty()) return ReplayEngine::kTape;
+    const bool rehearses = mode_ == Mode::kRehearsal && !step.region.cuts.empty();
+    return step.region.tape || rehearses ? ReplayEngine::kAuto : ReplayEngine::kFunction;
+  }
+
+  size_t number_of(const Step& step) {
+    return numbers_.emplace(&step, numbers_.size()).first->second;
+  }
+
+  void note_size(const Step& step, const std::string& region) {
+    if (step.region.cuts.empty()) return;
+    for (const RegionTape& tape : region_tapes()) {
+      if (tape.region() == region) sizes_[&step] = tape.tape().records().size();
+    }
   }
 
   static std::shared_ptr<const RegionPolicy> policy_of(const RegionChoices& choices) {
@@ -219,6 +270,9 @@ class Machine {
   using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
   Mode mode_;
+  uint64_t seed_;
+  TapeSizes& sizes_;
+  std::map<const Step*, size_t> numbers_;
   Tensors weights_;
   Tensors buffers_;
   const std::shared_ptr<OffloadStore> store_ = host_memory_store();
@@ -286,6 +340,7 @@ void run_checked(const Program& program, Machine& machine, Use use, Tensors& res
 bool is_refusal(const std::string& error) {
   constexpr std::array kTexts = {
       "inside the region's function that passes no SAVE call",
+      "expected what a tape can replay, got a backward in the function",  // of a cut region
       "op aten::add_.Tensor: expected tensors that the function makes or that SAVE calls return",
       "op aten::add_.Tensor: expected to write strided arguments of the call or tensors from "
       "outside"};
@@ -295,8 +350,28 @@ bool is_refusal(const std::string& error) {
 
 }  // namespace
 
+namespace {
+
+/// What can be cut, found by a forward.
+TapeSizes rehearse(const Program& program, uint64_t seed) {
+  TapeSizes sizes;
+  Machine machine(Mode::kRehearsal, seed, sizes);
+  Tensors inputs;
+  for (size_t i = 0; i < program.body.inputs; ++i)
+    inputs.push_back(at::randn({kSize, kSize}).requires_grad_(i != 1));
+  try {
+    machine.call(program.body, inputs);
+  } catch (const c10::Error&) {  // as the run itself will
+  }
+  return sizes;
+}
+
+}  // namespace
+
 Outcome run(const Program& program, Mode mode, Use use, uint64_t seed) {
-  Machine machine(mode, seed);
+  TapeSizes sizes;
+  if (mode == Mode::kCheckpointed && has_cuts(program.body)) sizes = rehearse(program, seed);
+  Machine machine(mode, seed, sizes);
   Outcome outcome;
   try {
     run_checked(program, machine, use, outcome.tensors);

@@ -69,6 +69,13 @@ class Shrinker {
     if (step.op == Op::kRegion) set(step.region.early_stop, true);
     if (step.op == Op::kRegion) set(step.region.compares, true);
     if (step.op == Op::kRegion) set(step.region.tape, false);
+    if (step.op == Op::kRegion) set(step.region.group, size_t{0});
+    if (step.op == Op::kRegion) set(step.region.cuts, {});
+    for (size_t i = step.region.cuts.size(); i-- > 0;) {
+      std::vector<double> fewer = step.region.cuts;
+      fewer.erase(fewer.begin() + i);
+      set(step.region.cuts, fewer);
+    }
     if (step.op == Op::kRegion) set(step.region.saved_ops, {});
     for (size_t i = step.region.saved_ops.size(); i-- > 0;) {
       std::vector<std::string> fewer = step.region.saved_ops;

@@ -57,7 +57,7 @@ def test_135_the_report_survives_earlier_backwards(capsys):
     assert freed.requires_grad and loss.requires_grad
 
 
-def block_of(tensor, file="/home/me/model.py", state="active_allocated", size=None):
+def block_of(tensor, file="project/model.py", state="active_allocated", size=None):
     storage = tensor.untyped_storage()
     return {
         "address": storage.data_ptr(), "size": size or storage.nbytes(), "state": state,
@@ -65,13 +65,13 @@ def block_of(tensor, file="/home/me/model.py", state="active_allocated", size=No
                    {"filename": "/x/torch/nn/modules/linear.py", "line": 1, "name": "forward"},
                    {"filename": "/x/remat_meta/_sequential.py", "line": 1, "name": "__call__"},
                    {"filename": file, "line": 12, "name": "attend"},
-                   {"filename": "/home/me/train.py", "line": 3, "name": "main"}],
+                   {"filename": "project/train.py", "line": 3, "name": "main"}],
     }
 
 
 def test_136_tensors_are_annotated_with_where_they_were_allocated(monkeypatch):
     a, b, inactive, unknown = (torch.ones(64) for _ in range(4))
-    blocks = [block_of(b, "/home/me/mlp.py"), block_of(a), block_of(inactive, state="inactive")]
+    blocks = [block_of(b, "project/mlp.py"), block_of(a), block_of(inactive, state="inactive")]
     annotate = remat.memory_snapshot_annotate({"segments": [{"blocks": blocks[:1]}, {"blocks": blocks[1:]}]})
     assert annotate(a) == annotate(a[3:].view(61, 1)) == "model.py:12 attend"
     assert annotate(b) == "mlp.py:12 attend"

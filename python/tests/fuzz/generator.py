@@ -10,6 +10,7 @@ from .program import STATE, Block, Program, Step
 
 MAX_DEPTH = 3
 MAX_STEPS = 7
+POLICIES = ('"save_matmuls"', '"recompute_pointwise"', '["aten::sin", "aten::mm", "aten::add"]')
 USES = ("backward", "retain_graph", "partial", "double", "in_flight", "two_steps")
 HEADS = {
     "with torch.no_grad()": 3,
@@ -67,6 +68,7 @@ class RegionState:
 
 class Generator:
     def __init__(self, seed):
+        self.seed = seed
         self.random = random.Random(seed)
         self.count = len(STATE)
         self.functions = 0
@@ -232,6 +234,12 @@ class Generator:
             options["offload_store"] = "api.store"
         if state.generator:
             options["generators"] = "[gen]"
+        if self.one_in(3):
+            options["replay"] = '"auto"'
+            # Whether a tape can be written is remembered by name and function.
+            options["region_name"] = f'"{self.seed}.{state.function}"'
+        if self.one_in(6):
+            options["policy"] = self.random.choice(POLICIES)
         return options
 
     def forms(self, count):

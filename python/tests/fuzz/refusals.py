@@ -19,7 +19,7 @@ REFUSALS = (
     (r"into which a SAVE call has written a value with a gradient", "SAVE|OFFLOAD", CAPTURED),
     (r"requires grad( from outside #\d+)?\).*as in the forward.*requires_grad differs", "", BOTH),
     (r"It had requires_grad on, not a leaf; now requires_grad off, a leaf", "", BOTH),
-    (r"inside the region's function that passes no SAVE call", "inner_grad", INNER),
+    (r"inside the region's function that passes no SAVE call", "inner_(grad|backward)", INNER),
     (r"\[replay\]", r"(?s)inner_(grad|backward).*early_stop=False", INNER),
     (r"\[replay\]", r"(?s)early_stop=False.*inner_(grad|backward)", INNER),
     (r"aten::clone\(uint8 \[\d+\].*from elsewhere", "clones", OPEN + "hooks round a region that writes"),

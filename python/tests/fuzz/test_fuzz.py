@@ -54,7 +54,7 @@ def test_every_feature_comes_up():
     for text in (
         '"SAVE"', '"RECOMPUTE"', '"OFFLOAD"', "all_regions", "torch_checkpoint", "early_stop=False",
         'determinism_check="none"', "hooks=api.hooks", "generators=[gen]", "autocast", "no_grad",
-        "Pair(", '"rest"', 'packed["a"]', "name_scope",
+        'replay="auto"', 'policy="save_matmuls"', 'policy=["aten::sin', "Pair(", '"rest"', 'packed["a"]', "name_scope",
     ):
         assert text in source, text
 

@@ -27,6 +27,7 @@ struct RegionMemory {
   size_t slots = 0;           ///< Tensors that backward wants and that a replay will make.
   size_t bytes = 0;           ///< The sum of the rows.
   size_t implicit_bytes = 0;  ///< That of the implicit rows.
+  size_t tape_bytes = 0;      ///< Of host memory, for the records of its tape; in no sum.
   std::vector<MemoryRow> rows;
 };
 
@@ -34,7 +35,7 @@ struct MemoryReport {
   std::vector<RegionMemory> regions;  ///< Oldest first.
   size_t bytes = 0;
   size_t implicit_bytes = 0;
-  std::vector<std::string> unmatched_rules{};  ///< Of their policies; but for the safe defaults.
+  std::vector<std::string> unmatched_rules{};  ///< Of their policies, each once; but for presets.
 
   /// As text: a line for the whole, one per region, one per tensor, one per unmatched rule; bytes
   /// with thousands separators.

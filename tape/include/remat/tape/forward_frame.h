@@ -17,13 +17,17 @@
 #include <remat/tape/named_call.h>
 #include <remat/tape/region.h>
 #include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/storage_table.h>
 
 namespace remat {
 
+class CallProduct;
 class ForwardCalls;
 class Tape;
 class TapeRecorder;
+class TapeReplayer;
+struct Cuts;
 
 class REMAT_API ForwardFrame final : public SavedTensorFrame {
  public:
@@ -35,6 +39,9 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   /// Its ops are recorded on `tape`, with `hashes` of what they save; if `strict`, what a tape
   /// cannot replay raises. Once, before the first op.
   void record(Tape& tape, bool hashes, bool strict);
+
+  /// The tape that is recorded is cut; `whole` replays it. Once, after record().
+  void cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole);
 
   /// The function has returned.
   void finish();
@@ -50,6 +57,9 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
+  const RegionPolicy* segment_policy() override;
+  void save_next(Policy policy) override;
+  void save_results(const OpCall& call, Policy policy) override;
   void phase_was_asked() override { region_->ops().break_off(); }
   NamedCalls* named_calls() override;
   std::any capture_context() override { return {}; }  // an outer region's slots take what is kept
@@ -61,6 +71,9 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void before_slot(const at::Tensor& tensor);
   /// Stands for `tensor`, which autograd saves.
   Slot& add_slot(const at::Tensor& tensor);
+  /// The one that the slots are of.
+  const std::shared_ptr<Region>& slot_region() const;
+  void keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy);
   bool logs() const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Origin origin_of(const at::Tensor& tensor);
@@ -78,6 +91,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   std::vector<GeneratorMark> marks_;     // before the op that runs, if it may draw
   std::unique_ptr<ForwardCalls> calls_;  // from the first named call on
   std::unique_ptr<TapeRecorder> recorder_;
+  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // of a tape that is cut
 };
 
 }  // namespace remat

@@ -87,12 +87,19 @@ class REMAT_API OutsideLog {
  public:
   Origin add(const at::Tensor& tensor);
 
-  /// `origin` is that of argument number arguments().size().
-  void add_argument(Origin origin) { arguments_.push_back(origin); }
+  /// `origin` is that of argument number arguments().size(). `is_whole`: the argument has all bytes
+  /// of its storage.
+  void add_argument(Origin origin, bool is_whole) {
+    arguments_.push_back(origin);
+    whole_.push_back(is_whole);
+  }
   c10::ArrayRef<Origin> arguments() const { return arguments_; }
 
   /// True if it is the origin of an argument.
   bool is_argument(Origin origin) const;
+
+  /// The first argument that has all bytes of the storage; none if there is no such argument.
+  std::optional<size_t> whole_argument(size_t number) const;
 
   /// True if the region has written argument `i`.
   bool writes_argument(size_t i) const;
@@ -109,6 +116,7 @@ class REMAT_API OutsideLog {
  private:
   std::vector<OutsideStorage> storages_;
   std::vector<Origin> arguments_;
+  std::vector<bool> whole_;
 };
 
 }  // namespace remat

@@ -75,6 +75,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     bool preserve_rng = true;
     std::shared_ptr<const RegionPolicy> policy{};  ///< Null if it has none.
     OpSite op_site{};
+    /// Its slots are those of the segments of its tape, which hold it: what it keeps stays until
+    /// the last of them is gone.
+    bool is_cut = false;
   };
 
   explicit Region(Options options);
@@ -94,6 +97,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool early_stop() const { return options_.early_stop; }
   bool preserve_rng() const { return options_.preserve_rng; }
   const RegionPolicy* policy() const { return options_.policy.get(); }
+  const std::shared_ptr<const RegionPolicy>& shared_policy() const { return options_.policy; }
 
   /// Its ops are seen: ops() and outside() are filled by the forward, and replays are compared with
   /// them.
@@ -105,6 +109,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   Slot& add_slot(const at::Tensor& tensor);
   const std::deque<Slot>& slots() const { return slots_; }
+  Slot& slot(size_t index) { return slots_[index]; }
 
   /// How many slots wait for backward.
   size_t live_count() const { return live_count_; }

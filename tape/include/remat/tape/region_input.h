@@ -16,6 +16,7 @@
 
 #include <remat/tape/export.h>
 #include <remat/tape/held_storage.h>
+#include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 #include <remat/tape/torch_compat.h>
 
@@ -39,6 +40,9 @@ class REMAT_API RegionInput {
   /// Null for an undefined argument.
   const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
   size_t position() const { return position_; }
+
+  /// How it lay in its memory, if hooks may have brought it back in another way.
+  std::optional<TensorLayout> layout() const;
   bool is_leaf_with_grad() const { return leaf_.has_value(); }
 
   /// The memory that it had, while somebody has it; see HeldStorage.
@@ -62,6 +66,8 @@ class REMAT_API RegionInput {
   std::optional<TensorMeta> meta_;
   c10::SmallVector<int64_t, 4> strides_;
   int64_t offset_ = 0;
+  bool is_conjugated_ = false;
+  bool is_negated_ = false;
   std::optional<SavedVersion> version_;
   HeldStorage storage_;
 };

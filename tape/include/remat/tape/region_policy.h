@@ -41,6 +41,10 @@ class REMAT_API RegionPolicy {
   RegionPolicy(const RegionPolicy&) = delete;
   RegionPolicy& operator=(const RegionPolicy&) = delete;
 
+  /// Stands for those of a region's segments: see Cuts::policies.
+  static const RegionPolicy& per_segment();
+  bool is_per_segment() const { return this == &per_segment(); }
+
   /// Tells it from all others of the process.
   uint64_t id() const { return id_; }
 
@@ -59,7 +63,7 @@ class REMAT_API RegionPolicy {
 
   const PolicyTable& table() const { return table_; }
 
-  /// The rules that have decided nothing so far, but for the safe defaults.
+  /// The rules that have decided nothing so far, but for those of presets.
   std::vector<PolicyRule> unmatched() const;
 
  private:

@@ -6,13 +6,26 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
 
+#include <cstddef>
+#include <string>
+
 #include <remat/tape/export.h>
+#include <remat/tape/held_storage.h>
+#include <remat/tape/tensor_meta.h>
 
 namespace remat {
 
 class Region;
 class RegionInput;
 class ReplayedSlots;
+class Tape;
+
+/// A value of the forward that a replayer keeps, for those who count bytes.
+struct KeptValue {
+  std::string name;  ///< "%12 = aten::add.Tensor"
+  const TensorMeta& tensor;
+  const HeldStorage& storage;
+};
 
 /// Fills the slots of one region. A region owns one; it is asked from any thread that runs
 /// backward, by several at once.
@@ -33,6 +46,12 @@ class REMAT_API Replayer {
 
   /// Shows the tensor arguments that it holds.
   virtual void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const = 0;
+
+  /// Shows what it keeps of the forward beyond them.
+  virtual void visit_kept(c10::function_ref<void(const KeptValue&)> /*visit*/) const {}
+
+  /// What it replays from; null if from a function.
+  virtual const Tape* tape() const { return nullptr; }
 };
 
 }  // namespace remat

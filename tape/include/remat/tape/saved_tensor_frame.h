@@ -73,6 +73,16 @@ class REMAT_API SavedTensorFrame {
   /// What decides about the ops of this scope; null if nothing does. Lives as long as the scope.
   const RegionPolicy* policy() const { return policy_; }
 
+  /// For a region with cuts, whose policy() is RegionPolicy::per_segment(): an op is about to run.
+  /// Returns the policy of the segment that it belongs to; null if that has none.
+  virtual const RegionPolicy* segment_policy() { return nullptr; }
+
+  /// For such a region: a rule says SAVE or OFFLOAD of the leaf op that runs next.
+  virtual void save_next(Policy /*policy*/) {}
+
+  /// For such a region: a rule says SAVE or OFFLOAD of a composite op that has just run.
+  virtual void save_results(const OpCall& /*call*/, Policy /*policy*/) {}
+
   /// What the named calls in this scope are for; null if nothing.
   virtual NamedCalls* named_calls() { return nullptr; }
 

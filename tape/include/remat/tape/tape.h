@@ -88,21 +88,42 @@ struct TapeSlot {
   uint64_t hash = 0;  ///< Of its bytes, if has_hashes(); 0: not compared.
 };
 
+/// What is replayed by itself: the whole of a tape, or a unit of one that is cut (see Cuts).
+struct TapePart {
+  static constexpr uint32_t kOpen = ~uint32_t{0};
+
+  std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
+  uint32_t begin = 0;             ///< Its records: begin to end - 1.
+  uint32_t end = kOpen;
+};
+
 /// Filled by a TapeRecorder in the forward, on its thread; read by any thread after that.
 class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
   const std::vector<TapeValue>& values() const { return values_; }
-  const std::vector<TapeSlot>& slots() const { return slots_; }
+  /// One; or of a tape that is cut the segments, then the groups.
+  const std::vector<TapePart>& parts() const { return parts_; }
   const TapeOutput* outputs(const TapeRecord& record) const { return &outputs_[record.output]; }
   const TapeWrite* writes(const TapeRecord& record) const { return &writes_[record.write]; }
   const TapeRef* refs(const TapeRecord& record) const { return &refs_[record.ref]; }
+  /// True if `wanted(value)` holds for a value that the record makes.
+  template <class Wanted>
+  bool makes_any(const TapeRecord& record, Wanted&& wanted) const {
+    for (uint32_t i = 0; i < record.output_count; ++i) {
+      if (wanted(outputs(record)[i].ref.value)) return true;
+    }
+    for (uint32_t i = 0; i < record.write_count; ++i) {
+      if (wanted(writes(record)[i].after)) return true;
+    }
+    return false;
+  }
   const c10::IValue* arguments(const TapeRecord& record) const {
     return &arguments_[record.argument];
   }
   const GeneratorState& generator(uint32_t number) const { return generators_[number]; }
-  /// The generators that its ops drew from, each once.
-  std::vector<at::Generator> generators() const;
+  /// The generators that the ops of the part drew from, each once.
+  std::vector<at::Generator> generators(size_t part) const;
   const at::Tensor& held(uint32_t number) const { return held_[number]; }
 
   /// What it holds of the outside storage; undefined if nothing. May replay outer regions.
@@ -129,10 +150,14 @@ class REMAT_API Tape {
   /// Of the tape itself, without the tensors that it holds.
   size_t size_bytes() const;
 
-  /// One line per record: "%3 = aten::mul.Tensor(%1, 2)".
+  /// The name of the op that makes the value; empty if none does.
+  std::string maker(uint32_t value) const;
+
+  /// One line per record, with its number: "12: %3 = aten::mul.Tensor(%1, 2)".
   std::string str() const;
 
  private:
+  friend class TapeCutter;
   friend class TapeRecorder;
 
   struct Layout {
@@ -149,6 +174,8 @@ class REMAT_API Tape {
   struct Outside {
     at::Tensor leaf;
     std::optional<torch::autograd::SavedVariable> saved;
+    std::optional<TensorLayout> whole;  // of `saved`, which has all bytes of the storage
+    size_t size_bytes = 0;
   };
 
   TensorLayout full_layout(uint32_t number) const;
@@ -160,7 +187,7 @@ class REMAT_API Tape {
   std::vector<TapeOutput> outputs_;
   std::vector<TapeWrite> writes_;
   std::vector<TapeValue> values_;
-  std::vector<TapeSlot> slots_;
+  std::vector<TapePart> parts_ = std::vector<TapePart>(1);
   std::vector<Layout> layouts_;
   std::vector<int64_t> dims_;
   std::vector<GeneratorState> generators_;

@@ -6,6 +6,8 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/FunctionRef.h>
 
+#include <atomic>
+#include <cstddef>
 #include <memory>
 #include <vector>
 
@@ -18,6 +20,8 @@
 
 namespace remat {
 
+struct TapeRunPart;
+
 /// Runs the records that live slots need, in their order, on memory of its own: nothing outside is
 /// written and the function is not called. Holds a FunctionReplayer for the arguments, and to fall
 /// back on when the tape could not be written.
@@ -26,13 +30,22 @@ class REMAT_API TapeReplayer final : public Replayer {
   TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust);
 
   /// For the forward to write.
-  Tape& tape() { return tape_; }
-  const Tape& tape() const { return tape_; }
+  Tape& writable_tape() { return tape_; }
+
+  /// Null if it could not be written.
+  const Tape* tape() const override { return tape_.failure().empty() ? &tape_ : nullptr; }
 
   /// The forward has ended: what only the function would need is dropped if the tape is there.
   void finish_forward(const Region& region) override;
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
+
+  /// Fills the slots of a part of the tape.
+  void replay_part(const TapeRunPart& part, ReplayedSlots& slots) const;
+
+  /// A part has been replayed for the first time, and compared by hashes if the tape has them.
+  void note_compared() const;
+
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {
     function_->visit_inputs(visit);
   }
@@ -41,6 +54,7 @@ class REMAT_API TapeReplayer final : public Replayer {
   Tape tape_;
   ThreadState thread_state_;
   TapeTrust trust_;
+  mutable std::atomic<size_t> compared_parts_{0};
   std::unique_ptr<FunctionReplayer> function_;
 };
 

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A backward inside a region's function, for engines that are not made in C++.
+#pragma once
+
+#include <remat/tape/export.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+namespace remat::detail {
+
+/// The thread is about to run a backward from `roots`, and adds to the .grad of leaves if
+/// `accumulates`. LibTorch's engine tells this of itself; Python's does not. Nothing happens
+/// outside of regions. Throws what the region refuses.
+REMAT_API void before_backward_inside(const EdgeList& roots, bool accumulates);
+
+/// It has ended, without an exception. May end the replay that it ran in, by its stop.
+REMAT_API void after_backward_inside();
+
+}  // namespace remat::detail

@@ -1,0 +1,27 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Looking for regions with tapes.
+#include <remat/inspect/region_tapes.h>
+
+#include <remat/tape/region.h>
+
+namespace remat {
+
+std::vector<std::string> RegionTape::ops() const {
+  std::vector<std::string> ops;
+  ops.reserve(tape().records().size());
+  for (const TapeRecord& record : tape().records()) ops.push_back(record.op->name());
+  return ops;
+}
+
+std::vector<RegionTape> region_tapes() {
+  std::vector<RegionTape> tapes;
+  for (const std::shared_ptr<const Region>& region : live_regions()) {
+    if (!region->closed()) continue;
+    if (auto replayer = region->replayer(); replayer && replayer->tape())
+      tapes.emplace_back(region->label(), std::move(replayer));
+  }
+  return tapes;
+}
+
+}  // namespace remat

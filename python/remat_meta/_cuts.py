@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Where the tape of a region is cut."""
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from ._C import PolicyTable
+
+
+@dataclass(frozen=True)
+class Cuts:
+    """For checkpoint(replay="tape", cuts=...): segments of the tape, which backward replays one by one.
+
+    Only one segment is whole in memory at a time. Kept from the forward: the tensors that one
+    segment makes and another reads. Cuts need not match functions or modules.
+
+    positions: segment i ends before record positions[i] of the tape, see region_tapes(); ascending,
+        from 1 on.
+    groups: (first segment, last segment + 1): segments that are replayed together first, for the
+        tensors between them; the forward then keeps only what goes in and comes out. Groups nest:
+        each level costs another run of its ops.
+    policies: one per segment, as checkpoint(policy=...), or None; empty: that of the region. What
+        its SAVE and OFFLOAD rules match is kept, if backward or an op that runs again reads it.
+
+    checkpoint() raises ValueError for what are no cuts, and the forward for a position that its
+    function does not have.
+    """
+
+    positions: Sequence[int]
+    groups: Sequence[tuple[int, int]] = ()
+    policies: Sequence[PolicyTable | str | Iterable[Any] | Callable[..., Any] | None] = ()

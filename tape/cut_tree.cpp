@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Who is inside whom.
+#include "cut_tree.h"
+
+#include <c10/util/irange.h>
+
+#include <algorithm>
+
+namespace remat {
+
+CutTree::CutTree(const Cuts& cuts) : segments_(cuts.segment_count()) {
+  for (const auto i : c10::irange(segments_)) spans_.push_back({i, i + 1});
+  spans_.insert(spans_.end(), cuts.groups.begin(), cuts.groups.end());
+  // Inner ones first.
+  std::sort(
+      spans_.begin() + static_cast<std::ptrdiff_t>(segments_), spans_.end(),
+      [](const Cuts::Group& a, const Cuts::Group& b) { return a.end - a.begin < b.end - b.begin; });
+  spans_.push_back({0, segments_});
+  for (const auto unit : c10::irange(units())) {
+    size_t around = std::max(segments_, unit + 1);
+    while (around < root() && !contains(around, unit)) ++around;
+    parents_.push_back(around);
+  }
+}
+
+size_t CutTree::common(size_t segment, size_t other) const {
+  size_t unit = parent(segment);
+  while (unit != root() && !contains(unit, other)) unit = parent(unit);
+  return unit;
+}
+
+size_t CutTree::outermost(size_t segment) const {
+  size_t unit = segment;
+  while (parent(unit) != root()) unit = parent(unit);
+  return unit;
+}
+
+std::vector<size_t> CutTree::inside(size_t unit) const {
+  std::vector<size_t> all;
+  for (const auto other : c10::irange(units())) {
+    if (contains(unit, other)) all.push_back(other);
+  }
+  return all;
+}
+
+}  // namespace remat

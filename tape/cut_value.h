@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A value that crosses a cut.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <c10/util/StringUtil.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <remat/tape/call_log.h>
+#include <remat/tape/region.h>
+
+namespace remat {
+
+/// A value that one unit of a cut tape makes and others read; or that a rule has saved. Shared by
+/// the units that read it: when the last of them needs it no more, it is freed.
+class CutValue {
+ public:
+  /// Kept from the forward on.
+  CutValue(uint32_t value, CallProduct kept) : value_(value), kept_(std::move(kept)) {}
+
+  /// Made again by the replays of `group`, in its slot.
+  CutValue(uint32_t value, std::shared_ptr<Region> group, Slot& slot)
+      : value_(value), group_(std::move(group)), slot_(&slot) {}
+
+  CutValue(const CutValue&) = delete;
+  CutValue& operator=(const CutValue&) = delete;
+  ~CutValue() {
+    if (slot_) group_->release(*slot_);
+  }
+
+  uint32_t value() const { return value_; }
+
+  /// Null if a group makes it.
+  CallProduct* kept() { return kept_ ? &*kept_ : nullptr; }
+  const CallProduct* kept() const { return kept_ ? &*kept_ : nullptr; }
+
+  /// A tensor on its memory, which is not to be written. May replay groups and outer regions.
+  at::Tensor fetch(const std::string& reader) const {
+    if (slot_) return group_->load(*slot_);
+    return kept_->unpack(kept_->held(), [&] {
+      return c10::str("[replay] ", reader, ", %", value_, ", made before the cut");
+    });
+  }
+
+ private:
+  uint32_t value_;
+  std::optional<CallProduct> kept_;
+  std::shared_ptr<Region> group_;
+  Slot* slot_ = nullptr;
+};
+
+}  // namespace remat

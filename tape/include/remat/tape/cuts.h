@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Where a region's tape is cut.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remat/tape/export.h>
+#include <remat/tape/region_policy.h>
+
+namespace remat {
+
+/// Cuts a region that is replayed from its tape into segments, each of which backward replays by
+/// itself: only one is whole in memory at a time. Cuts need not match functions or modules.
+///
+/// Kept from the forward: the tensors that one segment makes and another reads. Segments of a group
+/// are replayed together first, for the tensors between them, which are then kept until backward
+/// has passed; the forward keeps only what goes into the group and what comes out of it. Groups
+/// nest: each level costs another run of its ops and saves what is between its segments.
+///
+/// Three segments, of which the last two are a group: {.positions = {40, 80}, .groups = {{1, 3}}}.
+struct Cuts {
+  /// Segments begin to end - 1.
+  struct Group {
+    size_t begin;
+    size_t end;
+  };
+
+  /// Segment i ends before record positions[i] of the tape (Tape::str() numbers them). Ascending,
+  /// from 1 on; the last segment ends with the function.
+  std::vector<size_t> positions{};
+
+  /// Any two lie inside each other or apart. At least two segments each.
+  std::vector<Group> groups{};
+
+  /// One per segment, null for none; empty: CheckpointOptions::policy for all. What SAVE and
+  /// OFFLOAD rules match is kept from the run that leaves the segment for backward: the forward, or
+  /// the replay of the innermost group that it is in. It is kept only if a backward or an op that
+  /// is run again reads it.
+  std::vector<std::shared_ptr<const RegionPolicy>> policies{};
+
+  bool empty() const { return positions.empty(); }
+  size_t segment_count() const { return positions.size() + 1; }
+};
+
+/// Throws ValueError, beginning with `where`, if they are no cuts.
+REMAT_API void check_cuts(const Cuts& cuts, const std::string& where);
+
+}  // namespace remat

@@ -1,0 +1,105 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Cutting a tape while it is recorded.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <unordered_map>
+#include <vector>
+
+#include <remat/policy/policy.h>
+#include <remat/tape/cuts.h>
+#include <remat/tape/region.h>
+#include <remat/tape/tape.h>
+#include <remat/tape/tape_replayer.h>
+
+#include "cut_tree.h"
+#include "cut_value.h"
+#include "segment_replayer.h"
+
+namespace remat {
+
+/// Gives each slot to the region of its segment, and keeps or marks what crosses the cuts.
+///
+/// Note [What crosses a cut]: when an op reads a value of another segment, the tensor is at hand.
+/// If no group has both segments, the forward keeps it; else it becomes a slot of that group. When
+/// the unit right inside the root after the one that made it has ended, all slots inside are known,
+/// and what that next unit has kept of it: each segment and group takes hold of just what its
+/// replays start from, and the rest is given up. Still later units that read a value of this one
+/// keep it themselves.
+class TapeCutter {
+ public:
+  /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
+  /// kept there and about to be written.
+  using Keep = std::function<void(CallProduct& value, const at::Tensor& tensor, Policy policy)>;
+
+  /// `root` has the log of outside storages and of named calls; `whole` the tape.
+  TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
+             std::shared_ptr<const TapeReplayer> whole, Keep keep);
+
+  /// The segment that is open.
+  const std::shared_ptr<Region>& region() const { return regions_[segment_]; }
+  const RegionPolicy* policy() const { return region()->policy(); }
+  TapePart& part() { return tape_.parts_[segment_]; }
+
+  /// True if a segment begins with record `number`, which is about to be recorded; then enter().
+  bool begins(size_t number) const {
+    return segment_ < positions_.size() && positions_[segment_] == number;
+  }
+  void enter_next(size_t number);
+
+  /// An op or a slot of the open segment reads it, and `tensor` has it.
+  void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
+
+  /// A rule says SAVE or OFFLOAD of the op that has just made it.
+  void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
+
+  /// It is about to be written.
+  void before_write(uint32_t value, const at::Tensor& tensor);
+
+  /// The function has returned, after `records` of them.
+  void finish(size_t records);
+
+  /// Per value: some replay starts from it or makes it.
+  const std::vector<bool>& needed() const { return needed_; }
+
+ private:
+  using CutValues = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
+
+  void open_units();
+  void end_unit(size_t top);
+  void close_ended();
+  size_t segment_of(const TapeValue& value) const;
+  void cross(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
+  void keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
+  void add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
+  std::shared_ptr<CutValue> outer_value(uint32_t value, size_t reader);
+  std::vector<std::shared_ptr<const CutValue>> inputs_of(size_t unit);
+  void drop_unread_slots(size_t group);
+
+  Tape& tape_;
+  const CutTree tree_;
+  const std::vector<size_t> positions_;
+  const std::vector<std::shared_ptr<const RegionPolicy>> policies_;
+  const std::shared_ptr<Region> root_;
+  const std::shared_ptr<const TapeReplayer> whole_;
+  const Keep keep_;
+  size_t segment_ = 0;
+  // By unit. Those of the open ones only: hooks own the others.
+  std::vector<std::shared_ptr<Region>> regions_;
+  std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
+  std::vector<CutValues> group_values_;  // null: a slot that nobody has asked for
+  CutValues kept_;                       // for the unit that is open right inside the root
+  std::optional<size_t> ended_;          // the unit before that
+  CutValues kept_by_ended_;
+  std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
+  std::vector<bool> needed_;
+};
+
+}  // namespace remat

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What stays on a tape when its forward has ended, and what it takes hold of.
+#include <c10/util/irange.h>
+
+#include <memory>
+#include <vector>
+
+#include <remat/tape/tensor_layout.h>
+
+#include "storage_bytes.h"
+#include "tape_recorder.h"
+
+namespace remat {
+
+void TapeRecorder::finish(const OutsideLog& outside) {
+  if (in_op_) give_up("an op that threw, after which the function went on");
+  if (gave_up()) return;
+  if (cutter_) cutter_->finish(tape_.records_.size());
+  const std::vector<bool> needed = cutter_ ? cutter_->needed() : needed_values();
+  if (!cutter_) drop_tail(needed);
+  hold_outside(outside, needed);
+  hold_slots();
+  addresses_.clear();
+  outside_tensors_.clear();
+  written_.clear();
+}
+
+std::vector<bool> TapeRecorder::needed_values() const {
+  std::vector<bool> needed(tape_.values_.size());
+  for (const TapeSlot& slot : tape_.parts_[0].slots) {
+    if (slot.ref.defined()) needed[slot.ref.value] = true;
+  }
+  const auto is_needed = [&](uint32_t value) { return needed[value]; };
+  for (auto record = tape_.records_.rbegin(); record != tape_.records_.rend(); ++record) {
+    if (!record->op->reads_data() || !tape_.makes_any(*record, is_needed)) continue;
+    for (const auto i : c10::irange(record->ref_count)) {
+      const TapeRef& ref = tape_.refs(*record)[i];
+      if (ref.defined()) needed[ref.value] = true;
+    }
+  }
+  return needed;
+}
+
+/// Forgets the records after the last one that is needed.
+void TapeRecorder::drop_tail(const std::vector<bool>& needed) {
+  auto& records = tape_.records_;
+  const auto is_needed = [&](uint32_t value) { return needed[value]; };
+  while (!records.empty() && !tape_.makes_any(records.back(), is_needed)) {
+    const TapeRecord& record = records.back();
+    tape_.arguments_.resize(record.argument);
+    tape_.refs_.resize(record.ref);
+    tape_.outputs_.resize(record.output);
+    tape_.writes_.resize(record.write);
+    tape_.generators_.erase(tape_.generators_.begin() + record.generator, tape_.generators_.end());
+    records.pop_back();
+  }
+}
+
+void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<bool>& needed) {
+  tape_.outside_.resize(outside_tensors_.size());
+  for (const auto i : c10::irange(needed.size())) {
+    const TapeValue& value = tape_.values_[i];
+    if (!needed[i] || value.source != TapeValue::Source::kOutside) continue;
+    const size_t number = value.number;
+    if (outside[number].is_written() || outside.whole_argument(number)) continue;
+    const at::Tensor& tensor = outside_tensors_[number];
+    const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
+    if (is_weight || tensor.is_inference()) {
+      tape_.outside_[number].leaf = tensor;
+    } else {
+      hold_whole(tape_.outside_[number], tensor);
+    }
+  }
+}
+
+/// Holds all of the storage, of which `tensor` may be a part: hooks may keep no more than they get.
+void TapeRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) {
+  if (!has_layout(tensor)) {
+    outside.saved.emplace(tensor.variable_data(), /*is_output=*/false);
+    return;
+  }
+  outside.size_bytes = tensor.storage().nbytes();
+  outside.whole.emplace(tensor);
+  if (outside.whole->covers(outside.size_bytes)) {
+    outside.saved.emplace(tensor.variable_data(), /*is_output=*/false);
+    return;
+  }
+  outside.whole = TensorLayout::flat(outside.size_bytes, c10::kByte);
+  outside.saved.emplace(lay_out(tensor.storage(), *outside.whole), /*is_output=*/false);
+}
+
+void TapeRecorder::hold_slots() {
+  for (const auto& [part, slot, tensor] : held_slots_) {
+    part->slots[slot].held =
+        std::make_shared<const torch::autograd::SavedVariable>(tensor, /*is_output=*/false);
+  }
+  held_slots_.clear();
+}
+
+}  // namespace remat
