@@ -6,8 +6,6 @@
 #include <c10/util/Exception.h>
 
 #include <cstdlib>
-#include <fstream>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 
@@ -15,12 +13,8 @@ namespace remat {
 namespace {
 
 PolicyTable read_table(const std::string& value) {
-  if (value.find_first_of("/.") == std::string::npos) return preset(value);
-  std::ifstream file(value);
-  std::stringstream text;
-  text << file.rdbuf();
-  if (!file) throw std::invalid_argument("expected a file that can be read, got none there");
-  return PolicyTable::from_json(text.str(), value);
+  const bool is_path = value.find_first_of("/.") != std::string::npos;
+  return is_path ? PolicyTable::load(value) : preset(value);
 }
 
 std::shared_ptr<const RegionPolicy> read_environment() {

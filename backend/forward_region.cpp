@@ -97,9 +97,11 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   input_hooks.reset();
   frame_.emplace(region_, inputs, std::move(calls));
   const bool strict = options.replay == ReplayEngine::kTape;
-  if (trust && (strict || !trust->is_refused())) {
+  const std::optional<TapeTrust::Advice> advice =
+      trust ? std::optional(trust->advice()) : std::nullopt;
+  if (advice && (strict || !advice->refused)) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
-    frame_->record(tape->writable_tape(), trust->wants_hashes(), strict);
+    frame_->record(tape->writable_tape(), advice->wants_hashes, strict);
     if (!options.cuts.empty()) frame_->cut(options.cuts, tape);
     replayer_ = tape;
   } else {

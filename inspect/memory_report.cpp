@@ -47,10 +47,8 @@ class Rows {
   std::unordered_set<const void*>& billed_;
 };
 
-void add_inputs(const Region& region, Rows& rows) {
-  const std::shared_ptr<const Replayer> replayer = region.replayer();
-  if (!replayer) return;
-  replayer->visit_inputs([&](const RegionInput& input) {
+void add_inputs(const Replayer& replayer, Rows& rows) {
+  replayer.visit_inputs([&](const RegionInput& input) {
     if (!input.meta()) return;
     rows.add({.name = c10::str("argument ", input.position()),
               .tensor = input.meta()->str(),
@@ -60,10 +58,8 @@ void add_inputs(const Region& region, Rows& rows) {
 }
 
 /// What crosses cuts of its tape.
-void add_values(const Region& region, Rows& rows) {
-  const std::shared_ptr<const Replayer> replayer = region.replayer();
-  if (!replayer) return;
-  replayer->visit_kept([&](const KeptValue& value) {
+void add_values(const Replayer& replayer, Rows& rows) {
+  replayer.visit_kept([&](const KeptValue& value) {
     rows.add({.name = value.name, .tensor = value.tensor.str(), .why = "made before the cut"},
              value.storage);
   });
@@ -177,10 +173,11 @@ MemoryReport memory_report() {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
     Rows rows(memory, billed);
-    const std::shared_ptr<const Replayer> replayer = region->replayer();
-    if (replayer && replayer->tape()) memory.tape_bytes = replayer->tape()->size_bytes();
-    add_inputs(*region, rows);
-    add_values(*region, rows);
+    if (const std::shared_ptr<const Replayer> replayer = region->replayer()) {
+      if (replayer->tape()) memory.tape_bytes = replayer->tape()->size_bytes();
+      add_inputs(*replayer, rows);
+      add_values(*replayer, rows);
+    }
     add_written(*region, rows);
     add_calls(*region, rows);
     report.bytes += memory.bytes;

@@ -4,7 +4,10 @@
 #include <remat/policy/policy_table.h>
 #include <nlohmann/json.hpp>
 
+#include <fstream>
+#include <iterator>
 #include <stdexcept>
+#include <string>
 #include <utility>
 
 namespace remat {
@@ -64,6 +67,15 @@ Json parse(std::string_view text, const std::string& source) {
 }
 
 }  // namespace
+
+PolicyTable PolicyTable::load(const std::string& path) {
+  std::ifstream file(path);
+  file.peek();  // a folder opens, and fails here
+  if (!file.is_open() || file.bad())
+    throw std::invalid_argument("[PolicyTable] load: expected a file that can be read, got '" +
+                                path + "'.");
+  return from_json({std::istreambuf_iterator<char>(file), {}}, path);
+}
 
 PolicyTable PolicyTable::from_json(std::string_view text, const std::string& source) {
   const Json root = parse(text, source);

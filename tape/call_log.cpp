@@ -42,8 +42,7 @@ CallProduct::CallProduct(size_t call, const at::Tensor& tensor, bool is_written)
   const c10::Storage& storage = tensor.storage();
   size_bytes_ = storage.nbytes();
   storage_ = HeldStorage(tensor);
-  layout_ = TensorLayout(tensor);
-  if (!layout_.covers(size_bytes_)) layout_ = TensorLayout::flat(size_bytes_, c10::kByte);
+  layout_ = whole_layout(tensor);
 }
 
 void CallProduct::keep(const at::Tensor& tensor, KeepReason reason, size_t reader_slot) {
@@ -74,9 +73,8 @@ at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()
               "or write to a clone.");
   const at::Tensor value = held->unpack();
   if (is_opaque_) return value;
-  const bool in_place = value.storage().nbytes() == size_bytes_ && TensorLayout(value) == layout_;
-  if (in_place && !is_copied_) return value;
-  return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
+  if (is_copied_) return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
+  return on_whole_storage(value, layout_, size_bytes_);
 }
 
 KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& tensor)

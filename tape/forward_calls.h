@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/FunctionRef.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <any>
@@ -104,16 +105,16 @@ class ForwardCalls final : public NamedCalls {
   void add_write(const Written& written);
   void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin);
   void enter_made(const at::Tensor& tensor);
-  /// `reader`: null if recompute_needs_tensor() asks.
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
+  /// `reader`: null if recompute_needs_tensor() asks.
   void read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader);
   KeepReason reason_for(const OpInfo* reader) const;
   void report_implicit(const CallProduct& product, const std::string& reader) const;
   void keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason);
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
   bool is_from_outside(const at::Tensor& tensor) const;
-  template <class Fn>
-  void through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor, Fn&& fn);
+  void through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
+                     c10::function_ref<void()> keep) const;
   SavedCall* call_that_saves(const at::Tensor& tensor);
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
   std::string next_name(SavedCall& call, const at::Tensor& tensor);
@@ -122,11 +123,10 @@ class ForwardCalls final : public NamedCalls {
   ForwardFrame& frame_;
   const std::shared_ptr<Region> region_;
   const CallSettings& settings_;
-  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // the store as hooks
-  std::unordered_set<std::string_view> names_;              // in the records
-  std::vector<Open> open_;                                  // calls, the innermost last
-  size_t recomputed_ = 0;                                   // of them, how many are RECOMPUTE
-  std::vector<std::any> contexts_;                          // of hooks, per call
+  std::unordered_set<std::string_view> names_;   // in the records
+  std::vector<Open> open_;                       // calls, the innermost last
+  size_t recomputed_ = 0;                        // of them, how many are RECOMPUTE
+  std::vector<std::any> contexts_;               // of hooks, per call
   std::unordered_set<size_t> outside_in_graph_;  // outside storages that a call made part of it
   std::unordered_map<size_t, size_t> outside_products_;  // by outside storage, until it is read
   std::unordered_map<size_t, size_t> base_products_;     // what a written one was before

@@ -9,7 +9,6 @@
 #include <utility>
 
 #include "forward_calls.h"
-#include "offload_hooks.h"
 
 namespace remat {
 /// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
@@ -67,10 +66,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
 
 ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
                            const CallSettings& settings)
-    : frame_(frame),
-      region_(std::move(region)),
-      settings_(settings),
-      offload_hooks_(as_hooks(settings_.offload_store)) {}
+    : frame_(frame), region_(std::move(region)), settings_(settings) {}
 
 // What only SAVE calls have read is in no table: it is unknown like the result of the op that runs.
 bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
@@ -82,25 +78,18 @@ bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
   return std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
 }
 
-template <class Fn>
 void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
-                                 Fn&& fn) {
+                                 c10::function_ref<void()> keep) const {
   const CallRecord& record = region_->calls().records()[call];
-  const ScopesAround around(frame_, record.call.keep);
-  std::shared_ptr<const SavedTensorsHooks> hooks = settings_.hooks;
   // A store is for what the region makes; weights and arguments have their place.
-  const bool in_store = record.call.policy == Policy::kOffload && offload_hooks_ &&
-                        has_layout(tensor) && !is_from_outside(tensor);
-  if (in_store) hooks = offload_hooks_;
-  std::optional<UserHooksFrame> user_hooks;
-  if (hooks) user_hooks.emplace(hooks);
-  const SavedTensorInfoGuard info(
+  const bool may_store =
+      record.call.policy == Policy::kOffload && has_layout(tensor) && !is_from_outside(tensor);
+  frame_.through_hooks(
       {.kind = kind,
        .region = region_->name(),
        .call = record.call.name,
-       .context = kind == SavedTensorKind::kSaveOutput ? contexts_[call] : std::any()});
-  const SavedOriginalGuard original(tensor);
-  std::forward<Fn>(fn)();
+       .context = kind == SavedTensorKind::kSaveOutput ? contexts_[call] : std::any()},
+      tensor, record.call.keep, may_store, keep);
 }
 
 void ForwardCalls::keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason) {

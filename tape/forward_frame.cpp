@@ -104,8 +104,7 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
   set_policy(region_->policy());
   if (!region_->intercept()) return;
   for (const at::Tensor& input : inputs) {
-    const bool is_whole = input.defined() && has_layout(input) &&
-                          TensorLayout(input).covers(input.storage().nbytes());
+    const bool is_whole = input.defined() && has_layout(input) && covers_storage(input);
     region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside(),
                                     is_whole);
   }
@@ -129,7 +128,6 @@ void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
 }
 
 void ForwardFrame::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
-  offload_hooks_ = as_hooks(call_settings_.offload_store);
   Tape& tape = whole->writable_tape();
   recorder_->cut(std::make_unique<TapeCutter>(
       tape, cuts, region_, std::move(whole),
@@ -140,26 +138,35 @@ void ForwardFrame::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
 }
 
 void ForwardFrame::keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy) {
-  TORCH_CHECK_VALUE(policy != Policy::kOffload || offload_hooks_ || call_settings_.hooks,
-                    "[checkpoint] ", region_->label(), ", ", slot_region()->label(),
-                    ": expected CheckpointOptions::offload_store or saved_tensors_hooks for a "
-                    "policy that says OFFLOAD, got neither. Set offload_store = "
-                    "host_memory_store(), or say SAVE.");
-  const ScopesAround around(*this, Keep::kInnermostRegion);
-  const bool in_store = policy == Policy::kOffload && offload_hooks_;
+  TORCH_CHECK_VALUE(
+      policy != Policy::kOffload || call_settings_.offload_store || call_settings_.hooks,
+      "[checkpoint] ", region_->label(), ", ", slot_region()->label(),
+      ": expected CheckpointOptions::offload_store or saved_tensors_hooks for a "
+      "policy that says OFFLOAD, got neither. Set offload_store = "
+      "host_memory_store(), or say SAVE.");
+  through_hooks({.kind = SavedTensorKind::kCheckpointInput,
+                 .region = region_->name(),
+                 .call = {},
+                 .context = {}},
+                tensor, Keep::kInnermostRegion, policy == Policy::kOffload, [&] {
+                  if (value.is_kept()) {
+                    value.keep_copy(tensor);
+                  } else {
+                    value.keep(tensor, {}, 0);
+                  }
+                });
+}
+
+void ForwardFrame::through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep scope,
+                                 bool may_store, c10::function_ref<void()> keep) {
+  if (may_store && !offload_hooks_) offload_hooks_ = as_hooks(call_settings_.offload_store);
+  const ScopesAround around(*this, scope);
   std::optional<UserHooksFrame> user_hooks;
-  if (const auto& hooks = in_store ? offload_hooks_ : call_settings_.hooks)
+  if (const auto& hooks = may_store && offload_hooks_ ? offload_hooks_ : call_settings_.hooks)
     user_hooks.emplace(hooks);
-  const SavedTensorInfoGuard info({.kind = SavedTensorKind::kCheckpointInput,
-                                   .region = region_->name(),
-                                   .call = {},
-                                   .context = {}});
+  const SavedTensorInfoGuard info_guard(info);
   const SavedOriginalGuard original(tensor);
-  if (value.is_kept()) {
-    value.keep_copy(tensor);
-  } else {
-    value.keep(tensor, {}, 0);
-  }
+  keep();
 }
 
 const RegionPolicy* ForwardFrame::segment_policy() {

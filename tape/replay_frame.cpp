@@ -22,6 +22,14 @@ uint64_t next_id() {
   return ++last;
 }
 
+bool writes_any_argument(const OpCall& call) {
+  if (!call.info().writes()) return false;
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (call.writes_argument(i)) return true;
+  }
+  return false;
+}
+
 }  // namespace
 
 class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
@@ -59,18 +67,6 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayFrame::make_hooks() {
   if (calls_.unwatched()) return nullptr;
   return std::make_unique<Hook>(*this);
 }
-
-namespace {
-
-bool writes_any_argument(const OpCall& call) {
-  if (!call.info().writes()) return false;
-  for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    if (call.writes_argument(i)) return true;
-  }
-  return false;
-}
-
-}  // namespace
 
 bool ReplayFrame::is_own_code() const {
   return torch::autograd::get_current_graph_task_id() == graph_task_;

@@ -81,6 +81,12 @@ at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout) {
   return lay_out(copy_into_storage(value, there, there.bytes_spanned()), there);
 }
 
+at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
+                            size_t size_bytes) {
+  if (value.storage().nbytes() == size_bytes && TensorLayout(value) == layout) return value;
+  return lay_out(copy_into_storage(value, layout, size_bytes), layout);
+}
+
 // By a copy of the tensor's own class: quantized and nested tensors are more than TensorImpls.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like) {
   if (PlaceholderStorage::is(storage) || PlaceholderStorage::is(like.storage()))

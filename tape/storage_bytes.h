@@ -30,6 +30,10 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
 /// another order if strides or a lazy conjugation or negation differ. Nobody sees the ops.
 at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout);
 
+/// `value` on a storage of `size_bytes`, at `layout`; itself if it lies so. Hooks may have brought
+/// back a copy of a kept one.
+at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout, size_t size_bytes);
+
 /// A storage of `size_bytes` without values.
 c10::Storage empty_storage(size_t size_bytes, c10::Device device);
 

@@ -52,12 +52,7 @@ at::Tensor Tape::unpack_outside(size_t number) const {
   const Outside& outside = outside_[number];
   if (!outside.saved) return outside.leaf;
   const at::Tensor value = outside.saved->unpack();
-  const bool in_place = !outside.whole || (value.storage().nbytes() == outside.size_bytes &&
-                                           TensorLayout(value) == *outside.whole);
-  if (in_place) return value;
-  // Hooks have brought back a copy.
-  return remat::lay_out(copy_into_storage(value, *outside.whole, outside.size_bytes),
-                        *outside.whole);
+  return outside.whole ? on_whole_storage(value, *outside.whole, outside.size_bytes) : value;
 }
 
 std::vector<at::Generator> Tape::generators(size_t part) const {

@@ -22,7 +22,7 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       keep_(std::move(keep)),
       regions_(tree_.units()),
       replayers_(tree_.units()),
-      group_values_(tree_.units()) {
+      group_slots_(tree_.units()) {
   tape_.parts_.assign(tree_.units(), {.begin = TapePart::kOpen, .end = TapePart::kOpen});
   open_units();
 }
@@ -119,9 +119,10 @@ void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
 
 // The version of the tensor does not matter: the slot is made again, on memory of its own.
 void TapeCutter::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
-  if (!group_values_[group].try_emplace(ref.value, nullptr).second) return;
+  auto& slots = tape_.parts_[group].slots;
+  if (!group_slots_[group].try_emplace(ref.value, GroupSlot{slots.size(), nullptr}).second) return;
   regions_[group]->add_slot(tensor.variable_data());
-  tape_.parts_[group].slots.push_back({.ref = ref, .held = nullptr});
+  slots.push_back({.ref = ref, .held = nullptr});
 }
 
 /// What gives the value to `reader` from around it; null if nothing does.
@@ -129,23 +130,20 @@ std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader)
   for (const CutValues* values : {&kept_by_ended_, &kept_}) {
     if (const auto kept = values->find(value); kept != values->end()) return kept->second;
   }
-  std::shared_ptr<CutValue>* found = nullptr;
+  GroupSlot* found = nullptr;
   size_t found_in = 0;
   for (size_t group = tree_.parent(reader); group != tree_.root(); group = tree_.parent(group)) {
-    const auto entry = group_values_[group].find(value);
-    if (entry == group_values_[group].end()) continue;
+    const auto entry = group_slots_[group].find(value);
+    if (entry == group_slots_[group].end()) continue;
     found = &entry->second;
     found_in = group;
   }
   if (!found) return nullptr;
-  if (!*found) {
-    const auto& slots = tape_.parts_[found_in].slots;
-    const auto slot = std::find_if(slots.begin(), slots.end(),
-                                   [&](const TapeSlot& one) { return one.ref.value == value; });
-    *found = std::make_shared<CutValue>(value, regions_[found_in],
-                                        regions_[found_in]->slot(slot - slots.begin()));
+  if (!found->value) {
+    found->value = std::make_shared<CutValue>(value, regions_[found_in],
+                                              regions_[found_in]->slot(found->slot));
   }
-  return *found;
+  return found->value;
 }
 
 std::vector<std::shared_ptr<const CutValue>> TapeCutter::inputs_of(size_t unit) {
@@ -179,7 +177,7 @@ std::vector<std::shared_ptr<const CutValue>> TapeCutter::inputs_of(size_t unit) 
 void TapeCutter::drop_unread_slots(size_t group) {
   for (const auto i : c10::irange(tape_.parts_[group].slots.size())) {
     TapeSlot& slot = tape_.parts_[group].slots[i];
-    if (group_values_[group].at(slot.ref.value)) continue;
+    if (group_slots_[group].at(slot.ref.value).value) continue;
     slot.ref = {};
     regions_[group]->release(regions_[group]->slot(i));
   }
@@ -195,7 +193,7 @@ void TapeCutter::close_ended() {
   }
   for (const size_t unit : units) {
     regions_[unit]->close();
-    group_values_[unit].clear();
+    group_slots_[unit].clear();
     replayers_[unit].reset();
     regions_[unit].reset();
   }

@@ -71,6 +71,10 @@ class TapeCutter {
 
  private:
   using CutValues = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
+  struct GroupSlot {
+    size_t slot;
+    std::shared_ptr<CutValue> value;  // null: nobody has asked for it
+  };
 
   void open_units();
   void end_unit(size_t top);
@@ -94,9 +98,9 @@ class TapeCutter {
   // By unit. Those of the open ones only: hooks own the others.
   std::vector<std::shared_ptr<Region>> regions_;
   std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
-  std::vector<CutValues> group_values_;  // null: a slot that nobody has asked for
-  CutValues kept_;                       // for the unit that is open right inside the root
-  std::optional<size_t> ended_;          // the unit before that
+  std::vector<std::unordered_map<uint32_t, GroupSlot>> group_slots_;  // by value
+  CutValues kept_;               // for the unit that is open right inside the root
+  std::optional<size_t> ended_;  // the unit before that
   CutValues kept_by_ended_;
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
   std::vector<bool> needed_;

@@ -15,6 +15,7 @@
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_layout.h>
 
+#include "hash_mix.h"
 #include "op_origin.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
@@ -311,8 +312,7 @@ void TapeRecorder::end_record() {
   record_.generator_count = static_cast<uint16_t>(states_.size());
   for (GeneratorState& state : states_) tape_.generators_.push_back(std::move(state));
   tape_.records_.push_back(record_);
-  tape_.ops_hash_ =
-      (tape_.ops_hash_ ^ reinterpret_cast<uintptr_t>(record_.op)) * 0x9E3779B97F4A7C15ULL;
+  tape_.ops_hash_ = hash_mix(tape_.ops_hash_, reinterpret_cast<uintptr_t>(record_.op));
 }
 
 void TapeRecorder::drop_record() {

@@ -81,13 +81,11 @@ void TapeRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) 
     return;
   }
   outside.size_bytes = tensor.storage().nbytes();
-  outside.whole.emplace(tensor);
-  if (outside.whole->covers(outside.size_bytes)) {
-    outside.saved.emplace(tensor.variable_data(), /*is_output=*/false);
-    return;
-  }
-  outside.whole = TensorLayout::flat(outside.size_bytes, c10::kByte);
-  outside.saved.emplace(lay_out(tensor.storage(), *outside.whole), /*is_output=*/false);
+  outside.whole = whole_layout(tensor);
+  const bool is_whole = *outside.whole == TensorLayout(tensor);
+  outside.saved.emplace(
+      is_whole ? tensor.variable_data() : lay_out(tensor.storage(), *outside.whole),
+      /*is_output=*/false);
 }
 
 void TapeRecorder::hold_slots() {

@@ -38,16 +38,14 @@ TapeTrust TapeTrust::of(const std::string& region_name, const RegionBody& body) 
   return TapeTrust(std::hash<std::string>()(region_name) * 31 + body.identity());
 }
 
-bool TapeTrust::is_refused() const {
-  return with_known(key_, [](const Known& known) { return known.refused; });
+TapeTrust::Advice TapeTrust::advice() const {
+  return with_known(key_, [](const Known& known) {
+    return Advice{.refused = known.refused, .wants_hashes = known.wants_hashes};
+  });
 }
 
 bool TapeTrust::refuse() const {
   return with_known(key_, [](Known& known) { return !std::exchange(known.refused, true); });
-}
-
-bool TapeTrust::wants_hashes() const {
-  return with_known(key_, [](const Known& known) { return known.wants_hashes; });
 }
 
 void TapeTrust::note_ops(uint64_t ops) const {

@@ -51,6 +51,16 @@ bool has_layout(const at::Tensor& tensor) {
          !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
+bool covers_storage(const at::Tensor& tensor) {
+  return TensorLayout(tensor).covers(tensor.storage().nbytes());
+}
+
+TensorLayout whole_layout(const at::Tensor& tensor) {
+  TensorLayout layout(tensor);
+  const size_t size_bytes = tensor.storage().nbytes();
+  return layout.covers(size_bytes) ? layout : TensorLayout::flat(size_bytes, c10::kByte);
+}
+
 at::Tensor lay_out(const c10::Storage& storage, const TensorLayout& layout) {
   const caffe2::TypeMeta dtype = c10::scalarTypeToTypeMeta(layout.dtype);
   c10::intrusive_ptr<c10::TensorImpl> impl;

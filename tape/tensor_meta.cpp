@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "hash_mix.h"
+
 namespace remat {
 namespace {
 
@@ -28,8 +30,7 @@ std::optional<uint64_t> sample_storage(const at::Tensor& tensor) {
   for (size_t i = 0; i < kSamples; ++i) {
     uint64_t bits = 0;
     std::memcpy(&bits, bytes + last / (kSamples - 1) * i, word);
-    hash = (hash ^ bits) * 0x9E3779B97F4A7C15ULL;
-    hash ^= hash >> 29U;
+    hash = hash_mix(hash, bits);
   }
   return hash;
 }

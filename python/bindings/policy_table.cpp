@@ -12,8 +12,6 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
-#include <fstream>
-#include <iterator>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -42,12 +40,8 @@ Policy policy_in(const py::object& policy) {
 }
 
 PolicyTable read_file(const std::string& path) {
-  std::ifstream file(path);
-  const std::string text{std::istreambuf_iterator<char>(file), {}};
-  TORCH_CHECK_VALUE(!file.fail(), "[PolicyTable] load: expected a file that can be read, got '",
-                    path, "'.");
   try {
-    return PolicyTable::from_json(text, path);
+    return PolicyTable::load(path);
   } catch (const std::invalid_argument& error) {
     TORCH_CHECK_VALUE(false, error.what());
   }

@@ -109,25 +109,33 @@ void set_intercept(Settings& settings, PyObject* value) {
   settings.options.intercept = as_bool("intercept", value);
 }
 
+template <class Value, size_t kCount>
+Value as_choice(const char* option, PyObject* value,
+                const std::array<std::pair<const char*, Value>, kCount>& choices) {
+  const std::string given = as_string(option, value);
+  std::string known;
+  for (const auto& [name, choice] : choices) {
+    if (given == name) return choice;
+    known.append(known.empty() ? "\"" : name == choices.back().first ? "\" or \"" : "\", \"");
+    known.append(name);
+  }
+  TORCH_CHECK_VALUE(false, "[checkpoint] ", option, ": expected ", known, "\", got \"", given,
+                    "\".");
+}
+
 void set_implicit_keep(Settings& settings, PyObject* value) {
-  const std::string keep = as_string("implicit_keep", value);
-  TORCH_CHECK_VALUE(keep == "keep" || keep == "warn_once" || keep == "error",
-                    "[checkpoint] implicit_keep: expected \"keep\", \"warn_once\" or \"error\", "
-                    "got \"",
-                    keep, "\".");
-  settings.options.implicit_keep = keep == "keep"        ? ImplicitKeep::kKeep
-                                   : keep == "warn_once" ? ImplicitKeep::kWarnOnce
-                                                         : ImplicitKeep::kError;
+  settings.options.implicit_keep =
+      as_choice("implicit_keep", value,
+                std::array{std::pair("keep", ImplicitKeep::kKeep),
+                           std::pair("warn_once", ImplicitKeep::kWarnOnce),
+                           std::pair("error", ImplicitKeep::kError)});
 }
 
 void set_replay(Settings& settings, PyObject* value) {
-  const std::string engine = as_string("replay", value);
-  TORCH_CHECK_VALUE(engine == "function" || engine == "tape" || engine == "auto",
-                    "[checkpoint] replay: expected \"function\", \"tape\" or \"auto\", got \"",
-                    engine, "\".");
-  settings.options.replay = engine == "function" ? ReplayEngine::kFunction
-                            : engine == "tape"   ? ReplayEngine::kTape
-                                                 : ReplayEngine::kAuto;
+  settings.options.replay = as_choice(
+      "replay", value,
+      std::array{std::pair("function", ReplayEngine::kFunction),
+                 std::pair("tape", ReplayEngine::kTape), std::pair("auto", ReplayEngine::kAuto)});
 }
 
 void set_policy(Settings& settings, PyObject* value) {

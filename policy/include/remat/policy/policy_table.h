@@ -91,6 +91,8 @@ class REMAT_API PolicyTable {
 
   /// Throws std::invalid_argument that names `source` and the line or rule.
   static PolicyTable from_json(std::string_view text, const std::string& source);
+  /// From a JSON file. Throws std::invalid_argument that names `path` and the line or rule.
+  static PolicyTable load(const std::string& path);
   std::string to_json() const;
 
  private:

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/FunctionRef.h>
 
 #include <any>
 #include <memory>
@@ -74,6 +75,10 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   /// The one that the slots are of.
   const std::shared_ptr<Region>& slot_region() const;
   void keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy);
+  /// Runs `keep`, which keeps `tensor`, in the scopes around the region, with the user's hooks; or
+  /// with those of the store if it `may_store` and there is one.
+  void through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep scope,
+                     bool may_store, c10::function_ref<void()> keep);
   bool logs() const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Origin origin_of(const at::Tensor& tensor);
@@ -91,7 +96,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   std::vector<GeneratorMark> marks_;     // before the op that runs, if it may draw
   std::unique_ptr<ForwardCalls> calls_;  // from the first named call on
   std::unique_ptr<TapeRecorder> recorder_;
-  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // of a tape that is cut
+  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // the store as hooks, once asked for
 };
 
 }  // namespace remat

@@ -21,13 +21,14 @@ class REMAT_API TapeTrust {
  public:
   static TapeTrust of(const std::string& region_name, const RegionBody& body);
 
-  /// No tape could be written before: the function is to be called.
-  bool is_refused() const;
-  /// True the first time: the caller tells the user why.
-  bool refuse() const;
+  struct Advice {
+    bool refused;       ///< No tape could be written before: the function is to be called.
+    bool wants_hashes;  ///< Values are to be hashed in the forward.
+  };
+  Advice advice() const;
 
-  /// Values are to be hashed in the forward.
-  bool wants_hashes() const;
+  /// No tape can be written. True the first time: the caller tells the user why.
+  bool refuse() const;
 
   /// A forward without hashes has written a tape with ops of this hash.
   void note_ops(uint64_t ops) const;

@@ -42,6 +42,13 @@ struct REMAT_API TensorLayout {
 /// True for a strided tensor with plain sizes, the only kind that a storage and a layout describe.
 REMAT_API bool has_layout(const at::Tensor& tensor);
 
+/// True if `tensor`, which must be strided, covers all of its storage with no gap.
+REMAT_API bool covers_storage(const at::Tensor& tensor);
+
+/// The layout of `tensor`, which must be strided, if it covers its storage; else the storage's
+/// bytes.
+REMAT_API TensorLayout whole_layout(const at::Tensor& tensor);
+
 /// A tensor on `storage`, which may be a placeholder's, outside any graph.
 REMAT_API at::Tensor lay_out(const c10::Storage& storage, const TensorLayout& layout);
 
