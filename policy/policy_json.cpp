@@ -74,7 +74,8 @@ PolicyTable PolicyTable::load(const std::string& path) {
   if (!file.is_open() || file.bad())
     throw std::invalid_argument("[PolicyTable] load: expected a file that can be read, got '" +
                                 path + "'.");
-  return from_json({std::istreambuf_iterator<char>(file), {}}, path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  return from_json(text, path);
 }
 
 PolicyTable PolicyTable::from_json(std::string_view text, const std::string& source) {

@@ -107,6 +107,7 @@ class ForwardCalls final : public NamedCalls {
   void enter_made(const at::Tensor& tensor);
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
   /// `reader`: null if recompute_needs_tensor() asks.
+  void read_outside(const at::Tensor& tensor, Origin origin, const OpInfo* reader);
   void read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader);
   KeepReason reason_for(const OpInfo* reader) const;
   void report_implicit(const CallProduct& product, const std::string& reader) const;

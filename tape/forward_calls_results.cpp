@@ -126,23 +126,27 @@ void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Ten
         ") into which a SAVE call has written a value with a gradient. Read it in the call, write "
         "a "
         "detached value, or use the policy RECOMPUTE.");
-    const auto entry = outside_products_.find(origin.number());
-    if (entry == outside_products_.end()) return;
-    // The shadow of a replay begins with the kept bytes; if there are older ones, the call's value
-    // is kept apart from them and copied there when the call is skipped.
-    if (!region_->outside()[origin.number()].is_written()) {
-      frame_.keep_before_write(tensor, origin);
-      if (frame_.recorder_) frame_.recorder_->reset_outside(origin.number());
-    } else {
-      read_product(entry->second, tensor, &info);
-    }
-    outside_products_.erase(entry);
-    return;
+    return read_outside(tensor, origin, &info);
   }
   if (!origin.is_product()) return;
   read_product(origin.number(), tensor, &info);
   CallProduct& product = region_->calls().product(origin.number());
   if (!product.is_copied() && call.writes_argument(argument)) keep_copy(product, tensor);
+}
+
+/// A tensor from outside is about to be read: what the last SAVE call wrote there is kept.
+void ForwardCalls::read_outside(const at::Tensor& tensor, Origin origin, const OpInfo* reader) {
+  const auto entry = outside_products_.find(origin.number());
+  if (entry == outside_products_.end()) return;
+  // The shadow of a replay begins with the kept bytes; if there are older ones, the call's value
+  // is kept apart from them and copied there when the call is skipped.
+  if (!region_->outside()[origin.number()].is_written()) {
+    frame_.keep_before_write(tensor, origin);
+    if (frame_.recorder_) frame_.recorder_->reset_outside(origin.number());
+  } else {
+    read_product(entry->second, tensor, reader);
+  }
+  outside_products_.erase(entry);
 }
 
 /// The product whose value the tensor has: made by a call, or written outside by one.
@@ -162,8 +166,10 @@ void ForwardCalls::before_slot(const at::Tensor& tensor) {
 }
 
 void ForwardCalls::need(const at::Tensor& tensor) {
-  if (saving()) return;
-  if (const auto number = product_in(tensor)) read_product(*number, tensor, /*reader=*/nullptr);
+  if (saving() || !memory_of(tensor)) return;
+  const Origin origin = frame_.storages_.find(memory_of(tensor));
+  if (origin.is_product()) read_product(origin.number(), tensor, /*reader=*/nullptr);
+  if (origin.is_outside()) read_outside(tensor, origin, /*reader=*/nullptr);
 }
 
 void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader) {

@@ -3,6 +3,7 @@
 // Writing ops down as words, comparing them, and reading them back for messages.
 #include <remat/tape/op_log.h>
 
+#include <c10/core/GradMode.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -249,7 +250,9 @@ void OpWords::add_tensor(const at::Tensor& tensor, Origin origin) {
   head |= static_cast<uint64_t>(tensor.scalar_type()) << kDtypeShift;
   head |= static_cast<uint64_t>(static_cast<uint8_t>(device.type())) << kDeviceShift;
   head |= static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << kIndexShift;
-  if (tensor.requires_grad()) head |= kRequiresGrad;
+  // Without grad mode it says nothing: a copy from autocast's cache may require grad where the
+  // replay's own does not.
+  if (tensor.requires_grad() && c10::GradMode::is_enabled()) head |= kRequiresGrad;
   if (wrapped) head |= kHasValue;
   head |= static_cast<uint64_t>(sizes.size()) << kDimShift;
   head |= std::min<uint64_t>(origin.value(), kOriginMax) << kOriginShift;

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 
-#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "storage_bytes.h"
@@ -18,8 +17,8 @@ namespace {
 
 /// 0 if they are not to be compared.
 uint64_t hash_of_bytes(const c10::Storage& storage) {
-  const bool is_compared = storage.device().is_cpu() && !PlaceholderStorage::is(storage) &&
-                           storage.nbytes() <= OutsideStorage::kMaxCompared;
+  const bool is_compared =
+      storage.device().is_cpu() && storage.nbytes() <= OutsideStorage::kMaxCompared;
   if (!is_compared) return 0;
   return hash_of(lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte)));
 }

@@ -12,7 +12,6 @@
 #include <limits>
 #include <utility>
 
-#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "hash_mix.h"
@@ -372,10 +371,7 @@ void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
   if (gave_up()) return;
   const bool is_workspace =
       in_op && !makes_views_ && tensor.scalar_type() == c10::kByte && leaves_gaps(*record_.op);
-  // In the replay of an outer region the function meets placeholders: it must keep the same
-  // tensors.
-  const bool has_values = !unsupported(tensor) && !PlaceholderStorage::is(tensor.storage());
-  if (tape_.has_hashes_ && !is_workspace && has_values) part().slots[slot].hash = hash_of(tensor);
+  if (tape_.has_hashes_ && !is_workspace) part().slots[slot].hash = hash_of(tensor);
   TapeRef& ref = part().slots[slot].ref;
   if (!unsupported(tensor)) ref = ref_of(tensor);
   if (ref.defined()) {

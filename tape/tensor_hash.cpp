@@ -7,6 +7,7 @@
 
 #include <cstring>
 
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/tensor_layout.h>
 
@@ -16,8 +17,10 @@
 #include "hash_mix.h"
 
 namespace remat {
+
 uint64_t hash_of(const at::Tensor& tensor) {
   if (!has_layout(tensor) || tensor.numel() == 0 || tensor.is_quantized()) return 0;
+  if (PlaceholderStorage::is(tensor.storage())) return 0;
   const InterceptionOff unseen;
   const at::AutoDispatchBelowADInplaceOrView below;
   at::Tensor data = tensor.resolve_conj().resolve_neg();

@@ -36,7 +36,7 @@ piece() {
 failures=0
 for ((shard = 0; shard < shards; ++shard)); do
   piece "opinfo-$shard-of-$shards" env REMAT_OPINFO_SAMPLES=0 REMAT_OPINFO_SHARD="$shard/$shards" \
-    "$python" -m pytest -q -p no:cacheprovider opinfo/test_opinfo.py || failures=$((failures + 1))
+    "$python" -m pytest -q -p no:cacheprovider opinfo/ || failures=$((failures + 1))
   piece "fuzz-$shard-$programs" "$python" -m fuzz --seed "$((shard * programs))" --count "$programs" ||
     failures=$((failures + 1))
 done

@@ -116,6 +116,21 @@ def test_custom_function_inside_is_bitwise_plain():
     assert_same(program, checkpointed)
 
 
+def test_casts_that_autocast_caches_without_grad_mode_are_no_divergence():
+    def program(wrap):
+        x, weight = leaf(4, 4), leaf(4, 4)
+
+        def fn(x, w):
+            with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+                frozen = torch.mm(weight, x).float()
+            return (w * frozen).sin()
+
+        wrap(fn)(x, weight).sum().backward()
+        return x.grad, weight.grad
+
+    assert_same(program, remat.checkpoint())
+
+
 def test_autocast_of_the_forward_holds_in_the_replay():
     def program(wrap):
         w, x = leaf(8, 8), leaf(4, 8)

@@ -20,3 +20,9 @@ REFUSED = {
     ("out", "matmul"): f"{CHANGES_SHAPE}|as in the forward, got aten::(copy_|view)",
     ("out", "linalg.matrix_power"): "as in the forward, got aten::(copy_|view)",
 }
+
+# (mode, op), or op for all modes: why a tape cannot be written, in the words of the error.
+NO_TAPE = {
+    "sparse.sampled_addmm": "a tensor that is not strided",
+    "sparse.mm.reduce": "a tensor that is not strided",
+}
