@@ -24,6 +24,7 @@ namespace {
 
 constexpr uint32_t kNone = TapeValue::kNone;
 constexpr size_t kMaxArguments = 64;
+constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
 uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
@@ -36,11 +37,12 @@ bool is_uninitialised(const OpInfo& op) {
          name == "aten::_empty_affine_quantized";
 }
 
-/// True for ops whose workspace for backward has bytes that they do not write.
-bool leaves_gaps(const OpInfo& op) {
+/// True if `op` saves `tensor`, which it has made or written, with bytes that it has not written.
+bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
   const std::string& name = op.operator_name().name;
-  return name == "aten::mkldnn_rnn_layer" || name == "aten::_cudnn_rnn" ||
-         name == "aten::miopen_rnn";
+  if (name == "aten::mkldnn_rnn_layer" || name == "aten::_cudnn_rnn" || name == "aten::miopen_rnn")
+    return tensor.scalar_type() == c10::kByte;
+  return name == "aten::_ctc_loss" || name.starts_with("aten::rrelu_with_noise");
 }
 
 bool resizes(const OpInfo& op) {
@@ -215,15 +217,25 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
     return;
   }
   if (const char* const what = unsupported(tensor)) return give_up(call, what);
-  const TapeRef ref = ref_of(tensor);
+  TapeRef ref = ref_of(tensor);
   if (!ref.defined()) return give_up(call, "a tensor that no op of the function has made");
-  tape_.refs_.push_back(ref);
-  if (cutter_ && call.info().reads_data()) cutter_->read(ref, tensor, is_outside(tensor));
   const bool writes = call.writes_argument(i);
-  if (tape_.values_[ref.value].is_uninitialised && !writes && call.info().reads_data() &&
-      tensor.numel() > 0)
-    return give_up(call, "memory that was written by no op, after empty()");
+  const bool reads = call.info().reads_data();
+  if (reads && !writes && !hold_unwritten(tensor, ref)) return give_up(call, kUnwritten);
+  tape_.refs_.push_back(ref);
+  if (cutter_ && reads) cutter_->read(ref, tensor, is_outside(tensor));
   if (writes) note_write(tensor, ref.value);
+}
+
+/// Makes `ref` a value that the tape holds if no op has written the memory: LibTorch makes tensors
+/// of numbers of the host so, for an index or a scalar. False if that would be much to hold.
+bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref) {
+  constexpr size_t kMostBytes = 4096;
+  if (!tape_.values_[ref.value].is_uninitialised || tensor.numel() == 0) return true;
+  if (tensor.storage().nbytes() > kMostBytes) return false;
+  enter(tensor, add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor)));
+  ref = ref_of(tensor);
+  return true;
 }
 
 void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
@@ -349,6 +361,11 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
   }
 }
 
+bool TapeRecorder::is_of_last_record(uint32_t value) const {
+  const TapeValue& made = tape_.values_[value];
+  return made.source == TapeValue::Source::kRecord && made.number + 1 == tape_.records_.size();
+}
+
 bool TapeRecorder::is_outside(const at::Tensor& tensor) const {
   return storages_.find(memory_of(tensor)).is_outside();
 }
@@ -369,14 +386,13 @@ void TapeRecorder::save(const at::Tensor& tensor, Policy policy) {
 // saves a copy that autograd makes unseen. It is the value that the op's record replaces.
 void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
   if (gave_up()) return;
-  const bool is_workspace =
-      in_op && !makes_views_ && tensor.scalar_type() == c10::kByte && leaves_gaps(*record_.op);
-  if (tape_.has_hashes_ && !is_workspace) part().slots[slot].hash = hash_of(tensor);
   TapeRef& ref = part().slots[slot].ref;
   if (!unsupported(tensor)) ref = ref_of(tensor);
+  const bool is_of_op = in_op && !makes_views_ && ref.defined() && is_of_last_record(ref.value);
+  if (tape_.has_hashes_ && !(is_of_op && leaves_gaps(*record_.op, tensor)))
+    part().slots[slot].hash = hash_of(tensor);
   if (ref.defined()) {
-    if (tape_.values_[ref.value].is_uninitialised && tensor.numel() > 0)
-      give_up("memory that was written by no op, after empty(), and saved for backward");
+    if (!hold_unwritten(tensor, ref)) return give_up(kUnwritten);
     if (cutter_ && !gave_up()) cutter_->read(ref, tensor, is_outside(tensor));
     return;
   }

@@ -104,6 +104,7 @@ class TapeRecorder {
   void enter(const at::Tensor& tensor, uint32_t value);
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
+  bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref);
   void note_write(const at::Tensor& tensor, uint32_t value);
   void add_results(const OpCall& call);
   void add_output(const OpCall& call, const at::Tensor& tensor, size_t result, size_t element);
@@ -111,6 +112,7 @@ class TapeRecorder {
   void end_record();
   void drop_record();
   TapePart& part() { return cutter_ ? cutter_->part() : tape_.parts_[0]; }
+  bool is_of_last_record(uint32_t value) const;
   bool is_outside(const at::Tensor& tensor) const;
   void save_value(const at::Tensor& tensor, Policy policy);
   void resolve(size_t slot, const at::Tensor& tensor, bool in_op);

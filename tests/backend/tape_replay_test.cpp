@@ -264,11 +264,12 @@ TEST_CASE("What a tape cannot replay raises in the forward, or falls back", "[ba
        "a backward in the function"},
       {"memory written by hand",
        [](const at::Tensor& x) {
-         const at::Tensor y = torch::empty({4, 8});
-         for (int64_t i = 0; i < 32; ++i) y.mutable_data_ptr<float>()[i] = static_cast<float>(i);
-         return x.sin() * y;
+         const at::Tensor y = torch::empty({4, 8 * 64});
+         for (int64_t i = 0; i < y.numel(); ++i)
+           y.mutable_data_ptr<float>()[i] = static_cast<float>(i);
+         return x.sin() * y.narrow(1, 0, 8);
        },
-       "written by no op"},
+       "more than 4,096 bytes that no op wrote"},
       {"resize",
        [](const at::Tensor& x) {
          at::Tensor y = torch::zeros({2});
@@ -284,6 +285,20 @@ TEST_CASE("What a tape cannot replay raises in the forward, or falls back", "[ba
                                      ContainsSubstring(test.text) && ContainsSubstring("kAuto"));
     check_as_plain(test.fn, {}, {.name = "auto", .replay = ReplayEngine::kAuto});
   }
+}
+
+TEST_CASE("A tape holds a few bytes that no op wrote", "[backend][tape]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    at::Tensor factors = torch::empty({8});
+    for (int64_t i = 0; i < 8; ++i) factors.mutable_data_ptr<float>()[i] = static_cast<float>(i);
+    const at::Tensor saved = x.sin() * factors;
+    factors.mul_(3);
+    const at::Tensor row = torch::empty({2}, torch::kLong);  // as Python's x[[1, 3]] makes it
+    row.mutable_data_ptr<int64_t>()[0] = 1;
+    row.mutable_data_ptr<int64_t>()[1] = 3;
+    return (saved * factors).index({row}).exp();
+  };
+  check_as_plain(fn, {}, {.name = "r", .replay = ReplayEngine::kTape});
 }
 
 TEST_CASE("An op that throws and is caught does not confuse a tape", "[backend][tape]") {

@@ -21,8 +21,9 @@ REFUSED = {
     ("out", "linalg.matrix_power"): "as in the forward, got aten::(copy_|view)",
 }
 
-# (mode, op), or op for all modes: why a tape cannot be written, in the words of the error.
+# Why a tape cannot be written, in the words of the error. docs/replay.md has the reasons.
 NO_TAPE = {
     "sparse.sampled_addmm": "a tensor that is not strided",
     "sparse.mm.reduce": "a tensor that is not strided",
+    "to_sparse": "a tensor that is not strided",
 }
