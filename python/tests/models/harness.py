@@ -24,7 +24,7 @@ class Case:
 
     `batch` makes what `loss(model, batch)` takes. `blocks`, `saved`: which modules become regions, and which in
     them a SAVE call; the outermost of each counts. `backbone`: the module that runs the blocks, itself called
-    with tensors. `enable`: the library's own switch for checkpointing. `region`: wrap(forward, name).
+    with tensors. `enable`: the library's own switch for checkpointing. `region`: wrap(forward, name, **options).
     """
 
     model: Callable
@@ -37,13 +37,13 @@ class Case:
     region: Callable
 
 
-def region(forward, name):
-    return remat.checkpoint(region_name=name)(forward)
+def region(forward, name, **options):
+    return remat.checkpoint(region_name=name, **options)(forward)
 
 
-def any_output_region(forward, name):
+def any_output_region(forward, name, **options):
     """For blocks that return None among their tensors."""
-    return lambda *args, **keywords: remat.torch_checkpoint(forward, *args, **keywords)
+    return remat.checkpoint(region_name=name, _any_output=True, **options)(forward)
 
 
 def call_stock_checkpoint(blocks):
@@ -95,9 +95,9 @@ def by_hand(case, model, stack):
     assert wrap_forwards(model, case.blocks, case.region) > 1
 
 
-def around_backbone(case, model):
+def around_backbone(case, model, **options):
     whole = case.backbone(model)
-    whole.forward = remat.checkpoint(region_name="backbone")(whole.forward)
+    whole.forward = remat.checkpoint(region_name="backbone", **options)(whole.forward)
 
 
 def nested(case, model, stack):
@@ -112,11 +112,39 @@ def nested_drop_in(case, model, stack):
     around_backbone(case, model)
 
 
+def taped(case, model, stack):
+    """A region with a tape around each block, which no backward calls again; what cannot be taped raises."""
+
+    def wrap(forward, name):
+        def once(*args, **keywords):
+            assert not remat.is_recomputing()
+            return forward(*args, **keywords)
+
+        return case.region(once, name, replay="tape")
+
+    save_in_blocks(case, model)
+    assert wrap_forwards(model, case.blocks, wrap) > 1
+
+
+def auto(case, model, stack):
+    """The engine that fits, for each block and around the part that runs them."""
+    save_in_blocks(case, model)
+    assert wrap_forwards(model, case.blocks, functools.partial(case.region, replay="auto")) > 1
+    around_backbone(case, model, replay="auto")
+
+
 def plain(case, model, stack):
     pass
 
 
-MODES = {"drop-in": drop_in, "by hand": by_hand, "nested": nested, "nested drop-in": nested_drop_in}
+MODES = {
+    "drop-in": drop_in,
+    "by hand": by_hand,
+    "nested": nested,
+    "nested drop-in": nested_drop_in,
+    "tape": taped,
+    "auto": auto,
+}
 VARIANTS = {"float32": {}, "bf16 autocast": {"autocast": True}, "two microbatches": {"microbatches": 2}}
 
 
