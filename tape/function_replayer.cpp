@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
 #include <exception>
@@ -84,6 +85,22 @@ class UserStateExchange {
   }
 }
 
+/// True if the innermost scope is a region's, outside of its SAVE calls.
+bool saves_into_slots() {
+  const SavedTensorFrame* const frame = SavedTensorFrame::current();
+  if (!frame) return false;
+  const TraceScope scope = frame->trace_scope();
+  return scope.region && !scope.saved_call;
+}
+
+/// Note [Slots of arguments]: the outer region's replay may pass two tensors where its forward
+/// passed one twice (its own argument, and the same tensor captured). So each argument has a slot
+/// there, used or not.
+void add_slot(const at::Tensor& argument) {
+  if (argument.is_inference()) return;  // as the first has none
+  torch::autograd::SavedVariable(argument.variable_data(), /*is_output=*/false);
+}
+
 /// Throws what `frame` has found wrong, with the ops of both runs if the region lists them.
 void check_complete(const ReplayFrame& frame, const ReplayOps& ops) {
   try {
@@ -111,6 +128,7 @@ FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
                      [&](const at::Tensor& other) { return other.is_same(inputs[i]); });
     const size_t position = first - inputs.begin();
     first_position_.push_back(position);
+    if (position != i && inputs[i].defined() && saves_into_slots()) add_slot(inputs[i]);
     inputs_.emplace_back(i, position == i ? inputs[i] : at::Tensor());
   }
   if (options.preserve_rng) generators_ = read_generators(options.generators);

@@ -122,9 +122,11 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
 // waits for the next saved tensor, or the end of the function; not at the argument of a region
 // inside, which no op saves.
 //
-// If no op of the forward is left, the function is let return: an exception costs more.
+// If no op of the forward is left, the function is let return: an exception costs more. Without
+// early stop it is let return too; not if a backward inside it replays what it has saved so far.
 void ReplayFrame::stop_if_complete() {
-  if (!region_.early_stop() || count_ < end_) return;
+  const bool runs_to_end = !region_.early_stop() && region_.closed();
+  if (runs_to_end || count_ < end_) return;
   if (op_writes_) {
     stops_after_op_ = true;
     return;
