@@ -7,11 +7,13 @@
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
 
 #include <utility>
 
 #include <remat/tape/function_replayer.h>
+#include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tape_replayer.h>
 
 #include "environment_policy.h"
@@ -29,6 +31,18 @@ std::shared_ptr<const RegionPolicy> policy_of(const CheckpointOptions& options) 
 bool records(const CheckpointOptions& options) {
   const bool asked = options.replay != ReplayEngine::kFunction || environment_wants_tapes();
   return asked && options.intercept;
+}
+
+/// In a replay, what ops are given in place of the arguments: the function may have a tensor that
+/// the forward has written since, and hand it to a region inside.
+c10::SmallVector<at::Tensor, 4> as_ops_see(c10::ArrayRef<at::Tensor> inputs) {
+  c10::SmallVector<at::Tensor, 4> seen(inputs.begin(), inputs.end());
+  const SavedTensorFrame* const frame = SavedTensorFrame::current();
+  if (!frame || !frame->in_replay()) return seen;
+  for (at::Tensor& tensor : seen) {
+    if (tensor.defined()) tensor = SavedTensorFrame::current_stand_in(tensor);
+  }
+  return seen;
 }
 
 }  // namespace
@@ -67,7 +81,7 @@ void check_options(const CheckpointOptions& options, const char* where) {
 
 ForwardRegion::ForwardRegion(const CheckpointOptions& options,
                              std::unique_ptr<const RegionBody> body,
-                             c10::ArrayRef<at::Tensor> inputs)
+                             c10::ArrayRef<at::Tensor> arguments)
     : region_(std::make_shared<Region>(
           Region::Options{options.name, options.determinism, options.early_stop, options.intercept,
                           options.preserve_rng, policy_of(options), options.op_site,
@@ -75,6 +89,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();
+  const c10::SmallVector<at::Tensor, 4> inputs = as_ops_see(arguments);
   CallSettings calls{
       .implicit_keep = options.implicit_keep,
       .hooks = nullptr,

@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "graph_walk.h"
+#include "tape_recorder.h"
 
 namespace remat {
 
@@ -55,6 +56,8 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
     return Action::kRun;
   }
   check_call(call);
+  if (frame_.recorder_ && call.keep == Keep::kAllRegions && frame_.previous())
+    frame_.recorder_->give_up("a call that all regions keep, in a nested region");
   const size_t log_position = region_->ops().end();
   frame_.log_call(call, arguments);
   CallRecord& record = region_->calls().add(call);

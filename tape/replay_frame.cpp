@@ -95,6 +95,10 @@ void ReplayFrame::adopt(const at::Tensor& tensor) {
   if (region_.intercept()) ops_.adopt(tensor);
 }
 
+at::Tensor ReplayFrame::stand_in(const at::Tensor& tensor) {
+  return region_.intercept() ? ops_.stand_in(tensor) : tensor;
+}
+
 void ReplayFrame::check_complete() const {
   if (error_) std::rethrow_exception(error_);
   if (stopped_) return;

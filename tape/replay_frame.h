@@ -43,6 +43,7 @@ class ReplayFrame final : public SavedTensorFrame {
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
+  at::Tensor stand_in(const at::Tensor& tensor) override;
   void phase_was_asked() override { comparison_ends_ = true; }
   NamedCalls* named_calls() override { return &calls_; }
   std::any capture_context() override { return {}; }

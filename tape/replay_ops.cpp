@@ -14,6 +14,7 @@
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
+#include <remat/tape/saved_tensor_frame.h>
 
 #include "drawn_generator.h"
 #include "storage_bytes.h"
@@ -57,6 +58,8 @@ ReplayOps::ReplayOps(const Region& region)
     if (!kept.defined()) continue;
     outside_[i].shadow = clone_bytes(kept.storage()).storage();
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
+    // A backward inside the function of an outer region: the ops on it are that region's too.
+    SavedTensorFrame::all_adopt(outside_bytes(i));
   }
   const std::vector<CallProduct::Held> held =
       products_.empty() ? std::vector<CallProduct::Held>() : region.kept_products();
@@ -208,11 +211,13 @@ void ReplayOps::exchange(OpCall& call) {
     });
     if (!any) continue;
     exchanged_ = true;
-    transform_tensors(value, [&](const at::Tensor& tensor) {
-      const Origin origin = origin_of(tensor);
-      return has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor;
-    });
+    transform_tensors(value, [&](const at::Tensor& tensor) { return stand_in(tensor); });
   }
+}
+
+at::Tensor ReplayOps::stand_in(const at::Tensor& tensor) {
+  const Origin origin = origin_of(tensor);
+  return has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor;
 }
 
 void ReplayOps::check_outside(const OpCall& call, size_t slot) {

@@ -46,6 +46,9 @@ class ReplayOps {
   void after(OpCall& call);
   void adopt(const at::Tensor& tensor) { storages_.enter_result(tensor); }
 
+  /// What ops are given in place of `tensor`.
+  at::Tensor stand_in(const at::Tensor& tensor);
+
   /// The ops of the forward and those of this replay so far, each with where it comes from; empty
   /// if the region does not write that down.
   std::string op_lists() const;

@@ -115,6 +115,14 @@ void SavedTensorFrame::all_adopt(const at::Tensor& tensor) {
   }
 }
 
+at::Tensor SavedTensorFrame::stand_in_from(SavedTensorFrame* frame, const at::Tensor& tensor) {
+  return frame ? frame->stand_in(stand_in_from(frame->next_to_see_ops_, tensor)) : tensor;
+}
+
+at::Tensor SavedTensorFrame::current_stand_in(const at::Tensor& tensor) {
+  return stand_in_from(current_frame, tensor);
+}
+
 bool SavedTensorFrame::any_records() {
   for (const SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
     if (frame->records()) return true;

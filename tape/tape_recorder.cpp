@@ -389,7 +389,10 @@ void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
   TapeRef& ref = part().slots[slot].ref;
   if (!unsupported(tensor)) ref = ref_of(tensor);
   const bool is_of_op = in_op && !makes_views_ && ref.defined() && is_of_last_record(ref.value);
-  if (tape_.has_hashes_ && !(is_of_op && leaves_gaps(*record_.op, tensor)))
+  // What is outside may be written until backward, if nobody reads it there: versions tell.
+  const bool is_from_outside =
+      ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
+  if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*record_.op, tensor)))
     part().slots[slot].hash = hash_of(tensor);
   if (ref.defined()) {
     if (!hold_unwritten(tensor, ref)) return give_up(kUnwritten);

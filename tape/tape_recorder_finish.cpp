@@ -66,7 +66,8 @@ void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<boo
     if (outside[number].is_written() || outside.whole_argument(number)) continue;
     const at::Tensor& tensor = outside_tensors_[number];
     const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
-    if (is_weight || tensor.is_inference()) {
+    // An outer region's replay finds another tensor, or none, where autocast's cache had a cast.
+    if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
       tape_.outside_[number].leaf = tensor;
     } else {
       hold_whole(tape_.outside_[number], tensor);

@@ -32,7 +32,7 @@ REMAT_API void check_options(const CheckpointOptions& options, const char* where
 class REMAT_API ForwardRegion {
  public:
   ForwardRegion(const CheckpointOptions& options, std::unique_ptr<const RegionBody> body,
-                c10::ArrayRef<at::Tensor> inputs);
+                c10::ArrayRef<at::Tensor> arguments);
   ForwardRegion(const ForwardRegion&) = delete;
   ForwardRegion& operator=(const ForwardRegion&) = delete;
   ~ForwardRegion();

@@ -66,6 +66,9 @@ class REMAT_API SavedTensorFrame {
   /// `tensor` was made in this scope by code whose ops are not seen.
   virtual void adopt(const at::Tensor& /*tensor*/) {}
 
+  /// What an op of this scope is given in place of `tensor`: Note [Shadows].
+  virtual at::Tensor stand_in(const at::Tensor& tensor) { return tensor; }
+
   /// User code has asked is_recomputing(): from here on it may call other ops in a replay than in
   /// the forward.
   virtual void phase_was_asked() {}
@@ -108,6 +111,9 @@ class REMAT_API SavedTensorFrame {
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
   static void all_adopt(const at::Tensor& tensor);
+
+  /// What an op of this thread would be given in place of `tensor`.
+  static at::Tensor current_stand_in(const at::Tensor& tensor);
 
   /// True if a scope of this thread records ops on a tape.
   static bool any_records();
@@ -152,6 +158,7 @@ class REMAT_API SavedTensorFrame {
   friend class OuterFrames;
   friend class ScopesAround;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
+  static at::Tensor stand_in_from(SavedTensorFrame* frame, const at::Tensor& tensor);
 
   SavedTensorFrame* previous_;
   SavedTensorFrame* next_to_see_ops_;
