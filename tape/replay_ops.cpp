@@ -101,6 +101,8 @@ at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
                           .op = policy_name(call_of_product(number).policy)}));
     }
     storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));
+    // Of a replay inside a region's function: it is made there too.
+    SavedTensorFrame::all_adopt(lay_out(product.storage, layout));
   }
   return lay_out(product.storage, layout);
 }

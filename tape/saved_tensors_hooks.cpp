@@ -10,6 +10,7 @@
 #include <optional>
 #include <utility>
 
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -39,6 +40,10 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   explicit UserHook(std::shared_ptr<const SavedTensorsHooks> hooks) : hooks_(std::move(hooks)) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
+    if (tensor.has_storage() && PlaceholderStorage::is(tensor.storage())) {
+      placeholder_ = tensor.tensor_data();
+      return;
+    }
     SuspendFrames suspend;
     c10::NoGradGuard no_grad;
     meta_.emplace(tensor.tensor_data());
@@ -53,6 +58,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   }
 
   at::Tensor call_unpack_hook() override {
+    if (placeholder_.defined()) return placeholder_;
     at::Tensor tensor = unpack();
     TORCH_CHECK_VALUE(tensor.defined(), "[saved_tensors_hooks] unpack: expected a ", meta_->str(),
                       " tensor, got an undefined one. Return what pack was given.");
@@ -84,6 +90,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   }
 
   std::shared_ptr<const SavedTensorsHooks> hooks_;
+  at::Tensor placeholder_;  // in an outer replay: without data that a user could pack
   std::optional<TensorMeta> meta_;
   std::optional<TensorLayout> layout_;
   std::optional<SavedVersion> version_;

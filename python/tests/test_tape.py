@@ -260,6 +260,40 @@ def test_what_a_save_call_wrote_outside_is_an_argument_of_a_region_inside_a_tape
     assert_same(program, remat.checkpoint(replay="auto", early_stop=False))
 
 
+def test_casts_that_autocast_caches_are_not_slots_of_an_outer_region():
+    def program(wrap):
+        x, weight = leaf(4, 4), leaf(4, 4)
+        layer = remat.checkpoint(replay="tape") if wrap is not plain else plain
+
+        def fn(x):
+            for _ in range(2):
+                x = layer(lambda x: torch.nn.functional.linear(x, weight).float().sin())(x)
+            return x
+
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            y = wrap(fn)(x)
+        y.sum().backward()
+        return x.grad, weight.grad
+
+    assert_same(program, remat.checkpoint())
+
+
+def test_a_call_that_all_regions_keep_is_on_no_tape_inside_another_region():
+    def program(wrap):
+        x, weight = leaf(4, 4), leaf(4, 4)
+        keep = remat.native_op(torch.sin, "keep", remat.CheckpointPolicy.SAVE, keep="all_regions")
+
+        def inner(x):
+            return (torch.sin if wrap is plain else keep)(x) * weight
+
+        wrap(lambda x: wrap(inner)(x.exp()).cos())(x).sum().backward()
+        return x.grad, weight.grad
+
+    assert_same(program, remat.checkpoint(replay="auto", region_name="all regions"))
+    with pytest.raises(NotImplementedError, match="got a call that all regions keep, in a nested region"):
+        program(taped)
+
+
 def test_wrong_engines_are_refused():
     with pytest.raises(ValueError, match=r'replay: expected "function", "tape" or "auto", got "fast"'):
         remat.checkpoint(replay="fast")
