@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from programs import checkpointed, leaf
-from same import assert_equal, assert_same
+from same import assert_equal, assert_same, plain
 
 import remat_meta as remat
 
