@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/tensor_meta.h>
 
 #include "storage_bytes.h"
 #include "tape_recorder.h"
@@ -65,9 +66,9 @@ void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<boo
     const size_t number = value.number;
     if (outside[number].is_written() || outside.whole_argument(number)) continue;
     const at::Tensor& tensor = outside_tensors_[number];
-    const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
-    // An outer region's replay finds another tensor, or none, where autocast's cache had a cast.
-    if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
+    // No slots of an outer region: where its forward found casts in autocast's cache, its replay
+    // makes them of the weights.
+    if (is_parameter(tensor) || tensor.is_inference() || outside[number].is_cast()) {
       tape_.outside_[number].leaf = tensor;
     } else {
       hold_whole(tape_.outside_[number], tensor);
