@@ -7,7 +7,6 @@
 #include <vector>
 
 #include <remat/tape/tensor_layout.h>
-#include <remat/tape/tensor_meta.h>
 
 #include "storage_bytes.h"
 #include "tape_recorder.h"
@@ -66,9 +65,10 @@ void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<boo
     const size_t number = value.number;
     if (outside[number].is_written() || outside.whole_argument(number)) continue;
     const at::Tensor& tensor = outside_tensors_[number];
-    // No slots of an outer region: where its forward found casts in autocast's cache, its replay
-    // makes them of the weights.
-    if (is_parameter(tensor) || tensor.is_inference() || outside[number].is_cast()) {
+    // No slots of an outer region: where its forward found a cast in autocast's cache, its replay
+    // finds none. Leaves are leaves in the replay too; views of them need not be.
+    const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
+    if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
       tape_.outside_[number].leaf = tensor;
     } else {
       hold_whole(tape_.outside_[number], tensor);
