@@ -35,14 +35,17 @@ bool records(const CheckpointOptions& options) {
 
 /// In a replay, what ops are given in place of the arguments: the function may have a tensor that
 /// the forward has written since, and hand it to a region inside.
-c10::SmallVector<at::Tensor, 4> as_ops_see(c10::ArrayRef<at::Tensor> inputs) {
-  c10::SmallVector<at::Tensor, 4> seen(inputs.begin(), inputs.end());
-  const SavedTensorFrame* const frame = SavedTensorFrame::current();
-  if (!frame || !frame->in_replay()) return seen;
+c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
+  c10::SmallVector<at::Tensor, 4> seen(arguments.begin(), arguments.end());
   for (at::Tensor& tensor : seen) {
     if (tensor.defined()) tensor = SavedTensorFrame::current_stand_in(tensor);
   }
   return seen;
+}
+
+bool in_replay() {
+  const SavedTensorFrame* const frame = SavedTensorFrame::current();
+  return frame && frame->in_replay();
 }
 
 }  // namespace
@@ -89,7 +92,9 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();
-  const c10::SmallVector<at::Tensor, 4> inputs = as_ops_see(arguments);
+  c10::SmallVector<at::Tensor, 4> replaced;
+  if (in_replay()) replaced = stand_ins(arguments);
+  const c10::ArrayRef<at::Tensor> inputs = replaced.empty() ? arguments : replaced;
   CallSettings calls{
       .implicit_keep = options.implicit_keep,
       .hooks = nullptr,
