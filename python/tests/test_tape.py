@@ -221,45 +221,6 @@ def test_nested_engines(inner, outer):
     assert_same(program, remat.checkpoint(replay=outer))
 
 
-def test_a_placeholder_passes_through_an_inner_tape():
-    def program(wrap):
-        x, weight = leaf(4, 4), leaf(4, 4)
-        save = remat.native_op if wrap is not plain else lambda fn, *_: fn
-        inner = remat.checkpoint() if wrap is not plain else plain
-
-        def fn(x, weight):
-            unread = save(lambda w: w.sin(), "unread", remat.CheckpointPolicy.SAVE)(weight)
-            keeps = inner(lambda a, b: b.cos())
-            return wrap(lambda a, b: keeps(a, b))(unread, x)
-
-        inner(fn)(x, weight).sum().backward()
-        return x.grad
-
-    assert_same(program, remat.checkpoint(replay="auto"))
-
-
-def test_what_a_save_call_wrote_outside_is_an_argument_of_a_region_inside_a_tape():
-    def program(wrap):
-        x, weight = leaf(4, 4), leaf(4, 4)
-        outside = weight.sin()
-        save = remat.native_op if wrap is not plain else lambda fn, *_: fn
-        inner = remat.checkpoint() if wrap is not plain else plain
-
-        def write(x):
-            outside.mul_(0.9)
-            return x
-
-        def fn(x):
-            x = save(write, "write", remat.CheckpointPolicy.SAVE)(x)
-            return wrap(lambda x: inner(lambda unread: x + 0)(outside).sin())(x)
-
-        loss = (inner(fn)(x) ** 2).sum()
-        first = torch.autograd.grad(loss, x, retain_graph=True)
-        return *first, *torch.autograd.grad(loss, x)
-
-    assert_same(program, remat.checkpoint(replay="auto", early_stop=False))
-
-
 def test_casts_that_autocast_caches_are_not_slots_of_an_outer_region():
     def program(wrap):
         x, weight = leaf(4, 4), leaf(4, 4)

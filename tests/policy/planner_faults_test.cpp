@@ -6,6 +6,7 @@
 
 #include <remat/policy/planner.h>
 
+#include "policy/fault_of.h"
 #include "policy/test_data.h"
 #include "support/catch.h"
 
@@ -73,23 +74,12 @@ Profile line(int ops) {
   return profile;
 }
 
-template <typename Change>
-std::string fault_of(Profile profile, Change change) {
-  change(profile);
-  try {
-    profile.validate("changed");
-  } catch (const std::invalid_argument& error) {
-    return error.what();
-  }
-  return "no error";
-}
-
 }  // namespace
 
 TEST_CASE("A merged type that differs from its pattern in bytes or in what is read is refused",
           "[policy][profile][faults]") {
   const auto merged_fault = [](auto change) {
-    return fault_of(two_regions(), [&](Profile& p) { change(p.block_types[2]); });
+    return remat::test::fault_of(two_regions(), [&](Profile& p) { change(p.block_types[2]); });
   };
   CHECK(merged_fault([](BlockType&) {}) == "no error");
   CHECK_THAT(
@@ -117,7 +107,7 @@ TEST_CASE("A merged type that differs from its pattern in bytes or in what is re
 }
 
 TEST_CASE("A second merge pattern over the same regions is refused", "[policy][profile][faults]") {
-  const std::string fault = fault_of(two_regions(), [](Profile& p) {
+  const std::string fault = remat::test::fault_of(two_regions(), [](Profile& p) {
     p.block_types.push_back(p.block_types[2]);
     p.block_types[3].name = "N";
     p.merge_patterns.push_back({{0, 1}, 3});
@@ -127,7 +117,7 @@ TEST_CASE("A second merge pattern over the same regions is refused", "[policy][p
 }
 
 TEST_CASE("A region that no gradient passes is refused", "[policy][profile][faults]") {
-  const std::string fault = fault_of(two_regions(), [](Profile& p) {
+  const std::string fault = remat::test::fault_of(two_regions(), [](Profile& p) {
     p.merge_patterns.clear();
     p.block_types[1].ops[1].ins.clear();  // c reads "in", but nothing leads on to the output.
   });
@@ -208,7 +198,7 @@ TEST_CASE("A merged type of more ops than run as one region is refused",
   merged.output = "t129b";
   profile.block_types.push_back(merged);
   profile.merge_patterns = {{{0, 1}, 2}};
-  CHECK_THAT(fault_of(profile, [](Profile&) {}),
+  CHECK_THAT(remat::test::fault_of(profile, [](Profile&) {}),
              ContainsSubstring("[profile] changed: merge_patterns[0].block_type (type 'merged'): "
                                "expected at most 256 ops, got 260"));
 }
@@ -286,16 +276,18 @@ TEST_CASE("Budgets beyond 2^53 bytes are not rounded", "[policy][planner][budget
 }
 
 TEST_CASE("Times that would become 0 are refused", "[policy][profile][faults]") {
-  CHECK_THAT(fault_of(two_regions(), [](Profile& p) { p.block_types[0].ops[0].fwd_us = 4e-7; }),
+  CHECK_THAT(remat::test::fault_of(two_regions(),
+                                   [](Profile& p) { p.block_types[0].ops[0].fwd_us = 4e-7; }),
              ContainsSubstring("ops[0].fwd (type 'A', op 'a'): expected 0, or 1e-6 us or more, got "
                                "4e-07"));
-  CHECK_THAT(fault_of(two_regions(), [](Profile& p) { p.block_types[0].ops[0].fwd_us = 1e300; }),
+  CHECK_THAT(remat::test::fault_of(two_regions(),
+                                   [](Profile& p) { p.block_types[0].ops[0].fwd_us = 1e300; }),
              ContainsSubstring("expected 0 to 1e9 us, got 1e+300"));
 }
 
 TEST_CASE("Names with control characters are refused", "[policy][profile][faults]") {
   for (const char* name : {"a\x1b[31m", "a\n", "\x7f", "\xc2\x9b", "\xef\xbf\xbe"}) {
-    const std::string fault = fault_of(two_regions(), [&](Profile& p) {
+    const std::string fault = remat::test::fault_of(two_regions(), [&](Profile& p) {
       p.merge_patterns.clear();
       p.block_types[0].ops[0].name = name;
     });
@@ -303,7 +295,7 @@ TEST_CASE("Names with control characters are refused", "[policy][profile][faults
                                         "control characters, got one that has some"));
   }
   for (const char* name : {"Schicht 1", "\xc3\xa4", "\xe5\xb1\x82"}) {
-    CHECK(fault_of(two_regions(), [&](Profile& p) { p.name = name; }) == "no error");
+    CHECK(remat::test::fault_of(two_regions(), [&](Profile& p) { p.name = name; }) == "no error");
   }
 }
 

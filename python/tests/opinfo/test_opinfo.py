@@ -1,13 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch's own samples of every op, in regions.
+"""torch's own samples of every op, in regions. Which ones: selection.py."""
 
-REMAT_OPINFO_SAMPLES: samples per op, 0 for all of them (default 8).
-REMAT_OPINFO_SHARD: "i/n" takes every n-th op, from the i-th on (default "0/1").
-"""
-
-import gc
-import os
 import re
 
 import pytest
@@ -16,18 +10,15 @@ import torch
 import remat_meta as remat
 
 from . import harness
+from .selection import OPS, limit, op_named, shard
 from .tables import DIFFER_FROM_THEMSELVES, REFUSED
 
-LIMIT = int(os.environ.get("REMAT_OPINFO_SAMPLES", "8"))
-SHARD, SHARDS = map(int, os.environ.get("REMAT_OPINFO_SHARD", "0/1").split("/"))
+LIMIT = limit(8)
 CHECKPOINT = remat.checkpoint(region_name="op")
-OPS = [op for op in harness.entries() if harness.name_of(op) not in DIFFER_FROM_THEMSELVES]
 
 # Samples that raise in plain code, of all of torch's, by mode.
 MOST_RAISING = {"region": 3, "save": 4, "nested": 4, "in_place": 6, "out": 17}
 raised = dict.fromkeys(harness.MODES, 0)
-
-gc.freeze()  # torch's samples are many objects: conftest.py collects after each test
 
 pytestmark = pytest.mark.torch_warns
 
@@ -47,7 +38,7 @@ def failures(op):
     return found
 
 
-@pytest.mark.parametrize("op", OPS[SHARD::SHARDS], ids=harness.name_of)
+@pytest.mark.parametrize("op", shard(OPS), ids=harness.name_of)
 def test_an_op_in_a_region_is_bitwise_plain(op):
     assert not failures(op)
 
@@ -63,14 +54,14 @@ def test_few_samples_raise_in_plain_code():
 
 @pytest.mark.parametrize("name", DIFFER_FROM_THEMSELVES)
 def test_an_op_of_the_table_differs_from_itself(name):
-    (op,) = [op for op in harness.entries() if harness.name_of(op) == name]
+    op = op_named(name)
     tries = (harness.differs_from_itself(op, sample) for _, sample in harness.samples(op, 0) * 40)
     assert any(tries)
 
 
 @pytest.mark.parametrize("mode, name", REFUSED)
 def test_a_refused_op_is_still_refused(mode, name):
-    (op,) = [op for op in OPS if harness.name_of(op) == name]
+    op = op_named(name)
     results = (harness.check(op, i, s, mode, CHECKPOINT) for i, s in harness.samples(op, 0))
     assert any(re.search(REFUSED[mode, name], result) for result in results)
 
@@ -86,6 +77,6 @@ def broken(fn):
 
 
 def test_the_harness_sees_a_broken_engine():
-    (op,) = [op for op in OPS if harness.name_of(op) == "nn.functional.dropout"]
+    op = op_named("nn.functional.dropout")
     ((index, sample), *_) = harness.samples(op, 1)
     assert "other bits" in harness.check(op, index, sample, "region", broken)

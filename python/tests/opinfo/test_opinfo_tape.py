@@ -1,12 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch's own samples of every op, replayed from a tape.
+"""torch's own samples of every op, replayed from a tape. Which ones: selection.py."""
 
-REMAT_OPINFO_SAMPLES, REMAT_OPINFO_SHARD: as test_opinfo.py has them.
-"""
-
-import gc
-import os
 import re
 
 import pytest
@@ -14,17 +9,14 @@ import pytest
 import remat_meta as remat
 
 from . import harness
-from .tables import DIFFER_FROM_THEMSELVES, NO_TAPE, REFUSED
+from .selection import OPS, limit, op_named, shard
+from .tables import NO_TAPE, REFUSED
 
-LIMIT = int(os.environ.get("REMAT_OPINFO_SAMPLES", "4"))
-SHARD, SHARDS = map(int, os.environ.get("REMAT_OPINFO_SHARD", "0/1").split("/"))
+LIMIT = limit(4)
 TAPE = remat.checkpoint(region_name="op", replay="tape")
 AUTO = remat.checkpoint(region_name="op", replay="auto")
-OPS = [op for op in harness.entries() if harness.name_of(op) not in DIFFER_FROM_THEMSELVES]
 NEVER = "(?!)"
 FINE = ("same", "skipped", "raises")
-
-gc.freeze()  # torch's samples are many objects: conftest.py collects after each test
 
 pytestmark = pytest.mark.torch_warns
 
@@ -50,13 +42,13 @@ def failures(op):
     return found
 
 
-@pytest.mark.parametrize("op", OPS[SHARD::SHARDS], ids=harness.name_of)
+@pytest.mark.parametrize("op", shard(OPS), ids=harness.name_of)
 def test_an_op_from_a_tape_is_bitwise_plain(op):
     assert not failures(op)
 
 
 @pytest.mark.parametrize("name", NO_TAPE)
 def test_an_op_of_the_table_is_still_refused_by_tapes(name):
-    (op,) = [op for op in OPS if harness.name_of(op) == name]
+    op = op_named(name)
     results = (harness.check(op, i, s, "region", TAPE) for i, s in harness.samples(op, 0))
     assert any(re.search(NO_TAPE[name], result) for result in results)
