@@ -17,14 +17,12 @@
 #include "hash_mix.h"
 #include "op_origin.h"
 #include "storage_bytes.h"
-#include "tensor_hash.h"
 
 namespace remat {
 namespace {
 
 constexpr uint32_t kNone = TapeValue::kNone;
 constexpr size_t kMaxArguments = 64;
-constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
 uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
@@ -35,14 +33,6 @@ bool is_uninitialised(const OpInfo& op) {
   const std::string& name = op.operator_name().name;
   return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") ||
          name == "aten::_empty_affine_quantized";
-}
-
-/// True if `op` saves `tensor`, which it has made or written, with bytes that it has not written.
-bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
-  const std::string& name = op.operator_name().name;
-  if (name == "aten::mkldnn_rnn_layer" || name == "aten::_cudnn_rnn" || name == "aten::miopen_rnn")
-    return tensor.scalar_type() == c10::kByte;
-  return name == "aten::_ctc_loss" || name.starts_with("aten::rrelu_with_noise");
 }
 
 bool resizes(const OpInfo& op) {
@@ -348,67 +338,6 @@ void TapeRecorder::set_outside(size_t number, size_t product) {
 
 void TapeRecorder::reset_outside(size_t number) {
   if (!gave_up()) outside_values_[number] = kNone;
-}
-
-void TapeRecorder::add_slot(const at::Tensor& tensor) {
-  if (gave_up()) return;
-  const size_t slot = part().slots.size();
-  part().slots.emplace_back();
-  if (in_op_) {
-    pending_.emplace_back(slot, tensor.tensor_data());
-  } else {
-    resolve(slot, tensor, /*in_op=*/false);
-  }
-}
-
-bool TapeRecorder::is_of_last_record(uint32_t value) const {
-  const TapeValue& made = tape_.values_[value];
-  return made.source == TapeValue::Source::kRecord && made.number + 1 == tape_.records_.size();
-}
-
-bool TapeRecorder::is_outside(const at::Tensor& tensor) const {
-  return storages_.find(memory_of(tensor)).is_outside();
-}
-
-void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
-  if (gave_up() || unsupported(tensor)) return;
-  const TapeRef ref = ref_of(tensor);
-  if (ref.defined()) cutter_->save(ref, tensor, is_outside(tensor), policy);
-}
-
-// In a replay of an outer region a tensor from outside is another one by now, see Note [Shadows].
-void TapeRecorder::save(const at::Tensor& tensor, Policy policy) {
-  const void* const memory = memory_of(tensor);
-  if (memory && storages_.find(memory).is_value()) save_value(tensor, policy);
-}
-
-// Note [The value before a write]: an in-place op whose backward wants the value from before it
-// saves a copy that autograd makes unseen. It is the value that the op's record replaces.
-void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
-  if (gave_up()) return;
-  TapeRef& ref = part().slots[slot].ref;
-  if (!unsupported(tensor)) ref = ref_of(tensor);
-  const bool is_of_op = in_op && !makes_views_ && ref.defined() && is_of_last_record(ref.value);
-  // What is outside may be written until backward, if nobody reads it there: versions tell.
-  const bool is_from_outside =
-      ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
-  if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*record_.op, tensor)))
-    part().slots[slot].hash = hash_of(tensor);
-  if (ref.defined()) {
-    if (!hold_unwritten(tensor, ref)) return give_up(kUnwritten);
-    if (cutter_ && !gave_up()) cutter_->read(ref, tensor, is_outside(tensor));
-    return;
-  }
-  const bool is_copy = in_op && !makes_views_ && written_.size() == 1 && has_layout(tensor) &&
-                       tensor.scalar_type() == written_[0].tensor.scalar_type() &&
-                       tensor.sizes() == written_[0].tensor.sizes() &&
-                       tensor.strides() == written_[0].tensor.strides();
-  if (is_copy) {
-    TapeValue& before = tape_.values_[written_[0].before];
-    ref = {written_[0].before, layout_of(written_[0].tensor, before)};
-  } else {
-    held_slots_.push_back({&part(), slot, tensor.tensor_data()});
-  }
 }
 
 }  // namespace remat

@@ -93,6 +93,8 @@ class TapeRecorder {
     Origin origin;
   };
 
+  static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
+
   static const char* unsupported(const at::Tensor& tensor);
   void give_up(const OpCall& call, const char* what);
   bool is_new(const void* memory) const;
