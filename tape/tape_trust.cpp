@@ -20,12 +20,21 @@ struct Known {
   std::unordered_set<uint64_t> trusted;
 };
 
+struct Table {
+  std::mutex mutex;
+  std::unordered_map<uint64_t, Known> all;
+};
+
+/// Leaked: regions may outlive static objects.
+Table& table() {
+  static Table& table = *new Table;
+  return table;
+}
+
 /// Calls `use` with what is known of the key, under the lock.
 template <class Use>
 auto with_known(uint64_t key, Use&& use) {
-  // Leaked: regions may outlive static objects.
-  static std::mutex& mutex = *new std::mutex;
-  static auto& all = *new std::unordered_map<uint64_t, Known>;
+  auto& [mutex, all] = table();
   const std::lock_guard<std::mutex> lock(mutex);
   // Names made of a counter must not fill the memory. What is forgotten is found out again.
   if (all.size() >= kMostKnown && !all.contains(key)) all.clear();
