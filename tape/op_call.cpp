@@ -48,6 +48,11 @@ bool takes_number(const c10::FunctionSchema& schema) {
                      });
 }
 
+bool makes_uninitialised(std::string_view op) {
+  return op.starts_with("aten::empty") || op.starts_with("aten::new_empty") ||
+         op == "aten::_empty_affine_quantized";
+}
+
 bool returns_view(const c10::FunctionSchema& schema) {
   return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
     return result.alias_info() && !result.alias_info()->isWrite();
@@ -68,6 +73,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       is_like_(op.operator_name().name.ends_with("_like")),
       takes_numbers_(takes_number(op.schema())),
       may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)),
+      is_uninitialised_(makes_uninitialised(op.operator_name().name)),
+      is_of_library_(!op.operator_name().name.starts_with("aten::")),
       is_view_(returns_view(op.schema())),
       is_pointwise_(op.hasTag(at::Tag::pointwise)) {
   const auto& arguments = op.schema().arguments();

@@ -12,7 +12,8 @@
 namespace remat {
 namespace {
 
-thread_local SavedTensorFrame* current_frame = nullptr;
+// A few accesses per op: no call to find it.
+[[gnu::tls_model("initial-exec")]] thread_local SavedTensorFrame* current_frame = nullptr;
 
 // A forked child goes on in the middle of its parent's regions; what it computes is not part of
 // them.

@@ -3,6 +3,7 @@
 // From ops to records.
 #include "tape_recorder.h"
 
+#include <c10/core/DispatchKeySet.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
@@ -15,7 +16,6 @@
 #include <remat/tape/tensor_layout.h>
 
 #include "hash_mix.h"
-#include "op_origin.h"
 #include "storage_bytes.h"
 
 namespace remat {
@@ -24,15 +24,16 @@ namespace {
 constexpr uint32_t kNone = TapeValue::kNone;
 constexpr size_t kMaxArguments = 64;
 
+/// The keys that a strided tensor may have, on any device.
+const c10::DispatchKeySet kDense =
+    c10::DispatchKeySet(c10::DispatchKeySet::RAW, c10::full_backend_mask) |
+    c10::DispatchKeySet({c10::DispatchKey::Dense, c10::DispatchKey::AutogradFunctionality,
+                         c10::DispatchKey::ADInplaceOrView, c10::DispatchKey::Conjugate,
+                         c10::DispatchKey::Negative}) |
+    c10::autocast_dispatch_keyset;
+
 uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
-}
-
-/// True for ops whose result has no values yet.
-bool is_uninitialised(const OpInfo& op) {
-  const std::string& name = op.operator_name().name;
-  return name.starts_with("aten::empty") || name.starts_with("aten::new_empty") ||
-         name == "aten::_empty_affine_quantized";
 }
 
 bool resizes(const OpInfo& op) {
@@ -52,6 +53,8 @@ bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
 
 const char* TapeRecorder::unsupported(const at::Tensor& tensor) {
   const c10::DispatchKeySet keys = tensor.key_set();
+  if (kDense.has_all(keys) && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
+    return nullptr;
   if (keys.has(c10::DispatchKey::Python)) return "a tensor of a Python class of its own";
   if (!has_layout(tensor)) return "a tensor that is not strided";
   if (tensor.is_quantized() || tensor._is_zerotensor()) return "a quantized or a zero tensor";
@@ -147,6 +150,7 @@ uint32_t TapeRecorder::layout_of(const at::Tensor& tensor, TapeValue& value) {
 }
 
 TapeRef TapeRecorder::ref_of(const at::Tensor& tensor) {
+  if (unsupported(tensor)) return {};
   const uint32_t value = value_of(tensor);
   if (value == kNone) return {};
   return {value, layout_of(tensor, tape_.values_[value])};
@@ -158,6 +162,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   const OpInfo& info = call.info();
   if (cutter_) enter_segment();
   in_op_ = true;
+  given_.clear();
   written_.clear();
   makes_views_ = (info.is_view() && !info.writes()) || info.changes_metadata();
   if (info.changes_metadata() && resizes(info))
@@ -172,7 +177,7 @@ void TapeRecorder::before_op(const OpCall& call) {
              .grad_mode = c10::GradMode::is_enabled()};
   for (size_t i = 0; i < info.argument_count() && !gave_up(); ++i) add_argument(call, i);
   states_.clear();
-  if (options_.generators && (info.may_draw() || is_of_library(info)))
+  if (options_.generators && (info.may_draw() || info.is_of_library()))
     states_ = read_generators(*options_.generators);
 }
 
@@ -213,6 +218,7 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
   const bool reads = call.info().reads_data();
   if (reads && !writes && !hold_unwritten(tensor, ref)) return give_up(call, kUnwritten);
   tape_.refs_.push_back(ref);
+  given_.push_back({tensor.unsafeGetTensorImpl(), ref});
   if (cutter_ && reads) cutter_->read(ref, tensor, is_outside(tensor));
   if (writes) note_write(tensor, ref.value);
 }
@@ -257,8 +263,9 @@ void TapeRecorder::after_op(const OpCall& call) {
   }
   if (const auto policy = std::exchange(save_next_, std::nullopt))
     for_each_result_tensor(call, [&](const at::Tensor& result) { save_value(result, *policy); });
+  if (pending_.empty()) return;
   const auto pending = std::exchange(pending_, {});
-  for (const auto& [slot, tensor] : pending) resolve(slot, tensor, /*in_op=*/true);
+  for (const auto& [slot, tensor] : pending) resolve(slot, tensor, ref_of(tensor), /*in_op=*/true);
 }
 
 void TapeRecorder::add_results(const OpCall& call) {
@@ -281,7 +288,7 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
   const void* const memory = memory_of(tensor);
   if (!memory || !is_new(memory)) return;
   const uint32_t value = add_value(TapeValue::Source::kRecord, tape_.records_.size());
-  tape_.values_[value].is_uninitialised = is_uninitialised(call.info());
+  tape_.values_[value].is_uninitialised = call.info().is_uninitialised();
   enter(tensor, value);
   addresses_.push_back(weak_storage(tensor));
   tape_.outputs_.push_back({.result = static_cast<uint16_t>(result),

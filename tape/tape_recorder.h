@@ -87,6 +87,10 @@ class TapeRecorder {
   void finish(const OutsideLog& outside);
 
  private:
+  struct Given {
+    const c10::TensorImpl* tensor;
+    TapeRef ref;
+  };
   struct Write {
     at::Tensor tensor;
     uint32_t before;
@@ -98,7 +102,7 @@ class TapeRecorder {
   static const char* unsupported(const at::Tensor& tensor);
   void give_up(const OpCall& call, const char* what);
   bool is_new(const void* memory) const;
-  TapeRef ref_of(const at::Tensor& tensor);
+  TapeRef ref_of(const at::Tensor& tensor);  // undefined if it is unsupported
   uint32_t value_of(const at::Tensor& tensor);
   uint32_t add_value(TapeValue::Source source, size_t number);
   uint32_t add_held(const at::Tensor& tensor);
@@ -114,10 +118,11 @@ class TapeRecorder {
   void end_record();
   void drop_record();
   TapePart& part() { return cutter_ ? cutter_->part() : tape_.parts_[0]; }
+  TapeRef given_ref(const at::Tensor& tensor) const;
   bool is_of_last_record(uint32_t value) const;
   bool is_outside(const at::Tensor& tensor) const;
   void save_value(const at::Tensor& tensor, Policy policy);
-  void resolve(size_t slot, const at::Tensor& tensor, bool in_op);
+  void resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op);
   std::vector<bool> needed_values() const;
   void drop_tail(const std::vector<bool>& needed);
   void hold_outside(const OutsideLog& outside, const std::vector<bool>& needed);
@@ -138,6 +143,7 @@ class TapeRecorder {
   bool makes_views_ = false;
   std::optional<Policy> save_next_;
   TapeRecord record_{};
+  c10::SmallVector<Given, 8> given_;  // arguments
   c10::SmallVector<Write, 2> written_;
   std::vector<GeneratorState> states_;                          // before it
   c10::SmallVector<std::pair<size_t, at::Tensor>, 4> pending_;  // slots

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Which value of the tape each slot is.
+#include <algorithm>
 #include <string>
 
 #include "tape_cutter.h"
@@ -24,11 +25,20 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
   if (gave_up()) return;
   const size_t slot = part().slots.size();
   part().slots.emplace_back();
-  if (in_op_) {
-    pending_.emplace_back(slot, tensor.tensor_data());
-  } else {
-    resolve(slot, tensor, /*in_op=*/false);
+  if (!in_op_) return resolve(slot, tensor, ref_of(tensor), /*in_op=*/false);
+  const TapeRef ref = given_ref(tensor);
+  if (ref.defined()) return resolve(slot, tensor, ref, /*in_op=*/false);
+  pending_.emplace_back(slot, tensor.tensor_data());
+}
+
+/// Of an argument that the op does not write, which has its value already.
+TapeRef TapeRecorder::given_ref(const at::Tensor& tensor) const {
+  for (const Given& given : given_) {
+    if (given.tensor != tensor.unsafeGetTensorImpl()) continue;
+    const auto is_it = [&](const Write& write) { return write.before == given.ref.value; };
+    return std::any_of(written_.begin(), written_.end(), is_it) ? TapeRef() : given.ref;
   }
+  return {};
 }
 
 bool TapeRecorder::is_of_last_record(uint32_t value) const {
@@ -54,10 +64,9 @@ void TapeRecorder::save(const at::Tensor& tensor, Policy policy) {
 
 // Note [The value before a write]: an in-place op whose backward wants the value from before it
 // saves a copy that autograd makes unseen. It is the value that the op's record replaces.
-void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, bool in_op) {
+void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op) {
   if (gave_up()) return;
-  TapeRef& ref = part().slots[slot].ref;
-  if (!unsupported(tensor)) ref = ref_of(tensor);
+  TapeRef& ref = part().slots[slot].ref = found;
   const bool is_of_op = in_op && !makes_views_ && ref.defined() && is_of_last_record(ref.value);
   // What is outside may be written until backward, if nobody reads it there: versions tell.
   const bool is_from_outside =

@@ -22,7 +22,6 @@
 #include <remat/tape/tensor_layout.h>
 
 #include "cut_value.h"
-#include "op_origin.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 
@@ -152,7 +151,7 @@ void TapeRun::run() {
 // boxing of ops with several results drops those from the stack before it copies them. Elsewhere
 // somebody has the tensors; here only the stack does.
 void TapeRun::execute(const TapeRecord& record, uint32_t step) {
-  const bool of_library = is_of_library(*record.op);
+  const bool of_library = record.op->is_of_library();
   prepare_writes(record, step);
   stack_.clear();
   push_arguments(record);

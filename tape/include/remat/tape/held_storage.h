@@ -16,9 +16,11 @@ namespace remat {
 
 /// The storage of `tensor`, which has one, without keeping its bytes alive.
 inline c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor) {
-  return c10::weak_intrusive_ptr<c10::StorageImpl>(
-      c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(
-          tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl()));
+  auto borrowed = c10::intrusive_ptr<c10::StorageImpl>::reclaim(
+      tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
+  c10::weak_intrusive_ptr<c10::StorageImpl> weak(borrowed);
+  borrowed.release();
+  return weak;
 }
 
 /// Refers to the storage of a tensor without keeping it alive; while this object lives the

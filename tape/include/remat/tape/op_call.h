@@ -76,6 +76,12 @@ class REMAT_API OpInfo {
   /// True for ops that say that they may draw random numbers.
   bool may_draw() const { return may_draw_; }
 
+  /// True for empty() and its kind, whose result has no values yet.
+  bool is_uninitialised() const { return is_uninitialised_; }
+
+  /// True for ops that are not LibTorch's own: of them nothing is known but their schema.
+  bool is_of_library() const { return is_of_library_; }
+
  private:
   c10::OperatorHandle op_;
   size_t argument_count_;
@@ -90,6 +96,8 @@ class REMAT_API OpInfo {
   bool is_like_;
   bool takes_numbers_;
   bool may_draw_;
+  bool is_uninitialised_;
+  bool is_of_library_;
   bool is_view_;
   bool is_pointwise_;
 };

@@ -33,18 +33,15 @@ class REMAT_API StorageTable {
   /// kUnknown if it was not entered.
   Origin find(const void* memory) const { return cells_[cell_of(memory)].origin; }
 
-  void enter(const void* memory, Origin origin) {
-    Cell& cell = cells_[cell_of(memory)];
-    const bool is_new = !cell.memory;
-    cell = {memory, origin};
-    if (is_new && ++count_ * 2 > cells_.size()) grow();
-  }
+  void enter(const void* memory, Origin origin) { enter(cells_[cell_of(memory)], memory, origin); }
 
   /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
   void enter_result(const at::Tensor& tensor) {
     const void* const memory = memory_of(tensor);
-    if (!memory || !find(memory).is_unknown()) return;
-    enter(memory, Origin::inside());
+    if (!memory) return;
+    Cell& cell = cells_[cell_of(memory)];
+    if (!cell.origin.is_unknown()) return;
+    enter(cell, memory, Origin::inside());
     if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
 
@@ -60,6 +57,12 @@ class REMAT_API StorageTable {
     size_t i = (reinterpret_cast<uintptr_t>(memory) >> 4U) * 0x9E3779B97F4A7C15ULL >> 20U & mask;
     while (cells_[i].memory && cells_[i].memory != memory) i = (i + 1) & mask;
     return i;
+  }
+
+  void enter(Cell& cell, const void* memory, Origin origin) {
+    const bool is_new = !cell.memory;
+    cell = {memory, origin};
+    if (is_new && ++count_ * 2 > cells_.size()) grow();
   }
 
   void grow();
