@@ -43,6 +43,12 @@ c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   return seen;
 }
 
+/// See Note [Nested tapes].
+bool tapes_allowed() {
+  const SavedTensorFrame* const frame = SavedTensorFrame::current();
+  return !frame || frame->allows_tapes();
+}
+
 bool in_replay() {
   const SavedTensorFrame* const frame = SavedTensorFrame::current();
   return frame && frame->in_replay();
@@ -110,13 +116,13 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   std::optional<SavedTensorInfoGuard> info;
   if (hooks_around)
     info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
+  const bool strict = options.replay == ReplayEngine::kTape;
   std::optional<TapeTrust> trust;
-  if (records(options)) trust = TapeTrust::of(options.name, *body);
+  if (records(options) && (strict || tapes_allowed())) trust = TapeTrust::of(options.name, *body);
   auto replayer = std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
   info.reset();
   input_hooks.reset();
   frame_.emplace(region_, inputs, std::move(calls));
-  const bool strict = options.replay == ReplayEngine::kTape;
   const std::optional<TapeTrust::Advice> advice =
       trust ? std::optional(trust->advice()) : std::nullopt;
   if (advice && (strict || !advice->refused)) {

@@ -117,13 +117,23 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() 
   return std::make_unique<SlotHook>(*this);
 }
 
+// Note [Nested tapes]: the replay of a function makes the regions inside anew, each with a tape of
+// its own that must hold what the forward's held, which is not sure: weights that autocast has
+// cast, tensors that hooks copy. The function runs again in any case. So only in a region with a
+// tape are regions inside replayed from tapes, in the forward and in replays, which count slots.
+bool ForwardFrame::allows_tapes() const {
+  return region_->slots().size() < region_->taped_slots();
+}
+
 void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
+  region_->begin_tape();
   const FunctionReplayer::Options& state = call_settings_.state;
   recorder_ = std::make_unique<TapeRecorder>(
       tape, storages_,
       TapeRecorder::Options{.hashes = hashes,
                             .generators = state.preserve_rng ? &state.generators : nullptr,
-                            .strict_label = strict ? region_->label() : std::string()});
+                            .strict_label = strict ? region_->label() : std::string(),
+                            .region = region_.get()});
   region_->ops().break_off();  // no replay calls the function
 }
 
@@ -217,6 +227,7 @@ TraceScope ForwardFrame::trace_scope() const {
 }
 
 void ForwardFrame::before_backward(const EdgeList& roots) {
+  region_->mark_inner_backward();
   if (calls_) calls_->check_backward(roots);
   if (recorder_) recorder_->give_up("a backward in the function");
   SavedTensorFrame::before_backward(roots);

@@ -32,18 +32,30 @@ bool writes_any_argument(const OpCall& call) {
 
 }  // namespace
 
+// Note [The graph of a replay]: it is there for backwards inside the region's function, which the
+// replay runs too. If there are none it holds no values: the function may keep a tensor of it (a
+// list of router logits), and what backward needs is in the slots.
 class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit Hook(ReplayFrame& frame) : frame_(frame) {}
+  explicit Hook(ReplayFrame& frame) : frame_(frame), region_(frame.region_.weak_from_this()) {}
   void call_pack_hook(const at::Tensor& tensor) override {
-    value_ = tensor.tensor_data();
-    frame_.receive(tensor, value_);
+    const at::Tensor value = tensor.tensor_data();
+    if (frame_.region_.has_inner_backward()) value_ = value;
+    frame_.receive(tensor, value);
   }
-  // Asked by a backward inside the region's function: the replay answers from its own graph.
-  at::Tensor call_unpack_hook() override { return value_; }
+  at::Tensor call_unpack_hook() override {
+    const std::shared_ptr<const Region> region = region_.lock();
+    TORCH_CHECK(value_.defined(), "[replay] ", region ? region->label() : "a region that is gone",
+                ": expected backwards through the graph of the forward, got one through a tensor "
+                "that its function made when it ran again, and left outside (self.aux = ..., a "
+                "list). Return it from the function, or use replay = kAuto, which does not run the "
+                "function again.");
+    return value_;
+  }
 
  private:
   ReplayFrame& frame_;  // dead once the replay has ended; used while packing only
+  std::weak_ptr<const Region> region_;
   at::Tensor value_;
 };
 

@@ -47,6 +47,7 @@ class ReplayFrame final : public SavedTensorFrame {
   void phase_was_asked() override { comparison_ends_ = true; }
   NamedCalls* named_calls() override { return &calls_; }
   std::any capture_context() override { return {}; }
+  bool allows_tapes() const override { return count_ < region_.taped_slots(); }
 
   /// True once every needed slot is filled and the function was told to stop: what escapes from it
   /// then is the stop.

@@ -18,6 +18,7 @@
 #include <remat/tape/generator_state.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/outside_log.h>
+#include <remat/tape/region.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape.h>
 
@@ -34,6 +35,7 @@ class TapeRecorder {
     const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null: no
                                                              ///< generator is restored.
     std::string strict_label{};  ///< Of the region, if giving up is an error.
+    Region* region = nullptr;
   };
   TapeRecorder(Tape& tape, StorageTable& storages, Options options)
       : tape_(tape), storages_(storages), options_(std::move(options)) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "support/error_text.h"
 #include "support/same_bits.h"
 
 namespace {
@@ -346,6 +347,26 @@ TEST_CASE("Backward frees each replayed value with the node that used it, in a k
   torch::autograd::grad({loss}, {x}, {}, keep_graph);
   CHECK(Probe::live_bytes <= 3 * kLayerBytes + 4);
   CHECK(Probe::live_bytes >= 2 * kLayerBytes + 4);
+}
+
+TEST_CASE("A tensor of a replay that the function keeps holds no values of the region",
+          "[backend][memory]") {
+  std::vector<at::Tensor> kept;  // as a list of router logits
+  const auto fn = [&kept](const at::Tensor& t) {
+    kept.push_back(t.exp().sin().exp().sin());
+    return kept.back().exp();
+  };
+  const at::Tensor x = layer_input();
+  const MemoryMeter meter;
+  checkpoint({.name = "router"})(fn)(x).sum().backward();
+  REQUIRE(kept.size() == 2);
+  kept.erase(kept.begin());  // the forward's
+  // The gradient, and the kept tensor itself.
+  CHECK(meter.current_bytes() == 2 * kLayerBytes);
+  CHECK_THAT(error_text([&] { kept[0].sum().backward(); }),
+             ContainsSubstring(
+                 "[replay] a region that is gone: expected backwards through the graph of the "
+                 "forward, got one through a tensor that its function made when it ran again"));
 }
 
 TEST_CASE("Backward lets go of each input as soon as its region is done", "[backend][memory]") {

@@ -101,6 +101,24 @@ TEST_CASE("Tensors that the function makes of numbers are on the tape", "[backen
   });
 }
 
+TEST_CASE("A tape is compared by hashes until a replay of its ops was right", "[backend][tape]") {
+  const auto has_hashes = [](TensorFn fn) {
+    const CheckpointOptions options{.name = "trusted", .replay = ReplayEngine::kTape};
+    const at::Tensor y = checkpoint(options)(std::move(fn))(step_input());
+    const bool has = region_tapes().back().tape().has_hashes();
+    y.sum().backward();
+    return has;
+  };
+  const auto sin = [](const at::Tensor& x) { return x.sin(); };
+  const auto exp = [](const at::Tensor& x) { return x.exp().sin(); };
+  CHECK(has_hashes(sin));
+  CHECK_FALSE(has_hashes(sin));
+  CHECK_FALSE(has_hashes(exp));  // other ops, as the forward's end finds
+  CHECK(has_hashes(exp));
+  CHECK_FALSE(has_hashes(exp));
+  CHECK_FALSE(has_hashes(sin));
+}
+
 TEST_CASE("What the function does outside happens once", "[backend][tape]") {
   for (const bool training : {true, false}) {
     torch::nn::BatchNorm1d norm(8), plain_norm(8);
@@ -201,6 +219,39 @@ TEST_CASE("Tapes nest, in regions of either kind", "[backend][tape]") {
       check_same(got, step(plain, {w}));
     }
   }
+}
+
+TEST_CASE("Regions with kAuto get tapes where the region around has one", "[backend][tape]") {
+  // Of the three regions inside, the last begins when the one around has given up.
+  const auto fn = [](const CheckpointOptions& inner, bool resizes, size_t* tapes) -> TensorFn {
+    return [=](const at::Tensor& x) {
+      const auto region = [&](const at::Tensor& t) {
+        return checkpoint(inner)([](const at::Tensor& s) { return s.sin().exp(); })(t);
+      };
+      at::Tensor y = region(region(x).tanh());
+      if (resizes) y = y * x.detach().clone().resize_({2}).sum();
+      y = region(y);
+      if (tapes) *tapes = region_tapes().size();
+      return y.cos();
+    };
+  };
+  const auto tapes_of = [&](const CheckpointOptions& outer, bool resizes) {
+    const CheckpointOptions inner{.name = "in", .replay = ReplayEngine::kAuto};
+    size_t tapes = 0;
+    const at::Tensor x = step_input();
+    const at::Tensor y = checkpoint(outer)(fn(inner, resizes, &tapes))(x);
+    const size_t in_forward = tapes;
+    y.sum().backward();
+    const at::Tensor expected = step_input();
+    fn({.name = "plain"}, resizes, nullptr)(expected).sum().backward();
+    CHECK(same_bits(x.grad(), expected.grad()));
+    return in_forward;
+  };
+  CHECK(tapes_of({.name = "nested auto, of functions"}, false) == 0);
+  CHECK(tapes_of({.name = "nested auto", .replay = ReplayEngine::kAuto}, false) == 3);
+  CHECK(tapes_of({.name = "nested auto, given up", .replay = ReplayEngine::kAuto}, true) == 2);
+  CHECK(tapes_of({.name = "nested auto, given up", .replay = ReplayEngine::kAuto}, true) ==
+        0);  // remembered
 }
 
 TEST_CASE("An inner tape holds nothing that the outer region makes again", "[backend][tape]") {

@@ -55,6 +55,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   TraceScope trace_scope() const override;
   void before_backward(const EdgeList& roots) override;
   bool records() const override { return recorder_ != nullptr; }
+  bool allows_tapes() const override;
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;

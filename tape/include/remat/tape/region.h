@@ -128,6 +128,16 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void mark_draws() { draws_ = true; }
   bool draws() const { return draws_; }
 
+  /// A backward ran inside the function: the graph of a replay has to be good for one too.
+  void mark_inner_backward() { inner_backward_ = true; }
+  bool has_inner_backward() const { return inner_backward_; }
+
+  /// The forward is recorded on a tape from here on, or no more.
+  void begin_tape() { taped_slots_ = ~size_t{0}; }
+  void end_tape() { taped_slots_ = slots_.size(); }
+  /// Regions inside that begin before this slot may be replayed from tapes: Note [Nested tapes].
+  size_t taped_slots() const { return taped_slots_; }
+
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
 
@@ -181,6 +191,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   OutsideLog outside_;
   bool casts_weights_ = false;
   bool draws_ = false;
+  bool inner_backward_ = false;
+  size_t taped_slots_ = 0;
   std::unique_ptr<CallLog> calls_;  // null without named calls
   std::atomic<bool> closed_{false};
 

@@ -92,6 +92,9 @@ class REMAT_API SavedTensorFrame {
   /// True if it records ops on a tape.
   virtual bool records() const { return false; }
 
+  /// True if regions that begin here may be replayed from tapes.
+  virtual bool allows_tapes() const { return !previous_ || previous_->allows_tapes(); }
+
   /// What the user hooks that would get a tensor saved here want to remember of this moment.
   virtual std::any capture_context();
 
