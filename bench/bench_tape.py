@@ -1,0 +1,136 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Replay from a tape, and policies by op, beside plain PyTorch, torch's checkpoint, its SAC and torch_remat.
+
+  bench_tape.py [--rounds N]
+
+Rows, each as ratios to a plain step taken in turns, medians, one thread:
+  chain   200 ops on 8 numbers in one region: nothing is done but dispatch. `replay` is what a backward takes
+          longer than plain's, over a plain forward.
+  block   one GPT2Block of Transformers, d = 64, in one region.
+  tiny    six blocks of a GPT, d = 64, each a region that saves the results of its matmuls.
+The last column is the largest difference of a gradient from plain's. torch_remat runs where it is installed; SAC
+and torch_remat have no tape, so their rows are `tiny` only.
+"""
+
+import argparse
+import functools
+import importlib.util
+import os
+import statistics
+
+import torch
+from bench_peers import CLK, GPT, Peer, Plain, Remat, Sac, TorchCkpt, chain_body, ratio, run_jobs
+
+import remat_meta as remat
+
+
+class Engine(Peer):
+    """remat, its replays by one engine; policies are rules for ops."""
+
+    def __init__(self, engine):
+        self.name, self.engine, self.policy = f"remat, {engine}", engine, None
+
+    def set_policy(self, policy):
+        self.policy = remat.save_matmuls() if policy == "matmul" else None
+
+    def checkpoint(self, fn, name):
+        return remat.checkpoint(region_name=name, replay=self.engine, policy=self.policy)(fn)
+
+
+ENGINES = ("function", "tape")
+
+
+def timed(forward, seed):
+    """A function that takes a step: (its forward's, its backward's nanoseconds), medians of five."""
+
+    def step():
+        start = CLK()
+        y = forward()
+        middle = CLK()
+        y.backward(seed)
+        return middle - start, CLK() - middle
+
+    return lambda: tuple(statistics.median(part) for part in zip(*(step() for _ in range(5)), strict=True))
+
+
+def gradients(forward, seed, leaves):
+    for leaf in leaves:
+        leaf.grad = None
+    forward().backward(seed)
+    return [leaf.grad.clone() for leaf in leaves]
+
+
+def chain():
+    def cases():
+        for peer in (Plain(), TorchCkpt("torch", use_reentrant=False), *map(Engine, ENGINES)):
+            body, leaves = chain_body(peer, "recompute", 200)
+            torch.manual_seed(1)
+            x = torch.rand(8).requires_grad_()
+            yield peer.name, functools.partial(peer.checkpoint(body, "chain"), x), torch.ones(8), (*leaves, x)
+
+    return {name: rest for name, *rest in cases()}
+
+
+def block():
+    os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    from transformers import GPT2Config
+    from transformers.models.gpt2.modeling_gpt2 import GPT2Block
+
+    config = GPT2Config(n_embd=64, n_head=4, attn_implementation="sdpa")
+
+    def cases():
+        for peer in (Plain(), TorchCkpt("torch", use_reentrant=False), *map(Engine, ENGINES)):
+            torch.manual_seed(1)
+            module = GPT2Block(config, layer_idx=0).train()
+            x = torch.randn(1, 16, 64, requires_grad=True)
+
+            def first(hidden, module=module):
+                result = module(hidden)
+                return result[0] if isinstance(result, tuple) else result
+
+            def forward(fn=peer.checkpoint(first, "block"), x=x):
+                torch.manual_seed(2)
+                return fn(x)
+
+            yield peer.name, forward, torch.ones(1, 16, 64), (*module.parameters(), x)
+
+    return {name: rest for name, *rest in cases()}
+
+
+def tiny():
+    peers = [(Plain(), "none"), (Sac(), "matmul"), *((Engine(engine), "matmul") for engine in ENGINES)]
+    if importlib.util.find_spec("torch_remat"):
+        peers.insert(2, (Remat("torch_remat"), "matmul"))
+    models = {peer.name: GPT(64, 4, 16, 1, 6, 64, peer, policy) for peer, policy in peers}
+    return {name: (model.forward, None, model.params) for name, model in models.items()}
+
+
+def rows(title, cases, rounds):
+    expected = gradients(*cases["plain"])
+    samples = run_jobs({name: timed(forward, seed) for name, (forward, seed, _) in cases.items()}, rounds, warm=3)
+    plain = samples["plain"]
+    for name, (forward, seed, leaves) in cases.items():
+        mine = samples[name]
+        steps = [[(sum(sample),) for sample in side] for side in (mine, plain)]
+        replay = statistics.median((a[1] - b[1]) / b[0] for a, b in zip(mine, plain, strict=True))
+        difference = max((a - b).abs().max() for a, b in zip(gradients(forward, seed, leaves), expected, strict=True))
+        micros = statistics.median(sum(sample) for sample in mine) / 1e3
+        yield [title, name, f"{micros:,.0f}", f"{ratio(mine, plain, 0):.2f}", f"{replay:.2f}",
+               f"{ratio(*steps, 0):.2f}", f"{difference:.0e}"]  # fmt: skip
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rounds", type=int, default=21)
+    rounds = parser.parse_args().rounds
+    torch.set_num_threads(1)
+    header = ["row", "peer", "step, us", "forward", "replay", "step", "difference"]
+    print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
+    for make in (chain, block, tiny):
+        for row in rows(make.__name__, make(), rounds):
+            print("| " + " | ".join(row) + " |", flush=True)
+
+
+if __name__ == "__main__":
+    main()
