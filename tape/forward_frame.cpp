@@ -21,6 +21,7 @@
 #include "drawn_generator.h"
 #include "forward_calls.h"
 #include "offload_hooks.h"
+#include "saved_original.h"
 #include "tape_cutter.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
@@ -207,8 +208,9 @@ void ForwardFrame::before_slot(const at::Tensor& tensor) {
 
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   if (recorder_) {
-    if (!recorder_->in_op()) origin_of(tensor);
-    recorder_->add_slot(tensor);
+    const at::Tensor& original = saved_original(tensor);
+    if (!recorder_->in_op()) origin_of(original);
+    recorder_->add_slot(original);
   }
   return slot_region()->add_slot(tensor);
 }

@@ -14,6 +14,7 @@
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
+#include "saved_original.h"
 #include "storage_bytes.h"
 
 namespace remat {
@@ -123,6 +124,10 @@ SavedOriginalGuard::SavedOriginalGuard(const at::Tensor& original) {
 
 SavedOriginalGuard::~SavedOriginalGuard() {
   original_of_next = nullptr;
+}
+
+const at::Tensor& saved_original(const at::Tensor& tensor) {
+  return original_of_next ? *original_of_next : tensor;
 }
 
 std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {

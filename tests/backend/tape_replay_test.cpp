@@ -298,6 +298,27 @@ TEST_CASE("Autograd's error for a tensor written after it was saved stays", "[ba
              ContainsSubstring("region 'r'") && ContainsSubstring("inplace"));
 }
 
+TEST_CASE(
+    "What a region inside was given and is written before backward raises, on a trusted tape too",
+    "[backend][tape]") {
+  const at::Tensor w = weight({8, 8});
+  const auto error_of_write = [&](bool writes) {
+    const at::Tensor given = torch::ones({4, 8});
+    const at::Tensor y = checkpoint({.name = "given", .replay = ReplayEngine::kTape})(
+        [&w, given](const at::Tensor& x) {
+          const auto add = [](const at::Tensor& a, const at::Tensor& b) { return a + b; };
+          return checkpoint({.name = "in"})(add)(given, x).mm(w);
+        })(step_input());
+    if (writes) given.add_(1);
+    return error_text([&] { y.sum().backward(); });
+  };
+  for (int step = 0; step < 2; ++step) {
+    CHECK_THAT(error_of_write(true), ContainsSubstring("modified by an inplace operation") &&
+                                         ContainsSubstring("[replay] region 'given'"));
+    CHECK(error_of_write(false) == "no error");
+  }
+}
+
 TEST_CASE("What a tape cannot replay raises in the forward, or falls back", "[backend][tape]") {
   struct Case {
     const char* name;

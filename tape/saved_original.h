@@ -1,0 +1,14 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a tensor that autograd saves is an alias of.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace remat {
+
+/// The original of a SavedOriginalGuard of this thread, `tensor` itself without one. The original
+/// has the versions and the graph that the alias has not.
+const at::Tensor& saved_original(const at::Tensor& tensor);
+
+}  // namespace remat
