@@ -8,7 +8,9 @@
 #include <iterator>
 #include <stdexcept>
 #include <string>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 namespace remat {
 namespace {
@@ -16,6 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr int kVersion = 1;
+constexpr int kMaxDepth = 16;  // nlohmann's dump() is recursive
+constexpr size_t kMaxShown = 200;
 
 [[noreturn]] void reject(const std::string& where, const std::string& expected,
                          const std::string& got) {
@@ -23,46 +27,88 @@ constexpr int kVersion = 1;
                               ". See docs/policies.md for the format.");
 }
 
+/// The text, or its beginning: whole characters of UTF-8.
+std::string cut(std::string text) {
+  if (text.size() <= kMaxShown) return text;
+  size_t end = kMaxShown;
+  while ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
+  return text.substr(0, end) + "...";
+}
+
+/// What the parser says, without the bytes that it has read: they may be no text.
+std::string printable(std::string text) {
+  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
+  return cut(std::move(text));
+}
+
+std::string shown(const Json& value) {
+  return cut(value.dump());
+}
+
 Policy policy_of(const std::string& where, const Json& value) {
   for (const Policy policy : {Policy::kSave, Policy::kRecompute, Policy::kOffload}) {
     if (value.is_string() && value.get<std::string>() == policy_name(policy)) return policy;
   }
-  reject(where + ", key 'policy'", "\"SAVE\", \"RECOMPUTE\" or \"OFFLOAD\"", value.dump());
+  reject(where + ", key 'policy'", "\"SAVE\", \"RECOMPUTE\" or \"OFFLOAD\"", shown(value));
 }
 
 std::string text_of(const std::string& where, const std::string& key, const Json& value) {
-  if (!value.is_string()) reject(where + ", key '" + key + "'", "a string", value.dump());
+  if (!value.is_string()) reject(where + ", key '" + key + "'", "a string", shown(value));
   return value.get<std::string>();
 }
 
+/// Runs `add`, whose errors know the rule's text but not where it stands.
+template <class Add>
+void at_place(const std::string& where, Add&& add) {
+  try {
+    add();
+  } catch (const std::invalid_argument& error) {
+    const std::string text = error.what();
+    const std::string head = "[policy] ";
+    throw std::invalid_argument(head + where + ", " +
+                                text.substr(text.starts_with(head) ? head.size() : 0));
+  }
+}
+
 void read_rule(PolicyTable& table, const std::string& where, const Json& rule) {
-  if (!rule.is_object()) reject(where, "an object", rule.dump());
+  if (!rule.is_object()) reject(where, "an object", shown(rule));
   for (const auto& [key, value] : rule.items()) {
     if (key != "op" && key != "call" && key != "preset" && key != "policy")
-      reject(where, "the keys 'op' or 'call' with 'policy', or 'preset'", "'" + key + "'");
+      reject(where, "the keys 'op' or 'call' with 'policy', or 'preset'", "'" + cut(key) + "'");
   }
   if (rule.contains("preset")) {
-    if (rule.size() != 1) reject(where, "no other key beside 'preset'", rule.dump());
-    table.add(preset(text_of(where, "preset", rule["preset"])));
+    if (rule.size() != 1) reject(where, "no other key beside 'preset'", shown(rule));
+    const std::string name = text_of(where, "preset", rule["preset"]);
+    at_place(where, [&] { table.add(preset(name)); });
     return;
   }
   if (rule.contains("op") == rule.contains("call") || !rule.contains("policy"))
-    reject(where, "one of 'op' and 'call', and 'policy'", rule.dump());
+    reject(where, "one of 'op' and 'call', and 'policy'", shown(rule));
   const Policy policy = policy_of(where, rule["policy"]);
+  const char* const kind = rule.contains("op") ? "op" : "call";
+  const std::string pattern = text_of(where, kind, rule[kind]);
   PolicyTable one;
-  if (rule.contains("op")) {
-    one.op(text_of(where, "op", rule["op"]), policy);
-  } else {
-    one.call(text_of(where, "call", rule["call"]), policy);
-  }
+  at_place(where,
+           [&] { rule.contains("op") ? one.op(pattern, policy) : one.call(pattern, policy); });
   table.add(one.from(where));
 }
 
 Json parse(std::string_view text, const std::string& source) {
+  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
+  const auto check = [&](int depth, Json::parse_event_t event, const Json& value) {
+    using Event = Json::parse_event_t;
+    if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxDepth)
+      reject(source, "at most 16 levels of brackets", "more");
+    if (event == Event::object_start) keys.emplace_back();
+    if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
+      reject(source, "a key once in its object", "'" + cut(value.get<std::string>()) + "' twice");
+    return true;
+  };
   try {
-    return Json::parse(text);
+    return Json::parse(text, check);
   } catch (const Json::exception& error) {
-    reject(source, "JSON", error.what());
+    reject(source, "JSON", printable(error.what()));
   }
 }
 
@@ -83,13 +129,13 @@ PolicyTable PolicyTable::from_json(std::string_view text, const std::string& sou
   if (!root.is_object()) reject(source, "an object", root.type_name());
   for (const auto& [key, value] : root.items()) {
     if (key != "remat_policy" && key != "rules")
-      reject(source, "the keys 'remat_policy' and 'rules'", "'" + key + "'");
+      reject(source, "the keys 'remat_policy' and 'rules'", "'" + cut(key) + "'");
   }
   if (!root.contains("remat_policy") || root["remat_policy"] != kVersion)
     reject(source, "\"remat_policy\": 1",
-           root.contains("remat_policy") ? root["remat_policy"].dump() : "none");
+           root.contains("remat_policy") ? shown(root["remat_policy"]) : "none");
   if (!root.contains("rules") || !root["rules"].is_array())
-    reject(source, "a list 'rules'", root.contains("rules") ? root["rules"].dump() : "none");
+    reject(source, "a list 'rules'", root.contains("rules") ? shown(root["rules"]) : "none");
   PolicyTable table;
   size_t number = 0;
   for (const Json& rule : root["rules"])
