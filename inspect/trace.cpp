@@ -74,6 +74,22 @@ std::string line_start(const TraceScope& scope) {
          (scope.region ? scope.region->label() : "outside of regions") + ": ";
 }
 
+/// Names are the user's: what would end the line, or move a terminal's cursor, is written as \x0a.
+std::string printable(const std::string& text) {
+  static constexpr const char* kDigits = "0123456789abcdef";
+  std::string result;
+  result.reserve(text.size());
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte >= ' ' && byte != 0x7f) {
+      result += c;
+    } else {
+      result += {'\\', 'x', kDigits[byte >> 4U], kDigits[byte & 0xFU]};
+    }
+  }
+  return result;
+}
+
 }  // namespace
 
 class Trace::Writer final : public TraceSink {
@@ -158,7 +174,7 @@ class Trace::Writer final : public TraceSink {
 
   void write(const std::string& text) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    out_ << text << std::endl;
+    out_ << printable(text) << std::endl;
   }
 
   std::mutex mutex_;
