@@ -27,7 +27,6 @@ REFUSALS = (
     (r"aten::clone\(uint8 \[\d+\].*from elsewhere", "clones", OPEN + "hooks round a region that writes"),
     (r"from elsewhere", "inner_(grad|backward)", OPEN + "a backward in an inner region"),
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
-    (r"slot \d+: expected (?!aten|call)", 'replay="auto"', OPEN + "a nested tape that holds others in an outer replay"),
     (r"slot \d+: expected (?!aten|call)", r"(?s)SAVE.*inner_|inner_.*SAVE", OPEN + "a backward in a SAVE call"),
 )
 
