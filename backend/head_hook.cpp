@@ -3,6 +3,7 @@
 // Pre-hooks on the last nodes of a region.
 #include "head_hook.h"
 
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
@@ -38,6 +39,13 @@ class HeadHook final : public torch::autograd::FunctionPreHook {
   std::weak_ptr<Region> region_;
 };
 
+/// True if the node was made on this thread, which counts its nodes for itself, at that number or
+/// later.
+bool is_since(const torch::autograd::Node& node, uint64_t sequence_nr) {
+  return node.thread_id() == at::RecordFunction::currentThreadId() &&
+         node.sequence_nr() >= sequence_nr;
+}
+
 }  // namespace
 
 void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor> outputs,
@@ -45,7 +53,7 @@ void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor>
   c10::SmallVector<torch::autograd::Node*, 4> hooked;
   for (const at::Tensor& output : outputs) {
     torch::autograd::Node* const node = output.defined() ? current_node(output) : nullptr;
-    if (!node || node->sequence_nr() < first_sequence_nr) continue;
+    if (!node || !is_since(*node, first_sequence_nr)) continue;
     if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) continue;
     node->add_pre_hook(std::make_unique<HeadHook>(region));
     hooked.push_back(node);

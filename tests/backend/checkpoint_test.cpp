@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <thread>
 #include <tuple>
 #include <utility>
 #include <vector>
@@ -346,6 +347,30 @@ TEST_CASE("Chains in segments are as plain; all segments but the last run twice"
   }
   remat::checkpoint_sequential(2)(layers)(x).sum().backward();
   CHECK(runs == std::vector<int>{2, 2, 1, 1, 1});
+}
+
+TEST_CASE("A region made by a replay on another thread takes no node of the forward for its own",
+          "[backend][checkpoint]") {
+  // Each thread numbers its nodes for itself. The region inside returns its argument, whose node
+  // has a higher number than the first ones of the other thread.
+  const auto gradient = [](bool plain) {
+    const Tensor x = at::linspace(0, 1, 4).requires_grad_(true);
+    int runs = 0;
+    const auto inner = [&runs](const Tensor& t) {
+      ++runs;
+      return std::vector<Tensor>{t, t.sin()};
+    };
+    const auto outer = [&](const Tensor& t) {
+      const auto parts = plain ? inner(t) : checkpoint()(inner)(t);
+      return parts[1].exp() * parts[0];
+    };
+    const Tensor head = x.clone();
+    const Tensor y = plain ? outer(head) : checkpoint()(outer)(head);
+    std::thread([&] { y.sum().backward(); }).join();
+    CHECK(runs == (plain ? 1 : 3));
+    return x.grad();
+  };
+  CHECK(same_bits(gradient(true), gradient(false)));
 }
 
 TEST_CASE("Segments are named by their number", "[backend][checkpoint]") {
