@@ -7,8 +7,8 @@
 
 namespace remat {
 
-/// The original of a SavedOriginalGuard of this thread, `tensor` itself without one. The original
-/// has the versions and the graph that the alias has not.
+/// The original of a SavedOriginalGuard of this thread if `tensor` is its alias, not a copy; else
+/// `tensor` itself. The original has the versions and the graph that the alias has not.
 const at::Tensor& saved_original(const at::Tensor& tensor);
 
 }  // namespace remat

@@ -127,7 +127,10 @@ SavedOriginalGuard::~SavedOriginalGuard() {
 }
 
 const at::Tensor& saved_original(const at::Tensor& tensor) {
-  return original_of_next ? *original_of_next : tensor;
+  const bool is_alias = original_of_next && has_layout(*original_of_next) && has_layout(tensor) &&
+                        original_of_next->storage().is_alias_of(tensor.storage()) &&
+                        TensorLayout(*original_of_next) == TensorLayout(tensor);
+  return is_alias ? *original_of_next : tensor;
 }
 
 std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {

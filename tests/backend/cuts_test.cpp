@@ -482,4 +482,22 @@ TEST_CASE("A tensor that crosses is freed when the last segment that reads it ha
   CHECK(kept[0] <= bytes);
 }
 
+TEST_CASE("A tensor that crosses a cut as bytes has its values in a region with a tape",
+          "[backend][cuts]") {
+  // The cut is between empty_like and fill_.
+  const TensorFn inner = [](const at::Tensor& t) {
+    return (t.sin() * torch::empty_like(t).fill_(2.0)).exp();
+  };
+  const TensorFn outer = [&](const at::Tensor& x) {
+    CheckpointOptions options{.name = "bytes", .replay = ReplayEngine::kTape};
+    options.cuts.positions = {2};
+    return checkpoint(options)(inner)(x.cos());
+  };
+  for (int trusted = 0; trusted < 2; ++trusted) {
+    const Tensors got =
+        step(checkpoint({.name = "around bytes", .replay = ReplayEngine::kTape})(outer), {});
+    check_same(got, step([&](const at::Tensor& x) { return inner(x.cos()); }, {}));
+  }
+}
+
 }  // namespace remat
