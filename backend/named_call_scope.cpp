@@ -121,7 +121,10 @@ void NamedCallScope::skip(c10::ArrayRef<at::Tensor> arguments) {
 }
 
 NamedCallScope::~NamedCallScope() {
-  if (!open_.empty()) trace_end(/*threw=*/true);
+  try {
+    if (!open_.empty()) trace_end(/*threw=*/true);
+  } catch (...) {  // A sink that throws while the call's exception is on its way: that one counts.
+  }
   abandon_all();
 }
 

@@ -44,33 +44,40 @@ void TraceSinks::set(Sinks sinks) {
   trace_sink = any ? this : nullptr;
 }
 
+// The list that is told lives on, also if another thread changes it.
+template <class Tell>
+void TraceSinks::for_each(Tell&& tell) const {
+  const std::shared_ptr<const Sinks> sinks = now();
+  for (const auto& sink : *sinks) tell(*sink);
+}
+
 void TraceSinks::before_op(const TraceScope& scope, const OpCall& call) {
-  for (const auto& sink : *now()) sink->before_op(scope, call);
+  for_each([&](TraceSink& sink) { sink.before_op(scope, call); });
 }
 
 void TraceSinks::after_op(const TraceScope& scope, const OpCall& call) {
-  for (const auto& sink : *now()) sink->after_op(scope, call);
+  for_each([&](TraceSink& sink) { sink.after_op(scope, call); });
 }
 
 void TraceSinks::named_call(const TraceScope& before, const TraceScope& after,
                             const NamedCall& call, std::string_view what) {
-  for (const auto& sink : *now()) sink->named_call(before, after, call, what);
+  for_each([&](TraceSink& sink) { sink.named_call(before, after, call, what); });
 }
 
 void TraceSinks::call_ended(const TraceScope& scope, bool threw) {
-  for (const auto& sink : *now()) sink->call_ended(scope, threw);
+  for_each([&](TraceSink& sink) { sink.call_ended(scope, threw); });
 }
 
 void TraceSinks::before_save(const TraceScope& scope, const at::Tensor& tensor) {
-  for (const auto& sink : *now()) sink->before_save(scope, tensor);
+  for_each([&](TraceSink& sink) { sink.before_save(scope, tensor); });
 }
 
 void TraceSinks::after_save(const TraceScope& scope, bool threw) {
-  for (const auto& sink : *now()) sink->after_save(scope, threw);
+  for_each([&](TraceSink& sink) { sink.after_save(scope, threw); });
 }
 
 void TraceSinks::replay_stops(const TraceScope& scope) {
-  for (const auto& sink : *now()) sink->replay_stops(scope);
+  for_each([&](TraceSink& sink) { sink.replay_stops(scope); });
 }
 
 }  // namespace remat

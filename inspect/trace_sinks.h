@@ -35,6 +35,8 @@ class TraceSinks final : public TraceSink {
  private:
   using Sinks = std::vector<std::shared_ptr<TraceSink>>;
   std::shared_ptr<const Sinks> now() const;
+  template <class Tell>
+  void for_each(Tell&& tell) const;
   void set(Sinks sinks);
 
   mutable std::mutex mutex_;
