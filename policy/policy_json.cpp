@@ -54,6 +54,9 @@ Policy policy_of(const std::string& where, const Json& value) {
 
 std::string text_of(const std::string& where, const std::string& key, const Json& value) {
   if (!value.is_string()) reject(where + ", key '" + key + "'", "a string", shown(value));
+  // It would end the text of an error that names it.
+  if (value.get_ref<const std::string&>().find('\0') != std::string::npos)
+    reject(where + ", key '" + key + "'", "a string without zero bytes", shown(value));
   return value.get<std::string>();
 }
 
@@ -101,6 +104,8 @@ Json parse(std::string_view text, const std::string& source) {
       reject(source, "at most 16 levels of brackets", "more");
     if (event == Event::object_start) keys.emplace_back();
     if (event == Event::object_end) keys.pop_back();
+    if (event == Event::key && value.get_ref<const std::string&>().find('\0') != std::string::npos)
+      reject(source, "keys without zero bytes", shown(value));
     if (event == Event::key && !keys.back().insert(value.get<std::string>()).second)
       reject(source, "a key once in its object", "'" + cut(value.get<std::string>()) + "' twice");
     return true;
