@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Points of a step at which a fault can be injected, counted, and the fault itself.
+#pragma once
+
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+namespace remat::faults {
+
+/// What fails.
+enum class Kind {
+  kOp,          ///< An op, before it runs: composite ones, their parts, and ops that kernels call.
+  kAllocation,  ///< An allocation of tensor memory on the CPU.
+  kCallback,    ///< A function or hook of the user, or a copy of the function.
+};
+
+/// When it fails.
+enum class Phase { kForward, kReplay, kBackward };
+
+constexpr size_t kNever = std::numeric_limits<size_t>::max();
+
+/// What an op or a callback throws.
+class InjectedError : public std::runtime_error {
+ public:
+  InjectedError(size_t point, const std::string& where);
+  size_t point() const { return point_; }
+
+ private:
+  size_t point_;
+};
+
+/// What an allocation throws.
+class InjectedOutOfMemory : public c10::OutOfMemoryError {
+ public:
+  explicit InjectedOutOfMemory(size_t point);
+  size_t point() const { return point_; }
+
+ private:
+  size_t point_;
+};
+
+/// While alive, counts the points of one kind that its thread passes, and throws at one of them.
+class Injector {
+ public:
+  /// Points count from 1; kNever throws at none. `before_throw` runs before the throw, uncounted.
+  Injector(Kind kind, size_t point, std::function<void()> before_throw = {});
+  Injector(const Injector&) = delete;
+  Injector& operator=(const Injector&) = delete;
+  ~Injector();
+
+  /// Points that come now are those of a backward, or of the replays in it.
+  void begin_backward() { in_backward_ = true; }
+
+  size_t passed() const { return passed_; }
+  const std::array<size_t, 3>& by_phase() const { return by_phase_; }
+  size_t thrown() const { return thrown_; }
+  /// Phase, op and name of the point that failed.
+  const std::string& where() const { return where_; }
+
+ private:
+  friend void pass_point(Kind kind, const char* name);
+  friend class OpScope;
+
+  void pass(const char* name);
+  Phase phase() const;
+
+  const Kind kind_;
+  const size_t point_;
+  const std::function<void()> before_throw_;
+  const c10::impl::IncludeDispatchKeyGuard sees_ops_;
+  bool in_backward_ = false;
+  std::optional<Phase> phase_of_op_;  // of the ops that run, if any do
+  const char* op_ = nullptr;          // the innermost of them
+  size_t passed_ = 0;
+  std::array<size_t, 3> by_phase_{};
+  size_t thrown_ = 0;
+  std::string where_;
+};
+
+/// A point of that kind, if an injector of this thread waits for it.
+void pass_point(Kind kind, const char* name);
+
+/// Blocks of tensor memory on the CPU that are alive, in the whole process.
+int64_t live_blocks();
+
+}  // namespace remat::faults
