@@ -4,64 +4,46 @@
 // without remat.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-
 #include <cstdint>
-#include <optional>
+#include <functional>
 #include <random>
+#include <set>
 #include <string>
 #include <vector>
 
 #include <remat/policy/policy.h>
 
+#include "fuzz/ops.h"
+#include "fuzz/uses.h"
+
 namespace remat::fuzz {
 
-enum class Op {
-  kSin,
-  kTanh,
-  kRelu,
-  kSoftmax,
-  kLayerNorm,
-  kMul,
-  kAdd,
-  kMatmul,
-  kWeight,  // matmul with a parameter that the program closes over
-  kDropout,
-  kRandom,     // times fresh random numbers
-  kTranspose,  // a view
-  kReshape,    // a view
-  kCat,
-  kWindow,  // a view in the middle of a fresh tensor
-  kIndex,
-  kDetach,
-  kClone,
-  kScaleInPlace,
-  kAddInPlace,
-  kSelectInPlace,  // an in-place op on a view of the tensor
-  kNoGrad,
-  kCustom,         // an autograd::Function of C++
-  kInnerGrad,      // autograd::grad inside, its graph kept
-  kInnerBackward,  // backward() inside, into leaves of its own and into a parameter
-  kReadBuffer,     // times what a buffer holds that the program closes over
-  kWriteBuffer,
-  kRegion,
-  kCall,
-  kCount,
-  kSame,  // values[a] itself: what shrinking puts in the place of other steps
-};
-
+constexpr size_t kWeights = 3;
 constexpr size_t kBuffers = 1;
 
 struct Block;
 
+/// A rule of a region's policy.
+struct OpRule {
+  std::string op;  // or a preset's name
+  Policy policy;
+  bool is_preset = false;
+
+  bool operator==(const OpRule& other) const {
+    return op == other.op && policy == other.policy && is_preset == other.is_preset;
+  }
+};
+
 /// Of a step kRegion.
 struct RegionChoices {
+  std::vector<size_t> arguments{};  // those of the values that are passed; others are captured
   bool early_stop = true;
   bool compares = true;
-  std::vector<std::string> saved_ops{};  // by the region's policy
-  bool tape = false;                     // replay = kAuto
-  std::vector<double> cuts{};            // of its tape, if one can be written: parts of its length
-  size_t group = 0;                      // segments to a group, if there are so many; 0: none
+  bool hooks = false;  // saved_tensors_hooks
+  std::vector<OpRule> rules{};
+  bool tape = false;           // replay = kAuto
+  std::vector<double> cuts{};  // of its tape, if one can be written: parts of its length
+  size_t group = 0;            // segments to a group, if there are so many; 0: none
 };
 
 /// Of a step kCall.
@@ -74,18 +56,25 @@ struct CallChoices {
   std::vector<size_t> captures{};
 };
 
-/// result = op(values[a], values[b]); in-place ops write values[a].
+/// Of a step kScope.
+struct ScopeChoices {
+  enum class Kind { kNone, kAutocast, kHooks, kNames };
+  Kind kind = Kind::kNone;
+  std::string name{};
+};
+
+/// results = op(values[a], values[b]); in-place ops write values[a].
 struct Step {
   Op op;
   size_t a;
   size_t b;
-  std::vector<Block> block{};  // one if op is kRegion or kCall
+  std::vector<Block> block{};  // one if op is kRegion, kCall or kScope
   RegionChoices region{};
   CallChoices call{};
+  ScopeChoices scope{};
 };
 
-/// Takes a list of values and returns some of them. A region's block gets copies of the list, a
-/// call's block its arguments and captures.
+/// Takes a list of values and returns some of them.
 struct Block {
   size_t inputs;
   std::vector<Step> steps;
@@ -94,34 +83,27 @@ struct Block {
 
 struct Program {
   Block body;
+  Use use = Use::kBackward;
+  uint64_t seed = 0;  // of its parameters, buffers and inputs
 };
 
-/// What a run of a program leaves behind; or the first words of the error that it raised.
-struct Outcome {
-  std::vector<at::Tensor> tensors;
-  std::optional<std::string> error;
-  std::string message;   // all of it
-  bool refused = false;  // the error is one of those that named calls raise by design
-};
+/// The program of that seed.
+Program make_program(uint64_t seed);
 
-enum class Mode {
-  kPlain,
-  kCheckpointed,
-  kRehearsal,  // the forward only, to see how long tapes are
-};
-
-/// How the graph is used once the forward has run.
-enum class Use { kBackward, kRetainGraph, kPartialGrads, kDoubleBackward, kTwoInFlight, kCount };
-
-Program make_program(std::mt19937_64& random);
-
-/// Runs the program and its backward on parameters, buffers and inputs made from `seed`.
-Outcome run(const Program& program, Mode mode, Use use, uint64_t seed);
+/// A program with every op, and every kind of step, region and call.
+Program program_of_everything();
 
 /// How many values the step adds.
 size_t result_count(const Step& step);
 
-/// The program as indented text, for reports.
-std::string to_string(const Block& block, int indent = 0);
+/// Which of the values around are the inputs of the step's block: a call's arguments and captures;
+/// all of them for a region or a scope.
+std::vector<size_t> block_inputs(const Step& step);
+
+/// Which of the block's inputs it reads, writes or returns.
+std::set<size_t> used_inputs(const Block& block);
+
+/// True if that is true of a step, at any depth.
+bool any_step(const Block& block, const std::function<bool(const Step&)>& is_such);
 
 }  // namespace remat::fuzz

@@ -17,6 +17,7 @@ class Shrinker {
   Program shrink() {
     do {
       changed_ = false;
+      set(program_.use, Use::kBackward);
       visit(program_.body);
     } while (changed_);
     return std::move(program_);
@@ -31,73 +32,85 @@ class Shrinker {
 
   /// In the step's place, the value that it was made of, or a copy of it; no number changes.
   void remove(Block& block, size_t i) {
+    const Step step = block.steps[i];
+    if (step.op == Op::kSame) return;
+    if (result_count(step) == 0) {
+      block.steps.erase(block.steps.begin() + i);
+      keep_if_fails([&] { block.steps.insert(block.steps.begin() + i, step); });
+      return;
+    }
+    const size_t a = step.call.arguments.empty() ? step.a : step.call.arguments[0];
     const std::vector<Step> before = block.steps;
-    const Step step = before[i];
-    const size_t results = result_count(step);
-    if (remove_unused(block, i) || step.op == Op::kSame) return;
-    const size_t a = step.op == Op::kCall ? step.call.arguments[0] : step.a;
     for (const Op op : {Op::kSame, Op::kClone}) {
       if (step.op == op) return;
       block.steps = before;
       block.steps.erase(block.steps.begin() + i);
-      block.steps.insert(block.steps.begin() + i, results, Step{op, a, a});
+      block.steps.insert(block.steps.begin() + i, result_count(step), Step{op, a, a});
       if (keep_if_fails([&] { block.steps = before; })) return;
     }
   }
 
-  /// Leaves out the last step if nobody wants its value.
-  bool remove_unused(Block& block, size_t i) {
-    size_t last = block.inputs;
-    for (const Step& step : block.steps) last += result_count(step);
-    if (i + 1 != block.steps.size() || result_count(block.steps[i]) != 1 ||
-        std::find(block.results.begin(), block.results.end(), last - 1) != block.results.end())
-      return false;
-    const Step step = block.steps.back();
-    block.steps.pop_back();
-    return keep_if_fails([&] { block.steps.push_back(step); });
-  }
-
-  // The body's results are what is looked at; a region's are numbered outside of it.
+  /// The body's results are what is looked at; those of other blocks are numbered outside of it.
   void drop_result(Block& block, size_t i) {
-    if (&block != &program_.body || block.results.size() < 2) return;
     const std::vector<size_t> before = block.results;
-    block.results.erase(block.results.begin() + i);
-    keep_if_fails([&] { block.results = before; });
+    if (block.results.size() < 2) return;
+    if (&block == &program_.body) {
+      block.results.erase(block.results.begin() + i);
+    } else {
+      block.results[i] = block.results[0];
+    }
+    if (block.results != before) keep_if_fails([&] { block.results = before; });
   }
 
   void simplify(Step& step) {
-    if (step.op == Op::kRegion) set(step.region.early_stop, true);
-    if (step.op == Op::kRegion) set(step.region.compares, true);
-    if (step.op == Op::kRegion) set(step.region.tape, false);
-    if (step.op == Op::kRegion) set(step.region.group, size_t{0});
-    if (step.op == Op::kRegion) set(step.region.cuts, {});
-    for (size_t i = step.region.cuts.size(); i-- > 0;) {
-      std::vector<double> fewer = step.region.cuts;
-      fewer.erase(fewer.begin() + i);
-      set(step.region.cuts, fewer);
-    }
-    if (step.op == Op::kRegion) set(step.region.saved_ops, {});
-    for (size_t i = step.region.saved_ops.size(); i-- > 0;) {
-      std::vector<std::string> fewer = step.region.saved_ops;
-      fewer.erase(fewer.begin() + i);
-      set(step.region.saved_ops, fewer);
-    }
-    if (step.op == Op::kCall) simplify_call(step);
-    if (step.block.empty()) return;
+    if (step.op == Op::kSame) return;
+    if (step.block.empty()) return simplify_op(step);
+    if (step.op == Op::kRegion) simplify_region(step);
+    if (step.op == Op::kCall) simplify_call(step.call);
+    if (step.op == Op::kScope) set(step.scope.kind, ScopeChoices::Kind::kNone);
+    set(step.op, Op::kScope);
     visit(step.block[0]);
   }
 
-  void simplify_call(Step& step) {
-    CallChoices& call = step.call;
+  void simplify_op(Step& step) {
+    set(step.b, step.a);
+    if (info(step.op).results != 1 || step.op == Op::kClone) return;
+    set(step.op, Op::kSin);
+  }
+
+  void simplify_region(Step& step) {
+    RegionChoices& region = step.region;
+    set(region.early_stop, true);
+    set(region.compares, true);
+    set(region.hooks, false);
+    set(region.tape, false);
+    set(region.group, size_t{0});
+    drop_each(region.cuts);
+    drop_each(region.rules);
+    drop_each(region.arguments);
+  }
+
+  void simplify_call(CallChoices& call) {
     set(call.keep, Keep::kInnermostRegion);
     set(call.no_grad, false);
     if (call.policy == Policy::kOffload) set(call.policy, Policy::kSave);
   }
 
+  /// All of them, then one after the other.
+  template <class T>
+  void drop_each(std::vector<T>& list) {
+    set(list, {});
+    for (size_t i = list.size(); i-- > 0;) {
+      std::vector<T> fewer = list;
+      fewer.erase(fewer.begin() + i);
+      set(list, std::move(fewer));
+    }
+  }
+
   template <class T>
   void set(T& choice, T simple) {
     if (choice == simple) return;
-    const T before = std::exchange(choice, simple);
+    const T before = std::exchange(choice, std::move(simple));
     keep_if_fails([&] { choice = before; });
   }
 

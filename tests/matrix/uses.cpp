@@ -17,6 +17,7 @@
 #include <remat/remat.h>
 
 #include "matrix/copying_hooks.h"
+#include "support/silence.h"
 
 namespace remat::matrix {
 namespace {
@@ -210,11 +211,7 @@ void hooks_inside_and_around(const Program& program, Outcome& outcome) {
 /// Anomaly mode says on the terminal that it is on, and where the failing op was called.
 class QuietAnomalyMode {
  private:
-  struct Silence : c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
-  };
   Silence silence_;
-  c10::WarningUtils::WarningHandlerGuard quiet_{&silence_};
   torch::autograd::DetectAnomalyGuard anomaly_;
 };
 

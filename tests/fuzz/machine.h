@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What runs random programs.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include <remat/remat.h>
+
+#include "fuzz/program.h"
+
+namespace remat::fuzz {
+
+enum class Mode {
+  kPlain,
+  kCheckpointed,
+  kRehearsal,  // the forward only, to see how long tapes are
+  kBroken,     // as kCheckpointed, but random ops draw other numbers in replays
+};
+
+/// How many records the tape of each region has that can be cut.
+using TapeSizes = std::map<const Step*, size_t>;
+
+/// 0 if none can be written.
+size_t records_of(const TapeSizes& sizes, const Step& step);
+
+/// What the choices come to on a tape of `records`.
+Cuts cuts_of(const RegionChoices& choices, size_t records);
+
+/// kTape where there are cuts.
+ReplayEngine engine_of(const RegionChoices& choices, const Cuts& cuts);
+
+/// Runs a program, on parameters and buffers of its own. Outlives every graph that it makes:
+/// regions refer to it and to the program.
+class Machine {
+ public:
+  /// `sizes`: filled in Mode::kRehearsal, else what a rehearsal has filled.
+  Machine(const Program& program, Mode mode, TapeSizes& sizes);
+  Machine(const Machine&) = delete;
+  Machine& operator=(const Machine&) = delete;
+
+  /// LibTorch frees no cycle, and an in-place op makes one when an unused branch of the program
+  /// saved the tensor that it writes.
+  ~Machine();
+
+  /// All but the second require grad.
+  Tensors make_inputs();
+
+  const Tensors& weights() const { return weights_; }
+  const Tensors& buffers() const { return buffers_; }
+
+  Tensors forward(const Tensors& inputs) { return call(program_.body, inputs); }
+
+ private:
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+  Tensors call(const Block& block, Tensors values);
+  void apply(const Step& step, Tensors& values);
+  Tensors apply_block(const Step& step, const Tensors& values);
+  void add(at::Tensor value, Tensors& values);
+  Tensors region(const Step& step, const Tensors& values);
+  CheckpointOptions options_of(const Step& step);
+  Tensors scope(const Step& step, const Tensors& values);
+  Tensors named_call(const Step& step, const Tensors& values);
+  size_t number_of(const Step& step);
+  void note_size(const Step& step, const std::string& name);
+
+  const Program& program_;
+  Mode mode_;
+  TapeSizes& sizes_;
+  Tensors weights_;
+  Tensors buffers_;
+  const std::shared_ptr<OffloadStore> store_ = host_memory_store();
+  std::mutex mutex_;  // replays may run on two threads
+  std::map<const Step*, size_t> numbers_;
+  std::vector<WeakTensor> made_;
+};
+
+}  // namespace remat::fuzz

@@ -1,0 +1,226 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The ops of random programs. In their texts, a, b, w, buffer, r and s stand for variables.
+#include "fuzz/ops.h"
+
+#include <array>
+
+#include "fuzz/helpers.h"
+
+namespace remat::fuzz {
+namespace {
+
+using at::Tensor;
+
+// The code is run, and printed, as it stands here.
+#define REMAT_FUZZ_OP(op, effect, results, saves, python, ...)                    \
+  OpInfo {                                                                        \
+    Op::op, Effect::effect, results, saves, #__VA_ARGS__, python,                 \
+        []([[maybe_unused]] const Operands& operands, [[maybe_unused]] Tensor& r, \
+           [[maybe_unused]] Tensor& s) {                                          \
+          [[maybe_unused]] const auto& [a, b, w, buffer] = operands;              \
+          __VA_ARGS__;                                                            \
+        }                                                                         \
+  }
+
+// clang-format off
+const std::array kOps = {
+    REMAT_FUZZ_OP(kSin, kMakes, 1, "a", "r = a.sin()", r = a.sin()),
+    REMAT_FUZZ_OP(kTanh, kMakes, 1, "r", "r = a.tanh()", r = a.tanh()),
+    REMAT_FUZZ_OP(kRelu, kMakes, 1, "r", "r = a.relu()", r = a.relu()),
+    REMAT_FUZZ_OP(kSoftmax, kMakes, 1, "r", "r = a.softmax(1)", r = a.softmax(1)),
+    REMAT_FUZZ_OP(kLayerNorm, kMakes, 1, "a", "r = F.layer_norm(a, (4,))", r = at::layer_norm(a, {4})),
+    REMAT_FUZZ_OP(kMul, kMakes, 1, "a", "r = a * b.tanh()", r = a * b.tanh()),
+    REMAT_FUZZ_OP(kAdd, kMakes, 1, "", "r = a + b", r = a + b),
+    REMAT_FUZZ_OP(kLerp, kMakes, 1, "", "r = torch.lerp(a, b, 0.3)", r = at::lerp(a, b, 0.3)),
+    REMAT_FUZZ_OP(kMatmul, kMakes, 1, "b", "r = (a.tanh() @ b).float()",
+                  r = at::matmul(a.tanh(), b).to(at::kFloat)),
+    REMAT_FUZZ_OP(kWeight, kMakes, 1, "a", "r = (a @ w).float()", r = at::matmul(a, w).to(at::kFloat)),
+    REMAT_FUZZ_OP(kLinear, kMakes, 1, "a", "r = F.linear(a, w, w[0]).float()",
+                  r = at::linear(a, w, w.select(0, 0)).to(at::kFloat)),
+    REMAT_FUZZ_OP(kAttention, kMakes, 1, "ab",
+                  "r = F.scaled_dot_product_attention(a[None], b[None], a[None], dropout_p=0.2)[0].float()",
+                  r = at::scaled_dot_product_attention(a.unsqueeze(0), b.unsqueeze(0), a.unsqueeze(0), {}, 0.2)
+                          .squeeze(0).to(at::kFloat)),
+    REMAT_FUZZ_OP(kEinsum, kMakes, 1, "", "r = torch.einsum(\"ij,kj->ik\", a.tanh(), b.tanh()).float()",
+                  r = at::einsum("ij,kj->ik", {a.tanh(), b.tanh()}).to(at::kFloat)),
+    REMAT_FUZZ_OP(kDropout, kMakes, 1, "", "r = F.dropout(a, 0.4)", r = at::dropout(a, 0.4, true)),
+    REMAT_FUZZ_OP(kRandom, kMakes, 1, "", "r = a * torch.rand_like(a)", r = a * at::rand_like(a)),
+    REMAT_FUZZ_OP(kNormal, kMakes, 1, "", "r = a + torch.empty(4, 4).normal_()",
+                  r = a + at::empty({4, 4}).normal_()),
+    REMAT_FUZZ_OP(kPermutation, kMakes, 1, "", "r = a.index_select(0, torch.randperm(4))",
+                  r = a.index_select(0, at::randperm(4, at::kLong))),
+    REMAT_FUZZ_OP(kCat, kMakes, 1, "", "r = torch.cat((a[:2], b[2:]))",
+                  r = at::cat({a.narrow(0, 0, 2), b.narrow(0, 2, 2)}, 0)),
+    REMAT_FUZZ_OP(kUnbind, kMakes, 1, "", "r = torch.stack(a.unbind(1))", r = at::stack(a.unbind(1))),
+    REMAT_FUZZ_OP(kIndex, kMakes, 1, "", "r = a.index_select(0, a.detach().sum(1).argsort())",
+                  r = a.index_select(0, a.detach().sum(1).argsort())),
+    REMAT_FUZZ_OP(kClone, kMakes, 1, "", "r = a.clone()", r = a.clone()),
+    REMAT_FUZZ_OP(kWhere, kMakes, 1, "", "r = torch.where(a > 0.1, a, b)", r = at::where(a > 0.1, a, b)),
+    REMAT_FUZZ_OP(kBranch, kMakes, 1, "a", "r = a.sin() if a.sum().item() > 0 else a.cos()",
+                  r = a.sum().item<float>() > 0 ? a.sin() : a.cos()),
+    REMAT_FUZZ_OP(kDouble, kMakes, 1, "", "r = a.double().cos().float()",
+                  r = a.to(at::kDouble).cos().to(at::kFloat)),
+    REMAT_FUZZ_OP(kBfloat16, kMakes, 1, "", "r = a.bfloat16().sin().float()",
+                  r = a.to(at::kBFloat16).sin().to(at::kFloat)),
+    REMAT_FUZZ_OP(kOut, kMakes, 1, "", "r = add_out(a, b)", r = add_out(a, b)),
+    REMAT_FUZZ_OP(kNoGrad, kMakes, 1, "a", "r = no_grad_mean(a) * a", r = no_grad_mean(a) * a),
+    REMAT_FUZZ_OP(kReadBuffer, kReadsBuffer, 1, "a", "r = a * (buffer + 0.5)", r = a * (buffer + 0.5)),
+    REMAT_FUZZ_OP(kChunk, kMakes, 2, "", "r, s = (part.repeat(2, 1) for part in a.chunk(2))",
+                  const auto parts = a.chunk(2); r = parts[0].repeat({2, 1}); s = parts[1].repeat({2, 1})),
+    REMAT_FUZZ_OP(kTopk, kMakes, 2, "", "r, index = a.topk(4, 1)\ns = b.gather(1, index)",
+                  const auto top = a.topk(4, 1); r = std::get<0>(top); s = b.gather(1, std::get<1>(top))),
+    REMAT_FUZZ_OP(kSort, kMakes, 2, "", "r, index = a.sort(0)\ns = b.gather(0, index)",
+                  const auto sorted = a.sort(0); r = std::get<0>(sorted); s = b.gather(0, std::get<1>(sorted))),
+    REMAT_FUZZ_OP(kMax, kMakes, 2, "", "top, index = a.max(1, keepdim=True)\nr = a - top\ns = b.gather(1, index.expand(4, 4))",
+                  const auto top = a.max(1, true); r = a - std::get<0>(top);
+                  s = b.gather(1, std::get<1>(top).expand({4, 4}))),
+    REMAT_FUZZ_OP(kVarMean, kMakes, 2, "a", "spread, middle = torch.var_mean(a, 1, keepdim=True)\nr = a * spread\ns = b - middle",
+                  const auto both = at::var_mean(a, at::IntArrayRef({1}), true, true);
+                  r = a * std::get<0>(both); s = b - std::get<1>(both)),
+    REMAT_FUZZ_OP(kNativeLayerNorm, kMakes, 2, "ab", "r, _, factor = torch.native_layer_norm(a, [4], w[1], None, 1e-5)\ns = b * factor",
+                  const auto normed = at::native_layer_norm(a, {4}, w.select(0, 1), {}, 1e-5);
+                  r = std::get<0>(normed); s = b * std::get<2>(normed)),
+    REMAT_FUZZ_OP(kLstmCell, kMakes, 2, "ab",
+                  "r, s = (part.float() for part in torch.lstm_cell(a, (b, a), w.repeat(4, 1), w.repeat(4, 1)))",
+                  const auto cell = at::lstm_cell(a, {b, a}, w.repeat({4, 1}), w.repeat({4, 1}));
+                  r = std::get<0>(cell).to(at::kFloat); s = std::get<1>(cell).to(at::kFloat)),
+    REMAT_FUZZ_OP(kForeach, kMakes, 2, "", "r, s = torch._foreach_mul([a, b], 0.7)",
+                  const auto parts = at::_foreach_mul({a, b}, 0.7); r = parts[0]; s = parts[1]),
+    REMAT_FUZZ_OP(kSquare, kMakes, 1, "", "r = Square.apply(a.tanh())", r = Square::apply(a.tanh())),
+    REMAT_FUZZ_OP(kSavesResult, kMakes, 1, "r", "r = SavesResult.apply(a)", r = SavesResult::apply(a)),
+    REMAT_FUZZ_OP(kTwoResults, kMakes, 2, "", "r, s = TwoResults.apply(a, b, 0.6)",
+                  const auto parts = TwoResults::apply(a, b, 0.6); r = parts[0]; s = parts[1]),
+    REMAT_FUZZ_OP(kInPlaceFunction, kMakes, 1, "", "r = InPlace.apply(a.clone())", r = InPlace::apply(a.clone())),
+    REMAT_FUZZ_OP(kHook, kMakes, 1, "", "r = a * 1.5\nset_hook(r, 0.5)", r = a * 1.5; set_hook(r, 0.5)),
+    REMAT_FUZZ_OP(kHookLater, kHooksArgument, 1, "a", "r = a.sin()\nset_hook(a, 0.9)", r = a.sin(); set_hook(a, 0.9)),
+    REMAT_FUZZ_OP(kInnerGrad, kGoesBack, 1, "a", "r = inner_grad(a)", r = inner_grad(a)),
+    REMAT_FUZZ_OP(kInnerBackward, kGoesBack, 1, "", "r = inner_backward(a, w)", r = inner_backward(a, w)),
+    REMAT_FUZZ_OP(kTranspose, kIsView, 1, "", "r = a.t()", r = a.t()),
+    REMAT_FUZZ_OP(kReshape, kIsView, 1, "", "r = a.reshape(2, 8).reshape(4, 4)", r = a.reshape({2, 8}).reshape({4, 4})),
+    REMAT_FUZZ_OP(kDetach, kIsView, 1, "", "r = a.detach()", r = a.detach()),
+    REMAT_FUZZ_OP(kWindow, kMakes, 1, "", "r = torch.cat((a, b))[2:6]", r = at::cat({a, b}, 0).narrow(0, 2, 4)),
+    REMAT_FUZZ_OP(kSplit, kMakesViews, 2, "", "r, s = torch.cat((a, b)).split(4)",
+                  const auto parts = at::cat({a, b}, 0).split(4); r = parts[0]; s = parts[1]),
+    REMAT_FUZZ_OP(kScaleInPlace, kWrites, 0, "", "a.mul_(0.9)", a.mul_(0.9)),
+    REMAT_FUZZ_OP(kAddInPlace, kWrites, 0, "", "a.add_(b)", a.add_(b)),
+    REMAT_FUZZ_OP(kCopyInPlace, kWrites, 0, "", "a.copy_(b)", a.copy_(b)),
+    REMAT_FUZZ_OP(kReluInPlace, kWrites, 0, "a", "a.relu_()", a.relu_()),
+    REMAT_FUZZ_OP(kDropoutInPlace, kWrites, 0, "", "F.dropout(a, 0.3, inplace=True)",
+                  Tensor written = a; at::dropout_(written, 0.3, true)),
+    REMAT_FUZZ_OP(kZeroInPlace, kWrites, 0, "", "a.zero_()", a.zero_()),
+    REMAT_FUZZ_OP(kSelectInPlace, kWrites, 0, "", "a.select(0, 1).mul_(1.1)", a.select(0, 1).mul_(1.1)),
+    REMAT_FUZZ_OP(kTransposeInPlace, kWrites, 0, "", "a.t().add_(b.detach().clone())", a.t().add_(b.detach().clone())),
+    REMAT_FUZZ_OP(kSliceInPlace, kWrites, 0, "", "a[1:3] = b[:2] * 1.0", a.narrow(0, 1, 2).copy_(b.narrow(0, 0, 2) * 1.0)),
+    REMAT_FUZZ_OP(kForeachInPlace, kWrites, 0, "", "torch._foreach_mul_([a], 0.7)", at::_foreach_mul_({a}, 0.7)),
+    REMAT_FUZZ_OP(kWriteBuffer, kWritesBuffer, 0, "", "buffer.mul_(0.5).add_(a.detach().tanh())",
+                  buffer.mul_(0.5).add_(a.detach().tanh())),
+};
+// clang-format on
+static_assert(kOps.size() == static_cast<size_t>(Op::kOpCount));
+
+#define REMAT_FUZZ_HELPER_OF(name, python) \
+  Helper {                                 \
+#name, name##_text, python             \
+  }
+
+constexpr std::array kHelpers = {
+    REMAT_FUZZ_HELPER_OF(Square, R"(
+class Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 2 * ctx.saved_tensors[0]
+)"),
+    REMAT_FUZZ_HELPER_OF(SavesResult, R"(
+class SavesResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        result = x.sigmoid()
+        ctx.save_for_backward(result)
+        return result
+
+    @staticmethod
+    def backward(ctx, grad):
+        (result,) = ctx.saved_tensors
+        return grad * result * (1 - result)
+)"),
+    REMAT_FUZZ_HELPER_OF(TwoResults, R"(
+class TwoResults(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, y, factor):
+        middle = x.tanh()
+        ctx.factor = factor
+        ctx.save_for_backward(middle)
+        return middle * factor, y + middle
+
+    @staticmethod
+    def backward(ctx, first, second):
+        (middle,) = ctx.saved_tensors
+        return (first * ctx.factor + second) * (1 - middle * middle), second, None
+)"),
+    REMAT_FUZZ_HELPER_OF(InPlace, R"(
+class InPlace(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.mark_dirty(x)
+        return x.mul_(0.5)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * 0.5
+)"),
+    REMAT_FUZZ_HELPER_OF(add_out, R"(
+def add_out(a, b):
+    with torch.no_grad():
+        return torch.add(a, b, out=torch.zeros(4, 4))
+)"),
+    REMAT_FUZZ_HELPER_OF(no_grad_mean, R"(
+def no_grad_mean(a):
+    with torch.no_grad():
+        return a.mean()
+)"),
+    REMAT_FUZZ_HELPER_OF(inner_grad, R"(
+def inner_grad(a):
+    x = a if a.requires_grad else a.detach().requires_grad_()
+    return torch.autograd.grad((x.sin() * x).sum(), x, create_graph=True)[0]
+)"),
+    REMAT_FUZZ_HELPER_OF(inner_backward, R"(
+def inner_backward(a, weight):
+    x = a.detach().requires_grad_()
+    (x * weight).sin().sum().backward()
+    return a + x.grad
+)"),
+    REMAT_FUZZ_HELPER_OF(set_hook, R"(
+def set_hook(a, factor):
+    if a.requires_grad:
+        a.register_hook(lambda grad: None if grad is None else grad * factor)
+)"),
+    REMAT_FUZZ_HELPER_OF(Autocast, ""),
+    REMAT_FUZZ_HELPER_OF(copying_hooks, R"(
+def copying_hooks():
+    return remat.saved_tensors_hooks(lambda t: t.clone(), lambda t: t.clone())
+)"),
+    REMAT_FUZZ_HELPER_OF(on_thread, R"(
+def on_thread(fn):
+    with concurrent.futures.ThreadPoolExecutor(1) as pool:
+        return pool.submit(fn).result()
+)"),
+    REMAT_FUZZ_HELPER_OF(on_two_threads, ""),
+};
+
+}  // namespace
+
+const OpInfo& info(Op op) {
+  return kOps[static_cast<size_t>(op)];
+}
+
+std::span<const Helper> helpers() {
+  return kHelpers;
+}
+
+}  // namespace remat::fuzz

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a step of a random program may do to 4 x 4 tensors: code that runs, and its text.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace remat::fuzz {
+
+/// Side of all tensors of a program.
+constexpr int64_t kSize = 4;
+
+enum class Op {
+  // Fresh results.
+  kSin,
+  kTanh,
+  kRelu,
+  kSoftmax,
+  kLayerNorm,
+  kMul,
+  kAdd,
+  kLerp,
+  kMatmul,
+  kWeight,
+  kLinear,
+  kAttention,
+  kEinsum,
+  kDropout,
+  kRandom,
+  kNormal,
+  kPermutation,
+  kCat,
+  kUnbind,
+  kIndex,
+  kClone,
+  kWhere,
+  kBranch,
+  kDouble,
+  kBfloat16,
+  kOut,
+  kNoGrad,
+  kReadBuffer,
+  // Two of them.
+  kChunk,
+  kTopk,
+  kSort,
+  kMax,
+  kVarMean,
+  kNativeLayerNorm,
+  kLstmCell,
+  kForeach,
+  // Functions of C++.
+  kSquare,
+  kSavesResult,
+  kTwoResults,
+  kInPlaceFunction,
+  // Hooks and backwards inside.
+  kHook,
+  kHookLater,
+  kInnerGrad,
+  kInnerBackward,
+  // Views.
+  kTranspose,
+  kReshape,
+  kDetach,
+  kWindow,
+  kSplit,
+  // Writes.
+  kScaleInPlace,
+  kAddInPlace,
+  kCopyInPlace,
+  kReluInPlace,
+  kDropoutInPlace,
+  kZeroInPlace,
+  kSelectInPlace,
+  kTransposeInPlace,
+  kSliceInPlace,
+  kForeachInPlace,
+  kWriteBuffer,
+  kOpCount,
+  // Steps with a block of steps.
+  kRegion,
+  kCall,
+  kScope,
+  // values[a] itself: what shrinking puts in the place of other steps.
+  kSame,
+};
+
+/// What an op works on.
+struct Operands {
+  const at::Tensor& a;
+  const at::Tensor& b;
+  const at::Tensor& w;       // a parameter that the program closes over
+  const at::Tensor& buffer;  // and a buffer
+};
+
+enum class Effect {
+  kMakes,
+  kMakesViews,  // of a tensor of its own, which no in-place op may write
+  kIsView,      // of a
+  kWrites,      // a
+  kReadsBuffer,
+  kWritesBuffer,
+  kGoesBack,  // a backward inside
+  kHooksArgument,
+};
+
+struct OpInfo {
+  Op op;
+  Effect effect;
+  size_t results;          // r, s
+  std::string_view saves;  // which of a, b, r autograd keeps
+  std::string_view cpp;
+  std::string_view python;
+  void (*run)(const Operands& operands, at::Tensor& r, at::Tensor& s);
+};
+
+const OpInfo& info(Op op);
+
+/// A type or function that the text of ops uses by `name`.
+struct Helper {
+  std::string_view name;
+  std::string_view cpp;
+  std::string_view python;
+};
+
+std::span<const Helper> helpers();
+
+}  // namespace remat::fuzz

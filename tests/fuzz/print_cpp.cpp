@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Random programs as C++.
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "fuzz/print.h"
+#include "fuzz/printer.h"
+
+namespace remat::fuzz {
+namespace {
+
+constexpr const char* kHead = R"(#include <ATen/autocast_mode.h>
+#include <remat/remat.h>
+#include <torch/torch.h>
+
+#include <any>
+#include <exception>
+#include <functional>
+#include <iostream>
+#include <thread>
+
+using at::Tensor;
+using Tensors = std::vector<Tensor>;
+using torch::autograd::grad;
+
+)";
+
+constexpr const char* kMain = R"(
+bool same(const Tensor& a, const Tensor& b) {
+  if (!a.defined() || !b.defined()) return a.defined() == b.defined();
+  return a.contiguous().view(at::kInt).equal(b.contiguous().view(at::kInt));
+}
+
+int main() try {
+  const Tensors plain = run(true);
+  const Tensors ours = run(false);
+  bool all_same = plain.size() == ours.size();
+  for (size_t i = 0; all_same && i < plain.size(); ++i) {
+    all_same = same(plain[i], ours[i]);
+    if (!all_same) std::cout << "result " << i << " differs:\n" << plain[i] << "\n" << ours[i] << "\n";
+  }
+  return all_same ? 0 : 1;
+} catch (const c10::Error& error) {
+  std::cout << error.what_without_backtrace() << "\n";
+  return 1;
+}
+)";
+
+std::string braced(const Names& names) {
+  return "{" + joined(names) + "}";
+}
+
+std::string policy_of(Policy policy) {
+  if (policy == Policy::kRecompute) return "remat::Policy::kRecompute";
+  return policy == Policy::kSave ? "remat::Policy::kSave" : "remat::Policy::kOffload";
+}
+
+class CppPrinter final : public Printer {
+ public:
+  using Printer::Printer;
+
+  std::string print() {
+    const std::string run = this->run();
+    std::string helpers;
+    for (const Helper& helper : fuzz::helpers()) {
+      if (has_word(run, helper.name)) helpers += std::string(helper.cpp) + "\n\n";
+    }
+    return kHead + helpers + run + kMain;
+  }
+
+ private:
+  std::string run() {
+    std::ostringstream text;
+    text << "Tensors run(bool plain) {\n  at::manual_seed(" << program().seed << ");\n";
+    Names wanted;
+    for (size_t i = 0; i < kWeights; ++i) {
+      wanted.push_back("w" + std::to_string(i));
+      text << "  const Tensor " << wanted.back()
+           << " = (at::randn({4, 4}) * 0.5).requires_grad_(true);\n";
+    }
+    for (size_t i = 0; i < kBuffers; ++i)
+      text << "  const Tensor buffer" << i << " = at::rand({4, 4});\n";
+    text << "  const auto make_inputs = [] { return Tensors" << inputs() << "; };\n"
+         << "  [[maybe_unused]] const auto store = remat::host_memory_store();\n"
+         << "  Tensors results;\n"
+         << "  const auto forward = [&](const Tensors& in) -> Tensor {\n"
+         << indented(forward(), 4) << "  };\n"
+         << "  const Tensors inputs = make_inputs();\n"
+         << "  Tensors wanted = " << braced(wanted) << ";\n"
+         << "  for (const Tensor& input : inputs) {\n"
+         << "    if (input.requires_grad()) wanted.push_back(input);\n  }\n"
+         << "  Tensor loss;\n"
+         << (program().use == Use::kForwardThread
+                 ? "  on_thread([&] { loss = forward(inputs); });\n"
+                 : "  loss = forward(inputs);\n")
+         << "  results.push_back(at::scalar_tensor(loss.requires_grad()));\n"
+         << "  if (loss.requires_grad()) {\n"
+         << indented(use(), 4)
+         << "    for (const Tensor& leaf : wanted) results.push_back(leaf.grad());\n"
+         << "    for (const Tensor& input : inputs) results.push_back(input.detach());\n  }\n";
+    for (size_t i = 0; i < kBuffers; ++i) text << "  results.push_back(buffer" << i << ");\n";
+    text << "  results.push_back(at::rand({2}));\n  return results;\n}\n";
+    return text.str();
+  }
+
+  std::string inputs() const {
+    Names inputs;
+    for (size_t i = 0; i < program().body.inputs; ++i)
+      inputs.push_back(i == 1 ? "at::randn({4, 4})" : "at::randn({4, 4}).requires_grad_(true)");
+    return braced(inputs);
+  }
+
+  std::string forward() {
+    Names names;
+    std::string text;
+    for (size_t i = 0; i < program().body.inputs; ++i) {
+      names.push_back("x" + std::to_string(i));
+      text += "const Tensor " + names.back() + " = in[" + std::to_string(i) + "];\n";
+    }
+    text += steps(program().body, names);
+    return text + "Tensor sum = at::zeros({});\nfor (const Tensor& output : Tensors" +
+           braced(picked(names, program().body.results)) +
+           ") {\n  results.push_back(output.detach().clone());\n"
+           "  sum = sum + (output * output).sum();\n}\nreturn sum;\n";
+  }
+
+  std::string use() const {
+    const std::string text(info(program().use).cpp);
+    std::string before;
+    if (has_word(text, "again")) before += "const auto again = [&] { return forward(inputs); };\n";
+    if (has_word(text, "fresh"))
+      before += "const auto fresh = [&] { return forward(make_inputs()); };\n";
+    return before + text + ";\n";
+  }
+
+  std::string op(const OpInfo& op, const Words& words, const Names& made) override {
+    const std::string text = with_words(op.cpp, words) + ";";
+    if (op.results == 1) return "const Tensor " + text + "\n";
+    const std::string scoped = text.find("; ") != text.npos ? "{ " + text + " }\n" : text + "\n";
+    return op.results == 0 ? scoped : "Tensor " + joined(made) + ";\n" + scoped;
+  }
+
+  std::string scope(const Step& step, Names& names) override {
+    using Kind = ScopeChoices::Kind;
+    Names inner = picked(names, block_inputs(step));
+    const std::string text = steps(step.block[0], inner);
+    const Names found = picked(inner, step.block[0].results);
+    if (step.scope.kind == Kind::kNone) {
+      names.insert(names.end(), found.begin(), found.end());
+      return text;
+    }
+    const Names made = add_names(names, found.size());
+    std::string guard = "const Autocast scope;\n";
+    if (step.scope.kind == Kind::kHooks)
+      guard = "const remat::SavedTensorsHooksGuard scope(copying_hooks());\n";
+    if (step.scope.kind == Kind::kNames)
+      guard = "const remat::NameScope scope(\"" + step.scope.name + "\");\n";
+    std::string assignments;
+    for (size_t i = 0; i < made.size(); ++i) assignments += made[i] + " = " + found[i] + ";\n";
+    return "Tensor " + joined(made) + ";\n{\n" + indented(guard + text + assignments, 2) + "}\n";
+  }
+
+  std::string region(const Step& step, Names& names) override {
+    const Block& block = step.block[0];
+    const std::string number = next_region();
+    const Names passed = picked(names, step.region.arguments);
+    const std::string options = "{" + joined(this->options(step, number)) + "}";
+    Names inner = names;
+    std::string text;
+    for (size_t i = 0; i < passed.size(); ++i) text += argument(inner[step.region.arguments[i]], i);
+    text += steps(block, inner);
+    const Names made = add_names(names, block.results.size());
+    const std::string fn = "region" + number;
+    return lambda(fn, passed.empty() ? "const Tensors&" : "const Tensors& in", "Tensors",
+                  text + "return " + braced(picked(inner, block.results)) + ";\n") +
+           "const Tensors in_" + fn + " = " + braced(passed) + ";\n" +
+           results_of("plain ? " + fn + "(in_" + fn + ") : remat::checkpoint(" + options + ")(" +
+                          fn + ")(in_" + fn + ")",
+                      fn, made);
+  }
+
+  static std::string lambda(const std::string& name, const std::string& parameters,
+                            const std::string& result, const std::string& body) {
+    return "const auto " + name + " = [=](" + parameters + ") -> " + result + " {\n" +
+           indented(body, 2) + "};\n";
+  }
+
+  /// Gives the i-th argument a name.
+  std::string argument(std::string& name, size_t i) {
+    name = new_names(1)[0];
+    return "const Tensor " + name + " = in[" + std::to_string(i) + "];\n";
+  }
+
+  static std::string results_of(const std::string& expression, const std::string& fn,
+                                const Names& made) {
+    std::string text = "const Tensors out_" + fn + " = " + expression + ";\n";
+    for (size_t i = 0; i < made.size(); ++i)
+      text += "const Tensor " + made[i] + " = out_" + fn + "[" + std::to_string(i) + "];\n";
+    return text;
+  }
+
+  Names options(const Step& step, const std::string& number) const {
+    const RegionChoices& choices = step.region;
+    const Cuts cuts = cuts_of(step);
+    const ReplayEngine engine = engine_of(choices, cuts);
+    Names options = {".name = \"region " + std::to_string(program().seed) + "." + number + "\""};
+    if (!choices.compares) options.emplace_back(".determinism = remat::Determinism::kNone");
+    if (!choices.early_stop) options.emplace_back(".early_stop = false");
+    if (engine == ReplayEngine::kAuto) options.emplace_back(".replay = remat::ReplayEngine::kAuto");
+    if (engine == ReplayEngine::kTape) options.emplace_back(".replay = remat::ReplayEngine::kTape");
+    if (!cuts.empty()) options.push_back(".cuts = " + text_of(cuts));
+    if (!choices.rules.empty()) options.push_back(".policy = " + text_of(choices.rules));
+    if (choices.hooks) options.emplace_back(".saved_tensors_hooks = copying_hooks()");
+    options.emplace_back(".offload_store = store");
+    return options;
+  }
+
+  static std::string text_of(const Cuts& cuts) {
+    Names positions;
+    Names groups;
+    for (const size_t position : cuts.positions) positions.push_back(std::to_string(position));
+    for (const Cuts::Group& group : cuts.groups)
+      groups.push_back("{" + std::to_string(group.begin) + ", " + std::to_string(group.end) + "}");
+    return "{.positions = " + braced(positions) + ", .groups = " + braced(groups) + "}";
+  }
+
+  static std::string text_of(const std::vector<OpRule>& rules) {
+    std::string text = "remat::make_policy(remat::PolicyTable()";
+    for (const OpRule& rule : rules)
+      text += rule.is_preset ? ".add(remat::preset(\"" + rule.op + "\"))"
+                             : ".op(\"" + rule.op + "\", " + policy_of(rule.policy) + ")";
+    return text + ")";
+  }
+
+  std::string call(const Step& step, Names& names) override {
+    const CallChoices& choices = step.call;
+    const Block& block = step.block[0];
+    const size_t count = block.results.size();
+    const bool single = count == 1 && choices.arguments.size() == 1;
+    const Names passed = picked(names, choices.arguments);
+    Names inner(passed.size());
+    std::string text = choices.no_grad ? "const at::NoGradGuard no_grad;\n" : "";
+    if (single) inner = new_names(1);
+    for (size_t i = 0; !single && i < passed.size(); ++i) text += argument(inner[i], i);
+    for (const size_t i : choices.captures) inner.push_back(names[i]);
+    text += steps(block, inner);
+    const Names made = add_names(names, count);
+    const std::string fn = "call" + next_call();
+    const Names found = picked(inner, block.results);
+    if (count > 0) text += "return " + (single ? found[0] : braced(found)) + ";\n";
+    const std::string named =
+        "remat::native_op(" + fn + ", \"" + choices.name + "\", " + policy_of(choices.policy) +
+        (choices.keep == Keep::kAllRegions ? ", remat::Keep::kAllRegions" : "") + ")(";
+    if (single)
+      return lambda(fn, "const Tensor& " + inner[0], "Tensor", text) + "const Tensor " + made[0] +
+             " = " + named + passed[0] + ");\n";
+    const std::string called = named + "Tensors" + braced(passed) + ")";
+    return lambda(fn, "const Tensors& in", count == 0 ? "void" : "Tensors", text) +
+           (count == 0 ? called + ";\n" : results_of(called, fn, made));
+  }
+};
+
+}  // namespace
+
+std::string to_cpp(const Program& program) {
+  return CppPrinter(program).print();
+}
+
+}  // namespace remat::fuzz

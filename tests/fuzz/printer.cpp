@@ -1,0 +1,129 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What printing a random program has in common in all languages.
+#include "fuzz/printer.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace remat::fuzz {
+namespace {
+
+bool is_letter(char c) {
+  return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
+}
+
+/// Calls `visit(word, is_name)` for each piece of `text`; members and words in quotes are no names.
+template <class Visitor>
+void visit_words(std::string_view text, Visitor&& visit) {
+  bool quoted = false;
+  for (size_t i = 0; i < text.size();) {
+    const size_t begin = i++;
+    if (is_letter(text[begin])) {
+      while (i < text.size() && is_letter(text[i])) ++i;
+    }
+    if (text[begin] == '"') quoted = !quoted;
+    const bool is_member = begin > 0 && text[begin - 1] == '.';
+    visit(text.substr(begin, i - begin), !quoted && !is_member);
+  }
+}
+
+}  // namespace
+
+std::string Printer::steps(const Block& block, Names& names) {
+  std::string text;
+  for (const Step& step : block.steps) text += this->step(step, names);
+  return text;
+}
+
+std::string Printer::step(const Step& step, Names& names) {
+  switch (step.op) {
+    case Op::kSame:
+      names.push_back(names[step.a]);
+      return {};
+    case Op::kRegion:
+      return region(step, names);
+    case Op::kCall:
+      return call(step, names);
+    case Op::kScope:
+      return scope(step, names);
+    default:
+      return op(step, names);
+  }
+}
+
+std::string Printer::op(const Step& step, Names& names) {
+  Words words = {{"a", names[step.a]},
+                 {"b", names[step.b]},
+                 {"w", "w" + std::to_string(step.b % kWeights)},
+                 {"buffer", "buffer" + std::to_string(step.b % kBuffers)}};
+  const OpInfo& op = info(step.op);
+  const Names made = add_names(names, op.results);
+  if (op.results > 0) words["r"] = made[0];
+  if (op.results > 1) words["s"] = made[1];
+  return this->op(op, words, made);
+}
+
+Names Printer::new_names(size_t count) {
+  Names names;
+  for (size_t i = 0; i < count; ++i) names.push_back("v" + std::to_string(values_++));
+  return names;
+}
+
+Names Printer::add_names(Names& names, size_t count) {
+  Names made = new_names(count);
+  names.insert(names.end(), made.begin(), made.end());
+  return made;
+}
+
+Cuts Printer::cuts_of(const Step& step) const {
+  return fuzz::cuts_of(step.region, records_of(sizes_, step));
+}
+
+Names picked(const Names& names, const std::vector<size_t>& numbers) {
+  Names picked;
+  for (const size_t i : numbers) picked.push_back(names[i]);
+  return picked;
+}
+
+std::string with_words(std::string_view text,
+                       const std::map<std::string, std::string, std::less<>>& words) {
+  std::string result;
+  visit_words(text, [&](std::string_view word, bool is_name) {
+    const auto found = words.find(word);
+    if (is_name && found != words.end()) {
+      result += found->second;
+    } else {
+      result += word;
+    }
+  });
+  return result;
+}
+
+bool has_word(std::string_view text, std::string_view name) {
+  bool found = false;
+  visit_words(text, [&](std::string_view word, bool is_name) {
+    found = found || (is_name && word == name);
+  });
+  return found;
+}
+
+std::string joined(const Names& parts) {
+  std::string result;
+  for (const std::string& part : parts) result += (result.empty() ? "" : ", ") + part;
+  return result;
+}
+
+std::string indented(std::string_view text, size_t spaces) {
+  std::string result;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    if (end > 0) result += std::string(spaces, ' ');
+    result += text.substr(0, end);
+    result += '\n';
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return result;
+}
+
+}  // namespace remat::fuzz

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What printing a random program has in common in all languages.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "fuzz/program.h"
+#include "fuzz/run.h"
+
+namespace remat::fuzz {
+
+using Names = std::vector<std::string>;
+
+/// Walks the steps of blocks. `names` are the variables that hold the values of a list.
+class Printer {
+ public:
+  explicit Printer(const Program& program) : program_(program), sizes_(tape_sizes(program)) {}
+  Printer(const Printer&) = delete;
+  Printer& operator=(const Printer&) = delete;
+  virtual ~Printer() = default;
+
+ protected:
+  using Words = std::map<std::string, std::string, std::less<>>;
+
+  /// Lines for the steps; adds the variables that they make to `names`.
+  std::string steps(const Block& block, Names& names);
+
+  /// New variables.
+  Names new_names(size_t count);
+
+  /// New variables, which are added to `names` too.
+  Names add_names(Names& names, size_t count);
+
+  std::string next_region() { return std::to_string(regions_++); }
+  std::string next_call() { return std::to_string(calls_++); }
+
+  const Program& program() const { return program_; }
+
+  /// Of the region, as it runs.
+  Cuts cuts_of(const Step& step) const;
+
+ private:
+  virtual std::string region(const Step& step, Names& names) = 0;
+  virtual std::string call(const Step& step, Names& names) = 0;
+  virtual std::string scope(const Step& step, Names& names) = 0;
+
+  /// `words`: what stands for a, b, w, buffer, r and s in the op's text.
+  virtual std::string op(const OpInfo& op, const Words& words, const Names& made) = 0;
+
+  std::string step(const Step& step, Names& names);
+  std::string op(const Step& step, Names& names);
+
+  const Program& program_;
+  const TapeSizes sizes_;
+  size_t values_ = 0;
+  size_t regions_ = 0;
+  size_t calls_ = 0;
+};
+
+Names picked(const Names& names, const std::vector<size_t>& numbers);
+
+/// `text` with other words for some.
+std::string with_words(std::string_view text,
+                       const std::map<std::string, std::string, std::less<>>& words);
+
+/// True if `name` is a word of `text`.
+bool has_word(std::string_view text, std::string_view name);
+
+/// "a, b"
+std::string joined(const Names& parts);
+
+/// `text` with that many spaces before each line.
+std::string indented(std::string_view text, size_t spaces);
+
+}  // namespace remat::fuzz

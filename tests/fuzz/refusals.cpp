@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What remat refuses by design, by the words of its errors, and where that is documented.
+#include <array>
+#include <string_view>
+
+#include "fuzz/run.h"
+
+namespace remat::fuzz {
+namespace {
+
+bool goes_back(const Step& step) {
+  return step.op == Op::kInnerGrad || step.op == Op::kInnerBackward;
+}
+
+bool is_autocast(const Step& step) {
+  return step.op == Op::kScope && step.scope.kind == ScopeChoices::Kind::kAutocast;
+}
+
+bool is_region(const Step& step) {
+  return step.op == Op::kRegion;
+}
+
+bool is_cut(const Step& step) {
+  return !step.region.cuts.empty();
+}
+
+bool may_have_tape(const Step& step) {
+  return step.region.tape || is_cut(step);
+}
+
+bool writes(const Step& step) {
+  return step.block.empty() && step.op != Op::kSame && info(step.op).effect == Effect::kWrites;
+}
+
+/// What a program must have in it.
+using Part = bool (*)(const Block& body);
+
+bool backward(const Block& body) {
+  return any_step(body, &goes_back);
+}
+
+bool backward_into_leaves(const Block& body) {
+  return any_step(body, [](const Step& step) { return step.op == Op::kInnerBackward; });
+}
+
+bool cut_and_backward(const Block& body) {
+  return any_step(body, &is_cut) && backward(body);
+}
+
+bool cut_and_write(const Block& body) {
+  return any_step(body, &is_cut) && any_step(body, &writes);
+}
+
+bool kept(const Block& body) {
+  return any_step(
+      body, [](const Step& step) { return step.op == Op::kCall || !step.region.rules.empty(); });
+}
+
+bool write_and_backward(const Block& body) {
+  return any_step(body, &writes) && backward(body);
+}
+
+/// In a region in a region.
+bool nested_write_and_backward(const Block& body) {
+  return any_step(body, [](const Step& step) {
+    return is_region(step) && any_step(step.block[0], [](const Step& inner) {
+             return is_region(inner) && write_and_backward(inner.block[0]);
+           });
+  });
+}
+
+bool nested_tape(const Block& body) {
+  return any_step(body, [](const Step& step) {
+    return is_region(step) && any_step(step.block[0], &may_have_tape);
+  });
+}
+
+bool nested_tape_and_autocast(const Block& body) {
+  return nested_tape(body) && any_step(body, &is_autocast);
+}
+
+bool nested_tape_and_hooks(const Block& body) {
+  return nested_tape(body) && any_step(body, [](const Step& step) {
+           return step.region.hooks || step.scope.kind == ScopeChoices::Kind::kHooks;
+         });
+}
+
+struct Refusal {
+  std::string_view error;
+  Part part;
+  const char* rule;
+};
+
+// clang-format off
+constexpr std::array kRefusals = {
+    Refusal{"inside the region's function that passes no SAVE call", &backward,
+            "errors.md: a backward inside passes a SAVE call"},
+    Refusal{"expected what a tape can replay, got a backward in the function", &cut_and_backward,
+            "replay.md: a cut region goes backward"},
+    Refusal{"into which a SAVE call has written a value with a gradient", &kept,
+            "errors.md: a SAVE call writes a tensor from outside that other code reads"},
+    Refusal{"op aten::add_.Tensor: expected tensors that the function makes or that SAVE calls return",
+            &backward_into_leaves,
+            "design.md, Known limits: a .grad to which SAVE calls and other code add"},
+    Refusal{"op aten::add_.Tensor: expected to write strided arguments of the call or tensors from outside",
+            &backward_into_leaves,
+            "design.md, Known limits: a .grad to which SAVE calls and other code add"},
+    Refusal{"It reads another tensor than the forward did", &nested_write_and_backward,
+            "design.md, Known limits: a gradient in a nested region, by an argument that it wrote"},
+    Refusal{": expected uint8 [", &nested_tape_and_hooks,
+            "design.md, Known limits: a nested tape captures an argument that came back from hooks"},
+    Refusal{": expected bfloat16 [", &nested_tape_and_autocast,
+            "design.md, Known limits: a nested tape under autocast reads a part of a weight"},
+    Refusal{"made before the cut: expected its result as it left it", &cut_and_write,
+            "replay.md: a tensor that crosses a cut is written"},
+    // Open faults.
+    Refusal{"that a SAVE call made and handed out in another way", &backward,
+            "open fault: a backward in a SAVE call replays an outer region"},
+    Refusal{"on cpu from elsewhere", &backward,
+            "open fault: a backward in an inner region"},
+    Refusal{"requires grad from elsewhere", &backward,
+            "open fault: a backward in an inner region"},
+    Refusal{"It had requires_grad on, a leaf; now requires_grad off, a leaf", &write_and_backward,
+            "open fault: a gradient by a captured tensor that the region wrote"},
+    Refusal{"requires_grad differs: a parameter has been frozen or unfrozen", &write_and_backward,
+            "open fault: a backward after a write that brings an outside tensor into the graph"},
+};
+// clang-format on
+
+}  // namespace
+
+const char* refusal_of(const std::string& message, const Program& program) {
+  for (const Refusal& refusal : kRefusals) {
+    if (message.find(refusal.error) != message.npos && refusal.part(program.body))
+      return refusal.rule;
+  }
+  return nullptr;
+}
+
+const char* refusal_of_uncompared(const Program& program) {
+  const auto casts_in_regions = [](const Step& step) {
+    return is_region(step) && !step.region.compares && any_step(step.block[0], &is_autocast) &&
+           any_step(step.block[0], &is_region);
+  };
+  return any_step(program.body, casts_in_regions)
+             ? "open fault: casts of weights in nested regions, without comparison"
+             : nullptr;
+}
+
+}  // namespace remat::fuzz

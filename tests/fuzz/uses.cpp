@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The uses of a graph. In their texts stand loss, wanted, results, again and fresh.
+#include "fuzz/uses.h"
+
+#include <array>
+
+#include "fuzz/helpers.h"
+
+namespace remat::fuzz {
+namespace {
+
+using at::Tensor;
+using torch::autograd::grad;
+
+// The code is run, and printed, as it stands here.
+#define REMAT_FUZZ_USE(use, python, ...)                     \
+  UseInfo {                                                  \
+    Use::use, #__VA_ARGS__, python, [](const Graph& graph) { \
+      [[maybe_unused]] const Tensor& loss = graph.loss;      \
+      [[maybe_unused]] const Tensors& wanted = graph.wanted; \
+      [[maybe_unused]] Tensors& results = graph.results;     \
+      [[maybe_unused]] const auto& again = graph.again;      \
+      [[maybe_unused]] const auto& fresh = graph.fresh;      \
+      __VA_ARGS__;                                           \
+    }                                                        \
+  }
+
+// clang-format off
+const std::array kUses = {
+    REMAT_FUZZ_USE(kBackward, "loss.backward()", loss.backward()),
+    REMAT_FUZZ_USE(kRetainGraph, "loss.backward(retain_graph=True)\nloss.backward()",
+                   loss.backward({}, true); loss.backward()),
+    REMAT_FUZZ_USE(kRetainThenDrop, "loss.backward(retain_graph=True)", loss.backward({}, true)),
+    REMAT_FUZZ_USE(kPartialGrads,
+                   "for leaf in (wanted[0], wanted[-1]):\n"
+                   "    results += grad(loss, leaf, retain_graph=True, allow_unused=True)",
+                   for (const Tensor& leaf : {wanted.front(), wanted.back()})
+                     results.push_back(grad({loss}, {leaf}, {}, true, false, true)[0])),
+    REMAT_FUZZ_USE(kPartialTwice,
+                   "for leaves in ([wanted[-1]], [wanted[-1]], wanted):\n"
+                   "    results += grad(loss, leaves, retain_graph=leaves is not wanted, allow_unused=True)",
+                   const Tensors last({wanted.back()});
+                   results.push_back(grad({loss}, last, {}, true, false, true)[0]);
+                   results.push_back(grad({loss}, last, {}, true, false, true)[0]);
+                   for (const Tensor& gradient : grad({loss}, wanted, {}, false, false, true)) results.push_back(gradient)),
+    REMAT_FUZZ_USE(kInputs, "loss.backward(inputs=[wanted[0], wanted[-1]])",
+                   const Tensors some({wanted.front(), wanted.back()}); loss.backward({}, false, false, some)),
+    REMAT_FUZZ_USE(kDoubleBackward,
+                   "penalty = loss * 0\n"
+                   "for gradient in grad(loss, wanted, create_graph=True, allow_unused=True):\n"
+                   "    if gradient is not None:\n"
+                   "        penalty = penalty + gradient.square().sum()\n"
+                   "penalty.backward()",
+                   Tensor penalty = loss * 0;
+                   for (const Tensor& gradient : grad({loss}, wanted, {}, true, true, true)) {
+                     if (gradient.defined()) penalty = penalty + gradient.square().sum();
+                   }
+                   penalty.backward()),
+    REMAT_FUZZ_USE(kTwoInFlight, "again().backward()\nloss.backward()", again().backward(); loss.backward()),
+    REMAT_FUZZ_USE(kTwoSteps,
+                   "loss.backward()\n"
+                   "with torch.no_grad():\n"
+                   "    for leaf in wanted:\n"
+                   "        if leaf.grad is not None:\n"
+                   "            leaf -= leaf.grad * 0.1\n"
+                   "again().backward()",
+                   loss.backward();
+                   for (const Tensor& leaf : wanted) {
+                     const at::NoGradGuard no_grad;
+                     if (leaf.grad().defined()) leaf.sub_(leaf.grad() * 0.1);
+                   }
+                   again().backward()),
+    REMAT_FUZZ_USE(kForwardThread, "loss.backward()", loss.backward()),
+    REMAT_FUZZ_USE(kBackwardThread, "on_thread(loss.backward)", on_thread([&] { loss.backward(); })),
+    REMAT_FUZZ_USE(kTwoThreads,
+                   "other = fresh()\n"
+                   "with concurrent.futures.ThreadPoolExecutor(2) as pool:\n"
+                   "    both = [pool.submit(grad, root, wanted, allow_unused=True) for root in (loss, other)]\n"
+                   "results += both[0].result() + both[1].result()",
+                   const Tensor other = fresh(); Tensors ours; Tensors theirs;
+                   on_two_threads([&] { ours = grad({loss}, wanted, {}, {}, false, true); },
+                                  [&] { theirs = grad({other}, wanted, {}, {}, false, true); });
+                   results.insert(results.end(), ours.begin(), ours.end());
+                   results.insert(results.end(), theirs.begin(), theirs.end())),
+};
+// clang-format on
+static_assert(kUses.size() == static_cast<size_t>(Use::kCount));
+
+}  // namespace
+
+const UseInfo& info(Use use) {
+  return kUses[static_cast<size_t>(use)];
+}
+
+}  // namespace remat::fuzz
