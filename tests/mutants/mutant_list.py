@@ -1,0 +1,67 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""The mutants of mutants.toml, and a check that each still fits its file: python3 tests/mutants/mutant_list.py"""
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import tomllib
+
+ROOT = Path(__file__).resolve().parents[2]
+MODULES = ("placeholder", "policy", "tape", "backend", "inspect")
+LEAST = 45
+
+
+@dataclass(frozen=True)
+class Mutant:
+    breaks: str  # what holds no more; the mutant's name
+    file: str
+    old: str
+    new: str
+    suites: tuple[str, ...]  # those that should turn red, the cheapest first
+
+    def applied(self, source: str) -> str:
+        return source.replace(self.old, self.new)
+
+
+def read_mutants() -> list[Mutant]:
+    with open(Path(__file__).with_name("mutants.toml"), "rb") as file:
+        entries = tomllib.load(file)["mutant"]
+    return [Mutant(**{**entry, "suites": tuple(entry["suites"])}) for entry in entries]
+
+
+def fault_of(mutant: Mutant) -> str | None:
+    path = ROOT / mutant.file
+    if path.suffix != ".cpp" or mutant.file.split("/")[0] not in MODULES:
+        return "expected a .cpp of the library: tests do not see a changed header"
+    if not path.is_file():
+        return "expected a file, got none"
+    count = path.read_text().count(mutant.old)
+    if count != 1:
+        return f"expected its old text once in the file, got it {count} times"
+    if mutant.old == mutant.new or not mutant.suites:
+        return "expected a new text that differs, and a suite that should see it"
+    return None
+
+
+def faults_of(mutants: list[Mutant]) -> list[str]:
+    faults = [f"[mutants] '{m.breaks}' ({m.file}): {fault}." for m in mutants if (fault := fault_of(m))]
+    names = [mutant.breaks for mutant in mutants]
+    faults += [f"[mutants] '{name}': expected each name once." for name in sorted(set(names)) if names.count(name) > 1]
+    if len(mutants) < LEAST:
+        faults.append(f"[mutants] expected {LEAST} mutants or more, got {len(mutants)}.")
+    return faults
+
+
+def main() -> int:
+    mutants = read_mutants()
+    faults = faults_of(mutants)
+    for fault in faults:
+        print(fault, "Correct tests/mutants/mutants.toml.")
+    print(f"{len(mutants)} mutants, {len(faults)} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
