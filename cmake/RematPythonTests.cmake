@@ -13,6 +13,20 @@ if(NOT status EQUAL 0)
     "tests are left out. Run ./setup.sh none.")
 endif()
 
+# The program is Python, which is not linked with the sanitizer: its library must come first, and after it libstdc++, which it
+# asks at its start for what throws. Python does not free all it has.
+set(REMAT_PYTHON_SANITIZER "")
+if(REMAT_SANITIZE MATCHES address)
+  foreach(library libasan.so libstdc++.so)
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=${library}
+      OUTPUT_VARIABLE path OUTPUT_STRIP_TRAILING_WHITESPACE)
+    string(APPEND REMAT_PYTHON_SANITIZER "${path} ")
+  endforeach()
+  string(STRIP "${REMAT_PYTHON_SANITIZER}" REMAT_PYTHON_SANITIZER)
+  set(REMAT_PYTHON_SANITIZER "LD_PRELOAD=${REMAT_PYTHON_SANITIZER}"
+    "ASAN_OPTIONS=detect_leaks=0:protect_shadow_gap=0" "UBSAN_OPTIONS=print_stacktrace=1")
+endif()
+
 set(REMAT_MODEL_LIBRARIES accelerate peft pytorch_lightning timm torchvision transformers)
 execute_process(
   COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${REMAT_PYTHON_PATH}" "${REMAT_PYTHON}" -c
@@ -37,7 +51,7 @@ function(remat_add_python_suite name)
   add_test(NAME ${name} COMMAND "${REMAT_PYTHON}" -m pytest -q -p no:cacheprovider ${arg_FILES}
     WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
   set_tests_properties(${name} PROPERTIES LABELS python
-    ENVIRONMENT "PYTHONPATH=${REMAT_PYTHON_PATH};PYTHONDONTWRITEBYTECODE=1;OMP_NUM_THREADS=1;${arg_ENVIRONMENT}")
+    ENVIRONMENT "PYTHONPATH=${REMAT_PYTHON_PATH};PYTHONDONTWRITEBYTECODE=1;OMP_NUM_THREADS=1;${REMAT_PYTHON_SANITIZER};${arg_ENVIRONMENT}")
   remat_set_budget(${name} ${arg_BUDGET_S})
 endfunction()
 

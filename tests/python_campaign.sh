@@ -1,44 +1,35 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# python_campaign.sh PYTHON PYTHONPATH RECORD_DIR: all of torch's op samples, then 100,000 random Python programs, in
-# shards that are not run again for the same package once they have passed.
+# python_campaign.sh PYTHON PYTHONPATH RECORD_DIR: soak, all of torch's op samples, then 100,000 random Python programs, in
+# shards that are not run again for the same package once they have passed; see campaign_piece.sh for the record.
 #
-# REMAT_CAMPAIGN_SHARDS: shards (default 20). REMAT_FUZZ_N: programs per shard (default 5000).
+# REMAT_CAMPAIGN_SHARDS: shards (default 20). REMAT_FUZZ_N: programs per shard (default 5000). REMAT_SOAK_STEPS: steps of
+# soak (default 100,000).
 set -euo pipefail
 
 python=$1
 export PYTHONPATH=$2 PYTHONDONTWRITEBYTECODE=1 OMP_NUM_THREADS=1
-record_dir=$3
+record_dir=$3  # for campaign_piece.sh
 shards=${REMAT_CAMPAIGN_SHARDS:-20}
 programs=${REMAT_FUZZ_N:-5000}
-cd "$(dirname "${BASH_SOURCE[0]}")/../python/tests"
-mkdir -p "$record_dir"
+soak_steps=${REMAT_SOAK_STEPS:-100000}
+cd "$(dirname "${BASH_SOURCE[0]}")"
+# shellcheck source=tests/campaign_piece.sh
+source ./campaign_piece.sh
+cd ../python/tests
 
 package=$("$python" -c 'import remat_meta, os; print(os.path.dirname(remat_meta.__file__))')
-binary=$(find -L "$package" "$package/../.." -maxdepth 2 \( -name '_C.*.so' -o -name 'libremat_*.so.*' \) -type f -print0 |
-  sort -z | xargs -0 cat | cat - fuzz/*.py opinfo/*.py | sha256sum | cut -c1-12)
+mapfile -t libraries < <(find -L "$package" "$package/../.." -maxdepth 2 \
+  \( -name '_C.*.so' -o -name 'libremat_*.so.*' \) -type f | sort)
+binary=$(binary_of "${libraries[@]}" ./*.py fuzz/*.py opinfo/*.py)
 
-# piece NAME COMMAND...: runs the command unless it passed before; true if it passes.
-piece() {
-  local record=$record_dir/python-$1-$binary
-  shift
-  [ -e "$record.passed" ] && return
-  echo "[campaign] ${record##*/}: $*"
-  if "$@" >"$record.txt" 2>&1; then
-    touch "$record.passed"
-  else
-    tail -n 30 "$record.txt"
-    return 1
-  fi
-}
-
-failures=0
+piece python.soak "$binary" 0 0 "$soak_steps" env REMAT_SOAK_STEPS="$soak_steps" \
+  "$python" -m pytest -q -p no:cacheprovider test_leaks.py
 for ((shard = 0; shard < shards; ++shard)); do
-  piece "opinfo-$shard-of-$shards" env REMAT_OPINFO_SAMPLES=0 REMAT_OPINFO_SHARD="$shard/$shards" \
-    "$python" -m pytest -q -p no:cacheprovider opinfo/ || failures=$((failures + 1))
-  piece "fuzz-$shard-$programs" "$python" -m fuzz --seed "$((shard * programs))" --count "$programs" ||
-    failures=$((failures + 1))
+  piece python.opinfo "$binary" "$shard-of-$shards" 0 0 env REMAT_OPINFO_SAMPLES=0 REMAT_OPINFO_SHARD="$shard/$shards" \
+    "$python" -m pytest -q -p no:cacheprovider opinfo/
+  piece python.fuzz "$binary" "$shard" "$((shard * programs))" "$programs" \
+    "$python" -m fuzz --seed "$((shard * programs))" --count "$programs"
 done
-echo "[campaign] $failures failed; the record is in $record_dir"
-[ "$failures" -eq 0 ]
+end_campaign

@@ -22,6 +22,8 @@ region = remat.checkpoint(region_name="block")
 
 # Numbers of the host
 COUNTED = {
+    "a number": float,
+    "an int": int,
     "full": lambda n: torch.full((3,), float(n)),
     "full_like": lambda n: torch.full_like(torch.ones(3), float(n)),
     "new_full": lambda n: torch.ones(3).new_full((3,), float(n)),

@@ -129,6 +129,20 @@ def test_numbers_drawn_in_fork_rng_are_the_same():
     assert_same(program, checkpointed)
 
 
+def test_what_an_in_place_op_returns_is_the_tensor_that_the_function_has():
+    count = torch.zeros(())
+    state = {"count": count}
+
+    @remat.checkpoint()
+    def block(x):
+        y = x.sin()
+        state["count"] = torch.ops.aten.add_.Scalar(state["count"], 1)
+        return y.exp()
+
+    block(leaf(3)).sum().backward()
+    assert state["count"] is count and count.item() == 1
+
+
 def test_the_state_of_a_hook_may_be_a_tuple():
     class PythonsGenerator:
         snapshot = staticmethod(random.getstate)

@@ -49,7 +49,7 @@ class Attention(nn.Module):
 MODELS = {
     "mlp": lambda: nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Dropout(0.4), nn.Linear(16, 8), nn.LayerNorm(8)),
     "in place": lambda: nn.Sequential(
-        nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.SiLU(inplace=True)
+        nn.Linear(8, 8), nn.ReLU(inplace=True), nn.Linear(8, 8), nn.SiLU(inplace=True), nn.Linear(8, 8)
     ),
     "attention": Attention,
     "lstm": lambda: nn.LSTM(8, 8, num_layers=2, dropout=0.3, batch_first=True),
@@ -140,6 +140,50 @@ def test_a_write_that_nobody_sees_is_found_the_first_time():
 
 def sparse(x):
     return x.sin().to_sparse().to_dense().exp()
+
+
+def test_numbers_that_the_function_writes_begin_anew_in_every_replay():
+    def program(wrap):
+        x = leaf(3)
+
+        def fn(x):
+            numbers = torch.tensor([1.0, 2.0, 3.0])
+            y = x + numbers
+            numbers.mul_(2)
+            return (y.sin() * numbers).exp()
+
+        y = wrap(fn)(x).sum()
+        y.backward(retain_graph=True)
+        y.backward()
+        return [x.grad]
+
+    assert_same(program, taped)
+
+
+def test_what_the_function_does_without_autocast_stays_without_it():
+    def program(wrap):
+        x, weight = leaf(4, 4), leaf(4, 4)
+
+        def fn(x):
+            with torch.autocast("cpu", enabled=False):
+                return (x @ weight).sin().exp()
+
+        with torch.autocast("cpu", torch.bfloat16):
+            wrap(fn)(x).sum().backward()
+        return [x.grad, weight.grad]
+
+    assert_same(program, taped)
+
+
+def test_a_part_and_the_whole_of_it_come_back_from_hooks():
+    def program(wrap):
+        x = leaf(4, 3)
+        whole = x.sin()
+        with torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda held: held):
+            wrap(lambda part: (part.sum() * whole).exp() * part.sum())(whole[1:3]).sum().backward()
+        return [x.grad]
+
+    assert_same(program, taped)
 
 
 def test_tape_alone_refuses_in_the_forward_and_auto_says_why_once():

@@ -113,6 +113,20 @@ TEST_CASE("A gradient inside the region follows one argument to another", "[back
   });
 }
 
+TEST_CASE("Two outputs of one node are two arguments", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensors halves = x.tanh().unsafe_split(2);
+    const Tensor y = call(
+        [](const Tensors& in) {
+          return (inner_grad(in[0].sin() * in[1].cos(), in[1]) * in[0]).exp();
+        },
+        halves);
+    y.sum().backward();
+    return Tensors{x.grad()};
+  });
+}
+
 TEST_CASE("A weight unfrozen between forward and backward is an error", "[backend][arguments]") {
   const Tensor w = at::randn({4, 4});
   const Tensor v = at::randn({4, 4});

@@ -155,6 +155,22 @@ TEST_CASE("A function that asks is_recomputing() may leave ops out", "[backend][
   CHECK(same_bits(x.grad(), torch::autograd::grad({x.sin().exp().sum()}, {x})[0]));
 }
 
+TEST_CASE("A write of state that only the replay does is refused", "[backend][divergence]") {
+  const Tensor count = torch::zeros({});
+  const bool is_read = GENERATE(false, true);  // by the forward
+  CAPTURE(is_read);
+  const Function fn = [count, is_read](const Tensor& x) {
+    const Tensor y = is_read ? x.sin() + count : x.sin();
+    if (remat::is_recomputing()) count.add_(1);
+    return y.exp();
+  };
+  CHECK_THAT(
+      divergence(fn, [] {}),
+      ContainsSubstring("op aten::add_.Scalar: expected to write what the forward wrote, got "
+                        "another tensor (float32 [] on cpu) from outside the region."));
+  CHECK(count.item<float>() == 0);
+}
+
 TEST_CASE("Without determinism checks and without interception nothing is compared op by op",
           "[backend][divergence]") {
   const auto factor = std::make_shared<double>(1);

@@ -222,6 +222,45 @@ TEST_CASE("A graph whose replay has failed replays again, once what failed is me
   CHECK(same_bits(x.grad(), torch::autograd::grad({x.sin().exp().sum()}, {x})[0]));
 }
 
+// Asks for what it saved twice, if need be; in between what is broken is mended.
+struct AsksAgain : torch::autograd::Function<AsksAgain> {
+  static inline bool broken = false;
+  static inline int failures = 0;
+
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x) {
+    ctx->save_for_backward({x});
+    return x * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    try {
+      ctx->get_saved_variables();
+    } catch (const c10::Error&) {
+      ++failures;
+      broken = false;
+    }
+    return {grads[0] * 2 * ctx->get_saved_variables()[0]};
+  }
+};
+
+TEST_CASE("A node that catches a failed replay may ask again in the same backward",
+          "[backend][errors]") {
+  Tensor inside;  // a backward from here passes none of the region's last nodes
+  const auto fn = [&inside](const Tensor& x) {
+    TORCH_CHECK(!AsksAgain::broken, "broken");
+    inside = AsksAgain::apply(x.sin());
+    return inside.exp();
+  };
+  const Tensor x = input();
+  const Tensor y = checkpoint()(fn)(x);
+  const Tensor forward = inside;
+  AsksAgain::broken = true;
+  AsksAgain::failures = 0;
+  const Tensor grad = torch::autograd::grad({forward.sum()}, {x})[0];
+  CHECK(AsksAgain::failures == 1);
+  CHECK(same_bits(grad, torch::autograd::grad({AsksAgain::apply(x.sin()).sum()}, {x})[0]));
+}
+
 TEST_CASE("A backward through the region itself inside its replay is an error",
           "[backend][errors]") {
   const auto result = std::make_shared<Tensor>();

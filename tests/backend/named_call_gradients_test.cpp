@@ -73,6 +73,18 @@ TEST_CASE("A tensor that a SAVE call kept may not be written before backward",
         error_text([&] { y.sum().backward(); }),
         ContainsSubstring("modified by an inplace operation") && ContainsSubstring("region 'r'"));
   }
+  SECTION("its result, kept for a bare op that saves nothing of it") {
+    at::Tensor leaked;
+    const auto fn = [&](const at::Tensor& x) {
+      leaked = save("a", [](const at::Tensor& t) { return t + 1; })(x);
+      return (leaked + x).cos();
+    };
+    const at::Tensor y = checkpoint({.name = "r"})(fn)(step_input());
+    leaked.detach().mul_(2);
+    CHECK_THAT(error_text([&] { y.sum().backward(); }),
+               ContainsSubstring("modified by an inplace operation") &&
+                   ContainsSubstring("call 'a' (SAVE): expected its result as it left it"));
+  }
 }
 
 TEST_CASE("A function that writes its argument and saves it gets the new value",

@@ -2,6 +2,7 @@
 
 // What named calls hold, and how long.
 #include <array>
+#include <memory>
 #include <string>
 #include <tuple>
 #include <vector>
@@ -78,6 +79,20 @@ TEST_CASE("Results that nobody needs are freed with the function",
   })(x);
   CHECK(meter.current_bytes() == static_cast<int64_t>(y.nbytes()));
   CHECK(memory_report().regions.empty());  // nothing to replay: the argument is let go as well
+}
+
+TEST_CASE("The function goes with the last tensor to recompute, though a SAVE call holds others",
+          "[backend][native_op][lifetime]") {
+  const auto token = std::make_shared<int>();
+  at::Tensor inside;
+  const at::Tensor y = checkpoint({.name = "r"})([token, &inside](const at::Tensor& x) {
+    inside = save("a", [](const at::Tensor& t) { return t.exp(); })(x);
+    return inside.sin().exp();
+  })(step_input());
+  CHECK(token.use_count() == 2);
+  torch::autograd::grad({y.sum()}, {inside});  // frees what follows the call
+  CHECK(memory_report().regions.size() == 1);
+  CHECK(token.use_count() == 1);
 }
 
 TEST_CASE("After one backward nothing is held", "[backend][native_op][lifetime]") {

@@ -305,6 +305,38 @@ TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][nati
   check([](const at::Tensor& t) { return t.view_as(t); });
 }
 
+TEST_CASE("A view that a SAVE call returns is found where hooks bring its argument back",
+          "[backend][native_op][results]") {
+  const SavedTensorsHooks copying{
+      .pack = [](const at::Tensor& t) -> std::any { return t.clone(); },
+      .unpack = [](const std::any& t) { return std::any_cast<at::Tensor>(t); }};
+  const TensorFn fn = [](const at::Tensor& t) {
+    const auto last_two = [](const at::Tensor& h) { return h.narrow(0, 1, 2); };
+    return (save("a", last_two)(t) + 1).sin();
+  };
+  const auto with_offset = [](const TensorFn& of) {
+    return TensorFn([of](const at::Tensor& x) { return of(x.exp().narrow(0, 1, 3)); });
+  };
+  const CheckpointOptions options{.name = "r", .saved_tensors_hooks = copying};
+  check_same(step(with_offset(checkpoint(options)(fn))), step(with_offset(fn)));
+}
+
+TEST_CASE("Every replay begins with a result as the call left it, though the function writes it",
+          "[backend][native_op][results]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor y = save("a", [](const at::Tensor& t) { return t + 1; })(x);
+    return y.mul_(2).sin();
+  };
+  const auto two_backwards = [](const TensorFn& of) {
+    const at::Tensor x = step_input();
+    const at::Tensor y = of(x).sum();
+    y.backward({}, /*retain_graph=*/true);
+    y.backward();
+    return x.grad();
+  };
+  CHECK(same_bits(two_backwards(checkpoint({.name = "r"})(fn)), two_backwards(fn)));
+}
+
 TEST_CASE("Results without elements and of integers come back", "[backend][native_op][results]") {
   for (const Policy policy : kPolicies) {
     check_as_plain([&](const at::Tensor& x) {

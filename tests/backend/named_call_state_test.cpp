@@ -124,4 +124,23 @@ TEST_CASE("Several state hooks are asked in their order", "[backend][native_op][
                    "2 restore 7", "2 restore 7", "1 restore 1"});
 }
 
+TEST_CASE("What a SAVE call writes outside is there for its readers, after older writes too",
+          "[backend][native_op][state_hook]") {
+  const auto fn_on = [](const at::Tensor& buffer) {
+    return TensorFn([buffer](const at::Tensor& x) {
+      buffer.add_(1);
+      const auto doubles = [&](const at::Tensor& t) {
+        buffer.mul_(2);
+        return t.exp();
+      };
+      const at::Tensor y = save("a", doubles)(x);
+      return (y.cos() * buffer).sin();
+    });
+  };
+  const at::Tensor plain = torch::ones({8});
+  const at::Tensor ours = torch::ones({8});
+  check_same(step(checkpoint({.name = "r"})(fn_on(ours))), step(fn_on(plain)));
+  CHECK(same_bits(ours, plain));
+}
+
 }  // namespace remat

@@ -55,6 +55,7 @@ TEST_CASE("What hooks and stores hand back lies in memory as it was",
        [](const at::Tensor& t) {
          return t.select(0, 1).expand({3, 8});
        }},
+      {"double", [](const at::Tensor& t) { return t.to(at::kDouble); }},
       {"negated", [](const at::Tensor& t) { return at::imag(at::complex(t, t).conj()); }},
   };
   const SavedTensorsHooks copying{

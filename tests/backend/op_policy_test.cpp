@@ -157,6 +157,28 @@ TEST_CASE("A function decides by arguments, and between calls and ops", "[backen
   CHECK(runs_of(fn, {.name = "r", .policy = make_policy(rules, wide)}) == 2);
 }
 
+TEST_CASE("A function is asked before the rules for ops", "[backend][policy]") {
+  const TensorFn fn = [](const at::Tensor& x) { return counted_exp(x.sin()).tanh().exp(); };
+  const PolicyFunction saves = [](const PolicyQuery& query) -> std::optional<Policy> {
+    if (query.op.info().name() != "remat_policy_test::exp") return std::nullopt;
+    return Policy::kSave;
+  };
+  const auto rules = PolicyTable().op("*", Policy::kRecompute);
+  CHECK(runs_of(fn, {.name = "r", .policy = make_policy(rules, saves)}) == 1);
+}
+
+TEST_CASE("An op that changes a tensor's shape in place runs again, whatever the rules say",
+          "[backend][policy]") {
+  check_as_plain(
+      [](const at::Tensor& x) {
+        at::Tensor y = x.sin();
+        y.t_();
+        y.unsqueeze_(0);
+        return y.exp().sum(1).cos();
+      },
+      {}, with(PolicyTable().op("aten::t_", Policy::kSave).op("aten::unsqueeze_", Policy::kSave)));
+}
+
 TEST_CASE("A function that changes its mind is found out", "[backend][policy]") {
   const PolicyFunction fickle = [](const PolicyQuery& query) -> std::optional<Policy> {
     if (query.op.info().name() != "aten::exp") return std::nullopt;

@@ -289,6 +289,38 @@ TEST_CASE("A tensor argument written between forward and backward raises with it
   }
 }
 
+TEST_CASE("An argument that is no leaf raises like a leaf, also where no op is seen",
+          "[backend][outside]") {
+  // Nothing is saved of it: the replay would start from another value in silence.
+  const bool intercept = GENERATE(true, false);
+  CAPTURE(intercept);
+  const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
+    remat::CheckpointOptions options = named();
+    options.intercept = intercept;
+    Tensor b = w * 2;
+    const auto fn = [](const Tensor& s, const Tensor& t) { return (s + t).sin(); };
+    const Tensor y = checkpoint(options)(fn)(x, b);
+    write(kWriters[0], b);
+    y.sum().backward();
+    return y;
+  });
+  check_in_place_error(ours.error, "tensor argument 1 (float32 [4, 4] on cpu)");
+}
+
+TEST_CASE("A weight written through data() raises also where no op is seen", "[backend][outside]") {
+  remat::CheckpointOptions options = named();
+  options.intercept = false;
+  const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
+    const Tensor y = checkpoint(options)([w](const Tensor& t) { return (t * w).sin(); })(x);
+    w.data().mul_(2);
+    y.sum().backward();
+    return y;
+  });
+  CHECK_THAT(ours.error, ContainsSubstring(kInPlaceError) &&
+                             ContainsSubstring("region 'outside', slot ") &&
+                             ContainsSubstring("without a new version, through data()"));
+}
+
 TEST_CASE("An argument written inside is written once; without interception it raises",
           "[backend][outside]") {
   struct Body {

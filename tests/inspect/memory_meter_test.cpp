@@ -107,6 +107,8 @@ TEST_CASE("The peak outlives the tensors and restarts from what is live", "[insp
   CHECK(meter.peak_bytes() == 5 * kKiB);
   CHECK(meter.allocated_bytes() == 10 * kKiB);  // 2 + 5 + 3
   CHECK(meter.allocation_count() == 3);
+  kibibytes(1);  // less than the peak
+  CHECK(meter.peak_bytes() == 5 * kKiB);
 }
 
 TEST_CASE("A storage that grows counts with its old and new block while it is copied",

@@ -104,6 +104,16 @@ class Mutator {
 
 }  // namespace
 
+std::string flipped(const std::string& text, std::mt19937& random) {
+  std::string result = text;
+  std::uniform_int_distribution<size_t> bit(0, 8 * text.size() - 1);
+  for (int flips = std::uniform_int_distribution<int>(1, 3)(random); flips > 0; --flips) {
+    const size_t at = bit(random);
+    result[at / 8] = static_cast<char>(result[at / 8] ^ (1 << (at % 8)));
+  }
+  return result;
+}
+
 std::string mutated(const std::string& text, std::mt19937& random) {
   return Mutator(text, random).run();
 }

@@ -4,13 +4,12 @@
 // is true.
 #include "policy/mutation.h"
 
-#include <cstdlib>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include <remat/policy/planner.h>
 
+#include "policy/read_mutants.h"
 #include "policy/test_data.h"
 #include "support/catch.h"
 
@@ -19,15 +18,8 @@ namespace {
 using remat::Plan;
 using remat::Planner;
 using remat::Profile;
-using remat::test::mutated;
-
-constexpr uint64_t files_per_program =
-    3;  // 3 * 2,000 * 20 shards: a campaign reads 120,000 of each kind.
-
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* const text = std::getenv(name);
-  return text ? std::strtoull(text, nullptr, 10) : otherwise;
-}
+using remat::test::read_mutants;
+using remat::test::Tally;
 
 /// "[profile] mutant.json:12: place: expected ..., got .... What to do."
 bool names_the_place(const std::string& what, const std::string& text) {
@@ -60,43 +52,10 @@ std::string fault_of(const Profile& profile) {
   return least > 0 && planner.plan(least - 1).feasible ? "a plan below the least budget" : "";
 }
 
-struct Tally {
-  uint64_t refused = 0;
-  uint64_t accepted = 0;
-  uint64_t changed = 0;  ///< Accepted, and another profile than before
-};
-
-/// Damages `texts` one after the other, with one seed each, and counts what becomes of them.
-/// `fault(which, text, tally)` reads one, throws its error or counts it, and returns what is wrong.
-template <class Fault>
-Tally read_mutants(const std::string& what, const std::vector<std::string>& texts, uint64_t count,
-                   Fault&& fault) {
-  const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
-  Tally tally;
-  for (uint64_t seed = first; seed < first + count; ++seed) {
-    std::mt19937 random(static_cast<uint32_t>(seed));
-    const size_t which = seed % texts.size();
-    const std::string text = mutated(texts[which], random);
-    std::string found;
-    try {
-      found = fault(which, text, tally);
-    } catch (const std::invalid_argument& error) {
-      ++tally.refused;
-      if (!names_the_place(what, error.what()))
-        found = std::string("an error without its place: ") + error.what();
-    } catch (const std::exception& error) {
-      found = std::string("not an error of the file: ") + error.what();
-    }
-    if (!found.empty()) FAIL("seed " << seed << ": " << found << "\n" << text);
-  }
-  return tally;
-}
-
 }  // namespace
 
 TEST_CASE("A damaged profile is refused with its line, or is a profile",
           "[policy][profile][fuzz]") {
-  const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 5000);
   std::vector<std::string> texts;
   std::vector<std::string> digests;
   for (const auto& path : remat::test::instances("small_")) {
@@ -116,16 +75,16 @@ TEST_CASE("A damaged profile is refused with its line, or is a profile",
     ++tally.changed;
     return fault_of(profile);
   };
-  const Tally tally = read_mutants("profile", texts, count, fault);
-  WARN(tally.refused << " refused, " << tally.accepted << " accepted, of which " << tally.changed
-                     << " are other profiles");
-  CHECK(tally.refused > count / 4);
-  CHECK(tally.changed > count / 50);
+  const Tally tally = read_mutants(
+      texts, [](const std::string& text) { return names_the_place("profile", text); }, fault);
+  WARN(tally.read << " files, " << tally.refused << " refused, " << tally.accepted
+                  << " accepted, of which " << tally.changed << " are other profiles");
+  CHECK(tally.refused > tally.read / 4);
+  CHECK(tally.changed > remat::test::mutants_per_damage() / 50);
 }
 
 TEST_CASE("A damaged plan is refused with its line, or is a plan that does what it says",
           "[policy][plan][fuzz]") {
-  const uint64_t count = files_per_program * from_environment("REMAT_FUZZ_N", 5000);
   std::vector<Profile> profiles;
   std::vector<std::string> texts;
   for (const auto& path : remat::test::instances("small_")) {
@@ -151,8 +110,9 @@ TEST_CASE("A damaged plan is refused with its line, or is a plan that does what 
     const bool fits = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;
     return fits ? "" : "it does not fit its budget";
   };
-  const Tally tally = read_mutants("plan", texts, count, fault);
-  WARN(tally.refused << " refused, " << tally.accepted << " accepted, of which " << tally.changed
-                     << " say something else");
-  CHECK(tally.refused > count / 4);
+  const Tally tally = read_mutants(
+      texts, [](const std::string& text) { return names_the_place("plan", text); }, fault);
+  WARN(tally.read << " files, " << tally.refused << " refused, " << tally.accepted
+                  << " accepted, of which " << tally.changed << " say something else");
+  CHECK(tally.refused > tally.read / 4);
 }
