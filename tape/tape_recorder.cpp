@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <string_view>
+#include <unordered_set>
 #include <utility>
 
 #include <remat/tape/tensor_layout.h>
@@ -39,6 +41,28 @@ uint32_t narrow(size_t number) {
 bool resizes(const OpInfo& op) {
   const std::string& name = op.operator_name().name;
   return name.starts_with("aten::resize") || name.starts_with("aten::set");
+}
+
+/// True for ops that write an argument without reading it. Of those of libraries it is not known.
+bool overwrites(const OpInfo& op) {
+  static const std::unordered_set<std::string_view>& names =
+      *new std::unordered_set<std::string_view>{"aten::fill_",
+                                                "aten::zero_",
+                                                "aten::copy_",
+                                                "aten::normal_",
+                                                "aten::uniform_",
+                                                "aten::random_",
+                                                "aten::bernoulli_",
+                                                "aten::exponential_",
+                                                "aten::geometric_",
+                                                "aten::cauchy_",
+                                                "aten::log_normal_",
+                                                "aten::_foreach_zero_",
+                                                "aten::_foreach_copy_",
+                                                "aten::rrelu_with_noise",
+                                                "aten::rrelu_with_noise_"};
+  return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
+         names.contains(op.operator_name().name);
 }
 
 /// Numbers that LibTorch has made tensors of are often the same.
@@ -217,7 +241,9 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
   if (!ref.defined()) return give_up(call, "a tensor that no op of the function has made");
   const bool writes = call.writes_argument(i);
   const bool reads = call.info().reads_data();
-  if (reads && !writes && !hold_unwritten(tensor, ref)) return give_up(call, kUnwritten);
+  const bool is_unwritten = reads && tape_.values_[ref.value].is_uninitialised;
+  if (is_unwritten && !(writes && overwrites(call.info())) && !hold_unwritten(tensor, ref))
+    return give_up(call, kUnwritten);
   tape_.refs_.push_back(ref);
   given_.push_back({tensor.unsafeGetTensorImpl(), ref});
   if (cutter_ && reads) cutter_->read(ref, tensor, is_outside(tensor));
