@@ -103,6 +103,7 @@ void SavedTensorFrame::all_after_op(OpCall& call) {
       seeing = frame->next_to_see_ops_;
       continue;
     }
+    if (call.info().is_view()) continue;  // of memory that was there
     for_each_result_tensor(call, [&](const at::Tensor& tensor) { frame->adopt(tensor); });
   }
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->next_to_see_ops_) {
