@@ -352,16 +352,18 @@ TEST_CASE("Chains in segments are as plain; all segments but the last run twice"
 TEST_CASE("A region made by a replay on another thread takes no node of the forward for its own",
           "[backend][checkpoint]") {
   // Each thread numbers its nodes for itself. The region inside returns its argument, whose node
-  // has a higher number than the first ones of the other thread.
+  // has a higher number than the first ones of the other thread. `kept` keeps the replay's region.
   const auto gradient = [](bool plain) {
     const Tensor x = at::linspace(0, 1, 4).requires_grad_(true);
     int runs = 0;
+    std::vector<Tensor> kept;
     const auto inner = [&runs](const Tensor& t) {
       ++runs;
       return std::vector<Tensor>{t, t.sin()};
     };
     const auto outer = [&](const Tensor& t) {
       const auto parts = plain ? inner(t) : checkpoint()(inner)(t);
+      kept.push_back(parts[1]);
       return parts[1].exp() * parts[0];
     };
     const Tensor head = x.clone();
