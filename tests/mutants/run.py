@@ -137,7 +137,7 @@ class Campaign:
 
 def table(mutants: list[Mutant]) -> str:
     results = read_results()
-    rows = ["| broken | file | red first | s |", "|---|---|---|---|"]
+    rows = ["| what no longer holds | file | red first | s |", "|---|---|---|---|"]
     for mutant in mutants:
         result = results.get(mutant.breaks)
         if not result or result.mutant != hash_of_mutant(mutant):

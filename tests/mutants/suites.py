@@ -15,6 +15,7 @@ from pathlib import Path
 # What sees no library of ours at run time, or builds one.
 LEFT_OUT = ("compile_fail.", "consumer.", "load.", "mutants.")
 FUZZ_PROGRAMS = "2000"
+PATIENCE = 3  # times the timeout that ctest has
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def read_suites(build: Path) -> dict[str, Suite]:
         properties = {entry["name"]: entry["value"] for entry in test["properties"]}
         suites.append(Suite(
             test["name"], tuple(test["command"]), properties["WORKING_DIRECTORY"],
-            tuple(properties.get("ENVIRONMENT", ())), float(properties["TIMEOUT"])))
+            tuple(properties.get("ENVIRONMENT", ())), PATIENCE * float(properties["TIMEOUT"])))
     suites.sort(key=lambda suite: suite.timeout_s)
     return {suite.name: suite for suite in suites}
 
