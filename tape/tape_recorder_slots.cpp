@@ -51,7 +51,7 @@ bool TapeRecorder::is_outside(const at::Tensor& tensor) const {
 }
 
 void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
-  if (gave_up() || unsupported(tensor)) return;
+  if (gave_up()) return;
   const TapeRef ref = ref_of(tensor);
   if (ref.defined()) cutter_->save(ref, tensor, is_outside(tensor), policy);
 }
