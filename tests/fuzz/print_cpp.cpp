@@ -58,6 +58,16 @@ std::string policy_of(Policy policy) {
   return policy == Policy::kSave ? "remat::Policy::kSave" : "remat::Policy::kOffload";
 }
 
+constexpr OptionWords kOptions = {.name = ".name = ",
+                                  .uncompared = ".determinism = remat::Determinism::kNone",
+                                  .runs_to_end = ".early_stop = false",
+                                  .automatic = ".replay = remat::ReplayEngine::kAuto",
+                                  .tape = ".replay = remat::ReplayEngine::kTape",
+                                  .cuts = ".cuts = ",
+                                  .policy = ".policy = ",
+                                  .hooks = ".saved_tensors_hooks = copying_hooks()",
+                                  .store = ".offload_store = store"};
+
 class CppPrinter final : public Printer {
  public:
   using Printer::Printer;
@@ -167,7 +177,7 @@ class CppPrinter final : public Printer {
     const Block& block = step.block[0];
     const std::string number = next_region();
     const Names passed = picked(names, step.region.arguments);
-    const std::string options = "{" + joined(this->options(step, number)) + "}";
+    const std::string options = "{" + joined(this->options(step, kOptions, number)) + "}";
     Names inner = names;
     std::string text;
     for (size_t i = 0; i < passed.size(); ++i) text += argument(inner[step.region.arguments[i]], i);
@@ -202,23 +212,7 @@ class CppPrinter final : public Printer {
     return text;
   }
 
-  Names options(const Step& step, const std::string& number) const {
-    const RegionChoices& choices = step.region;
-    const Cuts cuts = cuts_of(step);
-    const ReplayEngine engine = engine_of(choices, cuts);
-    Names options = {".name = \"region " + std::to_string(program().seed) + "." + number + "\""};
-    if (!choices.compares) options.emplace_back(".determinism = remat::Determinism::kNone");
-    if (!choices.early_stop) options.emplace_back(".early_stop = false");
-    if (engine == ReplayEngine::kAuto) options.emplace_back(".replay = remat::ReplayEngine::kAuto");
-    if (engine == ReplayEngine::kTape) options.emplace_back(".replay = remat::ReplayEngine::kTape");
-    if (!cuts.empty()) options.push_back(".cuts = " + text_of(cuts));
-    if (!choices.rules.empty()) options.push_back(".policy = " + text_of(choices.rules));
-    if (choices.hooks) options.emplace_back(".saved_tensors_hooks = copying_hooks()");
-    options.emplace_back(".offload_store = store");
-    return options;
-  }
-
-  static std::string text_of(const Cuts& cuts) {
+  std::string text_of(const Cuts& cuts) const override {
     Names positions;
     Names groups;
     for (const size_t position : cuts.positions) positions.push_back(std::to_string(position));
@@ -227,7 +221,7 @@ class CppPrinter final : public Printer {
     return "{.positions = " + braced(positions) + ", .groups = " + braced(groups) + "}";
   }
 
-  static std::string text_of(const std::vector<OpRule>& rules) {
+  std::string text_of(const std::vector<OpRule>& rules) const override {
     std::string text = "remat::make_policy(remat::PolicyTable()";
     for (const OpRule& rule : rules)
       text += rule.is_preset ? ".add(remat::preset(\"" + rule.op + "\"))"

@@ -44,6 +44,16 @@ std::string policy_of(Policy policy) {
   return std::string("remat.CheckpointPolicy.") + policy_name(policy);
 }
 
+constexpr OptionWords kOptions = {.name = "region_name=",
+                                  .uncompared = "determinism_check=\"none\"",
+                                  .runs_to_end = "early_stop=False",
+                                  .automatic = "replay=\"auto\"",
+                                  .tape = "replay=\"tape\"",
+                                  .cuts = "cuts=",
+                                  .policy = "policy=",
+                                  .hooks = "saved_tensors_hooks=(torch.clone, torch.clone)",
+                                  .store = "offload_store=store"};
+
 class PythonPrinter final : public Printer {
  public:
   using Printer::Printer;
@@ -142,8 +152,8 @@ class PythonPrinter final : public Printer {
     const std::string text = steps(block, inner);
     const std::string made = listed(add_names(names, block.results.size()));
     return function(fn, parameters, text, listed(picked(inner, block.results))) + made + " = (" +
-           fn + " if plain else remat.checkpoint(" + joined(options(step, number)) + ")(" + fn +
-           "))(" + joined(passed) + ")\n";
+           fn + " if plain else remat.checkpoint(" + joined(options(step, kOptions, number)) +
+           ")(" + fn + "))(" + joined(passed) + ")\n";
   }
 
   static std::string function(const std::string& name, const Names& parameters,
@@ -152,24 +162,7 @@ class PythonPrinter final : public Printer {
            result + "\n\n";
   }
 
-  Names options(const Step& step, const std::string& number) const {
-    const RegionChoices& choices = step.region;
-    const Cuts cuts = cuts_of(step);
-    const ReplayEngine engine = engine_of(choices, cuts);
-    Names options = {"region_name=\"region " + std::to_string(program().seed) + "." + number +
-                     "\""};
-    if (!choices.compares) options.emplace_back("determinism_check=\"none\"");
-    if (!choices.early_stop) options.emplace_back("early_stop=False");
-    if (engine == ReplayEngine::kAuto) options.emplace_back("replay=\"auto\"");
-    if (engine == ReplayEngine::kTape) options.emplace_back("replay=\"tape\"");
-    if (!cuts.empty()) options.push_back("cuts=" + text_of(cuts));
-    if (!choices.rules.empty()) options.push_back("policy=" + text_of(choices.rules));
-    if (choices.hooks) options.emplace_back("saved_tensors_hooks=(torch.clone, torch.clone)");
-    options.emplace_back("offload_store=store");
-    return options;
-  }
-
-  static std::string text_of(const Cuts& cuts) {
+  std::string text_of(const Cuts& cuts) const override {
     Names positions;
     Names groups;
     for (const size_t position : cuts.positions) positions.push_back(std::to_string(position));
@@ -178,7 +171,7 @@ class PythonPrinter final : public Printer {
     return "remat.Cuts(" + listed(positions) + ", groups=" + listed(groups) + ")";
   }
 
-  static std::string text_of(const std::vector<OpRule>& rules) {
+  std::string text_of(const std::vector<OpRule>& rules) const override {
     std::string text = "remat.PolicyTable()";
     for (const OpRule& rule : rules)
       text += rule.is_preset ? ".add(remat." + rule.op + "())"

@@ -76,8 +76,22 @@ Names Printer::add_names(Names& names, size_t count) {
   return made;
 }
 
-Cuts Printer::cuts_of(const Step& step) const {
-  return fuzz::cuts_of(step.region, records_of(sizes_, step));
+Names Printer::options(const Step& step, const OptionWords& words,
+                       const std::string& number) const {
+  const RegionChoices& choices = step.region;
+  const Cuts cuts = cuts_of(choices, records_of(sizes_, step));
+  const ReplayEngine engine = engine_of(choices, cuts);
+  const std::string name = "\"region " + std::to_string(program_.seed) + "." + number + "\"";
+  Names options = {std::string(words.name) + name};
+  if (!choices.compares) options.emplace_back(words.uncompared);
+  if (!choices.early_stop) options.emplace_back(words.runs_to_end);
+  if (engine == ReplayEngine::kAuto) options.emplace_back(words.automatic);
+  if (engine == ReplayEngine::kTape) options.emplace_back(words.tape);
+  if (!cuts.empty()) options.push_back(std::string(words.cuts) + text_of(cuts));
+  if (!choices.rules.empty()) options.push_back(std::string(words.policy) + text_of(choices.rules));
+  if (choices.hooks) options.emplace_back(words.hooks);
+  options.emplace_back(words.store);
+  return options;
 }
 
 Names picked(const Names& names, const std::vector<size_t>& numbers) {

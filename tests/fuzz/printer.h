@@ -15,6 +15,19 @@ namespace remat::fuzz {
 
 using Names = std::vector<std::string>;
 
+/// How a language writes the options of a region: whole, or up to the value.
+struct OptionWords {
+  std::string_view name;
+  std::string_view uncompared;
+  std::string_view runs_to_end;
+  std::string_view automatic;
+  std::string_view tape;
+  std::string_view cuts;
+  std::string_view policy;
+  std::string_view hooks;
+  std::string_view store;
+};
+
 /// Walks the steps of blocks. `names` are the variables that hold the values of a list.
 class Printer {
  public:
@@ -40,10 +53,12 @@ class Printer {
 
   const Program& program() const { return program_; }
 
-  /// Of the region, as it runs.
-  Cuts cuts_of(const Step& step) const;
+  /// Of region `number`, as it runs.
+  Names options(const Step& step, const OptionWords& words, const std::string& number) const;
 
  private:
+  virtual std::string text_of(const Cuts& cuts) const = 0;
+  virtual std::string text_of(const std::vector<OpRule>& rules) const = 0;
   virtual std::string region(const Step& step, Names& names) = 0;
   virtual std::string call(const Step& step, Names& names) = 0;
   virtual std::string scope(const Step& step, Names& names) = 0;
