@@ -98,6 +98,10 @@ void ForwardCalls::check_call(const NamedCall& call) const {
 
 void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
   saved_.arguments.assign(arguments.begin(), arguments.end());
+  // A result that is an argument is told from one that the call makes, also if no op has seen it.
+  for (const at::Tensor& argument : arguments) {
+    if (argument.defined()) frame_.origin_of(argument);
+  }
   nodes_.emplace_back(at::sequence_number::peek(), 0);
   if (settings_.state.preserve_rng) generators_ = mark_generators(settings_.state.generators);
 }

@@ -208,9 +208,14 @@ void ForwardFrame::before_slot(const at::Tensor& tensor) {
 
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   if (recorder_) {
-    const at::Tensor& original = saved_original(tensor);
+    const at::Tensor* const copied = copied_original(tensor);
+    const at::Tensor& original = copied ? *copied : saved_original(tensor);
     if (!recorder_->in_op()) origin_of(original);
-    recorder_->add_slot(original);
+    if (copied) {
+      recorder_->add_copy_slot(tensor, original);
+    } else {
+      recorder_->add_slot(original);
+    }
   }
   return slot_region()->add_slot(tensor);
 }
@@ -362,6 +367,7 @@ void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
   OutsideStorage& outside = region_->outside()[origin.number()];
   if (outside.is_written()) return;
   const OuterFrames outer(*this);
+  const SavedOriginalGuard original(tensor);
   outside.keep_before_write(tensor);
 }
 

@@ -11,4 +11,7 @@ namespace remat {
 /// `tensor` itself. The original has the versions and the graph that the alias has not.
 const at::Tensor& saved_original(const at::Tensor& tensor);
 
+/// That original if `tensor` is a copy of all bytes of its storage; else null.
+const at::Tensor* copied_original(const at::Tensor& tensor);
+
 }  // namespace remat

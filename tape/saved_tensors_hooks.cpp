@@ -133,6 +133,14 @@ const at::Tensor& saved_original(const at::Tensor& tensor) {
   return is_alias ? *original_of_next : tensor;
 }
 
+const at::Tensor* copied_original(const at::Tensor& tensor) {
+  if (!original_of_next || !has_layout(*original_of_next) || !has_layout(tensor)) return nullptr;
+  const c10::Storage& storage = original_of_next->storage();
+  const bool is_copy = !storage.is_alias_of(tensor.storage()) &&
+                       TensorLayout(tensor) == TensorLayout::flat(storage.nbytes(), c10::kByte);
+  return is_copy ? original_of_next : nullptr;
+}
+
 std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {
   if (!hooks.capture_context) return {};
   const SuspendFrames suspend;

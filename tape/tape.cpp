@@ -74,7 +74,7 @@ size_t Tape::size_bytes() const {
   for (const TapePart& part : parts_) slots += of(part.slots);
   return slots + of(records_) + of(arguments_) + of(refs_) + of(outputs_) + of(writes_) +
          of(values_) + of(parts_) + of(layouts_) + of(dims_) + of(generators_) + of(held_) +
-         of(outside_);
+         of(memories_) + of(outside_);
 }
 
 std::string Tape::maker(uint32_t value) const {

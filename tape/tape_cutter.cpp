@@ -78,11 +78,13 @@ size_t TapeCutter::segment_of(const TapeValue& value) const {
   return std::upper_bound(positions_.begin(), positions_.end(), value.number) - positions_.begin();
 }
 
+bool TapeCutter::is_of_other_segment(uint32_t value) const {
+  const TapeValue& of = tape_.values()[value];
+  return of.source == TapeValue::Source::kRecord && segment_of(of) != segment_;
+}
+
 void TapeCutter::read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside) {
-  const TapeValue& value = tape_.values()[ref.value];
-  const bool is_of_other_segment =
-      value.source == TapeValue::Source::kRecord && segment_of(value) != segment_;
-  if (is_of_other_segment) cross(ref, tensor, is_outside, Policy::kSave);
+  if (is_of_other_segment(ref.value)) cross(ref, tensor, is_outside, Policy::kSave);
 }
 
 void TapeCutter::save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside,

@@ -54,6 +54,9 @@ class TapeCutter {
   }
   void enter_next(size_t number);
 
+  /// True if another segment than the open one has made the value.
+  bool is_of_other_segment(uint32_t value) const;
+
   /// An op or a slot of the open segment reads it, and `tensor` has it.
   void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
 

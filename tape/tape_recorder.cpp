@@ -242,18 +242,28 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
   const bool writes = call.writes_argument(i);
   const bool reads = call.info().reads_data();
   const bool is_unwritten = reads && tape_.values_[ref.value].is_uninitialised;
-  if (is_unwritten && !(writes && overwrites(call.info())) && !hold_unwritten(tensor, ref))
+  if (is_unwritten && writes && overwrites(call.info())) {
+    make_memory_here(tensor, ref);
+  } else if (is_unwritten && !hold_unwritten(tensor, ref)) {
     return give_up(call, kUnwritten);
+  }
   tape_.refs_.push_back(ref);
   given_.push_back({tensor.unsafeGetTensorImpl(), ref});
   if (cutter_ && reads) cutter_->read(ref, tensor, is_outside(tensor));
   if (writes) note_write(tensor, ref.value);
 }
 
+/// Makes `ref` memory of the open segment, if another one has made it.
+void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
+  if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
+  tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device()});
+  enter(tensor, add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1));
+  ref = ref_of(tensor);
+}
+
 /// Makes `ref` a value that the tape holds if no op has written the memory: LibTorch makes tensors
 /// of numbers of the host so, for an index or a scalar. False if that would be much to hold.
 bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref) {
-  constexpr size_t kMostBytes = 4096;
   if (!tape_.values_[ref.value].is_uninitialised || tensor.numel() == 0) return true;
   if (tensor.storage().nbytes() > kMostBytes) return false;
   enter(tensor, add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor)));

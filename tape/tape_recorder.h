@@ -82,6 +82,8 @@ class TapeRecorder {
 
   /// The next slot of the region, or of the open segment, is for `tensor`.
   void add_slot(const at::Tensor& tensor);
+  /// It is for `copy`, of all bytes that the storage of `original` has now.
+  void add_copy_slot(const at::Tensor& copy, const at::Tensor& original);
 
   /// The function has returned. Drops what no slot needs and takes hold of what is needed from
   /// outside; `arguments` are held by somebody else. To be called where remat's own tensors are
@@ -99,6 +101,7 @@ class TapeRecorder {
     Origin origin;
   };
 
+  static constexpr size_t kMostBytes = 4096;
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
   static const char* unsupported(const at::Tensor& tensor);
@@ -112,6 +115,7 @@ class TapeRecorder {
   void enter(const at::Tensor& tensor, uint32_t value);
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
+  void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref);
   void note_write(const at::Tensor& tensor, uint32_t value);
   void add_results(const OpCall& call);

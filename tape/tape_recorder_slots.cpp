@@ -31,6 +31,21 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
   pending_.emplace_back(slot, tensor.tensor_data());
 }
 
+// What an inner region keeps before a write. Bytes that nobody has written are others each time.
+void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& original) {
+  if (gave_up()) return;
+  const size_t slot = part().slots.size();
+  part().slots.emplace_back();
+  const uint32_t value = unsupported(original) ? TapeValue::kNone : value_of(original);
+  if (value == TapeValue::kNone) return resolve(slot, copy, {}, /*in_op=*/false);
+  TapeValue& of = tape_.values_[value];
+  if (of.is_uninitialised && copy.nbytes() > kMostBytes) {
+    held_slots_.push_back({&part(), slot, copy.tensor_data()});
+  } else {
+    resolve(slot, copy, {value, layout_of(copy, of)}, /*in_op=*/false);
+  }
+}
+
 /// Of an argument that the op does not write, which has its value already.
 TapeRef TapeRecorder::given_ref(const at::Tensor& tensor) const {
   for (const Given& given : given_) {

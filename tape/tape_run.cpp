@@ -89,6 +89,7 @@ void TapeRun::fetch(const Replayer& inputs) {
     if (value.source == TapeValue::Source::kOutside) live_[i].tensor = fetch_outside(value);
     if (value.source == TapeValue::Source::kProduct) live_[i].tensor = fetch_product(value);
     if (value.source == TapeValue::Source::kHeld) live_[i].tensor = tape_.held(value.number);
+    if (value.source == TapeValue::Source::kMemory) live_[i] = {make_memory(value), true};
   }
   for (const auto& input : given_) {
     if (last_use_[input->value()] != 0)
@@ -135,6 +136,12 @@ at::Tensor TapeRun::fetch_product(const TapeValue& value) {
               ": expected its result to be kept for the tape, "
               "got nothing. This is a defect of remat: please report it.");
   return product.unpack(products_[value.number], where);
+}
+
+at::Tensor TapeRun::make_memory(const TapeValue& value) const {
+  const TapeMemory& memory = tape_.memory(value.number);
+  return lay_out(empty_storage(memory.size_bytes, memory.device),
+                 TensorLayout::flat(memory.size_bytes, c10::kByte));
 }
 
 void TapeRun::run() {

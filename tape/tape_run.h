@@ -53,6 +53,7 @@ class TapeRun {
   bool runs(const TapeRecord& record) const;
   at::Tensor fetch_outside(const TapeValue& value) const;
   at::Tensor fetch_product(const TapeValue& value);
+  at::Tensor make_memory(const TapeValue& value) const;
   void execute(const TapeRecord& record, uint32_t step);
   void prepare_writes(const TapeRecord& record, uint32_t step);
   void push_arguments(const TapeRecord& record);

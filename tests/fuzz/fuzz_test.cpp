@@ -24,7 +24,7 @@ using namespace remat::fuzz;
 using remat::Keep;
 using remat::Policy;
 
-constexpr uint64_t kMostShrunk = 5;  // it takes seconds each
+constexpr uint64_t kMostShrunk = 5;  // it takes a minute each
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
   const char* const text = std::getenv(name);
@@ -55,6 +55,7 @@ void print_shrunk(const Program& program, const std::string& failure) {
 TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]") {
   const uint64_t count = from_environment("REMAT_FUZZ_N", 20000);
   const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
+  const uint64_t most_shrunk = from_environment("REMAT_FUZZ_SHRINK", kMostShrunk);
   std::cout << "seeds " << first << " to " << first + count - 1 << std::endl;
   uint64_t raised = 0;
   uint64_t refused = 0;
@@ -71,7 +72,7 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
     }
     if (verdict.failure.empty()) continue;
     FAIL_CHECK("seed " << seed << "\n" << verdict.failure << "\n" << verdict.message);
-    if (failed++ < kMostShrunk) print_shrunk(program, verdict.failure);
+    if (failed++ < most_shrunk) print_shrunk(program, verdict.failure);
   }
   std::cout << count << " programs, both raise in " << raised << ", refused " << refused
             << std::endl;

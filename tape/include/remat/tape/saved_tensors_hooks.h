@@ -66,7 +66,7 @@ class REMAT_API SavedTensorInfoGuard {
 REMAT_API bool packs_region_input();
 
 /// While alive, the tensor that pack is given next on this thread is an alias of `original`, which
-/// must live on. Of remat's own.
+/// must live on, or a copy of its bytes. Of remat's own.
 class REMAT_API SavedOriginalGuard {
  public:
   explicit SavedOriginalGuard(const at::Tensor& original);

@@ -34,6 +34,7 @@ struct TapeValue {
     kOutside,  ///< Of the OutsideStorage, as it was before the region wrote it.
     kProduct,  ///< Of the CallProduct: a SAVE call left it.
     kHeld,     ///< Of what the tape itself holds.
+    kMemory,   ///< Of a TapeMemory: no values, an op overwrites it.
   };
   static constexpr uint32_t kNone = ~uint32_t{0};
 
@@ -55,6 +56,13 @@ struct TapeOutput {
   uint16_t result;   ///< Which of the op's results.
   uint16_t element;  ///< Of a list of tensors; 0 for a tensor.
   TapeRef ref;
+};
+
+/// Memory that a unit of a cut tape makes for itself: empty() is in another one, and of what nobody
+/// has written nothing is kept.
+struct TapeMemory {
+  size_t size_bytes;
+  c10::Device device;
 };
 
 /// A storage that a record writes.
@@ -125,6 +133,7 @@ class REMAT_API Tape {
   /// The generators that the ops of the part drew from, each once.
   std::vector<at::Generator> generators(size_t part) const;
   const at::Tensor& held(uint32_t number) const { return held_[number]; }
+  const TapeMemory& memory(uint32_t number) const { return memories_[number]; }
 
   /// What it holds of the outside storage; undefined if nothing. May replay outer regions.
   at::Tensor unpack_outside(size_t number) const;
@@ -192,6 +201,7 @@ class REMAT_API Tape {
   std::vector<int64_t> dims_;
   std::vector<GeneratorState> generators_;
   std::vector<at::Tensor> held_;
+  std::vector<TapeMemory> memories_;
   std::vector<Outside> outside_;  // by the number of the OutsideStorage
   std::string failure_;
   bool has_hashes_ = false;
