@@ -176,7 +176,7 @@ void ForwardFrame::through_hooks(const SavedTensorInfo& info, const at::Tensor& 
   if (const auto& hooks = may_store && offload_hooks_ ? offload_hooks_ : call_settings_.hooks)
     user_hooks.emplace(hooks);
   const SavedTensorInfoGuard info_guard(info);
-  const SavedOriginalGuard original(tensor);
+  const SavedOriginalGuard original(tensor, recorder_ && recorder_->op_has_run());
   keep();
 }
 
@@ -208,11 +208,11 @@ void ForwardFrame::before_slot(const at::Tensor& tensor) {
 
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   if (recorder_) {
-    const at::Tensor* const copied = copied_original(tensor);
-    const at::Tensor& original = copied ? *copied : saved_original(tensor);
+    const auto copied = copied_original(tensor);
+    const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
     if (!recorder_->in_op()) origin_of(original);
     if (copied) {
-      recorder_->add_copy_slot(tensor, original);
+      recorder_->add_copy_slot(tensor, original, copied->after_op);
     } else {
       recorder_->add_slot(original);
     }

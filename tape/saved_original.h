@@ -5,13 +5,20 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
+
 namespace remat {
 
 /// The original of a SavedOriginalGuard of this thread if `tensor` is its alias, not a copy; else
 /// `tensor` itself. The original has the versions and the graph that the alias has not.
 const at::Tensor& saved_original(const at::Tensor& tensor);
 
-/// That original if `tensor` is a copy of all bytes of its storage; else null.
-const at::Tensor* copied_original(const at::Tensor& tensor);
+struct CopiedOriginal {
+  const at::Tensor& tensor;
+  bool after_op;  ///< As the op that runs has left it, though outer scopes have not been told yet.
+};
+
+/// That original if `tensor` is a copy of all bytes of its storage.
+std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
 
 }  // namespace remat

@@ -23,6 +23,7 @@ namespace {
 thread_local const SavedTensorInfo* info_of_next = nullptr;  // by a guard
 thread_local const SavedTensorInfo* info_in_pack = nullptr;
 thread_local const at::Tensor* original_of_next = nullptr;  // by a guard
+thread_local bool original_is_after_op = false;
 
 /// While alive, pack may ask for `info`.
 class InPack {
@@ -118,8 +119,9 @@ SavedTensorInfoGuard::~SavedTensorInfoGuard() {
   info_of_next = outer_;
 }
 
-SavedOriginalGuard::SavedOriginalGuard(const at::Tensor& original) {
+SavedOriginalGuard::SavedOriginalGuard(const at::Tensor& original, bool after_op) {
   original_of_next = &original;
+  original_is_after_op = after_op;
 }
 
 SavedOriginalGuard::~SavedOriginalGuard() {
@@ -133,12 +135,14 @@ const at::Tensor& saved_original(const at::Tensor& tensor) {
   return is_alias ? *original_of_next : tensor;
 }
 
-const at::Tensor* copied_original(const at::Tensor& tensor) {
-  if (!original_of_next || !has_layout(*original_of_next) || !has_layout(tensor)) return nullptr;
+std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor) {
+  if (!original_of_next || !has_layout(*original_of_next) || !has_layout(tensor))
+    return std::nullopt;
   const c10::Storage& storage = original_of_next->storage();
   const bool is_copy = !storage.is_alias_of(tensor.storage()) &&
                        TensorLayout(tensor) == TensorLayout::flat(storage.nbytes(), c10::kByte);
-  return is_copy ? original_of_next : nullptr;
+  if (!is_copy) return std::nullopt;
+  return CopiedOriginal{*original_of_next, original_is_after_op};
 }
 
 std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {

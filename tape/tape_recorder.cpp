@@ -187,6 +187,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   const OpInfo& info = call.info();
   if (cutter_) enter_segment();
   in_op_ = true;
+  op_has_run_ = false;
   given_.clear();
   written_.clear();
   makes_views_ = (info.is_view() && !info.writes()) || info.changes_metadata();
@@ -287,6 +288,13 @@ void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
 void TapeRecorder::after_op(const OpCall& call) {
   if (!in_op_) return;
   in_op_ = false;
+  op_has_run_ = true;
+  add_made(call);
+  op_has_run_ = false;
+}
+
+/// What the op that has run has made, written and saved.
+void TapeRecorder::add_made(const OpCall& call) {
   if (makes_views_) {
     for_each_result_tensor(call, [&](const at::Tensor& tensor) {
       const void* const memory = memory_of(tensor);
@@ -302,7 +310,13 @@ void TapeRecorder::after_op(const OpCall& call) {
     for_each_result_tensor(call, [&](const at::Tensor& result) { save_value(result, *policy); });
   if (pending_.empty()) return;
   const auto pending = std::exchange(pending_, {});
-  for (const auto& [slot, tensor] : pending) resolve(slot, tensor, ref_of(tensor), /*in_op=*/true);
+  for (const auto& [slot, tensor, original] : pending) {
+    if (original.defined()) {
+      resolve_copy(slot, tensor, original);
+    } else {
+      resolve(slot, tensor, ref_of(tensor), /*in_op=*/true);
+    }
+  }
 }
 
 void TapeRecorder::add_results(const OpCall& call) {

@@ -62,6 +62,8 @@ class TapeRecorder {
 
   /// True while an op runs that it was told of.
   bool in_op() const { return in_op_; }
+  /// True while it looks at what an op has left.
+  bool op_has_run() const { return op_has_run_; }
 
   bool gave_up() const { return !tape_.failure_.empty(); }
   /// `what` it met: "op aten::resize_: memory that changes its size". Throws NotImplementedError if
@@ -82,8 +84,9 @@ class TapeRecorder {
 
   /// The next slot of the region, or of the open segment, is for `tensor`.
   void add_slot(const at::Tensor& tensor);
-  /// It is for `copy`, of all bytes that the storage of `original` has now.
-  void add_copy_slot(const at::Tensor& copy, const at::Tensor& original);
+  /// It is for `copy`, of all bytes that the storage of `original` has now; `after_op`: as the op
+  /// that runs leaves it.
+  void add_copy_slot(const at::Tensor& copy, const at::Tensor& original, bool after_op);
 
   /// The function has returned. Drops what no slot needs and takes hold of what is needed from
   /// outside; `arguments` are held by somebody else. To be called where remat's own tensors are
@@ -118,6 +121,7 @@ class TapeRecorder {
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref);
   void note_write(const at::Tensor& tensor, uint32_t value);
+  void add_made(const OpCall& call);
   void add_results(const OpCall& call);
   void add_output(const OpCall& call, const at::Tensor& tensor, size_t result, size_t element);
   void add_writes(const OpCall& call);
@@ -128,6 +132,7 @@ class TapeRecorder {
   bool is_of_last_record(uint32_t value) const;
   bool is_outside(const at::Tensor& tensor) const;
   void save_value(const at::Tensor& tensor, Policy policy);
+  void resolve_copy(size_t slot, const at::Tensor& copy, const at::Tensor& original);
   void resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op);
   std::vector<bool> needed_values() const;
   void drop_tail(const std::vector<bool>& needed);
@@ -146,13 +151,19 @@ class TapeRecorder {
   uint32_t last_layout_ = TapeValue::kNone;
   // The op that runs.
   bool in_op_ = false;
+  bool op_has_run_ = false;
   bool makes_views_ = false;
   std::optional<Policy> save_next_;
   TapeRecord record_{};
   c10::SmallVector<Given, 8> given_;  // arguments
   c10::SmallVector<Write, 2> written_;
-  std::vector<GeneratorState> states_;                          // before it
-  c10::SmallVector<std::pair<size_t, at::Tensor>, 4> pending_;  // slots
+  std::vector<GeneratorState> states_;  // before it
+  struct PendingSlot {
+    size_t slot;
+    at::Tensor tensor;
+    at::Tensor original;  // undefined if `tensor` is no copy
+  };
+  c10::SmallVector<PendingSlot, 4> pending_;
   struct HeldSlot {
     TapePart* part;
     size_t slot;

@@ -28,14 +28,24 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
   if (!in_op_) return resolve(slot, tensor, ref_of(tensor), /*in_op=*/false);
   const TapeRef ref = given_ref(tensor);
   if (ref.defined()) return resolve(slot, tensor, ref, /*in_op=*/false);
-  pending_.emplace_back(slot, tensor.tensor_data());
+  pending_.push_back({slot, tensor.tensor_data(), {}});
 }
 
 // What an inner region keeps before a write. Bytes that nobody has written are others each time.
-void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& original) {
+void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& original,
+                                 bool after_op) {
   if (gave_up()) return;
   const size_t slot = part().slots.size();
   part().slots.emplace_back();
+  if (in_op_ && after_op) {
+    pending_.push_back({slot, copy.tensor_data(), original});
+  } else {
+    resolve_copy(slot, copy, original);
+  }
+}
+
+void TapeRecorder::resolve_copy(size_t slot, const at::Tensor& copy, const at::Tensor& original) {
+  if (gave_up()) return;
   const uint32_t value = unsupported(original) ? TapeValue::kNone : value_of(original);
   if (value == TapeValue::kNone) return resolve(slot, copy, {}, /*in_op=*/false);
   TapeValue& of = tape_.values_[value];

@@ -500,4 +500,68 @@ TEST_CASE("A tensor that crosses a cut as bytes has its values in a region with 
   }
 }
 
+TEST_CASE("Memory that nobody has written does not cross a cut", "[backend][cuts]") {
+  const auto noisy = [](const at::Tensor& x) {
+    return (x.sin() * torch::empty_like(x).bernoulli_(0.5)).exp();
+  };
+  const auto kept = [&](const Cuts& cuts) {
+    const at::Tensor y = checkpoint(with_cuts(cuts))(noisy)(step_input());
+    return memory_report().bytes;
+  };
+  const size_t bytes = 32 * sizeof(float);
+  REQUIRE(ops_of(noisy)[1] == "aten::empty_like");
+  CHECK(kept({.positions = {1}}) == 2 * bytes);  // x, sin
+  CHECK(kept({.positions = {2}}) == 2 * bytes);  // empty_like does not
+  CHECK(kept({.positions = {2}, .groups = {{0, 2}}}) == bytes);
+  check_all_cuts(noisy);
+}
+
+TEST_CASE("A cut between empty() and its first write is right in every kind of region",
+          "[backend][cuts]") {
+  const TensorFn noisy = [](at::Tensor t) { return torch::dropout_(t, 0.5, true).sin(); };
+  const auto nest = [&](const CheckpointOptions& middle, const CheckpointOptions& outer) {
+    const TensorFn inner = checkpoint(
+        {.name = "cut noise", .replay = ReplayEngine::kTape, .cuts = {.positions = {1}}})(noisy);
+    const TensorFn around =
+        checkpoint(middle)([=](const at::Tensor& t) { return inner(t.cos()) * t; });
+    return TensorFn(checkpoint(outer)([=](const at::Tensor& x) { return around(x.exp()) + x; }));
+  };
+  const TensorFn plain = [&](const at::Tensor& x) { return noisy(x.exp().cos()) * x.exp() + x; };
+  for (const auto middle : {ReplayEngine::kTape, ReplayEngine::kFunction}) {
+    for (const auto outer : {ReplayEngine::kTape, ReplayEngine::kFunction}) {
+      torch::manual_seed(3);
+      const Tensors got =
+          step(nest({.name = "middle", .replay = middle}, {.name = "outer", .replay = outer}), {});
+      torch::manual_seed(3);
+      check_same(got, step(plain, {}));
+    }
+  }
+}
+
+TEST_CASE("A buffer that a region inside fills first is right in every kind of region",
+          "[backend][cuts]") {
+  const auto fill = [](const at::Tensor& t, const at::Tensor& buffer) {
+    buffer.uniform_();
+    return t * buffer.cos();
+  };
+  const auto nest = [&](ReplayEngine inner, ReplayEngine middle) {
+    const auto filled = checkpoint({.name = "fill", .replay = inner})(fill);
+    const TensorFn around = checkpoint({.name = "around fill", .replay = middle})(
+        [=](const at::Tensor& t) { return filled(t.cos(), torch::empty_like(t)).sin(); });
+    return TensorFn(
+        checkpoint({.name = "all"})([=](const at::Tensor& x) { return around(x.exp()); }));
+  };
+  const TensorFn plain = [&](const at::Tensor& x) {
+    return fill(x.exp().cos(), torch::empty_like(x)).sin();
+  };
+  for (const auto inner : {ReplayEngine::kTape, ReplayEngine::kFunction}) {
+    for (const auto middle : {ReplayEngine::kTape, ReplayEngine::kFunction}) {
+      torch::manual_seed(3);
+      const Tensors got = step(nest(inner, middle), {});
+      torch::manual_seed(3);
+      check_same(got, step(plain, {}));
+    }
+  }
+}
+
 }  // namespace remat

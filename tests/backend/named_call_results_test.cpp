@@ -305,6 +305,31 @@ TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][nati
   check([](const at::Tensor& t) { return t.view_as(t); });
 }
 
+TEST_CASE("An argument that a SAVE call returns is no new memory, though no op has seen it",
+          "[backend][native_op][results]") {
+  // The region captures it, and writes it; a backward inside begins with the old value.
+  const auto in_region = [](const CheckpointOptions& options, bool remat) {
+    return [=](const at::Tensor& x) {
+      const at::Tensor h = x.exp();
+      const auto fn = [=](const at::Tensor& t) {
+        const at::Tensor same = save("same", [](const at::Tensor& a) { return a; })(h);
+        h.mul_(2);
+        const at::Tensor leaf = h.detach().requires_grad_();
+        (leaf * leaf).sin().sum().backward();
+        return t.sin() * leaf.grad() * same;
+      };
+      return remat ? checkpoint(options)(fn)(x) : fn(x);
+    };
+  };
+  for (const CheckpointOptions& options :
+       {CheckpointOptions{.name = "logged"},
+        CheckpointOptions{.name = "not compared", .determinism = Determinism::kNone},
+        CheckpointOptions{.name = "automatic", .replay = ReplayEngine::kAuto}}) {
+    for (int run = 0; run < 2; ++run)
+      check_same(step(in_region(options, true)), step(in_region(options, false)));
+  }
+}
+
 TEST_CASE("A view that a SAVE call returns is found where hooks bring its argument back",
           "[backend][native_op][results]") {
   const SavedTensorsHooks copying{

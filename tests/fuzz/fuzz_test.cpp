@@ -31,10 +31,14 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
-/// In a process of its own: smaller programs may crash.
+/// In a process of its own: smaller programs may crash, or wait for ever.
 bool fails_so(const Program& program, const std::string& failure) {
+  constexpr unsigned kMostSeconds = 30;
   const pid_t child = fork();
-  if (child == 0) _exit(check(program).failure == failure ? 1 : 0);
+  if (child == 0) {
+    alarm(kMostSeconds);
+    _exit(check(program).failure == failure ? 1 : 0);
+  }
   int status = 0;
   waitpid(child, &status, 0);
   return WIFEXITED(status) && WEXITSTATUS(status) == 1;
@@ -55,6 +59,7 @@ void print_shrunk(const Program& program, const std::string& failure) {
 TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]") {
   const uint64_t count = from_environment("REMAT_FUZZ_N", 20000);
   const uint64_t first = from_environment("REMAT_FUZZ_SHARD", 0) * count;
+  at::set_num_threads(1);  // a fork has none of OpenMP's threads, and would wait for them
   const uint64_t most_shrunk = from_environment("REMAT_FUZZ_SHRINK", kMostShrunk);
   std::cout << "seeds " << first << " to " << first + count - 1 << std::endl;
   uint64_t raised = 0;

@@ -66,10 +66,11 @@ class REMAT_API SavedTensorInfoGuard {
 REMAT_API bool packs_region_input();
 
 /// While alive, the tensor that pack is given next on this thread is an alias of `original`, which
-/// must live on, or a copy of its bytes. Of remat's own.
+/// must live on, or a copy of its bytes; as they are after the op that runs, if `after_op`. Of
+/// remat's own.
 class REMAT_API SavedOriginalGuard {
  public:
-  explicit SavedOriginalGuard(const at::Tensor& original);
+  explicit SavedOriginalGuard(const at::Tensor& original, bool after_op = false);
   SavedOriginalGuard(const SavedOriginalGuard&) = delete;
   SavedOriginalGuard& operator=(const SavedOriginalGuard&) = delete;
   ~SavedOriginalGuard();
