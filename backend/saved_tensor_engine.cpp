@@ -55,6 +55,15 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
   });
 }
 
+/// In a replay, where a backward through the tensors that ops are given starts or ends.
+EdgeList stand_ins(const EdgeList& edges) {
+  EdgeList exchanged = edges;
+  for (torch::autograd::Edge& edge : exchanged) {
+    if (edge.is_valid()) edge = SavedTensorFrame::current_stand_in(edge);
+  }
+  return exchanged;
+}
+
 /// Tells the trace what becomes of the tensor that these hooks get.
 class TracedHooks final : public SavedVariableHooks {
  public:
@@ -103,8 +112,10 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   SavedTensorFrame* const frame = SavedTensorFrame::current();
   if (!frame)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
-  detail::before_backward_inside(roots, accumulate_grad);
-  auto results = inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
+  const EdgeList from = stand_ins(roots);
+  detail::before_backward_inside(from, accumulate_grad);
+  auto results =
+      inner_.execute(from, inputs, keep_graph, create_graph, accumulate_grad, stand_ins(outputs));
   detail::after_backward_inside();
   return results;
 }

@@ -44,6 +44,17 @@ bool ForwardCalls::takes_ops() const {
   return !saving() && torch::autograd::get_current_graph_task_id() == frame_.graph_task_;
 }
 
+/// `tensors` as ops of this region see them; `replaced` holds them if they are others.
+c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensors,
+                                                c10::SmallVector<at::Tensor, 2>& replaced) const {
+  if (!frame_.in_replay()) return tensors;
+  replaced.assign(tensors.begin(), tensors.end());
+  for (at::Tensor& tensor : replaced) {
+    if (tensor.defined()) tensor = frame_.as_seen(tensor);
+  }
+  return replaced;
+}
+
 NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!takes_ops()) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -59,7 +70,9 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   if (frame_.recorder_ && call.keep == Keep::kAllRegions && frame_.previous())
     frame_.recorder_->give_up("a call that all regions keep, in a nested region");
   const size_t log_position = region_->ops().end();
-  frame_.log_call(call, arguments);
+  c10::SmallVector<at::Tensor, 2> replaced;
+  const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
+  frame_.log_call(call, seen);
   CallRecord& record = region_->calls().add(call);
   record.log_position = log_position;
   record.first_slot = region_->slots().size();
@@ -70,7 +83,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
     end_expected();
     saved_.record = &record;
     saved_.index = region_->calls().records().size() - 1;
-    begin_saved(arguments);
+    begin_saved(seen);
   } else {
     ++recomputed_;
   }
@@ -106,8 +119,14 @@ void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
   if (settings_.state.preserve_rng) generators_ = mark_generators(settings_.state.generators);
 }
 
-void ForwardCalls::end(const CallResults& results) {
+void ForwardCalls::end(const CallResults& returned) {
   const Open kind = open_.back();
+  CallResults replaced;
+  if (frame_.in_replay() && (skipped_ || kind == Open::kSaved)) {
+    replaced.holder = returned.holder;
+    as_seen(returned.tensors, replaced.tensors);
+  }
+  const CallResults& results = replaced.tensors.empty() ? returned : replaced;
   if (skipped_) enter_skipped(results);
   if (kind == Open::kSaved) end_saved(results);
   open_.pop_back();
@@ -139,7 +158,9 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
                                c10::ArrayRef<at::Tensor> arguments) {
   if (!saving()) return;
   skipped_ = true;
-  skipped_arguments_.assign(arguments.begin(), arguments.end());
+  c10::SmallVector<at::Tensor, 2> replaced;
+  const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
+  skipped_arguments_.assign(seen.begin(), seen.end());
   for (const at::Tensor& tensor : writes)
     note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor));
 }

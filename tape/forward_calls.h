@@ -85,6 +85,8 @@ class ForwardCalls final : public NamedCalls {
   void check_backward(const EdgeList& roots) const;
 
  private:
+  c10::ArrayRef<at::Tensor> as_seen(c10::ArrayRef<at::Tensor> tensors,
+                                    c10::SmallVector<at::Tensor, 2>& replaced) const;
   class Hook;
   static constexpr size_t kNone = ~size_t{0};
   enum class Open : uint8_t { kSaved, kInner, kRecomputed, kUnwatched };

@@ -5,6 +5,8 @@
 #include <remat/tape/forward_frame.h>
 
 #include <ATen/Context.h>
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -103,6 +105,8 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
       graph_task_(torch::autograd::get_current_graph_task_id()),
       call_settings_(std::move(calls)) {
   set_policy(region_->policy());
+  region_->set_nodes(
+      {.thread = at::RecordFunction::currentThreadId(), .begin = at::sequence_number::peek()});
   if (!region_->intercept()) return;
   for (const at::Tensor& input : inputs) {
     const bool is_whole = input.defined() && has_layout(input) && covers_storage(input);
@@ -111,7 +115,11 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
   }
 }
 
-ForwardFrame::~ForwardFrame() = default;
+ForwardFrame::~ForwardFrame() {
+  NodeRange nodes = region_->nodes();
+  nodes.end = at::sequence_number::peek();
+  region_->set_nodes(nodes);
+}
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() {
   if (calls_ && calls_->takes_saved()) return calls_->make_hooks();
@@ -286,11 +294,11 @@ void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 
 void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
+  const bool casts_weight = is_cacheable_cast(call);
+  if (casts_weight) region_->mark_casts_weights();
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->end_expected();
   if (call.info().may_draw()) before_draw(call);
-  const bool casts_weight = is_cacheable_cast(call);
-  if (casts_weight) region_->mark_casts_weights();
   logged = logged && logs() && !casts_weight;
   views_memory_outside_ = false;
   OpWords& words = region_->ops().writer();

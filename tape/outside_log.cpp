@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include <remat/tape/current_node.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "storage_bytes.h"
@@ -41,7 +42,17 @@ bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
 }
 
 void OutsideStorage::keep_before_write(const at::Tensor& tensor) {
-  if (!kept_) kept_.emplace(keep_bytes(tensor.storage(), kept_storage_));
+  if (kept_) return;
+  kept_.emplace(keep_bytes(tensor.storage(), kept_storage_));
+  if (is_stale_view(tensor)) return;
+  written_.emplace(tensor.getIntrusivePtr());
+  place_ = GraphPlace(tensor);
+}
+
+const GraphPlace* OutsideStorage::place_before_write(const at::Tensor& tensor) const {
+  const bool is_written =
+      written_ && written_->_unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  return is_written ? &place_ : nullptr;
 }
 
 at::Tensor OutsideStorage::unpack_kept() const {

@@ -17,16 +17,6 @@
 namespace remat {
 namespace {
 
-/// Stands for the node that made a non-leaf argument when nobody needs that node any more: the
-/// argument is no leaf in the replay either, and a gradient that reaches it goes nowhere.
-class FreedArgumentNode final : public torch::autograd::Node {
- public:
-  torch::autograd::variable_list apply(torch::autograd::variable_list&& /*grads*/) override {
-    return {};
-  }
-  std::string name() const override { return "RematFreedArgument"; }
-};
-
 bool has_plain_strides(const at::Tensor& tensor) {
   return tensor.has_storage() && !tensor.is_nested();
 }
@@ -70,11 +60,10 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   if (tensor.is_leaf()) {
     leaf_.emplace(tensor.getIntrusivePtr());
   } else if (is_stale_view(tensor)) {
-    grad_fn_.emplace(NodePtr());
+    place_.emplace();
     stale_view_.emplace(tensor.getIntrusivePtr());
   } else {
-    grad_fn_.emplace(tensor.grad_fn());
-    output_nr_ = tensor.output_nr();
+    place_.emplace(tensor);
   }
 }
 
@@ -83,8 +72,7 @@ void RegionInput::finish_forward() {
   const at::Tensor tensor(stale_view_->lock());
   stale_view_.reset();
   if (!tensor.defined() || is_stale_view(tensor)) return;
-  grad_fn_.emplace(tensor.grad_fn());
-  output_nr_ = tensor.output_nr();
+  place_.emplace(tensor);
 }
 
 at::Tensor RegionInput::replayed(const std::string& region_label,
@@ -108,12 +96,7 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
     }
   }
   if (leaf_) tensor.set_requires_grad(true);
-  if (!grad_fn_) return tensor;
-  if (NodePtr node = grad_fn_->lock()) {
-    torch::autograd::impl::set_gradient_edge(tensor, {std::move(node), output_nr_});
-  } else {
-    torch::autograd::set_history(tensor, make_node<FreedArgumentNode>());
-  }
+  if (place_) place_->give_to(tensor);
   return tensor;
 }
 

@@ -3,7 +3,10 @@
 // Picking up what autograd saves in a replay, and stopping it.
 #include "replay_frame.h"
 
+#include <ATen/SequenceNumber.h>
+#include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <atomic>
@@ -13,6 +16,7 @@
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include "autocast_cache.h"
+#include "graph_walk.h"
 
 namespace remat {
 namespace {
@@ -70,6 +74,8 @@ ReplayFrame::ReplayFrame(const Region& region, const RegionBody& body, ReplayedS
       end_(ops.slot_end()),
       graph_task_(torch::autograd::get_current_graph_task_id()),
       uncaught_exceptions_(std::uncaught_exceptions()),
+      thread_(at::RecordFunction::currentThreadId()),
+      first_node_(at::sequence_number::peek()),
       calls_(*this, region, ops, state_hooks) {
   set_policy(region.policy());
   hide_ops_up_to(region.made_in_replay());
@@ -109,6 +115,33 @@ void ReplayFrame::adopt(const at::Tensor& tensor) {
 
 at::Tensor ReplayFrame::stand_in(const at::Tensor& tensor) {
   return region_.intercept() ? ops_.stand_in(tensor) : tensor;
+}
+
+torch::autograd::Edge ReplayFrame::stand_in(const torch::autograd::Edge& edge) {
+  return region_.intercept() ? ops_.stand_in(edge) : edge;
+}
+
+// Tensors from outside that the forward has written stand where they stood before, as far as that
+// is known. If not, their gradients would go through what the forward did, and what it does again.
+void ReplayFrame::before_backward(const EdgeList& roots) {
+  if (region_.intercept() && ops_.has_shadow_in_graph()) {
+    visit_nodes(roots, [&](const torch::autograd::Node& node) {
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          !is_of_forward(node), "[replay] ", region_.label(), ", slot ", count_, ", node ",
+          node.name(),
+          ": expected a backward inside the function that stays in what runs again, got one that "
+          "reaches the graph of the forward, through a tensor from outside that the region writes "
+          "in place. Pass that tensor as an argument, or write to a clone.");
+    });
+  }
+  SavedTensorFrame::before_backward(roots);
+}
+
+bool ReplayFrame::is_of_forward(const torch::autograd::Node& node) const {
+  const NodeRange& forward = region_.nodes();
+  const bool is_mine = forward.thread == thread_ && node.sequence_nr() >= first_node_;
+  return node.thread_id() == forward.thread && !is_mine && node.sequence_nr() >= forward.begin &&
+         node.sequence_nr() < forward.end;
 }
 
 void ReplayFrame::check_complete() const {

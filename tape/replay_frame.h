@@ -36,6 +36,7 @@ class ReplayFrame final : public SavedTensorFrame {
     return {.region = &region_, .is_replay = true, .slot = count_};
   }
   uint64_t replay_id() const override { return id_; }
+  void before_backward(const EdgeList& roots) override;
   void before_accumulate(const EdgeList& roots) override { leaf_grads_.set_aside(roots); }
   void after_backward() override {
     if (stopped_) stop();
@@ -44,6 +45,7 @@ class ReplayFrame final : public SavedTensorFrame {
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
   at::Tensor stand_in(const at::Tensor& tensor) override;
+  torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) override;
   void phase_was_asked() override { comparison_ends_ = true; }
   NamedCalls* named_calls() override { return &calls_; }
   std::any capture_context() override { return {}; }
@@ -93,6 +95,7 @@ class ReplayFrame final : public SavedTensorFrame {
  private:
   class Hook;
 
+  bool is_of_forward(const torch::autograd::Node& node) const;
   void receive(const at::Tensor& tensor, const at::Tensor& value);
   void check(const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
@@ -106,6 +109,8 @@ class ReplayFrame final : public SavedTensorFrame {
   const size_t end_;  // one past the last live slot
   const int graph_task_;
   const int uncaught_exceptions_;
+  const uint64_t thread_;      // as nodes know it
+  const uint64_t first_node_;  // that this replay makes
   size_t count_ = 0;
   bool stopped_ = false;
   bool op_writes_ = false;  // the one that runs, one of its arguments

@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/current_node.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
@@ -23,9 +24,12 @@
 namespace remat {
 namespace {
 
-/// Puts `shadow` where `original` stands in the graph, or stood before the forward wrote it.
-void copy_place(const at::Tensor& original, const TensorMeta& meta, at::Tensor& shadow) {
-  if (!meta.requires_grad() || !original.requires_grad()) return;
+/// Puts `shadow` where `original` stood in the graph before the forward wrote it; where that is not
+/// known, where it stands now.
+void copy_place(const at::Tensor& original, const OutsideStorage& outside, at::Tensor& shadow) {
+  if (const GraphPlace* const place = outside.place_before_write(original))
+    return place->give_to(shadow);
+  if (!outside.meta().requires_grad() || !original.requires_grad()) return;
   if (original.is_leaf()) {
     shadow.set_requires_grad(true);
   } else {
@@ -222,6 +226,21 @@ at::Tensor ReplayOps::stand_in(const at::Tensor& tensor) {
   return has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor;
 }
 
+torch::autograd::Edge ReplayOps::stand_in(const torch::autograd::Edge& edge) const {
+  for (const auto& [impl, shadow] : tensors_) {
+    const bool is_in_graph = shadow.original.requires_grad() && shadow.tensor.requires_grad() &&
+                             !is_stale_view(shadow.original);
+    if (is_in_graph && torch::autograd::impl::gradient_edge(shadow.original) == edge)
+      return torch::autograd::impl::gradient_edge(shadow.tensor);
+  }
+  return edge;
+}
+
+bool ReplayOps::has_shadow_in_graph() const {
+  return std::any_of(tensors_.begin(), tensors_.end(),
+                     [](const auto& entry) { return entry.second.tensor.requires_grad(); });
+}
+
 void ReplayOps::check_outside(const OpCall& call, size_t slot) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = origin_of(tensor);
@@ -273,7 +292,7 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
               TensorMeta(tensor).str(), ". Do not resize it.");
   shadow.original = tensor;
   shadow.tensor = view_storage(storage, tensor);
-  copy_place(tensor, region_.outside()[number].meta(), shadow.tensor);
+  copy_place(tensor, region_.outside()[number], shadow.tensor);
   return shadow.tensor;
 }
 

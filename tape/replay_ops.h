@@ -48,6 +48,9 @@ class ReplayOps {
 
   /// What ops are given in place of `tensor`.
   at::Tensor stand_in(const at::Tensor& tensor);
+  /// Where the gradient of a shadow goes if `edge` is where that of its original goes.
+  torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) const;
+  bool has_shadow_in_graph() const;
 
   /// The ops of the forward and those of this replay so far, each with where it comes from; empty
   /// if the region does not write that down.

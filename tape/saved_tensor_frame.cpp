@@ -117,12 +117,21 @@ void SavedTensorFrame::all_adopt(const at::Tensor& tensor) {
   }
 }
 
-at::Tensor SavedTensorFrame::stand_in_from(SavedTensorFrame* frame, const at::Tensor& tensor) {
-  return frame ? frame->stand_in(stand_in_from(frame->next_to_see_ops_, tensor)) : tensor;
+template <class T>
+T SavedTensorFrame::stand_in_from(SavedTensorFrame* frame, const T& of) {
+  return frame ? frame->stand_in(stand_in_from(frame->next_to_see_ops_, of)) : of;
+}
+
+at::Tensor SavedTensorFrame::as_seen(const at::Tensor& tensor) const {
+  return stand_in_from(next_to_see_ops_, tensor);
 }
 
 at::Tensor SavedTensorFrame::current_stand_in(const at::Tensor& tensor) {
   return stand_in_from(current_frame, tensor);
+}
+
+torch::autograd::Edge SavedTensorFrame::current_stand_in(const torch::autograd::Edge& edge) {
+  return stand_in_from(current_frame, edge);
 }
 
 bool SavedTensorFrame::any_records() {

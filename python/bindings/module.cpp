@@ -55,6 +55,13 @@ PYBIND11_MODULE(_C, m) {
   set_blocking_wait(wait_without_gil);
 
   m.def("_in_scope", [] { return SavedTensorFrame::current() != nullptr; });
+  m.def("_in_replay", [] {
+    const SavedTensorFrame* const frame = SavedTensorFrame::current();
+    return frame && frame->in_replay();
+  });
+  m.def("_stand_in", torch::wrap_pybind_function([](const at::Tensor& tensor) {
+          return SavedTensorFrame::current_stand_in(tensor);
+        }));
   m.def("_before_backward",
         torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots, bool accumulates) {
           EdgeList edges;

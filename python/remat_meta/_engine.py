@@ -11,11 +11,22 @@ import torch
 from . import _C
 
 
+def _stand_ins(tensors):
+    """In a replay: what ops are given in place of these tensors, which is what is in the graph."""
+    return tuple(_C._stand_in(t) if isinstance(t, torch.Tensor) else t for t in tensors or ())
+
+
 class Engine(torch._C._ImperativeEngine):
     def run_backward(self, tensors, *args, **kwargs):
         if not _C._in_scope():
             return super().run_backward(tensors, *args, **kwargs)
         accumulates = kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False)
+        if _C._in_replay():
+            tensors, args, kwargs = _stand_ins(tensors), list(args), dict(kwargs)
+            if "inputs" in kwargs:
+                kwargs["inputs"] = _stand_ins(kwargs["inputs"])
+            elif len(args) > 3:
+                args[3] = _stand_ins(args[3])
         _C._before_backward([t for t in tensors if isinstance(t, torch.Tensor)], bool(accumulates))
         results = super().run_backward(tensors, *args, **kwargs)
         _C._after_backward()

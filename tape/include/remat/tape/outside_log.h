@@ -15,6 +15,7 @@
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/graph_place.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/tensor_meta.h>
@@ -45,6 +46,10 @@ class REMAT_API OutsideStorage {
   /// decides where the copy lives.
   void keep_before_write(const at::Tensor& tensor);
   bool is_written() const { return kept_.has_value(); }
+
+  /// Where `tensor` stood in the graph before the region's first write, if that was a write to it;
+  /// else null.
+  const GraphPlace* place_before_write(const at::Tensor& tensor) const;
 
   /// The storage of that copy.
   const HeldStorage& kept_storage() const { return kept_storage_; }
@@ -80,6 +85,8 @@ class REMAT_API OutsideStorage {
   bool cast_ = false;
   std::optional<torch::autograd::SavedVariable> kept_;
   HeldStorage kept_storage_;
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> written_;
+  GraphPlace place_;  // of that one
 };
 
 /// All of them, in the order of their first use: the arguments of the region first.

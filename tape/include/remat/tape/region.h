@@ -45,6 +45,13 @@ struct Slot {
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
 };
 
+/// The nodes of autograd's graph that a forward made, by their numbers on its thread.
+struct NodeRange {
+  uint64_t thread = 0;
+  uint64_t begin = 0;
+  uint64_t end = ~uint64_t{0};  ///< While it runs: none is the last.
+};
+
 /// The values that one replay gives to the slots of a region.
 class REMAT_API ReplayedSlots {
  public:
@@ -132,6 +139,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void mark_inner_backward() { inner_backward_ = true; }
   bool has_inner_backward() const { return inner_backward_; }
 
+  void set_nodes(const NodeRange& nodes) { nodes_ = nodes; }
+  const NodeRange& nodes() const { return nodes_; }
+
   /// The forward is recorded on a tape from here on, or no more.
   void begin_tape() { taped_slots_ = ~size_t{0}; }
   void end_tape() { taped_slots_ = slots_.size(); }
@@ -192,6 +202,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool casts_weights_ = false;
   bool draws_ = false;
   bool inner_backward_ = false;
+  NodeRange nodes_;
   size_t taped_slots_ = 0;
   std::unique_ptr<CallLog> calls_;  // null without named calls
   std::atomic<bool> closed_{false};

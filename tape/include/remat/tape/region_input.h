@@ -15,10 +15,10 @@
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/graph_place.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
-#include <remat/tape/torch_compat.h>
 
 namespace remat {
 
@@ -59,10 +59,9 @@ class REMAT_API RegionInput {
   at::Tensor inference_tensor_;  // has no version, so that autograd refuses to save it
   torch::autograd::SavedVariable data_;
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> leaf_;
-  std::optional<WeakNodePtr> grad_fn_;
+  std::optional<GraphPlace> place_;  // of one that requires grad and is no leaf
   // A view that had no node of its own yet: Note [When a view gets its node].
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> stale_view_;
-  uint32_t output_nr_ = 0;
   std::optional<TensorMeta> meta_;
   c10::SmallVector<int64_t, 4> strides_;
   int64_t offset_ = 0;

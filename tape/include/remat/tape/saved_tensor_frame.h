@@ -68,6 +68,7 @@ class REMAT_API SavedTensorFrame {
 
   /// What an op of this scope is given in place of `tensor`: Note [Shadows].
   virtual at::Tensor stand_in(const at::Tensor& tensor) { return tensor; }
+  virtual torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) { return edge; }
 
   /// User code has asked is_recomputing(): from here on it may call other ops in a replay than in
   /// the forward.
@@ -115,8 +116,13 @@ class REMAT_API SavedTensorFrame {
   static void all_after_op(OpCall& call);
   static void all_adopt(const at::Tensor& tensor);
 
-  /// What an op of this thread would be given in place of `tensor`.
+  /// What an op of this thread would be given in place of `tensor`; what a backward that starts
+  /// or ends at `edge` is to start or end at.
   static at::Tensor current_stand_in(const at::Tensor& tensor);
+  static torch::autograd::Edge current_stand_in(const torch::autograd::Edge& edge);
+
+  /// What this scope sees of `tensor` in ops: a replay around may have put another in its place.
+  at::Tensor as_seen(const at::Tensor& tensor) const;
 
   /// True if a scope of this thread records ops on a tape.
   static bool any_records();
@@ -161,7 +167,8 @@ class REMAT_API SavedTensorFrame {
   friend class OuterFrames;
   friend class ScopesAround;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
-  static at::Tensor stand_in_from(SavedTensorFrame* frame, const at::Tensor& tensor);
+  template <class T>
+  static T stand_in_from(SavedTensorFrame* frame, const T& of);
 
   SavedTensorFrame* previous_;
   SavedTensorFrame* next_to_see_ops_;
