@@ -116,7 +116,7 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   detail::before_backward_inside(from, accumulate_grad);
   auto results =
       inner_.execute(from, inputs, keep_graph, create_graph, accumulate_grad, stand_ins(outputs));
-  detail::after_backward_inside();
+  detail::after_backward_inside(results);
   return results;
 }
 
@@ -127,8 +127,8 @@ void detail::before_backward_inside(const EdgeList& roots, bool accumulates) {
   if (accumulates) frame->before_accumulate(roots);
 }
 
-void detail::after_backward_inside() {
-  if (SavedTensorFrame* const frame = SavedTensorFrame::current()) frame->after_backward();
+void detail::after_backward_inside(c10::ArrayRef<at::Tensor> gradients) {
+  if (SavedTensorFrame* const frame = SavedTensorFrame::current()) frame->after_backward(gradients);
 }
 
 c10::intrusive_ptr<at::ivalue::Future> SavedTensorEngine::execute_with_graph_task(

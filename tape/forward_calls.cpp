@@ -5,6 +5,7 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/function.h>
@@ -17,6 +18,16 @@
 #include "tape_recorder.h"
 
 namespace remat {
+namespace {
+
+bool has_gradient(const OpCall& call) {
+  bool any = false;
+  for_each_argument_tensor(
+      call, [&](size_t, const at::Tensor& tensor) { any = any || tensor.requires_grad(); });
+  return any;
+}
+
+}  // namespace
 
 bool ForwardCalls::SavedCall::has_written(const at::Tensor& tensor) const {
   return std::any_of(written.begin(), written.end(), [&](const Written& entry) {
@@ -40,8 +51,12 @@ std::string ForwardCalls::where(const NamedCall& call) const {
   return c10::str("[checkpoint] ", region_->label(), ", ", call.str());
 }
 
+bool ForwardCalls::is_own_code() const {
+  return torch::autograd::get_current_graph_task_id() == frame_.graph_task_;
+}
+
 bool ForwardCalls::takes_ops() const {
-  return !saving() && torch::autograd::get_current_graph_task_id() == frame_.graph_task_;
+  return !saving() && is_own_code();
 }
 
 /// `tensors` as ops of this region see them; `replaced` holds them if they are others.
@@ -162,7 +177,7 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
   const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
   skipped_arguments_.assign(seen.begin(), seen.end());
   for (const at::Tensor& tensor : writes)
-    note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor));
+    note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor), /*may_join_graph=*/false);
 }
 
 void ForwardCalls::enter_skipped(const CallResults& results) {
@@ -242,19 +257,25 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
     if (call.writes_argument(i) && op_memories_.back()) {
       const Origin origin = frame_.origin_of(tensor);
       frame_.check_writable(info, tensor, origin);
-      note_write(&info, tensor, origin);
+      note_write(&info, tensor, origin, c10::GradMode::is_enabled() && has_gradient(call));
     }
   });
 }
 
-void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin) {
+void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin,
+                              bool may_join_graph) {
   if (origin.is_in_call() || saved_.has_written(tensor)) return;
-  Written written{
-      .tensor = tensor, .origin = origin, .argument = saved_.argument_on_storage_of(tensor)};
+  if (frame_.recorder_) frame_.recorder_->before_saved_write(tensor);
+  Written written{.tensor = tensor,
+                  .origin = origin,
+                  .argument = saved_.argument_on_storage_of(tensor),
+                  .required_grad = tensor.requires_grad()};
   if (origin.is_outside()) {
-    // Its old value is for replays: as the region's argument, or for what read it before.
+    // Its old value is for replays: as the region's argument, or for what read it before; as is
+    // its place outside of the graph.
     const OutsideLog& outside = region_->outside();
-    if (outside[origin.number()].is_read() || outside.is_argument(origin))
+    if (outside[origin.number()].is_read() || outside.is_argument(origin) ||
+        (may_join_graph && !tensor.requires_grad()))
       frame_.keep_before_write(tensor, origin);
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(

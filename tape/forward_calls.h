@@ -53,6 +53,7 @@ class ForwardCalls final : public NamedCalls {
                   c10::ArrayRef<at::Tensor> tensors) override;
   void need(const at::Tensor& tensor) override;
   bool is_replay() const override { return false; }
+  bool is_own_code() const;
   bool takes_ops() const override;
 
   /// True inside a SAVE call.
@@ -94,6 +95,7 @@ class ForwardCalls final : public NamedCalls {
     at::Tensor tensor;
     Origin origin;
     size_t argument;
+    bool required_grad = false;  // before the call
   };
   struct SavedCall;
 
@@ -105,7 +107,7 @@ class ForwardCalls final : public NamedCalls {
   CallOutput output_of(const at::Tensor& tensor, size_t position);
   size_t product_of(const at::Tensor& tensor);
   void add_write(const Written& written);
-  void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin);
+  void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin, bool may_join_graph);
   void enter_made(const at::Tensor& tensor);
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
   /// `reader`: null if recompute_needs_tensor() asks.

@@ -88,16 +88,19 @@ void ForwardCalls::add_write(const Written& written) {
       calls.add_product(CallProduct::written(calls.records().size() - 1, written.tensor));
   CallWrite write{.product = number,
                   .is_outside = written.origin.is_outside(),
-                  .number = written.argument,
-                  .requires_grad = false};
+                  .number = 0,
+                  .argument = written.argument,
+                  .requires_grad = written.argument != kNone &&
+                                   saved_.arguments[written.argument].requires_grad()};
   if (write.is_outside) {
     write.number = written.origin.number();
-    if (written.tensor.requires_grad() && !region_->outside()[write.number].meta().requires_grad())
+    const OutsideStorage& outside = region_->outside()[write.number];
+    const bool has_joined = written.tensor.requires_grad() && !written.required_grad;
+    if (has_joined && (written.argument == kNone || !outside.meta().requires_grad()))
       outside_in_graph_.insert(write.number);
     outside_products_[write.number] = number;
     if (frame_.recorder_) frame_.recorder_->set_outside(write.number, number);
   } else {
-    write.requires_grad = saved_.arguments[written.argument].requires_grad();
     frame_.storages_.enter(memory_of(written.tensor), Origin::product(number));
     if (written.origin.is_product()) base_products_[number] = written.origin.number();
   }

@@ -81,9 +81,10 @@ bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
 void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
                                  c10::function_ref<void()> keep) const {
   const CallRecord& record = region_->calls().records()[call];
-  // A store is for what the region makes; weights and arguments have their place.
-  const bool may_store =
-      record.call.policy == Policy::kOffload && has_layout(tensor) && !is_from_outside(tensor);
+  // A store is for what the region makes; weights and arguments have their place. In a backward
+  // inside the call nobody can tell them apart: what that unpacks may have been made again.
+  const bool may_store = record.call.policy == Policy::kOffload && has_layout(tensor) &&
+                         is_own_code() && !is_from_outside(tensor);
   frame_.through_hooks(
       {.kind = kind,
        .region = region_->name(),

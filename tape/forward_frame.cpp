@@ -248,6 +248,14 @@ void ForwardFrame::before_backward(const EdgeList& roots) {
   SavedTensorFrame::before_backward(roots);
 }
 
+void ForwardFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
+  const bool is_compared =
+      region_->intercept() && !gradients.empty() && region_->determinism() != Determinism::kNone &&
+      torch::autograd::get_current_graph_task_id() == graph_task_ && !(calls_ && calls_->saving());
+  if (is_compared) region_->add_inner_gradients(hash_of(gradients));
+  SavedTensorFrame::after_backward(gradients);
+}
+
 NamedCalls* ForwardFrame::named_calls() {
   if (!calls_) calls_ = std::make_unique<ForwardCalls>(*this, region_, call_settings_);
   return calls_.get();

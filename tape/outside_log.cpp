@@ -44,9 +44,10 @@ bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
 void OutsideStorage::keep_before_write(const at::Tensor& tensor) {
   if (kept_) return;
   kept_.emplace(keep_bytes(tensor.storage(), kept_storage_));
-  if (is_stale_view(tensor)) return;
-  written_.emplace(tensor.getIntrusivePtr());
-  place_ = GraphPlace(tensor);
+  // Its views get theirs from it: see ReplayOps::shadow_of().
+  const at::Tensor written = tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
+  written_.emplace(written.getIntrusivePtr());
+  place_ = GraphPlace(written);
 }
 
 const GraphPlace* OutsideStorage::place_before_write(const at::Tensor& tensor) const {

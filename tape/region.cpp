@@ -100,6 +100,10 @@ Region::~Region() {
   RegionRegistry::get().remove(id_);
 }
 
+bool NodeRange::contains(const torch::autograd::Node& node) const {
+  return node.thread_id() == thread && node.sequence_nr() >= begin && node.sequence_nr() < end;
+}
+
 std::vector<std::shared_ptr<const Region>> live_regions() {
   return RegionRegistry::get().live();
 }

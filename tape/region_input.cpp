@@ -57,11 +57,11 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   const SavedOriginalGuard original(tensor);
   data_ = torch::autograd::SavedVariable(tensor.variable_data(), /*is_output=*/false);
   if (!tensor.requires_grad()) return;
-  if (tensor.is_leaf()) {
-    leaf_.emplace(tensor.getIntrusivePtr());
-  } else if (is_stale_view(tensor)) {
+  if (is_stale_view(tensor)) {  // first: without a node it looks like a leaf
     place_.emplace();
     stale_view_.emplace(tensor.getIntrusivePtr());
+  } else if (tensor.is_leaf()) {
+    leaf_.emplace(tensor.getIntrusivePtr());
   } else {
     place_.emplace(tensor);
   }

@@ -88,7 +88,7 @@ std::vector<at::Tensor> ReplayCalls::to_write() {
   std::vector<at::Tensor> tensors;
   for (const CallWrite& write : open_.back()->writes) {
     const at::Tensor tensor =
-        write.is_outside ? ops_.outside_bytes(write.number) : arguments_[write.number];
+        write.is_outside ? ops_.outside_bytes(write.number) : arguments_[write.argument];
     if (tensor.defined()) tensors.push_back(tensor);
   }
   return tensors;
@@ -142,7 +142,8 @@ void ReplayCalls::check_arguments(const CallRecord& record,
       check(output.view.argument, 0);
   }
   for (const CallWrite& write : record.writes) {
-    if (!write.is_outside) check(write.number, region_.calls().product(write.product).size_bytes());
+    if (!write.is_outside)
+      check(write.argument, region_.calls().product(write.product).size_bytes());
   }
 }
 
@@ -176,11 +177,12 @@ void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tenso
   for (const CallWrite& write : record.writes) {
     if (write.is_outside) {
       ops_.put_outside(write.number, write.product);
-      continue;
+    } else {
+      ops_.put_inside(arguments[write.argument].storage(), write.product);
     }
-    const at::Tensor& argument = arguments[write.number];
-    ops_.put_inside(argument.storage(), write.product);
-    if (write.requires_grad && !argument.requires_grad()) put_written_in_graph(record, argument);
+    if (!write.requires_grad || write.argument >= arguments.size()) continue;
+    const at::Tensor argument = ops_.stand_in(arguments[write.argument]);
+    if (!argument.requires_grad()) put_written_in_graph(record, argument);
   }
 }
 
@@ -191,8 +193,8 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   if (output.source == CallOutput::Source::kProduct) {
     tensor = ops_.on_product(output.product, output.layout);
   } else {
-    const at::Tensor& argument = arguments[output.view.argument];
-    if (output.is_argument_itself) return argument;
+    if (output.is_argument_itself) return arguments[output.view.argument];
+    const at::Tensor argument = ops_.stand_in(arguments[output.view.argument]);
     output.view.check(argument, [&] { return where(record); });
     tensor = output.is_view ? view_of(argument, output) : output.view.of(argument);
   }

@@ -17,6 +17,7 @@
 
 #include "autocast_cache.h"
 #include "graph_walk.h"
+#include "tensor_hash.h"
 
 namespace remat {
 namespace {
@@ -137,11 +138,28 @@ void ReplayFrame::before_backward(const EdgeList& roots) {
   SavedTensorFrame::before_backward(roots);
 }
 
+void ReplayFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
+  if (!gradients.empty() && compares()) or_fail([&] { compare_gradients(gradients); });
+  if (stopped_) stop();
+}
+
+// Hooks run again with a backward inside, and those too that were set after the forward.
+void ReplayFrame::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
+  const size_t number = backwards_++;
+  const auto& forward = region_.inner_gradients();
+  if (number >= forward.size() || forward[number] == hash_of(gradients)) return;
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str("[replay] ", region_.label(), ", slot ", count_, ", backward ", number,
+               " inside the function: expected the gradients that it gave in the forward, got "
+               "others. A hook on the gradient of a tensor from outside has been set or removed "
+               "since, or memory was written unseen. Set hooks before the region, and remove them "
+               "after backward."));
+}
+
 bool ReplayFrame::is_of_forward(const torch::autograd::Node& node) const {
-  const NodeRange& forward = region_.nodes();
-  const bool is_mine = forward.thread == thread_ && node.sequence_nr() >= first_node_;
-  return node.thread_id() == forward.thread && !is_mine && node.sequence_nr() >= forward.begin &&
-         node.sequence_nr() < forward.end;
+  const bool is_mine = node.thread_id() == thread_ && node.sequence_nr() >= first_node_;
+  return !is_mine && region_.nodes().contains(node);
 }
 
 void ReplayFrame::check_complete() const {

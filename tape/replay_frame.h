@@ -38,9 +38,7 @@ class ReplayFrame final : public SavedTensorFrame {
   uint64_t replay_id() const override { return id_; }
   void before_backward(const EdgeList& roots) override;
   void before_accumulate(const EdgeList& roots) override { leaf_grads_.set_aside(roots); }
-  void after_backward() override {
-    if (stopped_) stop();
-  }
+  void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
@@ -96,6 +94,7 @@ class ReplayFrame final : public SavedTensorFrame {
   class Hook;
 
   bool is_of_forward(const torch::autograd::Node& node) const;
+  void compare_gradients(c10::ArrayRef<at::Tensor> gradients);
   void receive(const at::Tensor& tensor, const at::Tensor& value);
   void check(const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
@@ -116,6 +115,7 @@ class ReplayFrame final : public SavedTensorFrame {
   bool op_writes_ = false;  // the one that runs, one of its arguments
   bool stops_after_op_ = false;
   bool comparison_ends_ = false;
+  size_t backwards_ = 0;  // inside, that returned gradients
   std::exception_ptr error_;
   LeafGrads leaf_grads_;
   ReplayCalls calls_;

@@ -3,6 +3,7 @@
 // What ops of a replay find: shadows for what the forward wrote outside, and products of calls.
 #include "replay_ops.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/functions/utils.h>
@@ -17,6 +18,8 @@
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
 
+#include <ATen/ops/as_strided.h>
+
 #include "drawn_generator.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
@@ -25,17 +28,30 @@ namespace remat {
 namespace {
 
 /// Puts `shadow` where `original` stood in the graph before the forward wrote it; where that is not
-/// known, where it stands now.
-void copy_place(const at::Tensor& original, const OutsideStorage& outside, at::Tensor& shadow) {
+/// known, where it stands now, unless it was outside of any graph.
+void copy_place(const at::Tensor& original, const OutsideStorage& outside, const NodeRange& forward,
+                const at::Tensor& shadow) {
   if (const GraphPlace* const place = outside.place_before_write(original))
     return place->give_to(shadow);
-  if (!outside.meta().requires_grad() || !original.requires_grad()) return;
-  if (original.is_leaf()) {
-    shadow.set_requires_grad(true);
-  } else {
-    torch::autograd::impl::set_gradient_edge(shadow,
-                                             torch::autograd::impl::gradient_edge(original));
-  }
+  const torch::autograd::Node* const node =
+      original.requires_grad() ? current_node(original) : nullptr;
+  const bool was_moved = node && forward.contains(*node);
+  if (!was_moved || outside.meta().requires_grad()) GraphPlace(original).give_to(shadow);
+}
+
+/// True for a view, as autograd knows it, that as_strided() can make of its base.
+bool is_plain_view(const at::Tensor& tensor) {
+  return tensor.is_view() && has_layout(tensor) &&
+         tensor._base().scalar_type() == tensor.scalar_type() && !tensor.is_conj() &&
+         !tensor.is_neg() && !tensor._base().is_conj() && !tensor._base().is_neg();
+}
+
+/// The part of `base` that `like` is of its own base: a write to the one is a write to the other,
+/// in the graph too.
+at::Tensor view_in_graph(const at::Tensor& base, const at::Tensor& like) {
+  const InterceptionOff unseen;
+  const c10::AutoGradMode grad(true);
+  return at::as_strided(base, like.sizes(), like.strides(), like.storage_offset());
 }
 
 /// 0 for a tensor without plain strides, which cannot be resized either.
@@ -291,8 +307,14 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
               " from outside the region to have the size that it had in the forward, got ",
               TensorMeta(tensor).str(), ". Do not resize it.");
   shadow.original = tensor;
+  if (is_plain_view(tensor)) {
+    const at::Tensor base = shadow_of(at::Tensor(tensor._base()), origin);  // a new entry may move this one
+    Shadow& view = tensors_[tensor.unsafeGetTensorImpl()];
+    view.tensor = view_in_graph(base, tensor);
+    return view.tensor;
+  }
   shadow.tensor = view_storage(storage, tensor);
-  copy_place(tensor, region_.outside()[number], shadow.tensor);
+  copy_place(tensor, region_.outside()[number], region_.nodes(), shadow.tensor);
   return shadow.tensor;
 }
 

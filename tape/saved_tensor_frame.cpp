@@ -56,8 +56,9 @@ void SavedTensorFrame::before_accumulate(const EdgeList& roots) {
   if (previous_) previous_->before_accumulate(roots);
 }
 
-void SavedTensorFrame::after_backward() {
-  if (previous_) previous_->after_backward();
+void SavedTensorFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
+  if (!is_user_hooks()) gradients = {};
+  if (previous_) previous_->after_backward(gradients);
 }
 
 void SavedTensorFrame::hide_ops_up_to(uint64_t replay_id) {

@@ -275,6 +275,18 @@ bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref) {
 void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
   const auto is_same = [&](const Write& write) { return write.before == value; };
   if (!memory_of(tensor) || std::any_of(written_.begin(), written_.end(), is_same)) return;
+  keep_value(tensor, value);
+  written_.push_back({tensor, value, storages_.find(memory_of(tensor))});
+}
+
+void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
+  if (gave_up() || unsupported(tensor) || !memory_of(tensor)) return;
+  const uint32_t value = value_of(tensor);
+  if (value != kNone) keep_value(tensor, value);
+}
+
+/// `tensor`, which has the value, is about to be written: what holds it by an alias takes a copy.
+void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
   if (cutter_) cutter_->before_write(value, tensor);
   const TapeValue& before = tape_.values_[value];
   if (before.source == TapeValue::Source::kHeld) {
@@ -282,7 +294,6 @@ void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
     if (held.storage().is_alias_of(tensor.storage()))
       held = view_storage(clone_bytes(held.storage()).storage(), held);
   }
-  written_.push_back({tensor, value, storages_.find(memory_of(tensor))});
 }
 
 void TapeRecorder::after_op(const OpCall& call) {

@@ -74,6 +74,9 @@ class TapeRecorder {
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
 
+  /// An op of a SAVE call is about to write `tensor`.
+  void before_saved_write(const at::Tensor& tensor);
+
   /// `tensor` was made inside by code that is not seen: the tape holds it.
   void adopt(const at::Tensor& tensor);
 
@@ -121,6 +124,7 @@ class TapeRecorder {
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref);
   void note_write(const at::Tensor& tensor, uint32_t value);
+  void keep_value(const at::Tensor& tensor, uint32_t value);
   void add_made(const OpCall& call);
   void add_results(const OpCall& call);
   void add_output(const OpCall& call, const at::Tensor& tensor, size_t result, size_t element);

@@ -278,6 +278,11 @@ void TapeRun::fill(ReplayedSlots& slots) {
     // In the replay of an outer region it may be a placeholder, without values to compare.
     const uint64_t hash = tape_.has_hashes() && slot.hash != 0 ? hash_of(value) : 0;
     if (hash != 0 && hash != slot.hash) {
+      const Slot& saved = region_.slots()[i];
+      TORCH_CHECK(!saved.version.changed(), modified_in_place(saved.meta, saved.version),
+                  "[replay] ", region_.label(), ", slot ", i,
+                  ": expected the tensor as the forward saved it. Do not write it between forward "
+                  "and backward, or save a clone.");
       throw ReplayMismatch(
           {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
           c10::str("[replay] ", region_.label(), ", slot ", i,

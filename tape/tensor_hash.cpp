@@ -39,4 +39,11 @@ uint64_t hash_of(const at::Tensor& tensor) {
   return hash_mix(hash, rest);
 }
 
+uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {
+  uint64_t hash = tensors.size();
+  for (const at::Tensor& tensor : tensors)
+    hash = hash_mix(hash, tensor.defined() && tensor.is_cpu() ? hash_of(tensor) : 0);
+  return hash;
+}
+
 }  // namespace remat

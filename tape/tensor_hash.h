@@ -14,6 +14,9 @@ namespace remat {
 /// what has no elements in memory. Nobody sees the ops.
 uint64_t hash_of(const at::Tensor& tensor);
 
+/// Of those on the CPU, in order.
+uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
+
 /// What a log says of a tensor that LibTorch has made of numbers of the host without an op
 /// (torch::tensor): another value in the replay is another number. Devices' are not looked at.
 inline c10::IValue host_value(const at::Tensor& tensor) {

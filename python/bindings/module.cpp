@@ -70,7 +70,10 @@ PYBIND11_MODULE(_C, m) {
           }
           detail::before_backward_inside(edges, accumulates);
         }));
-  m.def("_after_backward", torch::wrap_pybind_function(detail::after_backward_inside));
+  m.def("_after_backward",
+        torch::wrap_pybind_function([](const std::vector<at::Tensor>& gradients) {
+          detail::after_backward_inside(gradients);
+        }));
   m.def("live_region_count", [] { return live_regions().size(); });
   m.def("is_recomputing", &is_recomputing, kIsRecomputingDoc);
   m.def("is_placeholder", torch::wrap_pybind_function([](const at::Tensor& tensor) {

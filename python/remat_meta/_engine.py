@@ -29,7 +29,7 @@ class Engine(torch._C._ImperativeEngine):
                 args[3] = _stand_ins(args[3])
         _C._before_backward([t for t in tensors if isinstance(t, torch.Tensor)], bool(accumulates))
         results = super().run_backward(tensors, *args, **kwargs)
-        _C._after_backward()
+        _C._after_backward([t for t in results or () if t is not None])
         return results
 
 

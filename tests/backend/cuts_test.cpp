@@ -564,4 +564,14 @@ TEST_CASE("A buffer that a region inside fills first is right in every kind of r
   }
 }
 
+TEST_CASE("A SAVE call may write what crosses a cut", "[backend][cuts]") {
+  check_all_cuts([](const at::Tensor& x) {
+    const at::Tensor h = x.exp();
+    const at::Tensor a = h * 2;
+    const at::Tensor b = h + a;
+    const at::Tensor c = save("write", [](at::Tensor t) { return t.add_(1).clone(); })(h);
+    return (c + b).sin() * h.detach();
+  });
+}
+
 }  // namespace remat

@@ -82,8 +82,8 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
   std::cout << count << " programs, both raise in " << raised << ", refused " << refused
             << std::endl;
   for (const auto& [rule, programs] : refusals) std::cout << programs << ": " << rule << std::endl;
-  CHECK(raised <= count / 20);  // else the programs say little
-  CHECK(refused <= count / 20);
+  CHECK(raised <= count / 20 + 1);  // else the programs say little
+  CHECK(refused <= count / 20 + 1);
 }
 
 TEST_CASE("A program with everything in it gives the same bits with and without remat") {

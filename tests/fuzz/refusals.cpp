@@ -70,6 +70,37 @@ bool nested_write_and_backward(const Block& body) {
   });
 }
 
+bool has_hooks(const Step& step) {
+  return step.region.hooks || step.scope.kind == ScopeChoices::Kind::kHooks;
+}
+
+bool write_and_hooks(const Block& body) {
+  return any_step(body, &writes) && any_step(body, &has_hooks);
+}
+
+bool gradient_hook_and_backward(const Block& body) {
+  return backward(body) && any_step(body, [](const Step& step) {
+           return step.block.empty() && step.op != Op::kSame &&
+                  info(step.op).effect == Effect::kHooksArgument;
+         });
+}
+
+bool kept_and_autocast(const Block& body) {
+  return kept(body) && any_step(body, &is_autocast);
+}
+
+/// A backward in a named call of a region in a region.
+bool backward_in_nested_call(const Block& body) {
+  const auto in_call = [](const Step& step) {
+    return step.op == Op::kCall && backward(step.block[0]);
+  };
+  return any_step(body, [&](const Step& step) {
+    return is_region(step) && any_step(step.block[0], [&](const Step& inner) {
+             return is_region(inner) && any_step(inner.block[0], in_call);
+           });
+  });
+}
+
 bool nested_tape(const Block& body) {
   return any_step(body, [](const Step& step) {
     return is_region(step) && any_step(step.block[0], &may_have_tape);
@@ -81,9 +112,7 @@ bool nested_tape_and_autocast(const Block& body) {
 }
 
 bool nested_tape_and_hooks(const Block& body) {
-  return nested_tape(body) && any_step(body, [](const Step& step) {
-           return step.region.hooks || step.scope.kind == ScopeChoices::Kind::kHooks;
-         });
+  return nested_tape(body) && any_step(body, &has_hooks);
 }
 
 struct Refusal {
@@ -114,6 +143,18 @@ constexpr std::array kRefusals = {
             "design.md, Known limits: a nested tape under autocast reads a part of a weight"},
     Refusal{"made before the cut: expected its result as it left it", &cut_and_write,
             "replay.md: a tensor that crosses a cut is written"},
+    Refusal{"modified by an inplace operation", &write_and_hooks,
+            "design.md, Known limits: hooks that copy, and a write to what a region has saved"},
+    Refusal{"expected the gradients that it gave in the forward", &gradient_hook_and_backward,
+            "design.md, Known limits: a hook that is set after a gradient inside was taken"},
+    Refusal{"reaches the graph of the forward", &write_and_backward,
+            "design.md, Known limits: a custom function gets a captured tensor that was written"},
+    Refusal{"The function branches on state", &write_and_backward,
+            "design.md, Known limits: a function asks requires_grad of what its write changed"},
+    Refusal{"call 'aten::_to_copy#", &kept_and_autocast,
+            "design.md, Known limits: a policy that SAVEs casts"},
+    Refusal{" as in the forward, got ", &backward_in_nested_call,
+            "design.md, Known limits: a backward in a named call of a nested region"},
     // Open faults.
     Refusal{"that a SAVE call made and handed out in another way", &backward,
             "open fault: a backward in a SAVE call replays an outer region"},

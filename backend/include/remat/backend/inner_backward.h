@@ -13,7 +13,8 @@ namespace remat::detail {
 /// outside of regions. Throws what the region refuses.
 REMAT_API void before_backward_inside(const EdgeList& roots, bool accumulates);
 
-/// It has ended, without an exception. May end the replay that it ran in, by its stop.
-REMAT_API void after_backward_inside();
+/// It has ended, without an exception, and is about to return `gradients`. May end the replay that
+/// it ran in, by its stop. Throws ReplayMismatch if they are others than in the forward.
+REMAT_API void after_backward_inside(c10::ArrayRef<at::Tensor> gradients);
 
 }  // namespace remat::detail

@@ -164,9 +164,10 @@ struct CallOutput {
 /// A tensor that was there before the call, and that the call has written.
 struct CallWrite {
   size_t product;
-  bool is_outside;  ///< `number`: of the outside storage, else of the argument.
-  size_t number;
-  bool requires_grad;  ///< After the call.
+  bool is_outside;
+  size_t number;       ///< Of the outside storage, if it is one.
+  size_t argument;     ///< That has it; none if the function captures it: only outside.
+  bool requires_grad;  ///< The argument, after the call.
 };
 
 /// A tensor that autograd saved in a SAVE call and that stays.

@@ -54,6 +54,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   const Region* forward_region() const override { return region_.get(); }
   TraceScope trace_scope() const override;
   void before_backward(const EdgeList& roots) override;
+  void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
   bool records() const override { return recorder_ != nullptr; }
   bool allows_tapes() const override;
   void before_op(OpCall& call, bool logged) override;

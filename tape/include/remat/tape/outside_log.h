@@ -47,8 +47,8 @@ class REMAT_API OutsideStorage {
   void keep_before_write(const at::Tensor& tensor);
   bool is_written() const { return kept_.has_value(); }
 
-  /// Where `tensor` stood in the graph before the region's first write, if that was a write to it;
-  /// else null.
+  /// Where `tensor` stood in the graph before the region's first write, if that was a write to it
+  /// or a view of it; else null.
   const GraphPlace* place_before_write(const at::Tensor& tensor) const;
 
   /// The storage of that copy.

@@ -50,6 +50,8 @@ struct NodeRange {
   uint64_t thread = 0;
   uint64_t begin = 0;
   uint64_t end = ~uint64_t{0};  ///< While it runs: none is the last.
+
+  bool contains(const torch::autograd::Node& node) const;
 };
 
 /// The values that one replay gives to the slots of a region.
@@ -139,6 +141,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void mark_inner_backward() { inner_backward_ = true; }
   bool has_inner_backward() const { return inner_backward_; }
 
+  /// Hashes of the gradients that backwards inside returned, in order.
+  void add_inner_gradients(uint64_t hash) { inner_gradients_.push_back(hash); }
+  const std::vector<uint64_t>& inner_gradients() const { return inner_gradients_; }
+
   void set_nodes(const NodeRange& nodes) { nodes_ = nodes; }
   const NodeRange& nodes() const { return nodes_; }
 
@@ -202,6 +208,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool casts_weights_ = false;
   bool draws_ = false;
   bool inner_backward_ = false;
+  std::vector<uint64_t> inner_gradients_;
   NodeRange nodes_;
   size_t taped_slots_ = 0;
   std::unique_ptr<CallLog> calls_;  // null without named calls

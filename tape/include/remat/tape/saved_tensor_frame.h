@@ -52,8 +52,9 @@ class REMAT_API SavedTensorFrame {
   /// It accumulates into leaves.
   virtual void before_accumulate(const EdgeList& roots);
 
-  /// A backward inside this scope has ended.
-  virtual void after_backward();
+  /// A backward inside this scope has ended; `gradients`: what it returns, to the innermost region
+  /// only.
+  virtual void after_backward(c10::ArrayRef<at::Tensor> gradients);
 
   /// An op of this scope, or of one inside it, is about to run; its arguments may be replaced.
   /// `logged`: forward and replay both call it, so that they can be compared: false inside inner

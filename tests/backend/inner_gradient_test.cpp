@@ -1,0 +1,242 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Gradients and writes inside a region that reach what the function captures. Most of these were
+// found by random programs.
+#include <torch/torch.h>
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include <remat/remat.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/named_step.h"
+
+namespace remat {
+namespace {
+
+using torch::autograd::grad;
+
+/// A step with regions made by `region(name, fn)`: what it returns, plain or checkpointed.
+using Region = std::function<TensorFn(const std::string& name, const TensorFn& fn)>;
+using Step = std::function<at::Tensor(const at::Tensor& x, const Region& region)>;
+
+Region plain() {
+  return [](const std::string&, const TensorFn& fn) { return fn; };
+}
+
+Region checkpointed(const CheckpointOptions& options = {}) {
+  return [options](const std::string& name, const TensorFn& fn) {
+    CheckpointOptions named = options;
+    named.name = name;
+    return TensorFn(checkpoint(named)(fn));
+  };
+}
+
+void check_as_plain(const Step& of, const CheckpointOptions& options = {}) {
+  const auto run = [&](const Region& region) {
+    torch::manual_seed(3);
+    return step([&](const at::Tensor& x) { return of(x, region); });
+  };
+  check_same(run(checkpointed(options)), run(plain()));
+}
+
+at::Tensor gradient(const at::Tensor& of) {
+  const at::Tensor x = of.requires_grad() ? of : of.detach().requires_grad_();
+  return grad({(x.sin() * x).sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+}
+
+at::Tensor with_inner_backward(const at::Tensor& of) {
+  const at::Tensor x = of.detach().requires_grad_();
+  (x * 3).sin().sum().backward();
+  return of + x.grad();
+}
+
+TEST_CASE("A gradient inside a region begins at the value that the region has written",
+          "[backend][inner_gradient]") {
+  const auto check = [](const std::function<void(at::Tensor)>& write) {
+    const Step of = [&](const at::Tensor& x, const Region& region) {
+      const at::Tensor h = x.exp();
+      return region("r", [=](const at::Tensor& t) {
+        write(h);
+        return (gradient(h) * t).sin();
+      })(x);
+    };
+    check_as_plain(of);
+    check_as_plain(of, {.determinism = Determinism::kNone});
+  };
+  check([](at::Tensor h) { h.mul_(0.7); });
+  check([](at::Tensor h) { at::_foreach_mul_({h}, 0.7); });
+  check([](const at::Tensor& h) { h.select(0, 1).mul_(1.1); });
+  check([](const at::Tensor& h) { h.t().narrow(0, 1, 2).sin_(); });
+}
+
+TEST_CASE("Writes to captured tensors and their views bring the same tensors into the graph",
+          "[backend][inner_gradient]") {
+  const auto check = [](const std::function<at::Tensor(const at::Tensor&, const at::Tensor&,
+                                                       const at::Tensor&)>& fn) {
+    const Step of = [&](const at::Tensor& x, const Region& region) {
+      const at::Tensor base = at::ones({4, 8}) * 0.3;
+      const at::Tensor view = base.t();
+      return region("r", [=](const at::Tensor& t) { return fn(t, base, view); })(x);
+    };
+    check_as_plain(of);
+    check_as_plain(of, {.determinism = Determinism::kNone});
+  };
+  check([](const at::Tensor& t, at::Tensor base, const at::Tensor& view) {
+    view.copy_(t.t());
+    return torch::dropout(base, 0.3, true).sin();
+  });
+  check([](const at::Tensor& t, at::Tensor base, const at::Tensor& view) {
+    base.mul_(t);
+    return view.sin().t() * gradient(base);
+  });
+}
+
+TEST_CASE("A detached alias may be written before its original is read",
+          "[backend][inner_gradient]") {
+  check_as_plain([](const at::Tensor& x, const Region& region) {
+    const at::Tensor h = x * 1.5;
+    const at::Tensor alias = h.detach();
+    return region("r", [=](at::Tensor) {
+      alias.mul_(0.5);
+      return at::_foreach_mul({h, alias}, 0.7)[0].sin();
+    })(x);
+  });
+}
+
+TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_gradient]") {
+  const auto write = [](at::Tensor to, const at::Tensor& from) {
+    to.narrow(0, 1, 2).copy_(from.narrow(0, 0, 2));
+    return from.clone();
+  };
+  check_as_plain([&](const at::Tensor& x, const Region& region) {  // one that is not read again
+    const at::Tensor buffer = at::ones({4, 8});
+    return region("r", [=](const at::Tensor& t) {
+      return save("call", write)(buffer, t).sin() * t.cos();
+    })(x);
+  });
+  check_as_plain(
+      [&](const at::Tensor& x, const Region& region) {  // an alias of what has a gradient
+        const at::Tensor h = x.exp();
+        const at::Tensor alias = h.detach();
+        return region("r", [=](const at::Tensor& t) {
+          const at::Tensor copy = save("call", write)(alias, h);
+          return alias.sin() * t.cos();
+        })(x);
+      });
+}
+
+TEST_CASE("Calls and regions inside see what a replay around puts in place of a written tensor",
+          "[backend][inner_gradient]") {
+  check_as_plain([](const at::Tensor& x, const Region& region) {
+    const at::Tensor h = x.exp();
+    return region("outer", [=](const at::Tensor& t) {
+      h.select(0, 1).mul_(1.1);
+      return region("inner", [=](const at::Tensor& s) {
+        const auto parts = save("parts", [](const at::Tensor& a) {
+          return std::tuple(a.narrow(0, 1, 2), a, a.detach());
+        })(h);
+        return with_inner_backward(h).sin() * std::get<1>(parts).sum() * s;
+      })(t);
+    })(x);
+  });
+}
+
+TEST_CASE("What a policy SAVEs of a written tensor is seen by a backward inside",
+          "[backend][inner_gradient]") {
+  check_as_plain(
+      [](const at::Tensor& x, const Region& region) {
+        const at::Tensor h = x.exp();
+        return region("r", [=](const at::Tensor& t) {
+          h.add_(h);
+          return with_inner_backward(h).sin() * t;
+        })(x);
+      },
+      {.determinism = Determinism::kNone,
+       .policy = make_policy(PolicyTable().op("tag:view", Policy::kSave))});
+}
+
+TEST_CASE("An OFFLOAD call may take gradients, in a region inside a region",
+          "[backend][inner_gradient]") {
+  const at::Tensor buffer = at::ones({4, 8});
+  const Step of = [&](const at::Tensor& x, const Region& region) {
+    buffer.fill_(1);
+    return region("outer", [&](const at::Tensor& t) {
+      const at::Tensor h = t.exp();
+      return region("inner", [&](const at::Tensor& s) {
+        const at::Tensor kept =
+            native_op([](const at::Tensor& a) { return gradient(a); }, "call", Policy::kOffload)(s);
+        at::Tensor(buffer).mul_(0.5);
+        return s.sin() * kept * buffer;
+      })(h);
+    })(x);
+  };
+  check_as_plain(of, {.offload_store = host_memory_store()});
+}
+
+TEST_CASE("A view whose base was written is an argument like any other",
+          "[backend][inner_gradient]") {
+  check_as_plain([](const at::Tensor& x, const Region& region) {
+    at::Tensor base = at::ones({4, 8});
+    const at::Tensor view = base.view({8, 4});
+    base.narrow(0, 1, 2).copy_(x.narrow(0, 0, 2));
+    return region("r", [](at::Tensor t) {
+      const at::Tensor y = t.sin();
+      t.add_(t);
+      return y.view({4, 8}) * 2;
+    })(view);
+  });
+}
+
+TEST_CASE("A hook that is set after the region does not change a gradient inside unnoticed",
+          "[backend][inner_gradient][errors]") {
+  const at::Tensor x = step_input();
+  const auto fn = [&](const at::Tensor& t) { return gradient(x).sin() * t; };
+  {
+    const at::Tensor y = checkpoint({.name = "r"})(fn)(step_input());
+    const unsigned hook = x.register_hook([](const at::Tensor& g) { return g * 0.9; });
+    CHECK_THAT(error_text([&] { y.sum().backward(); }),
+               ContainsSubstring("region 'r'") &&
+                   ContainsSubstring("expected the gradients that it gave in the forward"));
+    x.remove_hook(hook);
+  }
+  CHECK(memory_report().regions.empty());
+  const auto gradient_of = [&](const TensorFn& of) {
+    x.mutable_grad() = at::Tensor();
+    of(step_input()).sum().backward();
+    return x.grad();
+  };
+  x.register_hook([](const at::Tensor& g) { return g * 0.9; });  // before both: it is seen twice
+  CHECK(same_bits(gradient_of(checkpoint({.name = "r"})(fn)), gradient_of(fn)));
+}
+
+struct Square : torch::autograd::Function<Square> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    context->save_for_backward({x});
+    return x * x;
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0] * context->get_saved_variables()[0] * 2};
+  }
+};
+
+TEST_CASE("A gradient inside that would go through the forward's graph raises",
+          "[backend][inner_gradient][errors]") {
+  const at::Tensor x = step_input();
+  const at::Tensor h = x.exp();
+  const at::Tensor y = checkpoint({.name = "r"})([=](const at::Tensor& t) {
+    at::Tensor(h).mul_(0.7);
+    return gradient(Square::apply(h)).sin() * t;
+  })(x);
+  CHECK_THAT(error_text([&] { y.sum().backward(); }),
+             ContainsSubstring("region 'r'") && ContainsSubstring("MulBackward") &&
+                 ContainsSubstring("reaches the graph of the forward") &&
+                 ContainsSubstring("Pass that tensor as an argument"));
+}
+
+}  // namespace
+}  // namespace remat
