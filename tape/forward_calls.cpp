@@ -20,7 +20,10 @@
 namespace remat {
 namespace {
 
-bool has_gradient(const OpCall& call) {
+/// True if argument `i`, which the op writes, may become a part of the graph. Statistics do not.
+bool may_join_graph(const OpCall& call, size_t i) {
+  if (!c10::GradMode::is_enabled() || !call.info().writes_argument(i, /*training=*/false))
+    return false;
   bool any = false;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { any = any || tensor.requires_grad(); });
@@ -177,7 +180,7 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
   const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
   skipped_arguments_.assign(seen.begin(), seen.end());
   for (const at::Tensor& tensor : writes)
-    note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor), /*may_join_graph=*/false);
+    note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor), /*joins_graph=*/false);
 }
 
 void ForwardCalls::enter_skipped(const CallResults& results) {
@@ -257,13 +260,13 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
     if (call.writes_argument(i) && op_memories_.back()) {
       const Origin origin = frame_.origin_of(tensor);
       frame_.check_writable(info, tensor, origin);
-      note_write(&info, tensor, origin, c10::GradMode::is_enabled() && has_gradient(call));
+      note_write(&info, tensor, origin, may_join_graph(call, i));
     }
   });
 }
 
 void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin,
-                              bool may_join_graph) {
+                              bool joins_graph) {
   if (origin.is_in_call() || saved_.has_written(tensor)) return;
   if (frame_.recorder_) frame_.recorder_->before_saved_write(tensor);
   Written written{.tensor = tensor,
@@ -274,8 +277,9 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
     // Its old value is for replays: as the region's argument, or for what read it before; as is
     // its place outside of the graph.
     const OutsideLog& outside = region_->outside();
+    const bool is_for_all = saved_.record->call.keep == Keep::kAllRegions;  // then some skip it
     if (outside[origin.number()].is_read() || outside.is_argument(origin) ||
-        (may_join_graph && !tensor.requires_grad()))
+        (joins_graph && !tensor.requires_grad() && !is_for_all))
       frame_.keep_before_write(tensor, origin);
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(

@@ -107,7 +107,7 @@ class ForwardCalls final : public NamedCalls {
   CallOutput output_of(const at::Tensor& tensor, size_t position);
   size_t product_of(const at::Tensor& tensor);
   void add_write(const Written& written);
-  void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin, bool may_join_graph);
+  void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin, bool joins_graph);
   void enter_made(const at::Tensor& tensor);
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
   /// `reader`: null if recompute_needs_tensor() asks.

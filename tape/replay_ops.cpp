@@ -121,8 +121,9 @@ at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
                           .op = policy_name(call_of_product(number).policy)}));
     }
     storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));
-    // Of a replay inside a region's function: it is made there too.
-    SavedTensorFrame::all_adopt(lay_out(product.storage, layout));
+    // Of a replay inside a region's function: it is made there too, unless the forward made it.
+    if (record.storage().address() != product.storage.unsafeGetStorageImpl())
+      SavedTensorFrame::all_adopt(lay_out(product.storage, layout));
   }
   return lay_out(product.storage, layout);
 }
@@ -308,7 +309,8 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
               TensorMeta(tensor).str(), ". Do not resize it.");
   shadow.original = tensor;
   if (is_plain_view(tensor)) {
-    const at::Tensor base = shadow_of(at::Tensor(tensor._base()), origin);  // a new entry may move this one
+    const at::Tensor base =
+        shadow_of(at::Tensor(tensor._base()), origin);  // a new entry may move this one
     Shadow& view = tensors_[tensor.unsafeGetTensorImpl()];
     view.tensor = view_in_graph(base, tensor);
     return view.tensor;

@@ -43,7 +43,7 @@ void check_as_plain(const Step& of, const CheckpointOptions& options = {}) {
   check_same(run(checkpointed(options)), run(plain()));
 }
 
-at::Tensor gradient(const at::Tensor& of) {
+at::Tensor inner_gradient(const at::Tensor& of) {
   const at::Tensor x = of.requires_grad() ? of : of.detach().requires_grad_();
   return grad({(x.sin() * x).sum()}, {x}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
 }
@@ -58,10 +58,10 @@ TEST_CASE("A gradient inside a region begins at the value that the region has wr
           "[backend][inner_gradient]") {
   const auto check = [](const std::function<void(at::Tensor)>& write) {
     const Step of = [&](const at::Tensor& x, const Region& region) {
-      const at::Tensor h = x.exp();
+      const at::Tensor h = (x * 1.5);
       return region("r", [=](const at::Tensor& t) {
         write(h);
-        return (gradient(h) * t).sin();
+        return (inner_gradient(h) * t).sin();
       })(x);
     };
     check_as_plain(of);
@@ -85,13 +85,13 @@ TEST_CASE("Writes to captured tensors and their views bring the same tensors int
     check_as_plain(of);
     check_as_plain(of, {.determinism = Determinism::kNone});
   };
-  check([](const at::Tensor& t, at::Tensor base, const at::Tensor& view) {
+  check([](const at::Tensor& t, const at::Tensor& base, const at::Tensor& view) {
     view.copy_(t.t());
     return torch::dropout(base, 0.3, true).sin();
   });
-  check([](const at::Tensor& t, at::Tensor base, const at::Tensor& view) {
+  check([](const at::Tensor& t, const at::Tensor& base, const at::Tensor& view) {
     base.mul_(t);
-    return view.sin().t() * gradient(base);
+    return view.sin().t() * inner_gradient(base);
   });
 }
 
@@ -120,10 +120,10 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
   });
   check_as_plain(
       [&](const at::Tensor& x, const Region& region) {  // an alias of what has a gradient
-        const at::Tensor h = x.exp();
-        const at::Tensor alias = h.detach();
+        const at::Tensor h = (x * 1.5);
         return region("r", [=](const at::Tensor& t) {
-          const at::Tensor copy = save("call", write)(alias, h);
+          const at::Tensor alias = h.detach();
+          save("call", write)(alias, t);
           return alias.sin() * t.cos();
         })(x);
       });
@@ -132,7 +132,7 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
 TEST_CASE("Calls and regions inside see what a replay around puts in place of a written tensor",
           "[backend][inner_gradient]") {
   check_as_plain([](const at::Tensor& x, const Region& region) {
-    const at::Tensor h = x.exp();
+    const at::Tensor h = (x * 1.5);
     return region("outer", [=](const at::Tensor& t) {
       h.select(0, 1).mul_(1.1);
       return region("inner", [=](const at::Tensor& s) {
@@ -149,7 +149,7 @@ TEST_CASE("What a policy SAVEs of a written tensor is seen by a backward inside"
           "[backend][inner_gradient]") {
   check_as_plain(
       [](const at::Tensor& x, const Region& region) {
-        const at::Tensor h = x.exp();
+        const at::Tensor h = (x * 1.5);
         return region("r", [=](const at::Tensor& t) {
           h.add_(h);
           return with_inner_backward(h).sin() * t;
@@ -165,16 +165,33 @@ TEST_CASE("An OFFLOAD call may take gradients, in a region inside a region",
   const Step of = [&](const at::Tensor& x, const Region& region) {
     buffer.fill_(1);
     return region("outer", [&](const at::Tensor& t) {
-      const at::Tensor h = t.exp();
+      const at::Tensor h = (t * 1.5);
       return region("inner", [&](const at::Tensor& s) {
-        const at::Tensor kept =
-            native_op([](const at::Tensor& a) { return gradient(a); }, "call", Policy::kOffload)(s);
+        const at::Tensor kept = native_op([](const at::Tensor& a) { return inner_gradient(a); },
+                                          "call", Policy::kOffload)(s);
         at::Tensor(buffer).mul_(0.5);
         return s.sin() * kept * buffer;
       })(h);
     })(x);
   };
   check_as_plain(of, {.offload_store = host_memory_store()});
+}
+
+TEST_CASE("What a SAVE call made stays from outside of a region inside that goes backward",
+          "[backend][inner_gradient]") {
+  check_as_plain([](const at::Tensor& x, const Region& region) {
+    return region("outer", [=](const at::Tensor& t) {
+      const at::Tensor kept = save("clone", [](const at::Tensor& a) { return a.clone(); })(t);
+      const at::Tensor copy = kept.clone();
+      const at::Tensor y = region("inner", [=](const at::Tensor& s) {
+        const at::Tensor weight = with_inner_backward(copy);
+        return save("norm", [=](const at::Tensor& a, const at::Tensor& b) {
+          return torch::layer_norm(b, {8}) * a;
+        })(weight, kept);
+      })(copy);
+      return with_inner_backward(y) * y.sin();
+    })(x);
+  });
 }
 
 TEST_CASE("A view whose base was written is an argument like any other",
@@ -184,9 +201,9 @@ TEST_CASE("A view whose base was written is an argument like any other",
     const at::Tensor view = base.view({8, 4});
     base.narrow(0, 1, 2).copy_(x.narrow(0, 0, 2));
     return region("r", [](at::Tensor t) {
-      const at::Tensor y = t.sin();
+      const at::Tensor y = t * 2;
       t.add_(t);
-      return y.view({4, 8}) * 2;
+      return (y.sin() * t).view({4, 8});
     })(view);
   });
 }
@@ -194,7 +211,7 @@ TEST_CASE("A view whose base was written is an argument like any other",
 TEST_CASE("A hook that is set after the region does not change a gradient inside unnoticed",
           "[backend][inner_gradient][errors]") {
   const at::Tensor x = step_input();
-  const auto fn = [&](const at::Tensor& t) { return gradient(x).sin() * t; };
+  const auto fn = [&](const at::Tensor& t) { return inner_gradient(x).sin() * t; };
   {
     const at::Tensor y = checkpoint({.name = "r"})(fn)(step_input());
     const unsigned hook = x.register_hook([](const at::Tensor& g) { return g * 0.9; });
@@ -227,10 +244,10 @@ struct Square : torch::autograd::Function<Square> {
 TEST_CASE("A gradient inside that would go through the forward's graph raises",
           "[backend][inner_gradient][errors]") {
   const at::Tensor x = step_input();
-  const at::Tensor h = x.exp();
+  const at::Tensor h = (x * 1.5);
   const at::Tensor y = checkpoint({.name = "r"})([=](const at::Tensor& t) {
     at::Tensor(h).mul_(0.7);
-    return gradient(Square::apply(h)).sin() * t;
+    return inner_gradient(Square::apply(h)).sin() * t;
   })(x);
   CHECK_THAT(error_text([&] { y.sum().backward(); }),
              ContainsSubstring("region 'r'") && ContainsSubstring("MulBackward") &&

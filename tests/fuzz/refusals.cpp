@@ -49,7 +49,10 @@ bool cut_and_backward(const Block& body) {
 }
 
 bool cut_and_write(const Block& body) {
-  return any_step(body, &is_cut) && any_step(body, &writes);
+  const auto writes_itself = [](const Step& step) {
+    return writes(step) || step.op == Op::kInPlaceFunction;
+  };
+  return any_step(body, &is_cut) && any_step(body, writes_itself);
 }
 
 bool kept(const Block& body) {
