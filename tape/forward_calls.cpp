@@ -277,7 +277,9 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
     // Its old value is for replays: as the region's argument, or for what read it before; as is
     // its place outside of the graph.
     const OutsideLog& outside = region_->outside();
-    const bool is_for_all = saved_.record->call.keep == Keep::kAllRegions;  // then some skip it
+    // Regions inside may be told that it is skipped, and see no op of it.
+    const bool is_for_all =
+        saved_.record->call.keep == Keep::kAllRegions && frame_.previous() != nullptr;
     if (outside[origin.number()].is_read() || outside.is_argument(origin) ||
         (joins_graph && !tensor.requires_grad() && !is_for_all))
       frame_.keep_before_write(tensor, origin);

@@ -42,6 +42,11 @@ std::shared_ptr<const RegionPolicy> policy_of(const RegionChoices& choices) {
   return make_policy(std::move(table));
 }
 
+size_t next_run() {
+  static size_t last = 0;
+  return ++last;
+}
+
 }  // namespace
 
 Cuts cuts_of(const RegionChoices& choices, size_t records) {
@@ -69,7 +74,7 @@ ReplayEngine engine_of(const RegionChoices& choices, const Cuts& cuts) {
 }
 
 Machine::Machine(const Program& program, Mode mode, TapeSizes& sizes)
-    : program_(program), mode_(mode), sizes_(sizes) {
+    : program_(program), run_(next_run()), mode_(mode), sizes_(sizes) {
   at::manual_seed(program.seed);
   for (size_t i = 0; i < kWeights; ++i)
     weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));
@@ -145,8 +150,8 @@ CheckpointOptions Machine::options_of(const Step& step) {
   const bool rehearses = mode_ == Mode::kRehearsal;
   const Cuts cuts = cuts_of(choices, rehearses ? 0 : records_of(sizes_, step));
   CheckpointOptions options{
-      // That no other program has: whether a tape can be written is remembered by name.
-      .name = c10::str("region ", program_.seed, ".", number_of(step)),
+      // That no other run has: whether a tape can be written is remembered by name.
+      .name = c10::str("region ", program_.seed, ".", number_of(step), ".", run_),
       .preserve_rng = mode_ != Mode::kBroken,
       .determinism = choices.compares ? Determinism::kMetadata : Determinism::kNone,
       .early_stop = choices.early_stop,

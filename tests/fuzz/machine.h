@@ -71,6 +71,7 @@ class Machine {
   void note_size(const Step& step, const std::string& name);
 
   const Program& program_;
+  const size_t run_;  // counts up in the process
   Mode mode_;
   TapeSizes& sizes_;
   Tensors weights_;
