@@ -118,16 +118,17 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
     info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
   const bool strict = options.replay == ReplayEngine::kTape;
   std::optional<TapeTrust> trust;
-  if (records(options) && (strict || tapes_allowed())) trust = TapeTrust::of(options.name, *body);
+  if (records(options)) trust = TapeTrust::of(options.name, *body);
   auto replayer = std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
   info.reset();
   input_hooks.reset();
+  const auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true};
+  const bool wants_tape = strict || (!advice.refused && tapes_allowed());
+  const bool has_tape = SavedTensorFrame::all_decide_tape(wants_tape) && trust;
   frame_.emplace(region_, inputs, std::move(calls));
-  const std::optional<TapeTrust::Advice> advice =
-      trust ? std::optional(trust->advice()) : std::nullopt;
-  if (advice && (strict || !advice->refused)) {
+  if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
-    frame_->record(tape->writable_tape(), advice->wants_hashes, strict);
+    frame_->record(tape->writable_tape(), advice.wants_hashes, strict);
     if (!options.cuts.empty()) frame_->cut(options.cuts, tape);
     replayer_ = tape;
   } else {

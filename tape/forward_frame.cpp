@@ -129,20 +129,25 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() 
 // Note [Nested tapes]: the replay of a function makes the regions inside anew, each with a tape of
 // its own that must hold what the forward's held, which is not sure: weights that autocast has
 // cast, tensors that hooks copy. The function runs again in any case. So only in a region with a
-// tape are regions inside replayed from tapes, in the forward and in replays, which count slots.
+// tape are regions inside replayed from tapes. Where the outer tape is given up after that, a
+// replay of its function records the same ones as the forward did, whatever has become known of
+// them since: a region saves other tensors with a tape than without.
 bool ForwardFrame::allows_tapes() const {
-  return region_->slots().size() < region_->taped_slots();
+  return recorder_ && !recorder_->gave_up();
+}
+
+bool ForwardFrame::decide_tape(bool wanted) {
+  if (!(calls_ && calls_->saving())) region_->add_inner_tape(wanted);
+  return wanted;
 }
 
 void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
-  region_->begin_tape();
   const FunctionReplayer::Options& state = call_settings_.state;
   recorder_ = std::make_unique<TapeRecorder>(
       tape, storages_,
       TapeRecorder::Options{.hashes = hashes,
                             .generators = state.preserve_rng ? &state.generators : nullptr,
-                            .strict_label = strict ? region_->label() : std::string(),
-                            .region = region_.get()});
+                            .strict_label = strict ? region_->label() : std::string()});
   region_->ops().break_off();  // no replay calls the function
 }
 

@@ -118,6 +118,13 @@ at::Tensor ReplayFrame::stand_in(const at::Tensor& tensor) {
   return region_.intercept() ? ops_.stand_in(tensor) : tensor;
 }
 
+bool ReplayFrame::decide_tape(bool wanted) {
+  if (calls_.unwatched()) return wanted;
+  const std::vector<bool>& forward = region_.inner_tapes();
+  const size_t number = inner_regions_++;
+  return number < forward.size() ? forward[number] : wanted;
+}
+
 torch::autograd::Edge ReplayFrame::stand_in(const torch::autograd::Edge& edge) {
   return region_.intercept() ? ops_.stand_in(edge) : edge;
 }

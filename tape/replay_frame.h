@@ -47,7 +47,8 @@ class ReplayFrame final : public SavedTensorFrame {
   void phase_was_asked() override { comparison_ends_ = true; }
   NamedCalls* named_calls() override { return &calls_; }
   std::any capture_context() override { return {}; }
-  bool allows_tapes() const override { return count_ < region_.taped_slots(); }
+  bool allows_tapes() const override { return true; }  // if the forward did
+  bool decide_tape(bool wanted) override;
 
   /// True once every needed slot is filled and the function was told to stop: what escapes from it
   /// then is the stop.
@@ -115,6 +116,7 @@ class ReplayFrame final : public SavedTensorFrame {
   bool op_writes_ = false;  // the one that runs, one of its arguments
   bool stops_after_op_ = false;
   bool comparison_ends_ = false;
+  size_t inner_regions_ = 0;
   size_t backwards_ = 0;  // inside, that returned gradients
   std::exception_ptr error_;
   LeafGrads leaf_grads_;

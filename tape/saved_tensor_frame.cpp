@@ -127,6 +127,14 @@ at::Tensor SavedTensorFrame::as_seen(const at::Tensor& tensor) const {
   return stand_in_from(next_to_see_ops_, tensor);
 }
 
+bool SavedTensorFrame::decide_tape_from(SavedTensorFrame* frame, bool wanted) {
+  return frame ? frame->decide_tape(decide_tape_from(frame->next_to_see_ops_, wanted)) : wanted;
+}
+
+bool SavedTensorFrame::all_decide_tape(bool wanted) {
+  return decide_tape_from(current_frame, wanted);
+}
+
 at::Tensor SavedTensorFrame::current_stand_in(const at::Tensor& tensor) {
   return stand_in_from(current_frame, tensor);
 }

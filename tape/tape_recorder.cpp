@@ -88,7 +88,6 @@ const char* TapeRecorder::unsupported(const at::Tensor& tensor) {
 
 void TapeRecorder::give_up(const std::string& what) {
   if (gave_up()) return;
-  options_.region->end_tape();
   tape_.failure_ = what;
   tape_.clear();
   in_op_ = false;

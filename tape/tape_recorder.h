@@ -35,7 +35,6 @@ class TapeRecorder {
     const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null: no
                                                              ///< generator is restored.
     std::string strict_label{};  ///< Of the region, if giving up is an error.
-    Region* region = nullptr;
   };
   TapeRecorder(Tape& tape, StorageTable& storages, Options options)
       : tape_(tape), storages_(storages), options_(std::move(options)) {

@@ -88,6 +88,12 @@ bool gradient_hook_and_backward(const Block& body) {
          });
 }
 
+bool write_and_argument(const Block& body) {
+  return any_step(body, [](const Step& step) {
+    return is_region(step) && !step.region.arguments.empty() && any_step(step.block[0], &writes);
+  });
+}
+
 bool kept_and_autocast(const Block& body) {
   return kept(body) && any_step(body, &is_autocast);
 }
@@ -144,6 +150,10 @@ constexpr std::array kRefusals = {
             "design.md, Known limits: a nested tape has an argument that came back from hooks"},
     Refusal{"as in the forward, got uint8 [", &nested_tape_and_hooks,
             "design.md, Known limits: a nested tape has an argument that came back from hooks"},
+    Refusal{"; now requires_grad off, a leaf", &nested_tape_and_hooks,
+            "design.md, Known limits: a nested tape has an argument that came back from hooks"},
+    Refusal{"as in the forward, got the end of the function", &write_and_argument,
+            "design.md, Known limits: a tensor is an argument and captured, and written"},
     Refusal{": expected bfloat16 [", &nested_tape_and_autocast,
             "design.md, Known limits: a nested tape under autocast reads a part of a weight"},
     Refusal{"made before the cut: expected its result as it left it", &cut_and_write,

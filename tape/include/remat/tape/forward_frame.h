@@ -57,6 +57,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
   bool records() const override { return recorder_ != nullptr; }
   bool allows_tapes() const override;
+  bool decide_tape(bool wanted) override;
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;

@@ -148,11 +148,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void set_nodes(const NodeRange& nodes) { nodes_ = nodes; }
   const NodeRange& nodes() const { return nodes_; }
 
-  /// The forward is recorded on a tape from here on, or no more.
-  void begin_tape() { taped_slots_ = ~size_t{0}; }
-  void end_tape() { taped_slots_ = slots_.size(); }
-  /// Regions inside that begin before this slot may be replayed from tapes: Note [Nested tapes].
-  size_t taped_slots() const { return taped_slots_; }
+  /// Which of the regions that began inside, in order, were recorded on tapes: Note [Nested tapes].
+  void add_inner_tape(bool has_tape) { inner_tapes_.push_back(has_tape); }
+  const std::vector<bool>& inner_tapes() const { return inner_tapes_; }
 
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
@@ -210,7 +208,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool inner_backward_ = false;
   std::vector<uint64_t> inner_gradients_;
   NodeRange nodes_;
-  size_t taped_slots_ = 0;
+  std::vector<bool> inner_tapes_;
   std::unique_ptr<CallLog> calls_;  // null without named calls
   std::atomic<bool> closed_{false};
 

@@ -97,6 +97,10 @@ class REMAT_API SavedTensorFrame {
   /// True if regions that begin here may be replayed from tapes.
   virtual bool allows_tapes() const { return !previous_ || previous_->allows_tapes(); }
 
+  /// A region begins here that would have a tape if `wanted`. Returns whether it has one: in a
+  /// replay, as in the forward. See Note [Nested tapes].
+  virtual bool decide_tape(bool wanted) { return wanted; }
+
   /// What the user hooks that would get a tensor saved here want to remember of this moment.
   virtual std::any capture_context();
 
@@ -124,6 +128,9 @@ class REMAT_API SavedTensorFrame {
 
   /// What this scope sees of `tensor` in ops: a replay around may have put another in its place.
   at::Tensor as_seen(const at::Tensor& tensor) const;
+
+  /// decide_tape() of the scopes of this thread, the outermost first.
+  static bool all_decide_tape(bool wanted);
 
   /// True if a scope of this thread records ops on a tape.
   static bool any_records();
@@ -168,6 +175,7 @@ class REMAT_API SavedTensorFrame {
   friend class OuterFrames;
   friend class ScopesAround;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
+  static bool decide_tape_from(SavedTensorFrame* frame, bool wanted);
   template <class T>
   static T stand_in_from(SavedTensorFrame* frame, const T& of);
 
