@@ -230,7 +230,9 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
       recorder_->add_slot(original);
     }
   }
-  return slot_region()->add_slot(tensor);
+  Slot& slot = slot_region()->add_slot(tensor);
+  slot.log_position = region_->ops().end();
+  return slot;
 }
 
 const std::shared_ptr<Region>& ForwardFrame::slot_region() const {

@@ -249,7 +249,14 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
               "[replay] ", region_.label(), ", slot ", slot.index,
               ": expected the tensor from outside the region as the forward saved it. Do not "
               "write it in the region or between forward and backward, or use a clone.");
-  if (region_.determinism() == Determinism::kNone || slot.meta.matches(tensor)) return;
+  if (region_.determinism() == Determinism::kNone) return;
+  // Another tensor of the same shape would not be noticed: a custom function saves what has come to
+  // require grad, past all ops.
+  if (compares() && !region_.ops().broken_off() && slot.log_position != ops_.position()) {
+    mismatch(slot.index, slot.meta.str(), TensorMeta(tensor).str(),
+             "It was saved between other ops.");
+  }
+  if (slot.meta.matches(tensor)) return;
   const TensorMeta got(tensor);
   const std::string place =
       slot.meta.matches_data(tensor)

@@ -59,6 +59,9 @@ class ReplayOps {
   /// One past the last slot that this replay is to fill.
   size_t slot_end() const { return slot_end_; }
 
+  /// How far the comparison has got in the forward's log.
+  size_t position() const { return position_; }
+
   /// True if all ops of the forward have been compared: none follows.
   bool is_past_last_op() const {
     return !region_.ops().broken_off() && position_ == region_.ops().end();

@@ -26,6 +26,7 @@ uint64_t hash_of(const at::Tensor& tensor) {
   at::Tensor data = tensor.resolve_conj().resolve_neg();
   if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));
   data = data.contiguous();
+  if (!data.storage().data()) return 0;
   const auto* const bytes = static_cast<const char*>(data.const_data_ptr());
   const size_t size = data.nbytes();
   uint64_t hash = size;
@@ -41,8 +42,12 @@ uint64_t hash_of(const at::Tensor& tensor) {
 
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {
   uint64_t hash = tensors.size();
-  for (const at::Tensor& tensor : tensors)
-    hash = hash_mix(hash, tensor.defined() && tensor.is_cpu() ? hash_of(tensor) : 0);
+  for (const at::Tensor& tensor : tensors) {
+    // A tensor of a Python class of its own may have no memory, whatever its device says.
+    const bool has_values =
+        tensor.defined() && tensor.is_cpu() && !tensor.key_set().has(c10::DispatchKey::Python);
+    hash = hash_mix(hash, has_values ? hash_of(tensor) : 0);
+  }
   return hash;
 }
 

@@ -14,7 +14,7 @@ namespace remat {
 /// what has no elements in memory. Nobody sees the ops.
 uint64_t hash_of(const at::Tensor& tensor);
 
-/// Of those on the CPU, in order.
+/// Of those on the CPU that have values, in order.
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
 
 /// What a log says of a tensor that LibTorch has made of numbers of the host without an op

@@ -183,7 +183,7 @@ TEST_CASE("What a SAVE call made stays from outside of a region inside that goes
     return region("outer", [=](const at::Tensor& t) {
       const at::Tensor kept = save("clone", [](const at::Tensor& a) { return a.clone(); })(t);
       const at::Tensor copy = kept.clone();
-      const at::Tensor y = region("inner", [=](const at::Tensor& s) {
+      const at::Tensor y = region("inner", [=](const at::Tensor&) {
         const at::Tensor weight = with_inner_backward(copy);
         return save("norm", [=](const at::Tensor& a, const at::Tensor& b) {
           return torch::layer_norm(b, {8}) * a;
@@ -192,6 +192,24 @@ TEST_CASE("What a SAVE call made stays from outside of a region inside that goes
       return with_inner_backward(y) * y.sin();
     })(x);
   });
+}
+
+TEST_CASE("A region whose tape was given up is replayed as its forward ran",
+          "[backend][inner_gradient][tape]") {
+  const auto first = [](const at::Tensor& a) { return a; };
+  const Step of = [&](const at::Tensor& x, const Region& region) {
+    return region("gives up", [=](const at::Tensor& t) {
+      const at::Tensor y = region("gives up inside", [=](const at::Tensor& s) {
+        const at::Tensor same =
+            native_op(first, "for all", Policy::kSave, Keep::kAllRegions)(s);  // no tape with that
+        const at::Tensor copy = save("clone", [](const at::Tensor& a) { return a.clone(); })(same);
+        return checkpoint({.name = "innermost"})([=](const at::Tensor&) { return s * 2; })(copy);
+      })(t);
+      return with_inner_backward(y).sin();
+    })(x);
+  };
+  check_as_plain(of, {.replay = ReplayEngine::kAuto});
+  check_as_plain(of, {.replay = ReplayEngine::kAuto});  // refused from the start
 }
 
 TEST_CASE("A view whose base was written is an argument like any other",
@@ -253,6 +271,20 @@ TEST_CASE("A gradient inside that would go through the forward's graph raises",
              ContainsSubstring("region 'r'") && ContainsSubstring("MulBackward") &&
                  ContainsSubstring("reaches the graph of the forward") &&
                  ContainsSubstring("Pass that tensor as an argument"));
+}
+
+TEST_CASE("A custom function that saves a tensor too many in the replay is noticed",
+          "[backend][inner_gradient][errors]") {
+  // The region brings the buffer into the graph, so that the replay's Square saves it.
+  const at::Tensor buffer = at::ones({4, 8});
+  const at::Tensor y = checkpoint({.name = "r"})([=](const at::Tensor& t) {
+    Square::apply(buffer);
+    at::Tensor(buffer).add_(t);
+    return t.sin();
+  })(step_input() * 2);
+  CHECK_THAT(error_text([&] { y.sum().backward(); }),
+             ContainsSubstring("region 'r', slot 0") &&
+                 ContainsSubstring("It was saved between other ops"));
 }
 
 }  // namespace

@@ -40,6 +40,7 @@ struct Slot {
       : index(position), meta(tensor), version(tensor) {}
 
   size_t index;
+  size_t log_position = 0;  ///< In the region's OpLog: after which op it was saved.
   TensorMeta meta;
   SavedVersion version;
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
