@@ -94,6 +94,12 @@ bool write_and_argument(const Block& body) {
   });
 }
 
+bool write_and_function(const Block& body) {
+  return any_step(body, &writes) && any_step(body, [](const Step& step) {
+           return step.op == Op::kSavesResult || step.op == Op::kTwoResults;
+         });
+}
+
 bool kept_and_autocast(const Block& body) {
   return kept(body) && any_step(body, &is_autocast);
 }
@@ -164,6 +170,8 @@ constexpr std::array kRefusals = {
             "design.md, Known limits: a hook that is set after a gradient inside was taken"},
     Refusal{"reaches the graph of the forward", &write_and_backward,
             "design.md, Known limits: a custom function gets a captured tensor that was written"},
+    Refusal{"It was saved between other ops", &write_and_function,
+            "design.md, Known limits: a custom function gets a captured tensor, then it is written"},
     Refusal{"The function branches on state", &write_and_backward,
             "design.md, Known limits: a function asks requires_grad of what its write changed"},
     Refusal{"call 'aten::_to_copy#", &kept_and_autocast,
