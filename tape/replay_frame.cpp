@@ -185,6 +185,7 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   // A backward inside the function replays what the open region has saved so far; its replay may
   // get further.
   if (!region_.closed() && count_ >= region_.slots().size()) return;
+  check_position(tensor);
   or_fail([&] { check(tensor); });
   const size_t index = count_++;
   if (index < end_ && region_.slots()[index].live) values_.put(index, value);
@@ -237,6 +238,17 @@ void ReplayFrame::stop() {
   if (!in_inner_backward && !in_destructor) body_.stop();
 }
 
+// Another tensor of the same shape would not be noticed: a custom function saves what has come to
+// require grad, past all ops. Where this throws while a named call is left by an exception, which
+// keeps its arguments then, that exception counts.
+void ReplayFrame::check_position(const at::Tensor& tensor) const {
+  if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
+  const Slot& slot = region_.slots()[count_];
+  if (slot.log_position == ops_.position()) return;
+  mismatch(slot.index, slot.meta.str(), TensorMeta(tensor).str(),
+           "It was saved between other ops.");
+}
+
 void ReplayFrame::check(const at::Tensor& tensor) const {
   if (count_ >= region_.slots().size()) {
     mismatch(count_, "the end of the function", TensorMeta(tensor).str(),
@@ -249,14 +261,7 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
               "[replay] ", region_.label(), ", slot ", slot.index,
               ": expected the tensor from outside the region as the forward saved it. Do not "
               "write it in the region or between forward and backward, or use a clone.");
-  if (region_.determinism() == Determinism::kNone) return;
-  // Another tensor of the same shape would not be noticed: a custom function saves what has come to
-  // require grad, past all ops.
-  if (compares() && !region_.ops().broken_off() && slot.log_position != ops_.position()) {
-    mismatch(slot.index, slot.meta.str(), TensorMeta(tensor).str(),
-             "It was saved between other ops.");
-  }
-  if (slot.meta.matches(tensor)) return;
+  if (region_.determinism() == Determinism::kNone || slot.meta.matches(tensor)) return;
   const TensorMeta got(tensor);
   const std::string place =
       slot.meta.matches_data(tensor)

@@ -97,6 +97,7 @@ class ReplayFrame final : public SavedTensorFrame {
   bool is_of_forward(const torch::autograd::Node& node) const;
   void compare_gradients(c10::ArrayRef<at::Tensor> gradients);
   void receive(const at::Tensor& tensor, const at::Tensor& value);
+  void check_position(const at::Tensor& tensor) const;
   void check(const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
                              const std::string& detail) const;
