@@ -160,6 +160,8 @@ constexpr std::array kRefusals = {
             "design.md, Known limits: a nested tape has an argument that came back from hooks"},
     Refusal{"as in the forward, got the end of the function", &write_and_argument,
             "design.md, Known limits: a tensor is an argument and captured, and written"},
+    Refusal{"requires_grad differs: a parameter has been frozen or unfrozen", &write_and_argument,
+            "design.md, Known limits: a tensor is an argument and captured, and written"},
     Refusal{": expected bfloat16 [", &nested_tape_and_autocast,
             "design.md, Known limits: a nested tape under autocast reads a part of a weight"},
     Refusal{"made before the cut: expected its result as it left it", &cut_and_write,
