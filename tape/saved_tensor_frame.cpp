@@ -127,8 +127,12 @@ at::Tensor SavedTensorFrame::as_seen(const at::Tensor& tensor) const {
   return stand_in_from(next_to_see_ops_, tensor);
 }
 
+// Not beyond a replay: one inside another begins regions that the forward around did not note.
 bool SavedTensorFrame::decide_tape_from(SavedTensorFrame* frame, bool wanted) {
-  return frame ? frame->decide_tape(decide_tape_from(frame->next_to_see_ops_, wanted)) : wanted;
+  if (!frame) return wanted;
+  const bool is_replay = frame->replay_id() != 0;
+  SavedTensorFrame* const around = is_replay ? nullptr : frame->next_to_see_ops_;
+  return frame->decide_tape(decide_tape_from(around, wanted));
 }
 
 bool SavedTensorFrame::all_decide_tape(bool wanted) {
