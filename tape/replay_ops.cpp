@@ -309,11 +309,8 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
               TensorMeta(tensor).str(), ". Do not resize it.");
   shadow.original = tensor;
   if (is_plain_view(tensor)) {
-    const at::Tensor base =
-        shadow_of(at::Tensor(tensor._base()), origin);  // a new entry may move this one
-    Shadow& view = tensors_[tensor.unsafeGetTensorImpl()];
-    view.tensor = view_in_graph(base, tensor);
-    return view.tensor;
+    shadow.tensor = view_in_graph(shadow_of(at::Tensor(tensor._base()), origin), tensor);
+    return shadow.tensor;
   }
   shadow.tensor = view_storage(storage, tensor);
   copy_place(tensor, region_.outside()[number], region_.nodes(), shadow.tensor);

@@ -58,7 +58,7 @@ TEST_CASE("A gradient inside a region begins at the value that the region has wr
           "[backend][inner_gradient]") {
   const auto check = [](const std::function<void(at::Tensor)>& write) {
     const Step of = [&](const at::Tensor& x, const Region& region) {
-      const at::Tensor h = (x * 1.5);
+      const at::Tensor h = x * 1.5;
       return region("r", [=](const at::Tensor& t) {
         write(h);
         return (inner_gradient(h) * t).sin();
@@ -120,7 +120,7 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
   });
   check_as_plain(
       [&](const at::Tensor& x, const Region& region) {  // an alias of what has a gradient
-        const at::Tensor h = (x * 1.5);
+        const at::Tensor h = x * 1.5;
         return region("r", [=](const at::Tensor& t) {
           const at::Tensor alias = h.detach();
           save("call", write)(alias, t);
@@ -132,7 +132,7 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
 TEST_CASE("Calls and regions inside see what a replay around puts in place of a written tensor",
           "[backend][inner_gradient]") {
   check_as_plain([](const at::Tensor& x, const Region& region) {
-    const at::Tensor h = (x * 1.5);
+    const at::Tensor h = x * 1.5;
     return region("outer", [=](const at::Tensor& t) {
       h.select(0, 1).mul_(1.1);
       return region("inner", [=](const at::Tensor& s) {
@@ -149,7 +149,7 @@ TEST_CASE("What a policy SAVEs of a written tensor is seen by a backward inside"
           "[backend][inner_gradient]") {
   check_as_plain(
       [](const at::Tensor& x, const Region& region) {
-        const at::Tensor h = (x * 1.5);
+        const at::Tensor h = x * 1.5;
         return region("r", [=](const at::Tensor& t) {
           h.add_(h);
           return with_inner_backward(h).sin() * t;
@@ -165,7 +165,7 @@ TEST_CASE("An OFFLOAD call may take gradients, in a region inside a region",
   const Step of = [&](const at::Tensor& x, const Region& region) {
     buffer.fill_(1);
     return region("outer", [&](const at::Tensor& t) {
-      const at::Tensor h = (t * 1.5);
+      const at::Tensor h = t * 1.5;
       return region("inner", [&](const at::Tensor& s) {
         const at::Tensor kept = native_op([](const at::Tensor& a) { return inner_gradient(a); },
                                           "call", Policy::kOffload)(s);
@@ -262,7 +262,7 @@ struct Square : torch::autograd::Function<Square> {
 TEST_CASE("A gradient inside that would go through the forward's graph raises",
           "[backend][inner_gradient][errors]") {
   const at::Tensor x = step_input();
-  const at::Tensor h = (x * 1.5);
+  const at::Tensor h = x * 1.5;
   const at::Tensor y = checkpoint({.name = "r"})([=](const at::Tensor& t) {
     at::Tensor(h).mul_(0.7);
     return inner_gradient(Square::apply(h)).sin() * t;
