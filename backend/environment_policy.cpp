@@ -24,8 +24,8 @@ std::shared_ptr<const RegionPolicy> read_environment() {
     return make_policy(read_table(value));
   } catch (const std::invalid_argument& error) {
     TORCH_CHECK_VALUE(false, "[checkpoint] REMAT_POLICY=", value,
-                      ": expected a preset or the path of a JSON file: ", error.what(),
-                      ". Correct it or unset it.");
+                      ": expected a preset or the path of a JSON file. Correct it or unset it. ",
+                      error.what());
   }
 }
 

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <remat/tape/function_replayer.h>
+#include <remat/tape/region_label.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tape_replayer.h>
 
@@ -63,28 +64,29 @@ bool records_regions() {
 void check_options(const CheckpointOptions& options, const char* where) {
   for (const auto i : c10::irange(options.generators.size())) {
     TORCH_CHECK_VALUE(
-        options.generators[i].defined(), "[", where, "] region '", options.name, "': generators[",
-        i, "]: expected a generator, got an undefined one. Make it with at::make_generator.");
+        options.generators[i].defined(), "[", where, "] ", region_label(options.name),
+        ": generators[", i,
+        "]: expected a generator, got an undefined one. Make it with at::make_generator.");
   }
   for (const auto i : c10::irange(options.state_hooks.size())) {
-    TORCH_CHECK_VALUE(options.state_hooks[i], "[", where, "] region '", options.name,
-                      "': state_hooks[", i, "]: expected a StateHook, got null. Leave it out.");
+    TORCH_CHECK_VALUE(options.state_hooks[i], "[", where, "] ", region_label(options.name),
+                      ": state_hooks[", i, "]: expected a StateHook, got null. Leave it out.");
   }
   TORCH_CHECK_VALUE(
-      !options.policy || options.intercept, "[", where, "] region '", options.name,
-      "': policy: expected intercept = true, got false: nobody sees the ops that it is for. Set "
+      !options.policy || options.intercept, "[", where, "] ", region_label(options.name),
+      ": policy: expected intercept = true, got false: nobody sees the ops that it is for. Set "
       "intercept = true, or leave the policy out.");
-  TORCH_CHECK_VALUE(
-      options.replay != ReplayEngine::kTape || options.intercept, "[", where, "] region '",
-      options.name,
-      "': replay: expected intercept = true with kTape, got false: nobody sees the ops that are to "
-      "be recorded. Set intercept = true, or use kAuto or kFunction.");
-  TORCH_CHECK_VALUE(options.cuts.empty() || options.replay == ReplayEngine::kTape, "[", where,
-                    "] region '", options.name,
-                    "': cuts: expected replay = kTape, got another engine: a function cannot be "
-                    "replayed in part. "
-                    "Set replay = ReplayEngine::kTape, or leave the cuts out.");
-  check_cuts(options.cuts, c10::str("[", where, "] region '", options.name, "': "));
+  TORCH_CHECK_VALUE(options.replay != ReplayEngine::kTape || options.intercept, "[", where, "] ",
+                    region_label(options.name),
+                    ": replay: expected intercept = true with kTape (\"tape\"), got false: nobody "
+                    "sees the ops that "
+                    "are to be recorded. Set intercept = true, or use kAuto (\"auto\") or "
+                    "kFunction (\"function\").");
+  TORCH_CHECK_VALUE(options.cuts.empty() || options.replay == ReplayEngine::kTape, "[", where, "] ",
+                    region_label(options.name),
+                    ": cuts: expected replay = kTape (\"tape\"), got another engine: a function "
+                    "cannot be replayed in part. Set that engine, or leave the cuts out.");
+  check_cuts(options.cuts, c10::str("[", where, "] ", region_label(options.name), ": "));
   if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);
 }
 

@@ -148,8 +148,7 @@ SavedTensorEngine::get_default_saved_variable_hooks() {
   // Python hooks pushed inside our scope are nearer to the tensor; tracers and torch.func want no
   // hooks at all.
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
-  if (python.stack.size() > frame->python_hooks_depth() || python.disabled_error_message ||
-      python.is_tracing) {
+  if (frame->has_python_hooks_inside() || python.disabled_error_message || python.is_tracing) {
     return inner_.get_default_saved_variable_hooks();
   }
   std::unique_ptr<SavedVariableHooks> hooks = frame->make_hooks();

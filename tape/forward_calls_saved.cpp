@@ -161,7 +161,9 @@ std::string ForwardCalls::next_name(SavedCall& call, const at::Tensor& tensor) {
 
 bool ForwardCalls::add_refill(SavedCall& call, const at::Tensor& tensor) {
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
-  if (!frame_.storages_.find(memory_of(tensor)).is_inside()) return false;
+  // logged(): see Note [Casts that a cache answers]
+  if (!region_->outside().logged(frame_.storages_.find(memory_of(tensor))).is_inside())
+    return false;
   const size_t number = call.argument_on_storage_of(tensor);
   if (number == kNone || call.arguments[number].scalar_type() != tensor.scalar_type()) return false;
   call.record->refills.emplace_back(number, call.arguments[number], tensor);

@@ -15,6 +15,7 @@
 #include <algorithm>
 #include <utility>
 
+#include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
@@ -355,12 +356,20 @@ void ForwardFrame::after_draw() {
   marks_.clear();
 }
 
+// A view that the region has made has a node of its own there.
+bool ForwardFrame::is_from_outside(const at::Tensor& tensor) const {
+  const torch::autograd::Node* const node = current_node(tensor);
+  return !node || !region_->nodes().contains(*node);
+}
+
 void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
                          Origin origin) {
   const OpInfo& info = call.info();
   OutsideStorage& outside = region_->outside()[origin.number()];
   if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
   if (info.reads_data()) outside.mark_read();
+  if (tensor.requires_grad() && !outside.is_alias_known(tensor) && is_from_outside(tensor))
+    outside.add_alias(tensor);
   if (!call.writes_argument(argument)) return;
   check_writable(info, tensor, origin);
   if (!accumulates_grad()) keep_before_write(tensor, origin);

@@ -18,6 +18,7 @@
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "replay_frame.h"
+#include "tensor_hooks.h"
 #include "turn.h"
 
 namespace remat {
@@ -161,7 +162,10 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
                          : inputs[first_position_[i]]);
   }
   ops.enter_arguments(inputs);
-  const ArgumentHooks hooks(inputs);
+  const std::vector<at::Tensor> captured = region.outside().captured();
+  TensorHooks hooks;
+  hooks.watch(inputs);
+  hooks.watch(captured);
 
   std::optional<Turn> turn;
   if (!state_hooks_.empty() || !generators_.empty()) turn.emplace();
@@ -169,7 +173,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   std::exception_ptr error;
   try {
     user_state.begin();
-    run_body(region, inputs, slots, ops);
+    run_body(region, {inputs, captured}, slots, ops);
   } catch (...) {
     error = std::current_exception();
   }
@@ -178,14 +182,14 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   if (hook_error) std::rethrow_exception(hook_error);
 }
 
-void FunctionReplayer::run_body(const Region& region, c10::ArrayRef<at::Tensor> inputs,
+void FunctionReplayer::run_body(const Region& region, const RegionBody::Tensors& tensors,
                                 ReplayedSlots& slots, ReplayOps& ops) const {
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
   ReplayFrame frame(region, *body_, slots, ops, state_hooks_);
   std::exception_ptr escaped;
   try {
-    body_->run(inputs);
+    body_->run(tensors);
   } catch (...) {
     escaped = std::current_exception();
   }

@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/tensor_layout.h>
@@ -27,14 +28,34 @@ uint64_t hash_of_bytes(const c10::Storage& storage) {
 }  // namespace
 
 OutsideStorage::OutsideStorage(const at::Tensor& tensor)
-    : address_(memory_of(tensor)), meta_(tensor), version_(tensor) {
-  if (!tensor.has_storage()) {
-    tensor_.emplace(tensor.getIntrusivePtr());
-    return;
-  }
+    : address_(memory_of(tensor)),
+      tensor_(tensor.getIntrusivePtr()),
+      meta_(tensor),
+      version_(tensor) {
+  if (!tensor.has_storage()) return;
   storage_.emplace(weak_storage(tensor));
   is_foreign_ = tensor.storage().allocator() == nullptr;
   if (is_foreign_ && !tensor.requires_grad()) hash_ = hash_of_bytes(tensor.storage());
+}
+
+void OutsideStorage::add_alias(const at::Tensor& tensor) {
+  aliases_.emplace_back(tensor.getIntrusivePtr());
+}
+
+bool OutsideStorage::is_alias_known(const at::Tensor& tensor) const {
+  const auto is_it = [&](const WeakTensor& known) {
+    return known._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  };
+  return is_it(tensor_) || std::any_of(aliases_.begin(), aliases_.end(), is_it);
+}
+
+void OutsideStorage::append_captured(std::vector<at::Tensor>& captured) const {
+  const auto append = [&](const WeakTensor& known) {
+    at::Tensor tensor(known.lock());
+    if (tensor.defined() && tensor.requires_grad()) captured.push_back(std::move(tensor));
+  };
+  append(tensor_);
+  std::for_each(aliases_.begin(), aliases_.end(), append);
 }
 
 bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
@@ -83,6 +104,12 @@ std::optional<size_t> OutsideLog::whole_argument(size_t number) const {
     if (whole_[i] && arguments_[i].value() == Origin::outside(number).value()) return i;
   }
   return std::nullopt;
+}
+
+std::vector<at::Tensor> OutsideLog::captured() const {
+  std::vector<at::Tensor> alive;
+  for (const OutsideStorage& storage : storages_) storage.append_captured(alive);
+  return alive;
 }
 
 bool OutsideLog::writes_argument(size_t i) const {

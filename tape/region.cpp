@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <remat/tape/blocking_wait.h>
+#include <remat/tape/region_label.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
@@ -109,7 +110,7 @@ std::vector<std::shared_ptr<const Region>> live_regions() {
 }
 
 std::string Region::label() const {
-  return name().empty() ? "region without a name" : "region '" + name() + "'";
+  return region_label(name());
 }
 
 CallLog& Region::calls() {

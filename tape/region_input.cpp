@@ -4,7 +4,6 @@
 #include <remat/tape/region_input.h>
 
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/cpp_hook.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
@@ -19,22 +18,6 @@ namespace {
 
 bool has_plain_strides(const at::Tensor& tensor) {
   return tensor.has_storage() && !tensor.is_nested();
-}
-
-/// The number of hooks on the gradient of `tensor`.
-size_t count_hooks(const at::Tensor& tensor) {
-  if (const auto& node = tensor.grad_fn()) return node->tensor_pre_hooks().size();
-  const auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
-  return meta && meta->cpp_hooks_list_ ? meta->cpp_hooks_list_->size() : 0;
-}
-
-void drop_hooks_after(const at::Tensor& tensor, size_t count) {
-  if (count_hooks(tensor) == count) return;
-  if (const auto& node = tensor.grad_fn()) {
-    node->tensor_pre_hooks().resize(count);
-  } else {
-    torch::autograd::impl::get_autograd_meta(tensor)->cpp_hooks_list_->resize(count);
-  }
 }
 
 }  // namespace
@@ -130,17 +113,6 @@ void RegionInput::check_not_written_inside(const std::string& region_label) cons
 
 std::string RegionInput::describe() const {
   return c10::str("tensor argument ", position_, " (", meta_->str(), ")");
-}
-
-ArgumentHooks::ArgumentHooks(c10::ArrayRef<at::Tensor> arguments) {
-  for (const at::Tensor& argument : arguments) {
-    if (argument.defined() && argument.requires_grad())
-      counts_.emplace_back(argument, count_hooks(argument));
-  }
-}
-
-ArgumentHooks::~ArgumentHooks() {
-  for (const auto& [argument, count] : counts_) drop_hooks_after(argument, count);
 }
 
 }  // namespace remat

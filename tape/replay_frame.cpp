@@ -53,8 +53,8 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
     TORCH_CHECK(value_.defined(), "[replay] ", region ? region->label() : "a region that is gone",
                 ": expected backwards through the graph of the forward, got one through a tensor "
                 "that its function made when it ran again, and left outside (self.aux = ..., a "
-                "list). Return it from the function, or use replay = kAuto, which does not run the "
-                "function again.");
+                "list). Return it from the function, or use replay = kAuto (\"auto\"), which does "
+                "not run the function again.");
     return value_;
   }
 

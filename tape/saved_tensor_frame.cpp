@@ -44,6 +44,10 @@ SavedTensorFrame::~SavedTensorFrame() {
   switch_interception(ops_seen_around_);
 }
 
+bool SavedTensorFrame::has_python_hooks_inside() const {
+  return at::SavedTensorDefaultHooks::get_tls_state().stack.size() > python_hooks_depth_;
+}
+
 void SavedTensorFrame::before_backward(const EdgeList& roots) {
   if (previous_) previous_->before_backward(roots);
 }
@@ -196,8 +200,8 @@ HiddenScopes::~HiddenScopes() {
 
 void HiddenScopes::hide(const SavedTensorFrame& frame) {
   current_frame = frame.previous_;
+  if (!frame.has_python_hooks_inside()) return;
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
-  if (python.stack.size() <= frame.python_hooks_depth_) return;
   if (!python_hooks_) python_hooks_ = python;
   at::impl::SavedTensorDefaultHooksTLS around = python;
   while (around.stack.size() > frame.python_hooks_depth_) around.stack.pop();

@@ -12,6 +12,7 @@
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/saved_tensor_frame.h>
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
@@ -43,6 +44,10 @@ torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStora
   const c10::InferenceMode normal(false);  // autograd saves no inference tensor
   const at::Tensor copy = clone_bytes(storage);
   held = HeldStorage(copy);
+  // Python's hooks run ops on it, which the scopes around see.
+  if (const SavedTensorFrame* const frame = SavedTensorFrame::current();
+      frame && frame->has_python_hooks_inside())
+    SavedTensorFrame::all_adopt(copy);
   return torch::autograd::SavedVariable(copy, /*is_output=*/false);
 }
 

@@ -61,8 +61,9 @@ void TapeCutter::enter_next(size_t number) {
 void TapeCutter::finish(size_t records) {
   TORCH_CHECK_VALUE(
       segment_ == positions_.size(), "[checkpoint] ", root_->label(), ": cuts.positions[", segment_,
-      "]: expected a record that the function has, got ", positions_[segment_], ", but it has ",
-      records, ". Cut a tape of the same function and shapes: Tape::str() numbers its records.");
+      "]: expected a record that the function has after its first, of ", records, ", got ",
+      positions_[segment_],
+      ". Cut a tape of the same function and shapes: Tape::str() numbers its records.");
   for (TapePart& part : tape_.parts_) part.end = std::min(part.end, static_cast<uint32_t>(records));
   end_unit(tree_.outermost(segment_));
   close_ended();

@@ -98,7 +98,8 @@ void TapeRecorder::give_up(const std::string& what) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       options_.strict_label.empty(), "[checkpoint] ", options_.strict_label,
       ": expected what a tape can replay, got ", what,
-      ". Use replay = kAuto, which calls the function again then, or replay = kFunction.");
+      ". Use replay = kAuto (\"auto\"), which calls the function again then, or kFunction "
+      "(\"function\").");
 }
 
 void TapeRecorder::give_up(const OpCall& call, const char* what) {

@@ -11,9 +11,10 @@
 
 #include <string>
 
+#include <remat/tape/region_label.h>
+
 #include "owned_object.h"
 #include "pytree.h"
-#include "region_label.h"
 
 namespace remat::python {
 namespace {

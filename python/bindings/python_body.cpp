@@ -3,16 +3,17 @@
 // Running a Python function again, and ending it early.
 #include "python_body.h"
 
-#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
 #include <utility>
 
+#include <remat/tape/region_label.h>
+
 #include "errors.h"
 #include "owned_object.h"
-#include "region_label.h"
 #include "remat_handle.h"
+#include "tensor_hook_dicts.h"
 
 namespace remat::python {
 namespace {
@@ -25,44 +26,6 @@ size_t code_of(PyObject* function) {
                                                 : static_cast<void*>(Py_TYPE(function));
   return reinterpret_cast<size_t>(code);
 }
-
-/// Takes back, when destroyed, the Python hooks that a replay has set on leaves among its
-/// arguments. torch keeps all of a tensor's in a dict, of which ArgumentHooks sees one entry.
-class LeafHooks {
- public:
-  explicit LeafHooks(c10::ArrayRef<at::Tensor> inputs) {
-    for (const at::Tensor& input : inputs) {
-      if (!input.defined() || !input.requires_grad() || !input.is_leaf()) continue;
-      THPObjectPtr tensor(THPVariable_Wrap(input));
-      for (const char* name : {"_backward_hooks", "_post_accumulate_grad_hooks"}) add(tensor, name);
-    }
-  }
-  LeafHooks(const LeafHooks&) = delete;
-  LeafHooks& operator=(const LeafHooks&) = delete;
-
-  ~LeafHooks() {
-    const ErrorAside error;
-    for (auto& [hooks, before] : dicts_) {
-      THPObjectPtr keys(PyDict_Keys(hooks));
-      for (Py_ssize_t i = 0; keys && i < PyList_GET_SIZE(keys.get()); ++i) {
-        PyObject* const key = PyList_GET_ITEM(keys.get(), i);
-        if (PyDict_Contains(before, key) == 0) PyObject_DelItem(hooks, key);
-      }
-      PyErr_Clear();
-    }
-  }
-
- private:
-  void add(PyObject* tensor, const char* name) {
-    THPObjectPtr hooks(tensor ? PyObject_GetAttrString(tensor, name) : nullptr);
-    PyErr_Clear();
-    if (!hooks || !PyDict_Check(hooks.get())) return;
-    THPObjectPtr before(PyDict_Copy(hooks));
-    if (before) dicts_.emplace_back(std::move(hooks), std::move(before));
-  }
-
-  std::vector<std::pair<THPObjectPtr, THPObjectPtr>> dicts_;
-};
 
 }  // namespace
 
@@ -91,13 +54,15 @@ PythonBody::~PythonBody() {
   parts_.reset();
 }
 
-void PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
+void PythonBody::run(const Tensors& tensors) const {
   const pybind11::gil_scoped_acquire gil;
   const CompilerAside compiler;
   const PythonStateScope state(parts_->state);
-  const LeafHooks hooks(inputs);
+  TensorHookDicts hooks;
+  hooks.watch(tensors.arguments);
+  hooks.watch(tensors.captured);
   const HandleBound bound;
-  THPObjectPtr result(parts_->arguments.call(parts_->function, inputs));
+  THPObjectPtr result(parts_->arguments.call(parts_->function, tensors.arguments));
   if (result) return;
   if (PyErr_ExceptionMatches(stop_replay_class())) {
     PyErr_Clear();

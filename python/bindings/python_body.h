@@ -24,7 +24,7 @@ class PythonBody final : public RegionBody {
   ~PythonBody() override;
 
   size_t identity() const override { return identity_; }
-  void run(c10::ArrayRef<at::Tensor> inputs) const override;
+  void run(const Tensors& tensors) const override;
   void stop() const override;
   bool outranks_stop(const std::exception_ptr& escaped) const override;
   [[noreturn]] void rethrow(const std::exception_ptr& error,

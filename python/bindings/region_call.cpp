@@ -15,11 +15,11 @@
 #include <vector>
 
 #include <remat/backend/forward_region.h>
+#include <remat/tape/region_label.h>
 
 #include "owned_object.h"
 #include "python_body.h"
 #include "python_state.h"
-#include "region_label.h"
 #include "remat_handle.h"
 
 namespace remat::python {

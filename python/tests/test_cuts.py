@@ -152,5 +152,5 @@ def test_what_are_no_cuts_is_refused(cuts, error, text):
 def test_cuts_need_the_tape_and_its_records():
     with pytest.raises(ValueError, match="cuts: expected replay"):
         remat.checkpoint(cuts=remat.Cuts([1]))
-    with pytest.raises(ValueError, match=r"cuts.positions\[1\]: expected a record that the function has, got 99"):
+    with pytest.raises(ValueError, match=r"cuts.positions\[1\]: expected a record that the function has"):
         cut(remat.Cuts([1, 99]))(chain)(leaf(8, 8))

@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 import torch
 import torch.utils.checkpoint as stock
-from programs import Square, leaf
-from same import assert_same
+from programs import Square, checkpointed, leaf
+from same import assert_same, plain
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -278,6 +278,28 @@ def test_offload_of_an_op():
     with pytest.raises(RuntimeError, match=r"call 'aten::mm#0' \(OFFLOAD\)"):
         remat.checkpoint(policy=policy)(matmuls)(leaf(3, 3))
     assert_same(mlp, remat.checkpoint(policy=policy, offload_store=remat.host_memory_store()))
+
+
+@pytest.mark.parametrize("answer", (SAVE, OFFLOAD))
+def test_calls_of_regions_inside_may_get_casts_that_autocast_has_already(answer):
+    policy, store = PolicyTable().op(mm, answer), remat.host_memory_store()
+
+    def program(wrap):
+        w, x = leaf(4, 4), leaf(4, 4)
+        inside = wrap if wrap is plain else remat.checkpoint(policy=policy, offload_store=store)
+        linear = torch.nn.functional.linear
+
+        def outer(x):
+            cache.copy_(x.detach())
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = inside(lambda y: linear(w, w).float() * y)(x)
+                return inside(lambda y: linear(w, w).float() * y)(y).sin()
+
+        cache = torch.zeros(4, 4)
+        wrap(outer)(x).sum().backward()
+        return w.grad, x.grad
+
+    assert_same(program, checkpointed)
 
 
 def test_custom_functions_inside_keep_their_place():

@@ -5,6 +5,7 @@
 import contextvars
 import random
 
+import pytest
 import torch
 from programs import checkpointed, leaf
 from same import assert_same
@@ -110,6 +111,54 @@ def test_hooks_that_the_function_sets_on_an_argument_run_once():
         grad = x.grad.clone()
         wrap(fn)(x, z).sum().backward()
         return grad, x.grad, z.grad
+
+    assert_same(program, checkpointed)
+
+
+@pytest.mark.parametrize("nested", (False, True))
+def test_hooks_that_the_function_sets_on_captured_tensors_run_once(nested):
+    def program(wrap):
+        w, x = leaf(3), leaf(3)
+        h = leaf(3).cos()
+        part = w[:1]
+        buffer = torch.zeros(3)
+        ends = []
+
+        def fn(x):
+            buffer.copy_(x.sin())
+            for tensor in (w, h, part, buffer):
+                tensor.register_hook(lambda grad: grad * 0.5)
+            w.register_post_accumulate_grad_hook(lambda leaf: ends.append(leaf.grad.clone()))
+            return x.sin().exp() * w * h * part * buffer
+
+        w.register_hook(lambda grad: grad + 1)
+        y = wrap(lambda x: wrap(fn)(x.tan()))(x) if nested else wrap(fn)(x)
+        y.sum().backward(retain_graph=True)
+        w.register_hook(lambda grad: grad + 3)
+        y.sum().backward()
+        return [w.grad, x.grad, torch.tensor(len(ends)), *ends]
+
+    assert_same(program, checkpointed)
+
+
+def test_hooks_of_python_run_ops_on_the_bytes_that_a_region_inside_keeps():
+    def program(wrap):
+        x = leaf(4, 4)
+
+        def inner(y):
+            return y.copy_(y) * 2
+
+        def outer(x):
+            with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+                y = x.sin()
+                z = wrap(inner)(y)
+            buffer.copy_(z.detach())
+            buffer[torch.tensor([0, 2])] = 0.5
+            return y * z
+
+        buffer = torch.zeros(4, 4)
+        wrap(outer)(x).sum().backward()
+        return x.grad, buffer
 
     assert_same(program, checkpointed)
 

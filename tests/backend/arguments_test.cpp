@@ -72,6 +72,76 @@ TEST_CASE("A hook that the function sets on an intermediate argument runs once",
   });
 }
 
+TEST_CASE("A hook that the function sets on a captured tensor runs once", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor w = leaf();
+    const Tensor h = leaf() * 3;
+    const Tensor part = w.slice(0, 0, 1);
+    h.retain_grad();
+    const Tensor y = call(
+        [&](const Tensors& in) {
+          for (const Tensor& captured : {w, h, part})
+            captured.register_hook([](const Tensor& grad) { return grad * 2; });
+          return (in[0].sin() * w * h).exp() * part;
+        },
+        {leaf()});
+    h.register_hook([](const Tensor& grad) { return grad + 1; });
+    y.sum().backward({}, /*retain_graph=*/true);
+    const Tensor first = w.grad().clone();
+    y.sum().backward();
+    return Tensors{first, w.grad(), h.grad()};
+  });
+}
+
+TEST_CASE("A hook that a region inside sets on what all capture runs once",
+          "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor w = leaf();
+    const auto inner = [&](const Tensors& in) {
+      w.register_hook([](const Tensor& grad) { return grad * 2; });
+      return (in[0] * w).exp();
+    };
+    const auto outer = [&](const Tensors& in) {
+      const Tensor h = in[0].sin();
+      const Tensor y = call([&inner, h](const Tensors& in) { return inner(in) * h.exp(); }, {h});
+      h.register_hook([](const Tensor& grad) { return grad * 3; });
+      return y.sin();
+    };
+    call(outer, {x}).sum().backward();
+    return Tensors{x.grad(), w.grad()};
+  });
+}
+
+TEST_CASE("A hook on a captured buffer that the function brings into the graph runs once",
+          "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor x = leaf();
+    const Tensor buffer = at::zeros({4, 4});
+    const Tensor y = call(
+        [&](const Tensors& in) {
+          buffer.copy_(in[0].sin());
+          buffer.register_hook([](const Tensor& grad) { return grad * 2; });
+          return in[0].exp() * buffer.cos();
+        },
+        {x});
+    (y.sum() + buffer.exp().sum()).backward();
+    return Tensors{x.grad()};
+  });
+}
+
+TEST_CASE("A hook that is set before a region stays", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor w = leaf();
+    w.register_hook([](const Tensor& grad) { return grad * 2; });
+    const Tensor y = call([&](const Tensors& in) { return (in[0] * w).exp(); }, {leaf()});
+    w.register_hook([](const Tensor& grad) { return grad * 3; });
+    y.sum().backward({}, /*retain_graph=*/true);
+    y.sum().backward();
+    return Tensors{w.grad()};
+  });
+}
+
 TEST_CASE("A caller's hook on an argument acts on a gradient taken inside the region",
           "[backend][arguments]") {
   check_same([](const Call& call) {

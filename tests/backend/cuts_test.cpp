@@ -418,7 +418,7 @@ TEST_CASE("What is no cut is refused", "[backend][cuts][errors]") {
   CHECK_THAT(refusal({.positions = {2, 4}, .policies = {nullptr}}),
              ContainsSubstring("cuts.policies") && ContainsSubstring("3 segments, got 1"));
   CHECK_THAT(refusal({.positions = {2, 99}}), ContainsSubstring("region 'r': cuts.positions[1]") &&
-                                                  ContainsSubstring("99, but it has 12"));
+                                                  ContainsSubstring("of 12, got 99"));
   CheckpointOptions options = with_cuts({.positions = {2}});
   options.replay = ReplayEngine::kAuto;
   CHECK_THAT(error_text([&] { checkpoint(options); }), ContainsSubstring("replay = kTape"));

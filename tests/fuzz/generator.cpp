@@ -137,8 +137,7 @@ class Writer {
         // Few of them: a region refuses these.
         return op == Op::kInnerGrad && a.past_save && choose_.pick(12) ? Op::kInnerBackward : op;
       case Effect::kHooksArgument:
-        // Replays set hooks on what a function captures again.
-        return is_outside(a.memory, place.region) || a.captured || place.saving ? Op::kHook : op;
+        return place.saving ? Op::kHook : op;
       default:
         return op;
     }

@@ -180,17 +180,10 @@ constexpr std::array kRefusals = {
             "design.md, Known limits: a policy that SAVEs casts"},
     Refusal{" as in the forward, got ", &backward_in_nested_call,
             "design.md, Known limits: a backward in a named call of a nested region"},
-    // Open faults.
-    Refusal{"that a SAVE call made and handed out in another way", &backward,
-            "open fault: a backward in a SAVE call replays an outer region"},
     Refusal{"on cpu from elsewhere", &backward,
-            "open fault: a backward in an inner region"},
+            "design.md, Known limits: a backward in a nested region uses one of the outer region"},
     Refusal{"requires grad from elsewhere", &backward,
-            "open fault: a backward in an inner region"},
-    Refusal{"It had requires_grad on, a leaf; now requires_grad off, a leaf", &write_and_backward,
-            "open fault: a gradient by a captured tensor that the region wrote"},
-    Refusal{"requires_grad differs: a parameter has been frozen or unfrozen", &write_and_backward,
-            "open fault: a backward after a write that brings an outside tensor into the graph"},
+            "design.md, Known limits: a backward in a nested region uses one of the outer region"},
 };
 // clang-format on
 
@@ -202,16 +195,6 @@ const char* refusal_of(const std::string& message, const Program& program) {
       return refusal.rule;
   }
   return nullptr;
-}
-
-const char* refusal_of_uncompared(const Program& program) {
-  const auto casts_in_regions = [](const Step& step) {
-    return is_region(step) && !step.region.compares && any_step(step.block[0], &is_autocast) &&
-           any_step(step.block[0], &is_region);
-  };
-  return any_step(program.body, casts_in_regions)
-             ? "open fault: casts of weights in nested regions, without comparison"
-             : nullptr;
 }
 
 }  // namespace remat::fuzz

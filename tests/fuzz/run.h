@@ -37,7 +37,4 @@ Verdict check(const Program& program, Mode mode = Mode::kCheckpointed);
 /// The documented rule by which remat refuses the program with that message; null if there is none.
 const char* refusal_of(const std::string& message, const Program& program);
 
-/// The same for what fails without a message of its own, since a region does not compare.
-const char* refusal_of_uncompared(const Program& program);
-
 }  // namespace remat::fuzz

@@ -151,10 +151,6 @@ class Generator:
             return False
         if op.backward and not (place.inner_backward and self.may_go_back(a, place)):
             return self.one_in(60)
-        passed = a.is_parameter and [r.function for r in place.regions] == [a.owner]
-        own = a.owner == place.function and (passed or a.memory.owner == a.owner)
-        if op.hook and place.regions and not own:
-            return False  # hooks on what a function captures are set twice: design.md, Known limits
         if op.buffer == 2 and (place.repeated or any(b.memory.frozen for b in self.buffers)):
             return self.one_in(20)
         # Such a view stands in no graph although it requires grad.

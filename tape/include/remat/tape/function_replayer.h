@@ -50,7 +50,7 @@ class REMAT_API FunctionReplayer final : public Replayer {
   }
 
  private:
-  void run_body(const Region& region, c10::ArrayRef<at::Tensor> inputs, ReplayedSlots& slots,
+  void run_body(const Region& region, const RegionBody::Tensors& tensors, ReplayedSlots& slots,
                 ReplayOps& ops) const;
 
   std::unique_ptr<const RegionBody> body_;

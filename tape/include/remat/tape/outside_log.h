@@ -28,6 +28,13 @@ class REMAT_API OutsideStorage {
  public:
   explicit OutsideStorage(const at::Tensor& tensor);
 
+  /// Another tensor with this storage that was made outside of the region, if `tensor` is one.
+  void add_alias(const at::Tensor& tensor);
+  bool is_alias_known(const at::Tensor& tensor) const;
+
+  /// Appends the tensors by which the region met it that are alive and require grad now.
+  void append_captured(std::vector<at::Tensor>& captured) const;
+
   /// Its identity; the address stays taken while this object lives, also if the storage is gone.
   const void* address() const { return address_; }
 
@@ -76,7 +83,9 @@ class REMAT_API OutsideStorage {
  private:
   const void* address_;
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> tensor_;
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  WeakTensor tensor_;                // the first
+  std::vector<WeakTensor> aliases_;  // the others
   TensorMeta meta_;
   SavedVersion version_;
   bool is_foreign_ = false;
@@ -85,7 +94,7 @@ class REMAT_API OutsideStorage {
   bool cast_ = false;
   std::optional<torch::autograd::SavedVariable> kept_;
   HeldStorage kept_storage_;
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> written_;
+  std::optional<WeakTensor> written_;
   GraphPlace place_;  // of that one
 };
 
@@ -110,6 +119,9 @@ class REMAT_API OutsideLog {
 
   /// True if the region has written argument `i`.
   bool writes_argument(size_t i) const;
+
+  /// The tensors by which the region met them, arguments too, that are alive and require grad now.
+  std::vector<at::Tensor> captured() const;
 
   /// What to write down of a tensor of this origin.
   Origin logged(Origin origin) const {

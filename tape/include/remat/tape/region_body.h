@@ -29,9 +29,15 @@ class REMAT_API RegionBody {
   /// The same for bodies that run the same code.
   virtual size_t identity() const { return typeid(*this).hash_code(); }
 
-  /// Calls the function with its arguments, `inputs` in place of the tensors among them, and drops
-  /// what it returns.
-  virtual void run(c10::ArrayRef<at::Tensor> inputs) const = 0;
+  struct Tensors {
+    c10::ArrayRef<at::Tensor> arguments;
+    c10::ArrayRef<at::Tensor> captured;  ///< Those with a gradient that the forward has met.
+  };
+
+  /// Calls the function with its arguments, `tensors.arguments` in place of the tensors among them,
+  /// and drops what it returns. Takes back the hooks of the function's language that this sets on
+  /// `tensors`: see TensorHooks.
+  virtual void run(const Tensors& tensors) const = 0;
 
   /// Called inside run(), once backward has all it needs, at each tensor that autograd saves from
   /// then on: throws what passes through the function's language. Returns where the function is

@@ -71,17 +71,4 @@ class REMAT_API RegionInput {
   HeldStorage storage_;
 };
 
-/// Takes back, when destroyed, the hooks that a replay has set on `arguments`: they stand in the
-/// graph of the forward, which has them already.
-class REMAT_API ArgumentHooks {
- public:
-  explicit ArgumentHooks(c10::ArrayRef<at::Tensor> arguments);
-  ArgumentHooks(const ArgumentHooks&) = delete;
-  ArgumentHooks& operator=(const ArgumentHooks&) = delete;
-  ~ArgumentHooks();
-
- private:
-  std::vector<std::pair<at::Tensor, size_t>> counts_;
-};
-
 }  // namespace remat

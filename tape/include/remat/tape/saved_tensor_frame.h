@@ -152,9 +152,9 @@ class REMAT_API SavedTensorFrame {
   /// True if this scope belongs to a replay: it is one, or was opened inside one.
   bool in_replay() const { return in_replay_; }
 
-  /// Depth of PyTorch's own (Python) stack of hooks when this scope began: a deeper one is nearer
-  /// to the tensor.
-  size_t python_hooks_depth() const { return python_hooks_depth_; }
+  /// True if PyTorch's own (Python) stack of hooks has some that were pushed after this scope
+  /// began: they are nearer to the tensor.
+  bool has_python_hooks_inside() const;
 
  protected:
   enum class Phase { kForward, kReplay };
@@ -182,7 +182,7 @@ class REMAT_API SavedTensorFrame {
   SavedTensorFrame* previous_;
   SavedTensorFrame* next_to_see_ops_;
   const RegionPolicy* policy_;  // of the innermost region
-  size_t python_hooks_depth_;
+  size_t python_hooks_depth_;   // of PyTorch's stack, when this scope began
   bool in_replay_;
   bool ops_seen_around_;
 };

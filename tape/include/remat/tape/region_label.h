@@ -5,11 +5,11 @@
 
 #include <string>
 
-namespace remat::python {
+namespace remat {
 
-/// As Region::label() has it.
+/// `name`: that of CheckpointOptions, which may be empty.
 inline std::string region_label(const std::string& name) {
   return name.empty() ? "region without a name" : "region '" + name + "'";
 }
 
-}  // namespace remat::python
+}  // namespace remat
