@@ -1,27 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The hooks that stand for dropped tensors in autograd's graph, and what a forward notes of its
-// ops.
+// The hooks that stand for dropped tensors in autograd's graph, and what a forward saves.
 #include <remat/tape/forward_frame.h>
 
-#include <ATen/Context.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
-#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <utility>
 
-#include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
 
-#include "autocast_cache.h"
-#include "drawn_generator.h"
 #include "forward_calls.h"
 #include "offload_hooks.h"
 #include "saved_original.h"
@@ -61,43 +55,6 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
   ForwardFrame* frame_;  // dead once the forward has ended; used while packing only
   Slot* slot_ = nullptr;
 };
-
-namespace {
-
-/// True while a backward inside the region adds to the .grad of a leaf. A replay gives the leaf
-/// another one for that time (LeafGrads), so it needs no old value.
-bool accumulates_grad() {
-  const auto node = torch::autograd::get_current_node();
-  return node && dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
-}
-
-/// Throws if `tensor` is differentiated by torch.func: its graph is no part of the region's.
-void check_no_transform(const OpCall& call, const at::Tensor& tensor, const Region& region) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !tensor.key_set().has(c10::DispatchKey::FuncTorchGradWrapper), "[checkpoint] ",
-      region.label(), ", op ", call.info().name(),
-      ": expected no gradient transform of torch.func in the function, got a tensor of one (grad, "
-      "vjp, jvp, jacrev, ...). Put the transform into a SAVE call, or use torch.autograd.grad.");
-}
-
-/// Throws if an op is given a generator that a replay would not find as it is now.
-void check_generators(const OpCall& call, c10::ArrayRef<at::Generator> named,
-                      const Region& region) {
-  for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    if (!call.argument(i).isGenerator()) continue;
-    const at::Generator generator = call.argument(i).toGenerator();
-    const bool is_known = !generator.defined() ||
-                          std::find(named.begin(), named.end(), generator) != named.end() ||
-                          generator == at::globalContext().defaultGenerator(generator.device());
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        is_known, "[checkpoint] ", region.label(), ", op ", call.info().name(),
-        ": expected a default generator or one of CheckpointOptions::generators, got another one, "
-        "from which the replay would draw other numbers. Add it to generators, or set "
-        "preserve_rng = false (preserve_rng_state=False in Python).");
-  }
-}
-
-}  // namespace
 
 ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                            CallSettings calls)
@@ -267,162 +224,6 @@ void ForwardFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
 NamedCalls* ForwardFrame::named_calls() {
   if (!calls_) calls_ = std::make_unique<ForwardCalls>(*this, region_, call_settings_);
   return calls_.get();
-}
-
-Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
-  const void* const memory = memory_of(tensor);
-  if (!memory) return Origin::inside();
-  Origin origin = storages_.find(memory);
-  // A cast that a SAVE call left in autocast's cache is made again by a replay, like any other.
-  const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !calls_->saving() &&
-                                                     autocast_source(tensor).defined());
-  if (!may_be_cached) return origin;
-  if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
-    const Origin source = origin_of(parameter);
-    if (source.is_outside()) region_->outside()[source.number()].mark_read();
-    origin = region_->outside().add(tensor);
-    region_->outside()[origin.number()].mark_cast();
-    region_->mark_casts_weights();
-  } else {
-    origin = region_->outside().add(tensor);
-  }
-  storages_.enter(memory, origin);
-  return origin;
-}
-
-bool ForwardFrame::logs() const {
-  return region_->intercept() && !region_->ops().broken_off() &&
-         region_->determinism() != Determinism::kNone &&
-         torch::autograd::get_current_graph_task_id() == graph_task_;
-}
-
-void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
-  if (!logs()) return;
-  OpWords& words = region_->ops().writer();
-  words.begin_call(call.hash());
-  for (const at::Tensor& argument : arguments) {
-    if (argument.defined())
-      words.add_tensor(argument, region_->outside().logged(origin_of(argument)));
-  }
-  words.end();
-  if (region_->op_sites()) region_->op_sites()->add();
-}
-
-void ForwardFrame::before_op(OpCall& call, bool logged) {
-  if (!region_->intercept()) return;
-  const bool casts_weight = is_cacheable_cast(call);
-  if (casts_weight) region_->mark_casts_weights();
-  if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
-  if (calls_) calls_->end_expected();
-  if (call.info().may_draw()) before_draw(call);
-  logged = logged && logs() && !casts_weight;
-  views_memory_outside_ = false;
-  OpWords& words = region_->ops().writer();
-  if (logged) words.begin(call.info());
-  if (logged && call.info().may_draw() && region_->preserve_rng())
-    words.add_value(draw_position(call));
-  visit_arguments(
-      call,
-      [&](size_t i, const at::Tensor& tensor) {
-        check_no_transform(call, tensor, *region_);
-        const Origin origin = origin_of(tensor);
-        if (calls_) calls_->before_use(call, i, tensor, origin);
-        if (origin.is_outside()) watch(call, i, tensor, origin);
-        if (!logged) return;
-        if (call.info().is_lift()) words.add_value(host_value(tensor));
-        words.add_tensor(tensor, region_->outside().logged(origin));
-      },
-      [&](size_t, const c10::IValue& value) {
-        if (logged) words.add_value(value);
-      });
-  if (logged) words.end();
-  if (logged && region_->op_sites()) region_->op_sites()->add();
-  if (recorder_) recorder_->before_op(call);
-}
-
-// A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
-// late to look.
-void ForwardFrame::before_draw(const OpCall& call) {
-  const FunctionReplayer::Options& state = call_settings_.state;
-  if (!state.preserve_rng) return;
-  check_generators(call, state.generators, *region_);
-  if (!region_->draws()) marks_ = mark_generators(state.generators);
-}
-
-void ForwardFrame::after_draw() {
-  const bool drew = std::any_of(marks_.begin(), marks_.end(),
-                                [](const GeneratorMark& mark) { return mark.has_moved(); });
-  if (drew) region_->mark_draws();
-  marks_.clear();
-}
-
-// A view that the region has made has a node of its own there.
-bool ForwardFrame::is_from_outside(const at::Tensor& tensor) const {
-  const torch::autograd::Node* const node = current_node(tensor);
-  return !node || !region_->nodes().contains(*node);
-}
-
-void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
-                         Origin origin) {
-  const OpInfo& info = call.info();
-  OutsideStorage& outside = region_->outside()[origin.number()];
-  if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
-  if (info.reads_data()) outside.mark_read();
-  if (tensor.requires_grad() && !outside.is_alias_known(tensor) && is_from_outside(tensor))
-    outside.add_alias(tensor);
-  if (!call.writes_argument(argument)) return;
-  check_writable(info, tensor, origin);
-  if (!accumulates_grad()) keep_before_write(tensor, origin);
-}
-
-void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
-                                  Origin origin) const {
-  if (!origin.is_outside()) return;
-  const OutsideStorage& outside = region_->outside()[origin.number()];
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !info.changes_metadata(), "[checkpoint] ", region_->label(), ", op ", info.name(),
-      ": expected in-place ops that write data only, got one that changes the shape or storage of "
-      "a tensor from outside the region (",
-      outside.meta().str(),
-      "); its replay would start from the changed one. Use the op's "
-      "out-of-place form.");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      outside.has_storage(), "[checkpoint] ", region_->label(), ", op ", info.name(),
-      ": expected in-place ops on strided tensors from outside the region, got one on a sparse or "
-      "opaque tensor (",
-      TensorMeta(tensor).str(),
-      "), of which no copy can be kept. Write it outside of the region, or use the op's "
-      "out-of-place form.");
-}
-
-void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
-  OutsideStorage& outside = region_->outside()[origin.number()];
-  if (outside.is_written()) return;
-  const OuterFrames outer(*this);
-  const SavedOriginalGuard original(tensor);
-  outside.keep_before_write(tensor);
-}
-
-void ForwardFrame::after_op(OpCall& call) {
-  if (!region_->intercept()) return;
-  if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
-  if (!marks_.empty()) after_draw();
-  if (recorder_) recorder_->after_op(call);
-  for_each_result_tensor(call, [&](const at::Tensor& tensor) {
-    // The values of a sparse tensor from outside are from outside.
-    if (views_memory_outside_) {
-      origin_of(tensor);
-    } else {
-      storages_.enter_result(tensor);
-    }
-  });
-}
-
-void ForwardFrame::adopt(const at::Tensor& tensor) {
-  if (!region_->intercept()) return;
-  if (calls_ && calls_->saving()) return calls_->adopt(tensor);
-  if (recorder_) recorder_->adopt(tensor);
-  storages_.enter_result(tensor);
 }
 
 }  // namespace remat

@@ -254,48 +254,6 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
   if (writes) note_write(tensor, ref.value);
 }
 
-/// Makes `ref` memory of the open segment, if another one has made it.
-void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
-  if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
-  tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device()});
-  enter(tensor, add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1));
-  ref = ref_of(tensor);
-}
-
-/// Makes `ref` a value that the tape holds if no op has written the memory: LibTorch makes tensors
-/// of numbers of the host so, for an index or a scalar. False if that would be much to hold.
-bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref) {
-  if (!tape_.values_[ref.value].is_uninitialised || tensor.numel() == 0) return true;
-  if (tensor.storage().nbytes() > kMostBytes) return false;
-  enter(tensor, add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor)));
-  ref = ref_of(tensor);
-  return true;
-}
-
-void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
-  const auto is_same = [&](const Write& write) { return write.before == value; };
-  if (!memory_of(tensor) || std::any_of(written_.begin(), written_.end(), is_same)) return;
-  keep_value(tensor, value);
-  written_.push_back({tensor, value, storages_.find(memory_of(tensor))});
-}
-
-void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
-  if (gave_up() || unsupported(tensor) || !memory_of(tensor)) return;
-  const uint32_t value = value_of(tensor);
-  if (value != kNone) keep_value(tensor, value);
-}
-
-/// `tensor`, which has the value, is about to be written: what holds it by an alias takes a copy.
-void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
-  if (cutter_) cutter_->before_write(value, tensor);
-  const TapeValue& before = tape_.values_[value];
-  if (before.source == TapeValue::Source::kHeld) {
-    at::Tensor& held = tape_.held_[before.number];
-    if (held.storage().is_alias_of(tensor.storage()))
-      held = view_storage(clone_bytes(held.storage()).storage(), held);
-  }
-}
-
 void TapeRecorder::after_op(const OpCall& call) {
   if (!in_op_) return;
   in_op_ = false;
@@ -357,22 +315,6 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
                             .element = static_cast<uint16_t>(element),
                             .ref = {value, layout_of(tensor, tape_.values_[value])}});
   ++record_.output_count;
-}
-
-void TapeRecorder::add_writes(const OpCall& call) {
-  for (const Write& write : written_) {
-    const void* const memory = memory_of(write.tensor);
-    if (!memory || storages_.find(memory).value() != write.origin.value())
-      return give_up(call, "an argument that has other memory after the op");
-    const uint32_t value = add_value(TapeValue::Source::kRecord, tape_.records_.size());
-    if (write.origin.is_outside()) {
-      outside_values_[write.origin.number()] = value;
-    } else {
-      enter(write.tensor, value);
-    }
-    tape_.writes_.push_back({write.before, value});
-    ++record_.write_count;
-  }
 }
 
 void TapeRecorder::end_record() {
