@@ -216,9 +216,13 @@ bool trace_from_environment() {
     if (name.empty()) return nullptr;
     if (name == "stderr" || name == "1") return new Trace(std::cerr);
     auto* const file = new std::ofstream(name);
-    TORCH_CHECK_VALUE(file->good(), "[Trace] REMAT_TRACE: expected stderr or a file to write, got ",
-                      name, ", which cannot be opened.");
-    return new Trace(*file);
+    if (file->good()) return new Trace(*file);
+    delete file;
+    // While the library is being loaded: nobody could catch an exception.
+    TORCH_WARN("[Trace] REMAT_TRACE=", name,
+               ": expected stderr or a file to write, got one that cannot be opened: nothing is "
+               "traced. Name another file, or unset it.");
+    return nullptr;
   }();
   return trace != nullptr;
 }

@@ -34,9 +34,9 @@ at::Generator generator_of(const OpCall& call) {
   return at::globalContext().defaultGenerator(device);
 }
 
-int64_t draw_position(const OpCall& call) {
+uint64_t draw_position(const OpCall& call) {
   const at::Generator generator = generator_of(call);
-  return generator.defined() ? static_cast<int64_t>(position_of(generator)) : 0;
+  return generator.defined() ? position_of(generator) : 0;
 }
 
 }  // namespace remat

@@ -17,6 +17,6 @@ at::Generator generator_of(const OpCall& call);
 
 /// A number that differs where the op would draw other numbers: a replay whose function seeds a
 /// generator otherwise is found out by it. 0 for devices other than CPU and CUDA.
-int64_t draw_position(const OpCall& call);
+uint64_t draw_position(const OpCall& call);
 
 }  // namespace remat

@@ -254,6 +254,8 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
   takes_part_ = false;
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     op_memories_.push_back(memory_of(tensor));
+    const Origin known = frame_.storages_.find(op_memories_.back());
+    if (known.is_unknown() || known.is_outside()) frame_.note_captured(tensor, known);
     if (!tensor.has_storage() && !info.reads_data() &&
         !frame_.storages_.find(op_memories_.back()).is_in_call())
       takes_part_ = true;

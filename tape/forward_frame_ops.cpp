@@ -109,7 +109,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   OpWords& words = region_->ops().writer();
   if (logged) words.begin(call.info());
   if (logged && call.info().may_draw() && region_->preserve_rng())
-    words.add_value(draw_position(call));
+    words.add_draw(draw_position(call));
   visit_arguments(
       call,
       [&](size_t i, const at::Tensor& tensor) {
@@ -145,10 +145,17 @@ void ForwardFrame::after_draw() {
   marks_.clear();
 }
 
-// A view that the region has made has a node of its own there.
-bool ForwardFrame::is_from_outside(const at::Tensor& tensor) const {
-  const torch::autograd::Node* const node = current_node(tensor);
-  return !node || !region_->nodes().contains(*node);
+// A view that the region has made has a node of its own there; after a write, one from outside has
+// too.
+void ForwardFrame::note_captured(const at::Tensor& tensor, Origin origin) {
+  if (!tensor.requires_grad()) return;
+  if (origin.is_outside()) {
+    const OutsideStorage& outside = region_->outside()[origin.number()];
+    if (outside.first_tensor()._unsafe_get_target() == tensor.unsafeGetTensorImpl()) return;
+    const torch::autograd::Node* const node = current_node(tensor);
+    if (!outside.is_written() && node && region_->nodes().contains(*node)) return;
+  }
+  region_->outside().add_captured(tensor);
 }
 
 void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
@@ -157,8 +164,7 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
   OutsideStorage& outside = region_->outside()[origin.number()];
   if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
   if (info.reads_data()) outside.mark_read();
-  if (tensor.requires_grad() && !outside.is_alias_known(tensor) && is_from_outside(tensor))
-    outside.add_alias(tensor);
+  note_captured(tensor, origin);
   if (!call.writes_argument(argument)) return;
   check_writable(info, tensor, origin);
   if (!accumulates_grad()) keep_before_write(tensor, origin);

@@ -162,10 +162,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
                          : inputs[first_position_[i]]);
   }
   ops.enter_arguments(inputs);
-  const std::vector<at::Tensor> captured = region.outside().captured();
-  TensorHooks hooks;
-  hooks.watch(inputs);
-  hooks.watch(captured);
+  const TensorHooks hooks(inputs, region.outside().captured(), *body_);
 
   std::optional<Turn> turn;
   if (!state_hooks_.empty() || !generators_.empty()) turn.emplace();
@@ -173,7 +170,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   std::exception_ptr error;
   try {
     user_state.begin();
-    run_body(region, {inputs, captured}, slots, ops);
+    run_body({region, *body_, slots, ops, hooks, state_hooks_}, inputs);
   } catch (...) {
     error = std::current_exception();
   }
@@ -182,21 +179,21 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   if (hook_error) std::rethrow_exception(hook_error);
 }
 
-void FunctionReplayer::run_body(const Region& region, const RegionBody::Tensors& tensors,
-                                ReplayedSlots& slots, ReplayOps& ops) const {
+void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
+  const Region& region = parts.region;
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
-  ReplayFrame frame(region, *body_, slots, ops, state_hooks_);
+  ReplayFrame frame(parts);
   std::exception_ptr escaped;
   try {
-    body_->run(tensors);
+    body_->run(inputs);
   } catch (...) {
     escaped = std::current_exception();
   }
   try {
     if (escaped && ((!frame.stopped() && !frame.failed()) || body_->outranks_stop(escaped)))
       rethrow_with_region(escaped, region);
-    check_complete(frame, ops);
+    check_complete(frame, parts.ops);
   } catch (...) {
     body_->rethrow(std::current_exception(), escaped);
   }

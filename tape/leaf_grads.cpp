@@ -17,12 +17,20 @@ LeafGrads::~LeafGrads() {
 void LeafGrads::set_aside(const EdgeList& roots) {
   visit_nodes(roots, [&](torch::autograd::Node& node) {
     auto* const accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
-    if (!accumulate) return;
-    at::Tensor& tensor = accumulate->variable;
-    const bool is_new =
-        leaves_.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, tensor.grad()}).second;
-    if (is_new) tensor.mutable_grad() = at::Tensor();
+    if (accumulate) set_aside(accumulate->variable);
   });
+}
+
+void LeafGrads::set_aside_retained(c10::ArrayRef<at::Tensor> tensors) {
+  for (const at::Tensor& tensor : tensors) {
+    if (!tensor.is_leaf()) set_aside(tensor);
+  }
+}
+
+void LeafGrads::set_aside(const at::Tensor& tensor) {
+  at::Tensor& grad = tensor.mutable_grad();
+  if (leaves_.try_emplace(tensor.unsafeGetTensorImpl(), Leaf{tensor, grad}).second)
+    grad = at::Tensor();
 }
 
 }  // namespace remat

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 
 #include <unordered_map>
 
@@ -25,11 +26,16 @@ class LeafGrads {
   /// already.
   void set_aside(const EdgeList& roots);
 
+  /// The same for those of `tensors` that are no leaves: retain_grad() gives them a .grad too.
+  void set_aside_retained(c10::ArrayRef<at::Tensor> tensors);
+
  private:
   struct Leaf {
     at::Tensor tensor;
     at::Tensor grad;
   };
+  void set_aside(const at::Tensor& tensor);
+
   std::unordered_map<const c10::TensorImpl*, Leaf> leaves_;
 };
 

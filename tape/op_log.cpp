@@ -25,6 +25,7 @@ enum class Kind : uint8_t {
   kDoubles,
   kBools,
   kHash,
+  kDraw,
   kOther
 };
 
@@ -89,6 +90,7 @@ size_t payload_size(uint64_t head) {
     case Kind::kDouble:
     case Kind::kBool:
     case Kind::kHash:
+    case Kind::kDraw:
       return 1;
     case Kind::kInts:
     case Kind::kDoubles:
@@ -261,6 +263,10 @@ void OpWords::add_tensor(const at::Tensor& tensor, Origin origin) {
   if (wrapped) words_.push_back(wrapped_value(tensor));
 }
 
+void OpWords::add_draw(uint64_t position) {
+  words_.insert(words_.end(), {header(Kind::kDraw), position});
+}
+
 void OpWords::add_value(const c10::IValue& value) {
   const auto add = [this](Kind kind, uint64_t payload) {
     words_.push_back(header(kind));
@@ -292,13 +298,15 @@ void OpWords::add_value(const c10::IValue& value) {
   }
 }
 
-bool OpWords::match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
+bool OpWords::match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
                     c10::function_ref<bool(size_t number)> may_be_unknown) {
   if (logged == replayed) return true;
   if (logged.size() != replayed.size() || logged.empty() || logged[0] != replayed[0]) return false;
   for (size_t i = first_value(logged); i < logged.size(); i += 1 + payload_size(logged[i])) {
     const size_t size = 1 + payload_size(logged[i]);
     if (logged.slice(i, size) == replayed.slice(i, std::min(size, replayed.size() - i))) continue;
+    if (kind_of(logged[i]) == Kind::kDraw && kind_of(replayed[i]) == Kind::kDraw && !draws)
+      continue;
     const uint64_t below_origin = (uint64_t{1} << kOriginShift) - 1;
     const Origin origin = Origin::from_value(logged[i] >> kOriginShift);
     if (kind_of(logged[i]) != Kind::kTensor || ((logged[i] ^ replayed[i]) & below_origin) != 0 ||
@@ -329,6 +337,7 @@ std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {
   if (is_call(op)) values.erase(values.begin());
   bool first = true;
   for (const Value& value : values) {
+    if (value.kind == Kind::kDraw) continue;
     if (!first) text += ", ";
     if (text.size() > kLongText) return text + "...)";
     text += value_str(value);
@@ -357,6 +366,10 @@ std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<ui
     const Value& b = now_values[i];
     if (same(a, b)) continue;
     if (a.kind == Kind::kTensor && b.kind == Kind::kTensor) return cause_of_tensor(a, b);
+    if (a.kind == Kind::kDraw) {
+      return "It draws other random numbers: the function seeds a generator otherwise, or draws "
+             "from one that is not restored.";
+    }
     if (a.kind == Kind::kBool && b.kind == Kind::kBool) {
       return "A flag differs, such as training.";
     }

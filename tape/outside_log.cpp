@@ -38,26 +38,6 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
   if (is_foreign_ && !tensor.requires_grad()) hash_ = hash_of_bytes(tensor.storage());
 }
 
-void OutsideStorage::add_alias(const at::Tensor& tensor) {
-  aliases_.emplace_back(tensor.getIntrusivePtr());
-}
-
-bool OutsideStorage::is_alias_known(const at::Tensor& tensor) const {
-  const auto is_it = [&](const WeakTensor& known) {
-    return known._unsafe_get_target() == tensor.unsafeGetTensorImpl();
-  };
-  return is_it(tensor_) || std::any_of(aliases_.begin(), aliases_.end(), is_it);
-}
-
-void OutsideStorage::append_captured(std::vector<at::Tensor>& captured) const {
-  const auto append = [&](const WeakTensor& known) {
-    at::Tensor tensor(known.lock());
-    if (tensor.defined() && tensor.requires_grad()) captured.push_back(std::move(tensor));
-  };
-  append(tensor_);
-  std::for_each(aliases_.begin(), aliases_.end(), append);
-}
-
 bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
   return hash_ == 0 || hash_ == hash_of_bytes(storage);
 }
@@ -106,9 +86,22 @@ std::optional<size_t> OutsideLog::whole_argument(size_t number) const {
   return std::nullopt;
 }
 
+void OutsideLog::add_captured(const at::Tensor& tensor) {
+  const auto is_it = [&](const OutsideStorage::WeakTensor& known) {
+    return known._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  };
+  if (std::none_of(captured_.begin(), captured_.end(), is_it))
+    captured_.emplace_back(tensor.getIntrusivePtr());
+}
+
 std::vector<at::Tensor> OutsideLog::captured() const {
   std::vector<at::Tensor> alive;
-  for (const OutsideStorage& storage : storages_) storage.append_captured(alive);
+  const auto append = [&](const OutsideStorage::WeakTensor& known) {
+    at::Tensor tensor(known.lock());
+    if (tensor.defined() && tensor.requires_grad()) alive.push_back(std::move(tensor));
+  };
+  for (const OutsideStorage& storage : storages_) append(storage.first_tensor());
+  std::for_each(captured_.begin(), captured_.end(), append);
   return alive;
 }
 

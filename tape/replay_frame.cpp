@@ -64,22 +64,22 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
   at::Tensor value_;
 };
 
-ReplayFrame::ReplayFrame(const Region& region, const RegionBody& body, ReplayedSlots& values,
-                         ReplayOps& ops, const StateHooks& state_hooks)
-    : SavedTensorFrame(Phase::kReplay, region.intercept() ? Ops::kSeen : Ops::kAsAround),
-      region_(region),
-      body_(body),
+ReplayFrame::ReplayFrame(const ReplayParts& parts)
+    : SavedTensorFrame(Phase::kReplay, parts.region.intercept() ? Ops::kSeen : Ops::kAsAround),
+      region_(parts.region),
+      body_(parts.body),
       id_(next_id()),
-      values_(values),
-      ops_(ops),
-      end_(ops.slot_end()),
+      values_(parts.slots),
+      ops_(parts.ops),
+      hooks_(parts.hooks),
+      end_(ops_.slot_end()),
       graph_task_(torch::autograd::get_current_graph_task_id()),
       uncaught_exceptions_(std::uncaught_exceptions()),
       thread_(at::RecordFunction::currentThreadId()),
       first_node_(at::sequence_number::peek()),
-      calls_(*this, region, ops, state_hooks) {
-  set_policy(region.policy());
-  hide_ops_up_to(region.made_in_replay());
+      calls_(*this, region_, ops_, parts.state_hooks) {
+  set_policy(region_.policy());
+  hide_ops_up_to(region_.made_in_replay());
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayFrame::make_hooks() {
@@ -132,6 +132,11 @@ torch::autograd::Edge ReplayFrame::stand_in(const torch::autograd::Edge& edge) {
 // Tensors from outside that the forward has written stand where they stood before, as far as that
 // is known. If not, their gradients would go through what the forward did, and what it does again.
 void ReplayFrame::before_backward(const EdgeList& roots) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !hooks_.changed_before(roots), "[replay] ", region_.label(), ", slot ", count_,
+      ": expected a backward inside the function that passes no hook which the function has set or "
+      "removed on an argument or a captured tensor, got one that does: it would run twice. Set "
+      "such hooks outside of the region, or after the backward; or replay from a tape.");
   if (region_.intercept() && ops_.has_shadow_in_graph()) {
     visit_nodes(roots, [&](const torch::autograd::Node& node) {
       TORCH_CHECK_NOT_IMPLEMENTED(
@@ -143,6 +148,11 @@ void ReplayFrame::before_backward(const EdgeList& roots) {
     });
   }
   SavedTensorFrame::before_backward(roots);
+}
+
+void ReplayFrame::before_accumulate(const EdgeList& roots) {
+  leaf_grads_.set_aside(roots);
+  leaf_grads_.set_aside_retained(region_.outside().captured());
 }
 
 void ReplayFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {

@@ -19,16 +19,25 @@
 #include "leaf_grads.h"
 #include "replay_calls.h"
 #include "replay_ops.h"
+#include "tensor_hooks.h"
 
 namespace remat {
+
+/// What a replay is of, and what it works with.
+struct ReplayParts {
+  const Region& region;
+  const RegionBody& body;  ///< What runs.
+  ReplayedSlots& slots;
+  ReplayOps& ops;
+  const TensorHooks& hooks;
+  const StateHooks& state_hooks;
+};
 
 /// Gives each tensor that autograd saves to the slot at the same place in the forward's order, and
 /// compares what is seen with the forward.
 class ReplayFrame final : public SavedTensorFrame {
  public:
-  /// `body`: what runs.
-  ReplayFrame(const Region& region, const RegionBody& body, ReplayedSlots& values, ReplayOps& ops,
-              const StateHooks& state_hooks);
+  explicit ReplayFrame(const ReplayParts& parts);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* replayed_region() const override { return &region_; }
@@ -37,7 +46,7 @@ class ReplayFrame final : public SavedTensorFrame {
   }
   uint64_t replay_id() const override { return id_; }
   void before_backward(const EdgeList& roots) override;
-  void before_accumulate(const EdgeList& roots) override { leaf_grads_.set_aside(roots); }
+  void before_accumulate(const EdgeList& roots) override;
   void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
@@ -107,6 +116,7 @@ class ReplayFrame final : public SavedTensorFrame {
   const uint64_t id_;
   ReplayedSlots& values_;
   ReplayOps& ops_;
+  const TensorHooks& hooks_;
   const size_t end_;  // one past the last live slot
   const int graph_task_;
   const int uncaught_exceptions_;

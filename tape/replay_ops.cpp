@@ -196,7 +196,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   if (compared) {
     words_.clear();
     words_.begin(call.info());
-    if (call.info().may_draw() && region_.preserve_rng()) words_.add_value(draw_position(call));
+    if (call.info().may_draw() && region_.preserve_rng()) words_.add_draw(draw_position(call));
     unknown_.clear();
   }
   bool touches_outside = false;

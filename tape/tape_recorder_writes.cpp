@@ -15,7 +15,9 @@ namespace remat {
 void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
   tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device()});
-  enter(tensor, add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1));
+  const uint32_t value = add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1);
+  tape_.values_[value].is_uninitialised = true;
+  enter(tensor, value);
   ref = ref_of(tensor);
 }
 

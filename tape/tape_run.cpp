@@ -285,13 +285,15 @@ void TapeRun::fill(ReplayedSlots& slots) {
                   "and backward, or save a clone.");
       throw ReplayMismatch(
           {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-          c10::str("[replay] ", region_.label(), ", slot ", i,
-                   ": expected the values that the "
-                   "forward saved (",
-                   region_.slots()[i].meta.str(),
-                   "), got others from its tape. "
-                   "Something wrote memory in a way that the dispatcher does not see (.numpy(), a "
-                   "raw pointer), or computes other values each time. Use replay = kFunction."));
+          c10::str(
+              "[replay] ", region_.label(), ", slot ", i,
+              ": expected the values that the "
+              "forward saved (",
+              region_.slots()[i].meta.str(),
+              "), got others from its tape. "
+              "Something wrote memory in a way that the dispatcher does not see (.numpy(), a "
+              "raw pointer), or computes other values each time. Pass a clone of what is written, "
+              "and put an op that computes other values each time into a SAVE call."));
     }
     slots.put(i, std::move(value));
   }

@@ -1,38 +1,49 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The hooks that a function sets on tensors which outlive its replay.
+// The hooks of tensors that outlive a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
+#include <torch/csrc/autograd/cpp_hook.h>
 
 #include <cstddef>
+#include <memory>
 #include <vector>
+
+#include <remat/tape/region_body.h>
+#include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
 
-/// Takes back, when destroyed, the hooks that a replay has set on arguments and captured tensors:
-/// they stand in the graph of the forward, which has them already. Hooks of Python are entries of a
-/// dict that LibTorch sees as one hook: RegionBody::run() takes those back.
+/// Arguments and captured tensors stand in the graph of the forward, which has the hooks that the
+/// function sets on them; its replay sets them again. When destroyed, this takes those back, and
+/// gives the tensors the hooks again that the replay has taken away.
 class TensorHooks {
  public:
-  /// May be called for several lists; a tensor may come twice. Leaves out what has no gradient,
-  /// and stale views: Note [When a view gets its node].
-  void watch(c10::ArrayRef<at::Tensor> tensors);
-
-  TensorHooks() = default;
+  /// Leaves out what has no gradient, and stale views: Note [When a view gets its node]. A tensor
+  /// may come twice.
+  TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::Tensor> captured,
+              const RegionBody& body);
   TensorHooks(const TensorHooks&) = delete;
   TensorHooks& operator=(const TensorHooks&) = delete;
   ~TensorHooks();
 
+  /// True if a backward from `roots` would pass hooks of which there are other ones now.
+  bool changed_before(const EdgeList& roots) const;
+
  private:
-  struct Watched {
-    at::Tensor tensor;
-    size_t of_tensor;  // in the list of C++ hooks that goes with the tensor
-    size_t of_node;    // of the op that made it
+  struct Kept {
+    size_t count = 0;                     // of those that have not been removed
+    torch::autograd::hooks_list hooks{};  // of C++, which go with the tensor
+    size_t of_node = 0;                   // of all that go with the op that made it
   };
 
-  std::vector<Watched> watched_;
+  void restore(const at::Tensor& tensor, const Kept& kept) const;
+
+  std::vector<at::Tensor> tensors_;
+  std::vector<Kept> kept_;  // per tensor
+  std::unique_ptr<KeptHooks> of_language_;
 };
 
 }  // namespace remat

@@ -54,21 +54,23 @@ PythonBody::~PythonBody() {
   parts_.reset();
 }
 
-void PythonBody::run(const Tensors& tensors) const {
+void PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
   const pybind11::gil_scoped_acquire gil;
   const CompilerAside compiler;
   const PythonStateScope state(parts_->state);
-  TensorHookDicts hooks;
-  hooks.watch(tensors.arguments);
-  hooks.watch(tensors.captured);
   const HandleBound bound;
-  THPObjectPtr result(parts_->arguments.call(parts_->function, tensors.arguments));
+  THPObjectPtr result(parts_->arguments.call(parts_->function, inputs));
   if (result) return;
   if (PyErr_ExceptionMatches(stop_replay_class())) {
     PyErr_Clear();
     throw StopReplay{};
   }
   throw_python_error();
+}
+
+std::unique_ptr<KeptHooks> PythonBody::keep_hooks(c10::ArrayRef<at::Tensor> tensors) const {
+  const pybind11::gil_scoped_acquire gil;
+  return std::make_unique<TensorHookDicts>(tensors);
 }
 
 void PythonBody::stop() const {

@@ -24,7 +24,8 @@ class PythonBody final : public RegionBody {
   ~PythonBody() override;
 
   size_t identity() const override { return identity_; }
-  void run(const Tensors& tensors) const override;
+  void run(c10::ArrayRef<at::Tensor> inputs) const override;
+  std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> tensors) const override;
   void stop() const override;
   bool outranks_stop(const std::exception_ptr& escaped) const override;
   [[noreturn]] void rethrow(const std::exception_ptr& error,

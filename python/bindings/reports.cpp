@@ -102,6 +102,7 @@ void add_memory_report(py::module_& m) {
       .def_readonly("regions", &MemoryReport::regions)
       .def_readonly("bytes", &MemoryReport::bytes)
       .def_readonly("implicit_bytes", &MemoryReport::implicit_bytes)
+      .def_readonly("unmatched_rules", &MemoryReport::unmatched_rules)
       .def("__len__", [](const MemoryReport& report) { return report.regions.size(); })
       .def("__iter__",
            [](const MemoryReport& report) { return py::iter(py::cast(report.regions)); })

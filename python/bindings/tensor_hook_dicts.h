@@ -1,33 +1,34 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The Python hooks that a function sets on tensors which outlive its replay.
+// The Python hooks of tensors that outlive a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
-#include <torch/csrc/utils/object_ptr.h>
+#include <remat/tape/region_body.h>
+#include <torch/csrc/utils/pybind.h>
 
-#include <utility>
 #include <vector>
 
 namespace remat::python {
 
-/// Takes back, when destroyed, the hooks that a replay has added to the dicts in which torch keeps
-/// those of a tensor. Made and destroyed under the GIL.
-class TensorHookDicts {
+/// torch keeps the hooks of a tensor in two dicts, which LibTorch sees as one hook each. Made under
+/// the GIL.
+class TensorHookDicts final : public KeptHooks {
  public:
-  /// May be called for several lists; a tensor may come twice. Leaves out what has no gradient.
-  void watch(c10::ArrayRef<at::Tensor> tensors);
+  explicit TensorHookDicts(c10::ArrayRef<at::Tensor> tensors);
+  ~TensorHookDicts() override;
 
-  TensorHookDicts() = default;
-  TensorHookDicts(const TensorHookDicts&) = delete;
-  TensorHookDicts& operator=(const TensorHookDicts&) = delete;
-  ~TensorHookDicts();
+  void append_changed(std::vector<at::Tensor>& changed) const override;
 
  private:
-  void add(PyObject* hooks);
+  struct [[gnu::visibility("hidden")]] Kept {
+    at::Tensor tensor;
+    pybind11::object gradient;     // a copy of its dict, null if it had none
+    pybind11::object accumulated;  // the same of register_post_accumulate_grad_hook
+  };
 
-  std::vector<std::pair<THPObjectPtr, THPObjectPtr>> dicts_;  // and what was in them
+  std::vector<Kept> kept_;
 };
 
 }  // namespace remat::python

@@ -135,6 +135,7 @@ class MemoryReport:
     regions: list[RegionMemory]
     bytes: int
     implicit_bytes: int
+    unmatched_rules: list[str]
     def __len__(self) -> int: ...
     def __iter__(self) -> Iterator[RegionMemory]: ...
 

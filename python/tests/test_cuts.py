@@ -154,3 +154,21 @@ def test_cuts_need_the_tape_and_its_records():
         remat.checkpoint(cuts=remat.Cuts([1]))
     with pytest.raises(ValueError, match=r"cuts.positions\[1\]: expected a record that the function has"):
         cut(remat.Cuts([1, 99]))(chain)(leaf(8, 8))
+
+
+def test_memory_that_nobody_has_written_is_kept_by_the_segment_that_fills_it():
+    policy = remat.PolicyTable().op("aten::empty_like", remat.CheckpointPolicy.SAVE)
+    inside = remat.checkpoint(policy=policy, region_name="dropout")(
+        lambda x: torch.dropout(x, 0.5, True).exp()
+    )
+
+    def program(wrap):
+        x = leaf(8, 8)
+        wrap(lambda x: inside(x.sin()).cos())(x).sum().backward()
+        return x.grad
+
+    for position in range(1, 7):
+        garbage = [torch.full((8, 8), float(i)) for i in range(50)]
+        del garbage
+        name = f"cut {position} in dropout"  # a tape is compared once per name
+        assert_same(program, cut(remat.Cuts([position]), region_name=name))

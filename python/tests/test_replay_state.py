@@ -141,6 +141,133 @@ def test_hooks_that_the_function_sets_on_captured_tensors_run_once(nested):
     assert_same(program, checkpointed)
 
 
+def test_a_function_may_replace_its_own_hook():
+    def program(wrap):
+        w, x, handles = leaf(1), leaf(1), []
+
+        def fn(x):
+            while handles:
+                handles.pop().remove()
+            handles.append(w.register_hook(lambda grad: grad * 2))
+            return (x * w).exp()
+
+        for _ in range(3):
+            wrap(fn)(x).sum().backward()
+        return w.grad, torch.tensor(len(w._backward_hooks))
+
+    assert_same(program, checkpointed)
+
+
+def test_hooks_that_a_replay_takes_away_or_sets_alone_are_as_before():
+    def program(wrap):
+        v, w, x = leaf(1), leaf(1), leaf(1)
+        handles, calls = [w.register_hook(lambda grad: grad * 3)], []
+
+        def fn(x):
+            calls.append(0)
+            if handles:
+                handles.pop().remove()
+            if len(calls) == 2:
+                v.register_hook(lambda grad: grad * 7)
+            return (x * w * v).exp()
+
+        y = wrap(fn)(x)
+        handles.append(w.register_hook(lambda grad: grad * 5))
+        y.sum().backward()
+        return v.grad, w.grad, torch.tensor(len(w._backward_hooks))
+
+    assert_same(program, checkpointed)
+
+
+def test_hooks_on_tensors_whose_memory_the_region_writes_run_once():
+    def program(wrap):
+        b, x = leaf(2), leaf(2)
+        h, k = b * 1, b * 2
+        v, u = h[:1], k[:1]
+
+        def by_view(x):
+            v.mul_(2)
+            h.register_hook(lambda grad: grad * 3)
+            return (h * x).exp()
+
+        def by_base(x):
+            k.mul_(2)
+            y = (u * x[:1]).exp()
+            u.register_hook(lambda grad: grad * 3)
+            return y
+
+        (wrap(by_view)(x).sum() + wrap(by_base)(x).sum()).backward()
+        return b.grad, x.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_hooks_on_tensors_that_only_save_calls_read_run_once():
+    def program(wrap):
+        w, x = leaf(2, 2), leaf(2, 2)
+        v = w.t()
+
+        def fn(x):
+            for tensor in (v, w):
+                tensor.register_hook(lambda grad: grad * 2)
+            h = remat.native_op(lambda x: x * v, "times", remat.CheckpointPolicy.SAVE)(x.sin())
+            return remat.native_op(lambda h: h @ w, "by", remat.CheckpointPolicy.SAVE)(h.exp())
+
+        wrap(fn)(x).sum().backward()
+        return w.grad, x.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_a_hook_that_is_set_before_a_backward_inside_is_refused():
+    def fn(x):
+        w.register_hook(lambda grad: grad * 2)
+        (w * w).sum().backward()
+        return (x * w).sin()
+
+    w, x = leaf(2), leaf(2)
+    y = checkpointed(fn)(x)
+    with pytest.raises(NotImplementedError, match=r"region 'block', slot \d+: .*passes no hook"):
+        y.sum().backward()
+    assert len(w._backward_hooks) == 1
+
+
+def test_a_backward_inside_adds_once_to_what_retains_its_gradient():
+    def program(wrap):
+        grads = []
+        for inputs in (None, 1):
+            w, x = leaf(2), leaf(2)
+            h, k = w.cos(), w.sin()
+            h.retain_grad()
+            k.retain_grad()
+
+            def fn(x, k, h=h, inputs=inputs):
+                (h * h * k).sum().backward(inputs=inputs and [h], retain_graph=True)
+                return (x * h * h.grad.detach() * k).exp()
+
+            fn = wrap(lambda x, k, fn=fn: fn(x, k))
+            fn(x, k).sum().backward()
+            grads += [h.grad, x.grad, w.grad]
+        return grads
+
+    assert_same(program, checkpointed)
+
+
+@pytest.mark.parametrize("dropout", (0.0, 0.5))
+def test_attention_and_numbers_that_are_drawn_after_the_region(dropout):
+    def program(wrap):
+        x = leaf(1, 2, 8, 8)
+
+        def attention(x):
+            return torch.nn.functional.scaled_dot_product_attention(x.sin(), x, x, dropout_p=dropout)
+
+        y = wrap(lambda x: torch.rrelu(attention(x), training=False))(x)
+        (y * torch.rand(8)).sum().backward()
+        return x.grad
+
+    assert_same(program, checkpointed)
+
+
 def test_hooks_of_python_run_ops_on_the_bytes_that_a_region_inside_keeps():
     def program(wrap):
         x = leaf(4, 4)

@@ -104,7 +104,8 @@ TEST_CASE("A hook that a region inside sets on what all capture runs once",
     };
     const auto outer = [&](const Tensors& in) {
       const Tensor h = in[0].sin();
-      const Tensor y = call([&inner, h](const Tensors& in) { return inner(in) * h.exp(); }, {h});
+      const Tensor y =
+          call([&inner, h](const Tensors& seen) { return inner(seen) * h.exp(); }, {h});
       h.register_hook([](const Tensor& grad) { return grad * 3; });
       return y.sin();
     };
@@ -127,6 +128,70 @@ TEST_CASE("A hook on a captured buffer that the function brings into the graph r
         {x});
     (y.sum() + buffer.exp().sum()).backward();
     return Tensors{x.grad()};
+  });
+}
+
+TEST_CASE("A function may replace its own hook on a captured tensor", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor w = leaf();
+    const auto number = std::make_shared<int64_t>(-1);
+    const auto fn = [w, number](const Tensors& in) {
+      if (*number >= 0) w.remove_hook(static_cast<unsigned>(*number));
+      *number = w.register_hook([](const Tensor& grad) { return grad * 2; });
+      return (in[0] * w).exp();
+    };
+    for (int i = 0; i < 3; ++i) call(fn, {leaf()}).sum().backward();
+    return Tensors{w.grad()};
+  });
+}
+
+TEST_CASE("Hooks on tensors whose memory the region writes run once", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor b = leaf();
+    const Tensor h = b * 1;
+    const Tensor k = b * 2;
+    const Tensor v = h.slice(0, 0, 1);
+    const Tensor u = k.slice(0, 0, 1);
+    const auto by_view = [h, v](const Tensors& in) {
+      v.mul_(2);
+      h.register_hook([](const Tensor& grad) { return grad * 3; });
+      return (h * in[0]).sin();
+    };
+    const auto by_base = [k, u](const Tensors& in) {
+      k.mul_(2);
+      const Tensor y = (u * in[0]).sin();
+      u.register_hook([](const Tensor& grad) { return grad * 3; });
+      return y;
+    };
+    (call(by_view, {leaf()}).sum() + call(by_base, {leaf()}).sum()).backward();
+    return Tensors{b.grad()};
+  });
+}
+
+TEST_CASE("A backward inside that passes a hook which the function has set is refused",
+          "[backend][arguments]") {
+  const Tensor w = leaf();
+  const auto fn = [w](const Tensors& in) {
+    w.register_hook([](const Tensor& grad) { return grad * 2; });
+    (w * w).sum().backward();
+    return (in[0] * w).sin();
+  };
+  const Tensor y = region(fn, {leaf()}).sum();
+  CHECK_THROWS_WITH(y.backward(), ContainsSubstring("[replay] region 'arguments', slot ") &&
+                                      ContainsSubstring("passes no hook"));
+}
+
+TEST_CASE("A backward inside adds once to what retains its gradient", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor w = leaf();
+    const Tensor h = w.cos();
+    h.retain_grad();
+    const auto fn = [h](const Tensors& in) {
+      (h * h).sum().backward({}, /*retain_graph=*/true);
+      return (in[0] * h * h.grad().detach()).exp();
+    };
+    call(fn, {leaf()}).sum().backward();
+    return Tensors{h.grad(), w.grad()};
   });
 }
 

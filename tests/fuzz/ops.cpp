@@ -46,6 +46,7 @@ const std::array kOps = {
                   r = at::einsum("ij,kj->ik", {a.tanh(), b.tanh()}).to(at::kFloat)),
     REMAT_FUZZ_OP(kDropout, kMakes, 1, "", "r = F.dropout(a, 0.4)", r = at::dropout(a, 0.4, true)),
     REMAT_FUZZ_OP(kRandom, kMakes, 1, "", "r = a * torch.rand_like(a)", r = a * at::rand_like(a)),
+    REMAT_FUZZ_OP(kRrelu, kMakes, 1, "", "r = torch.rrelu(a, 0.1, 0.3, False)", r = at::rrelu(a, 0.1, 0.3, false)),
     REMAT_FUZZ_OP(kNormal, kMakes, 1, "", "r = a + torch.empty(4, 4).normal_()",
                   r = a + at::empty({4, 4}).normal_()),
     REMAT_FUZZ_OP(kPermutation, kMakes, 1, "", "r = a.index_select(0, torch.randperm(4))",

@@ -32,6 +32,7 @@ enum class Op {
   kEinsum,
   kDropout,
   kRandom,
+  kRrelu,  // may draw, and does not
   kNormal,
   kPermutation,
   kCat,

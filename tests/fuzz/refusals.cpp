@@ -170,6 +170,8 @@ constexpr std::array kRefusals = {
             "design.md, Known limits: hooks that copy, and a write to what a region has saved"},
     Refusal{"expected the gradients that it gave in the forward", &gradient_hook_and_backward,
             "design.md, Known limits: a hook that is set after a gradient inside was taken"},
+    Refusal{"passes no hook which the function has set or removed", &gradient_hook_and_backward,
+            "errors.md: a backward inside passes a hook that the function has set"},
     Refusal{"reaches the graph of the forward", &write_and_backward,
             "design.md, Known limits: a custom function gets a captured tensor that was written"},
     Refusal{"It was saved between other ops", &write_and_function,

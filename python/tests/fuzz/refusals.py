@@ -25,6 +25,7 @@ REFUSALS = (
     (r"inside the region's function that passes no SAVE call", "inner_(grad|backward)", INNER),
     (r"from elsewhere", "inner_(grad|backward)", INNER),
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
+    (r"passes no hook which the function has set or removed", "(?s)hook.*inner_", INNER),
     (r"expected the gradients that it gave in the forward", "(?s)inner_.*hook", INNER),
 )
 

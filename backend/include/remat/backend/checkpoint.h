@@ -91,11 +91,11 @@ class FunctionBody final : public RegionBody {
     watch_borrowed(args_);
   }
 
-  void run(const Tensors& tensors) const override {
+  void run(c10::ArrayRef<at::Tensor> inputs) const override {
     for (const BorrowedTensor& tensor : borrowed_) tensor.check_unchanged();
     std::tuple<Args...> args = args_;
     size_t next = 0;
-    visit_arguments(args, [&](at::Tensor& tensor) { tensor = tensors.arguments[next++]; });
+    visit_arguments(args, [&](at::Tensor& tensor) { tensor = inputs[next++]; });
     if constexpr (kConstCallable<F, Args...>) {
       call(fn_, args);
     } else {

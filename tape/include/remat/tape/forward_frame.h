@@ -87,7 +87,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   Origin origin_of(const at::Tensor& tensor);
   void before_draw(const OpCall& call);
   void after_draw();
-  bool is_from_outside(const at::Tensor& tensor) const;
+  void note_captured(const at::Tensor& tensor, Origin origin);
   void watch(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
   void keep_before_write(const at::Tensor& tensor, Origin origin);

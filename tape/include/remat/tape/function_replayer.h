@@ -21,7 +21,7 @@
 
 namespace remat {
 
-class ReplayOps;
+struct ReplayParts;
 
 /// Holds what the function needs to run as it ran in the forward: arguments, settings, generators,
 /// the user's state.
@@ -50,8 +50,7 @@ class REMAT_API FunctionReplayer final : public Replayer {
   }
 
  private:
-  void run_body(const Region& region, const RegionBody::Tensors& tensors, ReplayedSlots& slots,
-                ReplayOps& ops) const;
+  void run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const;
 
   std::unique_ptr<const RegionBody> body_;
   std::vector<RegionInput> inputs_;

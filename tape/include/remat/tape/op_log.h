@@ -73,6 +73,8 @@ class REMAT_API OpWords {
   void add_tensor(const at::Tensor& tensor, Origin origin);
   /// Any argument but tensors and lists of them.
   void add_value(const c10::IValue& value);
+  /// Where the op's generator stands.
+  void add_draw(uint64_t position);
   /// Closes the op.
   void end();
 
@@ -80,10 +82,10 @@ class REMAT_API OpWords {
   void clear() { words_.clear(); }
   void shrink() { words_.shrink_to_fit(); }
 
-  /// True if both say the same. A tensor of `replayed` whose origin is not known matches one from
-  /// outside if `may_be_unknown` says so of the latter's number; it is asked once for each, in
-  /// order.
-  static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
+  /// True if both say the same; where generators stand only if `draws` says so. A tensor of
+  /// `replayed` whose origin is not known matches one from outside if `may_be_unknown` says so of
+  /// the latter's number; it is asked once for each, in order.
+  static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 
  private:

@@ -28,12 +28,9 @@ class REMAT_API OutsideStorage {
  public:
   explicit OutsideStorage(const at::Tensor& tensor);
 
-  /// Another tensor with this storage that was made outside of the region, if `tensor` is one.
-  void add_alias(const at::Tensor& tensor);
-  bool is_alias_known(const at::Tensor& tensor) const;
-
-  /// Appends the tensors by which the region met it that are alive and require grad now.
-  void append_captured(std::vector<at::Tensor>& captured) const;
+  /// The tensor by which the region met it; expired if nobody has that any more.
+  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  const WeakTensor& first_tensor() const { return tensor_; }
 
   /// Its identity; the address stays taken while this object lives, also if the storage is gone.
   const void* address() const { return address_; }
@@ -83,9 +80,7 @@ class REMAT_API OutsideStorage {
  private:
   const void* address_;
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
-  using WeakTensor = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  WeakTensor tensor_;                // the first
-  std::vector<WeakTensor> aliases_;  // the others
+  WeakTensor tensor_;
   TensorMeta meta_;
   SavedVersion version_;
   bool is_foreign_ = false;
@@ -120,6 +115,9 @@ class REMAT_API OutsideLog {
   /// True if the region has written argument `i`.
   bool writes_argument(size_t i) const;
 
+  /// Another tensor from outside: with a storage that is known by another one, or in a SAVE call.
+  void add_captured(const at::Tensor& tensor);
+
   /// The tensors by which the region met them, arguments too, that are alive and require grad now.
   std::vector<at::Tensor> captured() const;
 
@@ -134,6 +132,7 @@ class REMAT_API OutsideLog {
 
  private:
   std::vector<OutsideStorage> storages_;
+  std::vector<OutsideStorage::WeakTensor> captured_;  // not the first ones of their storages
   std::vector<Origin> arguments_;
   std::vector<bool> whole_;
 };

@@ -8,7 +8,9 @@
 
 #include <cstddef>
 #include <exception>
+#include <memory>
 #include <typeinfo>
+#include <vector>
 
 #include <remat/tape/export.h>
 
@@ -17,6 +19,18 @@ namespace remat {
 /// Ends a replay from inside the user's function. No std::exception: user code that handles errors
 /// must not take it for one.
 struct StopReplay {};
+
+/// The hooks that some tensors had; gives them these again when destroyed: see TensorHooks.
+class REMAT_API KeptHooks {
+ public:
+  KeptHooks() = default;
+  KeptHooks(const KeptHooks&) = delete;
+  KeptHooks& operator=(const KeptHooks&) = delete;
+  virtual ~KeptHooks() = default;
+
+  /// Appends the tensors that have others now.
+  virtual void append_changed(std::vector<at::Tensor>& changed) const = 0;
+};
 
 /// What a region runs again. Owned by the region; run() may be called by several threads at once.
 class REMAT_API RegionBody {
@@ -29,15 +43,14 @@ class REMAT_API RegionBody {
   /// The same for bodies that run the same code.
   virtual size_t identity() const { return typeid(*this).hash_code(); }
 
-  struct Tensors {
-    c10::ArrayRef<at::Tensor> arguments;
-    c10::ArrayRef<at::Tensor> captured;  ///< Those with a gradient that the forward has met.
-  };
+  /// Calls the function with its arguments, `inputs` in place of the tensors among them, and drops
+  /// what it returns.
+  virtual void run(c10::ArrayRef<at::Tensor> inputs) const = 0;
 
-  /// Calls the function with its arguments, `tensors.arguments` in place of the tensors among them,
-  /// and drops what it returns. Takes back the hooks of the function's language that this sets on
-  /// `tensors`: see TensorHooks.
-  virtual void run(const Tensors& tensors) const = 0;
+  /// Notes which hooks of the function's own language `tensors` have. Null: LibTorch sees them all.
+  virtual std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> /*tensors*/) const {
+    return nullptr;
+  }
 
   /// Called inside run(), once backward has all it needs, at each tensor that autograd saves from
   /// then on: throws what passes through the function's language. Returns where the function is
