@@ -136,7 +136,7 @@ void ReplayFrame::before_backward(const EdgeList& roots) {
       !hooks_.changed_before(roots), "[replay] ", region_.label(), ", slot ", count_,
       ": expected a backward inside the function that passes no hook which the function has set or "
       "removed on an argument or a captured tensor, got one that does: it would run twice. Set "
-      "such hooks outside of the region, or after the backward; or replay from a tape.");
+      "such hooks outside of the region.");
   if (region_.intercept() && ops_.has_shadow_in_graph()) {
     visit_nodes(roots, [&](const torch::autograd::Node& node) {
       TORCH_CHECK_NOT_IMPLEMENTED(

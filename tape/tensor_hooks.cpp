@@ -8,6 +8,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <remat/tape/current_node.h>
 
@@ -28,45 +29,46 @@ size_t count(const torch::autograd::hooks_list* hooks) {
   return std::count_if(hooks->begin(), hooks->end(), [](const auto& hook) { return bool(hook); });
 }
 
-std::vector<std::unique_ptr<torch::autograd::FunctionPreHook>>* node_hooks_of(
-    const at::Tensor& tensor) {
-  const auto& node = tensor.grad_fn();
-  return node ? &node->tensor_pre_hooks() : nullptr;
-}
-
-size_t count_of_node(const at::Tensor& tensor) {
-  const auto* const hooks = node_hooks_of(tensor);
-  return hooks ? hooks->size() : 0;
+size_t count_of(const NodePtr& node) {
+  return node ? node->tensor_pre_hooks().size() : 0;
 }
 
 }  // namespace
 
 TensorHooks::TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::Tensor> captured,
                          const RegionBody& body) {
-  for (const auto& tensors : {arguments, captured}) {
-    for (const at::Tensor& tensor : tensors) {
-      if (!tensor.defined() || !tensor.requires_grad() || is_stale_view(tensor)) continue;
-      const auto* const hooks = hooks_of(tensor);
-      tensors_.push_back(tensor);
-      kept_.push_back({.count = count(hooks),
-                       .hooks = hooks ? *hooks : torch::autograd::hooks_list(),
-                       .of_node = count_of_node(tensor)});
-    }
-  }
+  for (const at::Tensor& tensor : arguments) keep(tensor, /*is_argument=*/true);
+  for (const at::Tensor& tensor : captured) keep(tensor, /*is_argument=*/false);
   of_language_ = body.keep_hooks(tensors_);
 }
 
+// The last one first: several may stand at one place.
 TensorHooks::~TensorHooks() {
-  for (const auto i : c10::irange(tensors_.size())) restore(tensors_[i], kept_[i]);
+  for (size_t i = tensors_.size(); i > 0; --i) restore(tensors_[i - 1], kept_[i - 1]);
 }
 
-// As many as before: the function has taken its own old ones away and set new ones.
-void TensorHooks::restore(const at::Tensor& tensor, const Kept& kept) const {
+void TensorHooks::keep(const at::Tensor& tensor, bool is_argument) {
+  if (!tensor.defined() || !tensor.requires_grad() || is_stale_view(tensor)) return;
+  const auto* const hooks = hooks_of(tensor);
+  Kept kept{.count = count(hooks), .node = tensor.grad_fn()};
+  if (hooks) kept.hooks = *hooks;
+  kept.of_node = count_of(kept.node);
+  if (is_argument && kept.node) {
+    kept.output = tensor.output_nr();
+    kept.retained = kept.node->pop_retains_grad_hook(*kept.output);
+  }
+  tensors_.push_back(tensor);
+  kept_.push_back(std::move(kept));
+}
+
+void TensorHooks::restore(const at::Tensor& tensor, Kept& kept) {
   auto* const hooks = hooks_of(tensor);
   if (count(hooks) < kept.count && hooks) *hooks = kept.hooks;
   while (count(hooks) > kept.count && hooks->size() > kept.hooks.size()) hooks->pop_back();
-  auto* const of_node = node_hooks_of(tensor);
-  if (of_node && of_node->size() > kept.of_node) of_node->resize(kept.of_node);
+  if (count_of(kept.node) > kept.of_node) kept.node->tensor_pre_hooks().resize(kept.of_node);
+  if (!kept.output) return;
+  kept.node->pop_retains_grad_hook(*kept.output);
+  if (kept.retained) kept.node->add_retains_grad_hook(std::move(kept.retained), *kept.output);
 }
 
 bool TensorHooks::changed_before(const EdgeList& roots) const {
@@ -74,7 +76,7 @@ bool TensorHooks::changed_before(const EdgeList& roots) const {
   if (of_language_) of_language_->append_changed(changed);
   for (const auto i : c10::irange(tensors_.size())) {
     if (count(hooks_of(tensors_[i])) != kept_[i].count ||
-        count_of_node(tensors_[i]) != kept_[i].of_node)
+        count_of(kept_[i].node) != kept_[i].of_node)
       changed.push_back(tensors_[i]);
   }
   if (changed.empty()) return false;
@@ -86,6 +88,13 @@ bool TensorHooks::changed_before(const EdgeList& roots) const {
     passes = passes || std::find(nodes.begin(), nodes.end(), &node) != nodes.end();
   });
   return passes;
+}
+
+bool TensorHooks::lost() const {
+  for (const auto i : c10::irange(tensors_.size())) {
+    if (count(hooks_of(tensors_[i])) < kept_[i].count) return true;
+  }
+  return of_language_ && of_language_->lost();
 }
 
 }  // namespace remat

@@ -6,6 +6,8 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
+#include <algorithm>
+
 #include "owned_object.h"
 
 namespace remat::python {
@@ -91,6 +93,18 @@ void TensorHookDicts::append_changed(std::vector<at::Tensor>& changed) const {
          is_changed(dict_or_null(variable->post_accumulate_grad_hooks), kept.accumulated.ptr()));
     if (is_other) changed.push_back(kept.tensor);
   }
+}
+
+bool TensorHookDicts::lost() const {
+  const pybind11::gil_scoped_acquire gil;
+  return std::any_of(kept_.begin(), kept_.end(), [](const Kept& kept) {
+    const THPVariable* const variable = variable_of(kept.tensor);
+    const auto lacks = [](PyObject* hooks, PyObject* before) {
+      return size_of(dict_or_null(hooks)) < size_of(before);
+    };
+    return variable && (lacks(variable->backward_hooks, kept.gradient.ptr()) ||
+                        lacks(variable->post_accumulate_grad_hooks, kept.accumulated.ptr()));
+  });
 }
 
 }  // namespace remat::python

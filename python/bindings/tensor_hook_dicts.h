@@ -20,6 +20,7 @@ class TensorHookDicts final : public KeptHooks {
   ~TensorHookDicts() override;
 
   void append_changed(std::vector<at::Tensor>& changed) const override;
+  bool lost() const override;
 
  private:
   struct [[gnu::visibility("hidden")]] Kept {

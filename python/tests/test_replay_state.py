@@ -158,23 +158,65 @@ def test_a_function_may_replace_its_own_hook():
     assert_same(program, checkpointed)
 
 
-def test_hooks_that_a_replay_takes_away_or_sets_alone_are_as_before():
+def test_a_hook_that_only_the_replay_sets_is_taken_back():
     def program(wrap):
-        v, w, x = leaf(1), leaf(1), leaf(1)
-        handles, calls = [w.register_hook(lambda grad: grad * 3)], []
+        w, x, calls = leaf(1), leaf(1), []
 
         def fn(x):
             calls.append(0)
-            if handles:
-                handles.pop().remove()
             if len(calls) == 2:
-                v.register_hook(lambda grad: grad * 7)
-            return (x * w * v).exp()
+                w.register_hook(lambda grad: grad * 7)
+            return (x * w).exp()
 
-        y = wrap(fn)(x)
-        handles.append(w.register_hook(lambda grad: grad * 5))
-        y.sum().backward()
-        return v.grad, w.grad, torch.tensor(len(w._backward_hooks))
+        wrap(fn)(x).sum().backward()
+        return w.grad
+
+    assert_same(program, checkpointed)
+
+
+@pytest.mark.parametrize("kind", ("register_hook", "register_post_accumulate_grad_hook"))
+def test_a_replay_that_takes_a_hook_away_raises_and_gives_it_back(kind):
+    w, x, handles = leaf(1), leaf(1), []
+
+    def fn(x):
+        while handles:
+            handles.pop().remove()
+        y = (x * w).exp().sum()
+        handles.append(getattr(w, kind)(lambda grad: None))  # a replay has ended before
+        return y
+
+    y = checkpointed(fn)(x)
+    with pytest.raises(NotImplementedError, match="region 'block': .*removed a hook"):
+        y.backward()
+    hooks = w._backward_hooks if kind == "register_hook" else w._post_accumulate_grad_hooks
+    assert len(hooks) == 1
+    handles.clear()
+    hooks.clear()
+    remat.checkpoint(early_stop=False)(fn)(x).backward()
+    assert len(hooks) == len(handles) == 1
+
+
+@pytest.mark.parametrize("nested", (False, True))
+def test_hooks_and_retained_gradients_of_arguments_that_the_function_writes(nested):
+    def program(wrap):
+        w, grads, calls = leaf(2), [], []
+
+        def fn(h, k):
+            h.register_hook(lambda grad: calls.append(0) or grad * 3)
+            h.mul_(2)
+            k.retain_grad()
+            removed = k.register_hook(lambda grad: grad * 5)
+            y = h.exp() * k.sin()
+            removed.remove()
+            return y
+
+        h, k = w * 1, w.cos()
+        k.retain_grad()
+        y = wrap(lambda h, k: wrap(fn)(h, k))(h, k) if nested else wrap(fn)(h, k)
+        for _ in range(3):
+            y.sum().backward(retain_graph=True)
+            grads += [w.grad.clone(), k.grad.clone()]
+        return [*grads, torch.tensor(len(calls))]
 
     assert_same(program, checkpointed)
 

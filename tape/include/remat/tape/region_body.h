@@ -30,6 +30,9 @@ class REMAT_API KeptHooks {
 
   /// Appends the tensors that have others now.
   virtual void append_changed(std::vector<at::Tensor>& changed) const = 0;
+
+  /// True if more have been removed from a tensor than were set on it.
+  virtual bool lost() const = 0;
 };
 
 /// What a region runs again. Owned by the region; run() may be called by several threads at once.
