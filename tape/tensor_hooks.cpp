@@ -33,6 +33,12 @@ size_t count_of(const NodePtr& node) {
   return node ? node->tensor_pre_hooks().size() : 0;
 }
 
+/// Writes to the node only if there is one: backwards of other threads may read it.
+std::unique_ptr<torch::autograd::FunctionPreHook> take_retained(torch::autograd::Node& node,
+                                                                size_t output) {
+  return node.retains_grad_hooks().contains(output) ? node.pop_retains_grad_hook(output) : nullptr;
+}
+
 }  // namespace
 
 TensorHooks::TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::Tensor> captured,
@@ -55,7 +61,7 @@ void TensorHooks::keep(const at::Tensor& tensor, bool is_argument) {
   kept.of_node = count_of(kept.node);
   if (is_argument && kept.node) {
     kept.output = tensor.output_nr();
-    kept.retained = kept.node->pop_retains_grad_hook(*kept.output);
+    kept.retained = take_retained(*kept.node, *kept.output);
   }
   tensors_.push_back(tensor);
   kept_.push_back(std::move(kept));
@@ -67,7 +73,7 @@ void TensorHooks::restore(const at::Tensor& tensor, Kept& kept) {
   while (count(hooks) > kept.count && hooks->size() > kept.hooks.size()) hooks->pop_back();
   if (count_of(kept.node) > kept.of_node) kept.node->tensor_pre_hooks().resize(kept.of_node);
   if (!kept.output) return;
-  kept.node->pop_retains_grad_hook(*kept.output);
+  take_retained(*kept.node, *kept.output);
   if (kept.retained) kept.node->add_retains_grad_hook(std::move(kept.retained), *kept.output);
 }
 
