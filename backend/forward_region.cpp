@@ -79,9 +79,8 @@ void check_options(const CheckpointOptions& options, const char* where) {
   TORCH_CHECK_VALUE(options.replay != ReplayEngine::kTape || options.intercept, "[", where, "] ",
                     region_label(options.name),
                     ": replay: expected intercept = true with kTape (\"tape\"), got false: nobody "
-                    "sees the ops that "
-                    "are to be recorded. Set intercept = true, or use kAuto (\"auto\") or "
-                    "kFunction (\"function\").");
+                    "sees the ops that are to be recorded. Set intercept = true, or use kAuto "
+                    "(\"auto\") or kFunction (\"function\").");
   TORCH_CHECK_VALUE(options.cuts.empty() || options.replay == ReplayEngine::kTape, "[", where, "] ",
                     region_label(options.name),
                     ": cuts: expected replay = kTape (\"tape\"), got another engine: a function "

@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iostream>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <string>
@@ -215,9 +216,8 @@ bool trace_from_environment() {
     const std::string name = wanted ? wanted : "";
     if (name.empty()) return nullptr;
     if (name == "stderr" || name == "1") return new Trace(std::cerr);
-    auto* const file = new std::ofstream(name);
-    if (file->good()) return new Trace(*file);
-    delete file;
+    auto file = std::make_unique<std::ofstream>(name);
+    if (file->good()) return new Trace(*file.release());
     // While the library is being loaded: nobody could catch an exception.
     TORCH_WARN("[Trace] REMAT_TRACE=", name,
                ": expected stderr or a file to write, got one that cannot be opened: nothing is "

@@ -256,9 +256,7 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
     op_memories_.push_back(memory_of(tensor));
     const Origin known = frame_.storages_.find(op_memories_.back());
     if (known.is_unknown() || known.is_outside()) frame_.note_captured(tensor, known);
-    if (!tensor.has_storage() && !info.reads_data() &&
-        !frame_.storages_.find(op_memories_.back()).is_in_call())
-      takes_part_ = true;
+    if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call()) takes_part_ = true;
     if (call.writes_argument(i) && op_memories_.back()) {
       const Origin origin = frame_.origin_of(tensor);
       frame_.check_writable(info, tensor, origin);

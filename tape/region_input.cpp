@@ -4,9 +4,6 @@
 #include <remat/tape/region_input.h>
 
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/saved_tensors_hooks.h>

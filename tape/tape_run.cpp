@@ -287,13 +287,11 @@ void TapeRun::fill(ReplayedSlots& slots) {
           {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
           c10::str(
               "[replay] ", region_.label(), ", slot ", i,
-              ": expected the values that the "
-              "forward saved (",
-              region_.slots()[i].meta.str(),
-              "), got others from its tape. "
-              "Something wrote memory in a way that the dispatcher does not see (.numpy(), a "
-              "raw pointer), or computes other values each time. Pass a clone of what is written, "
-              "and put an op that computes other values each time into a SAVE call."));
+              ": expected the values that the forward saved (", saved.meta.str(),
+              "), got others from its tape. Something wrote memory in a way that the dispatcher "
+              "does not see (.numpy(), a raw pointer), or computes other values each time. Pass a "
+              "clone of what is written, and put an op that computes other values each time into a "
+              "SAVE call."));
     }
     slots.put(i, std::move(value));
   }

@@ -6,8 +6,6 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
-#include <algorithm>
-
 #include "owned_object.h"
 
 namespace remat::python {
@@ -70,14 +68,19 @@ TensorHookDicts::TensorHookDicts(c10::ArrayRef<at::Tensor> tensors) {
   PyErr_Clear();
 }
 
+template <class Visit>
+void TensorHookDicts::visit_dicts(const Kept& kept, Visit&& visit) {
+  const THPVariable* const variable = variable_of(kept.tensor);
+  if (!variable) return;
+  visit(dict_or_null(variable->backward_hooks), kept.gradient.ptr());
+  visit(dict_or_null(variable->post_accumulate_grad_hooks), kept.accumulated.ptr());
+}
+
 TensorHookDicts::~TensorHookDicts() {
   const pybind11::gil_scoped_acquire gil;
   const ErrorAside error;
   for (const Kept& kept : kept_) {
-    const THPVariable* const variable = variable_of(kept.tensor);
-    if (!variable) continue;
-    restore(dict_or_null(variable->backward_hooks), kept.gradient.ptr());
-    restore(dict_or_null(variable->post_accumulate_grad_hooks), kept.accumulated.ptr());
+    visit_dicts(kept, restore);
     PyErr_Clear();
   }
   kept_.clear();
@@ -86,25 +89,22 @@ TensorHookDicts::~TensorHookDicts() {
 void TensorHookDicts::append_changed(std::vector<at::Tensor>& changed) const {
   const pybind11::gil_scoped_acquire gil;
   for (const Kept& kept : kept_) {
-    const THPVariable* const variable = variable_of(kept.tensor);
-    const bool is_other =
-        variable &&
-        (is_changed(dict_or_null(variable->backward_hooks), kept.gradient.ptr()) ||
-         is_changed(dict_or_null(variable->post_accumulate_grad_hooks), kept.accumulated.ptr()));
-    if (is_other) changed.push_back(kept.tensor);
+    bool any = false;
+    visit_dicts(kept,
+                [&](PyObject* hooks, PyObject* before) { any = any || is_changed(hooks, before); });
+    if (any) changed.push_back(kept.tensor);
   }
 }
 
 bool TensorHookDicts::lost() const {
   const pybind11::gil_scoped_acquire gil;
-  return std::any_of(kept_.begin(), kept_.end(), [](const Kept& kept) {
-    const THPVariable* const variable = variable_of(kept.tensor);
-    const auto lacks = [](PyObject* hooks, PyObject* before) {
-      return size_of(dict_or_null(hooks)) < size_of(before);
-    };
-    return variable && (lacks(variable->backward_hooks, kept.gradient.ptr()) ||
-                        lacks(variable->post_accumulate_grad_hooks, kept.accumulated.ptr()));
-  });
+  bool any = false;
+  for (const Kept& kept : kept_) {
+    visit_dicts(kept, [&](PyObject* hooks, PyObject* before) {
+      any = any || size_of(hooks) < size_of(before);
+    });
+  }
+  return any;
 }
 
 }  // namespace remat::python

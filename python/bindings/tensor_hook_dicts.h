@@ -29,6 +29,10 @@ class TensorHookDicts final : public KeptHooks {
     pybind11::object accumulated;  // the same of register_post_accumulate_grad_hook
   };
 
+  /// Calls `visit(hooks, before)` for both dicts of the tensor; either may be null.
+  template <class Visit>
+  static void visit_dicts(const Kept& kept, Visit&& visit);
+
   std::vector<Kept> kept_;
 };
 

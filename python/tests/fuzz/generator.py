@@ -38,9 +38,7 @@ class Memory:
 @dataclasses.dataclass(frozen=True)
 class Value:
     number: int
-    owner: int  # the function whose variable it is
     memory: Memory = dataclasses.field(compare=False)
-    is_parameter: bool = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,7 +73,7 @@ class Generator:
 
     def program(self):
         values = [
-            Value(i, 0, Memory(0, is_leaf=n not in ("x2", "b0", "b1"), buffer=n[0] == "b"))
+            Value(i, Memory(0, is_leaf=n not in ("x2", "b0", "b1"), buffer=n[0] == "b"))
             for i, n in enumerate(STATE)
         ]
         self.buffers = [value for value in values if value.memory.buffer]
@@ -94,7 +92,7 @@ class Generator:
 
     def new_value(self, place, **facts):
         self.count += 1
-        return Value(self.count - 1, place.function, Memory(place.function, **facts))
+        return Value(self.count - 1, Memory(place.function, **facts))
 
     def pick(self, values):
         """Prefers what was made last, so that programs are deep rather than wide."""
@@ -242,13 +240,13 @@ class Generator:
         forms = ["tuple", "list", "dict", "nested", "pair"]
         return "single" if count == 1 and self.below(3) else self.random.choice(forms)
 
-    def parameters(self, values, function, limit):
+    def parameters(self, values, limit):
         """Arguments and the values that stand for them in the function."""
         given = list(dict.fromkeys(self.pick(values) for _ in range(1 + self.below(limit))))
         made = []
         for value in given:
             self.count += 1
-            made.append(Value(self.count - 1, function, value.memory, is_parameter=True))
+            made.append(Value(self.count - 1, value.memory))
         return given, made
 
     def region(self, values, place):
@@ -261,7 +259,7 @@ class Generator:
         engine = "torch_checkpoint" if drop_in else "checkpoint"
         options = self.options(state) if not drop_in else self.drop_in_options()
         twice = self.one_in(6)
-        given, made = self.parameters(values, state.function, 3)
+        given, made = self.parameters(values, 3)
         inside = Place(
             function=state.function,
             depth=place.depth + 1,
@@ -279,7 +277,7 @@ class Generator:
         results = self.region_results(inner, made, 1 + self.below(3))
         self.close_region(state, given, results, twice)
         body = Block([v.number for v in made], steps, [v.number for v in results])
-        outer = self.outer_values(results, place, 2 if twice else 1)
+        outer = self.outer_values(results, 2 if twice else 1)
         values += outer
         step = Step("region", [v.number for v in given], [v.number for v in outer], body=body)
         step.options = {
@@ -318,12 +316,12 @@ class Generator:
         for value in results:
             value.memory.frozen |= state.saves
 
-    def outer_values(self, results, place, rounds):
+    def outer_values(self, results, rounds):
         outer = []
         for _ in range(rounds):
             for value in results:
                 self.count += 1
-                outer.append(Value(self.count - 1, place.function, value.memory))
+                outer.append(Value(self.count - 1, value.memory))
         return outer
 
     def call(self, values, place):
@@ -339,7 +337,7 @@ class Generator:
         ):
             everywhere = False
         function = self.function()
-        given, made = self.parameters(values, function, 3)
+        given, made = self.parameters(values, 3)
         inside = dataclasses.replace(
             place,
             function=function,
@@ -355,7 +353,7 @@ class Generator:
         for value in [*given, *results]:
             value.memory.past_save |= kept
         region.saves |= kept
-        outer = self.outer_values(results, place, 1)
+        outer = self.outer_values(results, 1)
         values += outer
         step = Step("call", [v.number for v in given], [v.number for v in outer], body=body)
         step.options = {
