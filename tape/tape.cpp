@@ -95,7 +95,7 @@ std::string Tape::str() const {
     for (const auto i : c10::irange(record.write_count))
       results += c10::str(results.empty() ? "" : ", ", "%", writes(record)[i].after);
     text << number++ << ": " << results << " = " << record.op->name() << '(';
-    const TapeRef* ref = refs(record);
+    const TapeRef* ref = refs_.data() + record.ref;
     for (const auto i : c10::irange(record.op->argument_count())) {
       text << (i > 0 ? ", " : "");
       const bool is_list = (record.lists >> i & 1U) != 0;

@@ -205,23 +205,23 @@ at::Tensor TapeRun::get(const TapeRecord& record, const TapeRef& ref) const {
 }
 
 void TapeRun::push_arguments(const TapeRecord& record) {
-  const TapeRef* ref = tape_.refs(record);
+  uint32_t number = 0;
   const auto next = [&] {
-    const TapeRef& one = *ref++;
+    const TapeRef& one = tape_.refs(record)[number++];
     return one.defined() ? get(record, one) : at::Tensor();
   };
-  const c10::IValue* const arguments = tape_.arguments(record);
   for (const auto i : c10::irange(record.op->argument_count())) {
+    const c10::IValue& argument = tape_.arguments(record)[i];
     const uint64_t bit = uint64_t{1} << static_cast<unsigned>(i);
     if ((record.lists & bit) == 0) {
       if ((record.tensors & bit) != 0) {
         stack_.emplace_back(next());
       } else {
-        stack_.push_back(arguments[i]);
+        stack_.push_back(argument);
       }
       continue;
     }
-    const int64_t count = arguments[i].toInt();
+    const int64_t count = argument.toInt();
     if ((record.tensors & bit) != 0) {
       c10::List<std::optional<at::Tensor>> list;
       for (int64_t j = 0; j < count; ++j) {
