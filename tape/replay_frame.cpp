@@ -98,6 +98,8 @@ bool ReplayFrame::compares() const {
 
 void ReplayFrame::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
+  if (std::exchange(stops_before_op_, false)) stop();
+  in_op_ = true;
   op_writes_ = writes_any_argument(call);
   const bool compared = logged && compares() && !is_cacheable_cast(call);
   or_fail([&] { ops_.before(call, compared, count_); });
@@ -106,7 +108,7 @@ void ReplayFrame::before_op(OpCall& call, bool logged) {
 void ReplayFrame::after_op(OpCall& call) {
   if (!region_.intercept()) return;
   ops_.after(call);
-  op_writes_ = false;
+  in_op_ = op_writes_ = false;
   if (stops_after_op_) stop();
 }
 
@@ -191,6 +193,7 @@ void ReplayFrame::check_complete() const {
 }
 
 void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
+  if (stops_before_op_) return;
   if (stopped_) return stop();  // the function caught the stop and went on
   // A backward inside the function replays what the open region has saved so far; its replay may
   // get further.
@@ -199,7 +202,19 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   or_fail([&] { check(tensor); });
   const size_t index = count_++;
   if (index < end_ && region_.slots()[index].live) values_.put(index, value);
-  stop_if_complete();
+  if (region_.early_stop() && region_.closed() && count_ >= end_ && is_saved_by_custom_function()) {
+    stops_before_op_ = true;
+  } else {
+    stop_if_complete();
+  }
+}
+
+// Note [What custom functions hold]: torch keeps what a custom function is to save in the
+// function's context, until all of it is saved. A stop in the middle would leave it there: a result
+// then holds its node, which holds the context, which holds the result, for ever. So the stop waits
+// for the next op.
+bool ReplayFrame::is_saved_by_custom_function() const {
+  return region_.intercept() && !in_op_ && !packs_region_input();
 }
 
 // Note [Saved before it is written]: an op may save an argument that its kernel fills after that

@@ -106,6 +106,7 @@ class ReplayFrame final : public SavedTensorFrame {
   bool is_of_forward(const torch::autograd::Node& node) const;
   void compare_gradients(c10::ArrayRef<at::Tensor> gradients);
   void receive(const at::Tensor& tensor, const at::Tensor& value);
+  bool is_saved_by_custom_function() const;
   void check_position(const at::Tensor& tensor) const;
   void check(const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(size_t index, const std::string& expected, const std::string& got,
@@ -124,8 +125,10 @@ class ReplayFrame final : public SavedTensorFrame {
   const uint64_t first_node_;  // that this replay makes
   size_t count_ = 0;
   bool stopped_ = false;
+  bool in_op_ = false;
   bool op_writes_ = false;  // the one that runs, one of its arguments
   bool stops_after_op_ = false;
+  bool stops_before_op_ = false;  // the next one
   bool comparison_ends_ = false;
   size_t inner_regions_ = 0;
   size_t backwards_ = 0;  // inside, that returned gradients

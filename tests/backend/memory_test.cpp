@@ -85,6 +85,22 @@ struct Probe : torch::autograd::Function<Probe> {
   inline static int64_t live_bytes = 0;
 };
 
+// Saves both of its results.
+struct SinCos : torch::autograd::Function<SinCos> {
+  static torch::autograd::variable_list forward(torch::autograd::AutogradContext* ctx,
+                                                const at::Tensor& x) {
+    const at::Tensor sin = x.sin();
+    const at::Tensor cos = x.cos();
+    ctx->save_for_backward({sin, cos});
+    return {sin, cos};
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 torch::autograd::variable_list grads) {
+    const auto saved = ctx->get_saved_variables();
+    return {grads[0] * saved[1] - grads[1] * saved[0]};
+  }
+};
+
 // A region in a region. Every copy of their functions holds a token, so that live ones can be
 // counted.
 class TwoRegions {
@@ -367,6 +383,22 @@ TEST_CASE("A tensor of a replay that the function keeps holds no values of the r
              ContainsSubstring(
                  "[replay] a region that is gone: expected backwards through the graph of the "
                  "forward, got one through a tensor that its function made when it ran again"));
+}
+
+// A context that is not done with what it saves holds it.
+TEST_CASE("A replay that has all it needs when a custom function saves its results leaves nothing",
+          "[backend][memory]") {
+  const at::Tensor x = layer_input();
+  for (const bool nested : {false, true}) {
+    const auto fn = [nested](const at::Tensor& t) {
+      const auto inner = [](const at::Tensor& in) { return SinCos::apply(in.exp())[0] + 1; };
+      return nested ? checkpoint()(inner)(t.exp()) + 1 : inner(t);
+    };
+    x.mutable_grad() = at::Tensor();
+    const MemoryMeter meter;
+    checkpoint()(fn)(x).sum().backward();
+    CHECK(meter.current_bytes() == kLayerBytes);  // the gradient
+  }
 }
 
 TEST_CASE("Backward lets go of each input as soon as its region is done", "[backend][memory]") {
