@@ -123,7 +123,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   auto replayer = std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
   info.reset();
   input_hooks.reset();
-  const auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true};
+  const auto advice =
+      trust ? trust->advice() : TapeTrust::Advice{.refused = true, .wants_hashes = false};
   const bool wants_tape = strict || (!advice.refused && tapes_allowed());
   const bool has_tape = SavedTensorFrame::all_decide_tape(wants_tape) && trust;
   frame_.emplace(region_, inputs, std::move(calls));

@@ -179,9 +179,10 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   if (hook_error) std::rethrow_exception(hook_error);
   TORCH_CHECK_NOT_IMPLEMENTED(
       !hooks.lost(), "[replay] ", region.label(),
-      ": expected its function to leave the hooks of arguments and captured tensors, or to set as "
-      "many as it removes, got one that removed a hook when it ran again. Remove hooks outside of "
-      "the region; with early_stop = false what the function does at its end is done, too.");
+      ": expected its function to leave the hooks of arguments and captured tensors, or to replace "
+      "those that it has set itself, got one that removed another hook when it ran again. Remove "
+      "hooks outside of the region, or run backward before the next call; with early_stop = false "
+      "what the function does at its end is done, too.");
 }
 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {

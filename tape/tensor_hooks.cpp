@@ -33,6 +33,12 @@ size_t count_of(const NodePtr& node) {
   return node ? node->tensor_pre_hooks().size() : 0;
 }
 
+/// A tensor that stays at its node keeps the one hook there that calls all of the tensor's, though
+/// they are taken back: it would not be set a second time.
+bool has_left(const at::Tensor& tensor, const NodePtr& node) {
+  return torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_ != node;
+}
+
 /// Writes to the node only if there is one: backwards of other threads may read it.
 std::unique_ptr<torch::autograd::FunctionPreHook> take_retained(torch::autograd::Node& node,
                                                                 size_t output) {
@@ -71,7 +77,8 @@ void TensorHooks::restore(const at::Tensor& tensor, Kept& kept) {
   auto* const hooks = hooks_of(tensor);
   if (count(hooks) < kept.count && hooks) *hooks = kept.hooks;
   while (count(hooks) > kept.count && hooks->size() > kept.hooks.size()) hooks->pop_back();
-  if (count_of(kept.node) > kept.of_node) kept.node->tensor_pre_hooks().resize(kept.of_node);
+  if (has_left(tensor, kept.node) && count_of(kept.node) > kept.of_node)
+    kept.node->tensor_pre_hooks().resize(kept.of_node);
   if (!kept.output) return;
   take_retained(*kept.node, *kept.output);
   if (kept.retained) kept.node->add_retains_grad_hook(std::move(kept.retained), *kept.output);

@@ -18,6 +18,7 @@
 
 #include <remat/backend/named_call_scope.h>
 
+#include "hook_handle_ids.h"
 #include "owned_object.h"
 #include "remat_handle.h"
 
@@ -95,6 +96,7 @@ PyObject* run_named_call(const NamedCall& call, PyObject* function,
     take_output(arguments.values[i], OutputRule::kAnyLeaf, call.name, tensors);
   std::optional<detail::NamedCallScope> scope(std::in_place, call, tensors);
   if (scope->is_skipped()) return put_together(scope->results());
+  const int64_t first_handle = call.is_saved() ? HookHandleIds::next() : 0;
   THPObjectPtr output;
   {
     const HandleBound bound;
@@ -105,6 +107,8 @@ PyObject* run_named_call(const NamedCall& call, PyObject* function,
     scope.reset();
     return nullptr;
   }
+  if (call.is_saved() && HookHandleIds::next() != first_handle)
+    HookHandleIds::note_in_forward_only();
   const CallResults results = take_apart(output, call, "native_op");
   check_no_new_leaf(results, tensors, call, "native_op");
   scope->finish(results);

@@ -11,6 +11,7 @@
 #include <remat/tape/region_label.h>
 
 #include "errors.h"
+#include "hook_handle_ids.h"
 #include "owned_object.h"
 #include "remat_handle.h"
 #include "tensor_hook_dicts.h"
@@ -36,6 +37,7 @@ struct PythonBody::Parts {
   THPObjectPtr function;
   ArgumentTree arguments;
   PythonState state;
+  HookHandleIds hook_handle_ids;
   std::string region;
 };
 
@@ -54,10 +56,15 @@ PythonBody::~PythonBody() {
   parts_.reset();
 }
 
+void PythonBody::finish_forward() {
+  parts_->hook_handle_ids.finish_forward();
+}
+
 void PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
   const pybind11::gil_scoped_acquire gil;
   const CompilerAside compiler;
   const PythonStateScope state(parts_->state);
+  const HookHandleIdsAgain hook_handle_ids(parts_->hook_handle_ids);
   const HandleBound bound;
   THPObjectPtr result(parts_->arguments.call(parts_->function, inputs));
   if (result) return;

@@ -23,6 +23,9 @@ class PythonBody final : public RegionBody {
              std::vector<at::Tensor>& inputs);
   ~PythonBody() override;
 
+  /// The function has run; it has not been released.
+  void finish_forward();
+
   size_t identity() const override { return identity_; }
   void run(c10::ArrayRef<at::Tensor> inputs) const override;
   std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> tensors) const override;

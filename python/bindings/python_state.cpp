@@ -3,7 +3,6 @@
 // Reading and setting context variables, default device and compiler.
 #include "python_state.h"
 
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <c10/core/SafePyObject.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/PyInterpreter.h>
@@ -14,6 +13,8 @@
 
 namespace remat::python {
 namespace {
+
+using at::impl::PythonTorchFunctionTLS;
 
 PyObject* check(PyObject* made) {
   if (!made) throw python_error();
@@ -32,7 +33,6 @@ PyObject* device_context_class() {
 
 /// The device of the innermost default-device mode, new; null without one.
 PyObject* default_device() {
-  using at::impl::PythonTorchFunctionTLS;
   for (int64_t i = PythonTorchFunctionTLS::stack_len() - 1; i >= 0; --i) {
     PyObject* const mode = PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
     const int is_device = PyObject_IsInstance(mode, device_context_class());
@@ -57,7 +57,10 @@ PyObject* set_eval_frame() {
 
 }  // namespace
 
-PythonState::PythonState() : context_(check(PyContext_CopyCurrent())), device_(nullptr) {
+PythonState::PythonState()
+    : context_(check(PyContext_CopyCurrent())),
+      device_(nullptr),
+      torch_function_(PythonTorchFunctionTLS::get_disabled_state()) {
   try {
     device_ = default_device();
   } catch (...) {
@@ -71,7 +74,8 @@ PythonState::~PythonState() {
   Py_XDECREF(device_);
 }
 
-PythonStateScope::PythonStateScope(const PythonState& state) {
+PythonStateScope::PythonStateScope(const PythonState& state)
+    : torch_function_(PythonTorchFunctionTLS::get_disabled_state()) {
   // A context can be entered by one thread at a time, and must serve the next replay as it is.
   THPObjectPtr context(check(PyContext_Copy(state.context_)));
   if (state.device_) {
@@ -82,9 +86,11 @@ PythonStateScope::PythonStateScope(const PythonState& state) {
   }
   if (PyContext_Enter(context) < 0) throw python_error();
   context_ = context.release();
+  PythonTorchFunctionTLS::set_disabled_state(state.torch_function_);
 }
 
 PythonStateScope::~PythonStateScope() {
+  PythonTorchFunctionTLS::set_disabled_state(torch_function_);
   const ErrorAside error;
   if (context_ && PyContext_Exit(context_) < 0) PyErr_WriteUnraisable(context_);
   Py_XDECREF(context_);

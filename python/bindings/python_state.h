@@ -5,10 +5,12 @@
 
 #include <torch/csrc/python_headers.h>
 
+#include <ATen/PythonTorchFunctionTLS.h>
+
 namespace remat::python {
 
-/// The context variables and the default device of the thread, as they are when made. Made, used
-/// and destroyed under the GIL.
+/// The context variables and the default device of the thread, and whether subclasses of tensors
+/// get to see what is called, as they are when made. Made, used and destroyed under the GIL.
 ///
 /// Of torch's function modes only a default device (`with torch.device(...)`, set_default_device)
 /// is set again for a replay, as in torch.utils.checkpoint; other function modes and dispatch modes
@@ -25,6 +27,8 @@ class PythonState {
 
   PyObject* context_;  // contextvars.Context
   PyObject* device_;   // torch.device, or null
+  // A backward that starts at a subclass runs with it disabled.
+  at::impl::TorchFunctionDisabledState torch_function_;
 };
 
 /// While alive, this thread runs in a copy of `state`. Under the GIL.
@@ -38,6 +42,7 @@ class PythonStateScope {
  private:
   PyObject* context_ = nullptr;
   PyObject* device_mode_ = nullptr;
+  const at::impl::TorchFunctionDisabledState torch_function_;  // outside
 };
 
 /// While alive, torch.compile does not compile the Python code that this thread calls, unless that

@@ -65,6 +65,7 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   install_engine();
   std::vector<at::Tensor> tensors;
   auto body = std::make_unique<PythonBody>(function, arguments, settings.options.name, tensors);
+  PythonBody& running = *body;
   std::optional<detail::ForwardRegion> region(std::in_place, settings.options, std::move(body),
                                               tensors);
   THPObjectPtr output;
@@ -78,6 +79,7 @@ PyObject* call_region(const Settings& settings, PyObject* function,
     region.reset();
     return nullptr;
   }
+  running.finish_forward();
   tensors.clear();
   take_output(output, settings.output_rule, settings.options.name, tensors);
   region->finish(tensors);

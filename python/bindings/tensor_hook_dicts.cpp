@@ -26,34 +26,36 @@ pybind11::object copy_of(PyObject* hooks) {
                                                                            : nullptr);
 }
 
-Py_ssize_t size_of(PyObject* dict) {
-  return dict ? PyDict_GET_SIZE(dict) : 0;
-}
-
-/// The keys of `dict` that `other` lacks, in order; `other` may be null.
-std::vector<pybind11::object> keys_missing_in(PyObject* dict, PyObject* other) {
-  std::vector<pybind11::object> missing;
-  PyObject* key = nullptr;
-  Py_ssize_t position = 0;
-  while (dict && PyDict_Next(dict, &position, &key, nullptr)) {
-    if (!other || PyDict_Contains(other, key) == 0)
-      missing.push_back(pybind11::reinterpret_borrow<pybind11::object>(key));
+/// True if both have the same hooks in the same order; either may be null.
+bool is_same(PyObject* hooks, PyObject* before) {
+  const auto size = [](PyObject* dict) { return dict ? PyDict_GET_SIZE(dict) : 0; };
+  if (size(hooks) != size(before)) return false;
+  if (size(hooks) == 0) return true;
+  PyObject *key = nullptr, *hook = nullptr, *key_before = nullptr, *hook_before = nullptr;
+  Py_ssize_t i = 0, j = 0;
+  while (PyDict_Next(hooks, &i, &key, &hook) &&
+         PyDict_Next(before, &j, &key_before, &hook_before)) {
+    if (hook != hook_before || PyObject_RichCompareBool(key, key_before, Py_EQ) != 1) return false;
   }
-  return missing;
+  return true;
 }
 
-bool is_changed(PyObject* hooks, PyObject* before) {
-  return size_of(hooks) != size_of(before) || !keys_missing_in(hooks, before).empty();
+/// True if `hooks` lacks a key of `before`: see Note [Handles of hooks] for why a hook that the
+/// function replaces has the same one.
+bool lacks(PyObject* hooks, PyObject* before) {
+  PyObject* key = nullptr;
+  Py_ssize_t i = 0;
+  while (before && PyDict_Next(before, &i, &key, nullptr)) {
+    if (!hooks || PyDict_Contains(hooks, key) != 1) return true;
+  }
+  return false;
 }
 
-/// A function that takes its own old hook away and sets a new one leaves as many as there were, and
-/// that stays. Others are taken back, and those that are missing come back.
 void restore(PyObject* hooks, PyObject* before) {
-  const auto added = keys_missing_in(hooks, before);
-  const auto removed = keys_missing_in(before, hooks);
-  for (size_t i = removed.size(); i < added.size(); ++i) PyObject_DelItem(hooks, added[i].ptr());
-  for (size_t i = added.size(); i < removed.size(); ++i)
-    PyObject_SetItem(hooks, removed[i].ptr(), PyDict_GetItemWithError(before, removed[i].ptr()));
+  if (!hooks || is_same(hooks, before)) return;
+  // Its methods, as it is an OrderedDict: one that has been changed as a dict loses its order.
+  Py_XDECREF(PyObject_CallMethod(hooks, "clear", nullptr));
+  if (before) Py_XDECREF(PyObject_CallMethod(hooks, "update", "O", before));
 }
 
 }  // namespace
@@ -91,7 +93,7 @@ void TensorHookDicts::append_changed(std::vector<at::Tensor>& changed) const {
   for (const Kept& kept : kept_) {
     bool any = false;
     visit_dicts(kept,
-                [&](PyObject* hooks, PyObject* before) { any = any || is_changed(hooks, before); });
+                [&](PyObject* hooks, PyObject* before) { any = any || !is_same(hooks, before); });
     if (any) changed.push_back(kept.tensor);
   }
 }
@@ -100,9 +102,8 @@ bool TensorHookDicts::lost() const {
   const pybind11::gil_scoped_acquire gil;
   bool any = false;
   for (const Kept& kept : kept_) {
-    visit_dicts(kept, [&](PyObject* hooks, PyObject* before) {
-      any = any || size_of(hooks) < size_of(before);
-    });
+    visit_dicts(kept,
+                [&](PyObject* hooks, PyObject* before) { any = any || lacks(hooks, before); });
   }
   return any;
 }

@@ -158,6 +158,107 @@ def test_a_function_may_replace_its_own_hook():
     assert_same(program, checkpointed)
 
 
+@pytest.mark.parametrize("kind", ("register_hook", "register_post_accumulate_grad_hook"))
+@pytest.mark.parametrize("place", ("region", "nested", "gradient", "call"))
+def test_a_handle_that_is_left_outside_removes_the_hook(kind, place):
+    def program(wrap):
+        w, x, holder, sizes = leaf(1), leaf(1), {}, []
+
+        def hook(grad):
+            return grad * 2 if kind == "register_hook" else None
+
+        def fn(x):
+            holder["first"] = getattr(w, kind)(hook)
+            if place == "gradient":  # the function runs again in its own forward
+                z = x.detach().requires_grad_()
+                x = x + torch.autograd.grad(z.exp().sum(), z)[0]
+            if place == "call":
+                x = remat.native_op(lambda t: t.exp(), "exp", remat.CheckpointPolicy.SAVE)(x)
+            holder["second"] = getattr(w, kind)(hook)
+            return (x * w).exp()
+
+        step = (lambda x: wrap(fn)(x.sin()).exp()) if place == "nested" else fn
+        for _ in range(3):
+            wrap(step)(x).sum().backward()
+            holder.pop("second").remove()
+            wrap(step)(x).sum().backward()
+            holder.pop("first").remove()
+            hooks = w._backward_hooks if kind == "register_hook" else w._post_accumulate_grad_hooks
+            sizes.append(len(hooks))
+        return w.grad, torch.tensor(sizes)
+
+    assert_same(program, checkpointed)
+
+
+def test_a_hook_that_the_function_replaces_keeps_its_place():
+    def program(wrap):
+        w, x, handles = leaf(1), leaf(1), []
+
+        def fn(x):
+            while handles:
+                handles.pop().remove()
+            handles.append(w.register_hook(lambda grad: grad + 1))
+            return (x * w).exp()
+
+        y = wrap(fn)(x)
+        w.register_hook(lambda grad: grad * 10)
+        y.sum().backward()
+        return w.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_a_replay_that_replaces_the_hook_of_a_later_call_raises():
+    w, x, handles = leaf(1), leaf(1), []
+
+    def fn(x, scale):
+        while handles:
+            handles.pop().remove()
+        handles.append(w.register_hook(lambda grad: grad * scale))
+        return (x * w).exp()
+
+    y = checkpointed(fn)(x, 2) + checkpointed(fn)(x, 3)
+    (last,) = w._backward_hooks.values()
+    with pytest.raises(NotImplementedError, match="region 'block': .*removed another hook"):
+        y.sum().backward()
+    assert list(w._backward_hooks.values()) == [last]
+
+
+def test_each_call_sets_its_hook_where_it_writes_the_tensor_and_takes_gradients_inside():
+    def program(wrap):
+        b, calls = leaf(1), []
+        c = b * 2
+
+        def fn(x, k):
+            c.register_hook(lambda grad: calls.append(k) or grad + 10**k)
+            h = x * c.tanh()
+            c.add_(0.5)
+            z = h.detach().requires_grad_()
+            return h + torch.autograd.grad(z.exp().sum(), z)[0]
+
+        y = leaf(1)
+        for k in range(3):
+            y = wrap(fn)(y, k)
+        y.sum().backward()
+        return b.grad, torch.tensor(calls)
+
+    assert_same(program, checkpointed)
+
+
+@pytest.mark.parametrize("replay", ("function", "tape"))
+def test_backward_may_start_at_a_tensor_subclass(replay):
+    class Named(torch.Tensor):
+        pass
+
+    def program(wrap):
+        w = leaf(1)
+        x = leaf(1).detach().as_subclass(Named).requires_grad_()
+        wrap(lambda t: (t * w).sin().exp())(x).sum().backward()
+        return w.grad, x.grad.as_subclass(torch.Tensor)
+
+    assert_same(program, remat.checkpoint(replay=replay))
+
+
 def test_a_hook_that_only_the_replay_sets_is_taken_back():
     def program(wrap):
         w, x, calls = leaf(1), leaf(1), []
@@ -186,7 +287,7 @@ def test_a_replay_that_takes_a_hook_away_raises_and_gives_it_back(kind):
         return y
 
     y = checkpointed(fn)(x)
-    with pytest.raises(NotImplementedError, match="region 'block': .*removed a hook"):
+    with pytest.raises(NotImplementedError, match="region 'block': .*removed another hook"):
         y.backward()
     hooks = w._backward_hooks if kind == "register_hook" else w._post_accumulate_grad_hooks
     assert len(hooks) == 1

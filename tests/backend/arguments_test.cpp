@@ -145,6 +145,23 @@ TEST_CASE("A function may replace its own hook on a captured tensor", "[backend]
   });
 }
 
+TEST_CASE("A hook of each call runs once where calls write the tensor and take gradients inside",
+          "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor b = leaf();
+    const Tensor w = b * 2;
+    const auto fn = [w](const Tensors& in) {
+      w.register_hook([](const Tensor& grad) { return grad * 2; });
+      const Tensor y = in[0] * w.tanh();
+      w.add_(0.5);
+      const Tensor z = y.detach().requires_grad_();
+      return y + torch::autograd::grad({z.exp().sum()}, {z})[0];
+    };
+    call(fn, {call(fn, {call(fn, {leaf()})})}).sum().backward();
+    return Tensors{b.grad()};
+  });
+}
+
 TEST_CASE("Hooks on tensors whose memory the region writes run once", "[backend][arguments]") {
   check_same([](const Call& call) {
     const Tensor b = leaf();
