@@ -9,7 +9,7 @@ execute_process(
 set(REMAT_HAS_PYTEST ON)
 if(NOT status EQUAL 0)
   set(REMAT_HAS_PYTEST OFF)
-  message(WARNING "[python] expected pytest, hypothesis and expecttest in ${REMAT_PYTHON} or build/python_tools, got none: the Python "
+  message(NOTICE "[python] expected pytest, hypothesis and expecttest in ${REMAT_PYTHON} or build/python_tools, got none: the Python "
     "tests are left out. Run ./setup.sh none.")
 endif()
 
@@ -35,7 +35,7 @@ execute_process(
 set(REMAT_HAS_MODEL_LIBRARIES ON)
 if(NOT status EQUAL 0)
   set(REMAT_HAS_MODEL_LIBRARIES OFF)
-  message(WARNING "[python] expected ${REMAT_MODEL_LIBRARIES} in ${REMAT_PYTHON} or build/python_tools, got not all of them: "
+  message(NOTICE "[python] expected ${REMAT_MODEL_LIBRARIES} in ${REMAT_PYTHON} or build/python_tools, got not all of them: "
     "the suites that train their models are left out. Run ./setup.sh none.")
 endif()
 

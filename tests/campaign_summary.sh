@@ -4,6 +4,11 @@
 # campaign_summary.sh LOG: the rows of the table in docs/reliability.md, one for each suite and binary in a log of campaigns.
 set -euo pipefail
 
+if [ ! -e "$1" ]; then
+  echo "campaign_summary.sh: expected the log of a campaign, got no file $1. Run ./setup.sh campaign." >&2
+  exit 2
+fi
+
 awk -F '\t' '
   {
     row = $2 " " $3

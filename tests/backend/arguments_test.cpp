@@ -145,6 +145,24 @@ TEST_CASE("A function may replace its own hook on a captured tensor", "[backend]
   });
 }
 
+TEST_CASE("Hooks on captured tensors that only SAVE calls read run once", "[backend][arguments]") {
+  check_same([](const Call& call) {
+    const Tensor w = leaf();
+    const Tensor v = w.t();
+    const auto fn = [w, v](const Tensors& in) {
+      for (const Tensor& tensor : {v, w})
+        tensor.register_hook([](const Tensor& grad) { return grad * 2; });
+      const auto by = [](const Tensor& weight) {
+        return [weight](const Tensor& x) { return x.matmul(weight); };
+      };
+      const Tensor h = remat::native_op(by(v), "v", remat::Policy::kSave)(in[0].sin());
+      return remat::native_op(by(w), "w", remat::Policy::kSave)(h.exp());
+    };
+    call(fn, {leaf()}).sum().backward();
+    return Tensors{w.grad()};
+  });
+}
+
 TEST_CASE("A hook of each call runs once where calls write the tensor and take gradients inside",
           "[backend][arguments]") {
   check_same([](const Call& call) {

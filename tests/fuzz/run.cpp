@@ -58,16 +58,24 @@ void run_checked(const Program& program, Machine& machine, Tensors& results) {
   copy_to(results, inputs);
 }
 
-bool same(const Outcome& a, const Outcome& b) {
-  if (a.error || b.error)
-    // Where both raise, only how far the forward got is comparable: a replay may raise before an op
-    // that plain has run.
-    return a.error && b.error && a.error->substr(0, kErrorWords) == b.error->substr(0, kErrorWords);
-  if (a.tensors.size() != b.tensors.size()) return false;
-  for (size_t i = 0; i < a.tensors.size(); ++i) {
-    if (!same_bits(a.tensors[i], b.tensors[i])) return false;
+/// What differs first, in words. Empty if nothing does.
+std::string difference(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return c10::str("expected ", a.size(), " tensors, got ", b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!same_bits(a[i], b[i]))
+      return c10::str("tensor ", i, " of ", a.size(),
+                      " differs: results come first, then gradients, arguments, buffers, and what "
+                      "is drawn next");
   }
-  return true;
+  return "";
+}
+
+bool same(const Outcome& a, const Outcome& b) {
+  // Where both raise, only how far the forward got is comparable: a replay may raise before an op
+  // that plain has run.
+  if (a.error || b.error)
+    return a.error && b.error && a.error->substr(0, kErrorWords) == b.error->substr(0, kErrorWords);
+  return difference(a.tensors, b.tensors).empty();
 }
 
 /// The error's first words, without numbers and names of ops.
@@ -138,7 +146,9 @@ Verdict check(const Program& program, Mode mode) {
   if (ours.error) verdict.refusal = refusal_of(*ours.error, program);
   if (!verdict.refusal && mode == Mode::kCheckpointed)
     verdict.refusal = refusal_if_compared(program);
-  if (!verdict.refusal) verdict.failure = "plain: " + summary(plain) + "\nremat: " + summary(ours);
+  if (verdict.refusal) return verdict;
+  verdict.failure = "plain: " + summary(plain) + "\nremat: " + summary(ours);
+  if (!plain.error && !ours.error) verdict.message = difference(plain.tensors, ours.tensors);
   return verdict;
 }
 

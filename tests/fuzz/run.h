@@ -27,7 +27,7 @@ TapeSizes tape_sizes(const Program& program);
 /// or if it refuses the program by a rule that is documented.
 struct Verdict {
   std::string failure{};
-  std::string message{};  // of remat's error
+  std::string message{};  // of remat's error, or what differs
   bool raised = false;    // in plain too
   const char* refusal = nullptr;
 };

@@ -12,6 +12,7 @@ same. Ends with 1 if a mutant survives all suites.
 
 import argparse
 import hashlib
+import signal
 import sys
 import time
 from dataclasses import dataclass
@@ -166,6 +167,7 @@ def main() -> int:
     if options.table:
         print(table(mutants))
         return 0
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # by an exception, so that no suite is left running
     survivors = Campaign(WORK / str(shard)).run(mutants)
     print(f"[mutants] {len(mutants) - len(survivors)} of {len(mutants)} turned a suite red")
     for mutant in survivors:

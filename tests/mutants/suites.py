@@ -7,6 +7,7 @@ import html
 import json
 import os
 import re
+import signal
 import subprocess
 import time
 from dataclasses import dataclass
@@ -52,8 +53,11 @@ class Suite:
             output, _ = process.communicate(timeout=self.timeout_s)
         except subprocess.TimeoutExpired:
             timed_out = True
-            os.killpg(process.pid, 9)
+            os.killpg(process.pid, signal.SIGKILL)
             output, _ = process.communicate()
+        except BaseException:  # this run is stopped
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
         seconds = time.monotonic() - start
         if process.returncode == 0:
             return Outcome(False, "", seconds)

@@ -24,7 +24,7 @@ def main():
         return 0
     summary = run_many(seeds)
     print(report(summary))
-    return 1 if summary.faults else 0
+    return 0 if summary.passed else 1
 
 
 if __name__ == "__main__":

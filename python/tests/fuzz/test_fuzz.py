@@ -30,9 +30,7 @@ once = pytest.mark.skipif(SHARD != 0, reason="shard 0 runs it")
 
 def test_random_programs_are_bitwise_plain():
     summary = run_many(range(FIRST + SHARD, FIRST + COUNT, SHARDS))
-    assert not summary.faults, report(summary)
-    assert summary.share("refused") < 0.02, report(summary)
-    assert summary.share("raises") < 0.05, report(summary)
+    assert summary.passed, report(summary)
 
 
 @once
