@@ -17,6 +17,7 @@ class HookHandleIds {
  public:
   HookHandleIds();
 
+  /// The function has run for the first time: if it made no handles, none need the same numbers.
   void finish_forward();
 
   /// The number that the next handle gets.

@@ -31,7 +31,7 @@ class REMAT_API KeptHooks {
   /// Appends the tensors that have others now.
   virtual void append_changed(std::vector<at::Tensor>& changed) const = 0;
 
-  /// True if more have been removed from a tensor than were set on it.
+  /// True if a tensor lacks one that it had, and the function has not set it anew.
   virtual bool lost() const = 0;
 };
 
