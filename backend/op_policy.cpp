@@ -10,6 +10,7 @@
 
 #include <remat/backend/name_scope.h>
 #include <remat/backend/named_call_scope.h>
+#include <remat/tape/autocast_cache.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/saved_tensor_frame.h>
 
@@ -92,6 +93,7 @@ bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composit
   const RegionPolicy* const policy = frame ? frame->segment_policy() : nullptr;
   if (!policy) return false;
   const OpCall call(op, stack);
+  if (is_cacheable_cast(call)) return false;
   NamedCalls* const calls = policy->is_static() ? nullptr : frame->named_calls();
   const std::optional<Policy> said =
       calls ? ask(*policy, call, numbered(*calls, op.name()), /*is_recompute=*/false, is_composite)
@@ -146,6 +148,7 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
   NamedCalls* const calls = frame ? frame->named_calls() : nullptr;
   if (!calls || !calls->takes_ops()) return false;
   const OpCall call(op, stack);
+  if (is_cacheable_cast(call)) return false;
   NamedCall named{.name = numbered(*calls, op.name()), .saved_names = {}, .is_op = true};
   if (!policy.is_static()) said = ask(policy, call, named.name, calls->is_replay(), is_composite);
   if (!said || *said == Policy::kRecompute) return false;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Telling autocast's copies of parameters from other tensors.
-#include "autocast_cache.h"
+#include <remat/tape/autocast_cache.h>
 
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>

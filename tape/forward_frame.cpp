@@ -181,7 +181,7 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   if (recorder_) {
     const auto copied = copied_original(tensor);
     const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
-    if (!recorder_->in_op()) origin_of(original);
+    if (!recorder_->gave_up() && !recorder_->in_op()) origin_of(original);
     if (copied) {
       recorder_->add_copy_slot(tensor, original, copied->after_op);
     } else {

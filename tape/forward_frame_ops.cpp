@@ -14,7 +14,7 @@
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
-#include "autocast_cache.h"
+#include <remat/tape/autocast_cache.h>
 #include "drawn_generator.h"
 #include "forward_calls.h"
 #include "tape_recorder.h"

@@ -53,6 +53,11 @@ bool makes_uninitialised(std::string_view op) {
          op == "aten::_empty_affine_quantized";
 }
 
+/// The cast that autocast asks for, whole and as the op that it is made of.
+bool makes_cast(const c10::OperatorName& op) {
+  return op.name == "aten::_to_copy" || (op.name == "aten::to" && op.overload_name == "dtype");
+}
+
 bool returns_view(const c10::FunctionSchema& schema) {
   return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
     return result.alias_info() && !result.alias_info()->isWrite();
@@ -68,7 +73,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       training_argument_(argument_count_),
       hidden_writes_(hidden_writes(op.operator_name().name)),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
-      is_cast_(op.operator_name().name == "aten::_to_copy"),
+      is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
       is_like_(op.operator_name().name.ends_with("_like")),
       takes_numbers_(takes_number(op.schema())),

@@ -4,7 +4,10 @@
 #include <remat/tape/saved_tensor_frame.h>
 
 #include <ATen/SavedTensorHooks.h>
+#include <c10/util/SmallVector.h>
 #include <pthread.h>
+
+#include <algorithm>
 
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_call.h>
@@ -14,6 +17,20 @@ namespace {
 
 // A few accesses per op: no call to find it.
 [[gnu::tls_model("initial-exec")]] thread_local SavedTensorFrame* current_frame = nullptr;
+
+/// Memory of the arguments of the op that runs, if a scope is not shown it.
+thread_local c10::SmallVector<const void*, 8> memory_given;
+
+bool all_scopes_see_ops() {
+  const SavedTensorFrame* frame = current_frame;
+  while (frame && frame->next_to_see_ops() == frame->previous()) frame = frame->previous();
+  return !frame;
+}
+
+bool is_given(const at::Tensor& tensor) {
+  return std::find(memory_given.begin(), memory_given.end(), memory_of(tensor)) !=
+         memory_given.end();
+}
 
 // A forked child goes on in the middle of its parent's regions; what it computes is not part of
 // them.
@@ -93,6 +110,11 @@ void SavedTensorFrame::before_op_from(SavedTensorFrame* frame, OpCall& call, boo
 void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
   if (!current_frame) return;
   before_op_from(current_frame, call, logged);
+  if (!all_scopes_see_ops()) {
+    memory_given.clear();
+    for_each_argument_tensor(
+        call, [](size_t, const at::Tensor& tensor) { memory_given.push_back(memory_of(tensor)); });
+  }
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->before_op(current_trace_scope(), call);
 }
@@ -108,8 +130,10 @@ void SavedTensorFrame::all_after_op(OpCall& call) {
       seeing = frame->next_to_see_ops_;
       continue;
     }
-    if (call.info().is_view()) continue;  // of memory that was there
-    for_each_result_tensor(call, [&](const at::Tensor& tensor) { frame->adopt(tensor); });
+    // Not on memory that was there. Not every op that returns such memory says so (_unsafe_view).
+    for_each_result_tensor(call, [&](const at::Tensor& tensor) {
+      if (!is_given(tensor)) frame->adopt(tensor);
+    });
   }
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->next_to_see_ops_) {
     frame->after_op(call);

@@ -11,6 +11,8 @@
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/held_storage.h>
+#include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -51,6 +53,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     meta_.emplace(tensor.tensor_data());
     if (has_layout(tensor)) layout_.emplace(tensor);
     version_.emplace(tensor);
+    original_ = HeldStorage(tensor);
     SavedTensorInfo info = info_of_next ? *info_of_next : SavedTensorInfo();
     const at::Tensor* const original = std::exchange(original_of_next, nullptr);
     info.original = original ? original : &tensor;
@@ -73,7 +76,8 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
                 "[saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
                 "write it before backward.");
     if (layout_) tensor = with_layout(tensor, *layout_);
-    SavedTensorFrame::all_adopt(tensor);
+    // Hooks may have kept the tensor itself.
+    if (original_.address() != memory_of(tensor)) SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
 
@@ -96,6 +100,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   std::optional<TensorMeta> meta_;
   std::optional<TensorLayout> layout_;
   std::optional<SavedVersion> version_;
+  HeldStorage original_;
   std::any packed_;
 };
 

@@ -68,9 +68,6 @@ void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) co
     run.run();
   }
   run.fill(slots);
-  for (const Slot& slot : part.region.slots()) {
-    if (slots.has(slot.index)) SavedTensorFrame::all_adopt(slots.get(slot.index));
-  }
 }
 
 }  // namespace remat

@@ -268,6 +268,17 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
   written_arguments_.clear();
 }
 
+/// False for memory that was there before the run: of a tensor from outside, or of a kept one.
+bool TapeRun::is_new(uint32_t number) const {
+  const TapeValue& value = tape_.values()[number];
+  const void* const memory = memory_of(live_[number].tensor);
+  if (value.source == TapeValue::Source::kProduct)
+    return root_.calls().product(value.number).storage().address() != memory;
+  if (value.source != TapeValue::Source::kOutside) return live_[number].owned;
+  const OutsideStorage& outside = root_.outside()[value.number];
+  return outside.address() != memory && outside.kept_storage().address() != memory;
+}
+
 void TapeRun::fill(ReplayedSlots& slots) {
   for (const auto i : c10::irange(slot_wanted_.size())) {
     if (!slot_wanted_[i]) continue;
@@ -293,6 +304,7 @@ void TapeRun::fill(ReplayedSlots& slots) {
               "clone of what is written, and put an op that computes other values each time into a "
               "SAVE call."));
     }
+    if (!slot.held && is_new(slot.ref.value)) SavedTensorFrame::all_adopt(value);
     slots.put(i, std::move(value));
   }
 }

@@ -58,6 +58,7 @@ class TapeRun {
   void prepare_writes(const TapeRecord& record, uint32_t step);
   void push_arguments(const TapeRecord& record);
   void take_outputs(const TapeRecord& record);
+  bool is_new(uint32_t number) const;
   void drop_used(const TapeRecord& record, uint32_t step);
   at::Tensor get(const TapeRecord& record, const TapeRef& ref) const;
   at::Tensor get(const TapeRef& ref) const;

@@ -33,8 +33,8 @@ def matmuls(x):
     return (x.sin() @ x.t()).tanh() @ x
 
 
-def executed(fn, x):
-    """How often backends run mm, in the forward and the backward."""
+def executed(fn, x, op=mm):
+    """How often backends run `op` from the backward on."""
     counts = collections.Counter()
 
     class Count(TorchDispatchMode):
@@ -45,7 +45,7 @@ def executed(fn, x):
     y = fn(x)
     with Count():
         y.sum().backward()
-    return counts[mm]
+    return counts[op]
 
 
 def saved_runs(policy):
@@ -300,6 +300,42 @@ def test_calls_of_regions_inside_may_get_casts_that_autocast_has_already(answer)
         return w.grad, x.grad
 
     assert_same(program, checkpointed)
+
+
+@pytest.mark.torch_warns  # that the outer region has no tape
+@pytest.mark.parametrize("check", ("default", "none"))
+@pytest.mark.parametrize("replay", ("function", "auto"))
+@pytest.mark.parametrize("rule", ("aten::_to_copy", "aten::to", "tag:view"))
+def test_rules_are_not_for_casts_that_autocast_may_have_already(rule, replay, check):
+    def program(wrap, depth):
+        def region(f, **options):
+            return f if wrap is plain else remat.checkpoint(determinism_check=check, replay=replay, **options)(f)
+
+        x, w, v = leaf(4, 4), leaf(4, 4), leaf(4, 4)
+        twice = region(lambda y: linear(linear(y, w), w).sin(), policy=PolicyTable().op(rule, SAVE))
+
+        def outer(x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                y = twice(linear(x, w) if depth == 1 else twice(x)).float()
+            inside = y.detach().requires_grad_()
+            (inside * v).sin().sum().backward()
+            return y.cos() + inside.grad
+
+        (outer if depth == 0 else region(outer))(x).sum().backward()
+        return x.grad, w.grad, v.grad
+
+    linear = torch.nn.functional.linear
+    for depth in range(3):
+        assert_same(lambda wrap: program(wrap, depth), checkpointed)
+
+
+def test_rules_are_for_other_casts():
+    def casts(policy):
+        block = remat.checkpoint(policy=policy)(lambda x: (x.sin().bfloat16() @ w.bfloat16()).float().exp())
+        return executed(block, leaf(4, 4), torch.ops.aten._to_copy.default)
+
+    w = leaf(4, 4)
+    assert casts(PolicyTable().op("aten::_to_copy", SAVE)) == casts(None) - 2
 
 
 def test_custom_functions_inside_keep_their_place():

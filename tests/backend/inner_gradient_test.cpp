@@ -4,6 +4,8 @@
 // found by random programs.
 #include <torch/torch.h>
 
+#include <algorithm>
+#include <any>
 #include <functional>
 #include <string>
 #include <vector>
@@ -210,6 +212,98 @@ TEST_CASE("A region whose tape was given up is replayed as its forward ran",
   };
   check_as_plain(of, {.replay = ReplayEngine::kAuto});
   check_as_plain(of, {.replay = ReplayEngine::kAuto});  // refused from the start
+}
+
+TEST_CASE("A SAVE call leaves its argument to the replay, tape given up or not",
+          "[backend][inner_gradient][tape]") {
+  const auto kept_by_call = [](ReplayEngine engine) {
+    std::vector<SavedTensorKind> kinds;
+    const SavedTensorsHooks hooks = {
+        .pack = [&](const at::Tensor& tensor) -> std::any {
+          kinds.push_back(current_saved_tensor_info().kind);
+          return tensor.clone();
+        },
+        .unpack = [](const std::any& kept) { return std::any_cast<at::Tensor>(kept); }};
+    step([&](const at::Tensor& x) {
+      return checkpoint({.name = "r", .replay = engine, .saved_tensors_hooks = hooks})(
+          [](const at::Tensor& t) {
+            const at::Tensor mid = with_inner_backward(t).tanh();
+            return save("sin", [](const at::Tensor& a) { return a.sin(); })(mid).cos();
+          })(x);
+    });
+    return std::count(kinds.begin(), kinds.end(), SavedTensorKind::kBackward);
+  };
+  CHECK(kept_by_call(ReplayEngine::kFunction) == 0);
+  CHECK(kept_by_call(ReplayEngine::kAuto) == 0);
+}
+
+TEST_CASE("An outer region sees the same of a region inside with its tape and without",
+          "[backend][inner_gradient][tape]") {
+  const Step of = [](const at::Tensor& x, const Region& region) {
+    const at::Tensor weight = at::full({4, 8}, 0.7).requires_grad_();
+    const at::Tensor y = region("outer", [=](const at::Tensor& t) {
+      return region("inner", [=](const at::Tensor& s) {
+        const at::Tensor kept =
+            native_op([](const at::Tensor& a) { return a.sin().cos().exp().sin(); }, "for all",
+                      Policy::kSave, Keep::kAllRegions)(s);
+        return save("backward", [=](const at::Tensor& a) {
+          const at::Tensor leaf = a.detach().requires_grad_();
+          (leaf * weight).sin().sum().backward();
+          return a + leaf.grad();
+        })(kept.tanh());
+      })(t);
+    })(x);
+    return y * weight.grad();
+  };
+  check_as_plain(of, {.replay = ReplayEngine::kAuto});
+  check_as_plain(of, {.replay = ReplayEngine::kFunction});
+}
+
+TEST_CASE("What a backward inside a SAVE call is given again has been there before",
+          "[backend][inner_gradient]") {
+  const auto check = [](const Step& of) {
+    for (const ReplayEngine engine : {ReplayEngine::kFunction, ReplayEngine::kAuto}) {
+      check_as_plain(of, {.replay = engine});
+      check_as_plain(of, {.replay = engine, .policy = make_policy(save_matmuls())});
+    }
+  };
+  const auto run_backward_of = [](const at::Tensor& y) {
+    return save("backward", [=](const at::Tensor& a) {
+      y.sum().backward({}, /*retain_graph=*/true);
+      return a * 2;
+    });
+  };
+  SECTION("a result of the outer region, by an op that does not say that it returns a view") {
+    check([](const at::Tensor& x, const Region& region) {
+      return region("outer", [=](const at::Tensor& t) {
+        const at::Tensor y = at::_unsafe_view(t.mm(t.t()), {2, 8});
+        return region("inner", [=](const at::Tensor& s) {
+          return save("backward", with_inner_backward)(s).sum(0) * y;
+        })(t);
+      })(x);
+    });
+  }
+  SECTION("a captured tensor, by a tape") {
+    check([=](const at::Tensor& x, const Region& region) {
+      const at::Tensor v = x * 1.5;
+      const at::Tensor y =
+          region("first", [=](const at::Tensor& t) { return (t * v).mm(v.t()); })(x);
+      return region("second", [=](const at::Tensor& t) { return run_backward_of(y)(t) * v; })(x);
+    });
+  }
+  SECTION("a captured tensor, by hooks that have kept it") {
+    check([=](const at::Tensor& x, const Region& region) {
+      const at::Tensor v = x * 1.5;
+      at::Tensor y;
+      {
+        const SavedTensorsHooksGuard guard(
+            {.pack = [](const at::Tensor& tensor) -> std::any { return tensor; },
+             .unpack = [](const std::any& kept) { return std::any_cast<at::Tensor>(kept); }});
+        y = x.sin() * v;
+      }
+      return region("second", [=](const at::Tensor& t) { return run_backward_of(y)(t) * v; })(x);
+    });
+  }
 }
 
 TEST_CASE("A view whose base was written is an argument like any other",

@@ -60,7 +60,8 @@ class REMAT_API OpInfo {
   /// True for ops that change an argument's sizes, strides or storage in place: t_, resize_, set_.
   bool changes_metadata() const { return changes_metadata_; }
 
-  /// True for _to_copy, the cast that autocast answers from its cache or not.
+  /// True for _to_copy and the composite to.dtype: casts that autocast answers from its cache or
+  /// not.
   bool is_cast() const { return is_cast_; }
 
   /// True for lift_fresh, which gets a tensor that LibTorch has made of a plain number without an

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <remat/tape/export.h>
 #include <remat/tape/op_call.h>
 
 namespace remat {
@@ -12,11 +13,12 @@ namespace remat {
 /// Note [Casts that a cache answers]: under autocast the forward takes a parameter's low-precision
 /// copy from autocast's cache, as plain code does: gradients of parameters that are used twice are
 /// bitwise equal only so. A replay makes the copy again. So casts of parameters are not logged, and
-/// a copy is logged as made inside wherever it was made; the parameter counts as read. (Inside an
-/// op that autocast changes autocast is off: whether it asked for the cast cannot be told.)
+/// a copy is logged as made inside wherever it was made; the parameter counts as read; and no rule
+/// of a policy is for such a cast, or the replay would have calls that the forward had not. (Inside
+/// an op that autocast changes autocast is off: whether it asked for the cast cannot be told.)
 
 /// True for a cast that the cache could have answered.
-bool is_cacheable_cast(const OpCall& call);
+REMAT_API bool is_cacheable_cast(const OpCall& call);
 
 /// The parameter that `tensor`, not made by an op that was seen, is autocast's copy of; undefined
 /// if it is none.
