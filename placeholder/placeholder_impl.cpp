@@ -4,6 +4,7 @@
 #include <remat/placeholder/placeholder_impl.h>
 
 #include <c10/core/DispatchKeySet.h>
+#include <c10/core/TensorOptions.h>
 #include <c10/util/Exception.h>
 
 #include <typeinfo>
@@ -18,6 +19,13 @@ const PlaceholderStorage* as_placeholder(const c10::StorageImpl* storage) {
   // The class is final, so its type_info is all that a cast would look at, and cheaper.
   if (!storage || typeid(*storage) != typeid(PlaceholderStorage)) return nullptr;
   return static_cast<const PlaceholderStorage*>(storage);
+}
+
+/// Autocast looks at an op only if one of the tensors has the key of the device where it is on.
+c10::DispatchKeySet keys_on(c10::Device device, caffe2::TypeMeta dtype) {
+  const auto key = c10::computeDispatchKey(c10::typeMetaToScalarType(dtype), c10::kStrided, device);
+  return c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) |
+         c10::getAutocastRelatedKeySetFromBackend(c10::toBackendComponent(key));
 }
 
 }  // namespace
@@ -40,8 +48,8 @@ bool PlaceholderStorage::is(const c10::Storage& storage) {
 }
 
 PlaceholderImpl::PlaceholderImpl(c10::Storage storage, caffe2::TypeMeta dtype)
-    : TensorImpl(std::move(storage), c10::DispatchKeySet(c10::DispatchKey::PrivateUse1), dtype),
-      device_(unsafe_storage().device()) {
+    : TensorImpl(c10::Storage(storage), keys_on(storage.device(), dtype), dtype),
+      device_(storage.device()) {
   TORCH_INTERNAL_ASSERT_DEBUG_ONLY(as_placeholder(unsafe_storage().unsafeGetStorageImpl()));
   set_custom_device(true);
 }

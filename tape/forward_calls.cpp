@@ -99,6 +99,11 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
   if (call.is_saved()) {
     end_expected();
+    // A result that is an argument is told from one that the call makes, also if no op has seen it.
+    // Before the call counts as running: what code around it is given a SAVE call has not made.
+    for (const at::Tensor& argument : seen) {
+      if (argument.defined()) frame_.origin_of(argument);
+    }
     saved_.record = &record;
     saved_.index = region_->calls().records().size() - 1;
     begin_saved(seen);
@@ -129,10 +134,6 @@ void ForwardCalls::check_call(const NamedCall& call) const {
 
 void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
   saved_.arguments.assign(arguments.begin(), arguments.end());
-  // A result that is an argument is told from one that the call makes, also if no op has seen it.
-  for (const at::Tensor& argument : arguments) {
-    if (argument.defined()) frame_.origin_of(argument);
-  }
   nodes_.emplace_back(at::sequence_number::peek(), 0);
   if (settings_.state.preserve_rng) generators_ = mark_generators(settings_.state.generators);
 }

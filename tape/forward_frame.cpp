@@ -174,7 +174,11 @@ void ForwardFrame::finish() {
 // an argument its ops read, if anything does.
 void ForwardFrame::before_slot(const at::Tensor& tensor) {
   calls_->before_slot(tensor);
-  if (recorder_ || !packs_region_input()) calls_->need(tensor);
+  if (!recorder_ && packs_region_input()) return;
+  calls_->need(tensor);
+  // On a tape a copy is the value of its original.
+  if (const auto copied = copied_original(tensor); recorder_ && copied && !copied->after_op)
+    calls_->need(copied->tensor);
 }
 
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {

@@ -27,6 +27,16 @@ bool all_scopes_see_ops() {
   return !frame;
 }
 
+void note_memory_given(const OpCall& call) {
+  memory_given.clear();
+  for_each_argument_tensor(
+      call, [](size_t, const at::Tensor& tensor) { memory_given.push_back(memory_of(tensor)); });
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (call.argument(i).isStorage())
+      memory_given.push_back(call.argument(i).toStorage().unsafeGetStorageImpl());
+  }
+}
+
 bool is_given(const at::Tensor& tensor) {
   return std::find(memory_given.begin(), memory_given.end(), memory_of(tensor)) !=
          memory_given.end();
@@ -110,11 +120,7 @@ void SavedTensorFrame::before_op_from(SavedTensorFrame* frame, OpCall& call, boo
 void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
   if (!current_frame) return;
   before_op_from(current_frame, call, logged);
-  if (!all_scopes_see_ops()) {
-    memory_given.clear();
-    for_each_argument_tensor(
-        call, [](size_t, const at::Tensor& tensor) { memory_given.push_back(memory_of(tensor)); });
-  }
+  if (!all_scopes_see_ops()) note_memory_given(call);
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->before_op(current_trace_scope(), call);
 }

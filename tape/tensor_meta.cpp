@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include <remat/placeholder/placeholder_impl.h>
+
 #include "hash_mix.h"
 
 namespace remat {
@@ -22,6 +24,7 @@ std::optional<uint64_t> sample_storage(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || tensor.layout() != c10::Layout::Strided || !tensor.has_storage())
     return std::nullopt;
   const c10::Storage& storage = tensor.storage();
+  if (PlaceholderStorage::is(storage)) return std::nullopt;
   const auto* const bytes = static_cast<const unsigned char*>(storage.data());
   if (!bytes || storage.nbytes() == 0) return std::nullopt;
   const size_t word = std::min(storage.nbytes(), sizeof(uint64_t));

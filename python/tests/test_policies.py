@@ -338,6 +338,60 @@ def test_rules_are_for_other_casts():
     assert casts(PolicyTable().op("aten::_to_copy", SAVE)) == casts(None) - 2
 
 
+@pytest.mark.parametrize("answer", (SAVE, OFFLOAD))
+def test_autocast_casts_for_ops_of_which_all_tensors_are_placeholders(answer):
+    def program(wrap):
+        x, w = leaf(4, 4), leaf(4, 4)
+
+        def f(x):
+            with torch.autocast("cpu", dtype=torch.bfloat16):
+                torch.nn.functional.linear(x.clone(), w.repeat(4, 1))  # nobody reads what it makes
+            return Square.apply(x.sin())
+
+        wrap(f)(x).sum().backward()
+        return x.grad
+
+    policy, store = PolicyTable().op("*", answer), remat.host_memory_store()
+    assert_same(program, remat.checkpoint(policy=policy, offload_store=store))
+
+
+@pytest.mark.parametrize("check", ("default", "none"))
+def test_a_cast_that_a_call_has_made_is_made_again_for_an_op_that_a_policy_saves(check):
+    def program(wrap):
+        x, w = leaf(4, 4), leaf(4, 4)
+
+        def region(f, **options):
+            return f if wrap is plain else remat.checkpoint(determinism_check=check, **options)(f)
+
+        def inner(y):
+            return (y @ w if wrap is plain else remat.native_op(torch.matmul, "first", SAVE)(y, w)) @ w
+
+        def outer(y):
+            y = region(inner, policy="save_matmuls")(y)
+            return y.sin(), y.cos().cos()
+
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            used, _ = region(outer)(x * 1)
+        used.sum().backward()
+        return x.grad, w.grad
+
+    assert_same(program, checkpointed)
+
+
+def test_a_region_inside_may_get_a_placeholder_as_a_leaf():
+    def program(wrap):
+        def f(t):
+            copy = t.clone().detach().requires_grad_()
+            y = (wrap if wrap is plain else remat.checkpoint())(lambda copy: weight.sin())(copy)
+            return t.sin() * y.detach()
+
+        x, weight = leaf(4), leaf(4)
+        wrap(f)(x * 1).sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(policy=PolicyTable().op("aten::clone", SAVE)))
+
+
 def test_custom_functions_inside_keep_their_place():
     def program(wrap):
         x = leaf(3, 3)

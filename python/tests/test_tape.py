@@ -300,6 +300,28 @@ def test_a_call_that_all_regions_keep_is_on_no_tape_inside_another_region():
         program(taped)
 
 
+def test_a_tape_has_what_a_call_of_all_regions_wrote_for_the_copy_of_a_region_inside():
+    def program(wrap):
+        x = leaf(4, 4)
+        captured = x.clone()
+
+        def write(t):
+            t.add_(1)
+            return t.clone()
+
+        def inner():
+            call = remat.native_op(write, "write", remat.CheckpointPolicy.SAVE, keep="all_regions")
+            copy = (write if wrap is plain else call)(captured)
+            (wrap if wrap is plain else remat.checkpoint())(lambda t: copy)(captured)
+            return copy.cos().sin()
+
+        wrap(lambda: wrap(inner)())().sum().backward()
+        return (x.grad,)
+
+    with pytest.warns(UserWarning, match="no tape can be written of it: a call that all regions keep"):
+        assert_same(program, remat.checkpoint(replay="auto", region_name="write"))
+
+
 def test_wrong_engines_are_refused():
     with pytest.raises(ValueError, match=r'replay: expected "function", "tape" or "auto", got "fast"'):
         remat.checkpoint(replay="fast")

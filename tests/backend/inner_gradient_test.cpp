@@ -291,6 +291,16 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
       return region("second", [=](const at::Tensor& t) { return run_backward_of(y)(t) * v; })(x);
     });
   }
+  SECTION("a captured tensor, by an op that is given its storage") {
+    check([=](const at::Tensor& x, const Region& region) {
+      const at::Tensor v = x * 1.5;
+      const at::Tensor y = region("first", [=](const at::Tensor& t) {
+        const at::Tensor same = at::empty({0}).set_(v.detach().storage(), 0, {4, 8});
+        return (t * same).sin();
+      })(x);
+      return region("second", [=](const at::Tensor& t) { return run_backward_of(y)(t) * v; })(x);
+    });
+  }
   SECTION("a captured tensor, by hooks that have kept it") {
     check([=](const at::Tensor& x, const Region& region) {
       const at::Tensor v = x * 1.5;

@@ -100,10 +100,6 @@ bool write_and_function(const Block& body) {
          });
 }
 
-bool kept_and_autocast(const Block& body) {
-  return kept(body) && any_step(body, &is_autocast);
-}
-
 /// A backward in a named call of a region in a region.
 bool backward_in_nested_call(const Block& body) {
   const auto in_call = [](const Step& step) {
@@ -178,8 +174,6 @@ constexpr std::array kRefusals = {
             "design.md, Known limits: a custom function gets a captured tensor, then it is written"},
     Refusal{"The function branches on state", &write_and_backward,
             "design.md, Known limits: a function asks requires_grad of what its write changed"},
-    Refusal{"call 'aten::_to_copy#", &kept_and_autocast,
-            "design.md, Known limits: a policy that SAVEs casts"},
     Refusal{" as in the forward, got ", &backward_in_nested_call,
             "design.md, Known limits: a backward in a named call of a nested region"},
     Refusal{"on cpu from elsewhere", &backward,

@@ -11,17 +11,20 @@ COPIES = "design.md, Known limits: hooks that copy do not lift autograd's rule o
 BOTH = "design.md, Known limits: a tensor is passed and captured"
 INNER = "design.md, Known limits: a backward inside"
 
+FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
+HOOKS = r"clones\(\)|save_on_cpu"  # that copy
+
 # What the error says, what the program must have in it, the reason.
 REFUSALS = (
     (r"tensor argument \d+ .*expected the argument as the forward got it", "", IN_PLACE),
     (r"expected the tensor from outside the region as the forward (read|saved) it", "", IN_PLACE),
     (r"expected its result as it left it, got it modified in-place", "SAVE|OFFLOAD|policy", RESULT),
-    (r"modified by an inplace operation.*expected the tensor as the forward saved it", r"clones\(\)", COPIES),
+    (r"modified by an inplace operation.*expected (the tensor as the forward saved it|it as the call left it)", HOOKS, COPIES),
     (r"expected to write strided arguments of the call or tensors from outside", "", CAPTURED),
-    (r"got one .* that a SAVE call made and handed out in another way", "SAVE|OFFLOAD", CAPTURED),
     (r"into which a SAVE call has written a value with a gradient", "SAVE|OFFLOAD", CAPTURED),
     (r"as in the forward.*requires_grad differs", "", BOTH),
     (r"It had requires_grad on, not a leaf; now requires_grad off, a leaf", "", BOTH),
+    (r"It was saved between other ops", r"(?s)\.apply\(.*_\(", FUNCTION),
     (r"inside the region's function that passes no SAVE call", "inner_(grad|backward)", INNER),
     (r"from elsewhere", "inner_(grad|backward)", INNER),
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
