@@ -87,7 +87,7 @@ def inner_backward(a):
 
 def hook(tensor, factor):
     if tensor.requires_grad:
-        tensor.register_hook(lambda grad: grad * factor)
+        tensor.register_hook(lambda grad: None if grad is None else grad * factor)
 
 
 def clones():
