@@ -292,3 +292,20 @@ def test_a_backward_inside_adds_once_to_what_retains_its_gradient():
         return grads
 
     assert_same(program, checkpointed)
+
+
+def test_a_hook_that_shares_its_node_with_a_gradient_inside_may_be_given_none():
+    def program(wrap):
+        w = leaf(4, 4)
+        first, second = torch._foreach_mul([w, w], 0.7)
+
+        def fn(x):
+            torch.autograd.grad((first.sin() * first).sum(), first, retain_graph=True)
+            y = x.sin()
+            x.register_hook(lambda grad: None if grad is None else grad * 0.9)
+            return y
+
+        wrap(fn)(second).sum().backward()
+        return (w.grad,)
+
+    assert_same(program, checkpointed)

@@ -13,6 +13,10 @@ from same import assert_same
 import remat_meta as remat
 
 
+def clones():
+    return torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda tensor: tensor)
+
+
 def test_state_hooks_make_the_replay_see_the_state_of_the_forward():
     class Counter:
         value = 0
@@ -190,3 +194,19 @@ def test_the_state_of_a_hook_may_be_a_tuple():
         return x.grad
 
     assert_same(program, remat.checkpoint(recompute_state_hooks=[PythonsGenerator()]))
+
+
+@pytest.mark.parametrize("copying", (torch.autograd.graph.save_on_cpu, clones))
+@pytest.mark.parametrize("kept", (False, True))
+def test_hooks_that_copy_do_not_lift_the_rule_of_in_place_writes_for_a_region(kept, copying):
+    def fn(x):
+        h = x.sin()
+        y = remat.native_op(lambda x: h.sin(), "sin", remat.CheckpointPolicy.SAVE)(x) if kept else h.sin()
+        return y, h
+
+    x = leaf(4, 4)
+    with copying():
+        y, h = remat.checkpoint(region_name="block")(fn)(x)
+        h.mul_(0.5)
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*region 'block'.*got it|region 'block', slot"):
+        y.sum().backward()
