@@ -300,6 +300,7 @@ def test_a_call_that_all_regions_keep_is_on_no_tape_inside_another_region():
         program(taped)
 
 
+# Program 1598923 of backend.fuzz.
 def test_a_tape_has_what_a_call_of_all_regions_wrote_for_the_copy_of_a_region_inside():
     def program(wrap):
         x = leaf(4, 4)

@@ -214,6 +214,7 @@ TEST_CASE("A region whose tape was given up is replayed as its forward ran",
   check_as_plain(of, {.replay = ReplayEngine::kAuto});  // refused from the start
 }
 
+// Programs 321532 and 403720 of backend.fuzz, as is the next test.
 TEST_CASE("A SAVE call leaves its argument to the replay, tape given up or not",
           "[backend][inner_gradient][tape]") {
   const auto kept_by_call = [](ReplayEngine engine) {
@@ -259,6 +260,7 @@ TEST_CASE("An outer region sees the same of a region inside with its tape and wi
   check_as_plain(of, {.replay = ReplayEngine::kFunction});
 }
 
+// Program 170283 of backend.fuzz.
 TEST_CASE("What a backward inside a SAVE call is given again has been there before",
           "[backend][inner_gradient]") {
   const auto check = [](const Step& of) {
