@@ -10,11 +10,11 @@
 
 #include <algorithm>
 
+#include <remat/tape/autocast_cache.h>
 #include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
-#include <remat/tape/autocast_cache.h>
 #include "drawn_generator.h"
 #include "forward_calls.h"
 #include "tape_recorder.h"

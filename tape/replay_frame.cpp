@@ -12,10 +12,10 @@
 #include <atomic>
 #include <utility>
 
+#include <remat/tape/autocast_cache.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
-#include <remat/tape/autocast_cache.h>
 #include "graph_walk.h"
 #include "tensor_hash.h"
 

@@ -10,8 +10,8 @@ RESULT = "errors.md: a kept result of a SAVE call was written after the region"
 COPIES = "design.md, Known limits: hooks that copy do not lift autograd's rule of in-place writes"
 BOTH = "design.md, Known limits: a tensor is passed and captured"
 INNER = "design.md, Known limits: a backward inside"
-
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
+
 HOOKS = r"clones\(\)|save_on_cpu"  # that copy
 
 # What the error says, what the program must have in it, the reason.
