@@ -111,7 +111,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   std::optional<UserHooksFrame> input_hooks;
   if (options.saved_tensors_hooks) {
     calls.hooks = std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks);
-    input_hooks.emplace(calls.hooks);
+    input_hooks.emplace(calls.hooks, UserHooksFrame::Of::kKeeping);
   }
   const bool hooks_around = SavedTensorFrame::current() != nullptr;
   std::optional<SavedTensorInfoGuard> info;

@@ -8,12 +8,10 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/function_hook.h>
 
-#include <algorithm>
 #include <utility>
 
-#include <c10/util/SmallVector.h>
-
 #include <remat/tape/current_node.h>
+#include <remat/tape/first_position.h>
 
 namespace remat {
 namespace {
@@ -50,13 +48,13 @@ bool is_since(const torch::autograd::Node& node, uint64_t sequence_nr) {
 
 void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor> outputs,
                 uint64_t first_sequence_nr) {
-  c10::SmallVector<torch::autograd::Node*, 4> hooked;
+  FirstPosition<const torch::autograd::Node*> hooked;
   for (const at::Tensor& output : outputs) {
     torch::autograd::Node* const node = output.defined() ? current_node(output) : nullptr;
     if (!node || !is_since(*node, first_sequence_nr)) continue;
-    if (std::find(hooked.begin(), hooked.end(), node) != hooked.end()) continue;
+    if (hooked.contains(node)) continue;
     node->add_pre_hook(std::make_unique<HeadHook>(region));
-    hooked.push_back(node);
+    hooked.add(node);
   }
 }
 

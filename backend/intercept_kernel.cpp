@@ -3,12 +3,19 @@
 // Showing ops to scopes, and running them unseen.
 #include "intercept_kernel.h"
 
+#include <c10/util/SmallVector.h>
+
+#include <algorithm>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
+#include <utility>
 
+#include <remat/tape/collective_work.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/saved_tensor_frame.h>
+
+#include "unmarked_write_check.h"
 
 namespace remat {
 namespace {
@@ -36,6 +43,41 @@ void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   op.redispatchBoxed(below, stack);
 }
 
+void hide_works(const OpCall& call) {
+  for (size_t i = 0; i < call.info().return_count(); ++i) {
+    c10::IValue& result = call.result(i);
+    if (is_work(result)) result = unseen_work(result);
+  }
+}
+
+// In whose leaf op this thread is. See Note [Ops inside a leaf op].
+[[gnu::tls_model("initial-exec")]] thread_local const SavedTensorFrame* frame_of_leaf = nullptr;
+
+class InLeaf {
+ public:
+  InLeaf() : outer_(std::exchange(frame_of_leaf, SavedTensorFrame::current())) {}
+  InLeaf(const InLeaf&) = delete;
+  InLeaf& operator=(const InLeaf&) = delete;
+  ~InLeaf() { frame_of_leaf = outer_; }
+
+ private:
+  const SavedTensorFrame* outer_;
+};
+
+/// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
+/// there.
+void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack) {
+  const OpCall call(info, *stack);
+  c10::SmallVector<const void*, 8> given;
+  for_each_argument_tensor(
+      call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
+  run_unseen(op, below, stack);
+  for_each_result_tensor(call, [&](const at::Tensor& tensor) {
+    if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
+      SavedTensorFrame::all_adopt_part(tensor);
+  });
+}
+
 void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
               bool logged) {
   OpCall call(info, *stack);
@@ -43,7 +85,17 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   // and nobody else has it.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
   SavedTensorFrame::all_before_op(call, logged || info.is_lift());
-  run_unseen(op, below, stack);
+  {
+    const InLeaf in_leaf;
+    if (C10_UNLIKELY(info.is_of_library() && !info.is_communication())) {
+      const UnmarkedWriteCheck writes(call);
+      run_unseen(op, below, stack);
+      writes.check(info);
+    } else {
+      run_unseen(op, below, stack);
+      if (C10_UNLIKELY(info.is_communication())) hide_works(call);
+    }
+  }
   SavedTensorFrame::all_after_op(call);
 }
 
@@ -52,6 +104,22 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
 /// traces) a composite op would redispatch to itself for ever.
 bool is_seen(DispatchKeySet keys) {
   return SavedTensorFrame::current() && !keys.has(DispatchKey::PythonDispatcher);
+}
+
+/// Note [Ops inside a leaf op]: where Python handles an op (a dispatch mode, a tensor subclass, all
+/// below autograd), LibTorch puts back the dispatch keys from before the op, and with them the
+/// interception bits. What the handler calls is part of the op all the same. So is what a mode does
+/// when no op is running: it is asked for every `tensor.data`, and it may be round the forward and
+/// not round the backward. But an op that goes to Python from below autograd (rand_like, or any on
+/// inference tensors) is the function's own, and comes to remat's kernel for the backend only in
+/// the handler.
+bool is_in_leaf() {
+  return SavedTensorFrame::current() == frame_of_leaf;
+}
+
+/// Of what comes to an autograd key, or is made from nothing.
+bool is_part_of_op() {
+  return is_in_leaf() || SavedTensorFrame::current()->in_mode_handler();
 }
 
 bool resolves_to_composite(const OperatorHandle& op, DispatchKey key) {
@@ -71,6 +139,8 @@ void set_interception_backend(c10::BackendComponent component) {
 void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const DispatchKeySet below = keys.remove_backend(backend);
   if (C10_UNLIKELY(!is_seen(keys))) return run_unseen(op, below, stack);
+  const bool is_part = level_ == Level::kAutograd ? is_part_of_op() : is_in_leaf();
+  if (C10_UNLIKELY(is_part)) return run_adopted(op, info(op), below, stack);
   const bool by_autograd = level_ == Level::kAutograd;
   const bool composite = by_autograd && is_composite(op, below.highestPriorityTypeId());
   const RegionPolicy* const policy = by_autograd ? SavedTensorFrame::current()->policy() : nullptr;
@@ -81,6 +151,10 @@ void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, 
     run_leaf(op, info, below, stack, /*logged=*/by_autograd || info.is_like());
   };
   if (policy && run_by_policy(*policy, decision_, info, composite, *stack, run)) return;
+  if (C10_UNLIKELY(info.is_communication()) && by_autograd && !policy &&
+      run_communication(decision_, info, *stack, run)) {
+    return;
+  }
   run();
 }
 
@@ -106,12 +180,23 @@ bool InterceptKernel::is_composite(const OperatorHandle& op, DispatchKey key) {
 void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const DispatchKeySet below = keys.remove_backend(backend);
   if (!is_seen(keys)) return run_unseen(op, below, stack);
+  if (is_in_leaf()) return run_adopted(op, op_info(op), below, stack);
   run_leaf(op, op_info(op), below, stack, /*logged=*/false);
+}
+
+// Note [Where nothing may be thrown]: Node::add_input_metadata() is noexcept, and asks a nested
+// tensor for its sizes by an op. What scopes throw (a refusal, a mismatch, the stop of a replay)
+// would end the process there, so they are shown the sizes only, as something made inside; and what
+// a strict tape refuses it refuses again when the region ends, should the function have caught it.
+void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  run_unseen(op, keys.remove_backend(backend), stack);
+  if (is_seen(keys)) for_each_tensor(stack->back(), &SavedTensorFrame::all_adopt);
 }
 
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!SavedTensorFrame::current()) return run_unseen(op, keys, stack);
+  if (is_part_of_op()) return run_adopted(op, op_info(op), keys, stack);
   // Compilers make memory, too; but numbers come from the function. A tape wants every one.
   const OpInfo& info = op_info(op);
   const bool logged = info.takes_numbers() || info.may_draw();

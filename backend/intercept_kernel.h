@@ -57,6 +57,10 @@ void set_interception_backend(c10::BackendComponent backend);
 void intercept_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         torch::jit::Stack* stack);
 
+/// For ops that autograd calls where nothing may be thrown: see Note [Where nothing may be thrown].
+void intercept_size_query(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                          torch::jit::Stack* stack);
+
 /// For ops that make tensors from none. Any of them may call another one.
 void intercept_factory(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);

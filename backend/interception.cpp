@@ -62,6 +62,12 @@ class NewOps final : public c10::OpRegistrationListener {
   std::atomic<bool> any_{false};
 };
 
+/// See Note [Where nothing may be thrown].
+bool is_size_query(std::string_view op) {
+  return op == "aten::_nested_tensor_size" || op == "aten::_nested_tensor_strides" ||
+         op == "aten::_nested_tensor_storage_offsets";
+}
+
 bool holds_tensors(const c10::Argument& argument) {
   const c10::Type& type = *argument.type();
   return type.isSubtypeOf(*c10::TensorType::get()) ||
@@ -136,6 +142,7 @@ class Interception {
 
   void register_kernels(const c10::OperatorHandle& op) {
     if (is_factory(op.schema())) return register_factory(op);
+    if (is_size_query(op.operator_name().name)) return register_size_query(op);
     using Level = InterceptKernel::Level;
     register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
     // A composite kernel of LibTorch would win over the fallback, and compute other bits than the
@@ -152,6 +159,16 @@ class Interception {
         op.operator_name(), kFactoryKey,
         KernelFunction::makeFromBoxedFunction<&intercept_factory>(), std::nullopt, nullptr,
         "remat"));
+  }
+
+  void register_size_query(const c10::OperatorHandle& op) {
+    for (const DispatchKey functionality :
+         {DispatchKey::AutogradFunctionality, DispatchKey::NestedTensor}) {
+      keep(Dispatcher::singleton().registerImpl(
+          op.operator_name(), key(functionality),
+          KernelFunction::makeFromBoxedFunction<&intercept_size_query>(), std::nullopt, nullptr,
+          "remat"));
+    }
   }
 
   void register_kernel(const c10::OperatorHandle& op, DispatchKey functionality,

@@ -5,6 +5,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <string>
 #include <utility>
 
 #include <remat/backend/name_scope.h>
@@ -60,6 +61,12 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
   return scopes;
 }
 
+NamedCall renumbered(const NamedCall& op, NamedCalls& calls) {
+  NamedCall call = op;
+  call.name = op.collective + '#' + std::to_string(calls.count_op(op.collective));
+  return call;
+}
+
 }  // namespace
 
 bool is_in_region() {
@@ -98,8 +105,12 @@ void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> argu
   is_saved_ = call.is_saved();
   if (is_saved_) prepare_placeholders();
   const TraceScope before = scope_if_traced();
-  for (NamedCalls* const calls : scopes_of(call)) {
-    const NamedCalls::Action action = calls->begin(call, arguments);
+  const c10::SmallVector<NamedCalls*, 2> scopes = scopes_of(call);
+  for (NamedCalls* const calls : scopes) {
+    // An op has a number in each region: a replay of the inner one counts from its own beginning.
+    const bool has_own_name = !call.collective.empty() && calls != scopes.back();
+    const NamedCalls::Action action =
+        calls->begin(has_own_name ? renumbered(call, *calls) : call, arguments);
     open_.push_back(calls);
     if (action == NamedCalls::Action::kSkip) skipped_ = true;
   }

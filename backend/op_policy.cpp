@@ -11,26 +11,42 @@
 #include <remat/backend/name_scope.h>
 #include <remat/backend/named_call_scope.h>
 #include <remat/tape/autocast_cache.h>
+#include <remat/tape/collective_work.h>
 #include <remat/tape/named_call.h>
+#include <remat/tape/region.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
 namespace {
 
-enum class Shape : uint8_t { kTensor, kList, kOther };
+enum class Shape : uint8_t { kTensor, kList, kListOfLists, kWork, kOther };
 
 Shape shape_of(const c10::IValue& value) {
   if (value.isTensor()) return Shape::kTensor;
-  return value.isTensorList() ? Shape::kList : Shape::kOther;
+  if (value.isTensorList()) return Shape::kList;
+  if (is_list_of_tensor_lists(value)) return Shape::kListOfLists;
+  return is_work(value) ? Shape::kWork : Shape::kOther;
 }
 
 /// One result of an op, without its tensors.
 struct Result {
   Shape shape;
-  size_t count;       // of a list
-  c10::IValue value;  // of what is neither a tensor nor a list of tensors
+  std::vector<size_t> counts;  // of a list, of each list in a list
+  c10::IValue value;           // of what has no tensors; not of a Work, which would keep some
 };
 using Results = std::vector<Result>;
+
+std::vector<size_t> append_tensors(const c10::IValue& value, CallResults& results) {
+  std::vector<size_t> counts;
+  if (is_list_of_tensor_lists(value)) {
+    for (const c10::IValue& list : value.toListRef())
+      counts.push_back(append_tensors(list, results)[0]);
+    return counts;
+  }
+  const std::vector<at::Tensor> list = value.toTensorVector();
+  results.tensors.append(list.begin(), list.end());
+  return {list.size()};
+}
 
 CallResults take_results(const OpCall& call) {
   CallResults results;
@@ -42,13 +58,14 @@ CallResults take_results(const OpCall& call) {
     only_tensors = only_tensors && shape == Shape::kTensor;
     if (shape == Shape::kTensor) {
       results.tensors.push_back(value.toTensor());
-      parts.push_back({shape, 1, {}});
-    } else if (shape == Shape::kList) {
-      const std::vector<at::Tensor> list = value.toTensorVector();
-      results.tensors.append(list.begin(), list.end());
-      parts.push_back({shape, list.size(), {}});
+      parts.push_back({shape, {}, {}});
+    } else if (shape == Shape::kList || shape == Shape::kListOfLists) {
+      parts.push_back({shape, append_tensors(value, results), {}});
+    } else if (shape == Shape::kWork) {
+      results.work = value;
+      parts.push_back({shape, {}, {}});
     } else {
-      parts.push_back({shape, 0, value});
+      parts.push_back({shape, {}, value});
     }
   }
   if (!only_tensors) results.holder = std::make_shared<const Results>(std::move(parts));
@@ -62,12 +79,22 @@ void put_results(const OpInfo& op, const CallResults& results, torch::jit::Stack
     return;
   }
   const auto* next = results.tensors.begin();
+  const auto take_list = [&](size_t count) {
+    std::vector<at::Tensor> list(next, next + count);
+    next += count;
+    return list;
+  };
   for (const Result& part : *static_cast<const Results*>(results.holder.get())) {
     if (part.shape == Shape::kTensor) {
       stack.emplace_back(*next++);
     } else if (part.shape == Shape::kList) {
-      stack.emplace_back(std::vector<at::Tensor>(next, next + part.count));
-      next += part.count;
+      stack.emplace_back(take_list(part.counts[0]));
+    } else if (part.shape == Shape::kListOfLists) {
+      std::vector<std::vector<at::Tensor>> lists;
+      for (const size_t count : part.counts) lists.push_back(take_list(count));
+      stack.emplace_back(std::move(lists));
+    } else if (part.shape == Shape::kWork) {
+      stack.push_back(ended_work());
     } else {
       stack.push_back(part.value);
     }
@@ -84,6 +111,16 @@ std::optional<Policy> ask(const RegionPolicy& policy, const OpCall& call, const 
   const std::string slot = NameScope::is_open() ? NameScope::full_name(name) : name;
   const SuspendFrames suspend;
   return policy.of_op({.op = call, .slot = slot, .is_recompute = is_recompute}, is_composite);
+}
+
+/// True for a view of a tensor without a storage: sparse ones, and what wraps others. It makes no
+/// memory, and a replay that leaves the op out has no view of that tensor to give.
+bool is_view_without_storage(const OpCall& call) {
+  if (!call.info().is_view()) return false;
+  bool any = false;
+  for_each_argument_tensor(
+      call, [&](size_t, const at::Tensor& tensor) { any = any || !tensor.has_storage(); });
+  return any;
 }
 
 /// As run_by_policy(), in a region with cuts: what is saved is a value of the tape, not a call.
@@ -116,6 +153,23 @@ void run_as_call(const NamedCall& named, const OpCall& call, torch::jit::Stack& 
   scope.finish(take_results(call));
 }
 
+/// Collectives are SAVEd where nobody says otherwise.
+const RegionPolicy& default_policy() {
+  static const RegionPolicy& policy = *new RegionPolicy(PolicyTable());
+  return policy;
+}
+
+/// True if each region around sees its ops, and so may leave calls out.
+bool all_regions_see_ops() {
+  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
+       frame = frame->next_to_see_ops()) {
+    const Region* const region =
+        frame->forward_region() ? frame->forward_region() : frame->replayed_region();
+    if (region && !region->intercept()) return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 std::optional<Policy> StaticDecision::get(const RegionPolicy& policy, const OpInfo& op,
@@ -138,7 +192,8 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run) {
   // squeeze_ and its kind change the tensor that the function has, which a skipped call could not.
   if (op.changes_metadata()) return false;
-  if (policy.is_per_segment()) return run_in_segment(decision, op, is_composite, stack, run);
+  if (policy.is_per_segment() && !op.is_communication())
+    return run_in_segment(decision, op, is_composite, stack, run);
   std::optional<Policy> said;
   if (policy.is_static()) {
     said = decision.get(policy, op, is_composite);
@@ -148,13 +203,27 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
   NamedCalls* const calls = frame ? frame->named_calls() : nullptr;
   if (!calls || !calls->takes_ops()) return false;
   const OpCall call(op, stack);
-  if (is_cacheable_cast(call)) return false;
+  if (is_cacheable_cast(call) || is_view_without_storage(call)) return false;
   NamedCall named{.name = numbered(*calls, op.name()), .saved_names = {}, .is_op = true};
   if (!policy.is_static()) said = ask(policy, call, named.name, calls->is_replay(), is_composite);
   if (!said || *said == Policy::kRecompute) return false;
   named.policy = *said;
+  if (op.is_communication() && all_regions_see_ops()) {
+    named.keep = Keep::kAllRegions;
+    named.collective = NameScope::is_open() ? NameScope::full_name(op.name()) : op.name();
+  }
   run_as_call(named, call, stack, run);
   return true;
+}
+
+bool run_communication(StaticDecision& decision, const OpInfo& op, torch::jit::Stack& stack,
+                       c10::function_ref<void()> run) {
+  const SavedTensorFrame* const frame = SavedTensorFrame::innermost_with_calls();
+  const Region* const region = !frame                    ? nullptr
+                               : frame->forward_region() ? frame->forward_region()
+                                                         : frame->replayed_region();
+  if (!region || !region->intercept()) return false;
+  return run_by_policy(default_policy(), decision, op, /*is_composite=*/false, stack, run);
 }
 
 }  // namespace remat

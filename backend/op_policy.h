@@ -30,4 +30,8 @@ class StaticDecision {
 bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const OpInfo& op,
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run);
 
+/// As run_by_policy(), for a collective in a region without a policy.
+bool run_communication(StaticDecision& decision, const OpInfo& op, torch::jit::Stack& stack,
+                       c10::function_ref<void()> run);
+
 }  // namespace remat

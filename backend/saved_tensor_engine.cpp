@@ -14,6 +14,8 @@
 #include <utility>
 
 #include <remat/backend/inner_backward.h>
+#include <remat/tape/hook_count.h>
+#include <remat/tape/recomputing_pair.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
@@ -113,17 +115,18 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   if (!frame)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   const EdgeList from = stand_ins(roots);
-  detail::before_backward_inside(from, accumulate_grad);
-  auto results =
-      inner_.execute(from, inputs, keep_graph, create_graph, accumulate_grad, stand_ins(outputs));
+  const EdgeList to = stand_ins(outputs);
+  detail::before_backward_inside(from, to, accumulate_grad);
+  auto results = inner_.execute(from, inputs, keep_graph, create_graph, accumulate_grad, to);
   detail::after_backward_inside(results);
   return results;
 }
 
-void detail::before_backward_inside(const EdgeList& roots, bool accumulates) {
+void detail::before_backward_inside(const EdgeList& roots, const EdgeList& ends, bool accumulates) {
   SavedTensorFrame* const frame = SavedTensorFrame::current();
   if (!frame) return;
   frame->before_backward(roots);
+  frame->before_hooks(count_hooks(roots, ends));
   if (accumulates) frame->before_accumulate(roots);
 }
 
@@ -145,13 +148,17 @@ std::unique_ptr<torch::autograd::SavedVariableHooks>
 SavedTensorEngine::get_default_saved_variable_hooks() {
   SavedTensorFrame* const frame = SavedTensorFrame::current();
   if (C10_LIKELY(!frame)) return inner_.get_default_saved_variable_hooks();
-  // Python hooks pushed inside our scope are nearer to the tensor; tracers and torch.func want no
-  // hooks at all.
+  // Python hooks that were pushed inside those of ours are nearer to the tensor, but a region comes
+  // first: Note [Hooks inside a region]. Tracers and torch.func want no hooks at all.
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
-  if (frame->has_python_hooks_inside() || python.disabled_error_message || python.is_tracing) {
+  SavedTensorFrame* const region = frame->region_scope();
+  const bool python_is_nearer =
+      frame->has_python_hooks_inside() &&
+      (!region || is_recomputing_pair(python.stack.top().first));  // see there
+  if (python_is_nearer || python.disabled_error_message || python.is_tracing) {
     return inner_.get_default_saved_variable_hooks();
   }
-  std::unique_ptr<SavedVariableHooks> hooks = frame->make_hooks();
+  std::unique_ptr<SavedVariableHooks> hooks = (region ? region : frame)->make_hooks();
   if (hooks && trace_sink.load(std::memory_order_acquire))
     return std::make_unique<TracedHooks>(std::move(hooks));
   return hooks;

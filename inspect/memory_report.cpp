@@ -27,15 +27,19 @@ class Rows {
       : memory_(memory), billed_(billed) {}
 
   void add(MemoryRow row, const HeldStorage& storage, bool is_leaf_with_grad = false) {
-    const void* const address = storage.address();
     if (is_leaf_with_grad) {
       row.why += "; a leaf that requires grad, not billed";
-    } else if (!address) {
-      row.why += "; held elsewhere";
-    } else if (!billed_.insert(address).second) {
-      row.why += "; billed above";
     } else {
-      row.bytes = storage.size_bytes();
+      switch (bill(storage, row.bytes)) {
+        case Found::kNowhere:
+          row.why += "; held elsewhere";
+          break;
+        case Found::kBilled:
+          row.why += "; billed above";
+          break;
+        case Found::kNew:
+          break;
+      }
     }
     memory_.bytes += row.bytes;
     if (row.implicit) memory_.implicit_bytes += row.bytes;
@@ -43,6 +47,22 @@ class Rows {
   }
 
  private:
+  enum class Found : uint8_t { kNowhere, kBilled, kNew };
+
+  /// Adds the bytes that nobody has billed to `bytes`.
+  Found bill(const HeldStorage& storage, size_t& bytes) {
+    if (const auto* const parts = storage.parts()) {
+      Found found = Found::kNowhere;
+      for (const HeldStorage& part : *parts) found = std::max(found, bill(part, bytes));
+      return found;
+    }
+    const void* const address = storage.address();
+    if (!address) return Found::kNowhere;
+    if (!billed_.insert(address).second) return Found::kBilled;
+    bytes += storage.size_bytes();
+    return Found::kNew;
+  }
+
   RegionMemory& memory_;
   std::unordered_set<const void*>& billed_;
 };
@@ -57,6 +77,14 @@ void add_inputs(const Replayer& replayer, Rows& rows) {
   });
 }
 
+/// What its tape holds in place of records, and what it has found outside.
+void add_held(const Tape& tape, Rows& rows) {
+  tape.visit_held(
+      [&](const std::string& name, const TensorMeta& tensor, const HeldStorage& storage) {
+        rows.add({.name = name, .tensor = tensor.str(), .why = "held by its tape"}, storage);
+      });
+}
+
 /// What crosses cuts of its tape.
 void add_values(const Replayer& replayer, Rows& rows) {
   replayer.visit_kept([&](const KeptValue& value) {
@@ -68,11 +96,14 @@ void add_values(const Replayer& replayer, Rows& rows) {
 void add_written(const Region& region, Rows& rows) {
   for (size_t i = 0; i < region.outside().size(); ++i) {
     const OutsideStorage& outside = region.outside()[i];
-    if (!outside.is_written()) continue;
-    rows.add({.name = c10::str("outside #", i),
-              .tensor = outside.meta().str(),
-              .why = "copy from before the region wrote it"},
-             outside.kept_storage());
+    outside.visit_kept([&](const TensorLayout& part, const HeldStorage& storage) {
+      const bool is_whole = part == outside.whole();
+      rows.add({.name = c10::str("outside #", i),
+                .tensor = outside.meta().str(),
+                .why = c10::str("copy", is_whole ? "" : " of a part",
+                                " from before the region wrote it")},
+               storage);
+    });
   }
 }
 
@@ -93,13 +124,38 @@ std::string reason_str(const NamedCall& call, const KeepReason& reason) {
   }
 }
 
+/// "result", or "result 1" and "result 0, 2" where the call has several.
+template <class Positions>
+std::string result_str(const CallRecord& record, const Positions& positions) {
+  std::string text = "result";
+  if (record.outputs.size() < 2) return text;
+  for (const size_t position : positions)
+    text += c10::str(text.back() == 't' ? " " : ", ", position);
+  return text;
+}
+
+/// Those of its results that lie on the product.
+std::vector<size_t> results_on(const CallRecord& record, size_t product) {
+  std::vector<size_t> positions;
+  for (size_t i = 0; i < record.outputs.size(); ++i) {
+    const CallOutput& output = record.outputs[i];
+    if (output.source == CallOutput::Source::kProduct && output.product == product)
+      positions.push_back(i);
+  }
+  return positions;
+}
+
 void add_calls(const Region& region, Rows& rows) {
   const CallLog& calls = region.calls();
   const auto name_of = [&](size_t call) -> const NamedCall& { return calls.records()[call].call; };
   for (const KeptTensor& kept : calls.kept()) {
     if (!kept.live) continue;
     const NamedCall& call = name_of(kept.call);
-    rows.add({.name = c10::str(call.name, ": ", kept.name),
+    const std::string role =
+        kept.results.empty()
+            ? ""
+            : c10::str(" (", result_str(calls.records()[kept.call], kept.results), ")");
+    rows.add({.name = c10::str(call.name, ": ", kept.name, role),
               .tensor = kept.meta.str(),
               .why = c10::str(policy_name(call.policy), ": saved for backward")},
              kept.storage, kept.is_parameter);
@@ -109,7 +165,10 @@ void add_calls(const Region& region, Rows& rows) {
     if (!held[i]) continue;
     const CallProduct& product = calls.product(i);
     const NamedCall& call = name_of(product.call());
-    rows.add({.name = c10::str(call.name, product.is_written() ? ": written" : ": result"),
+    const CallRecord& record = calls.records()[product.call()];
+    const std::string role =
+        product.is_written() ? "written" : result_str(record, results_on(record, i));
+    rows.add({.name = c10::str(call.name, ": ", role),
               .tensor = product.meta().str(),
               .why = c10::str(policy_name(call.policy), ": ", reason_str(call, product.reason())),
               .implicit = is_implicit(call, product.reason())},
@@ -174,9 +233,12 @@ MemoryReport memory_report() {
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
     Rows rows(memory, billed);
     if (const std::shared_ptr<const Replayer> replayer = region->replayer()) {
-      if (replayer->tape()) memory.tape_bytes = replayer->tape()->size_bytes();
       add_inputs(*replayer, rows);
       add_values(*replayer, rows);
+      if (const Tape* const tape = replayer->tape()) {
+        memory.tape_bytes = tape->size_bytes();
+        add_held(*tape, rows);
+      }
     }
     add_written(*region, rows);
     add_calls(*region, rows);

@@ -12,6 +12,7 @@
 
 #include <remat/tape/region_input.h>
 #include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/tape.h>
 
 #include "region_saves_of.h"
 
@@ -72,13 +73,16 @@ class Collection {
   /// False if the storage is gone: then something else holds the value.
   bool add(const std::string& call, std::string name, const TensorLayout& layout,
            const HeldStorage& held) {
+    if (held.parts()) return add_parts(call, name, *held.parts());
     const c10::Storage storage = held.lock();
     if (!storage) return false;
     SavedStorage* const entry = entry_of(call, held, storage);
     if (!entry) return true;
     for (SavedView& view : entry->views) {
       if (!(view.layout == layout)) continue;
-      view.names.push_back(std::move(name));
+      const bool is_known =
+          std::find(view.names.begin(), view.names.end(), name) != view.names.end();
+      if (!is_known) view.names.push_back(std::move(name));
       return true;
     }
     entry->views.push_back({{std::move(name)}, layout, size_of(bytes_of(layout))});
@@ -92,6 +96,17 @@ class Collection {
   }
 
  private:
+  /// The storages in a tensor that has no memory itself.
+  bool add_parts(const std::string& call, const std::string& name,
+                 const std::vector<HeldStorage>& parts) {
+    bool any = false;
+    for (const auto i : c10::irange(parts.size())) {
+      const TensorLayout bytes = TensorLayout::flat(parts[i].size_bytes(), c10::kByte);
+      any = add(call, c10::str(name, ", part ", i), bytes, parts[i]) || any;
+    }
+    return any;
+  }
+
   static void finish(SavedStorage& storage) {
     std::vector<Interval> all;
     for (const SavedView& view : storage.views) {
@@ -127,14 +142,18 @@ class Collection {
   std::unordered_set<const void*>& billed_;
 };
 
-TensorLayout layout_of(const TensorMeta& meta) {
+TensorLayout contiguous(c10::IntArrayRef sizes, c10::ScalarType dtype) {
   TensorLayout layout;
-  layout.dtype = meta.dtype();
-  layout.sizes.assign(meta.sizes().begin(), meta.sizes().end());
+  layout.dtype = dtype;
+  layout.sizes.assign(sizes.begin(), sizes.end());
   layout.strides.assign(layout.sizes.size(), 1);
   for (size_t i = layout.sizes.size(); i > 1; --i)
     layout.strides[i - 2] = layout.strides[i - 1] * std::max<int64_t>(layout.sizes[i - 1], 1);
   return layout;
+}
+
+TensorLayout layout_of(const TensorMeta& meta) {
+  return contiguous(meta.sizes(), meta.dtype());
 }
 
 void add_own(const Region& region, Collection& into, RegionSaves& saves) {
@@ -145,16 +164,25 @@ void add_own(const Region& region, Collection& into, RegionSaves& saves) {
                     input.storage()))
         ++saves.elsewhere;
     });
+    if (const Tape* const tape = replayer->tape()) {
+      tape->visit_held(
+          [&](const std::string& name, const TensorMeta& tensor, const HeldStorage& storage) {
+            if (!into.add("", name, layout_of(tensor), storage)) ++saves.elsewhere;
+          });
+    }
     replayer->visit_kept([&](const KeptValue& value) {
       if (!into.add("", value.name, layout_of(value.tensor), value.storage)) ++saves.elsewhere;
     });
   }
   for (const auto i : c10::irange(region.outside().size())) {
     const OutsideStorage& outside = region.outside()[i];
-    if (!outside.is_written()) continue;
-    if (!into.add("", c10::str("outside ", i, " before its write"), layout_of(outside.meta()),
-                  outside.kept_storage()))
-      ++saves.elsewhere;
+    outside.visit_kept([&](const TensorLayout& part, const HeldStorage& storage) {
+      const bool is_whole = part == outside.whole();
+      const TensorLayout layout =
+          is_whole ? layout_of(outside.meta()) : contiguous(part.sizes, part.dtype);
+      if (!into.add("", c10::str("outside ", i, " before its write"), layout, storage))
+        ++saves.elsewhere;
+    });
   }
 }
 
@@ -192,7 +220,12 @@ class RegionWalk {
       (kept.live ? fates_[number].kept : fates_[number].dropped) = true;
       if (!kept.live || kept.is_parameter) continue;
       const TensorLayout layout = kept.layout ? *kept.layout : layout_of(kept.meta);
-      if (!into_.add(call.name, kept.name, layout, kept.storage)) add_elsewhere(call);
+      if (!into_.add(call.name, kept.name, layout, kept.storage)) {
+        add_elsewhere(call);
+        continue;
+      }
+      for (const uint32_t result : kept.results)
+        into_.add(call.name, c10::str("output ", result), layout, kept.storage);
     }
   }
 

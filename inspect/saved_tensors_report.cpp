@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <utility>
 
+#include <remat/tape/held_storage.h>
 #include <remat/tape/region.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -202,11 +203,18 @@ class GraphWalk {
   }
 
   void add(const torch::autograd::Node& node, const at::Tensor& tensor) {
-    if (!tensor.defined() || !tensor.has_storage() || is_parameter(tensor)) return;
-    const void* const address = tensor.storage().unsafeGetStorageImpl();
-    if (billed_.count(address) > 0) return;
+    if (tensor.defined() && !is_parameter(tensor)) add(node, HeldStorage(tensor));
+  }
+
+  void add(const torch::autograd::Node& node, const HeldStorage& held) {
+    if (held.parts()) {
+      for (const HeldStorage& part : *held.parts()) add(node, part);
+      return;
+    }
+    const void* const address = held.address();
+    if (!address || billed_.count(address) > 0) return;
     Found& found = storages_[address];
-    found.bytes = tensor.storage().nbytes();
+    found.bytes = held.size_bytes();
     found.types.insert(node.name());
   }
 

@@ -5,14 +5,33 @@
 
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
+#include <c10/util/irange.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
+#include <unordered_map>
 #include <utility>
 
 #include "storage_bytes.h"
+#include "unseen.h"
 
 namespace remat {
+namespace {
+
+/// Null if the call has not made it, or it is gone.
+const void* made_storage_of(const CallOutput& output, const CallLog& calls) {
+  const bool is_made = output.source == CallOutput::Source::kProduct;
+  return is_made ? calls.product(output.product).made_storage() : nullptr;
+}
+
+/// `output`, at `position` of its call, is where `kept` is.
+void note_result(KeptTensor& kept, const CallOutput& output, size_t position) {
+  const bool is_it = kept.storage.address() && kept.layout && *kept.layout == output.layout;
+  if (is_it) kept.results.push_back(static_cast<uint32_t>(position));
+}
+
+}  // namespace
 
 std::atomic<bool> placeholders_work{true};
 
@@ -55,7 +74,7 @@ void CallProduct::keep(const at::Tensor& tensor, KeepReason reason, size_t reade
   const c10::InferenceMode normal(false);  // autograd saves no inference tensor
   version_.emplace(tensor);
   kept_ = std::make_shared<const torch::autograd::SavedVariable>(
-      is_opaque_ ? tensor.detach() : lay_out(tensor.storage(), layout_), /*is_output=*/false);
+      is_opaque_ ? tensor_data(tensor) : lay_out(tensor.storage(), layout_), /*is_output=*/false);
 }
 
 void CallProduct::keep_copy(const at::Tensor& tensor) {
@@ -73,6 +92,7 @@ at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()
               "or write to a clone.");
   const at::Tensor value = held->unpack();
   if (is_opaque_) return value;
+  TORCH_CHECK(!is_freed(value), where(), " (", meta_.str(), "): ", kMemoryFreed, kGiveMemoryBack);
   if (is_copied_) return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
   return on_whole_storage(value, layout_, size_bytes_);
 }
@@ -131,7 +151,38 @@ size_t CallLog::add_product(CallProduct product) {
   return products_.size() - 1;
 }
 
+void CallLog::find_results() {
+  const auto is_of_last = [&](const KeptTensor& kept) { return kept.call + 1 == records_.size(); };
+  if (kept_.empty() || !is_of_last(kept_.back())) return;
+  const auto& outputs = records_.back().outputs;
+  std::unordered_multimap<const void*, size_t> on_storage;
+  for (const auto i : c10::irange(outputs.size())) {
+    if (const void* const storage = made_storage_of(outputs[i], *this))
+      on_storage.emplace(storage, i);
+  }
+  for (auto kept = kept_.rbegin(); kept != kept_.rend() && is_of_last(*kept); ++kept) {
+    const auto [begin, end] = on_storage.equal_range(kept->storage.address());
+    for (auto found = begin; found != end; ++found)
+      note_result(*kept, outputs[found->second], found->second);
+    std::sort(kept->results.begin(), kept->results.end());
+  }
+}
+
+void CallLog::find_results(KeptTensor& kept) const {
+  const auto& outputs = records_[kept.call].outputs;
+  for (const auto i : c10::irange(outputs.size())) {
+    if (made_storage_of(outputs[i], *this) == kept.storage.address())
+      note_result(kept, outputs[i], i);
+  }
+}
+
 void CallLog::finish(size_t slot_end) {
+  for (const auto i : c10::irange(products_.size())) {
+    if (products_[i].is_kept()) by_reader_.push_back(i);
+  }
+  std::stable_sort(by_reader_.begin(), by_reader_.end(), [&](size_t a, size_t b) {
+    return products_[a].reader_slot() < products_[b].reader_slot();
+  });
   release_from(slot_end);
   for (CallProduct& product : products_) {
     if (!product.is_kept()) product.forget_storage();
@@ -140,9 +191,11 @@ void CallLog::finish(size_t slot_end) {
 
 std::vector<CallProduct::Held> CallLog::release_from(size_t slot_end) {
   std::vector<CallProduct::Held> released;
-  for (CallProduct& product : products_) {
-    if (product.is_kept() && product.reader_slot() >= slot_end)
-      released.push_back(product.release());
+  // Asked for each slot that is freed: looks at no product that stays, but one.
+  for (; !by_reader_.empty(); by_reader_.pop_back()) {
+    CallProduct& product = products_[by_reader_.back()];
+    if (product.reader_slot() < slot_end) break;
+    released.push_back(product.release());
   }
   return released;
 }

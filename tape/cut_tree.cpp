@@ -17,10 +17,25 @@ CutTree::CutTree(const Cuts& cuts) : segments_(cuts.segment_count()) {
       spans_.begin() + static_cast<std::ptrdiff_t>(segments_), spans_.end(),
       [](const Cuts::Group& a, const Cuts::Group& b) { return a.end - a.begin < b.end - b.begin; });
   spans_.push_back({0, segments_});
+  beginning_.resize(segments_);
+  ending_.resize(segments_);
   for (const auto unit : c10::irange(units())) {
-    size_t around = std::max(segments_, unit + 1);
-    while (around < root() && !contains(around, unit)) ++around;
-    parents_.push_back(around);
+    beginning_[begin(unit)].push_back(unit);
+    ending_[end(unit) - 1].push_back(unit);
+  }
+  find_parents();
+}
+
+void CutTree::find_parents() {
+  parents_.resize(units(), root());
+  std::vector<size_t> open;  // the innermost last
+  for (const auto segment : c10::irange(segments_)) {
+    const std::vector<size_t>& begun = beginning_[segment];
+    for (auto unit = begun.rbegin(); unit != begun.rend(); ++unit) {
+      if (!open.empty()) parents_[*unit] = open.back();
+      open.push_back(*unit);
+    }
+    open.resize(open.size() - ending_[segment].size());
   }
 }
 
@@ -38,9 +53,12 @@ size_t CutTree::outermost(size_t segment) const {
 
 std::vector<size_t> CutTree::inside(size_t unit) const {
   std::vector<size_t> all;
-  for (const auto other : c10::irange(units())) {
-    if (contains(unit, other)) all.push_back(other);
+  for (const auto segment : c10::irange(begin(unit), end(unit))) {
+    for (const size_t other : beginning_[segment]) {
+      if (contains(unit, other)) all.push_back(other);
+    }
   }
+  std::sort(all.begin(), all.end());
   return all;
 }
 

@@ -30,6 +30,10 @@ class CutTree {
   /// The smallest group that has both segments; or the root.
   size_t common(size_t segment, size_t other) const;
 
+  /// The units that begin with the segment, and those of which it is the last: inner ones first.
+  const std::vector<size_t>& beginning(size_t segment) const { return beginning_[segment]; }
+  const std::vector<size_t>& ending(size_t segment) const { return ending_[segment]; }
+
   /// The unit right inside the root that has the segment.
   size_t outermost(size_t segment) const;
 
@@ -37,6 +41,7 @@ class CutTree {
   std::vector<size_t> inside(size_t unit) const;
 
  private:
+  void find_parents();
   bool contains(size_t unit, size_t other) const {
     return begin(unit) <= begin(other) && end(other) <= end(unit);
   }
@@ -44,6 +49,8 @@ class CutTree {
   size_t segments_;
   std::vector<Cuts::Group> spans_;  // of the units and the root
   std::vector<size_t> parents_;
+  std::vector<std::vector<size_t>> beginning_;  // by segment
+  std::vector<std::vector<size_t>> ending_;
 };
 
 }  // namespace remat

@@ -12,6 +12,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 #include "graph_walk.h"
@@ -19,6 +20,14 @@
 
 namespace remat {
 namespace {
+
+/// True if `number` is in one of `ranges`, which follow each other.
+bool is_in_range(const std::vector<std::pair<uint64_t, uint64_t>>& ranges, uint64_t number) {
+  const auto next =
+      std::upper_bound(ranges.begin(), ranges.end(), number,
+                       [](uint64_t wanted, const auto& range) { return wanted < range.first; });
+  return next != ranges.begin() && number < std::prev(next)->second;
+}
 
 /// True if argument `i`, which the op writes, may become a part of the graph. Statistics do not.
 bool may_join_graph(const OpCall& call, size_t i) {
@@ -30,15 +39,24 @@ bool may_join_graph(const OpCall& call, size_t i) {
   return any;
 }
 
+/// True if its caller waits for it later. Sends and receives do not say.
+bool is_async(const OpCall& call) {
+  const auto& arguments = call.info().op().schema().arguments();
+  for (const auto i : c10::irange(arguments.size())) {
+    if (arguments[i].name() == "async_op") return call.argument(i).toBool();
+  }
+  return true;
+}
+
 }  // namespace
 
 bool ForwardCalls::SavedCall::has_written(const at::Tensor& tensor) const {
-  return std::any_of(written.begin(), written.end(), [&](const Written& entry) {
-    return memory_of(entry.tensor) == memory_of(tensor);
-  });
+  return written_memory.contains(memory_of(tensor));
 }
 
 size_t ForwardCalls::SavedCall::argument_on_storage_of(const at::Tensor& tensor) const {
+  constexpr size_t kFew = 16;
+  if (arguments.size() > kFew) return hashed_argument_on_storage_of(tensor);
   const auto is = [&](const at::Tensor& other) { return other.is_same(tensor); };
   const auto shares_storage = [&](const at::Tensor& other) {
     return other.defined() && other.has_storage() && tensor.has_storage() &&
@@ -48,6 +66,22 @@ size_t ForwardCalls::SavedCall::argument_on_storage_of(const at::Tensor& tensor)
   if (found == arguments.end())
     found = std::find_if(arguments.begin(), arguments.end(), shares_storage);
   return found == arguments.end() ? kNone : found - arguments.begin();
+}
+
+size_t ForwardCalls::SavedCall::hashed_argument_on_storage_of(const at::Tensor& tensor) const {
+  const auto storage_of = [](const at::Tensor& of) -> const void* {
+    return of.defined() && of.has_storage() ? of.storage().unsafeGetStorageImpl() : nullptr;
+  };
+  if (positions.empty()) {
+    for (const auto i : c10::irange(arguments.size())) {
+      positions.try_emplace(arguments[i].unsafeGetTensorImpl(), i);
+      if (const void* const storage = storage_of(arguments[i])) positions.try_emplace(storage, i);
+    }
+  }
+  auto found = positions.find(tensor.unsafeGetTensorImpl());
+  if (const void* const storage = storage_of(tensor); storage && found == positions.end())
+    found = positions.find(storage);
+  return found == positions.end() ? kNone : found->second;
 }
 
 std::string ForwardCalls::where(const NamedCall& call) const {
@@ -87,6 +121,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   check_call(call);
   if (frame_.recorder_ && call.keep == Keep::kAllRegions && frame_.previous())
     frame_.recorder_->give_up("a call that all regions keep, in a nested region");
+  frame_.settle_last_view();
   const size_t log_position = region_->ops().end();
   c10::SmallVector<at::Tensor, 2> replaced;
   const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
@@ -95,7 +130,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   record.log_position = log_position;
   record.first_slot = region_->slots().size();
   names_.insert(record.call.name);
-  contexts_.emplace_back();
+  ends_.emplace_back();
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
   if (call.is_saved()) {
     end_expected();
@@ -126,7 +161,9 @@ void ForwardCalls::check_call(const NamedCall& call) const {
       ": expected a region whose ops are seen, got one with intercept = false, in which nobody "
       "knows who reads the call's results. Set intercept = true, or use the policy RECOMPUTE.");
   TORCH_CHECK(
-      call.policy != Policy::kOffload || settings_.offload_store || settings_.hooks, where(call),
+      call.policy != Policy::kOffload || settings_.offload_store || settings_.hooks ||
+          UserPair::inside(frame_, call.keep),
+      where(call),
       ": expected a place to keep its tensors in, got neither "
       "CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks. Set one "
       "of them, or use the policy SAVE.");
@@ -134,6 +171,7 @@ void ForwardCalls::check_call(const NamedCall& call) const {
 
 void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
   saved_.arguments.assign(arguments.begin(), arguments.end());
+  place_ = ScopePlace::here();
   nodes_.emplace_back(at::sequence_number::peek(), 0);
   if (settings_.state.preserve_rng) generators_ = mark_generators(settings_.state.generators);
 }
@@ -143,6 +181,7 @@ void ForwardCalls::end(const CallResults& returned) {
   CallResults replaced;
   if (frame_.in_replay() && (skipped_ || kind == Open::kSaved)) {
     replaced.holder = returned.holder;
+    replaced.work = returned.work;
     as_seen(returned.tensors, replaced.tensors);
   }
   const CallResults& results = replaced.tensors.empty() ? returned : replaced;
@@ -185,14 +224,13 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
 }
 
 void ForwardCalls::enter_skipped(const CallResults& results) {
-  const auto is_of_argument = [&](const at::Tensor& tensor) {
-    return std::any_of(skipped_arguments_.begin(), skipped_arguments_.end(),
-                       [&](const at::Tensor& argument) {
-                         return argument.defined() && memory_of(argument) == memory_of(tensor);
-                       });
-  };
+  FirstPosition<const void*> given;
+  for (const at::Tensor& argument : skipped_arguments_) {
+    if (argument.defined()) given.add(memory_of(argument));
+  }
   for (const at::Tensor& tensor : results.tensors) {
-    if (tensor.defined() && memory_of(tensor) && !is_of_argument(tensor)) enter_made(tensor);
+    if (tensor.defined() && memory_of(tensor) && !given.contains(memory_of(tensor)))
+      enter_made(tensor);
   }
   skipped_ = false;
   skipped_arguments_.clear();
@@ -200,13 +238,22 @@ void ForwardCalls::enter_skipped(const CallResults& results) {
 
 void ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
+  // First: what is kept from here on is kept with the hooks and the context of the call.
+  CallEnd& end = ends_.back();
+  end.pair = UserPair::inside(frame_, record.call.keep);
+  end.context = end.pair            ? end.pair.capture_context()
+                : settings_.hooks   ? UserHooksFrame::capture(*settings_.hooks)
+                : frame_.previous() ? frame_.previous()->capture_context()
+                                    : std::any();
+  FirstPosition<const c10::TensorImpl*> seen;
   for (const auto i : c10::irange(results.tensors.size())) {
+    const c10::TensorImpl* const impl = results.tensors[i].unsafeGetTensorImpl();
     record.outputs.push_back(output_of(results.tensors[i], i));
-    for (auto j = static_cast<size_t>(i); j-- > 0;) {
-      if (results.tensors[j].is_same(results.tensors[i])) record.outputs[i].same_as = j;
-    }
+    if (const auto first = seen.find(impl)) record.outputs[i].same_as = *first;
+    seen.add(impl);
   }
   record.holder = results.holder;
+  region_->calls().find_results();
   for (const Written& written : saved_.written) add_write(written);
   for (const GeneratorMark& mark : generators_) {
     if (mark.has_moved()) record.generators.push_back(GeneratorState::read(mark.generator()));
@@ -215,9 +262,7 @@ void ForwardCalls::end_saved(const CallResults& results) {
     const SuspendFrames suspend;
     for (const auto& hook : settings_.state.state_hooks) record.states.push_back(hook->snapshot());
   }
-  contexts_.back() = settings_.hooks     ? UserHooksFrame::capture(*settings_.hooks)
-                     : frame_.previous() ? frame_.previous()->capture_context()
-                                         : std::any();
+  if (!record.call.collective.empty() || !results.work.isNone()) note_work(results.work);
   record.ended = true;
   close_saved();
 }
@@ -233,7 +278,8 @@ void ForwardCalls::close_saved() noexcept {
     }
   }
   made_.clear();
-  op_runs_ = false;  // it may have thrown
+  drop_pending();  // the op may have thrown
+  op_runs_ = false;
   for (const at::Tensor& tensor : made_opaque_) {
     if (frame_.storages_.find(memory_of(tensor)).is_in_call())
       frame_.storages_.enter(memory_of(tensor), Origin::inside());
@@ -250,17 +296,21 @@ void ForwardCalls::close_saved() noexcept {
 
 void ForwardCalls::before_saved_op(const OpCall& call) {
   const OpInfo& info = call.info();
+  drop_pending();
   op_memories_.clear();
   op_runs_ = true;
   takes_part_ = false;
+  if (info.is_communication()) is_async_ = is_async(call);
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
-    op_memories_.push_back(memory_of(tensor));
-    const Origin known = frame_.storages_.find(op_memories_.back());
+    const void* const given = memory_of(tensor);
+    op_memories_.add(given);
+    const Origin known = frame_.storages_.find(given);
     if (known.is_unknown() || known.is_outside()) frame_.note_captured(tensor, known);
     if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call()) takes_part_ = true;
-    if (call.writes_argument(i) && op_memories_.back()) {
+    if (call.writes_argument(i) && given) {
       const Origin origin = frame_.origin_of(tensor);
       frame_.check_writable(info, tensor, origin);
+      if (info.is_communication()) note_received(info, tensor, origin);
       note_write(&info, tensor, origin, may_join_graph(call, i));
     }
   });
@@ -281,13 +331,15 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
     // Regions inside may be told that it is skipped, and see no op of it.
     const bool is_for_all =
         saved_.record->call.keep == Keep::kAllRegions && frame_.previous() != nullptr;
-    if (outside[origin.number()].is_read() || outside.is_argument(origin) ||
-        (joins_graph && !tensor.requires_grad() && !is_for_all))
+    if (outside[origin.number()].is_read() || outside[origin.number()].is_argument() ||
+        (joins_graph && !tensor.requires_grad() && !is_for_all)) {
+      settle(tensor);
       frame_.keep_before_write(tensor, origin);
+    }
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(
-        written.argument != kNone && tensor.has_storage(), where(saved_.record->call), ", op ",
-        op ? op->name() : "that the call runs",
+        written.argument != kNone && tensor.has_storage() && !is_of_python_class(tensor),
+        where(saved_.record->call), ", op ", op ? op->name() : "that the call runs",
         ": expected to write strided arguments of the call or tensors from outside the region, got "
         "a tensor (",
         TensorMeta(tensor).str(), ") that the function captures and that the region made, or ",
@@ -298,22 +350,22 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
       if (product.is_kept() && !product.is_copied()) keep_copy(product, tensor);
     }
   }
+  saved_.written_memory.add(memory_of(tensor));
   saved_.written.push_back(std::move(written));
 }
 
 void ForwardCalls::after_saved_op(const OpCall& call) {
-  op_runs_ = false;
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     const auto* const memory = memory_of(tensor);
-    const bool is_view =
-        std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
-    if (!memory || is_view) return;
+    if (!memory || op_memories_.contains(memory)) return;
     if (takes_part_) {
       frame_.storages_.enter(memory, Origin::inside());  // no argument has it: not to be written
     } else {
       enter_made(tensor);
     }
   });
+  pack_pending();
+  op_runs_ = false;
 }
 
 // A storage that nobody else has is new, although its address may have been another's: only what
@@ -339,10 +391,7 @@ void ForwardCalls::check_backward(const EdgeList& roots) const {
   if (nodes_.empty()) return;
   const uint64_t thread = at::RecordFunction::currentThreadId();
   const auto made_in_call = [&](const torch::autograd::Node& node) {
-    return node.thread_id() == thread &&
-           std::any_of(nodes_.begin(), nodes_.end(), [&](const auto& range) {
-             return node.sequence_nr() >= range.first && node.sequence_nr() < range.second;
-           });
+    return node.thread_id() == thread && is_in_range(nodes_, node.sequence_nr());
   };
   visit_nodes(roots, [&](const torch::autograd::Node& node) {
     TORCH_CHECK_NOT_IMPLEMENTED(

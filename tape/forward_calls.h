@@ -12,6 +12,7 @@
 #include <any>
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -22,10 +23,13 @@
 #include <vector>
 
 #include <remat/tape/call_settings.h>
+#include <remat/tape/first_position.h>
 #include <remat/tape/forward_frame.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/region.h>
+
+#include "user_pair.h"
 
 namespace remat {
 
@@ -41,6 +45,9 @@ class ForwardCalls final : public NamedCalls {
  public:
   /// `settings` live as long as `frame`, which owns this object.
   ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region, const CallSettings& settings);
+  ForwardCalls(const ForwardCalls&) = delete;
+  ForwardCalls& operator=(const ForwardCalls&) = delete;
+  ~ForwardCalls() override;
 
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
   std::vector<at::Tensor> to_write() override { return {}; }
@@ -75,6 +82,9 @@ class ForwardCalls final : public NamedCalls {
 
   /// True if what autograd saves next may be a call's.
   bool takes_saved() const { return saving() || ended_.record; }
+
+  /// The function has returned.
+  void finish();
 
   /// Other code runs: what was expected to be saved will not be.
   void end_expected();
@@ -115,11 +125,21 @@ class ForwardCalls final : public NamedCalls {
   void read_product(size_t number, const at::Tensor& tensor, const OpInfo* reader);
   KeepReason reason_for(const OpInfo* reader) const;
   void report_implicit(const CallProduct& product, const std::string& reader) const;
+  /// Waits for collectives that still write the memory of `tensor`, which is about to be copied.
+  void settle(const at::Tensor& tensor);
+  void note_work(const c10::IValue& work);
+  bool is_of_collective(size_t product) const;
+  void keep_for_host(const at::Tensor& tensor);
+  void note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const;
   void keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason);
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
   bool is_from_outside(const at::Tensor& tensor) const;
-  void through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
-                     c10::function_ref<void()> keep) const;
+  bool may_store(const CallRecord& record, const at::Tensor& tensor) const;
+  UserPair pair_for_saved(const CallRecord& record, const at::Tensor& tensor) const;
+  void keep_result(CallProduct& product, const at::Tensor& tensor, c10::function_ref<void()> keep);
+  bool is_argument_of_op(const at::Tensor& tensor) const;
+  void pack_pending();
+  void drop_pending() noexcept;
   SavedCall* call_that_saves(const at::Tensor& tensor);
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
   std::string next_name(SavedCall& call, const at::Tensor& tensor);
@@ -128,10 +148,14 @@ class ForwardCalls final : public NamedCalls {
   ForwardFrame& frame_;
   const std::shared_ptr<Region> region_;
   const CallSettings& settings_;
-  std::unordered_set<std::string_view> names_;   // in the records
-  std::vector<Open> open_;                       // calls, the innermost last
-  size_t recomputed_ = 0;                        // of them, how many are RECOMPUTE
-  std::vector<std::any> contexts_;               // of hooks, per call
+  std::unordered_set<std::string_view> names_;  // in the records
+  std::vector<Open> open_;                      // calls, the innermost last
+  size_t recomputed_ = 0;                       // of them, how many are RECOMPUTE
+  struct CallEnd {
+    UserPair pair;  // of those opened in the region
+    std::any context;
+  };
+  std::vector<CallEnd> ends_;                    // per call
   std::unordered_set<size_t> outside_in_graph_;  // outside storages that a call made part of it
   std::unordered_map<size_t, size_t> outside_products_;  // by outside storage, until it is read
   std::unordered_map<size_t, size_t> base_products_;     // what a written one was before
@@ -142,22 +166,28 @@ class ForwardCalls final : public NamedCalls {
     size_t index = 0;
     std::vector<at::Tensor> arguments;
     std::vector<Written> written;
+    FirstPosition<const void*> written_memory;  // of those
+    /// First positions of arguments by address, theirs and their storage's; if there are many.
+    mutable std::unordered_map<const void*, size_t> positions;
     size_t count = 0;  // of the tensors that autograd has saved for it
 
     bool has_written(const at::Tensor& tensor) const;
     /// The position of the argument that is `tensor`, or shares its storage; kNone if there is
     /// none.
     size_t argument_on_storage_of(const at::Tensor& tensor) const;
+    size_t hashed_argument_on_storage_of(const at::Tensor& tensor) const;
   };
   SavedCall saved_;
   SavedCall ended_;
   std::vector<at::Tensor> expected_;  // what autograd will save for ended_, in order
   std::vector<std::string> expected_names_;
-  std::vector<std::pair<std::string, at::Tensor>> named_;  // in saved_
+  std::deque<std::pair<std::string, at::Tensor>> named_;  // in saved_
 
   // Of the SAVE call that runs.
-  std::vector<const void*> op_memories_;  // of the arguments of the op that runs
+  FirstPosition<const void*> op_memories_;  // of the arguments of the op that runs
   bool op_runs_ = false;
+  ScopePlace place_;            // where the call began
+  std::vector<Hook*> pending_;  // of what the op that runs saves, in order: see pack_pending()
   bool takes_part_ = false;  // it makes tensors on the memory of an opaque one from before the call
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<at::Tensor> made_opaque_;    // without storage
@@ -165,6 +195,20 @@ class ForwardCalls final : public NamedCalls {
   // Of the innermost call, if an outer scope skips it, so that its ops are not seen.
   bool skipped_ = false;
   std::vector<at::Tensor> skipped_arguments_;
+
+  struct Writing {
+    c10::IValue work;
+    bool is_receive;
+    std::vector<const void*> memories;
+  };
+  std::vector<Writing> writing_;  // collectives that may not have ended
+  struct Unread {
+    at::Tensor tensor;
+    size_t slot;  // the next one then
+    c10::IValue work;
+  };
+  std::vector<Unread> unread_;  // of async collectives, for the host
+  bool is_async_ = false;       // the collective that runs
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;

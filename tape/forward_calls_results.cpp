@@ -110,6 +110,8 @@ void ForwardCalls::add_write(const Written& written) {
 void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Tensor& tensor,
                               Origin origin) {
   const OpInfo& info = call.info();
+  if (origin.is_product() && is_parameter(tensor) && is_of_collective(origin.number()))
+    frame_.refuse_unshard(info);
   if (!info.reads_data()) return;
   if (origin.is_in_call()) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -144,10 +146,12 @@ void ForwardCalls::read_outside(const at::Tensor& tensor, Origin origin, const O
   // The shadow of a replay begins with the kept bytes; if there are older ones, the call's value
   // is kept apart from them and copied there when the call is skipped.
   if (!region_->outside()[origin.number()].is_written()) {
+    settle(tensor);
     frame_.keep_before_write(tensor, origin);
     if (frame_.recorder_) frame_.recorder_->reset_outside(origin.number());
   } else {
     read_product(entry->second, tensor, reader);
+    region_->outside()[origin.number()].cover_all();  // it has all bytes
   }
   outside_products_.erase(entry);
 }
@@ -184,7 +188,9 @@ void ForwardCalls::read_product(size_t number, const at::Tensor& tensor, const O
   // Its value goes where the products before it were.
   for (auto base = base_products_.find(number); base != base_products_.end();
        base = base_products_.find(base->second)) {
-    region_->calls().product(base->second).mark_memory_needed();
+    CallProduct& before = region_->calls().product(base->second);
+    if (before.needs_memory()) break;  // and so are all before it
+    before.mark_memory_needed();
   }
 }
 

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "forward_calls.h"
+#include "unseen.h"
 
 namespace remat {
 /// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
@@ -21,6 +22,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   ~Hook() override {
     if (slot_) region_->release(*slot_);
     if (kept_) kept_->live = false;
+    if (waiting_) std::erase(calls_->pending_, this);
   }
 
   void call_pack_hook(const at::Tensor& tensor) override {
@@ -32,12 +34,35 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     }
     version_.emplace(tensor);
     kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call, tensor), tensor);
-    calls_->through_hooks(call->index, SavedTensorKind::kBackward, tensor,
-                          [&] { value_.emplace(tensor.tensor_data(), false); });
+    const CallRecord& record = *call->record;
+    if (record.ended) region_->calls().find_results(*kept_);
+    UserPair pair = calls_->pair_for_saved(record, tensor);
+    const bool may_be_written = calls_->is_argument_of_op(tensor) || !calls_->pending_.empty();
+    if (may_be_written && calls_->frame_.gives_to_user(record.call.keep, pair)) {
+      waiting_ = std::make_unique<Waiting>(tensor, std::move(pair));
+      calls_->pending_.push_back(this);
+    } else {
+      keep(tensor, pair);
+    }
   }
+
+  /// The op that saved it has run.
+  void pack_pending() {
+    const std::unique_ptr<const Waiting> packed = std::move(waiting_);
+    try {
+      keep(packed->tensor, packed->pair);
+    } catch (...) {
+      keep_itself(packed->tensor);  // an in-place op has its node already
+      throw;
+    }
+  }
+
+  /// The op has thrown, and yet somebody has this.
+  void drop_pending() { keep_itself(std::exchange(waiting_, nullptr)->tensor); }
 
   at::Tensor call_unpack_hook() override {
     if (slot_) return region_->load(*slot_);
+    if (waiting_) return tensor_data(waiting_->tensor);
     TORCH_CHECK(
         !version_->changed(), modified_in_place(kept_->meta, *version_), region_->label(), ", ",
         region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
@@ -46,11 +71,35 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
         "clone. Hint: anomaly detection finds the operation that failed to compute its "
         "gradient.");
     at::Tensor tensor = value_->unpack();
+    TORCH_CHECK(!is_freed(tensor), "[replay] ", region_->label(), ", ",
+                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+                "' (", kept_->meta.str(), "): ", kMemoryFreed, kGiveMemoryBack);
     if (!is_on_kept_storage(tensor)) SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
 
  private:
+  struct Waiting {
+    Waiting(at::Tensor of, UserPair with) : tensor(std::move(of)), pair(std::move(with)) {}
+    at::Tensor tensor;
+    UserPair pair;
+  };
+
+  void keep(const at::Tensor& tensor, const UserPair& pair) {
+    const CallRecord& record = region_->calls().records()[kept_->call];
+    calls_->frame_.through_hooks({.kind = SavedTensorKind::kBackward,
+                                  .region = region_->name(),
+                                  .call = record.call.name,
+                                  .context = {}},
+                                 tensor, record.call.keep, pair,
+                                 [&] { value_.emplace(tensor_data(tensor), false); });
+  }
+
+  void keep_itself(const at::Tensor& tensor) {
+    const PairScope nobody({}, /*in_replay=*/true);
+    value_.emplace(tensor_data(tensor), /*is_output=*/false);
+  }
+
   // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.
   bool is_on_kept_storage(const at::Tensor& tensor) const {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
@@ -62,11 +111,16 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   KeptTensor* kept_ = nullptr;
   std::optional<SavedVersion> version_;
   std::optional<torch::autograd::SavedVariable> value_;
+  std::unique_ptr<const Waiting> waiting_;  // while it is in pending_
 };
 
 ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
                            const CallSettings& settings)
     : frame_(frame), region_(std::move(region)), settings_(settings) {}
+
+ForwardCalls::~ForwardCalls() {
+  drop_pending();
+}
 
 // What only SAVE calls have read is in no table: it is unknown like the result of the op that runs.
 bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
@@ -75,32 +129,70 @@ bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
   const Origin origin = frame_.storages_.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
   if (!op_runs_) return true;  // what the call made has been entered
-  return std::find(op_memories_.begin(), op_memories_.end(), memory) != op_memories_.end();
+  return op_memories_.contains(memory);
 }
 
-void ForwardCalls::through_hooks(size_t call, SavedTensorKind kind, const at::Tensor& tensor,
-                                 c10::function_ref<void()> keep) const {
-  const CallRecord& record = region_->calls().records()[call];
-  // A store is for what the region makes; weights and arguments have their place. In a backward
-  // inside the call nobody can tell them apart: what that unpacks may have been made again.
-  const bool may_store = record.call.policy == Policy::kOffload && has_layout(tensor) &&
-                         is_own_code() && !is_from_outside(tensor);
-  frame_.through_hooks(
-      {.kind = kind,
-       .region = region_->name(),
-       .call = record.call.name,
-       .context = kind == SavedTensorKind::kSaveOutput ? contexts_[call] : std::any()},
-      tensor, record.call.keep, may_store, keep);
+bool ForwardCalls::is_argument_of_op(const at::Tensor& tensor) const {
+  return op_runs_ && op_memories_.contains(memory_of(tensor));
+}
+
+// Note [Packed when the op has run]: an op may save an argument that its kernel writes after that
+// (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself has the new
+// values then; a copy, which hooks or a store may make at once, has not. So what the user is given
+// waits until the op has run, and what the op saves after it waits too, to be packed in order.
+void ForwardCalls::pack_pending() {
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->pack_pending();
+  }
+  pending_.clear();
+}
+
+void ForwardCalls::drop_pending() noexcept {
+  for (Hook*& hook : pending_) {
+    if (hook) std::exchange(hook, nullptr)->drop_pending();
+  }
+  pending_.clear();
+}
+
+// A store is for what the region makes; weights and arguments have their place. In a backward
+// inside the call nobody can tell them apart: what that unpacks may have been made again.
+bool ForwardCalls::may_store(const CallRecord& record, const at::Tensor& tensor) const {
+  return record.call.policy == Policy::kOffload && has_layout(tensor) && is_own_code() &&
+         !is_from_outside(tensor);
+}
+
+/// What gets a tensor that autograd saves in the call, or right after it: a pair that was opened
+/// inside the call, the store, a pair that was opened in the region, the hooks of the options.
+UserPair ForwardCalls::pair_for_saved(const CallRecord& record, const at::Tensor& tensor) const {
+  UserPair pair = UserPair::inside(frame_, record.call.keep);
+  const bool stores = settings_.offload_store && may_store(record, tensor);
+  if (stores && pair && !(saving() && UserPair::inside(place_))) pair = {};
+  return pair ? pair : frame_.pair_of_options(stores);
+}
+
+void ForwardCalls::keep_result(CallProduct& product, const at::Tensor& tensor,
+                               c10::function_ref<void()> keep) {
+  const CallRecord& record = region_->calls().records()[product.call()];
+  const CallEnd& end = ends_[product.call()];
+  const bool stores = settings_.offload_store && may_store(record, tensor);
+  const UserPair pair = end.pair && !stores ? end.pair : frame_.pair_of_options(stores);
+  product.set_is_with_user(frame_.gives_to_user(record.call.keep, pair));
+  frame_.through_hooks({.kind = SavedTensorKind::kSaveOutput,
+                        .region = region_->name(),
+                        .call = record.call.name,
+                        .context = end.context},
+                       tensor, record.call.keep, pair, keep);
 }
 
 void ForwardCalls::keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason) {
-  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
-                [&] { product.keep(tensor, std::move(reason), region_->slots().size()); });
+  settle(tensor);
+  keep_result(product, tensor,
+              [&] { product.keep(tensor, std::move(reason), region_->slots().size()); });
 }
 
 void ForwardCalls::keep_copy(CallProduct& product, const at::Tensor& tensor) {
-  through_hooks(product.call(), SavedTensorKind::kSaveOutput, tensor,
-                [&] { product.keep_copy(tensor); });
+  settle(tensor);
+  keep_result(product, tensor, [&] { product.keep_copy(tensor); });
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardCalls::make_hooks() {

@@ -3,25 +3,30 @@
 // The hooks that stand for dropped tensors in autograd's graph, and what a forward saves.
 #include <remat/tape/forward_frame.h>
 
+#include <ATen/SavedTensorHooks.h>
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <utility>
 
+#include <remat/tape/hook_count.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "forward_calls.h"
+#include "graph_walk.h"
 #include "offload_hooks.h"
 #include "saved_original.h"
 #include "tape_cutter.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
+#include "user_pair.h"
 
 namespace remat {
 
@@ -99,6 +104,10 @@ bool ForwardFrame::decide_tape(bool wanted) {
   return wanted;
 }
 
+// Note [Kept logs]: whether a tape can be written is known when the function has returned. Until
+// then the log goes on as if there were none, for the replay of a function whose tape is given up;
+// so what the tape knows of memory must not show in it. A strict tape needs none: giving up ends
+// it.
 void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
   const FunctionReplayer::Options& state = call_settings_.state;
   recorder_ = std::make_unique<TapeRecorder>(
@@ -106,7 +115,7 @@ void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
       TapeRecorder::Options{.hashes = hashes,
                             .generators = state.preserve_rng ? &state.generators : nullptr,
                             .strict_label = strict ? region_->label() : std::string()});
-  region_->ops().break_off();  // no replay calls the function
+  if (strict) region_->ops().break_off();
 }
 
 void ForwardFrame::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
@@ -130,7 +139,7 @@ void ForwardFrame::keep_cut_value(CallProduct& value, const at::Tensor& tensor, 
                  .region = region_->name(),
                  .call = {},
                  .context = {}},
-                tensor, Keep::kInnermostRegion, policy == Policy::kOffload, [&] {
+                tensor, Keep::kInnermostRegion, pair_of_options(policy == Policy::kOffload), [&] {
                   if (value.is_kept()) {
                     value.keep_copy(tensor);
                   } else {
@@ -140,15 +149,33 @@ void ForwardFrame::keep_cut_value(CallProduct& value, const at::Tensor& tensor, 
 }
 
 void ForwardFrame::through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep scope,
-                                 bool may_store, c10::function_ref<void()> keep) {
-  if (may_store && !offload_hooks_) offload_hooks_ = as_hooks(call_settings_.offload_store);
-  const ScopesAround around(*this, scope);
-  std::optional<UserHooksFrame> user_hooks;
-  if (const auto& hooks = may_store && offload_hooks_ ? offload_hooks_ : call_settings_.hooks)
-    user_hooks.emplace(hooks);
+                                 const UserPair& pair, c10::function_ref<void()> keep) {
+  std::optional<ScopesAround> around;
+  std::optional<PairScope> alone;
+  if (pair) {
+    alone.emplace(pair, in_replay());
+  } else {
+    around.emplace(*this, scope);
+  }
   const SavedTensorInfoGuard info_guard(info);
   const SavedOriginalGuard original(tensor, recorder_ && recorder_->op_has_run());
   keep();
+}
+
+UserPair ForwardFrame::pair_of_options(bool may_store) {
+  if (may_store && !offload_hooks_) offload_hooks_ = as_hooks(call_settings_.offload_store);
+  return UserPair(may_store && offload_hooks_ ? offload_hooks_ : call_settings_.hooks);
+}
+
+bool ForwardFrame::gives_to_user(Keep scope, const UserPair& pair) const {
+  if (in_replay()) return false;
+  if (pair) return true;
+  const bool any_python = !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+  if (!previous() && !any_python) return false;
+  const ScopesAround around(*this, scope);
+  SavedTensorFrame* const frame = SavedTensorFrame::current();
+  if (frame) return !frame->region_scope();
+  return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
 const RegionPolicy* ForwardFrame::segment_policy() {
@@ -164,10 +191,34 @@ void ForwardFrame::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) { recorder_->save(tensor, policy); });
 }
 
+void ForwardFrame::check_outside_sizes() const {
+  const OutsideLog& outside = region_->outside();
+  for (const auto i : c10::irange(outside.size()))
+    outside[i].check_size([&] { return "[checkpoint] " + region_->label(); });
+}
+
+void ForwardFrame::phase_was_asked() {
+  phase_asked_ = true;
+  region_->ops().break_off();
+}
+
+// See Note [What the user has]: the function is to bring it back, and a tape does not call it.
 void ForwardFrame::finish() {
+  settle_last_view();
+  if (recorder_ || !region_->slots().empty()) check_outside_sizes();
+  if (calls_) calls_->finish();
+  region_->outside().finish();
   if (!recorder_) return;
+  const auto& products = std::as_const(*region_).calls().products();
+  const bool brings_back =
+      phase_asked_ && std::any_of(products.begin(), products.end(), [](const CallProduct& product) {
+        return product.is_kept() && product.is_with_user();
+      });
+  if (brings_back && !recorder_->is_strict())
+    recorder_->give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
   const OuterFrames outer(*this);
   recorder_->finish(region_->outside());
+  if (!recorder_->gave_up()) region_->drop_op_log();
 }
 
 // A custom function may save what no op outside of SAVE calls reads. What a region inside gets as
@@ -181,7 +232,22 @@ void ForwardFrame::before_slot(const at::Tensor& tensor) {
     calls_->need(copied->tensor);
 }
 
+/// A replay gives it to the slot, whether an op has read it or not: `tensor`, or what that is a
+/// copy of.
+void ForwardFrame::read_for_slot(const at::Tensor& tensor) {
+  const auto copied = copied_original(tensor);
+  const at::Tensor& read = copied ? copied->tensor : tensor;
+  const Origin origin = memory_of(read) ? storages_.find(memory_of(read)) : Origin::inside();
+  if (!origin.is_outside()) return;
+  OutsideStorage& outside = region_->outside()[origin.number()];
+  const bool is_whole = copied && tensor.nbytes() == read.storage().nbytes();
+  read_outside(is_whole ? lay_out(read.storage(), outside.whole()) : read, outside);
+}
+
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
+  settle_last_view();
+  op_begin_.reset();  // an op that saves something does something
+  if (region_->intercept()) read_for_slot(tensor);
   if (recorder_) {
     const auto copied = copied_original(tensor);
     const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
@@ -194,6 +260,7 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   }
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
+  slot.op = op_;
   return slot;
 }
 
@@ -211,17 +278,83 @@ TraceScope ForwardFrame::trace_scope() const {
 }
 
 void ForwardFrame::before_backward(const EdgeList& roots) {
+  settle_last_view();  // its replay begins while the log is open
   region_->mark_inner_backward();
   if (calls_) calls_->check_backward(roots);
   if (recorder_) recorder_->give_up("a backward in the function");
+  // First: replays around put other .grads there.
   SavedTensorFrame::before_backward(roots);
+  if (!replays_backward()) return;
+  grads_.clear();
+  for (const at::Tensor& tensor : region_->outside().captured()) {
+    if (!tensor.is_leaf()) note_grad(tensor);
+  }
+}
+
+bool ForwardFrame::replays_backward() const {
+  return region_->intercept() && !(calls_ && calls_->saving()) &&
+         torch::autograd::get_current_graph_task_id() == graph_task_;
+}
+
+void ForwardFrame::before_hooks(size_t count) {
+  if (replays_backward()) region_->add_inner_hooks(count);
+  SavedTensorFrame::before_hooks(count);
+}
+
+void ForwardFrame::before_accumulate(const EdgeList& roots) {
+  SavedTensorFrame::before_accumulate(roots);  // first, as above
+  if (!replays_backward()) return;
+  visit_nodes(roots, [&](torch::autograd::Node& node) {
+    auto* const accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
+    if (!accumulate) return;
+    check_leaf(node, accumulate->variable);
+    note_grad(accumulate->variable);
+  });
+}
+
+void ForwardFrame::check_leaf(const torch::autograd::Node& node, const at::Tensor& leaf) const {
+  if (storages_.find(memory_of(leaf)).is_inside()) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      count_accumulated(node) == 0, "[checkpoint] ", region_->label(), ", node ", node.name(),
+      ": expected a backward inside the function that reaches no leaf from outside (",
+      TensorMeta(leaf).str(),
+      ") with hooks that run after its gradient is accumulated, got one that does: they would run "
+      "again with the replay. Remove them around the region, or put the backward into a SAVE "
+      "call.");
+}
+
+void ForwardFrame::note_grad(const at::Tensor& tensor) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const at::Tensor& grad = tensor.mutable_grad();
+  if (!grad.defined()) grads_made_.insert(impl);
+  if (!grads_made_.contains(impl))
+    grads_.emplace_back(tensor, GradBefore{impl, grad, SavedVersion(grad)});
+}
+
+/// Keeps the .grad of what the backward has given a new one: Note [The .grad of a replay].
+void ForwardFrame::keep_grads() {
+  for (auto& [tensor, before] : std::exchange(grads_, {})) {
+    if (tensor.mutable_grad().is_same(before.grad)) {
+      if (before.version.changed()) grads_written_.insert(before.tensor);
+      continue;
+    }
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !grads_written_.contains(before.tensor), "[checkpoint] ", region_->label(),
+        ": expected backwards inside the function that add to the .grad of a tensor from outside (",
+        TensorMeta(tensor).str(),
+        ") all with create_graph or all without, got both: a replay would not find what was there "
+        "before. Set that .grad to None before the region, or use autograd.grad.");
+    grads_made_.insert(before.tensor);
+    region_->add_grad_before(std::move(before));
+  }
 }
 
 void ForwardFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
-  const bool is_compared =
-      region_->intercept() && !gradients.empty() && region_->determinism() != Determinism::kNone &&
-      torch::autograd::get_current_graph_task_id() == graph_task_ && !(calls_ && calls_->saving());
-  if (is_compared) region_->add_inner_gradients(hash_of(gradients));
+  if (replays_backward()) {
+    keep_grads();
+    if (!gradients.empty() && region_->determinism() != Determinism::kNone)
+      region_->add_inner_gradients(hash_of(gradients));
+  }
   SavedTensorFrame::after_backward(gradients);
 }
 

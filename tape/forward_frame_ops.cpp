@@ -14,11 +14,14 @@
 #include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/tensor_meta.h>
 
 #include "drawn_generator.h"
 #include "forward_calls.h"
+#include "same_view.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
+#include "write_kind.h"
 
 namespace remat {
 namespace {
@@ -68,7 +71,7 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
   if (!may_be_cached) return origin;
   if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
     const Origin source = origin_of(parameter);
-    if (source.is_outside()) region_->outside()[source.number()].mark_read();
+    if (source.is_outside()) read_outside(parameter, region_->outside()[source.number()]);
     origin = region_->outside().add(tensor);
     region_->outside()[origin.number()].mark_cast();
     region_->mark_casts_weights();
@@ -87,6 +90,7 @@ bool ForwardFrame::logs() const {
 
 void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!logs()) return;
+  settle_last_view();
   OpWords& words = region_->ops().writer();
   words.begin_call(call.hash());
   for (const at::Tensor& argument : arguments) {
@@ -99,13 +103,25 @@ void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 
 void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
+  op_ = &call.info();
+  if (C10_UNLIKELY(call.info().is_unshard())) refuse_unshard(call.info());
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->end_expected();
   if (call.info().may_draw()) before_draw(call);
+  if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
   logged = logged && logs() && !casts_weight;
-  views_memory_outside_ = false;
+  writes_outside_ = false;
+  views_memory_outside_ = views_wrapper_outside_ = false;
+  op_begin_.reset();
+  if (logged) {
+    settle_last_view();
+    if (LastView::may_be_one(call.info())) {
+      op_begin_ = region_->ops().end();
+      viewed_ = viewed_by(call);
+    }
+  }
   OpWords& words = region_->ops().writer();
   if (logged) words.begin(call.info());
   if (logged && call.info().may_draw() && region_->preserve_rng())
@@ -116,6 +132,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
         check_no_transform(call, tensor, *region_);
         const Origin origin = origin_of(tensor);
         if (calls_) calls_->before_use(call, i, tensor, origin);
+        if (is_of_python_class(tensor)) watch_wrapper(call, i, tensor, origin);
         if (origin.is_outside()) watch(call, i, tensor, origin);
         if (!logged) return;
         if (call.info().is_lift()) words.add_value(host_value(tensor));
@@ -126,7 +143,19 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
       });
   if (logged) words.end();
   if (logged && region_->op_sites()) region_->op_sites()->add();
+  if (writes_outside_) write_outside(call);
   if (recorder_) recorder_->before_op(call);
+}
+
+// See Note [Views that nobody uses]. A view that shows the tensor as it is does nothing either: the
+// hooks that CommDebugMode sets on modules put their arguments through one.
+void ForwardFrame::settle_last_view() {
+  if (!last_view_) return;
+  if (last_view_->is_gone() || last_view_is_same_) {
+    region_->ops().writer().rewind(last_view_begin_);
+    if (region_->op_sites()) region_->op_sites()->drop_last();
+  }
+  last_view_.reset();
 }
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
@@ -158,21 +187,88 @@ void ForwardFrame::note_captured(const at::Tensor& tensor, Origin origin) {
   region_->outside().add_captured(tensor);
 }
 
+// A view of a tensor of a Python class of its own has a storage of its own, and writes memory that
+// only the class knows.
+void ForwardFrame::watch_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                                 Origin origin) {
+  const void* const memory = memory_of(tensor);
+  const bool is_outside = origin.is_outside() || (memory && wrapper_views_.contains(memory));
+  if (!is_outside) return;
+  if (!call.info().reads_data()) views_wrapper_outside_ = true;
+  if (call.writes_argument(argument) && !accumulates_grad()) check_plain(call.info(), tensor);
+}
+
 void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
                          Origin origin) {
   const OpInfo& info = call.info();
   OutsideStorage& outside = region_->outside()[origin.number()];
   if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
-  if (info.reads_data()) outside.mark_read();
+  const bool writes = call.writes_argument(argument);
+  const bool is_written = writes && !accumulates_grad();  // then write_outside() follows
+  if (info.reads_data() && !is_written) read_outside(tensor, outside);
+  if (C10_UNLIKELY(outside.is_received()) && is_parameter(tensor)) refuse_unshard(info);
   note_captured(tensor, origin);
-  if (!call.writes_argument(argument)) return;
+  if (!writes) return;
   check_writable(info, tensor, origin);
-  if (!accumulates_grad()) keep_before_write(tensor, origin);
+  writes_outside_ = writes_outside_ || is_written;
+}
+
+void ForwardFrame::read_outside(const at::Tensor& tensor, OutsideStorage& outside) {
+  outside.mark_read(tensor);
+  if (!outside.is_written()) return;
+  if (const auto part = outside.part_to_keep(tensor)) keep_part(tensor, outside, *part);
+}
+
+/// The op that is about to run writes tensors from outside; what it reads of them has been noted.
+void ForwardFrame::write_outside(const OpCall& call) {
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
+    if (!origin.is_outside()) return;
+    OutsideStorage& outside = region_->outside()[origin.number()];
+    if (!outside.is_written()) begin_write(tensor, outside);
+    const WriteKind kind = write_kind(call, i);
+    if (kind == WriteKind::kReads) read_outside(tensor, outside);
+    if (kind == WriteKind::kWhole) outside.cover(tensor);
+  });
+}
+
+void ForwardFrame::begin_write(const at::Tensor& tensor, OutsideStorage& outside) {
+  outside.begin_write(tensor);
+  if (const auto part = outside.part_read()) keep_part(tensor, outside, *part);
+}
+
+/// Of a tensor that a region writes: in the scopes around it, as it is now.
+void ForwardFrame::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
+                             const TensorLayout& part) {
+  const OuterFrames outer(*this);
+  const at::Tensor original = lay_out(tensor.storage(), part);
+  const SavedOriginalGuard guard(original);
+  outside.keep(tensor.storage(), part);
+}
+
+void ForwardFrame::refuse_unshard(const OpInfo& info) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "[checkpoint] ", region_->label(), ", op ", info.name(),
+      ": expected weights that are whole before the region begins, got some that are gathered "
+      "inside "
+      "it (FSDP's unshard), which a replay in backward would not do again. ",
+      kCheckpointInside);
+}
+
+void ForwardFrame::check_plain(const OpInfo& info, const at::Tensor& tensor) const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !is_of_python_class(tensor), "[checkpoint] ", region_->label(), ", op ", info.name(),
+      ": expected in-place ops on plain tensors from outside the region, got one on a tensor of a "
+      "Python class of its own with __torch_dispatch__ (",
+      TensorMeta(tensor).str(),
+      "), of whose memory no copy can be kept. Write it outside of the region, or use the op's "
+      "out-of-place form.");
 }
 
 void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
                                   Origin origin) const {
   if (!origin.is_outside()) return;
+  if (is_of_python_class(tensor) && !accumulates_grad()) check_plain(info, tensor);
   const OutsideStorage& outside = region_->outside()[origin.number()];
   TORCH_CHECK_NOT_IMPLEMENTED(
       !info.changes_metadata(), "[checkpoint] ", region_->label(), ", op ", info.name(),
@@ -190,18 +286,24 @@ void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
       "out-of-place form.");
 }
 
+// A SAVE call writes it, or has: all of it.
 void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
   OutsideStorage& outside = region_->outside()[origin.number()];
-  if (outside.is_written()) return;
-  const OuterFrames outer(*this);
-  const SavedOriginalGuard original(tensor);
-  outside.keep_before_write(tensor);
+  if (!outside.is_written()) outside.begin_write(tensor);
+  if (outside.known()) keep_part(tensor, outside, outside.whole());
 }
 
 void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
+  op_ = nullptr;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
   if (!marks_.empty()) after_draw();
+  if (op_begin_) {
+    last_view_.emplace(call.result(0));
+    last_view_begin_ = *op_begin_;
+    last_view_is_same_ = is_same_view(viewed_, call.result(0));
+    viewed_.reset();
+  }
   if (recorder_) recorder_->after_op(call);
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     // The values of a sparse tensor from outside are from outside.
@@ -210,7 +312,13 @@ void ForwardFrame::after_op(OpCall& call) {
     } else {
       storages_.enter_result(tensor);
     }
+    if (views_wrapper_outside_ && memory_of(tensor)) wrapper_views_.insert(memory_of(tensor));
   });
+}
+
+void ForwardFrame::adopt_part(const at::Tensor& tensor) {
+  if (!recorder_ || !recorder_->in_op()) return adopt(tensor);
+  storages_.enter_result(tensor);  // the recorder is told of the whole op
 }
 
 void ForwardFrame::adopt(const at::Tensor& tensor) {

@@ -13,13 +13,16 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/first_position.h>
 #include <remat/tape/region.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
 
+#include "leaf_grads.h"
 #include "replay_frame.h"
 #include "tensor_hooks.h"
 #include "turn.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -86,11 +89,12 @@ class UserStateExchange {
   }
 }
 
-/// True if the innermost scope is a region's, outside of its SAVE calls.
+/// True if what is saved is the innermost region's, outside of its SAVE calls.
 bool saves_into_slots() {
-  const SavedTensorFrame* const frame = SavedTensorFrame::current();
-  if (!frame) return false;
-  const TraceScope scope = frame->trace_scope();
+  SavedTensorFrame* const frame = SavedTensorFrame::current();
+  const SavedTensorFrame* const region = frame ? frame->region_scope() : nullptr;
+  if (!region) return false;
+  const TraceScope scope = region->trace_scope();
   return scope.region && !scope.saved_call;
 }
 
@@ -99,7 +103,7 @@ bool saves_into_slots() {
 /// there, used or not.
 void add_slot(const at::Tensor& argument) {
   if (argument.is_inference()) return;  // as the first has none
-  torch::autograd::SavedVariable(argument.variable_data(), /*is_output=*/false);
+  torch::autograd::SavedVariable(variable_data(argument), /*is_output=*/false);
 }
 
 /// Throws what `frame` has found wrong, with the ops of both runs if the region lists them.
@@ -122,12 +126,11 @@ FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
       thread_state_(ThreadState::read()),
       state_hooks_(options.state_hooks) {
   inputs_.reserve(inputs.size());
+  FirstPosition<const c10::TensorImpl*> seen;
   for (const auto i : c10::irange(inputs.size())) {
     // A tensor that is passed twice is one tensor in the replay too.
-    const auto* const first =
-        std::find_if(inputs.begin(), inputs.begin() + i,
-                     [&](const at::Tensor& other) { return other.is_same(inputs[i]); });
-    const size_t position = first - inputs.begin();
+    const size_t position = seen.find(inputs[i].unsafeGetTensorImpl()).value_or(i);
+    seen.add(inputs[i].unsafeGetTensorImpl());
     first_position_.push_back(position);
     if (position != i && inputs[i].defined() && saves_into_slots()) add_slot(inputs[i]);
     inputs_.emplace_back(i, position == i ? inputs[i] : at::Tensor());
@@ -162,6 +165,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
                          : inputs[first_position_[i]]);
   }
   ops.enter_arguments(inputs);
+  const SetGrads grads(region.outside());
   const TensorHooks hooks(inputs, region.outside().captured(), *body_);
 
   std::optional<Turn> turn;
@@ -197,6 +201,8 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
     escaped = std::current_exception();
   }
   try {
+    // An op that differs explains more than the exception that it throws.
+    if (escaped && frame.compares()) parts.ops.settle_last_view(frame.slot_count());
     if (escaped && ((!frame.stopped() && !frame.failed()) || body_->outranks_stop(escaped)))
       rethrow_with_region(escaped, region);
     check_complete(frame, parts.ops);

@@ -29,11 +29,35 @@ class GeneratorState::Value {
   virtual void restore(c10::GeneratorImpl& generator) const = 0;
 };
 
-// The Mersenne Twister's words and the two cached normal samples: 2.5 kB.
+namespace {
+
+using TwisterWords = decltype(at::mt19937_data_pod::state_);
+
+/// One copy for all states that this thread reads until the words change, which they do after 624
+/// draws.
+std::shared_ptr<const TwisterWords> share(const TwisterWords& words) {
+  thread_local std::weak_ptr<const TwisterWords> last;
+  auto known = last.lock();
+  if (known && *known == words) return known;
+  // Not make_shared(): the weak pointer would hold the memory.
+  known = std::shared_ptr<const TwisterWords>(new TwisterWords(words));
+  last = known;
+  return known;
+}
+
+}  // namespace
+
+// The Mersenne Twister's words, 2.5 kB, its place in them and the two cached normal samples.
 class GeneratorState::CpuValue final : public Value {
  public:
-  explicit CpuValue(at::CPUGeneratorImpl& cpu)
-      : engine_(cpu.engine().data()),
+  explicit CpuValue(at::CPUGeneratorImpl& cpu) : CpuValue(cpu, cpu.engine().data()) {}
+
+  CpuValue(at::CPUGeneratorImpl& cpu, const at::mt19937_data_pod& engine)
+      : seed_(engine.seed_),
+        left_(engine.left_),
+        seeded_(engine.seeded_),
+        next_(engine.next_),
+        words_(share(engine.state_)),
         next_float_(cpu.next_float_normal_sample()),
         next_double_(cpu.next_double_normal_sample()) {}
 
@@ -41,23 +65,33 @@ class GeneratorState::CpuValue final : public Value {
     auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
     const at::mt19937 engine = cpu.engine();
     const at::mt19937_data_pod now = engine.data();
-    return now.seed_ == engine_.seed_ && now.left_ == engine_.left_ && now.next_ == engine_.next_ &&
-           now.seeded_ == engine_.seeded_ && now.state_ == engine_.state_ &&
+    return now.seed_ == seed_ && now.left_ == left_ && now.next_ == next_ &&
+           now.seeded_ == seeded_ && now.state_ == *words_ &&
            cpu.next_float_normal_sample() == next_float_ &&
            cpu.next_double_normal_sample() == next_double_;
   }
 
   void restore(c10::GeneratorImpl& generator) const override {
     auto& cpu = static_cast<at::CPUGeneratorImpl&>(generator);
+    at::mt19937_data_pod data{};
+    data.seed_ = seed_;
+    data.left_ = left_;
+    data.seeded_ = seeded_;
+    data.next_ = next_;
+    data.state_ = *words_;
     at::mt19937 engine;
-    engine.set_data(engine_);
+    engine.set_data(data);
     cpu.set_engine(engine);
     cpu.set_next_float_normal_sample(next_float_);
     cpu.set_next_double_normal_sample(next_double_);
   }
 
  private:
-  at::mt19937_data_pod engine_;
+  uint64_t seed_;
+  int left_;
+  bool seeded_;
+  uint32_t next_;
+  std::shared_ptr<const TwisterWords> words_;
   std::optional<float> next_float_;
   std::optional<double> next_double_;
 };

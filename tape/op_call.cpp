@@ -7,33 +7,12 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <array>
 #include <string_view>
+
+#include "unmarked_writes.h"
 
 namespace remat {
 namespace {
-
-// Ops that write arguments which their schemas do not mark: statistics of normalisation in
-// training.
-struct HiddenWrites {
-  std::string_view op;
-  uint64_t arguments;
-};
-constexpr HiddenWrites kHiddenWrites[] = {
-    {"aten::native_batch_norm", 0b11000},
-    {"aten::cudnn_batch_norm", 0b11000},
-    {"aten::miopen_batch_norm", 0b11000},
-    {"aten::batch_norm_update_stats", 0b110},
-    {"aten::batch_norm_gather_stats", 0b11000},
-    {"aten::batch_norm_gather_stats_with_counts", 0b11000},
-};
-
-uint64_t hidden_writes(std::string_view op) {
-  for (const HiddenWrites& entry : kHiddenWrites) {
-    if (entry.op == op) return entry.arguments;
-  }
-  return 0;
-}
 
 bool is_metadata_query(std::string_view op) {
   const std::string_view base = op.substr(op.find("::") + 2);
@@ -71,7 +50,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       argument_count_(op.schema().arguments().size()),
       return_count_(op.schema().returns().size()),
       training_argument_(argument_count_),
-      hidden_writes_(hidden_writes(op.operator_name().name)),
+      written_(unmarked_writes(op.operator_name().name).always),
+      hidden_writes_(unmarked_writes(op.operator_name().name).in_training),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
       is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
@@ -80,6 +60,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)),
       is_uninitialised_(makes_uninitialised(op.operator_name().name)),
       is_of_library_(!op.operator_name().name.starts_with("aten::")),
+      is_communication_(remat::is_communication(op.operator_name().name)),
+      is_unshard_(op.operator_name().name.starts_with("fsdp::")),
       is_view_(returns_view(op.schema())),
       is_pointwise_(op.hasTag(at::Tag::pointwise)) {
   const auto& arguments = op.schema().arguments();

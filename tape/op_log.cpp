@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writing ops down as words, comparing them, and reading them back for messages.
+// Reading words of ops back, for messages.
 #include <remat/tape/op_log.h>
 
-#include <c10/core/GradMode.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -12,98 +11,19 @@
 
 #include <remat/tape/tensor_meta.h>
 
+#include "op_word.h"
+
 namespace remat {
 namespace {
 
-enum class Kind : uint8_t {
-  kTensor,
-  kNone,
-  kInt,
-  kDouble,
-  kBool,
-  kInts,
-  kDoubles,
-  kBools,
-  kHash,
-  kDraw,
-  kOther
-};
-
-constexpr uint64_t kAddressBits = 48;
 constexpr size_t kLongText = 600;
-constexpr uint64_t kManyWords = 0xFFFF;  // then word 1 is their number
-constexpr uint64_t kCall = 1;            // in place of an OpInfo's address
-
-// Of a tensor's header word.
-constexpr unsigned kDtypeShift = 8;
-constexpr unsigned kDeviceShift = 16;
-constexpr unsigned kIndexShift = 24;
-constexpr unsigned kFlagShift = 32;
-constexpr unsigned kDimShift = 34;
-constexpr unsigned kOriginShift = 42;
-constexpr uint64_t kRequiresGrad = uint64_t{1} << kFlagShift;
-constexpr uint64_t kHasValue = uint64_t{2} << kFlagShift;  // a number that torch wraps in a tensor
-constexpr uint64_t kOriginMax = (uint64_t{1} << (64 - kOriginShift)) - 1;
-
-uint64_t header(Kind kind, uint64_t rest = 0) {
-  return static_cast<uint64_t>(kind) | rest << 8U;
-}
-
-uint64_t byte_at(uint64_t word, unsigned shift) {
-  return word >> shift & 0xFFU;
-}
-
-Kind kind_of(uint64_t word) {
-  return static_cast<Kind>(word & 0xFFU);
-}
-
-uint64_t bits_of(double value) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, &value, sizeof(bits));
-  return bits;
-}
-
-double double_of(uint64_t bits) {
-  double value = 0;
-  std::memcpy(&value, &bits, sizeof(value));
-  return value;
-}
-
-uint64_t wrapped_value(const at::Tensor& tensor) {
-  uint64_t bits = 0;
-  std::memcpy(&bits, tensor.const_data_ptr(), std::min(sizeof(bits), tensor.nbytes()));
-  return bits;
-}
 
 /// A value of an op's words, and where the next one begins.
 struct Value {
-  Kind kind;
+  OpWord kind;
   uint64_t head;
   c10::ArrayRef<uint64_t> payload;
 };
-
-size_t payload_size(uint64_t head) {
-  switch (kind_of(head)) {
-    case Kind::kTensor:
-      return byte_at(head, kDimShift) + ((head & kHasValue) ? 1 : 0);
-    case Kind::kInt:
-    case Kind::kDouble:
-    case Kind::kBool:
-    case Kind::kHash:
-    case Kind::kDraw:
-      return 1;
-    case Kind::kInts:
-    case Kind::kDoubles:
-    case Kind::kBools:
-      return head >> 8U;
-    default:
-      return 0;
-  }
-}
-
-size_t first_value(c10::ArrayRef<uint64_t> op) {
-  return op[0] >> kAddressBits == kManyWords ? 2 : 1;
-}
 
 std::vector<Value> values_of(c10::ArrayRef<uint64_t> op) {
   std::vector<Value> values;
@@ -124,14 +44,42 @@ const OpInfo& info_of(c10::ArrayRef<uint64_t> op) {
   return *reinterpret_cast<const OpInfo*>(address_of(op));
 }
 
+std::string complex_str(uint64_t real, uint64_t imaginary) {
+  return c10::str("(", double_of(real), ", ", double_of(imaginary), ")");
+}
+
 std::string list_str(const Value& value) {
   std::string text = "[";
-  for (const uint64_t word : value.payload) {
+  const size_t step = value.kind == OpWord::kComplexes ? 2 : 1;
+  for (size_t i = 0; i < value.payload.size(); i += step) {
+    const uint64_t word = value.payload[i];
     if (text.size() > 1) text += ", ";
-    text += value.kind == Kind::kDoubles ? c10::str(double_of(word))
-                                         : c10::str(static_cast<int64_t>(word));
+    if (value.kind == OpWord::kComplexes) {
+      text += complex_str(word, value.payload[i + 1]);
+    } else {
+      text += value.kind == OpWord::kDoubles ? c10::str(double_of(word))
+                                             : c10::str(static_cast<int64_t>(word));
+    }
   }
   return text + "]";
+}
+
+std::string quoted(const Value& value) {
+  const auto* const bytes = reinterpret_cast<const char*>(value.payload.data());
+  return c10::str("'", std::string_view(bytes, std::min<size_t>(value.head >> 8U, kLongText)), "'");
+}
+
+c10::Device device_of(uint64_t word) {
+  return {static_cast<c10::DeviceType>(byte_at(word, 0)),
+          static_cast<c10::DeviceIndex>(byte_at(word, 8))};
+}
+
+std::string wrapped_str(const Value& value) {
+  const uint64_t first = value.payload[value.payload.size() - wrapped_words(value.head)];
+  const c10::ScalarType dtype = dtype_of(value.head);
+  if (c10::isComplexType(dtype)) return complex_str(first, value.payload.back());
+  return c10::isFloatingType(dtype) ? c10::str(double_of(first))
+                                    : c10::str(static_cast<int64_t>(first));
 }
 
 Origin origin_of(const Value& value) {
@@ -139,11 +87,9 @@ Origin origin_of(const Value& value) {
 }
 
 std::string tensor_str(const Value& value) {
-  const auto dtype = static_cast<c10::ScalarType>(byte_at(value.head, kDtypeShift));
-  const c10::Device device(static_cast<c10::DeviceType>(byte_at(value.head, kDeviceShift)),
-                           static_cast<c10::DeviceIndex>(byte_at(value.head, kIndexShift)));
+  const c10::Device device = device_of(value.head >> kDeviceShift);
   const size_t dim = byte_at(value.head, kDimShift);
-  std::string text = c10::str(dtype_name(dtype), " [");
+  std::string text = c10::str(dtype_name(dtype_of(value.head)), " [");
   for (const auto i : c10::irange(dim)) {
     text += c10::str(i ? ", " : "", static_cast<int64_t>(value.payload[i]));
   }
@@ -153,30 +99,33 @@ std::string tensor_str(const Value& value) {
   if (origin.is_unknown()) text += " from elsewhere";
   if (origin.is_outside()) text += c10::str(" from outside #", origin.number());
   if (origin.is_product()) text += " from a SAVE call";
-  if (value.head & kHasValue) {
-    const uint64_t bits = value.payload.back();
-    text += " = " + (c10::isFloatingType(dtype) ? c10::str(double_of(bits))
-                                                : c10::str(static_cast<int64_t>(bits)));
-  }
+  if (value.head & kHasValue) text += " = " + wrapped_str(value);
   return text;
 }
 
 std::string value_str(const Value& value) {
   switch (value.kind) {
-    case Kind::kTensor:
+    case OpWord::kTensor:
       return tensor_str(value);
-    case Kind::kNone:
+    case OpWord::kNone:
       return "None";
-    case Kind::kInt:
+    case OpWord::kInt:
       return c10::str(static_cast<int64_t>(value.payload[0]));
-    case Kind::kDouble:
+    case OpWord::kDouble:
       return c10::str(double_of(value.payload[0]));
-    case Kind::kBool:
+    case OpWord::kBool:
       return value.payload[0] ? "true" : "false";
-    case Kind::kInts:
-    case Kind::kDoubles:
-    case Kind::kBools:
+    case OpWord::kInts:
+    case OpWord::kDoubles:
+    case OpWord::kBools:
+    case OpWord::kComplexes:
       return list_str(value);
+    case OpWord::kComplex:
+      return complex_str(value.payload[0], value.payload[1]);
+    case OpWord::kText:
+      return quoted(value);
+    case OpWord::kDevice:
+      return device_of(value.payload[0]).str();
     default:
       return "...";
   }
@@ -224,101 +173,6 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
 
 }  // namespace
 
-void OpWords::begin(const OpInfo& info) {
-  start_ = words_.size();
-  words_.push_back(reinterpret_cast<uintptr_t>(&info));
-}
-
-void OpWords::begin_call(uint64_t hash) {
-  start_ = words_.size();
-  words_.insert(words_.end(), {kCall, header(Kind::kHash), hash});
-}
-
-void OpWords::end() {
-  uint64_t count = words_.size() - start_;
-  if (count >= kManyWords) {
-    words_.insert(words_.begin() + static_cast<std::ptrdiff_t>(start_) + 1, ++count);
-  }
-  words_[start_] |= std::min(count, kManyWords) << kAddressBits;
-}
-
-void OpWords::add_tensor(const at::Tensor& tensor, Origin origin) {
-  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
-  const bool wrapped = impl.is_wrapped_number() && tensor.is_cpu();
-  const c10::Device device = tensor.device();
-  const bool has_sizes = !tensor.is_nested() && !impl.has_symbolic_sizes_strides();
-  const c10::IntArrayRef sizes = has_sizes ? tensor.sizes() : c10::IntArrayRef();
-  uint64_t head = static_cast<uint64_t>(Kind::kTensor);
-  head |= static_cast<uint64_t>(tensor.scalar_type()) << kDtypeShift;
-  head |= static_cast<uint64_t>(static_cast<uint8_t>(device.type())) << kDeviceShift;
-  head |= static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << kIndexShift;
-  // Without grad mode it says nothing: a copy from autocast's cache may require grad where the
-  // replay's own does not.
-  if (tensor.requires_grad() && c10::GradMode::is_enabled()) head |= kRequiresGrad;
-  if (wrapped) head |= kHasValue;
-  head |= static_cast<uint64_t>(sizes.size()) << kDimShift;
-  head |= std::min<uint64_t>(origin.value(), kOriginMax) << kOriginShift;
-  words_.push_back(head);
-  for (const int64_t size : sizes) words_.push_back(static_cast<uint64_t>(size));
-  if (wrapped) words_.push_back(wrapped_value(tensor));
-}
-
-void OpWords::add_draw(uint64_t position) {
-  words_.insert(words_.end(), {header(Kind::kDraw), position});
-}
-
-void OpWords::add_value(const c10::IValue& value) {
-  const auto add = [this](Kind kind, uint64_t payload) {
-    words_.push_back(header(kind));
-    words_.push_back(payload);
-  };
-  if (value.isNone()) {
-    words_.push_back(header(Kind::kNone));
-  } else if (value.isInt()) {
-    add(Kind::kInt, static_cast<uint64_t>(value.toInt()));
-  } else if (value.isBool()) {
-    add(Kind::kBool, value.toBool() ? 1 : 0);
-  } else if (value.isDouble()) {
-    add(Kind::kDouble, bits_of(value.toDouble()));
-  } else if (value.isIntList() || value.isDoubleList() || value.isBoolList()) {
-    const Kind kind = value.isIntList()      ? Kind::kInts
-                      : value.isDoubleList() ? Kind::kDoubles
-                                             : Kind::kBools;
-    const c10::ArrayRef<c10::IValue> list = value.toListRef();
-    words_.push_back(header(kind, list.size()));
-    for (const c10::IValue& element : list) {
-      words_.push_back(kind == Kind::kInts      ? static_cast<uint64_t>(element.toInt())
-                       : kind == Kind::kDoubles ? bits_of(element.toDouble())
-                                                : static_cast<uint64_t>(element.toBool()));
-    }
-  } else if (value.isString() || value.isComplexDouble() || value.isDevice()) {
-    add(Kind::kHash, c10::IValue::hash(value));
-  } else {
-    words_.push_back(header(Kind::kOther));
-  }
-}
-
-bool OpWords::match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
-                    c10::function_ref<bool(size_t number)> may_be_unknown) {
-  if (logged == replayed) return true;
-  if (logged.size() != replayed.size() || logged.empty() || logged[0] != replayed[0]) return false;
-  for (size_t i = first_value(logged); i < logged.size(); i += 1 + payload_size(logged[i])) {
-    const size_t size = 1 + payload_size(logged[i]);
-    if (logged.slice(i, size) == replayed.slice(i, std::min(size, replayed.size() - i))) continue;
-    if (kind_of(logged[i]) == Kind::kDraw && kind_of(replayed[i]) == Kind::kDraw && !draws)
-      continue;
-    const uint64_t below_origin = (uint64_t{1} << kOriginShift) - 1;
-    const Origin origin = Origin::from_value(logged[i] >> kOriginShift);
-    if (kind_of(logged[i]) != Kind::kTensor || ((logged[i] ^ replayed[i]) & below_origin) != 0 ||
-        logged.slice(i + 1, size - 1) != replayed.slice(i + 1, size - 1) ||
-        !Origin::from_value(replayed[i] >> kOriginShift).is_unknown() || !origin.is_outside() ||
-        !may_be_unknown(origin.number())) {
-      return false;
-    }
-  }
-  return true;
-}
-
 c10::ArrayRef<uint64_t> OpLog::at(size_t position) const {
   const c10::ArrayRef<uint64_t> words = words_.get();
   if (position >= words.size()) return {};
@@ -337,7 +191,9 @@ std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {
   if (is_call(op)) values.erase(values.begin());
   bool first = true;
   for (const Value& value : values) {
-    if (value.kind == Kind::kDraw) continue;
+    const bool says_nothing = value.kind == OpWord::kDraw || value.kind == OpWord::kTensors ||
+                              value.kind == OpWord::kList;
+    if (says_nothing) continue;
     if (!first) text += ", ";
     if (text.size() > kLongText) return text + "...)";
     text += value_str(value);
@@ -365,16 +221,20 @@ std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<ui
     const Value& a = before_values[i];
     const Value& b = now_values[i];
     if (same(a, b)) continue;
-    if (a.kind == Kind::kTensor && b.kind == Kind::kTensor) return cause_of_tensor(a, b);
-    if (a.kind == Kind::kDraw) {
+    if (a.kind == OpWord::kTensor && b.kind == OpWord::kTensor) return cause_of_tensor(a, b);
+    if (a.kind == OpWord::kDraw) {
       return "It draws other random numbers: the function seeds a generator otherwise, or draws "
              "from one that is not restored.";
     }
-    if (a.kind == Kind::kBool && b.kind == Kind::kBool) {
+    if (a.kind == OpWord::kBool && b.kind == OpWord::kBool) {
       return "A flag differs, such as training.";
     }
-    if (a.kind == Kind::kNone || b.kind == Kind::kNone) return "An optional argument differs.";
-    if (a.kind == Kind::kInts || b.kind == Kind::kInts) {
+    if (a.kind == OpWord::kNone || b.kind == OpWord::kNone || a.kind == OpWord::kTensors)
+      return "An optional argument differs, or the length of a list.";
+    if (a.kind == OpWord::kText) return "A text differs: a mode or a setting has changed.";
+    if (a.kind == OpWord::kDevice) return "A device differs: a tensor or module has been moved.";
+    if (a.kind == OpWord::kObject) return "Another object is passed.";
+    if (a.kind == OpWord::kInts || b.kind == OpWord::kInts) {
       return "A size differs: a cache that has grown, or a size taken from changed state.";
     }
     return "A number differs: a counter, a schedule, or a random number not from a generator of "

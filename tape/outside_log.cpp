@@ -4,10 +4,14 @@
 #include <remat/tape/outside_log.h>
 
 #include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
+#include <atomic>
 #include <utility>
 
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/current_node.h>
 #include <remat/tape/tensor_layout.h>
 
@@ -25,48 +29,237 @@ uint64_t hash_of_bytes(const c10::Storage& storage) {
   return hash_of(lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte)));
 }
 
+TensorLayout flat_part(const ByteRange& range) {
+  TensorLayout layout = TensorLayout::flat(range.end - range.begin, c10::kByte);
+  layout.offset = static_cast<int64_t>(range.begin);
+  return layout;
+}
+
+/// Of plain tensors without building a layout.
+ByteRange span_of(const at::Tensor& tensor) {
+  if (!tensor.is_contiguous()) return span_of(TensorLayout(tensor));
+  const size_t begin = static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
+  return {begin, begin + tensor.nbytes()};
+}
+
+/// Without the elements of an expanded tensor that are others', and as the bytes are.
+TensorLayout distinct_layout(const at::Tensor& tensor) {
+  TensorLayout layout(tensor);
+  for (const auto d : c10::irange(layout.sizes.size())) {
+    if (layout.strides[d] == 0 && layout.sizes[d] > 1) layout.sizes[d] = 1;
+  }
+  layout.conjugated = layout.negated = false;
+  return layout;
+}
+
+/// True unless it is sure that no two elements share memory.
+bool overlaps_itself(const TensorLayout& layout) {
+  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  for (const auto d : c10::irange(layout.sizes.size())) {
+    if (layout.sizes[d] > 1) dims.emplace_back(layout.strides[d], layout.sizes[d]);
+  }
+  std::sort(dims.begin(), dims.end());
+  int64_t span = 1;
+  for (const auto& [stride, size] : dims) {
+    if (stride < span) return true;
+    span = stride * (size - 1) + span;
+  }
+  return false;
+}
+
+/// Null for a tensor without one.
+const c10::TensorImpl* grad_of(const at::Tensor& tensor) {
+  if (!tensor.requires_grad()) return nullptr;
+  const at::Tensor& grad = tensor.mutable_grad();
+  return grad.defined() ? grad.unsafeGetTensorImpl() : nullptr;
+}
+
 }  // namespace
 
 OutsideStorage::OutsideStorage(const at::Tensor& tensor)
     : address_(memory_of(tensor)),
       tensor_(tensor.getIntrusivePtr()),
+      grad_(grad_of(tensor)),
       meta_(tensor),
-      version_(tensor) {
+      version_(tensor, /*is_from_outside=*/true) {
   if (!tensor.has_storage()) return;
   storage_.emplace(weak_storage(tensor));
+  size_bytes_ = tensor.storage().nbytes();
   is_foreign_ = tensor.storage().allocator() == nullptr;
   if (is_foreign_ && !tensor.requires_grad()) hash_ = hash_of_bytes(tensor.storage());
+}
+
+bool OutsideStorage::has_first_grad() const {
+  if (!meta_.requires_grad()) return true;
+  const at::Tensor tensor(tensor_.lock());
+  return !tensor.defined() || grad_of(tensor) == grad_;
 }
 
 bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
   return hash_ == 0 || hash_ == hash_of_bytes(storage);
 }
 
-void OutsideStorage::keep_before_write(const at::Tensor& tensor) {
-  if (kept_) return;
-  kept_.emplace(keep_bytes(tensor.storage(), kept_storage_));
-  // Its views get theirs from it: see ReplayOps::shadow_of().
-  const at::Tensor written = tensor.is_view() ? at::Tensor(tensor._base()) : tensor;
-  written_.emplace(written.getIntrusivePtr());
-  place_ = GraphPlace(written);
+// Note [What a write keeps]: a replay finds a storage that the region writes as it was before the
+// first write, in so far as it reads it. So what is kept are the bytes that ops of the region read
+// before the region has made them itself: parts, each copied as it is when it is read first, or
+// before the first write if it was read before that. A byte of a part that the region had written
+// until then has no old value in the copy; but only ops that do not read have written it (what is
+// read is kept first), so that a replay too writes it before it is read. The bytes that a replay
+// may read are the `known` ones: those of the parts, and those that ops have made whole without
+// reading. Of ops that write some elements without reading any (index_put_) none is counted as
+// made: until they are read they are as good as unwritten, since the replay writes the same
+// elements again. Parts are put in place the last one first: where two overlap, the first one is
+// the older. What is kept depends on the region's ops only, never on who else has the storage: kept
+// parts are slots of an outer region, whose replay must make the same ones.
+struct OutsideStorage::Written {
+  struct Part {
+    TensorLayout layout;
+    torch::autograd::SavedVariable value;
+    HeldStorage storage;
+  };
+
+  explicit Written(const at::Tensor& tensor)
+      : device(tensor.device()), base(tensor.getIntrusivePtr()), place(tensor) {}
+
+  c10::Device device;
+  WeakTensor base;   // that was written, or of what was
+  GraphPlace place;  // of that one
+  std::vector<Part> parts;
+  ByteRanges known;
+  bool knows_all = false;
+  c10::Storage placeholder;  // the storage itself, if it is one: there is nothing to copy
+};
+
+void OutsideStorage::mark_read(const at::Tensor& tensor) {
+  read_ = true;
+  if (written_ || !storage_) return;
+  const ByteRange span = has_layout(tensor) ? span_of(tensor) : ByteRange{0, size_bytes_};
+  if (span.empty()) return;
+  read_bytes_.begin = std::min(read_bytes_.begin, span.begin);
+  read_bytes_.end = std::max(read_bytes_.end, span.end);
+}
+
+void OutsideStorage::begin_write(const at::Tensor& tensor) {
+  // Its views get their places from it: see ReplayOps::shadow_of().
+  written_ = std::make_shared<Written>(tensor.is_view() ? at::Tensor(tensor._base()) : tensor);
+  if (PlaceholderStorage::is(tensor.storage())) written_->placeholder = tensor.storage();
+}
+
+TensorLayout OutsideStorage::whole() const {
+  return TensorLayout::flat(size_bytes_, c10::kByte);
+}
+
+std::optional<TensorLayout> OutsideStorage::part_read() const {
+  if (read_bytes_.empty()) return std::nullopt;
+  return flat_part(read_bytes_);
+}
+
+std::optional<TensorLayout> OutsideStorage::part_to_keep(const at::Tensor& tensor) const {
+  if (written_->knows_all) return std::nullopt;
+  if (!has_layout(tensor)) return whole();
+  TensorLayout layout = distinct_layout(tensor);
+  const ByteRange span = span_of(layout);
+  if (written_->known.contains(span)) return std::nullopt;
+  const std::optional<ByteRuns> runs = runs_of(layout);
+  if (!runs || runs->size() == 1 || overlaps_itself(layout)) return flat_part(span);
+  const auto is_known = [&](const ByteRange& run) { return written_->known.contains(run); };
+  if (std::all_of(runs->begin(), runs->end(), is_known)) return std::nullopt;
+  return layout;
+}
+
+void OutsideStorage::keep(const c10::Storage& storage, const TensorLayout& part) {
+  HeldStorage held;
+  torch::autograd::SavedVariable value = keep_part(lay_out(storage, part), held);
+  written_->parts.push_back({part, std::move(value), std::move(held)});
+  cover(part);
+}
+
+void OutsideStorage::cover(const at::Tensor& tensor) {
+  if (has_layout(tensor)) cover(TensorLayout(tensor));
+}
+
+void OutsideStorage::cover(const TensorLayout& layout) {
+  if (written_->knows_all) return;
+  for (const ByteRange& run : runs_of(layout).value_or(ByteRuns())) written_->known.add(run);
+  if (written_->known.contains({0, size_bytes_})) cover_all();
+}
+
+void OutsideStorage::cover_all() {
+  written_->knows_all = true;
+  written_->known = {};
+}
+
+void OutsideStorage::drop_kept() {
+  if (written_) written_->parts.clear();
+}
+
+void OutsideStorage::visit_kept(
+    c10::function_ref<void(const TensorLayout&, const HeldStorage&)> visit) const {
+  if (const auto bytes = handed_over()) visit(whole(), HeldStorage(*bytes));
+  if (!written_) return;
+  for (const Written::Part& part : written_->parts) visit(part.layout, part.storage);
 }
 
 const GraphPlace* OutsideStorage::place_before_write(const at::Tensor& tensor) const {
-  const bool is_written =
-      written_ && written_->_unsafe_get_target() == tensor.unsafeGetTensorImpl();
-  return is_written ? &place_ : nullptr;
+  const bool is_it =
+      written_ && written_->base._unsafe_get_target() == tensor.unsafeGetTensorImpl();
+  return is_it ? &written_->place : nullptr;
 }
 
 at::Tensor OutsideStorage::unpack_kept() const {
-  return kept_ ? kept_->unpack() : at::Tensor();
+  if (const auto bytes = handed_over()) return *bytes;
+  if (!written_) return {};
+  if (written_->placeholder) return lay_out(written_->placeholder, whole());
+  const auto& parts = written_->parts;
+  if (parts.size() == 1 && parts[0].layout == whole()) return parts[0].value.unpack();
+  const c10::Storage storage = empty_storage(size_bytes_, written_->device);
+  for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
+    const at::Tensor value = part->value.unpack();
+    // Of an outer region's replay, that nobody may read.
+    if (PlaceholderStorage::is(value.storage())) return lay_out(value.storage(), whole());
+    put_part(storage, part->layout, value);
+  }
+  return lay_out(storage, whole());
+}
+
+bool OutsideStorage::is_kept_copy(const at::Tensor& unpacked) const {
+  const auto& parts = written_->parts;
+  return parts.size() == 1 && parts[0].storage.address() == memory_of(unpacked);
+}
+
+const ByteRanges* OutsideStorage::known() const {
+  return written_ && !written_->knows_all ? &written_->known : nullptr;
+}
+
+// Note [Writes after the region]: an op that this thread's scopes see may write a storage that a
+// region has read and not written, after the region. The bytes from before are handed to it, all of
+// them, once for all regions that have not got any; its replays begin with these, as with what it
+// would have kept had it written the storage itself.
+void OutsideStorage::hand_over(std::shared_ptr<const at::Tensor> bytes) const {
+  std::atomic_store(&handed_over_, std::move(bytes));
+}
+
+std::shared_ptr<const at::Tensor> OutsideStorage::handed_over() const {
+  return std::atomic_load(&handed_over_);
 }
 
 void OutsideStorage::check_unchanged(const at::Tensor& tensor,
                                      c10::function_ref<std::string()> where) const {
-  TORCH_CHECK(!version_.changed() && !version_.changed_in(tensor),
+  TORCH_CHECK(!version_.changed() && !version_.has_other_bytes(tensor),
               modified_in_place(meta_, version_), where(),
               ": expected the tensor from outside the region as the forward read it. Do not write "
               "it between forward and backward, or pass a clone.");
+}
+
+void OutsideStorage::check_size(c10::function_ref<std::string()> where) const {
+  if (!storage_ || storage_->expired()) return;
+  const size_t now = storage_->_unsafe_get_target()->nbytes();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      now == size_bytes_, where(), ": expected memory from outside the region (", meta_.str(),
+      ") to keep its size, got a storage of ", size_bytes_, " bytes that has ", now,
+      " at the end of the region: the function frees or fills it (FSDP's reshard, an offloader), "
+      "which a replay in backward would not do again as it was. ",
+      kCheckpointInside);
 }
 
 Origin OutsideLog::add(const at::Tensor& tensor) {
@@ -74,24 +267,16 @@ Origin OutsideLog::add(const at::Tensor& tensor) {
   return Origin::outside(storages_.size() - 1);
 }
 
-bool OutsideLog::is_argument(Origin origin) const {
-  return std::any_of(arguments_.begin(), arguments_.end(),
-                     [&](Origin argument) { return argument.value() == origin.value(); });
-}
-
-std::optional<size_t> OutsideLog::whole_argument(size_t number) const {
-  for (size_t i = 0; i < arguments_.size(); ++i) {
-    if (whole_[i] && arguments_[i].value() == Origin::outside(number).value()) return i;
-  }
-  return std::nullopt;
+void OutsideLog::finish() {
+  sets_grads_ = std::any_of(storages_.begin(), storages_.end(), [](const OutsideStorage& storage) {
+    return !storage.has_first_grad();
+  });
 }
 
 void OutsideLog::add_captured(const at::Tensor& tensor) {
-  const auto is_it = [&](const OutsideStorage::WeakTensor& known) {
-    return known._unsafe_get_target() == tensor.unsafeGetTensorImpl();
-  };
-  if (std::none_of(captured_.begin(), captured_.end(), is_it))
-    captured_.emplace_back(tensor.getIntrusivePtr());
+  if (captured_known_.contains(tensor.unsafeGetTensorImpl())) return;
+  captured_known_.add(tensor.unsafeGetTensorImpl());
+  captured_.emplace_back(tensor.getIntrusivePtr());  // its address stays taken
 }
 
 std::vector<at::Tensor> OutsideLog::captured() const {
@@ -103,11 +288,6 @@ std::vector<at::Tensor> OutsideLog::captured() const {
   for (const OutsideStorage& storage : storages_) append(storage.first_tensor());
   std::for_each(captured_.begin(), captured_.end(), append);
   return alive;
-}
-
-bool OutsideLog::writes_argument(size_t i) const {
-  return i < arguments_.size() && arguments_[i].is_outside() &&
-         storages_[arguments_[i].number()].is_written();
 }
 
 }  // namespace remat

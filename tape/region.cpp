@@ -14,6 +14,7 @@
 #include <remat/tape/blocking_wait.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/tensor_layout.h>
 
 namespace remat {
 namespace {
@@ -47,11 +48,27 @@ class RegionRegistry {
     return live;
   }
 
+  std::shared_ptr<const Region> find(uint64_t id) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto entry = regions_.find(id);
+    return entry == regions_.end() ? nullptr : entry->second->weak_from_this().lock();
+  }
+
  private:
   mutable std::mutex mutex_;
   uint64_t last_id_ = 0;
   std::map<uint64_t, const Region*> regions_;
 };
+
+thread_local std::vector<uint64_t> closed_here;  // ids
+
+void note_closed(uint64_t id) {
+  constexpr size_t kFew = 256;
+  if (closed_here.capacity() == 0) closed_here.reserve(kFew);
+  if (closed_here.size() == closed_here.capacity())  // before it grows
+    std::erase_if(closed_here, [](uint64_t closed) { return !find_region(closed); });
+  closed_here.push_back(id);
+}
 
 }  // namespace
 
@@ -109,6 +126,14 @@ std::vector<std::shared_ptr<const Region>> live_regions() {
   return RegionRegistry::get().live();
 }
 
+std::vector<uint64_t> take_closed_here() {
+  return closed_here.empty() ? std::vector<uint64_t>() : std::exchange(closed_here, {});
+}
+
+std::shared_ptr<const Region> find_region(uint64_t id) {
+  return RegionRegistry::get().find(id);
+}
+
 std::string Region::label() const {
   return region_label(name());
 }
@@ -134,6 +159,7 @@ void Region::close() {
   if (calls_) calls_->finish(early_stop() && !options_.is_cut ? slots_.size() : ~size_t{0});
   live_end_ = slots_.size();
   closed_ = true;
+  note_closed(id_);
   if (live_count_ == 0 && !options_.is_cut) release_unneeded();
 }
 
@@ -154,8 +180,13 @@ at::Tensor Region::load(const Slot& slot) {
   }
   const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
   const std::shared_ptr<Pass> pass = replayed_pass(graph_task, &slot);
-  const std::lock_guard<std::mutex> lock(mutex_);
-  return keep_graph ? pass->values.take(slot.index) : pass->values.get(slot.index);
+  at::Tensor value;
+  {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    value = keep_graph ? pass->values.take(slot.index) : pass->values.get(slot.index);
+  }
+  if (value.defined()) check_not_freed(slot, value);
+  return value;
 }
 
 void Region::replay_for_backward() {
@@ -184,9 +215,13 @@ size_t Region::live_end(size_t end) const {
 void Region::release_unneeded() noexcept {
   std::shared_ptr<const Replayer> replayer;  // destroyed after the lock is gone, as are these
   std::vector<CallProduct::Held> values;
+  std::vector<GradBefore> grads;
   const std::lock_guard<std::mutex> lock(mutex_);
   live_end_ = live_end(live_end_);
-  if (live_end_ == 0) replayer = std::move(replayer_);
+  if (live_end_ == 0) {
+    replayer = std::move(replayer_);
+    grads = std::move(grads_before_);
+  }
   if (calls_ && (early_stop() || live_end_ == 0)) values = calls_->release_from(live_end_);
 }
 
@@ -196,6 +231,11 @@ std::vector<CallProduct::Held> Region::kept_products() const {
   held.reserve(calls().products().size());
   for (const CallProduct& product : calls().products()) held.push_back(product.held());
   return held;
+}
+
+CallProduct::Held Region::kept_product(size_t number) const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return calls().product(number).held();
 }
 
 std::shared_ptr<Region::Pass> Region::replayed_pass(int graph_task, const Slot* wanted) {
@@ -279,6 +319,11 @@ void Region::check_not_replaying(bool holds) const {
               ": expected its function to finish its replay, got a backward through this same "
               "region inside it. Do not call backward or grad, in the region's function, on a "
               "result of the region itself.");
+}
+
+void Region::check_not_freed(const Slot& slot, const at::Tensor& value) const {
+  TORCH_CHECK(!is_freed(value), "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
+              "): ", kMemoryFreed, kGiveMemoryBack);
 }
 
 void Region::check_version(const Slot& slot) const {

@@ -6,9 +6,11 @@
 #include <c10/util/Exception.h>
 
 #include <remat/tape/current_node.h>
+#include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include "storage_bytes.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -22,7 +24,7 @@ bool has_plain_strides(const at::Tensor& tensor) {
 RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(position) {
   if (!tensor.defined()) return;
   meta_.emplace(tensor);
-  version_.emplace(tensor);
+  version_.emplace(tensor, /*is_from_outside=*/true);
   storage_ = HeldStorage(tensor);
   if (tensor.is_inference()) {
     inference_tensor_ = tensor;
@@ -35,7 +37,7 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
     is_negated_ = tensor.is_neg();
   }
   const SavedOriginalGuard original(tensor);
-  data_ = torch::autograd::SavedVariable(tensor.variable_data(), /*is_output=*/false);
+  data_ = torch::autograd::SavedVariable(variable_data(tensor), /*is_output=*/false);
   if (!tensor.requires_grad()) return;
   if (is_stale_view(tensor)) {  // first: without a node it looks like a leaf
     place_.emplace();
@@ -67,7 +69,9 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
       return at::Tensor(leaf);
     }
   }
-  at::Tensor tensor = data_.unpack().tensor_data();
+  at::Tensor tensor = tensor_data(data_.unpack());
+  const bool is_same_memory = storage_.address() && storage_.address() == memory_of(tensor);
+  check_unchanged(!shadow && is_same_memory && version_->has_other_bytes(tensor), region_label);
   if (shadow) {
     // Hooks may have brought it back with other strides.
     tensor = view_storage(shadow, tensor);

@@ -12,13 +12,13 @@
 
 #include <utility>
 
-#include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
 
 #include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
 
 #include "replay_frame.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -202,7 +202,7 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   put_in_graph(record, tensor);
   if (output.has_node) return tensor;
   // A view that was made with grad mode off: it requires grad as its base does, and has no node.
-  const InterceptionOff unseen;
+  const Unseen unseen;
   const c10::AutoGradMode grad(false);
   return at::alias(tensor);
 }
@@ -214,7 +214,7 @@ at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& ou
                         layout.conjugated == argument.is_conj() &&
                         layout.negated == argument.is_neg();
   if (!is_plain) return output.view.of(argument);
-  const InterceptionOff unseen;
+  const Unseen unseen;
   const c10::AutoGradMode grad(output.has_node || !output.requires_grad);
   return at::as_strided(argument, layout.sizes, layout.strides, layout.offset);
 }
@@ -225,7 +225,7 @@ void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tenso
   const bool is_view = meta && meta->has_bw_view() &&
                        meta->get_creation_meta() == torch::autograd::CreationMeta::DEFAULT;
   if (!is_view) return put_in_graph(record, argument);
-  const InterceptionOff unseen;
+  const Unseen unseen;
   const NodePtr node = make_node<SkippedCallNode>(where(record));
   node->add_input_metadata(argument);
   argument.unsafeGetTensorImpl()->bump_version();

@@ -18,6 +18,7 @@
 
 #include "graph_walk.h"
 #include "tensor_hash.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -44,7 +45,7 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(ReplayFrame& frame) : frame_(frame), region_(frame.region_.weak_from_this()) {}
   void call_pack_hook(const at::Tensor& tensor) override {
-    const at::Tensor value = tensor.tensor_data();
+    const at::Tensor value = tensor_data(tensor);
     if (frame_.region_.has_inner_backward()) value_ = value;
     frame_.receive(tensor, value);
   }
@@ -77,6 +78,7 @@ ReplayFrame::ReplayFrame(const ReplayParts& parts)
       uncaught_exceptions_(std::uncaught_exceptions()),
       thread_(at::RecordFunction::currentThreadId()),
       first_node_(at::sequence_number::peek()),
+      leaf_grads_(region_),
       calls_(*this, region_, ops_, parts.state_hooks) {
   set_policy(region_.policy());
   hide_ops_up_to(region_.made_in_replay());
@@ -99,7 +101,7 @@ bool ReplayFrame::compares() const {
 void ReplayFrame::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
   if (std::exchange(stops_before_op_, false)) stop();
-  in_op_ = true;
+  op_ = &call.info();
   op_writes_ = writes_any_argument(call);
   const bool compared = logged && compares() && !is_cacheable_cast(call);
   or_fail([&] { ops_.before(call, compared, count_); });
@@ -108,7 +110,8 @@ void ReplayFrame::before_op(OpCall& call, bool logged) {
 void ReplayFrame::after_op(OpCall& call) {
   if (!region_.intercept()) return;
   ops_.after(call);
-  in_op_ = op_writes_ = false;
+  op_ = nullptr;
+  op_writes_ = false;
   if (stops_after_op_) stop();
 }
 
@@ -149,12 +152,38 @@ void ReplayFrame::before_backward(const EdgeList& roots) {
           "in place. Pass that tensor as an argument, or write to a clone.");
     });
   }
+  const std::vector<at::Tensor> captured = region_.outside().captured();
+  leaf_grads_.set_aside_retained(captured);
+  leaf_grads_.take_retained(roots, captured, [&](const auto& node) { return is_mine(node); });
   SavedTensorFrame::before_backward(roots);
+}
+
+// A hook that was not there in the forward is called by the replay, though its gradient is no part
+// of what anybody has asked for.
+void ReplayFrame::before_hooks(size_t count) {
+  const bool is_compared =
+      region_.intercept() && !stopped_ && !comparison_ends_ && !calls_.unwatched() && is_own_code();
+  if (is_compared) {
+    const size_t number = begun_backwards_++;
+    const auto& forward = region_.inner_hooks();
+    if (number < forward.size() && forward[number] != count)
+      or_fail([&] { hooks_mismatch(number, forward[number], count); });
+  }
+  SavedTensorFrame::before_hooks(count);
+}
+
+void ReplayFrame::hooks_mismatch(size_t backward, size_t expected, size_t got) const {
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str("[replay] ", region_.label(), ", slot ", count_, ", backward ", backward,
+               " inside the function: expected to pass ", expected,
+               " hooks on gradients as in the forward, got ", got,
+               ". One has been set or removed on a tensor from outside since. Set hooks before the "
+               "region, and remove them after backward."));
 }
 
 void ReplayFrame::before_accumulate(const EdgeList& roots) {
   leaf_grads_.set_aside(roots);
-  leaf_grads_.set_aside_retained(region_.outside().captured());
 }
 
 void ReplayFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
@@ -176,9 +205,12 @@ void ReplayFrame::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
                "after backward."));
 }
 
+bool ReplayFrame::is_mine(const torch::autograd::Node& node) const {
+  return node.thread_id() == thread_ && node.sequence_nr() >= first_node_;
+}
+
 bool ReplayFrame::is_of_forward(const torch::autograd::Node& node) const {
-  const bool is_mine = node.thread_id() == thread_ && node.sequence_nr() >= first_node_;
-  return !is_mine && region_.nodes().contains(node);
+  return !is_mine(node) && region_.nodes().contains(node);
 }
 
 void ReplayFrame::check_complete() const {
@@ -198,6 +230,7 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   // A backward inside the function replays what the open region has saved so far; its replay may
   // get further.
   if (!region_.closed() && count_ >= region_.slots().size()) return;
+  if (compares()) or_fail([&] { ops_.settle_last_view(count_); });
   check_position(tensor);
   or_fail([&] { check(tensor); });
   const size_t index = count_++;
@@ -214,7 +247,7 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
 // then holds its node, which holds the context, which holds the result, for ever. So the stop waits
 // for the next op.
 bool ReplayFrame::is_saved_by_custom_function() const {
-  return region_.intercept() && !in_op_ && !packs_region_input();
+  return region_.intercept() && !op_ && !packs_region_input();
 }
 
 // Note [Saved before it is written]: an op may save an argument that its kernel fills after that
@@ -286,13 +319,21 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
               "[replay] ", region_.label(), ", slot ", slot.index,
               ": expected the tensor from outside the region as the forward saved it. Do not "
               "write it in the region or between forward and backward, or use a clone.");
-  if (region_.determinism() == Determinism::kNone || slot.meta.matches(tensor)) return;
+  const bool fits = region_.determinism() == Determinism::kNone ? slot.meta.matches_data(tensor)
+                                                                : slot.meta.matches(tensor);
+  if (fits && is_saved_by_same_op(slot)) return;
   const TensorMeta got(tensor);
+  if (fits) mismatch(slot.index, slot.meta.str(), got.str(), "Another op has saved it.");
   const std::string place =
       slot.meta.matches_data(tensor)
           ? c10::str("It had ", slot.meta.place_str(), "; now ", got.place_str(), ".")
           : std::string();
   mismatch(slot.index, slot.meta.str(), got.str(), place);
+}
+
+/// Where ops are not compared, tensors of one shape must not take each other's places.
+bool ReplayFrame::is_saved_by_same_op(const Slot& slot) const {
+  return !region_.intercept() || compares() || slot.op == op_;
 }
 
 void ReplayFrame::mismatch(size_t index, const std::string& expected, const std::string& got,

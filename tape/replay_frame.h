@@ -46,6 +46,7 @@ class ReplayFrame final : public SavedTensorFrame {
   }
   uint64_t replay_id() const override { return id_; }
   void before_backward(const EdgeList& roots) override;
+  void before_hooks(size_t count) override;
   void before_accumulate(const EdgeList& roots) override;
   void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
   void before_op(OpCall& call, bool logged) override;
@@ -64,7 +65,9 @@ class ReplayFrame final : public SavedTensorFrame {
   bool stopped() const { return stopped_; }
 
   bool failed() const { return error_ != nullptr; }
-  void fail(std::exception_ptr error) { error_ = std::move(error); }
+  void fail(std::exception_ptr error) {
+    if (!error_) error_ = std::move(error);  // the function may have caught the first one
+  }
 
   /// Calls `fn`; what it throws, but for the stop, is what this replay fails with, even if the
   /// region's function catches it.
@@ -103,7 +106,10 @@ class ReplayFrame final : public SavedTensorFrame {
  private:
   class Hook;
 
+  bool is_mine(const torch::autograd::Node& node) const;
   bool is_of_forward(const torch::autograd::Node& node) const;
+  [[noreturn]] void hooks_mismatch(size_t backward, size_t expected, size_t got) const;
+  bool is_saved_by_same_op(const Slot& slot) const;
   void compare_gradients(c10::ArrayRef<at::Tensor> gradients);
   void receive(const at::Tensor& tensor, const at::Tensor& value);
   bool is_saved_by_custom_function() const;
@@ -125,13 +131,14 @@ class ReplayFrame final : public SavedTensorFrame {
   const uint64_t first_node_;  // that this replay makes
   size_t count_ = 0;
   bool stopped_ = false;
-  bool in_op_ = false;
-  bool op_writes_ = false;  // the one that runs, one of its arguments
+  const OpInfo* op_ = nullptr;  // the one that runs
+  bool op_writes_ = false;      // one of its arguments
   bool stops_after_op_ = false;
   bool stops_before_op_ = false;  // the next one
   bool comparison_ends_ = false;
   size_t inner_regions_ = 0;
-  size_t backwards_ = 0;  // inside, that returned gradients
+  size_t backwards_ = 0;        // inside, that returned gradients
+  size_t begun_backwards_ = 0;  // all of them
   std::exception_ptr error_;
   LeafGrads leaf_grads_;
   ReplayCalls calls_;

@@ -14,15 +14,17 @@
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/current_node.h>
-#include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include <ATen/ops/as_strided.h>
 
 #include "drawn_generator.h"
+#include "same_view.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
+#include "unseen.h"
+#include "write_kind.h"
 
 namespace remat {
 namespace {
@@ -33,6 +35,7 @@ void copy_place(const at::Tensor& original, const OutsideStorage& outside, const
                 const at::Tensor& shadow) {
   if (const GraphPlace* const place = outside.place_before_write(original))
     return place->give_to(shadow);
+  if (!outside.is_written() && !outside.meta().requires_grad()) return;  // it may do so since
   const torch::autograd::Node* const node =
       original.requires_grad() ? current_node(original) : nullptr;
   const bool was_moved = node && forward.contains(*node);
@@ -49,7 +52,7 @@ bool is_plain_view(const at::Tensor& tensor) {
 /// The part of `base` that `like` is of its own base: a write to the one is a write to the other,
 /// in the graph too.
 at::Tensor view_in_graph(const at::Tensor& base, const at::Tensor& like) {
-  const InterceptionOff unseen;
+  const Unseen unseen;
   const c10::AutoGradMode grad(true);
   return at::as_strided(base, like.sizes(), like.strides(), like.storage_offset());
 }
@@ -57,6 +60,18 @@ at::Tensor view_in_graph(const at::Tensor& base, const at::Tensor& like) {
 /// 0 for a tensor without plain strides, which cannot be resized either.
 size_t bytes_spanned(const at::Tensor& tensor) {
   return has_layout(tensor) ? TensorLayout(tensor).bytes_spanned() : 0;
+}
+
+/// True if unpack_kept() puts parts together, in memory of its own. What it finds whole may be the
+/// user's: hooks may return the same tensor each time.
+bool unpacks_afresh(const OutsideStorage& outside) {
+  size_t parts = 0;
+  bool has_whole = false;
+  outside.visit_kept([&](const TensorLayout& part, const HeldStorage&) {
+    ++parts;
+    has_whole = has_whole || part == outside.whole();
+  });
+  return parts != 1 || !has_whole;
 }
 
 }  // namespace
@@ -67,16 +82,18 @@ ReplayOps::ReplayOps(const Region& region)
       outside_(region.outside().size()),
       products_(region.calls().products().size()) {
   const OutsideLog& outside = region.outside();
+  std::vector<at::Tensor> kept(outside_.size());
   for (const auto i : c10::irange(outside_.size())) {
     storages_.enter(outside[i].address(), Origin::outside(i));
-    outside_[i].kept = outside[i].unpack_kept();
+    kept[i] = outside[i].unpack_kept();
   }
   // At once, not when an op needs it: a region inside must not take a new storage for one of its
   // own that had the same address.
   for (const auto i : c10::irange(outside_.size())) {
-    const at::Tensor& kept = outside_[i].kept;
-    if (!kept.defined()) continue;
-    outside_[i].shadow = clone_bytes(kept.storage()).storage();
+    if (!kept[i].defined()) continue;
+    const c10::Storage storage = kept[i].storage();
+    outside_[i].shadow = unpacks_afresh(outside[i]) ? storage : clone_bytes(storage).storage();
+    if (const ByteRanges* const known = outside[i].known()) outside_[i].known = *known;
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
     // A backward inside the function of an outer region: the ops on it are that region's too.
     SavedTensorFrame::all_adopt(outside_bytes(i));
@@ -86,10 +103,41 @@ ReplayOps::ReplayOps(const Region& region)
   for (const auto i : c10::irange(products_.size())) {
     const CallProduct& product = region.calls().product(i);
     if (!held[i] || (region.early_stop() && product.reader_slot() >= slot_end_)) continue;
-    products_[i].value = product.unpack(held[i], [&] {
-      return c10::str("[replay] ", region.label(), ", ", call_of_product(i).str());
-    });
+    if (product.is_with_user()) {
+      products_[i].held = held[i];
+      if (!state_before_) state_before_.emplace();
+    } else {
+      products_[i].value = unpack(i, held[i]);
+    }
   }
+}
+
+at::Tensor ReplayOps::unpack(size_t number, const CallProduct::Held& held) const {
+  const auto where = [&] {
+    return c10::str("[replay] ", region_.label(), ", ", call_of_product(number).str());
+  };
+  try {
+    return region_.calls().product(number).unpack(held, where);
+  } catch (c10::OutOfMemoryError&) {
+    throw;
+  } catch (c10::Error& error) {
+    error.add_context(c10::str(where(), ": raised when its result was brought back"));
+    throw;
+  }
+}
+
+// Note [What the user has]: code that keeps what SAVE calls leave elsewhere (hooks, a store) may
+// bring back all of a region's at once, at the top of its function: `if (is_recomputing()) ...`. So
+// it is asked when the replay leaves the call out, not before the function is entered. It runs as
+// before the replay: the function's grad mode, autocast and modes are not its own.
+const at::Tensor& ReplayOps::value_of(size_t number) {
+  Product& product = products_[number];
+  if (const CallProduct::Held held = std::exchange(product.held, nullptr)) {
+    const at::ThreadLocalStateGuard before(*state_before_);
+    const SuspendFrames suspend;
+    product.value = unpack(number, held);
+  }
+  return product.value;
 }
 
 const NamedCall& ReplayOps::call_of_product(size_t number) const {
@@ -100,15 +148,14 @@ at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
   const CallProduct& record = region_.calls().product(number);
   Product& product = products_[number];
   if (record.is_opaque()) {
-    const InterceptionOff unseen;
-    at::Tensor value = product.value.detach();
+    at::Tensor value = tensor_data(value_of(number));
     storages_.enter(memory_of(value), Origin::product(number));
     opaque_.push_back(value);
     return value;
   }
   if (!product.storage) {
-    if (product.value.defined()) {
-      product.storage = product.value.storage();
+    if (const at::Tensor& value = value_of(number); value.defined()) {
+      product.storage = value.storage();
     } else if (record.needs_memory()) {
       product.storage = empty_storage(record.size_bytes(), record.device());
       product.unreadable = true;
@@ -131,8 +178,8 @@ at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
 void ReplayOps::put_inside(const c10::Storage& storage, size_t product) {
   storages_.enter(storage.unsafeGetStorageImpl(), Origin::product(product));
   products_[product].storage = storage;
-  if (products_[product].value.defined()) {
-    copy_bytes(products_[product].value.storage(), storage);
+  if (const at::Tensor& value = value_of(product); value.defined()) {
+    copy_bytes(value.storage(), storage);
   } else {
     products_[product].unreadable = !PlaceholderStorage::is(storage);
   }
@@ -144,8 +191,10 @@ at::Tensor ReplayOps::outside_bytes(size_t number) const {
 }
 
 void ReplayOps::put_outside(size_t number, size_t product) {
-  const at::Tensor& value = products_[product].value;
-  if (value.defined()) copy_bytes(value.storage(), outside_[number].shadow);
+  const at::Tensor& value = value_of(product);
+  if (!value.defined()) return;
+  copy_bytes(value.storage(), outside_[number].shadow);
+  outside_[number].known.reset();
 }
 
 void ReplayOps::check_product(const OpCall& call, size_t argument, size_t number,
@@ -158,7 +207,7 @@ void ReplayOps::check_product(const OpCall& call, size_t argument, size_t number
               call_of_product(number).str(), " which no op read there, so that it was not kept.",
               kMakeItDepend);
   const bool writes = call.writes_argument(argument);
-  TORCH_CHECK(!writes || !product.value.defined() || region_.calls().product(number).is_copied(),
+  TORCH_CHECK(!writes || !has_value(number) || region_.calls().product(number).is_copied(),
               where(slot), ", op ", call.info().name(),
               ": expected ops that the forward called, "
               "got one that writes a result of ",
@@ -173,8 +222,9 @@ void ReplayOps::check_products(const OpCall& call, size_t slot) const {
 }
 
 c10::Storage ReplayOps::shadow_of_argument(size_t i) const {
-  if (!region_.outside().writes_argument(i)) return {};
-  return outside_[region_.outside().arguments()[i].number()].shadow;
+  const c10::ArrayRef<Origin> arguments = region_.outside().arguments();
+  if (i >= arguments.size() || !arguments[i].is_outside()) return {};
+  return outside_[arguments[i].number()].shadow;
 }
 
 void ReplayOps::enter_arguments(c10::ArrayRef<at::Tensor> inputs) {
@@ -182,18 +232,24 @@ void ReplayOps::enter_arguments(c10::ArrayRef<at::Tensor> inputs) {
   const c10::ArrayRef<Origin> origins = region_.outside().arguments();
   for (const auto i : c10::irange(std::min(inputs.size(), origins.size()))) {
     if (!inputs[i].defined() || !origins[i].is_outside()) continue;
-    if (const void* const memory = memory_of(inputs[i])) storages_.enter(memory, origins[i]);
+    const void* const memory =
+        is_freed(inputs[i]) ? inputs[i].storage().unsafeGetStorageImpl() : memory_of(inputs[i]);
+    if (memory) storages_.enter(memory, origins[i]);
   }
 }
 
 Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
-  const void* const memory = memory_of(tensor);
-  return memory ? storages_.find(memory) : Origin::inside();
+  if (const void* const memory = memory_of(tensor)) return storages_.find(memory);
+  // Of what was freed since the shadow may be there.
+  const Origin origin =
+      is_freed(tensor) ? storages_.find(tensor.storage().unsafeGetStorageImpl()) : Origin::inside();
+  return origin.is_outside() ? origin : Origin::inside();
 }
 
 void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
-  exchanged_ = false;
+  exchanged_ = is_last_view_ = false;
   if (compared) {
+    settle_last_view(slot);
     words_.clear();
     words_.begin(call.info());
     if (call.info().may_draw() && region_.preserve_rng()) words_.add_draw(draw_position(call));
@@ -203,8 +259,9 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   bool touches_product = false;
   visit_arguments(
       call,
-      [&](size_t, const at::Tensor& tensor) {
+      [&](size_t i, const at::Tensor& tensor) {
         const Origin origin = origin_of(tensor);
+        check_not_freed(call, i, tensor, slot);
         touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
         touches_product = touches_product || origin.is_product();
         if (!compared) return;
@@ -217,12 +274,26 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   // First: an op that differs explains more than a tensor that does.
   if (compared) {
     words_.end();
-    compare(slot, nullptr);
+    is_last_view_ = LastView::may_be_one(call.info());
+    if (is_last_view_)
+      last_view_ = View{position_, op_count_, {}, std::nullopt, false, viewed_by(call)};
+    compare(slot, nullptr, /*may_wait=*/is_last_view_);
   }
   if (touches_product) check_products(call, slot);
   if (!touches_outside) return;
   exchange(call);
   check_outside(call, slot);
+}
+
+/// Of what the region has found: what it makes itself it may free, and give memory to again.
+void ReplayOps::check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                                size_t slot) const {
+  if (C10_LIKELY(memory_of(tensor)) || !call.info().reads_data() || !is_freed(tensor)) return;
+  if (call.writes_argument(argument)) return;
+  const Origin origin = origin_of(tensor);
+  TORCH_CHECK(!origin.is_outside() || has_shadow(tensor, origin), where(slot), ", op ",
+              call.info().name(), " (", TensorMeta(tensor).str(), "): ", kMemoryFreed,
+              kGiveMemoryBack);
 }
 
 void ReplayOps::exchange(OpCall& call) {
@@ -262,13 +333,54 @@ void ReplayOps::check_outside(const OpCall& call, size_t slot) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = origin_of(tensor);
     if (origin.is_outside()) check_read(call, tensor, origin.number(), slot);
+    const bool has_parts = origin.is_outside() && outside_[origin.number()].known;
+    if (has_parts) check_known(call, i, tensor, origin.number(), slot);
     const bool is_ours =
-        !origin.is_unknown() && (!origin.is_outside() || is_shadow(tensor, origin));
+        !origin.is_unknown() &&
+        (!origin.is_outside() ||
+         (is_shadow(tensor, origin) && region_.outside()[origin.number()].is_written()));
     TORCH_CHECK(is_ours || !call.writes_argument(i), where(slot), ", op ", call.info().name(),
                 ": expected to write what the forward wrote, got another tensor (",
                 TensorMeta(tensor).str(),
                 ") from outside the region. Make what the function writes depend on its "
                 "arguments only.");
+  });
+  if (call.info().writes()) note_written(call);
+}
+
+// See Note [What a write keeps].
+void ReplayOps::check_known(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                            size_t number, size_t slot) const {
+  const bool reads = call.info().reads_data() && (!call.writes_argument(argument) ||
+                                                  write_kind(call, argument) == WriteKind::kReads);
+  if (!reads || !is_shadow(tensor, Origin::outside(number)) || !has_layout(tensor)) return;
+  const TensorLayout layout(tensor);
+  const std::optional<ByteRuns> runs = runs_of(layout);
+  const ByteRanges& known = *outside_[number].known;
+  const bool is_known = runs
+                            ? std::all_of(runs->begin(), runs->end(),
+                                          [&](const ByteRange& run) { return known.contains(run); })
+                            : known.contains(span_of(layout));
+  if (is_known) return;
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str(where(slot), ", op ", call.info().name(),
+               ": expected to read the parts of a tensor from outside the region that the forward "
+               "read (",
+               region_.outside()[number].meta().str(), "), got another part (",
+               TensorMeta(tensor).str(), " at element ", tensor.storage_offset(),
+               "), of which nothing is kept, since the region writes the tensor.", kMakeItDepend));
+}
+
+/// What the op writes without reading may be read after it.
+void ReplayOps::note_written(const OpCall& call) {
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    if (!call.writes_argument(i) || write_kind(call, i) != WriteKind::kWhole) return;
+    const Origin origin = origin_of(tensor);
+    if (!origin.is_outside() || !is_shadow(tensor, origin) || !has_layout(tensor)) return;
+    std::optional<ByteRanges>& known = outside_[origin.number()].known;
+    if (!known) return;
+    for (const ByteRange& run : runs_of(TensorLayout(tensor)).value_or(ByteRuns())) known->add(run);
   });
 }
 
@@ -277,6 +389,8 @@ void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t 
   const OutsideStorage& outside = region_.outside()[number];
   if (!call.info().reads_data() || !outside.is_read() || outside_[number].checked) return;
   outside_[number].checked = true;
+  TORCH_CHECK(!is_freed(tensor) || call.info().writes(), where(slot), ", op ", call.info().name(),
+              " (", TensorMeta(tensor).str(), "): ", kMemoryFreed, kGiveMemoryBack);
   // An argument that came back from hooks has a version of its own.
   if (outside.address() != memory_of(tensor)) return;
   TORCH_CHECK(
@@ -289,8 +403,7 @@ void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t 
 }
 
 bool ReplayOps::has_shadow(const at::Tensor& tensor, Origin origin) const {
-  return origin.is_outside() && outside_[origin.number()].kept.defined() &&
-         !is_shadow(tensor, origin);
+  return origin.is_outside() && outside_[origin.number()].shadow && !is_shadow(tensor, origin);
 }
 
 bool ReplayOps::is_shadow(const at::Tensor& tensor, Origin origin) const {
@@ -310,14 +423,20 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
   shadow.original = tensor;
   if (is_plain_view(tensor)) {
     shadow.tensor = view_in_graph(shadow_of(at::Tensor(tensor._base()), origin), tensor);
+    by_shadow_.emplace(shadow.tensor.unsafeGetTensorImpl(), &shadow);
     return shadow.tensor;
   }
   shadow.tensor = view_storage(storage, tensor);
+  by_shadow_.emplace(shadow.tensor.unsafeGetTensorImpl(), &shadow);
   copy_place(tensor, region_.outside()[number], region_.nodes(), shadow.tensor);
   return shadow.tensor;
 }
 
 void ReplayOps::after(OpCall& call) {
+  if (is_last_view_ && last_view_) {
+    last_view_->view.emplace(call.result(0));
+    last_view_->is_same = is_same_view(std::exchange(last_view_->of, {}), call.result(0));
+  }
   for (const auto i : c10::irange(call.info().return_count())) {
     c10::IValue& result = call.result(i);
     for_each_tensor(result, [&](const at::Tensor& tensor) { storages_.enter_result(tensor); });
@@ -329,10 +448,8 @@ void ReplayOps::after(OpCall& call) {
 
 // In-place ops return the tensor that the function knows.
 const at::Tensor& ReplayOps::original_of(const at::Tensor& tensor) const {
-  const auto entry = std::find_if(tensors_.begin(), tensors_.end(), [&](const auto& shadow) {
-    return shadow.second.tensor.is_same(tensor);
-  });
-  return entry == tensors_.end() ? tensor : entry->second.original;
+  const auto entry = by_shadow_.find(tensor.unsafeGetTensorImpl());
+  return entry == by_shadow_.end() ? tensor : entry->second->original;
 }
 
 std::string ReplayOps::where(size_t slot) const {

@@ -3,14 +3,18 @@
 // The ops of a replay: compared with those of the forward, and kept from writing outside.
 #pragma once
 
+#include <ATen/ThreadLocalState.h>
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
+#include <remat/tape/byte_ranges.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/region.h>
@@ -30,8 +34,9 @@ inline constexpr const char* kMakeItDepend =
 /// same one every time, since in-place ops change a tensor's place in the graph.
 class ReplayOps {
  public:
-  /// Unpacks the old values of what the forward wrote, which may replay outer regions: make it
-  /// before the scope of the replay.
+  /// Unpacks the old values of what the forward wrote and what SAVE calls left, which may replay
+  /// outer regions: make it before the scope of the replay. What the user has is asked for when a
+  /// call is left out, with the state that the thread has now.
   explicit ReplayOps(const Region& region);
 
   /// The memory that argument `i` is to have if the forward wrote it, else none.
@@ -45,6 +50,10 @@ class ReplayOps {
   void before(OpCall& call, bool compared, size_t slot);
   void after(OpCall& call);
   void adopt(const at::Tensor& tensor) { storages_.enter_result(tensor); }
+
+  /// Decides about the view that was made last, before anything else is compared: Note [Views that
+  /// nobody uses]. `slot`: as for before().
+  void settle_last_view(size_t slot);
 
   /// What ops are given in place of `tensor`.
   at::Tensor stand_in(const at::Tensor& tensor);
@@ -85,14 +94,24 @@ class ReplayOps {
 
  private:
   struct Outside {
-    at::Tensor kept;  // its bytes from before the forward's first write, if it wrote
-    c10::Storage shadow;
+    c10::Storage
+        shadow;  // begins with its bytes from before the forward's first write, if it wrote
+    std::optional<ByteRanges> known;  // what of it may be read; unset: all
     bool checked = false;
   };
   struct Product {
+    CallProduct::Held held;   // of the user's, until it is asked for
     at::Tensor value;         // kept
     c10::Storage storage;     // what has its place in this replay
     bool unreadable = false;  // memory without its value
+  };
+  struct View {
+    size_t position;  // before it, as op_count
+    size_t op_count;
+    std::vector<uint64_t> differs;  // its words, if the forward's next op is another one
+    std::optional<LastView> view;   // once it has run
+    bool is_same = false;
+    at::Tensor of;  // while it runs
   };
   struct Shadow {
     at::Tensor original;  // keeps its address
@@ -107,22 +126,34 @@ class ReplayOps {
   void add_word(const at::Tensor& tensor, Origin origin);
   void exchange(OpCall& call);
   void check_outside(const OpCall& call, size_t slot);
+  void check_known(const OpCall& call, size_t argument, const at::Tensor& tensor, size_t number,
+                   size_t slot) const;
+  void note_written(const OpCall& call);
+  void check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                       size_t slot) const;
   void check_read(const OpCall& call, const at::Tensor& tensor, size_t number, size_t slot);
   void check_product(const OpCall& call, size_t argument, size_t number, size_t slot) const;
   void check_products(const OpCall& call, size_t slot) const;
   const NamedCall& call_of_product(size_t number) const;
+  bool has_value(size_t number) const {
+    return products_[number].held || products_[number].value.defined();
+  }
+  const at::Tensor& value_of(size_t number);
+  at::Tensor unpack(size_t number, const CallProduct::Held& held) const;
   const NamedCall* call_at(size_t position) const;
   std::string where(size_t slot) const;
-  void compare(size_t slot, const NamedCall* call);
+  void compare(size_t slot, const NamedCall* call, bool may_wait = false);
   [[noreturn]] void mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
                              size_t slot, const NamedCall* call) const;
 
   const Region& region_;
   const size_t slot_end_;
   StorageTable storages_;
-  std::vector<Outside> outside_;   // by number of the outside storage
-  std::vector<Product> products_;  // by number
+  std::vector<Outside> outside_;                      // by number of the outside storage
+  std::vector<Product> products_;                     // by number
+  std::optional<at::ThreadLocalState> state_before_;  // if the user has any of them
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
+  std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
   std::vector<at::Tensor> opaque_;     // results of calls, so that their addresses stay taken
   bool exchanged_ = false;             // an argument of the op that runs
   OpWords words_;                      // of the op that runs
@@ -130,6 +161,8 @@ class ReplayOps {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken
   size_t position_ = 0;  // in the forward's log, in words
   size_t op_count_ = 0;
+  std::optional<View> last_view_;
+  bool is_last_view_ = false;      // the op that runs
   std::vector<std::string> seen_;  // with where they come from, if the region wants to know
 };
 

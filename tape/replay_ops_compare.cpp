@@ -4,6 +4,7 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/replay_mismatch.h>
@@ -33,6 +34,7 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
 
 void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments,
                              size_t slot) {
+  settle_last_view(slot);
   words_.clear();
   words_.begin_call(call.hash());
   unknown_.clear();
@@ -53,10 +55,11 @@ void ReplayOps::add_word(const at::Tensor& tensor, Origin origin) {
 const NamedCall* ReplayOps::call_at(size_t position) const {
   if (!OpLog::is_call(region_.ops().at(position))) return nullptr;
   const auto& records = region_.calls().records();
-  const auto record = std::find_if(records.begin(), records.end(), [&](const CallRecord& entry) {
-    return entry.log_position == position;
-  });
-  return record == records.end() ? nullptr : &record->call;
+  const auto record = std::lower_bound(
+      records.begin(), records.end(), position,
+      [](const CallRecord& entry, size_t wanted) { return entry.log_position < wanted; });
+  const bool is_there = record != records.end() && record->log_position == position;
+  return is_there ? &record->call : nullptr;
 }
 
 void ReplayOps::call_mismatch(const NamedCall* expected, const NamedCall& got, size_t slot) const {
@@ -74,7 +77,20 @@ void ReplayOps::call_missing(const NamedCall& expected, size_t slot) const {
                                 likely_cause({}, &expected, {}, nullptr), kMakeItDepend));
 }
 
-void ReplayOps::compare(size_t slot, const NamedCall* call) {
+void ReplayOps::settle_last_view(size_t slot) {
+  if (!last_view_) return;
+  const View last = *std::exchange(last_view_, std::nullopt);
+  if (last.view && (last.view->is_gone() || last.is_same)) {
+    position_ = last.position;
+    op_count_ = last.op_count;
+    if (region_.op_sites() && !seen_.empty()) seen_.pop_back();
+  } else if (last.view && !last.differs.empty()) {  // else it threw, and did nothing
+    mismatch(region_.ops().at(position_), last.differs, slot, nullptr);
+  }
+}
+
+/// `may_wait`: it is last_view_, which may turn out to be used by nobody.
+void ReplayOps::compare(size_t slot, const NamedCall* call, bool may_wait) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
   // The forward stopped writing down; or its region is still open, for a backward inside it, and
   // the replay gets further.
@@ -96,8 +112,11 @@ void ReplayOps::compare(size_t slot, const NamedCall* call) {
   };
   // A region that draws nothing finds generators where later code has left them.
   const bool draws = region_.draws() || !region_.closed();
-  if (!OpWords::match(logged, replayed, draws, may_be_unknown))
-    mismatch(logged, replayed, slot, call);
+  if (!OpWords::match(logged, replayed, draws, may_be_unknown)) {
+    if (!may_wait) mismatch(logged, replayed, slot, call);
+    last_view_->differs = replayed.vec();
+    return;
+  }
   position_ += logged.size();
   ++op_count_;
 }

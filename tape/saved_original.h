@@ -18,7 +18,7 @@ struct CopiedOriginal {
   bool after_op;  ///< As the op that runs has left it, though outer scopes have not been told yet.
 };
 
-/// That original if `tensor` is a copy of all bytes of its storage.
+/// That original if `tensor` is a copy of it, or of all bytes of its storage.
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
 
 }  // namespace remat

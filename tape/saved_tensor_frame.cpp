@@ -4,13 +4,14 @@
 #include <remat/tape/saved_tensor_frame.h>
 
 #include <ATen/SavedTensorHooks.h>
-#include <c10/util/SmallVector.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <pthread.h>
 
-#include <algorithm>
-
+#include <remat/tape/first_position.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_call.h>
+
+#include "outside_readers.h"
 
 namespace remat {
 namespace {
@@ -19,7 +20,7 @@ namespace {
 [[gnu::tls_model("initial-exec")]] thread_local SavedTensorFrame* current_frame = nullptr;
 
 /// Memory of the arguments of the op that runs, if a scope is not shown it.
-thread_local c10::SmallVector<const void*, 8> memory_given;
+thread_local FirstPosition<const void*> memory_given;
 
 bool all_scopes_see_ops() {
   const SavedTensorFrame* frame = current_frame;
@@ -30,16 +31,15 @@ bool all_scopes_see_ops() {
 void note_memory_given(const OpCall& call) {
   memory_given.clear();
   for_each_argument_tensor(
-      call, [](size_t, const at::Tensor& tensor) { memory_given.push_back(memory_of(tensor)); });
+      call, [](size_t, const at::Tensor& tensor) { memory_given.add(memory_of(tensor)); });
   for (size_t i = 0; i < call.info().argument_count(); ++i) {
     if (call.argument(i).isStorage())
-      memory_given.push_back(call.argument(i).toStorage().unsafeGetStorageImpl());
+      memory_given.add(call.argument(i).toStorage().unsafeGetStorageImpl());
   }
 }
 
 bool is_given(const at::Tensor& tensor) {
-  return std::find(memory_given.begin(), memory_given.end(), memory_of(tensor)) !=
-         memory_given.end();
+  return memory_given.contains(memory_of(tensor));
 }
 
 // A forked child goes on in the middle of its parent's regions; what it computes is not part of
@@ -58,6 +58,7 @@ SavedTensorFrame::SavedTensorFrame(Phase phase, Ops ops)
       next_to_see_ops_(current_frame),
       policy_(current_frame ? current_frame->policy_ : nullptr),
       python_hooks_depth_(at::SavedTensorDefaultHooks::get_tls_state().stack.size()),
+      dispatch_modes_(modes_here()),
       in_replay_(phase == Phase::kReplay || (previous_ && previous_->in_replay_)),
       ops_seen_around_(interception_is_on()) {
   if (ops == Ops::kSeen) switch_interception(true);
@@ -71,8 +72,18 @@ SavedTensorFrame::~SavedTensorFrame() {
   switch_interception(ops_seen_around_);
 }
 
+int64_t SavedTensorFrame::modes_here() {
+  return c10::impl::TorchDispatchModeTLS::stack_len();
+}
+
 bool SavedTensorFrame::has_python_hooks_inside() const {
   return at::SavedTensorDefaultHooks::get_tls_state().stack.size() > python_hooks_depth_;
+}
+
+SavedTensorFrame* SavedTensorFrame::region_scope() {
+  SavedTensorFrame* frame = this;
+  while (frame && frame->opened_hooks()) frame = frame->previous_;
+  return frame;
 }
 
 void SavedTensorFrame::before_backward(const EdgeList& roots) {
@@ -81,6 +92,10 @@ void SavedTensorFrame::before_backward(const EdgeList& roots) {
 
 std::any SavedTensorFrame::capture_context() {
   return previous_ ? previous_->capture_context() : std::any();
+}
+
+void SavedTensorFrame::before_hooks(size_t count) {
+  if (previous_) previous_->before_hooks(count);
 }
 
 void SavedTensorFrame::before_accumulate(const EdgeList& roots) {
@@ -120,6 +135,7 @@ void SavedTensorFrame::before_op_from(SavedTensorFrame* frame, OpCall& call, boo
 void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
   if (!current_frame) return;
   before_op_from(current_frame, call, logged);
+  if (call.info().writes()) hand_to_readers(call);
   if (!all_scopes_see_ops()) note_memory_given(call);
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->before_op(current_trace_scope(), call);
@@ -149,6 +165,12 @@ void SavedTensorFrame::all_after_op(OpCall& call) {
 void SavedTensorFrame::all_adopt(const at::Tensor& tensor) {
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
     frame->adopt(tensor);
+  }
+}
+
+void SavedTensorFrame::all_adopt_part(const at::Tensor& tensor) {
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
+    frame->adopt_part(tensor);
   }
 }
 

@@ -18,6 +18,7 @@
 
 #include "saved_original.h"
 #include "storage_bytes.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -45,12 +46,12 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
 
   void call_pack_hook(const at::Tensor& tensor) override {
     if (tensor.has_storage() && PlaceholderStorage::is(tensor.storage())) {
-      placeholder_ = tensor.tensor_data();
+      placeholder_ = tensor_data(tensor);
       return;
     }
     SuspendFrames suspend;
     c10::NoGradGuard no_grad;
-    meta_.emplace(tensor.tensor_data());
+    meta_.emplace(tensor_data(tensor));
     if (has_layout(tensor)) layout_.emplace(tensor);
     version_.emplace(tensor);
     original_ = HeldStorage(tensor);
@@ -59,7 +60,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     info.original = original ? original : &tensor;
     if (info_of_next && !info.context.has_value()) info.context = UserHooksFrame::capture(*hooks_);
     const InPack in_pack(info);
-    packed_ = hooks_->pack(tensor.tensor_data());
+    packed_ = hooks_->pack(tensor_data(tensor));
   }
 
   at::Tensor call_unpack_hook() override {
@@ -144,9 +145,11 @@ std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor) {
   if (!original_of_next || !has_layout(*original_of_next) || !has_layout(tensor))
     return std::nullopt;
   const c10::Storage& storage = original_of_next->storage();
-  const bool is_copy = !storage.is_alias_of(tensor.storage()) &&
-                       TensorLayout(tensor) == TensorLayout::flat(storage.nbytes(), c10::kByte);
-  if (!is_copy) return std::nullopt;
+  if (storage.is_alias_of(tensor.storage())) return std::nullopt;
+  const bool of_storage = TensorLayout(tensor) == TensorLayout::flat(storage.nbytes(), c10::kByte);
+  const bool of_part = tensor.sizes() == original_of_next->sizes() &&
+                       tensor.scalar_type() == original_of_next->scalar_type();
+  if (!of_storage && !of_part) return std::nullopt;
   return CopiedOriginal{*original_of_next, original_is_after_op};
 }
 
@@ -156,7 +159,13 @@ std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {
   return hooks.capture_context();
 }
 
+std::any UserHooksFrame::capture_context() {
+  return region_scope() == this || !region_scope() ? capture(*hooks_) : std::any();
+}
+
 std::unique_ptr<torch::autograd::SavedVariableHooks> UserHooksFrame::make_hooks() {
+  if (SavedTensorFrame* const region = region_scope(); region && region != this)
+    return region->make_hooks();
   if (in_replay()) return nullptr;
   return std::make_unique<UserHook>(hooks_);
 }

@@ -3,16 +3,16 @@
 // Tensors made over given storages.
 #include "storage_bytes.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
-#include <remat/tape/interception_bits.h>
-#include <remat/tape/saved_tensor_frame.h>
+
+#include "unseen.h"
 
 #include <ATen/ops/clone.h>
 #include <ATen/ops/empty.h>
@@ -20,52 +20,62 @@
 namespace remat {
 namespace {
 
-/// While alive, ops are nobody's but ours.
-class Unseen {
- private:
-  InterceptionOff off_;
-  c10::InferenceMode normal_{false};
-  at::AutoDispatchBelowADInplaceOrView below_autograd_;
-};
-
 at::Tensor as_bytes(const c10::Storage& storage) {
   return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
+}
+
+at::Tensor clone_unseen(const at::Tensor& tensor) {
+  const UnseenBelowAutograd unseen;
+  const c10::Storage& storage = tensor.storage();
+  if (PlaceholderStorage::is(storage)) return tensor;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      storage.nbytes() == 0 || storage.device().is_meta() || storage.data() != nullptr,
+      "[remat] storage: expected memory of which a copy can be kept, got a storage of ",
+      storage.nbytes(), " bytes without memory, as tensors of Python classes of their own have.");
+  return tensor.clone();
 }
 
 }  // namespace
 
 at::Tensor clone_bytes(const c10::Storage& storage) {
-  const Unseen unseen;
-  const at::Tensor bytes = as_bytes(storage);
-  return PlaceholderStorage::is(storage) ? bytes : bytes.clone();
+  return clone_unseen(as_bytes(storage));
 }
 
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held) {
+  return keep_part(as_bytes(storage), held);
+}
+
+torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held) {
   const c10::InferenceMode normal(false);  // autograd saves no inference tensor
-  const at::Tensor copy = clone_bytes(storage);
+  const at::Tensor copy = clone_unseen(original);
   held = HeldStorage(copy);
-  // Python's hooks run ops on it, which the scopes around see.
-  if (const SavedTensorFrame* const frame = SavedTensorFrame::current();
-      frame && frame->has_python_hooks_inside())
-    SavedTensorFrame::all_adopt(copy);
   return torch::autograd::SavedVariable(copy, /*is_output=*/false);
 }
 
 c10::Storage empty_storage(size_t size_bytes, c10::Device device) {
-  const Unseen unseen;
+  const UnseenBelowAutograd unseen;
   return at::empty({static_cast<int64_t>(size_bytes)},
                    at::TensorOptions().dtype(c10::kByte).device(device))
       .storage();
 }
 
 void copy_bytes(const c10::Storage& from, const c10::Storage& to) {
-  const Unseen unseen;
+  const UnseenBelowAutograd unseen;
+  TORCH_CHECK(from.nbytes() == to.nbytes(),
+              "[remat] storage: expected a tensor to keep its memory, got one of ", from.nbytes(),
+              " bytes that had ", to.nbytes(), ". ", kGiveMemoryBack);
   as_bytes(to).copy_(as_bytes(from));
+}
+
+void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value) {
+  const UnseenBelowAutograd unseen;
+  lay_out(storage, part).copy_(value);
 }
 
 c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
                                size_t size_bytes) {
-  const Unseen unseen;
+  const UnseenBelowAutograd unseen;
+  TORCH_CHECK(!is_freed(value), "[remat] storage: ", kMemoryFreed, kGiveMemoryBack);
   c10::Storage storage = empty_storage(size_bytes, value.device());
   TensorLayout distinct = layout;  // without the elements of an expanded tensor that are others'
   at::Tensor from = value;
@@ -96,6 +106,7 @@ at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like) {
   if (PlaceholderStorage::is(storage) || PlaceholderStorage::is(like.storage()))
     return lay_out(storage, TensorLayout(like));
+  const Unseen unseen;
   auto impl = like.unsafeGetTensorImpl()->shallow_copy_and_detach(
       c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true);
   impl->set_storage_keep_dtype(storage);

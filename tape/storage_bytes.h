@@ -37,6 +37,13 @@ at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
 /// A storage of `size_bytes` without values.
 c10::Storage empty_storage(size_t size_bytes, c10::Device device);
 
+/// As keep_bytes(), for a part; `original`: that part of the storage. The copy is laid out like it
+/// but for gaps and the offset.
+torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);
+
+/// Writes `value`, a copy of that part, to its place in `storage`; nobody sees the op.
+void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value);
+
 /// Copies all bytes of `from` to `to`, of the same size; nobody sees the op.
 void copy_bytes(const c10::Storage& from, const c10::Storage& to);
 

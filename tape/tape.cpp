@@ -52,6 +52,7 @@ at::Tensor Tape::unpack_outside(size_t number) const {
   const Outside& outside = outside_[number];
   if (!outside.saved) return outside.leaf;
   const at::Tensor value = outside.saved->unpack();
+  if (is_freed(value)) return value;  // whoever reads it raises
   return outside.whole ? on_whole_storage(value, *outside.whole, outside.size_bytes) : value;
 }
 
@@ -75,6 +76,23 @@ size_t Tape::size_bytes() const {
   return slots + of(records_) + of(arguments_) + of(refs_) + of(outputs_) + of(writes_) +
          of(values_) + of(parts_) + of(layouts_) + of(dims_) + of(generators_) + of(held_) +
          of(memories_) + of(outside_);
+}
+
+void Tape::visit_held(
+    c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)> visit)
+    const {
+  for (const HeldSlot& slot : held_slots_) visit(slot.name, slot.meta, slot.storage);
+  for (const auto i : c10::irange(held_.size())) {
+    if (!held_[i].unsafeGetTensorImpl()->is_wrapped_number())
+      visit(c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i]));
+  }
+  for (const auto i : c10::irange(outside_.size())) {
+    // What others have too lives without the tape: weights that it has a view of, buffers.
+    const c10::Storage storage = outside_[i].storage.lock();
+    const bool others_have_it = storage && storage.use_count() > 2;
+    if (outside_[i].meta && !others_have_it)
+      visit(c10::str("outside #", i), *outside_[i].meta, outside_[i].storage);
+  }
 }
 
 std::string Tape::maker(uint32_t value) const {

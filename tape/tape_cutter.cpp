@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "unseen.h"
+
 namespace remat {
 
 TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
@@ -30,9 +32,9 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
 /// Opens the units that begin with this segment.
 void TapeCutter::open_units() {
   const auto begin = static_cast<uint32_t>(segment_ == 0 ? 0 : positions_[segment_ - 1]);
-  for (const auto unit : c10::irange(tree_.units())) {
-    if (tree_.begin(unit) != segment_) continue;
+  for (const size_t unit : tree_.beginning(segment_)) {
     tape_.parts_[unit].begin = begin;
+    tape_.parts_[unit].first_value = static_cast<uint32_t>(tape_.values_.size());
     const bool is_group = tree_.is_group(unit);
     const std::string prefix = root_->name().empty() ? "" : root_->name() + ", ";
     const auto name =
@@ -51,8 +53,9 @@ void TapeCutter::open_units() {
 
 void TapeCutter::enter_next(size_t number) {
   const size_t last = segment_++;
-  for (const size_t unit : tree_.inside(tree_.outermost(last))) {
-    if (tree_.end(unit) == segment_) tape_.parts_[unit].end = static_cast<uint32_t>(number);
+  for (const size_t unit : tree_.ending(last)) {
+    tape_.parts_[unit].end = static_cast<uint32_t>(number);
+    tape_.parts_[unit].end_value = static_cast<uint32_t>(tape_.values_.size());
   }
   if (tree_.outermost(last) != tree_.outermost(segment_)) end_unit(tree_.outermost(last));
   open_units();
@@ -124,7 +127,7 @@ void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
 void TapeCutter::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
   auto& slots = tape_.parts_[group].slots;
   if (!group_slots_[group].try_emplace(ref.value, GroupSlot{slots.size(), nullptr}).second) return;
-  regions_[group]->add_slot(tensor.variable_data());
+  regions_[group]->add_slot(variable_data(tensor));
   slots.push_back({.ref = ref, .held = nullptr});
 }
 

@@ -19,6 +19,7 @@
 
 #include "hash_mix.h"
 #include "storage_bytes.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -67,9 +68,11 @@ bool overwrites(const OpInfo& op) {
 
 /// Numbers that LibTorch has made tensors of are often the same.
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
-  return a.scalar_type() == b.scalar_type() && a.device().is_cpu() && b.device().is_cpu() &&
-         a.unsafeGetTensorImpl()->is_wrapped_number() &&
-         b.unsafeGetTensorImpl()->is_wrapped_number() &&
+  const auto is_readable = [](const at::Tensor& tensor) {
+    return tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.device().is_cpu() &&
+           tensor.storage().data() != nullptr;
+  };
+  return a.scalar_type() == b.scalar_type() && is_readable(a) && is_readable(b) &&
          std::memcmp(a.const_data_ptr(), b.const_data_ptr(), a.nbytes()) == 0;
 }
 
@@ -95,9 +98,13 @@ void TapeRecorder::give_up(const std::string& what) {
   held_slots_.clear();
   written_.clear();
   outside_tensors_.clear();
+  refuse_if_strict();
+}
+
+void TapeRecorder::refuse_if_strict() const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       options_.strict_label.empty(), "[checkpoint] ", options_.strict_label,
-      ": expected what a tape can replay, got ", what,
+      ": expected what a tape can replay, got ", tape_.failure_,
       ". Use replay = kAuto (\"auto\"), which calls the function again then, or kFunction "
       "(\"function\").");
 }
@@ -112,7 +119,7 @@ uint32_t TapeRecorder::add_value(TapeValue::Source source, size_t number) {
 }
 
 void TapeRecorder::enter(const at::Tensor& tensor, uint32_t value) {
-  storages_.enter(memory_of(tensor), Origin::value(value));
+  storages_.set_value(memory_of(tensor), value);
 }
 
 uint32_t TapeRecorder::add_held(const at::Tensor& tensor) {
@@ -126,7 +133,7 @@ uint32_t TapeRecorder::add_held(const at::Tensor& tensor) {
     }
     tape_.held_.push_back(tensor);
   } else {
-    tape_.held_.push_back(tensor.tensor_data());
+    tape_.held_.push_back(tensor_data(tensor));
   }
   return add_value(TapeValue::Source::kHeld, tape_.held_.size() - 1);
 }
@@ -134,15 +141,15 @@ uint32_t TapeRecorder::add_held(const at::Tensor& tensor) {
 // Inside and without a value: of a SAVE call that has ended, and gone.
 bool TapeRecorder::is_new(const void* memory) const {
   const Origin origin = storages_.find(memory);
-  return origin.is_unknown() || (origin.is_inside() && !origin.is_value());
+  return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
 }
 
 /// kNone if nobody knows where its memory comes from.
 uint32_t TapeRecorder::value_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return add_held(tensor);
+  if (const uint32_t known = storages_.value(memory); known != kNone) return known;
   const Origin origin = storages_.find(memory);
-  if (origin.is_value()) return narrow(origin.number());
   const auto numbered = [&](std::vector<uint32_t>& values, TapeValue::Source source) {
     const size_t number = origin.number();
     if (values.size() <= number) values.resize(number + 1, kNone);
@@ -185,11 +192,14 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (gave_up()) return;
   if (in_op_) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
+  if (info.is_communication()) return give_up(call, "a collective that replays call again");
   if (cutter_) enter_segment();
   in_op_ = true;
   op_has_run_ = false;
   given_.clear();
+  given_tensors_.clear();
   written_.clear();
+  written_values_.clear();
   makes_views_ = (info.is_view() && !info.writes()) || info.changes_metadata();
   if (info.changes_metadata() && resizes(info))
     return give_up(call, "memory that changes its size");
@@ -249,7 +259,8 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
     return give_up(call, kUnwritten);
   }
   tape_.refs_.push_back(ref);
-  given_.push_back({tensor.unsafeGetTensorImpl(), ref});
+  given_.push_back(ref);
+  given_tensors_.add(tensor.unsafeGetTensorImpl());
   if (cutter_ && reads) cutter_->read(ref, tensor, is_outside(tensor));
   if (writes) note_write(tensor, ref.value);
 }

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/tape/first_position.h>
 #include <remat/tape/generator_state.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/outside_log.h>
@@ -65,6 +66,8 @@ class TapeRecorder {
   bool op_has_run() const { return op_has_run_; }
 
   bool gave_up() const { return !tape_.failure_.empty(); }
+  /// Giving up is an error.
+  bool is_strict() const { return !options_.strict_label.empty(); }
   /// `what` it met: "op aten::resize_: memory that changes its size". Throws NotImplementedError if
   /// the region has no other way to be replayed.
   void give_up(const std::string& what);
@@ -93,16 +96,13 @@ class TapeRecorder {
   /// The function has returned. Drops what no slot needs and takes hold of what is needed from
   /// outside; `arguments` are held by somebody else. To be called where remat's own tensors are
   /// kept: see OuterFrames.
-  void finish(const OutsideLog& outside);
+  void finish(OutsideLog& outside);
 
  private:
-  struct Given {
-    const c10::TensorImpl* tensor;
-    TapeRef ref;
-  };
   struct Write {
     at::Tensor tensor;
     uint32_t before;
+    const void* memory;
     Origin origin;
   };
 
@@ -111,6 +111,8 @@ class TapeRecorder {
 
   static const char* unsupported(const at::Tensor& tensor);
   void give_up(const OpCall& call, const char* what);
+  /// Throws if giving up is an error.
+  void refuse_if_strict() const;
   bool is_new(const void* memory) const;
   TapeRef ref_of(const at::Tensor& tensor);  // undefined if it is unsupported
   uint32_t value_of(const at::Tensor& tensor);
@@ -139,7 +141,7 @@ class TapeRecorder {
   void resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op);
   std::vector<bool> needed_values() const;
   void drop_tail(const std::vector<bool>& needed);
-  void hold_outside(const OutsideLog& outside, const std::vector<bool>& needed);
+  void hold_outside(OutsideLog& outside, const std::vector<bool>& needed);
   static void hold_whole(Tape::Outside& outside, const at::Tensor& tensor);
   void hold_slots();
 
@@ -158,8 +160,10 @@ class TapeRecorder {
   bool makes_views_ = false;
   std::optional<Policy> save_next_;
   TapeRecord record_{};
-  c10::SmallVector<Given, 8> given_;  // arguments
+  c10::SmallVector<TapeRef, 8> given_;  // arguments
+  FirstPosition<const c10::TensorImpl*> given_tensors_;
   c10::SmallVector<Write, 2> written_;
+  FirstPosition<uint32_t> written_values_;
   std::vector<GeneratorState> states_;  // before it
   struct PendingSlot {
     size_t slot;

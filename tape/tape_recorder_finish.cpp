@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // What stays on a tape when its forward has ended, and what it takes hold of.
+#include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 
 #include <memory>
@@ -10,12 +11,13 @@
 
 #include "storage_bytes.h"
 #include "tape_recorder.h"
+#include "unseen.h"
 
 namespace remat {
 
-void TapeRecorder::finish(const OutsideLog& outside) {
+void TapeRecorder::finish(OutsideLog& outside) {
   if (in_op_) give_up("an op that threw, after which the function went on");
-  if (gave_up()) return;
+  if (gave_up()) return refuse_if_strict();  // the function has caught it
   if (cutter_) cutter_->finish(tape_.records_.size());
   const std::vector<bool> needed = cutter_ ? cutter_->needed() : needed_values();
   if (!cutter_) drop_tail(needed);
@@ -57,13 +59,15 @@ void TapeRecorder::drop_tail(const std::vector<bool>& needed) {
   }
 }
 
-void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<bool>& needed) {
+void TapeRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& needed) {
   tape_.outside_.resize(outside_tensors_.size());
+  std::vector<bool> starts_from(outside.size());
   for (const auto i : c10::irange(needed.size())) {
     const TapeValue& value = tape_.values_[i];
     if (!needed[i] || value.source != TapeValue::Source::kOutside) continue;
     const size_t number = value.number;
-    if (outside[number].is_written() || outside.whole_argument(number)) continue;
+    starts_from[number] = true;
+    if (outside[number].is_written() || outside[number].whole_argument()) continue;
     const at::Tensor& tensor = outside_tensors_[number];
     // No slots of an outer region: where its forward found a cast in autocast's cache, its replay
     // finds none. Leaves are leaves in the replay too; views of them need not be.
@@ -74,24 +78,34 @@ void TapeRecorder::hold_outside(const OutsideLog& outside, const std::vector<boo
       hold_whole(tape_.outside_[number], tensor);
     }
   }
+  for (const auto i : c10::irange(outside.size())) {
+    if (!starts_from[i]) outside[i].drop_kept();
+  }
 }
 
 /// Holds all of the storage, of which `tensor` may be a part: hooks may keep no more than they get.
 void TapeRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) {
+  outside.meta.emplace(tensor);
+  outside.storage = HeldStorage(tensor);
   if (!has_layout(tensor)) {
-    outside.saved.emplace(tensor.variable_data(), /*is_output=*/false);
+    outside.saved.emplace(variable_data(tensor), /*is_output=*/false);
     return;
   }
   outside.size_bytes = tensor.storage().nbytes();
   outside.whole = whole_layout(tensor);
   const bool is_whole = *outside.whole == TensorLayout(tensor);
   outside.saved.emplace(
-      is_whole ? tensor.variable_data() : lay_out(tensor.storage(), *outside.whole),
+      is_whole ? variable_data(tensor) : lay_out(tensor.storage(), *outside.whole),
       /*is_output=*/false);
 }
 
 void TapeRecorder::hold_slots() {
   for (const auto& [part, slot, tensor] : held_slots_) {
+    const size_t number = part - tape_.parts_.data();
+    tape_.held_slots_.push_back({tape_.parts_.size() > 1
+                                     ? c10::str("slot ", slot, " of part ", number)
+                                     : c10::str("slot ", slot),
+                                 TensorMeta(tensor), HeldStorage(tensor)});
     part->slots[slot].held =
         std::make_shared<const torch::autograd::SavedVariable>(tensor, /*is_output=*/false);
   }

@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Which value of the tape each slot is.
-#include <algorithm>
 #include <string>
 
 #include "tape_cutter.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -28,7 +28,7 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
   if (!in_op_) return resolve(slot, tensor, ref_of(tensor), /*in_op=*/false);
   const TapeRef ref = given_ref(tensor);
   if (ref.defined()) return resolve(slot, tensor, ref, /*in_op=*/false);
-  pending_.push_back({slot, tensor.tensor_data(), {}});
+  pending_.push_back({slot, tensor_data(tensor), {}});
 }
 
 // What an inner region keeps before a write. Bytes that nobody has written are others each time.
@@ -38,7 +38,7 @@ void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& origi
   const size_t slot = part().slots.size();
   part().slots.emplace_back();
   if (in_op_ && after_op) {
-    pending_.push_back({slot, copy.tensor_data(), original});
+    pending_.push_back({slot, tensor_data(copy), original});
   } else {
     resolve_copy(slot, copy, original);
   }
@@ -50,20 +50,18 @@ void TapeRecorder::resolve_copy(size_t slot, const at::Tensor& copy, const at::T
   if (value == TapeValue::kNone) return resolve(slot, copy, {}, /*in_op=*/false);
   TapeValue& of = tape_.values_[value];
   if (of.is_uninitialised && copy.nbytes() > kMostBytes) {
-    held_slots_.push_back({&part(), slot, copy.tensor_data()});
+    held_slots_.push_back({&part(), slot, tensor_data(copy)});
   } else {
-    resolve(slot, copy, {value, layout_of(copy, of)}, /*in_op=*/false);
+    const bool of_storage = copy.nbytes() == original.storage().nbytes();
+    resolve(slot, copy, {value, layout_of(of_storage ? copy : original, of)}, /*in_op=*/false);
   }
 }
 
 /// Of an argument that the op does not write, which has its value already.
 TapeRef TapeRecorder::given_ref(const at::Tensor& tensor) const {
-  for (const Given& given : given_) {
-    if (given.tensor != tensor.unsafeGetTensorImpl()) continue;
-    const auto is_it = [&](const Write& write) { return write.before == given.ref.value; };
-    return std::any_of(written_.begin(), written_.end(), is_it) ? TapeRef() : given.ref;
-  }
-  return {};
+  const auto given = given_tensors_.find(tensor.unsafeGetTensorImpl());
+  if (!given || written_values_.contains(given_[*given].value)) return {};
+  return given_[*given];
 }
 
 bool TapeRecorder::is_of_last_record(uint32_t value) const {
@@ -84,7 +82,7 @@ void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
 // In a replay of an outer region a tensor from outside is another one by now, see Note [Shadows].
 void TapeRecorder::save(const at::Tensor& tensor, Policy policy) {
   const void* const memory = memory_of(tensor);
-  if (memory && storages_.find(memory).is_value()) save_value(tensor, policy);
+  if (memory && storages_.value(memory) != TapeValue::kNone) save_value(tensor, policy);
 }
 
 // Note [The value before a write]: an in-place op whose backward wants the value from before it
@@ -111,7 +109,7 @@ void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, TapeRef found,
     TapeValue& before = tape_.values_[written_[0].before];
     ref = {written_[0].before, layout_of(written_[0].tensor, before)};
   } else {
-    held_slots_.push_back({&part(), slot, tensor.tensor_data()});
+    held_slots_.push_back({&part(), slot, tensor_data(tensor)});
   }
 }
 

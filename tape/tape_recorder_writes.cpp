@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Memory that an op writes, and memory that nobody has written yet.
-#include <algorithm>
 #include <utility>
 
 #include <remat/tape/tensor_layout.h>
@@ -32,10 +31,11 @@ bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref) {
 }
 
 void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
-  const auto is_same = [&](const Write& write) { return write.before == value; };
-  if (!memory_of(tensor) || std::any_of(written_.begin(), written_.end(), is_same)) return;
+  const void* const memory = memory_of(tensor);
+  if (!memory || written_values_.contains(value)) return;
   keep_value(tensor, value);
-  written_.push_back({tensor, value, storages_.find(memory_of(tensor))});
+  written_values_.add(value);
+  written_.push_back({tensor, value, memory, storages_.find(memory)});
 }
 
 void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
@@ -57,8 +57,7 @@ void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
 
 void TapeRecorder::add_writes(const OpCall& call) {
   for (const Write& write : written_) {
-    const void* const memory = memory_of(write.tensor);
-    if (!memory || storages_.find(memory).value() != write.origin.value())
+    if (memory_of(write.tensor) != write.memory)
       return give_up(call, "an argument that has other memory after the op");
     const uint32_t value = add_value(TapeValue::Source::kRecord, tape_.records_.size());
     if (write.origin.is_outside()) {

@@ -25,6 +25,7 @@ void TapeReplayer::finish_forward(const Region& region) {
   function_->finish_forward(region);
   if (tape_.failure().empty()) {
     function_->release_function();
+    count_parts_to_compare();
     if (!tape_.has_hashes()) trust_.note_ops(tape_.ops_hash());
   } else if (trust_.refuse()) {
     TORCH_WARN("[checkpoint] ", region.label(),
@@ -39,15 +40,17 @@ void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   note_compared();
 }
 
-void TapeReplayer::note_compared() const {
-  if (!tape_.has_hashes()) return;
+void TapeReplayer::count_parts_to_compare() {
   const auto has_slots = [](const TapePart& part) {
     return std::any_of(part.slots.begin(), part.slots.end(),
                        [](const TapeSlot& slot) { return slot.held || slot.ref.defined(); });
   };
-  const auto& parts = tape_.parts();
-  const size_t all = std::count_if(parts.begin(), parts.end(), has_slots);
-  if (++compared_parts_ >= all) trust_.trust_ops(tape_.ops_hash());
+  parts_to_compare_ = std::count_if(tape_.parts().begin(), tape_.parts().end(), has_slots);
+}
+
+void TapeReplayer::note_compared() const {
+  if (!tape_.has_hashes()) return;
+  if (++compared_parts_ >= parts_to_compare_) trust_.trust_ops(tape_.ops_hash());
 }
 
 void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) const {

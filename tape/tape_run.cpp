@@ -24,6 +24,7 @@
 #include "cut_value.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -51,8 +52,8 @@ TapeRun::TapeRun(const Tape& tape, const TapeRunPart& part)
       region_(part.region),
       given_(part.inputs),
       end_(std::min<size_t>(part_.end, tape.records().size())),
-      last_use_(tape.values().size()),
-      live_(tape.values().size()),
+      last_use_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
+      live_(part_.first_value, std::min<size_t>(part_.end_value, tape.values().size())),
       slot_wanted_(part_.slots.size()) {
   for (const auto& input : given_) live_[input->value()].given = true;
   mark();
@@ -82,37 +83,52 @@ void TapeRun::mark() {
 }
 
 void TapeRun::fetch(const Replayer& inputs) {
-  inputs.visit_inputs([&](const RegionInput& input) { inputs_.push_back(&input); });
-  for (const auto i : c10::irange(live_.size())) {
-    if (last_use_[i] == 0) continue;
-    const TapeValue& value = tape_.values()[i];
-    if (value.source == TapeValue::Source::kOutside) live_[i].tensor = fetch_outside(value);
-    if (value.source == TapeValue::Source::kProduct) live_[i].tensor = fetch_product(value);
-    if (value.source == TapeValue::Source::kHeld) live_[i].tensor = tape_.held(value.number);
-    if (value.source == TapeValue::Source::kMemory) live_[i] = {make_memory(value), true};
-  }
+  replayer_ = &inputs;
+  last_use_.for_each([&](uint32_t number, uint32_t step) {
+    if (step == 0) return;
+    const TapeValue& value = tape_.values()[number];
+    live_[number].tensor = fetch(value);
+    live_[number].owned = value.source == TapeValue::Source::kMemory;
+  });
   for (const auto& input : given_) {
     if (last_use_[input->value()] != 0)
       live_[input->value()].tensor = input->fetch(region_.label());
   }
 }
 
+at::Tensor TapeRun::fetch(const TapeValue& value) const {
+  switch (value.source) {
+    case TapeValue::Source::kOutside:
+      return fetch_outside(value);
+    case TapeValue::Source::kProduct:
+      return fetch_product(value);
+    case TapeValue::Source::kHeld:
+      return tape_.held(value.number);
+    case TapeValue::Source::kMemory:
+      return make_memory(value);
+    default:
+      return {};
+  }
+}
+
 // A tensor that was passed twice is held by the first one. Hooks may have brought it back with
 // other strides.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
-  const std::optional<size_t> number = root_.outside().whole_argument(outside);
+  const std::optional<size_t> number = root_.outside()[outside].whole_argument();
   if (!number) return {};
+  if (inputs_.empty())
+    replayer_->visit_inputs([&](const RegionInput& input) { inputs_.push_back(&input); });
   const RegionInput& input = *inputs_[*number];
   if (!input.meta()) return {};
   const at::Tensor tensor = input.replayed(root_.label(), {});
   const std::optional<TensorLayout> layout = input.layout();
-  if (!layout || TensorLayout(tensor) == *layout) return tensor;
+  if (!layout || is_freed(tensor) || TensorLayout(tensor) == *layout) return tensor;
   return lay_out(copy_into_storage(tensor, *layout, layout->bytes_spanned()), *layout);
 }
 
 at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
   const OutsideStorage& outside = root_.outside()[value.number];
-  if (outside.is_written()) return outside.unpack_kept();
+  if (at::Tensor kept = outside.unpack_kept(); kept.defined()) return kept;
   at::Tensor tensor = fetch_argument(value.number);
   if (!tensor.defined()) tensor = tape_.unpack_outside(value.number);
   TORCH_CHECK(tensor.defined(), "[replay] ", region_.label(),
@@ -125,17 +141,17 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
   return tensor;
 }
 
-at::Tensor TapeRun::fetch_product(const TapeValue& value) {
-  if (products_.empty()) products_ = root_.kept_products();
+at::Tensor TapeRun::fetch_product(const TapeValue& value) const {
+  const CallProduct::Held held = root_.kept_product(value.number);
   const CallProduct& product = root_.calls().product(value.number);
   const auto where = [&] {
     return c10::str("[replay] ", region_.label(), ", ",
                     root_.calls().records()[product.call()].call.str());
   };
-  TORCH_CHECK(products_[value.number], where(),
+  TORCH_CHECK(held, where(),
               ": expected its result to be kept for the tape, "
               "got nothing. This is a defect of remat: please report it.");
-  return product.unpack(products_[value.number], where);
+  return product.unpack(held, where);
 }
 
 at::Tensor TapeRun::make_memory(const TapeValue& value) const {
@@ -186,6 +202,7 @@ void TapeRun::prepare_writes(const TapeRecord& record, uint32_t step) {
     } else {
       after = before;
     }
+    before.written = write.after;
   }
 }
 
@@ -196,19 +213,18 @@ at::Tensor TapeRun::get(const TapeRef& ref) const {
                                               : tape_.lay_out(tensor.storage(), ref.layout);
 }
 
-at::Tensor TapeRun::get(const TapeRecord& record, const TapeRef& ref) const {
-  for (const auto i : c10::irange(record.write_count)) {
-    const TapeWrite& write = tape_.writes(record)[i];
-    if (write.before == ref.value) return get(TapeRef{write.after, ref.layout});
-  }
-  return get(ref);
+at::Tensor TapeRun::get_after_write(const TapeRef& ref) const {
+  const uint32_t written = live_[ref.value].written;
+  return get(written == TapeValue::kNone ? ref : TapeRef{written, ref.layout});
 }
 
 void TapeRun::push_arguments(const TapeRecord& record) {
   uint32_t number = 0;
   const auto next = [&] {
     const TapeRef& one = tape_.refs(record)[number++];
-    return one.defined() ? get(record, one) : at::Tensor();
+    at::Tensor tensor = one.defined() ? get_after_write(one) : at::Tensor();
+    if (one.defined() && record.op->reads_data()) check_not_freed(record, tensor);
+    return tensor;
   };
   for (const auto i : c10::irange(record.op->argument_count())) {
     const c10::IValue& argument = tape_.arguments(record)[i];
@@ -237,6 +253,11 @@ void TapeRun::push_arguments(const TapeRecord& record) {
   }
 }
 
+void TapeRun::check_not_freed(const TapeRecord& record, const at::Tensor& tensor) const {
+  TORCH_CHECK(!is_freed(tensor), "[replay] ", region_.label(), ", op ", record.op->name(), " (",
+              TensorMeta(tensor).str(), "): ", kMemoryFreed, kGiveMemoryBack);
+}
+
 void TapeRun::take_outputs(const TapeRecord& record) {
   const size_t first = stack_.size() - record.op->return_count();
   for (const auto i : c10::irange(record.output_count)) {
@@ -262,6 +283,7 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
   }
   for (const auto i : c10::irange(record.write_count)) {
     const TapeWrite& write = tape_.writes(record)[i];
+    live_[write.before].written = TapeValue::kNone;
     if (last_use_[write.after] == 0) live_[write.after] = {};
   }
   stack_.clear();
@@ -276,7 +298,8 @@ bool TapeRun::is_new(uint32_t number) const {
     return root_.calls().product(value.number).storage().address() != memory;
   if (value.source != TapeValue::Source::kOutside) return live_[number].owned;
   const OutsideStorage& outside = root_.outside()[value.number];
-  return outside.address() != memory && outside.kept_storage().address() != memory;
+  return outside.address() != memory &&
+         !(outside.is_written() && outside.is_kept_copy(live_[number].tensor));
 }
 
 void TapeRun::fill(ReplayedSlots& slots) {
@@ -285,7 +308,7 @@ void TapeRun::fill(ReplayedSlots& slots) {
     const TapeSlot& slot = part_.slots[i];
     at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
     const bool is_shared = slot.held || !live_[slot.ref.value].owned;
-    if (is_shared) value = value.tensor_data();  // without the graph that it stands in
+    if (is_shared) value = tensor_data(value);  // without the graph that it stands in
     // In the replay of an outer region it may be a placeholder, without values to compare.
     const uint64_t hash = tape_.has_hashes() && slot.hash != 0 ? hash_of(value) : 0;
     if (hash != 0 && hash != slot.hash) {

@@ -11,6 +11,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include <remat/tape/region.h>
@@ -21,6 +22,36 @@
 namespace remat {
 
 class CutValue;
+
+/// A T for each value of a tape: those that come up in a part lie side by side, others that it
+/// uses in a map. So a part of a tape costs what is in it.
+template <class T>
+class ByValue {
+ public:
+  ByValue(uint32_t first, uint32_t end) : first_(first), own_(end - first) {}
+
+  T& operator[](uint32_t value) { return is_own(value) ? own_[value - first_] : others_[value]; }
+  const T& operator[](uint32_t value) const {
+    if (is_own(value)) return own_[value - first_];
+    const auto other = others_.find(value);
+    return other == others_.end() ? none_ : other->second;
+  }
+
+  /// Calls f(value, T).
+  template <class F>
+  void for_each(F&& f) {
+    for (size_t i = 0; i < own_.size(); ++i) f(static_cast<uint32_t>(first_ + i), own_[i]);
+    for (auto& [value, other] : others_) f(value, other);
+  }
+
+ private:
+  bool is_own(uint32_t value) const { return value - first_ < own_.size(); }
+
+  uint32_t first_;
+  std::vector<T> own_;
+  std::unordered_map<uint32_t, T> others_;
+  const T none_{};
+};
 
 /// What a TapeRun is to make.
 struct TapeRunPart {
@@ -44,23 +75,26 @@ class TapeRun {
 
  private:
   struct Live {
-    at::Tensor tensor;   // on the value's memory
-    bool owned = false;  // the run may write there
-    bool given = false;  // one of the part's inputs
+    at::Tensor tensor;                    // on the value's memory
+    bool owned = false;                   // the run may write there
+    bool given = false;                   // one of the part's inputs
+    uint32_t written = TapeValue::kNone;  // by the op that runs: the value from after it
   };
 
   void mark();
   bool runs(const TapeRecord& record) const;
   at::Tensor fetch_outside(const TapeValue& value) const;
-  at::Tensor fetch_product(const TapeValue& value);
+  at::Tensor fetch_product(const TapeValue& value) const;
+  at::Tensor fetch(const TapeValue& value) const;
   at::Tensor make_memory(const TapeValue& value) const;
   void execute(const TapeRecord& record, uint32_t step);
   void prepare_writes(const TapeRecord& record, uint32_t step);
   void push_arguments(const TapeRecord& record);
+  void check_not_freed(const TapeRecord& record, const at::Tensor& tensor) const;
   void take_outputs(const TapeRecord& record);
   bool is_new(uint32_t number) const;
   void drop_used(const TapeRecord& record, uint32_t step);
-  at::Tensor get(const TapeRecord& record, const TapeRef& ref) const;
+  at::Tensor get_after_write(const TapeRef& ref) const;
   at::Tensor get(const TapeRef& ref) const;
   at::Tensor fetch_argument(size_t outside) const;
   [[noreturn]] void fail(const TapeRecord& record, const char* what) const;
@@ -70,12 +104,12 @@ class TapeRun {
   const Region& root_;
   const Region& region_;
   const c10::ArrayRef<std::shared_ptr<const CutValue>> given_;
-  size_t end_;                      // of the records
-  std::vector<uint32_t> last_use_;  // per value: a step, 0 if never
-  std::vector<Live> live_;          // per value
+  size_t end_;                  // of the records
+  ByValue<uint32_t> last_use_;  // a step, 0 if never
+  ByValue<Live> live_;
   std::vector<bool> slot_wanted_;
-  std::vector<const RegionInput*> inputs_;  // the region's arguments
-  std::vector<CallProduct::Held> products_;
+  const Replayer* replayer_ = nullptr;
+  mutable std::vector<const RegionInput*> inputs_;  // the region's arguments, once one is needed
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;  // of the op that runs
 };

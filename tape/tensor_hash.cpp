@@ -3,26 +3,23 @@
 // Mixing words.
 #include "tensor_hash.h"
 
-#include <ATen/core/LegacyTypeDispatch.h>
-
 #include <cstring>
 
 #include <remat/placeholder/placeholder_impl.h>
-#include <remat/tape/interception_bits.h>
 #include <remat/tape/tensor_layout.h>
 
 #include <ATen/ops/_to_copy.h>
 #include <ATen/ops/contiguous.h>
 
 #include "hash_mix.h"
+#include "unseen.h"
 
 namespace remat {
 
 uint64_t hash_of(const at::Tensor& tensor) {
   if (!has_layout(tensor) || tensor.numel() == 0 || tensor.is_quantized()) return 0;
-  if (PlaceholderStorage::is(tensor.storage())) return 0;
-  const InterceptionOff unseen;
-  const at::AutoDispatchBelowADInplaceOrView below;
+  if (PlaceholderStorage::is(tensor.storage()) || is_freed(tensor)) return 0;
+  const UnseenBelowAutograd unseen;
   at::Tensor data = tensor.resolve_conj().resolve_neg();
   if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));
   data = data.contiguous();
@@ -43,9 +40,7 @@ uint64_t hash_of(const at::Tensor& tensor) {
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {
   uint64_t hash = tensors.size();
   for (const at::Tensor& tensor : tensors) {
-    // A tensor of a Python class of its own may have no memory, whatever its device says.
-    const bool has_values =
-        tensor.defined() && tensor.is_cpu() && !tensor.key_set().has(c10::DispatchKey::Python);
+    const bool has_values = tensor.defined() && tensor.is_cpu();
     hash = hash_mix(hash, has_values ? hash_of(tensor) : 0);
   }
   return hash;

@@ -48,7 +48,16 @@ bool TensorLayout::covers(size_t size_bytes) const {
 
 bool has_layout(const at::Tensor& tensor) {
   return tensor.has_storage() && tensor.layout() == c10::Layout::Strided && !tensor.is_nested() &&
-         !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+         !tensor.is_quantized() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
+         !tensor.key_set().has(c10::DispatchKey::Python);
+}
+
+bool is_freed(const at::Tensor& tensor) {
+  if (!has_layout(tensor) || tensor.numel() == 0) return false;
+  const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
+  int64_t last = impl.storage_offset();
+  for (const auto d : c10::irange(impl.dim())) last += (impl.size(d) - 1) * impl.stride(d);
+  return impl.unsafe_storage().nbytes() < static_cast<size_t>(last + 1) * impl.itemsize();
 }
 
 bool covers_storage(const at::Tensor& tensor) {

@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/tensor_layout.h>
 
 #include "hash_mix.h"
 
@@ -17,24 +18,33 @@ bool has_plain_sizes(const at::Tensor& tensor) {
   return !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
 }
 
-/// A hash of a few words spread over the tensor's storage, the same for all views of it; none if it
+constexpr size_t kFewSamples = 8;
+constexpr size_t kManySamples = 64;
+constexpr size_t kMostWords = 512;  // of which all are taken, where many samples are
+
+/// A hash of words spread over the tensor's storage, the same for all views of it; none if it
 /// cannot be read here.
-std::optional<uint64_t> sample_storage(const at::Tensor& tensor) {
-  constexpr size_t kSamples = 8;
-  if (!tensor.is_cpu() || tensor.layout() != c10::Layout::Strided || !tensor.has_storage())
-    return std::nullopt;
-  const c10::Storage& storage = tensor.storage();
-  if (PlaceholderStorage::is(storage)) return std::nullopt;
-  const auto* const bytes = static_cast<const unsigned char*>(storage.data());
+std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
+  if (!tensor.is_cpu() || !has_layout(tensor)) return std::nullopt;
+  // Unchecked: that of a wrapper has no memory, and says so by an exception.
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  if (!storage || PlaceholderStorage::is(storage)) return std::nullopt;
+  const auto* const bytes = static_cast<const unsigned char*>(
+      storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   if (!bytes || storage.nbytes() == 0) return std::nullopt;
   const size_t word = std::min(storage.nbytes(), sizeof(uint64_t));
   const size_t last = storage.nbytes() - word;
+  const bool all = many && storage.nbytes() <= kMostWords * word;
+  const size_t samples = all ? last / word + 1 : many ? kManySamples : kFewSamples;
+  const size_t step = all ? word : last / (samples - 1);
   uint64_t hash = 0;
-  for (size_t i = 0; i < kSamples; ++i) {
+  const auto mix = [&](size_t offset) {
     uint64_t bits = 0;
-    std::memcpy(&bits, bytes + last / (kSamples - 1) * i, word);
+    std::memcpy(&bits, bytes + offset, word);
     hash = hash_mix(hash, bits);
-  }
+  };
+  for (size_t i = 0; i < samples; ++i) mix(step * i);
+  if (many) mix(last);
   return hash;
 }
 
@@ -111,14 +121,16 @@ std::string TensorMeta::place_str() const {
 }
 
 // Without elements there is nothing that a write could change, although the version moves.
-SavedVersion::SavedVersion(const at::Tensor& tensor)
+SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
     : counter_(has_plain_sizes(tensor) && tensor.numel() == 0
                    ? c10::VariableVersion()
                    : tensor.unsafeGetTensorImpl()->version_counter()),
       saved_(counter_.enabled() ? counter_.current_version() : 0),
-      sample_(is_parameter(tensor) ? sample_storage(tensor) : std::nullopt) {}
+      is_from_outside_(is_from_outside),
+      sample_(is_from_outside || is_parameter(tensor) ? sample_storage(tensor, is_from_outside)
+                                                      : std::nullopt) {}
 
-bool SavedVersion::same_counter(const at::Tensor& tensor) const {
+bool SavedVersion::is_of(const at::Tensor& tensor) const {
   // A VariableVersion is one owning pointer without a public comparison. The saved one keeps its
   // counter alive, so equal pointers mean the same counter.
   static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
@@ -127,7 +139,12 @@ bool SavedVersion::same_counter(const at::Tensor& tensor) const {
 }
 
 bool SavedVersion::changed_in(const at::Tensor& tensor) const {
-  return same_counter(tensor) && (changed() || (sample_ && sample_storage(tensor) != sample_));
+  return is_of(tensor) && (changed() || has_other_bytes(tensor));
+}
+
+bool SavedVersion::has_other_bytes(const at::Tensor& tensor) const {
+  // Of freed memory whoever reads it says so.
+  return sample_ && !is_freed(tensor) && sample_storage(tensor, is_from_outside_) != sample_;
 }
 
 std::string SavedVersion::str() const {

@@ -23,7 +23,7 @@ region_name: names the region in messages.
 preserve_rng_state: random ops draw the same numbers in the replay, from the default generators and
     `generators`.
 determinism_check: "metadata" (or "default") compares each op and saved tensor of the replay with
-    the forward's; "none" does not. A difference raises ReplayMismatch in backward.
+    the forward's; "none" which op saves it, its shape, dtype and device. A difference raises ReplayMismatch in backward.
 saved_tensors_hooks: (pack, unpack), (pack, unpack, capture_context) or a saved_tensors_hooks, for
     what the region keeps.
 recompute_state_hooks: RecomputeStateHook objects, for state that fn changes.

@@ -36,8 +36,11 @@ python_error* as_python_error(const std::exception_ptr& error) {
 }
 
 void add_note(python_error& error, const char* note) {
+  if (!error.type) error.persist();  // thrown while the interpreter still has it
+  if (!error.type) return;
   const ErrorAside aside;
   PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
+  if (!error.value) return;
   if (!PyObject_HasAttrString(error.value, "add_note")) return;  // Python 3.10
   PyObject* const result = PyObject_CallMethod(error.value, "add_note", "s", note);
   if (!result) PyErr_Clear();

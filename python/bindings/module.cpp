@@ -14,6 +14,7 @@
 #include <remat/backend/register_device.h>
 #include <remat/placeholder/placeholder.h>
 #include <remat/tape/blocking_wait.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/offload_store.h>
 #include <remat/tape/region.h>
 #include <remat/tape/saved_tensor_frame.h>
@@ -22,11 +23,14 @@
 #include "custom_functions.h"
 #include "docstrings.h"
 #include "errors.h"
+#include "functional_call.h"
+#include "inner_tensors.h"
 #include "named_calls.h"
 #include "policy_table.h"
 #include "remat_handle.h"
 #include "reports.h"
 #include "saved_tensors_hooks.h"
+#include "tensor_hook_dicts.h"
 
 namespace remat::python {
 namespace {
@@ -52,7 +56,10 @@ PYBIND11_MODULE(_C, m) {
   add_reports(m.ptr());
   add_saved_tensors_hooks(m.ptr());
   add_policy_table(m.ptr());
+  add_functional_calls(m.ptr());
   set_blocking_wait(wait_without_gil);
+  count_hooks_in_dicts();
+  set_inner_tensors(inner_tensors);
 
   m.def("_in_scope", [] { return SavedTensorFrame::current() != nullptr; });
   m.def("_in_replay", [] {
@@ -63,12 +70,15 @@ PYBIND11_MODULE(_C, m) {
           return SavedTensorFrame::current_stand_in(tensor);
         }));
   m.def("_before_backward",
-        torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots, bool accumulates) {
-          EdgeList edges;
-          for (const at::Tensor& root : roots) {
-            if (root.requires_grad()) edges.push_back(torch::autograd::impl::gradient_edge(root));
-          }
-          detail::before_backward_inside(edges, accumulates);
+        torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots,
+                                       const std::vector<at::Tensor>& ends, bool accumulates) {
+          const auto edges_of = [](const std::vector<at::Tensor>& tensors) {
+            EdgeList edges;
+            for (const at::Tensor& tensor : tensors)
+              edges.push_back(torch::autograd::impl::gradient_edge(tensor));
+            return edges;
+          };
+          detail::before_backward_inside(edges_of(roots), edges_of(ends), accumulates);
         }));
   m.def("_after_backward",
         torch::wrap_pybind_function([](const std::vector<at::Tensor>& gradients) {

@@ -1,14 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading and setting context variables, default device and compiler.
+// Reading and setting context variables, function modes and compiler.
 #include "python_state.h"
 
-#include <c10/core/SafePyObject.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
+#include "functional_call.h"
 #include "owned_object.h"
 
 namespace remat::python {
@@ -26,20 +25,28 @@ PyObject* import(const char* module, const char* name) {
   return check(PyObject_GetAttrString(found, name));
 }
 
-PyObject* device_context_class() {
-  static PyObject* const found = import("torch.utils._device", "DeviceContext");
+/// The dict of the module that has CURRENT_DEVICE, against which torch's compiler guards.
+PyObject* device_globals() {
+  static PyObject* const found = [] {
+    THPObjectPtr module(check(PyImport_ImportModule("torch.utils._device")));
+    return check(PyObject_GetAttrString(module, "__dict__"));
+  }();
   return found;
 }
 
-/// The device of the innermost default-device mode, new; null without one.
-PyObject* default_device() {
-  for (int64_t i = PythonTorchFunctionTLS::stack_len() - 1; i >= 0; --i) {
-    PyObject* const mode = PythonTorchFunctionTLS::get_stack_at(i)->ptr(getPyInterpreter());
-    const int is_device = PyObject_IsInstance(mode, device_context_class());
-    if (is_device < 0) throw python_error();
-    if (is_device) return check(PyObject_GetAttrString(mode, "device"));
-  }
-  return nullptr;
+PyObject* current_device_name() {
+  static PyObject* const name = check(PyUnicode_InternFromString("CURRENT_DEVICE"));
+  return name;
+}
+
+/// New.
+PyObject* current_device() {
+  PyObject* const device = PyDict_GetItemWithError(device_globals(), current_device_name());
+  return Py_NewRef(device ? device : Py_None);
+}
+
+void set_current_device(PyObject* device) {
+  if (PyDict_SetItem(device_globals(), current_device_name(), device) < 0) PyErr_Clear();
 }
 
 /// set_eval_frame() of torch's compiler, once that has been loaded; else null.
@@ -59,47 +66,49 @@ PyObject* set_eval_frame() {
 
 PythonState::PythonState()
     : context_(check(PyContext_CopyCurrent())),
+      functional_calls_(nullptr),
       device_(nullptr),
-      torch_function_(PythonTorchFunctionTLS::get_disabled_state()) {
+      torch_function_(PythonTorchFunctionTLS::get_state()) {
   try {
-    device_ = default_device();
+    functional_calls_ = open_functional_calls();
+    device_ = current_device();
   } catch (...) {
     Py_DECREF(context_);
+    Py_XDECREF(functional_calls_);
     throw;
   }
 }
 
 PythonState::~PythonState() {
   Py_DECREF(context_);
+  Py_XDECREF(functional_calls_);
   Py_XDECREF(device_);
 }
 
 PythonStateScope::PythonStateScope(const PythonState& state)
-    : torch_function_(PythonTorchFunctionTLS::get_disabled_state()) {
+    : torch_function_(PythonTorchFunctionTLS::get_state()) {
   // A context can be entered by one thread at a time, and must serve the next replay as it is.
   THPObjectPtr context(check(PyContext_Copy(state.context_)));
-  if (state.device_) {
-    device_mode_ = check(PyObject_CallOneArg(device_context_class(), state.device_));
-    THPObjectPtr entered(PyObject_CallMethod(device_mode_, "__enter__", nullptr));
-    if (!entered) Py_CLEAR(device_mode_);
-    check(entered);
+  if (state.functional_calls_) functional_calls_ = enter_functional_calls(state.functional_calls_);
+  if (PyContext_Enter(context) < 0) {
+    leave_functional_calls(functional_calls_);
+    throw python_error();
   }
-  if (PyContext_Enter(context) < 0) throw python_error();
   context_ = context.release();
-  PythonTorchFunctionTLS::set_disabled_state(state.torch_function_);
+  device_ = current_device();
+  if (device_ == state.device_) Py_CLEAR(device_);
+  if (device_) set_current_device(state.device_);
+  PythonTorchFunctionTLS::set_state(state.torch_function_);
 }
 
 PythonStateScope::~PythonStateScope() {
-  PythonTorchFunctionTLS::set_disabled_state(torch_function_);
+  PythonTorchFunctionTLS::set_state(torch_function_);
   const ErrorAside error;
+  if (device_) set_current_device(device_);
+  Py_XDECREF(device_);
   if (context_ && PyContext_Exit(context_) < 0) PyErr_WriteUnraisable(context_);
   Py_XDECREF(context_);
-  if (!device_mode_) return;
-  PyObject* const left =
-      PyObject_CallMethod(device_mode_, "__exit__", "OOO", Py_None, Py_None, Py_None);
-  if (!left) PyErr_WriteUnraisable(device_mode_);
-  Py_XDECREF(left);
-  Py_DECREF(device_mode_);
+  leave_functional_calls(functional_calls_);
 }
 
 CompilerAside::CompilerAside() {

@@ -12,9 +12,9 @@ namespace remat::python {
 /// The context variables and the default device of the thread, and whether subclasses of tensors
 /// get to see what is called, as they are when made. Made, used and destroyed under the GIL.
 ///
-/// Of torch's function modes only a default device (`with torch.device(...)`, set_default_device)
-/// is set again for a replay, as in torch.utils.checkpoint; other function modes and dispatch modes
-/// are those of the thread that runs backward.
+/// torch's function modes (a default device among them) and what torch.func.functional_call has put
+/// into modules are set again for a replay; dispatch modes are those of the thread that runs
+/// backward.
 class PythonState {
  public:
   PythonState();
@@ -25,10 +25,11 @@ class PythonState {
  private:
   friend class PythonStateScope;
 
-  PyObject* context_;  // contextvars.Context
-  PyObject* device_;   // torch.device, or null
+  PyObject* context_;           // contextvars.Context
+  PyObject* functional_calls_;  // what is swapped into modules, or null: see functional_call.h
+  PyObject* device_;  // of the innermost default-device mode, as torch's compiler asks for it
   // A backward that starts at a subclass runs with it disabled.
-  at::impl::TorchFunctionDisabledState torch_function_;
+  at::impl::PythonTorchFunctionTLS torch_function_;
 };
 
 /// While alive, this thread runs in a copy of `state`. Under the GIL.
@@ -41,8 +42,9 @@ class PythonStateScope {
 
  private:
   PyObject* context_ = nullptr;
-  PyObject* device_mode_ = nullptr;
-  const at::impl::TorchFunctionDisabledState torch_function_;  // outside
+  PyObject* functional_calls_ = nullptr;                   // entered
+  PyObject* device_ = nullptr;                             // outside, if it is another one
+  const at::impl::PythonTorchFunctionTLS torch_function_;  // outside
 };
 
 /// While alive, torch.compile does not compile the Python code that this thread calls, unless that

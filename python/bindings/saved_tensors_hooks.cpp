@@ -7,6 +7,7 @@
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <algorithm>
 #include <any>
 #include <memory>
 #include <thread>
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include <remat/backend/saved_tensors_hooks_guard.h>
+#include <remat/tape/recomputing_pair.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "callbacks.h"
@@ -100,6 +102,32 @@ py::tuple saved_tensor_info() {
       context ? py::reinterpret_borrow<py::object>((*context)->get()) : py::object(py::none()));
 }
 
+/// The code of the pack functions of torch.utils.checkpoint, which are made anew for each call.
+std::vector<PyObject*>& codes_of_torch_checkpoint() {
+  static auto& codes = *new std::vector<PyObject*>;
+  return codes;
+}
+
+bool is_of_torch_checkpoint(const c10::SafePyObject& pack) {
+  PyObject* const function = pack.ptr(&pack.pyinterpreter());
+  if (!PyFunction_Check(function)) return false;
+  const std::vector<PyObject*>& codes = codes_of_torch_checkpoint();
+  return std::find(codes.begin(), codes.end(), PyFunction_GET_CODE(function)) != codes.end();
+}
+
+/// See Note [Checkpoints of PyTorch inside a region].
+void find_codes_of_torch_checkpoint() {
+  const auto checkpoint = py::module_::import("torch.utils.checkpoint");
+  for (const char* const name : {"_checkpoint_hook", "_recomputation_hook"}) {
+    const py::object code = checkpoint.attr(name).attr("__init__").attr("__code__");
+    for (const py::handle constant : code.attr("co_consts")) {
+      if (PyCode_Check(constant.ptr()))
+        codes_of_torch_checkpoint().push_back(constant.inc_ref().ptr());
+    }
+  }
+  set_recomputing_pair(&is_of_torch_checkpoint);
+}
+
 }  // namespace
 
 PyObject* parts_of_hooks(PyObject* object) {
@@ -116,6 +144,7 @@ void add_saved_tensors_hooks(PyObject* module) {
       .def("__exit__", torch::wrap_pybind_function(
                            [](HooksObject& self, const py::args& /*error*/) { self.exit(); }));
   m.def("_saved_tensor_info", torch::wrap_pybind_function(saved_tensor_info));
+  find_codes_of_torch_checkpoint();
 }
 
 }  // namespace remat::python

@@ -3,8 +3,14 @@
 // Comparing dicts of hooks with what was in them before.
 #include "tensor_hook_dicts.h"
 
+#include <torch/csrc/autograd/python_hook.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
+
+#include <string_view>
+#include <typeinfo>
+
+#include <remat/tape/hook_count.h>
 
 #include "owned_object.h"
 
@@ -58,7 +64,35 @@ void restore(PyObject* hooks, PyObject* before) {
   if (before) Py_XDECREF(PyObject_CallMethod(hooks, "update", "O", before));
 }
 
+size_t size_of(PyObject* hooks) {
+  const pybind11::gil_scoped_acquire gil;
+  return dict_or_null(hooks) ? static_cast<size_t>(PyDict_GET_SIZE(hooks)) : 1;
+}
+
+/// Null if it is of another class. torch does not export these: there are vtables that say their
+/// names, but nothing for a dynamic_cast.
+template <class Dict, class Hook>
+const Dict* as(const Hook& hook, std::string_view class_name) {
+  return typeid(hook).name() == class_name ? static_cast<const Dict*>(&hook) : nullptr;
+}
+
+HookCount count_gradient(const torch::autograd::FunctionPreHook& hook) {
+  const auto* const all = as<torch::autograd::PyFunctionTensorPreHook>(
+      hook, "N5torch8autograd23PyFunctionTensorPreHookE");
+  return all ? HookCount{size_of(all->dict), all->value_idx} : HookCount{1, std::nullopt};
+}
+
+size_t count_accumulated(const torch::autograd::PostAccumulateGradHook& hook) {
+  const auto* const all = as<torch::autograd::PyFunctionTensorPostAccGradHooks>(
+      hook, "N5torch8autograd32PyFunctionTensorPostAccGradHooksE");
+  return all ? size_of(all->dict) : 1;
+}
+
 }  // namespace
+
+void count_hooks_in_dicts() {
+  set_hook_counter({.gradient = &count_gradient, .accumulated = &count_accumulated});
+}
 
 TensorHookDicts::TensorHookDicts(c10::ArrayRef<at::Tensor> tensors) {
   kept_.reserve(tensors.size());

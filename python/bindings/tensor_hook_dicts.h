@@ -12,6 +12,9 @@
 
 namespace remat::python {
 
+/// Tells remat how many hooks are in a dict: see count_hooks(). Once.
+void count_hooks_in_dicts();
+
 /// torch keeps the hooks of a tensor in two dicts, which LibTorch sees as one hook each. Made under
 /// the GIL.
 class TensorHookDicts final : public KeptHooks {

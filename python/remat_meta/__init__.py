@@ -2,15 +2,15 @@
 
 """Rematerialisation for PyTorch: checkpoint(options)(fn)(args...).
 
-Importing it changes nothing: the first region installs what remat needs in torch's dispatcher and
-autograd engine.
+Importing it changes nothing but that torch.func.functional_call tells remat of itself: the first
+region installs what remat needs in torch's dispatcher and autograd engine.
 """
 
 from . import _torch_version
 
 _torch_version.import_torch()
 
-from . import testing  # noqa: E402
+from . import _functional, testing  # noqa: E402
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
     PolicyTable,
@@ -67,6 +67,8 @@ from ._torch_checkpoint import (  # noqa: E402
     torch_checkpoint,
 )
 from ._trace import collect_trace, trace_scope  # noqa: E402
+
+_functional.install()
 
 __all__ = [
     "CheckpointPolicy",

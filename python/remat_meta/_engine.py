@@ -8,12 +8,17 @@ that does the same and tells regions before and after. The first region of the p
 
 import torch
 
-from . import _C
+from . import _C, _ddp
 
 
 def _stand_ins(tensors):
     """In a replay: what ops are given in place of these tensors, which is what is in the graph."""
     return tuple(_C._stand_in(t) if isinstance(t, torch.Tensor) else t for t in tensors or ())
+
+
+def _edges(tensors):
+    """What the engine starts or ends at, apart from edges that are no tensors."""
+    return [t for t in tensors if isinstance(t, torch.Tensor) and t.requires_grad]
 
 
 class Engine(torch._C._ImperativeEngine):
@@ -27,13 +32,15 @@ class Engine(torch._C._ImperativeEngine):
                 kwargs["inputs"] = _stand_ins(kwargs["inputs"])
             elif len(args) > 3:
                 args[3] = _stand_ins(args[3])
-        _C._before_backward([t for t in tensors if isinstance(t, torch.Tensor)], bool(accumulates))
+        inputs = kwargs.get("inputs", args[3] if len(args) > 3 else None)
+        _C._before_backward(_edges(tensors), _edges(inputs or ()), bool(accumulates))
         results = super().run_backward(tensors, *args, **kwargs)
         _C._after_backward([t for t in results or () if t is not None])
         return results
 
 
 def install():
+    _ddp.install()
     variable = torch.autograd.Variable
     # Somebody else's object is left as it is.
     if type(variable._execution_engine) is torch._C._ImperativeEngine:

@@ -8,10 +8,11 @@
 
 namespace remat::detail {
 
-/// The thread is about to run a backward from `roots`, and adds to the .grad of leaves if
-/// `accumulates`. LibTorch's engine tells this of itself; Python's does not. Nothing happens
-/// outside of regions. Throws what the region refuses.
-REMAT_API void before_backward_inside(const EdgeList& roots, bool accumulates);
+/// The thread is about to run a backward from `roots` to `ends`, to all leaves if there are none,
+/// and adds to the .grad of leaves if `accumulates`. LibTorch's engine tells this of itself;
+/// Python's does not. Nothing happens outside of regions. Throws what the region refuses.
+REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
+                                      bool accumulates);
 
 /// It has ended, without an exception, and is about to return `gradients`. May end the replay that
 /// it ran in, by its stop. Throws ReplayMismatch if they are others than in the forward.

@@ -13,7 +13,7 @@ namespace remat {
 
 /// A tensor that a region holds.
 struct MemoryRow {
-  std::string name;    ///< "argument 0", "attention: saved.1", "attention: result"
+  std::string name;    ///< "argument 0", "attention: saved.1 (result 0)", "attention: result"
   std::string tensor;  ///< "float32 [8, 128] on cpu"
   std::string why;     ///< What it is held for.
   size_t bytes =

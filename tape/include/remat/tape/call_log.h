@@ -80,6 +80,11 @@ class REMAT_API CallProduct {
   Held release() noexcept { return std::exchange(kept_, nullptr); }
 
   const KeepReason& reason() const { return reason_; }
+  /// Hooks of the user have the value: a replay asks for it in the function, which may bring it
+  /// back first, not before.
+  void set_is_with_user(bool is) { is_with_user_ = is; }
+  bool is_with_user() const { return is_with_user_; }
+
   /// The number of slots when it was read first, or the slot before that it is in: a replay that
   /// stops before that does not need it.
   size_t reader_slot() const { return reader_slot_; }
@@ -98,6 +103,9 @@ class REMAT_API CallProduct {
   /// The storage that holds the kept value.
   const HeldStorage& storage() const { return is_copied_ ? copy_ : storage_; }
 
+  /// The address of the storage that the call made or wrote; null once it is forgotten.
+  const void* made_storage() const { return storage_.address(); }
+
   /// Lets the address be used again.
   void forget_storage() { storage_ = {}; }
 
@@ -109,6 +117,7 @@ class REMAT_API CallProduct {
   bool is_opaque_;
   bool is_copied_;
   bool needs_memory_ = false;
+  bool is_with_user_ = false;
   c10::Device device_;
   size_t size_bytes_ = 0;
   size_t reader_slot_ = 0;
@@ -180,6 +189,7 @@ struct KeptTensor {
   std::optional<TensorLayout> layout;  ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
   bool is_parameter;
+  c10::SmallVector<uint32_t, 1> results;  ///< Of the call: the positions of those that it is.
   std::atomic<bool> live{true};
 };
 
@@ -216,6 +226,11 @@ class REMAT_API CallLog {
   }
   const std::deque<KeptTensor>& kept() const { return kept_; }
 
+  /// The last call has returned, and all that it made is known: says which kept tensors of its are
+  /// results. `kept`: that tensor only, which was saved after it.
+  void find_results();
+  void find_results(KeptTensor& kept) const;
+
   /// The forward has ended: drops what no replay of slots below `slot_end` reads.
   void finish(size_t slot_end);
 
@@ -226,6 +241,7 @@ class REMAT_API CallLog {
   std::deque<CallRecord> records_;
   std::deque<CallProduct> products_;
   std::deque<KeptTensor> kept_;
+  std::vector<size_t> by_reader_;  // kept products, the last read last; once the forward has ended
 };
 
 }  // namespace remat

@@ -10,6 +10,9 @@
 
 #include <any>
 #include <memory>
+#include <optional>
+#include <unordered_set>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/call_settings.h>
@@ -28,6 +31,7 @@ class ForwardCalls;
 class Tape;
 class TapeRecorder;
 class TapeReplayer;
+class UserPair;
 struct Cuts;
 
 class REMAT_API ForwardFrame final : public SavedTensorFrame {
@@ -54,6 +58,8 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   const Region* forward_region() const override { return region_.get(); }
   TraceScope trace_scope() const override;
   void before_backward(const EdgeList& roots) override;
+  void before_hooks(size_t count) override;
+  void before_accumulate(const EdgeList& roots) override;
   void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
   bool records() const override { return recorder_ != nullptr; }
   bool allows_tapes() const override;
@@ -61,10 +67,11 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
+  void adopt_part(const at::Tensor& tensor) override;
   const RegionPolicy* segment_policy() override;
   void save_next(Policy policy) override;
   void save_results(const OpCall& call, Policy policy) override;
-  void phase_was_asked() override { region_->ops().break_off(); }
+  void phase_was_asked() override;
   NamedCalls* named_calls() override;
   std::any capture_context() override { return {}; }  // an outer region's slots take what is kept
 
@@ -78,24 +85,58 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   /// The one that the slots are of.
   const std::shared_ptr<Region>& slot_region() const;
   void keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy);
-  /// Runs `keep`, which keeps `tensor`, in the scopes around the region, with the user's hooks; or
-  /// with those of the store if it `may_store` and there is one.
+  /// Runs `keep`, which keeps `tensor`, so that `pair` gets it; without one, in the scopes around
+  /// the region.
   void through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep scope,
-                     bool may_store, c10::function_ref<void()> keep);
+                     const UserPair& pair, c10::function_ref<void()> keep);
+  /// The store if it `may_store` and there is one, else the hooks of the options.
+  UserPair pair_of_options(bool may_store);
+  /// True if hooks of the user get what through_hooks() keeps, not an outer region.
+  bool gives_to_user(Keep scope, const UserPair& pair) const;
   bool logs() const;
+  /// The function itself goes backward now, and will in a replay.
+  bool replays_backward() const;
+  void note_grad(const at::Tensor& tensor);
+  void keep_grads();
+  void check_leaf(const torch::autograd::Node& node, const at::Tensor& leaf) const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Origin origin_of(const at::Tensor& tensor);
+  void settle_last_view();
   void before_draw(const OpCall& call);
   void after_draw();
   void note_captured(const at::Tensor& tensor, Origin origin);
+  void watch_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
   void watch(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
+  void check_plain(const OpInfo& info, const at::Tensor& tensor) const;
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
+  void read_outside(const at::Tensor& tensor, OutsideStorage& outside);
+  void read_for_slot(const at::Tensor& tensor);
+  void write_outside(const OpCall& call);
+  void begin_write(const at::Tensor& tensor, OutsideStorage& outside);
+  void keep_part(const at::Tensor& tensor, OutsideStorage& outside, const TensorLayout& part);
+  [[noreturn]] void refuse_unshard(const OpInfo& info) const;
+  void check_outside_sizes() const;
   void keep_before_write(const at::Tensor& tensor, Origin origin);
 
   std::shared_ptr<Region> region_;
   StorageTable storages_;
   int graph_task_;
-  bool views_memory_outside_ = false;  // the op that runs
+  const OpInfo* op_ = nullptr;         // the one that runs
+  bool views_memory_outside_ = false;  // by it
+  bool writes_outside_ = false;        // it
+  // With what their .grad was before the backward inside that runs.
+  std::vector<std::pair<at::Tensor, GradBefore>> grads_;
+  // Tensors whose .grad one has written in place; and those whose replays know what it was.
+  std::unordered_set<const c10::TensorImpl*> grads_written_;
+  std::unordered_set<const c10::TensorImpl*> grads_made_;
+  bool phase_asked_ = false;
+  std::optional<size_t> op_begin_;  // in the log, of the op that runs, if it is a view
+  std::optional<LastView> last_view_;
+  size_t last_view_begin_ = 0;  // in the log
+  bool last_view_is_same_ = false;
+  at::Tensor viewed_;  // by the op that runs
+  bool views_wrapper_outside_ = false;
+  std::unordered_set<const void*> wrapper_views_;  // see watch_wrapper()
   CallSettings call_settings_;
   std::vector<GeneratorMark> marks_;     // before the op that runs, if it may draw
   std::unique_ptr<ForwardCalls> calls_;  // from the first named call on

@@ -7,8 +7,12 @@
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 
+#include <c10/util/FunctionRef.h>
+
 #include <cstddef>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include <remat/tape/export.h>
 
@@ -32,7 +36,13 @@ class REMAT_API HeldStorage {
   /// Of a tensor that is defined; a tensor without storage has none here either.
   explicit HeldStorage(const at::Tensor& tensor) {
     if (tensor.has_storage()) storage_.emplace(weak_storage(tensor));
+    if (C10_UNLIKELY(!tensor.has_storage() || tensor.key_set().has(c10::DispatchKey::Python)))
+      parts_ = parts_of(tensor);
   }
+
+  /// Where the bytes of a tensor are that has none itself: of a tensor of a Python class of its own
+  /// those in it, of a sparse one its indices and values. Null for any other.
+  const std::vector<HeldStorage>* parts() const { return parts_.get(); }
 
   /// What tells it from others; null if it is gone or was never there.
   const void* address() const {
@@ -50,7 +60,15 @@ class REMAT_API HeldStorage {
   }
 
  private:
+  using Parts = std::shared_ptr<const std::vector<HeldStorage>>;
+  static Parts parts_of(const at::Tensor& tensor);
+
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
+  Parts parts_;
 };
+
+/// Finds the tensors in one of a Python class of its own. Of the language's binding; may be null.
+using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
+REMAT_API void set_inner_tensors(InnerTensors find);
 
 }  // namespace remat

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
@@ -28,6 +29,8 @@ struct NamedCall {
   std::vector<std::string> saved_names{};
   /// A rule of the region's policy has made it of an op.
   bool is_op = false;
+  /// Of a collective, in its NameScope: outer regions number it by this name. Else empty.
+  std::string collective{};
 
   /// True if its function does not run in a replay.
   bool is_saved() const { return policy != Policy::kRecompute; }
@@ -44,6 +47,8 @@ struct NamedCall {
 struct CallResults {
   c10::SmallVector<at::Tensor, 2> tensors;
   std::shared_ptr<const void> holder;
+  /// Of a collective, which may go on writing after the call: its Work; else None.
+  c10::IValue work{};
 };
 
 /// The named calls of one forward or replay. On the thread of its scope only.

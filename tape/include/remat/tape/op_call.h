@@ -83,6 +83,12 @@ class REMAT_API OpInfo {
   /// True for ops that are not LibTorch's own: of them nothing is known but their schema.
   bool is_of_library() const { return is_of_library_; }
 
+  /// True for collectives, sends and receives: other processes take part in them.
+  bool is_communication() const { return is_communication_; }
+
+  /// True for the ops by which FSDP gathers the weights of a sharded module.
+  bool is_unshard() const { return is_unshard_; }
+
  private:
   c10::OperatorHandle op_;
   size_t argument_count_;
@@ -99,6 +105,8 @@ class REMAT_API OpInfo {
   bool may_draw_;
   bool is_uninitialised_;
   bool is_of_library_;
+  bool is_communication_;
+  bool is_unshard_;
   bool is_view_;
   bool is_pointwise_;
 };
@@ -136,7 +144,13 @@ class OpCall {
   torch::jit::Stack* stack_;
 };
 
-/// Calls f(tensor) for each defined tensor in `value`: a tensor, or a list of (optional) tensors.
+/// True for a list of lists of tensors, as collectives take and return.
+inline bool is_list_of_tensor_lists(const c10::IValue& value) {
+  return value.isList() && value.toListRef().size() > 0 && value.toListRef()[0].isTensorList();
+}
+
+/// Calls f(tensor) for each defined tensor in `value`: a tensor, a list of (optional) tensors, or a
+/// list of such lists.
 template <class F>
 void for_each_tensor(const c10::IValue& value, F&& f) {
   if (value.isTensor()) {
@@ -146,20 +160,23 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
     for (const c10::IValue& element : value.toListRef()) {
       if (element.isTensor() && element.toTensor().defined()) f(element.toTensor());
     }
+  } else if (is_list_of_tensor_lists(value)) {
+    for (const c10::IValue& list : value.toListRef()) {
+      for (const c10::IValue& element : list.toListRef()) {
+        if (element.toTensor().defined()) f(element.toTensor());
+      }
+    }
   }
 }
 
-/// Calls on_tensor(i, tensor) for each defined tensor of argument i of `call`, and on_value(i,
-/// value) for an argument without one, in order.
+/// Calls on_value(i, value) for each argument of `call` but defined tensors, and on_tensor(i,
+/// tensor) for each defined tensor of argument i, in order: for a list of tensors on_value() first.
 template <class OnTensor, class OnValue>
 void visit_arguments(const OpCall& call, OnTensor&& on_tensor, OnValue&& on_value) {
   for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    bool has_tensors = false;
-    for_each_tensor(call.argument(i), [&](const at::Tensor& tensor) {
-      has_tensors = true;
-      on_tensor(i, tensor);
-    });
-    if (!has_tensors) on_value(i, call.argument(i));
+    const c10::IValue& value = call.argument(i);
+    if (!value.isTensor() || !value.toTensor().defined()) on_value(i, value);
+    for_each_tensor(value, [&](const at::Tensor& tensor) { on_tensor(i, tensor); });
   }
 }
 
@@ -192,7 +209,22 @@ void transform_tensors(c10::IValue& value, F&& f) {
       list.push_back(tensor && tensor->defined() ? std::optional<at::Tensor>(f(*tensor)) : tensor);
     }
     value = std::move(list);
+  } else if (is_list_of_tensor_lists(value)) {
+    c10::List<c10::List<at::Tensor>> lists;
+    for (const c10::IValue& inner : value.toListRef()) {
+      c10::List<at::Tensor> list;
+      for (const at::Tensor& tensor : inner.toTensorVector())
+        list.push_back(tensor.defined() ? f(tensor) : tensor);
+      lists.push_back(std::move(list));
+    }
+    value = std::move(lists);
   }
+}
+
+/// True for a tensor of a Python class of its own with __torch_dispatch__: what it has in memory
+/// only the class knows.
+inline bool is_of_python_class(const at::Tensor& tensor) {
+  return tensor.key_set().has(c10::DispatchKey::Python);
 }
 
 /// What tells a tensor's memory from another's: its storage, or the tensor itself if it has none

@@ -5,12 +5,17 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/FunctionRef.h>
+#include <c10/util/complex.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include <remat/tape/export.h>
@@ -29,16 +34,13 @@ class Origin {
   static Origin in_call() { return Origin(kInCall); }
   static Origin outside(size_t number) { return numbered(number, 0); }
   static Origin product(size_t number) { return numbered(number, 1); }
-  /// Made inside; `number` is that of its TapeValue.
-  static Origin value(size_t number) { return numbered(number, 2); }
   static Origin from_value(uint64_t value) { return Origin(static_cast<uint32_t>(value)); }
 
-  bool is_inside() const { return value_ == kInside || is_value(); }
+  bool is_inside() const { return value_ == kInside; }
   bool is_unknown() const { return value_ == kUnknown; }
   bool is_in_call() const { return value_ == kInCall; }
   bool is_outside() const { return is_numbered(0); }
   bool is_product() const { return is_numbered(1); }
-  bool is_value() const { return is_numbered(2); }
   size_t number() const { return (value_ - kFirstNumbered) / kKinds; }
   uint32_t value() const { return value_; }
 
@@ -47,7 +49,7 @@ class Origin {
   static constexpr uint32_t kUnknown = 1;
   static constexpr uint32_t kInCall = 2;
   static constexpr uint32_t kFirstNumbered = 4;
-  static constexpr uint32_t kKinds = 4;
+  static constexpr uint32_t kKinds = 2;
   static Origin numbered(size_t number, uint32_t kind) {
     return Origin(static_cast<uint32_t>(kFirstNumbered + kKinds * number + kind));
   }
@@ -62,16 +64,18 @@ class Origin {
 /// origin) or its value. Two calls with equal words do the same but for the data in the tensors.
 ///
 /// Note [Words of an op]: word 0 is the address of the OpInfo with the number of words in its upper
-/// 16 bits (0xFFFF: it is word 1). Then one header word per value, its kind in the low 8 bits,
-/// followed by its payload. Generators and the like are left out. A named call has the address 1;
-/// its first value is a hash of its name and policy.
+/// 16 bits (0xFFFF: it is word 1). Then one header word per value, its kind (OpWord) in the low 8
+/// bits, followed by its payload, in which any two values differ that can be told apart: numbers by
+/// their bits, texts by their bytes. A named call has the address 1; its first value is a hash of
+/// its name and policy.
 class REMAT_API OpWords {
  public:
   void begin(const OpInfo& info);
   /// Begins a named call instead of an op.
   void begin_call(uint64_t hash);
   void add_tensor(const at::Tensor& tensor, Origin origin);
-  /// Any argument but tensors and lists of them.
+  /// Any argument but tensors; of a list of tensors, which ones are there. Never throws what the
+  /// argument causes.
   void add_value(const c10::IValue& value);
   /// Where the op's generator stands.
   void add_draw(uint64_t position);
@@ -79,8 +83,13 @@ class REMAT_API OpWords {
   void end();
 
   c10::ArrayRef<uint64_t> get() const { return words_; }
-  void clear() { words_.clear(); }
+  void clear() {
+    words_.clear();
+    objects_.clear();
+  }
   void shrink() { words_.shrink_to_fit(); }
+  /// Forgets what was written from word `position` on.
+  void rewind(size_t position) { words_.resize(position); }
 
   /// True if both say the same; where generators stand only if `draws` says so. A tensor of
   /// `replayed` whose origin is not known matches one from outside if `may_be_unknown` says so of
@@ -89,8 +98,39 @@ class REMAT_API OpWords {
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 
  private:
+  void add_list(const c10::IValue& value);
+  void add_rare(const c10::IValue& value);
+  void add_object(const c10::IValue& value);
+  void add_parts(c10::complex<double> number);
+  void add_text(std::string_view text);
+  void add_bytes(const void* bytes, size_t size, size_t count);
+  static bool match_objects(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed);
+
   std::vector<uint64_t> words_;
+  std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects_;  // see add_object()
   size_t start_ = 0;
+};
+
+/// The view that an op has just made, if it has made one and nothing else.
+///
+/// Note [Views that nobody uses]: such an op does nothing if its result is gone when the next op
+/// comes, and is not written down. Code that looks on calls them, in the forward or in the replay
+/// only: torch's module trackers (of FlopCounterMode, CommDebugMode, ...) reach the gradient
+/// accumulator of a leaf through a view. Not so lift_fresh: it is where values of the host are
+/// seen.
+class REMAT_API LastView {
+ public:
+  static bool may_be_one(const OpInfo& op) {
+    return op.is_view() && !op.is_lift() && !op.writes() && op.return_count() == 1;
+  }
+  /// The op has run.
+  explicit LastView(const c10::IValue& result) {
+    if (result.isTensor()) result_.emplace(result.toTensor().getIntrusivePtr());
+  }
+  bool is_gone() const { return result_ && result_->expired(); }
+
+ private:
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> result_;
 };
 
 /// The words of all ops of one forward, one after the other.
@@ -101,6 +141,12 @@ class REMAT_API OpLog {
 
   /// The forward has ended: gives back memory that is not needed.
   void finish() { words_.shrink(); }
+
+  /// No replay will ask for it: a tape has taken its place.
+  void drop() {
+    words_ = {};
+    broken_off_ = true;
+  }
 
   /// Nothing more is written down, though more ops may follow.
   void break_off() { broken_off_ = true; }

@@ -7,20 +7,27 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/FunctionRef.h>
-#include <torch/csrc/autograd/saved_variable.h>
-
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <remat/tape/byte_ranges.h>
 #include <remat/tape/export.h>
+#include <remat/tape/first_position.h>
 #include <remat/tape/graph_place.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/op_log.h>
+#include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
 namespace remat {
+
+/// What to do about modules whose weights are gathered in the region.
+inline constexpr const char* kCheckpointInside =
+    "Put the checkpoint inside the sharded module (wrap the block first, then shard it), or free "
+    "and fill memory outside of the region.";
 
 /// A storage that existed when the region met it for the first time, or a tensor without storage.
 /// Holds it weakly.
@@ -38,29 +45,80 @@ class REMAT_API OutsideStorage {
   /// False for a tensor without storage, of which no copy can be kept.
   bool has_storage() const { return storage_.has_value(); }
 
-  /// An op reads its data.
-  void mark_read() { read_ = true; }
+  /// False if somebody has given the tensor by which the region met it another .grad since.
+  bool has_first_grad() const;
+
+  /// An op reads the data of `tensor`, which has this storage.
+  void mark_read(const at::Tensor& tensor);
   bool is_read() const { return read_; }
+
+  /// A collective writes it: from then on it is no weight, but one that FSDP gathers.
+  void mark_received() { received_ = true; }
+  bool is_received() const { return received_; }
+
+  /// Throws NotImplementedError, with `where`, if its storage has another size than it had when the
+  /// region met it.
+  void check_size(c10::function_ref<std::string()> where) const;
 
   /// It holds a cast that a replay makes again: see Note [Casts that a cache answers].
   void mark_cast() { cast_ = true; }
   bool is_cast() const { return cast_; }
 
-  /// Keeps a copy of all its bytes, once: an op is about to write it. What an outer region saves
-  /// decides where the copy lives.
-  void keep_before_write(const at::Tensor& tensor);
-  bool is_written() const { return kept_.has_value(); }
+  /// It is an argument of the region: number `i`, with all bytes of it if `is_whole`.
+  void mark_argument(size_t i, bool is_whole) {
+    is_argument_ = true;
+    if (is_whole && !whole_argument_) whole_argument_ = i;
+  }
+  bool is_argument() const { return is_argument_; }
+  /// The first argument that has all its bytes.
+  std::optional<size_t> whole_argument() const { return whole_argument_; }
+
+  /// The region is about to write `tensor`, for the first time. See Note [What a write keeps].
+  void begin_write(const at::Tensor& tensor);
+  bool is_written() const { return written_ != nullptr; }
+
+  /// Of one that is written: the part to keep before an op reads `tensor`; none if all of its
+  /// bytes are known to replays.
+  std::optional<TensorLayout> part_to_keep(const at::Tensor& tensor) const;
+  /// What the region read before it wrote; none if nothing.
+  std::optional<TensorLayout> part_read() const;
+  /// All of it.
+  TensorLayout whole() const;
+
+  /// Keeps a copy of that part as it is now. What an outer region saves decides where the copy
+  /// lives.
+  void keep(const c10::Storage& storage, const TensorLayout& part);
+  /// A replay makes these bytes again before it reads them; all bytes.
+  void cover(const at::Tensor& tensor);
+  void cover_all();
+
+  /// No replay reads any of it: lets go of what is kept.
+  void drop_kept();
 
   /// Where `tensor` stood in the graph before the region's first write, if that was a write to it
   /// or a view of it; else null.
   const GraphPlace* place_before_write(const at::Tensor& tensor) const;
 
-  /// The storage of that copy.
-  const HeldStorage& kept_storage() const { return kept_storage_; }
+  /// Shows what is kept, and which part it is.
+  void visit_kept(c10::function_ref<void(const TensorLayout&, const HeldStorage&)> visit) const;
 
-  /// The bytes from before the region's first write; undefined if it wrote none. May replay outer
-  /// regions.
+  /// The kept parts in a storage of its size, as bytes; undefined if the region wrote none. May
+  /// replay outer regions.
   at::Tensor unpack_kept() const;
+  /// True if that is the very copy that is kept, not to be written.
+  bool is_kept_copy(const at::Tensor& unpacked) const;
+  /// The bytes in it that replays may read before they write them; null if all.
+  const ByteRanges* known() const;
+
+  /// `bytes`: a copy of all bytes, from before a write that this region did not do. Kept for its
+  /// replays. See Note [Writes after the region].
+  void hand_over(std::shared_ptr<const at::Tensor> bytes) const;
+  std::shared_ptr<const at::Tensor> handed_over() const;
+
+  /// True if it was written since the region met it, as far as versions tell.
+  bool changed() const { return version_.changed(); }
+  /// True if `tensor`, which has this storage, was written without a new version since.
+  bool has_other_bytes(const at::Tensor& tensor) const { return version_.has_other_bytes(tensor); }
 
   /// Throws autograd's in-place error, with `where`, if `tensor`, which has this storage,
   /// was written since.
@@ -78,19 +136,26 @@ class REMAT_API OutsideStorage {
   const TensorMeta& meta() const { return meta_; }
 
  private:
+  void cover(const TensorLayout& layout);
+
   const void* address_;
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;
   WeakTensor tensor_;
+  const c10::TensorImpl* grad_;  // of that one; not to be looked into
   TensorMeta meta_;
   SavedVersion version_;
+  size_t size_bytes_ = 0;
   bool is_foreign_ = false;
   uint64_t hash_ = 0;  // of its bytes, if they are compared
   bool read_ = false;
   bool cast_ = false;
-  std::optional<torch::autograd::SavedVariable> kept_;
-  HeldStorage kept_storage_;
-  std::optional<WeakTensor> written_;
-  GraphPlace place_;  // of that one
+  bool received_ = false;
+  bool is_argument_ = false;
+  std::optional<size_t> whole_argument_;
+  ByteRange read_bytes_{~size_t{0}, 0};  // before the first write: all of them are in it
+  struct Written;
+  std::shared_ptr<Written> written_;                       // from the first write on
+  mutable std::shared_ptr<const at::Tensor> handed_over_;  // by atomic loads and stores
 };
 
 /// All of them, in the order of their first use: the arguments of the region first.
@@ -101,25 +166,20 @@ class REMAT_API OutsideLog {
   /// `origin` is that of argument number arguments().size(). `is_whole`: the argument has all bytes
   /// of its storage.
   void add_argument(Origin origin, bool is_whole) {
+    if (origin.is_outside()) storages_[origin.number()].mark_argument(arguments_.size(), is_whole);
     arguments_.push_back(origin);
-    whole_.push_back(is_whole);
   }
   c10::ArrayRef<Origin> arguments() const { return arguments_; }
-
-  /// True if it is the origin of an argument.
-  bool is_argument(Origin origin) const;
-
-  /// The first argument that has all bytes of the storage; none if there is no such argument.
-  std::optional<size_t> whole_argument(size_t number) const;
-
-  /// True if the region has written argument `i`.
-  bool writes_argument(size_t i) const;
 
   /// Another tensor from outside: with a storage that is known by another one, or in a SAVE call.
   void add_captured(const at::Tensor& tensor);
 
   /// The tensors by which the region met them, arguments too, that are alive and require grad now.
   std::vector<at::Tensor> captured() const;
+
+  /// The function has returned: notes whether it has set a .grad of these.
+  void finish();
+  bool sets_grads() const { return sets_grads_; }
 
   /// What to write down of a tensor of this origin.
   Origin logged(Origin origin) const {
@@ -133,8 +193,9 @@ class REMAT_API OutsideLog {
  private:
   std::vector<OutsideStorage> storages_;
   std::vector<OutsideStorage::WeakTensor> captured_;  // not the first ones of their storages
+  FirstPosition<const c10::TensorImpl*> captured_known_;
   std::vector<Origin> arguments_;
-  std::vector<bool> whole_;
+  bool sets_grads_ = false;
 };
 
 }  // namespace remat

@@ -29,7 +29,7 @@ namespace remat {
 
 /// How a replay is compared with the forward.
 enum class Determinism {
-  kNone,      ///< Not at all, but for the number of saved tensors.
+  kNone,      ///< By the op that saves each tensor, its shape, dtype and device.
   kMetadata,  ///< Each op with the shape, dtype, device and place in the graph of its tensors and
               ///< the values of its other arguments; each saved tensor likewise.
 };
@@ -40,7 +40,8 @@ struct Slot {
       : index(position), meta(tensor), version(tensor) {}
 
   size_t index;
-  size_t log_position = 0;  ///< In the region's OpLog: after which op it was saved.
+  size_t log_position = 0;     ///< In the region's OpLog: after which op it was saved.
+  const OpInfo* op = nullptr;  ///< That saved it; null where no op did: a custom function.
   TensorMeta meta;
   SavedVersion version;
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
@@ -53,6 +54,14 @@ struct NodeRange {
   uint64_t end = ~uint64_t{0};  ///< While it runs: none is the last.
 
   bool contains(const torch::autograd::Node& node) const;
+};
+
+/// The .grad that a tensor had before a backward inside a region's function put another in its
+/// place.
+struct GradBefore {
+  const c10::TensorImpl* tensor;
+  at::Tensor grad;
+  SavedVersion version;
 };
 
 /// The values that one replay gives to the slots of a region.
@@ -104,7 +113,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   const std::string& name() const { return options_.name; }
   Determinism determinism() const { return options_.determinism; }
-  bool early_stop() const { return options_.early_stop; }
+  /// Not where a replay calls collectives: all ranks are to call the same ones, whatever is alive.
+  bool early_stop() const { return options_.early_stop && !communicates_; }
+
+  /// A replay is going to call a collective again.
+  void mark_communicates() { communicates_ = true; }
   bool preserve_rng() const { return options_.preserve_rng; }
   const RegionPolicy* policy() const { return options_.policy.get(); }
   const std::shared_ptr<const RegionPolicy>& shared_policy() const { return options_.policy; }
@@ -146,6 +159,14 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void add_inner_gradients(uint64_t hash) { inner_gradients_.push_back(hash); }
   const std::vector<uint64_t>& inner_gradients() const { return inner_gradients_; }
 
+  /// How many hooks on gradients these backwards passed, and those that return nothing.
+  void add_inner_hooks(size_t count) { inner_hooks_.push_back(count); }
+  const std::vector<size_t>& inner_hooks() const { return inner_hooks_; }
+
+  /// What replays of backwards inside begin with: Note [The .grad of a replay].
+  void add_grad_before(GradBefore grad) { grads_before_.push_back(std::move(grad)); }
+  const std::vector<GradBefore>& grads_before() const { return grads_before_; }
+
   void set_nodes(const NodeRange& nodes) { nodes_ = nodes; }
   const NodeRange& nodes() const { return nodes_; }
 
@@ -158,6 +179,12 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   /// Where the ops of ops() come from; null if nobody asked for it.
   OpSites* op_sites() { return op_sites_.get(); }
+
+  /// No replay will call the function.
+  void drop_op_log() {
+    ops_.drop();
+    op_sites_.reset();
+  }
   const OpSites* op_sites() const { return op_sites_.get(); }
 
   OutsideLog& outside() { return outside_; }
@@ -167,6 +194,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   /// What is kept of each product of the SAVE calls, null for those of which nothing is.
   std::vector<CallProduct::Held> kept_products() const;
+  /// Of one of them.
+  CallProduct::Held kept_product(size_t number) const;
 
   /// The value of a slot for the backward that runs on this thread; replays the region if that has
   /// not happened for it. Throws autograd's in-place error if the saved tensor was written since.
@@ -195,6 +224,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void check_not_replaying_here() const;
   void check_not_replaying(bool holds) const;
   void check_version(const Slot& slot) const;
+  void check_not_freed(const Slot& slot, const at::Tensor& value) const;
 
   const Options options_;
   const uint64_t id_;
@@ -205,9 +235,12 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::unique_ptr<OpSites> op_sites_;
   OutsideLog outside_;
   bool casts_weights_ = false;
+  bool communicates_ = false;
   bool draws_ = false;
   bool inner_backward_ = false;
   std::vector<uint64_t> inner_gradients_;
+  std::vector<size_t> inner_hooks_;
+  std::vector<GradBefore> grads_before_;
   NodeRange nodes_;
   std::vector<bool> inner_tapes_;
   std::unique_ptr<CallLog> calls_;  // null without named calls
@@ -226,5 +259,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 /// The regions of the process that something still refers to, oldest first. Of those that are not
 /// closed, only the ones open on this thread may be looked into.
 REMAT_API std::vector<std::shared_ptr<const Region>> live_regions();
+
+/// The ids of the regions that this thread has closed since it was asked last, but for some that
+/// are gone; and the region of an id, null if it is gone.
+REMAT_API std::vector<uint64_t> take_closed_here();
+REMAT_API std::shared_ptr<const Region> find_region(uint64_t id);
 
 }  // namespace remat

@@ -26,6 +26,7 @@ class NamedCalls;
 class OpCall;
 class Region;
 class RegionPolicy;
+struct SavedTensorsHooks;
 using EdgeList = std::vector<torch::autograd::Edge>;
 
 /// One scope of the thread's stack: a region's forward, a replay, or a pair of user hooks. Pushed
@@ -49,6 +50,9 @@ class REMAT_API SavedTensorFrame {
   /// A backward is about to run from `roots` inside this scope.
   virtual void before_backward(const EdgeList& roots);
 
+  /// It will pass this number of hooks on the gradients of tensors.
+  virtual void before_hooks(size_t count);
+
   /// It accumulates into leaves.
   virtual void before_accumulate(const EdgeList& roots);
 
@@ -66,6 +70,9 @@ class REMAT_API SavedTensorFrame {
 
   /// `tensor` was made in this scope by code whose ops are not seen.
   virtual void adopt(const at::Tensor& /*tensor*/) {}
+
+  /// As adopt(), of what an op has made that may run inside another one of this scope.
+  virtual void adopt_part(const at::Tensor& tensor) { adopt(tensor); }
 
   /// What an op of this scope is given in place of `tensor`: Note [Shadows].
   virtual at::Tensor stand_in(const at::Tensor& tensor) { return tensor; }
@@ -110,8 +117,15 @@ class REMAT_API SavedTensorFrame {
   /// True for a pair of user hooks.
   virtual bool is_user_hooks() const { return false; }
 
+  /// This scope if it is of a region, else the next one outward that is; null if there is none:
+  /// then the user's hooks get what is saved. See Note [Hooks inside a region].
+  SavedTensorFrame* region_scope();
+
   /// Names a replay in this process; 0 for every other kind of scope.
   virtual uint64_t replay_id() const { return 0; }
+
+  /// The pair of hooks if this is one that the user has opened, null for every other kind of scope.
+  virtual std::shared_ptr<const SavedTensorsHooks> opened_hooks() const { return nullptr; }
 
   /// The id of the innermost replay that this thread is in, 0 if it is in none.
   static uint64_t current_replay();
@@ -120,6 +134,7 @@ class REMAT_API SavedTensorFrame {
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
   static void all_adopt(const at::Tensor& tensor);
+  static void all_adopt_part(const at::Tensor& tensor);
 
   /// What an op of this thread would be given in place of `tensor`; what a backward that starts
   /// or ends at `edge` is to start or end at.
@@ -149,12 +164,19 @@ class REMAT_API SavedTensorFrame {
   /// The next scope outward that sees the ops of this one: Note [Who sees an op].
   SavedTensorFrame* next_to_see_ops() const { return next_to_see_ops_; }
 
+  /// True while a dispatch mode of Python's that was there when this scope began handles something:
+  /// its handler runs without it.
+  bool in_mode_handler() const { return dispatch_modes_ > 0 && modes_here() < dispatch_modes_; }
+
   /// True if this scope belongs to a replay: it is one, or was opened inside one.
   bool in_replay() const { return in_replay_; }
 
   /// True if PyTorch's own (Python) stack of hooks has some that were pushed after this scope
   /// began: they are nearer to the tensor.
   bool has_python_hooks_inside() const;
+
+  /// How many were on that stack then.
+  size_t python_hooks_depth() const { return python_hooks_depth_; }
 
  protected:
   enum class Phase { kForward, kReplay };
@@ -176,6 +198,7 @@ class REMAT_API SavedTensorFrame {
   friend class ScopesAround;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
   static bool decide_tape_from(SavedTensorFrame* frame, bool wanted);
+  static int64_t modes_here();
   template <class T>
   static T stand_in_from(SavedTensorFrame* frame, const T& of);
 
@@ -183,6 +206,7 @@ class REMAT_API SavedTensorFrame {
   SavedTensorFrame* next_to_see_ops_;
   const RegionPolicy* policy_;  // of the innermost region
   size_t python_hooks_depth_;   // of PyTorch's stack, when this scope began
+  int64_t dispatch_modes_;      // of Python's, then
   bool in_replay_;
   bool ops_seen_around_;
 };

@@ -81,19 +81,31 @@ REMAT_API void check_saved_tensors_hooks(const SavedTensorsHooks& hooks, const c
 
 /// The scope of a pair of hooks. A replay does not call them again: what it saves under them serves
 /// only its own graph.
+///
+/// Note [Hooks inside a region]: a pair that the user opens in a region's function is for what the
+/// region keeps, which is what SAVE calls keep that are made under it: see UserPair. All else is
+/// the region's as without the pair: a slot.
 class REMAT_API UserHooksFrame final : public SavedTensorFrame {
  public:
-  explicit UserHooksFrame(std::shared_ptr<const SavedTensorsHooks> hooks)
-      : hooks_(std::move(hooks)) {}
+  enum class Of : uint8_t {
+    kUser,     ///< Opened by the user.
+    kKeeping,  ///< For what a region keeps, wherever it is: what is saved is what is kept.
+  };
+  explicit UserHooksFrame(std::shared_ptr<const SavedTensorsHooks> hooks, Of of = Of::kUser)
+      : hooks_(std::move(hooks)), of_(of) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   bool is_user_hooks() const override { return true; }
-  std::any capture_context() override { return capture(*hooks_); }
+  std::shared_ptr<const SavedTensorsHooks> opened_hooks() const override {
+    return of_ == Of::kUser ? hooks_ : nullptr;
+  }
+  std::any capture_context() override;
 
   /// What `hooks` want to remember of this moment; nothing if they do not say.
   static std::any capture(const SavedTensorsHooks& hooks);
 
  private:
   std::shared_ptr<const SavedTensorsHooks> hooks_;
+  Of of_;
 };
 
 }  // namespace remat

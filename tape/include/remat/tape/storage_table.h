@@ -33,7 +33,21 @@ class REMAT_API StorageTable {
   /// kUnknown if it was not entered.
   Origin find(const void* memory) const { return cells_[cell_of(memory)].origin; }
 
-  void enter(const void* memory, Origin origin) { enter(cells_[cell_of(memory)], memory, origin); }
+  /// The value of the region's tape that the memory has now; kNoValue if that is not known. It is
+  /// no part of the origin, which a replay of the function compares: see Note [Kept logs].
+  static constexpr uint32_t kNoValue = ~uint32_t{0};
+  uint32_t value(const void* memory) const { return cells_[cell_of(memory)].value; }
+
+  /// Gives memory a value until it is entered anew. Memory that is not known was made inside.
+  void set_value(const void* memory, uint32_t value) {
+    Cell& cell = cells_[cell_of(memory)];
+    const Origin origin = cell.origin.is_unknown() ? Origin::inside() : cell.origin;
+    enter(cell, {memory, origin, value});
+  }
+
+  void enter(const void* memory, Origin origin) {
+    enter(cells_[cell_of(memory)], {memory, origin});
+  }
 
   /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
   void enter_result(const at::Tensor& tensor) {
@@ -41,7 +55,7 @@ class REMAT_API StorageTable {
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
     if (!cell.origin.is_unknown()) return;
-    enter(cell, memory, Origin::inside());
+    enter(cell, {memory, Origin::inside()});
     if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
 
@@ -49,6 +63,7 @@ class REMAT_API StorageTable {
   struct Cell {
     const void* memory = nullptr;
     Origin origin = Origin::unknown();
+    uint32_t value = kNoValue;
   };
 
   /// The storage's cell, or the free one where it belongs.
@@ -59,9 +74,9 @@ class REMAT_API StorageTable {
     return i;
   }
 
-  void enter(Cell& cell, const void* memory, Origin origin) {
+  void enter(Cell& cell, const Cell& entry) {
     const bool is_new = !cell.memory;
-    cell = {memory, origin};
+    cell = entry;
     if (is_new && ++count_ * 2 > cells_.size()) grow();
   }
 

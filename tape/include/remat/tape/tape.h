@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/core/Storage.h>
+#include <c10/util/FunctionRef.h>
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <cstddef>
@@ -17,8 +18,10 @@
 
 #include <remat/tape/export.h>
 #include <remat/tape/generator_state.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/tensor_meta.h>
 
 namespace remat {
 
@@ -103,6 +106,8 @@ struct TapePart {
   std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
   uint32_t begin = 0;             ///< Its records: begin to end - 1.
   uint32_t end = kOpen;
+  uint32_t first_value = 0;  ///< The values that came up meanwhile: first_value to end_value - 1.
+  uint32_t end_value = kOpen;
 };
 
 /// Filled by a TapeRecorder in the forward, on its thread; read by any thread after that.
@@ -137,6 +142,11 @@ class REMAT_API Tape {
 
   /// What it holds of the outside storage; undefined if nothing. May replay outer regions.
   at::Tensor unpack_outside(size_t number) const;
+
+  /// Calls visit(name, tensor, storage) for each tensor that it holds itself, or has its outer
+  /// region hold; weights are not among them.
+  void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
+                      visit) const;
 
   /// True if `tensor` lies in its memory as `layout` says.
   bool has_layout(const at::Tensor& tensor, uint32_t layout) const;
@@ -183,6 +193,8 @@ class REMAT_API Tape {
   struct Outside {
     at::Tensor leaf;
     std::optional<torch::autograd::SavedVariable> saved;
+    std::optional<TensorMeta> meta;  // of `saved`, as `storage`
+    HeldStorage storage;
     std::optional<TensorLayout> whole;  // of `saved`, which has all bytes of the storage
     size_t size_bytes = 0;
   };
@@ -201,6 +213,12 @@ class REMAT_API Tape {
   std::vector<int64_t> dims_;
   std::vector<GeneratorState> generators_;
   std::vector<at::Tensor> held_;
+  struct HeldSlot {
+    std::string name;
+    TensorMeta meta;
+    HeldStorage storage;
+  };
+  std::vector<HeldSlot> held_slots_;
   std::vector<TapeMemory> memories_;
   std::vector<Outside> outside_;  // by the number of the OutsideStorage
   std::string failure_;

@@ -51,9 +51,12 @@ class REMAT_API TapeReplayer final : public Replayer {
   }
 
  private:
+  void count_parts_to_compare();
+
   Tape tape_;
   ThreadState thread_state_;
   TapeTrust trust_;
+  size_t parts_to_compare_ = 0;
   mutable std::atomic<size_t> compared_parts_{0};
   std::unique_ptr<FunctionReplayer> function_;
 };

@@ -40,7 +40,16 @@ struct REMAT_API TensorLayout {
 };
 
 /// True for a strided tensor with plain sizes, the only kind that a storage and a layout describe.
+/// A tensor of a Python class of its own (__torch_dispatch__) is none: its storage may be empty.
 REMAT_API bool has_layout(const at::Tensor& tensor);
+
+/// True if the storage of `tensor` has been made too small for it (resize_(0)).
+REMAT_API bool is_freed(const at::Tensor& tensor);
+inline constexpr const char* kMemoryFreed =
+    "expected its memory as the forward left it, got a storage that was freed or made smaller "
+    "since (untyped_storage().resize_()). ";
+inline constexpr const char* kGiveMemoryBack =
+    "Give the memory back before backward reads it, or do not free what backward needs.";
 
 /// True if `tensor`, which must be strided, covers all of its storage with no gap.
 REMAT_API bool covers_storage(const at::Tensor& tensor);

@@ -58,10 +58,11 @@ REMAT_API bool is_parameter(const at::Tensor& tensor);
 /// Note [Writes without a version]: `tensor.data()` shares memory but has a counter of its own, and
 /// some optimizers of LibTorch (SGD) write parameters through it. So for a parameter in CPU memory,
 /// or a view of one, a few words spread over its storage are compared too: a step of an optimizer
-/// changes nearly all of them.
+/// changes nearly all of them. Of what a region has from outside the same is done whatever it is:
+/// all bytes up to 4 KiB, a word of each 64th part of more.
 class REMAT_API SavedVersion {
  public:
-  explicit SavedVersion(const at::Tensor& tensor);
+  explicit SavedVersion(const at::Tensor& tensor, bool is_from_outside = false);
 
   /// True if the tensor, or one that shares its memory, was written in place since.
   bool changed() const { return counter_.enabled() && counter_.current_version() != saved_; }
@@ -70,14 +71,19 @@ class REMAT_API SavedVersion {
   /// written since, with or without a new version.
   bool changed_in(const at::Tensor& tensor) const;
 
+  /// True if `tensor` is the one that was saved, or shares its memory through views.
+  bool is_of(const at::Tensor& tensor) const;
+  /// True if `tensor`, which has the memory of the one that was saved, has been written without a
+  /// new version, as far as that is known: by way of a tensor with a counter of its own.
+  bool has_other_bytes(const at::Tensor& tensor) const;
+
   /// "is at version 2; expected version 1 instead"
   std::string str() const;
 
  private:
-  bool same_counter(const at::Tensor& tensor) const;
-
   c10::VariableVersion counter_;
   uint32_t saved_;
+  bool is_from_outside_;
   std::optional<uint64_t> sample_;
 };
 

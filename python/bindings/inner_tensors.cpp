@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// __tensor_flatten__, or the attributes.
+#include "inner_tensors.h"
+
+#include <c10/util/irange.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "owned_object.h"
+
+namespace remat::python {
+namespace {
+
+void add(PyObject* object, std::vector<at::Tensor>& tensors) {
+  if (object && THPVariable_Check(object)) tensors.push_back(THPVariable_Unpack(object));
+}
+
+/// False if the class does not say what it consists of.
+bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
+  THPObjectPtr flat(PyObject_CallMethod(object, "__tensor_flatten__", nullptr));
+  if (!flat || !PyTuple_Check(flat.get()) || PyTuple_GET_SIZE(flat.get()) < 1) return false;
+  THPObjectPtr names(PySequence_List(PyTuple_GET_ITEM(flat.get(), 0)));
+  if (!names) return false;
+  for (const auto i : c10::irange(PyList_GET_SIZE(names.get()))) {
+    THPObjectPtr inner(PyObject_GetAttr(object, PyList_GET_ITEM(names.get(), i)));
+    add(inner, tensors);
+  }
+  return true;
+}
+
+}  // namespace
+
+std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
+  const pybind11::gil_scoped_acquire gil;
+  const ErrorAside error;
+  std::vector<at::Tensor> tensors;
+  THPObjectPtr object(THPVariable_Wrap(tensor));
+  if (object && !add_flattened(object, tensors)) {
+    PyErr_Clear();
+    THPObjectPtr attributes(PyObject_GenericGetDict(object, nullptr));
+    Py_ssize_t position = 0;
+    PyObject* value = nullptr;
+    while (attributes && PyDict_Next(attributes, &position, nullptr, &value)) add(value, tensors);
+  }
+  PyErr_Clear();
+  return tensors;
+}
+
+}  // namespace remat::python

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Looking into tensors of Python classes.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+namespace remat::python {
+
+/// The tensors that `tensor` says it consists of (__tensor_flatten__); of a class that does not
+/// say, those among its attributes. Takes the GIL; leaves no error.
+std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor);
+
+}  // namespace remat::python

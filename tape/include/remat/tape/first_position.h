@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Where in a list something stands, without looking through a long one.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <optional>
+#include <unordered_map>
+
+namespace remat {
+
+/// A list of keys (addresses, numbers) that tells where each stands first. Few are looked through,
+/// without an allocation; many are hashed, so that n of them cost n.
+template <class Key>
+class FirstPosition {
+ public:
+  /// Appends `key`.
+  void add(Key key) {
+    keys_.push_back(key);
+    if (keys_.size() <= kFew) return;
+    for (size_t i = hashed_; i < keys_.size(); ++i) first_.try_emplace(keys_[i], i);
+    hashed_ = keys_.size();
+  }
+
+  std::optional<size_t> find(Key key) const {
+    if (keys_.size() > kFew) {
+      const auto entry = first_.find(key);
+      return entry == first_.end() ? std::nullopt : std::optional(entry->second);
+    }
+    for (size_t i = 0; i < keys_.size(); ++i) {
+      if (keys_[i] == key) return i;
+    }
+    return std::nullopt;
+  }
+
+  bool contains(Key key) const { return find(key).has_value(); }
+  size_t size() const { return keys_.size(); }
+
+  void clear() {
+    keys_.clear();
+    if (hashed_ > 0) first_ = {};  // with its memory, which clear() would go through each time
+    hashed_ = 0;
+  }
+
+ private:
+  static constexpr size_t kFew = 8;
+
+  c10::SmallVector<Key, kFew> keys_;
+  std::unordered_map<Key, size_t> first_;  // once there are many
+  size_t hashed_ = 0;
+};
+
+}  // namespace remat

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// How a value of an op is written in words: Note [Words of an op].
+#pragma once
+
+#include <c10/core/ScalarType.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+
+namespace remat {
+
+/// Of a value: the low 8 bits of its header word. What the header has above, and the payload:
+enum class OpWord : uint8_t {
+  kTensor,  ///< See below; its sizes, then the number that it wraps.
+  kNone,    ///< Nothing.
+  kInt,     ///< The number, as kDouble and kBool.
+  kDouble,
+  kBool,
+  kComplex,  ///< Both parts.
+  kInts,     ///< How many; each of them, as kDoubles and kBools.
+  kDoubles,
+  kBools,
+  kComplexes,  ///< How many; both parts of each.
+  kText,       ///< How many bytes; the bytes, the last word filled up with zeros.
+  kDevice,     ///< Its type and index in one word, as kGenerator.
+  kGenerator,
+  kTensors,  ///< Length of a list of tensors; bit i: element i is there. These follow by
+             ///< themselves.
+  kList,     ///< How many values follow: of a list, tuple or dict.
+  kObject,   ///< A hash of its class, its address.
+  kHash,     ///< A hash.
+  kDraw,     ///< A generator's position.
+  kOther     ///< Nothing.
+};
+
+// Of a tensor's header word.
+inline constexpr unsigned kDtypeShift = 8;
+inline constexpr unsigned kDeviceShift = 16;
+inline constexpr unsigned kIndexShift = 24;
+inline constexpr unsigned kFlagShift = 32;
+inline constexpr unsigned kDimShift = 34;
+inline constexpr unsigned kOriginShift = 42;
+inline constexpr uint64_t kRequiresGrad = uint64_t{1} << kFlagShift;
+inline constexpr uint64_t kHasValue = uint64_t{2} << kFlagShift;  // a number in a tensor
+inline constexpr uint64_t kOriginMax = (uint64_t{1} << (64 - kOriginShift)) - 1;
+
+// Of an op's word 0.
+inline constexpr uint64_t kAddressBits = 48;
+inline constexpr uint64_t kManyWords = 0xFFFF;  // then word 1 is their number
+inline constexpr uint64_t kCall = 1;            // in place of an OpInfo's address
+
+inline constexpr size_t kWordBytes = sizeof(uint64_t);
+
+inline uint64_t header(OpWord kind, uint64_t rest = 0) {
+  return static_cast<uint64_t>(kind) | rest << 8U;
+}
+
+inline uint64_t byte_at(uint64_t word, unsigned shift) {
+  return word >> shift & 0xFFU;
+}
+
+inline OpWord kind_of(uint64_t head) {
+  return static_cast<OpWord>(head & 0xFFU);
+}
+
+inline uint64_t bits_of(double value) {
+  uint64_t bits = 0;
+  std::memcpy(&bits, &value, sizeof(bits));
+  return bits;
+}
+
+inline double double_of(uint64_t bits) {
+  double value = 0;
+  std::memcpy(&value, &bits, sizeof(value));
+  return value;
+}
+
+inline c10::ScalarType dtype_of(uint64_t head) {
+  return static_cast<c10::ScalarType>(byte_at(head, kDtypeShift));
+}
+
+/// The words of the number that a tensor with this header wraps.
+inline size_t wrapped_words(uint64_t head) {
+  if ((head & kHasValue) == 0) return 0;
+  return c10::isComplexType(dtype_of(head)) ? 2 : 1;
+}
+
+inline size_t payload_size(uint64_t head) {
+  switch (kind_of(head)) {
+    case OpWord::kTensor:
+      return byte_at(head, kDimShift) + wrapped_words(head);
+    case OpWord::kInt:
+    case OpWord::kDouble:
+    case OpWord::kBool:
+    case OpWord::kDevice:
+    case OpWord::kGenerator:
+    case OpWord::kHash:
+    case OpWord::kDraw:
+      return 1;
+    case OpWord::kComplex:
+    case OpWord::kObject:
+      return 2;
+    case OpWord::kInts:
+    case OpWord::kDoubles:
+    case OpWord::kBools:
+      return head >> 8U;
+    case OpWord::kComplexes:
+      return 2 * (head >> 8U);
+    case OpWord::kText:
+      return ((head >> 8U) + kWordBytes - 1) / kWordBytes;
+    case OpWord::kTensors:
+      return ((head >> 8U) + 63) / 64;
+    default:
+      return 0;
+  }
+}
+
+/// Where the first value of an op begins.
+inline size_t first_value(c10::ArrayRef<uint64_t> op) {
+  return op[0] >> kAddressBits == kManyWords ? 2 : 1;
+}
+
+}  // namespace remat

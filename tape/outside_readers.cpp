@@ -1,0 +1,112 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Finding the readers of a storage.
+#include "outside_readers.h"
+
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/outside_log.h>
+#include <remat/tape/region.h>
+#include <remat/tape/tensor_meta.h>
+
+#include "storage_bytes.h"
+
+namespace remat {
+namespace {
+
+/// True if a replay of the region would find the storage as somebody else has left it.
+bool is_only_read(const OutsideStorage& outside) {
+  if (!outside.has_storage() || outside.is_written() || outside.is_cast()) return false;
+  if (!outside.is_read() && !outside.is_argument()) return false;
+  // A leaf must be itself in a replay; plain code too saves most weights, and raises.
+  const at::Tensor first(outside.first_tensor().lock());
+  return !first.defined() || !is_parameter(first);
+}
+
+/// Who has read which storage, of the regions that this thread has closed. Nothing is entered while
+/// regions run: they are looked through once each, when an op writes after they have ended.
+///
+/// A region is named by its id, so that nothing is kept alive. While it lives, the address of a
+/// storage that it has read is not used again.
+class Readers {
+ public:
+  void hand_over(const at::Tensor& tensor) {
+    const void* const memory = memory_of(tensor);
+    const auto entry = memory ? readers_.find(memory) : readers_.end();
+    if (entry == readers_.end()) return;
+    const std::vector<Reader> readers = std::move(entry->second);
+    readers_.erase(entry);
+    std::shared_ptr<const at::Tensor> bytes;
+    for (const Reader& reader : readers) {
+      const std::shared_ptr<const Region> region = find_region(reader.region);
+      if (!region || !region->replayer()) continue;
+      const OutsideStorage& outside = region->outside()[reader.number];
+      if (outside.changed() || outside.has_other_bytes(tensor) || outside.handed_over()) continue;
+      if (!bytes) bytes = std::make_shared<const at::Tensor>(clone_bytes(tensor.storage()));
+      outside.hand_over(bytes);
+    }
+  }
+
+  void catch_up() {
+    for (const uint64_t id : take_closed_here()) {
+      if (const std::shared_ptr<const Region> region = find_region(id)) add(*region);
+    }
+  }
+
+  bool empty() const { return readers_.empty(); }
+
+ private:
+  struct Reader {
+    uint64_t region;
+    size_t number;
+  };
+
+  void add(const Region& region) {
+    if (!region.replayer()) return;
+    for (const auto i : c10::irange(region.outside().size())) {
+      const OutsideStorage& outside = region.outside()[i];
+      if (!is_only_read(outside)) continue;
+      readers_[outside.address()].push_back({region.id(), i});
+      if (++count_ > most_) forget_gone();
+    }
+  }
+
+  void forget_gone() {
+    count_ = 0;
+    for (auto entry = readers_.begin(); entry != readers_.end();) {
+      std::erase_if(entry->second,
+                    [](const Reader& reader) { return !find_region(reader.region); });
+      count_ += entry->second.size();
+      entry = entry->second.empty() ? readers_.erase(entry) : std::next(entry);
+    }
+    most_ = std::max(kFew, 2 * count_);
+  }
+
+  static constexpr size_t kFew = 1024;
+
+  std::unordered_map<const void*, std::vector<Reader>> readers_;  // by address of the storage
+  size_t count_ = 0;                                              // not below the number of readers
+  size_t most_ = kFew;
+};
+
+thread_local Readers readers;
+
+}  // namespace
+
+void hand_to_readers(const OpCall& call) {
+  readers.catch_up();
+  if (readers.empty()) return;
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    if (call.writes_argument(i) && tensor.has_storage() && !is_of_python_class(tensor))
+      readers.hand_over(tensor);
+  });
+}
+
+}  // namespace remat
