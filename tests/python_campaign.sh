@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# python_campaign.sh PYTHON PYTHONPATH RECORD_DIR: soak, all of torch's op samples, then 100,000 random Python programs, in
-# shards that are not run again for the same package once they have passed; see campaign_piece.sh for the record.
+# python_campaign.sh PYTHON PYTHONPATH RECORD_DIR: soak, torch's op samples in every configuration, then 100,000 random Python
+# programs, in shards that are not run again for the same package once they have passed; see campaign_piece.sh for the record.
 #
+# REMAT_OPINFO_SAMPLES: samples per op and configuration (default 0, all).
 # REMAT_CAMPAIGN_SHARDS: shards (default 20). REMAT_FUZZ_N: programs per shard (default 5000). REMAT_SOAK_STEPS: steps of
 # soak (default 100,000).
 set -euo pipefail
@@ -14,6 +15,7 @@ record_dir=$3  # for campaign_piece.sh
 shards=${REMAT_CAMPAIGN_SHARDS:-20}
 programs=${REMAT_FUZZ_N:-5000}
 soak_steps=${REMAT_SOAK_STEPS:-100000}
+samples=${REMAT_OPINFO_SAMPLES:-0}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 # shellcheck source=tests/campaign_piece.sh
 source ./campaign_piece.sh
@@ -27,7 +29,8 @@ binary=$(binary_of "${libraries[@]}" ./*.py fuzz/*.py opinfo/*.py)
 piece python.soak "$binary" 0 0 "$soak_steps" env REMAT_SOAK_STEPS="$soak_steps" \
   "$python" -m pytest -q -p no:cacheprovider test_leaks.py
 for ((shard = 0; shard < shards; ++shard)); do
-  piece python.opinfo "$binary" "$shard-of-$shards" 0 0 env REMAT_OPINFO_SAMPLES=0 REMAT_OPINFO_SHARD="$shard/$shards" \
+  piece python.opinfo "$binary" "$shard-of-$shards" 0 0 env REMAT_OPINFO_SAMPLES="$samples" REMAT_OPINFO_CONFIGURATIONS=0 \
+    REMAT_OPINFO_SHARD="$shard/$shards" \
     "$python" -m pytest -q -p no:cacheprovider opinfo/
   piece python.fuzz "$binary" "$shard" "$((shard * programs))" "$programs" \
     "$python" -m fuzz --seed "$((shard * programs))" --count "$programs"

@@ -280,6 +280,29 @@ def test_offload_of_an_op():
     assert_same(mlp, remat.checkpoint(policy=policy, offload_store=remat.host_memory_store()))
 
 
+SPARSE_VIEWS = {
+    "detach": lambda s: s.detach().to_dense(),
+    "values": lambda s: s._values(),
+    "transpose": lambda s: s.t().to_dense(),
+    "values of a row format": lambda s: s.to_sparse_csr().values(),
+    "row format": lambda s: s.to_sparse_csr().detach().to_dense(),
+}
+
+
+@pytest.mark.torch_warns
+@pytest.mark.parametrize("replay", ("function", "auto"))
+@pytest.mark.parametrize("view", SPARSE_VIEWS.values(), ids=SPARSE_VIEWS)
+def test_views_of_sparse_tensors_run_again_whatever_the_rules_say(view, replay):
+    sparse, w = torch.eye(3).to_sparse(), leaf(3, 3)
+
+    def program(wrap):
+        region = wrap(lambda w, s: (view(s) * w.sum()).sin() + (view(sparse) * w.sum()).cos())
+        return torch.autograd.grad(region(w, sparse).sum(), w)
+
+    policy = PolicyTable().op("*", SAVE)
+    assert_same(program, lambda fn: remat.checkpoint(policy=policy, replay=replay)(fn))
+
+
 @pytest.mark.parametrize("answer", (SAVE, OFFLOAD))
 def test_calls_of_regions_inside_may_get_casts_that_autocast_has_already(answer):
     policy, store = PolicyTable().op(mm, answer), remat.host_memory_store()

@@ -7,7 +7,7 @@ import sys
 import pytest
 import torch
 from programs import checkpointed, leaf
-from same import assert_equal, assert_same
+from same import assert_equal, assert_same, plain
 
 import remat_meta as remat
 
@@ -222,9 +222,9 @@ def test_a_replay_that_differs_raises_replay_mismatch():
 
 
 def test_the_determinism_check_can_be_turned_off():
-    flag = [True]
-    y = remat.checkpoint(determinism_check="none")(lambda x: x.sin() if flag[0] else x.cos())(leaf(2))
-    flag[0] = False
+    factor = [1.0]
+    y = remat.checkpoint(determinism_check="none")(lambda x: (x * factor[0]).sin())(leaf(2))
+    factor[0] = 2.0
     y.sum().backward()
 
 
@@ -247,7 +247,7 @@ def test_saved_tensors_hooks_around_and_inside():
         with hooks("around"):
             y = wrap(fn)(x)
         y.sum().backward()
-        assert "inside" in log
+        assert ("inside" in log) == (wrap is plain)  # bare code of a region runs again
         return x.grad
 
     assert_same(program, checkpointed)

@@ -97,11 +97,11 @@ def test_no_context_fn_is_torchs_own_default():
 
 
 def test_determinism_check_takes_the_values_of_torch():
-    flag = [True]
-    fn = lambda x: x.sin() if flag[0] else x.cos()  # noqa: E731
+    factor = [1.0]
+    fn = lambda x: (x * factor[0]).sin()  # noqa: E731
     y = remat.torch_checkpoint(fn, leaf(2), determinism_check="none")
     z = remat.torch_checkpoint(fn, leaf(2), determinism_check="default")
-    flag[0] = False
+    factor[0] = 2.0
     y.sum().backward()
     with pytest.raises(remat.ReplayMismatch):
         z.sum().backward()

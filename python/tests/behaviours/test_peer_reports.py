@@ -106,6 +106,37 @@ def test_121_names_are_those_given_then_positions():
     assert y.requires_grad
 
 
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_121_a_saved_result_says_which_one_it_is_though_nobody_reads_it(replay):
+    def two(x):
+        x = x.sin()
+        return x + 1, x.exp()
+
+    def fn(x):
+        y = save(torch.exp, "one")(x.sin())
+        return y, *save(two, "two")(x.cos()), save(Saving.apply, "own")(x.tanh(), "output")
+
+    y = remat.checkpoint(region_name="layer", replay=replay)(fn)(leaf(3))
+    report = remat.format_saved_tensors_report()
+    assert len(re.findall(r"12 B  saved\.0 \(output 0\) +\[3\]", report)) == 1
+    assert len(re.findall(r"12 B  saved\.1 \(output 1\) +\[3\]", report)) == 1
+    assert len(re.findall(r"12 B  output \(output 0\) +\[3\]", report)) == 1
+    names = [row.name for region in remat.memory_report().regions for row in region.rows]
+    assert {"one: saved.0 (result)", "two: saved.1 (result 1)", "own: output (result)"} <= {*names}
+    assert y[0].requires_grad
+
+
+def test_121_results_that_are_kept_for_code_outside_have_their_position():
+    def fn(x):
+        a, b = save(lambda x: (x + 1, x + 2), "two")(x.sin())
+        return b.exp(), a
+
+    y = remat.checkpoint(region_name="layer")(fn)(leaf(3))
+    names = [row.name for region in remat.memory_report().regions for row in region.rows]
+    assert "two: result 1" in names
+    assert y[0].requires_grad
+
+
 def test_122_names_of_one_tensor_are_joined_other_views_are_below():
     def make(x):
         power = x.exp()

@@ -27,7 +27,7 @@ def test_40_a_report_has_calls_and_their_tensors():
     power = rows["square: power"]
     assert (power.bytes, power.tensor, power.why) == (24, "float32 [2, 3] on cpu", "SAVE: saved for backward")
     assert rows["square: result"].implicit and "read by aten::cos" in rows["square: result"].why
-    assert rows["exp: saved.0"].bytes == 24 and not any(name.startswith("cos") for name in rows)
+    assert rows["exp: saved.0 (result)"].bytes == 24 and not any(name.startswith("cos") for name in rows)
     lines = str(report).splitlines()
     assert lines[1].startswith("region 'block': 72 bytes, ")
     assert any(re.match(r" +24  square: power +float32 \[2, 3\] on cpu +SAVE: saved", line) for line in lines)

@@ -8,8 +8,8 @@ import warnings
 
 import torch
 
+from .child import checked_in_child, verdicts
 from .generator import Generator
-from .runner import check
 from .shrink import shrink
 
 FEW = 2500  # programs, whose shares differ by chance
@@ -36,11 +36,11 @@ class Summary:
 
 def fault(program, seed, verdict):
     """The smallest program that fails in the same way, with what it does wrong."""
-    small = shrink(program, lambda candidate: check(candidate, seed).is_like(verdict))
+    small = shrink(program, lambda candidate: checked_in_child(candidate, seed).is_like(verdict))
     return "\n".join(
         [
             f"# seed {seed}: {verdict.kind}: {verdict.text}",
-            f"# use: {small.use}. To run it: fuzz.runner.check_source(text, {seed}, {small.use!r})",
+            f"# To run it: fuzz.runner.check_source(text, {seed}, {small.how!r})",
             small.source(),
         ]
     )
@@ -50,16 +50,14 @@ def run_many(seeds):
     summary = Summary()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        for seed in seeds:
-            program = Generator(seed).program()
-            verdict = check(program, seed)
+        for seed, verdict in verdicts(seeds):
             summary.verdicts[verdict.kind] += 1
             if verdict.kind == "refused":
                 summary.refusals[verdict.text] += 1
             if verdict.failed:
                 small = len(summary.faults) < MOST_FAULTS
                 summary.faults.append(
-                    fault(program, seed, verdict)
+                    fault(Generator(seed).program(), seed, verdict)
                     if small
                     else f"# seed {seed}: {verdict.kind}: {verdict.text}. Small: --seed {seed} --count 1"
                 )

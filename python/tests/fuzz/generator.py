@@ -5,13 +5,22 @@
 import dataclasses
 import random
 
+from .kinds import MODES as MODE_KINDS
 from .ops import OPS
 from .program import STATE, Block, Program, Step
+from .words import chosen
 
 MAX_DEPTH = 3
 MAX_STEPS = 7
-POLICIES = ('"save_matmuls"', '"recompute_pointwise"', '["aten::sin", "aten::mm", "aten::add"]')
+POLICIES = (
+    '"save_matmuls"',
+    '"recompute_pointwise"',
+    '["aten::sin", "aten::mm", "aten::add"]',
+    'api.table("SAVE", "*")',
+)
+OFFLOAD_POLICIES = ('api.table("OFFLOAD", "aten::rrelu*", "aten::*norm*", "aten::mul")', 'api.table("OFFLOAD", "*")')
 USES = ("backward", "retain_graph", "partial", "double", "in_flight", "two_steps")
+RUNS_AGAIN = ("in_flight", "two_steps")  # the forward
 HEADS = {
     "with torch.no_grad()": 3,
     "with torch.enable_grad()": 1,
@@ -20,6 +29,19 @@ HEADS = {
     "with torch.autograd.graph.save_on_cpu()": 1,
     "with contextlib.suppress(Raises)": 2,
 }
+FOREIGN_HEADS = {
+    "hooks inside": {"with api.torch_pair(INSIDE)": 2, "with api.own_pair(INSIDE)": 2},
+    "modes": {"with PassThrough()": 2, "with Functions()": 1, "with flops()": 2, "with comm_debug()": 1},
+}
+MODES = tuple(mode for mode in MODE_KINDS if mode)
+COPYING_HEADS = ("clones", "save_on_cpu", "_pair")
+BUFFERS = "bckt"
+LEAVES = "xwp"
+
+
+def keeps_sin(options):
+    """By a policy, so that a backward in the function passes what is kept."""
+    return any(op in options.get("policy", "") for op in ('"*"', "aten::sin", "aten::mul"))
 
 
 @dataclasses.dataclass
@@ -51,6 +73,7 @@ class Place:
     call_owner: int = 0  # functions below this number are outside of the SAVE call
     no_grad: bool = False
     repeated: bool = False  # in a region that runs twice: its calls are kept by it alone
+    copies: bool = False  # plain code's hooks do, which are no hooks of a region
     inner_backward: bool = True  # a replay to the end gets past what the forward has done by then
 
 
@@ -65,24 +88,39 @@ class RegionState:
 
 
 class Generator:
-    def __init__(self, seed):
+    def __init__(self, seed, words=None):
         self.seed = seed
+        self.words = chosen() if words is None else frozenset(words)
+        self.ops = {kind: op for kind, op in OPS.items() if not op.needs or op.needs in self.words}
         self.random = random.Random(seed)
         self.count = len(STATE)
         self.functions = 0
 
     def program(self):
         values = [
-            Value(i, Memory(0, is_leaf=n not in ("x2", "b0", "b1"), buffer=n[0] == "b"))
+            Value(i, Memory(0, is_leaf=n[0] in LEAVES and n != "x2", buffer=n[0] in BUFFERS))
             for i, n in enumerate(STATE)
         ]
         self.buffers = [value for value in values if value.memory.buffer]
-        values = [value for value in values if not value.memory.buffer]
+        values = [value for value in values if STATE[value.number][0] in "xw"]
         steps = self.steps(values, Place(), MAX_STEPS)
         if not any(step.kind == "region" for step in steps):
             steps.append(self.region(values, Place()))
         results = self.pick_results(values, 1 + self.below(3))
-        return Program(Block([], steps, [v.number for v in results]), self.random.choice(USES))
+        use = self.random.choice(USES)
+        if "freed storages" in self.words and self.one_in(8):
+            steps.append(self.free(values, results, use))
+        modes = [self.random.choice(MODES) if "modes" in self.words and self.one_in(8) else "" for _ in range(2)]
+        return Program(Block([], steps, [v.number for v in results]), use, *modes)
+
+    def free(self, values, results, use):
+        """Of what nobody reads before backward, or of a buffer, which nothing saves, for good."""
+        if self.one_in(3) and use not in RUNS_AGAIN:
+            return Step("free", [self.random.choice(self.buffers).number], [])
+        kept = [value.memory for value in results]
+        free = [v for v in values + self.buffers if not any(v.memory is memory for memory in kept)]
+        count = min(len(free), 1 + self.below(2))
+        return Step("free", [v.number for v in self.random.sample(free, count)], [], {"until": "backward"})
 
     def below(self, n):
         return self.random.randrange(n)
@@ -117,12 +155,13 @@ class Generator:
     # Ops.
 
     def op(self, values, place):
-        kinds = list(OPS)
+        kinds = list(self.ops)
         kind = self.random.choices(kinds, [OPS[k].weight for k in kinds])[0]
         a = self.pick(values)
-        if not self.allowed(OPS[kind], a, place):
-            kind = "clone"
         op = OPS[kind]
+        buffer = self.random.choice([b for b in self.buffers if STATE[b.number][0] == op.of]) if op.buffer else None
+        if not self.allowed(op, a, buffer, place):
+            kind, op, buffer = "clone", OPS["clone"], None
         arguments = [a, self.pick(values)][: op.arguments]
         for value in arguments:
             self.note_read(value, place)
@@ -134,23 +173,25 @@ class Generator:
             self.note_write(a, place)
         numbers = [value.number for value in arguments]
         if op.buffer:
-            buffer = self.buffer(op, place)
-            numbers = [numbers[0], numbers[0], buffer.number]
+            (self.note_write if op.buffer == 2 else self.note_read)(buffer, place)
+            numbers = [a.number, a.number, buffer.number]
         values += results
         past = any(value.memory.past_save for value in arguments)
         for value in [*results, *([a] if op.writes else [])]:
             value.memory.past_save |= past
         return Step(kind, numbers, [value.number for value in results])
 
-    def allowed(self, op, a, place):
+    def allowed(self, op, a, buffer, place):
         if op.writes and not self.may_write(a, place):
             return False
         if op.generator and not all(region.generator for region in place.regions):
             return False
+        if op.late and place.copies:
+            return False
         if op.backward and not (place.inner_backward and self.may_go_back(a, place)):
             return self.one_in(60)
-        if op.buffer == 2 and (place.repeated or any(b.memory.frozen for b in self.buffers)):
-            return self.one_in(20)
+        if op.buffer == 2 and (place.repeated or buffer.memory.frozen):
+            return ("later writes" in self.words and bool(place.regions)) or self.one_in(60)
         # Such a view stands in no graph although it requires grad.
         return not (op.view and place.no_grad)
 
@@ -163,16 +204,11 @@ class Generator:
             return self.one_in(200)
         if place.repeated and memory.owner < place.regions[-1].function:
             return self.one_in(200)
-        if place.saving and memory.owner < place.call_owner and memory.owner != 0:
+        if place.saving_anywhere and memory.owner < place.call_owner and memory.owner != 0:
             return self.one_in(200)  # a call may not write what it captures
         if memory.frozen:
             return self.one_in(60)
         return not memory.saved or self.one_in(6)
-
-    def buffer(self, op, place):
-        buffer = self.random.choice(self.buffers)
-        (self.note_write if op.buffer == 2 else self.note_read)(buffer, place)
-        return buffer
 
     def note_read(self, value, place):
         for region in place.regions:
@@ -194,11 +230,15 @@ class Generator:
 
     def block(self, values, place):
         heads = dict(HEADS)
+        for words, more in FOREIGN_HEADS.items():
+            heads |= more if words in self.words else {}
         if place.regions:
             heads[f'with api.name_scope("scope{self.count}")'] = 2
         head = self.random.choices(list(heads), list(heads.values()))[0]
+        head = head.replace("INSIDE", "inside=True" if place.regions else "")
         no_grad = "no_grad" in head or (place.no_grad and "enable_grad" not in head)
-        inside = dataclasses.replace(place, depth=place.depth + 1, no_grad=no_grad)
+        copies = place.copies or any(hooks in head for hooks in COPYING_HEADS)
+        inside = dataclasses.replace(place, depth=place.depth + 1, no_grad=no_grad, copies=copies)
         inner = list(values)
         steps = self.steps(inner, inside, 4)
         if "suppress" not in head:
@@ -233,7 +273,7 @@ class Generator:
             # Whether a tape can be written is remembered by name and function.
             options["region_name"] = f'"{self.seed}.{state.function}"'
         if self.one_in(6):
-            options["policy"] = self.random.choice(POLICIES)
+            options["policy"] = self.random.choice(POLICIES + (OFFLOAD_POLICIES if state.store else ()))
         return options
 
     def forms(self, count):
@@ -267,8 +307,9 @@ class Generator:
             saving_anywhere=place.saving_anywhere,
             call_owner=place.call_owner,
             no_grad=place.no_grad,
+            copies=place.copies,
             repeated=place.repeated or twice,
-            inner_backward=place.inner_backward and "early_stop" not in options,
+            inner_backward=place.inner_backward and "early_stop" not in options and not keeps_sin(options),
         )
         for value in given:
             self.note_read(value, inside)

@@ -2,31 +2,8 @@
 
 """What a step of a fuzzed program may be: lines of Python over 4 x 4 tensors."""
 
-import dataclasses
-
-
-@dataclasses.dataclass(frozen=True)
-class Op:
-    """{a}, {b} are read, {r}, {s} are made; for in-place ops {a} is written.
-
-    saves: which of these autograd keeps, as letters. view: {r} is one of {a}.
-    """
-
-    template: str
-    saves: str = ""
-    results: int = 1
-    weight: int = 2
-    view: bool = False
-    writes: bool = False
-    buffer: int = 0  # 1: {c} is a buffer that is read, 2: written
-    generator: bool = False
-    backward: bool = False  # goes backward in the function
-    hook: bool = False  # on {a}
-
-    @property
-    def arguments(self):
-        return 2 if "{b}" in self.template else 1 if "{a}" in self.template else 0
-
+from .foreign import FOREIGN
+from .op import Op
 
 OPS = {
     "sin": Op("{r} = {a}.sin()", "a", weight=4),
@@ -116,4 +93,5 @@ OPS = {
     "index_": Op("{a}[torch.tensor([0, 2])] = 0.5", results=0, writes=True),
     "mask_": Op("{a}.masked_fill_({b} > 0.5, 0.1)", results=0, writes=True),
     "foreach_": Op("torch._foreach_mul_([{a}], 0.7)", results=0, writes=True),
+    **FOREIGN,
 }

@@ -9,6 +9,20 @@ import torch
 
 import remat_meta as remat
 
+from .kinds import (  # noqa: F401, programs use them
+    Flat,
+    Functions,
+    Handle,
+    Opaque,
+    PassThrough,
+    comm_debug,
+    flops,
+    plain_part,
+    unpacked,
+    unwrap,
+    wrap,
+)
+
 Pair = collections.namedtuple("Pair", "first second")
 
 
@@ -97,6 +111,39 @@ def clones():
 class Plain:
     """The program without remat: regions and named calls are calls."""
 
+    def __init__(self):
+        self.freed = []
+        self.packed_inside = 0
+
+    def free(self, tensor, until_backward=False):
+        storage = plain_part(tensor).untyped_storage()
+        if until_backward:
+            self.freed.append((storage, storage.clone()))
+        storage.resize_(0)
+
+    def bring_back(self):
+        while self.freed:
+            storage, copy = self.freed.pop()
+            storage.resize_(copy.nbytes())
+            storage.copy_(copy)
+
+    def pack(self, inside):
+        """For hooks that are opened in a region's function, or elsewhere."""
+
+        def pack(tensor):
+            self.packed_inside += inside
+            return Handle(tensor)
+
+        return pack
+
+    def torch_pair(self, inside=False):
+        return torch.autograd.graph.saved_tensors_hooks(self.pack(inside), unpacked)
+
+    own_pair = torch_pair
+
+    def table(self, policy, *ops):
+        return None
+
     def checkpoint(self, **options):
         return lambda fn: fn
 
@@ -122,6 +169,7 @@ class Plain:
 
 class Remat(Plain):
     def __init__(self):
+        super().__init__()
         self.store = remat.host_memory_store()
         self.hooks = (lambda t: t.clone(), lambda t: t)
 
@@ -139,3 +187,12 @@ class Remat(Plain):
 
     def name_scope(self, prefix):
         return remat.name_scope(prefix)
+
+    def own_pair(self, inside=False):
+        return remat.saved_tensors_hooks(self.pack(inside), unpacked)
+
+    def table(self, policy, *ops):
+        table = remat.PolicyTable()
+        for op in ops:
+            table.op(op, remat.CheckpointPolicy[policy])
+        return table

@@ -12,9 +12,10 @@ import textwrap
 
 from .ops import OPS
 
-# What a program is given. x: inputs, w: parameters, b: buffers; all but the last two x and b
-# require grad.
-STATE = ("x0", "x1", "x2", "w0", "w1", "b0", "b1")
+# What a program is given. x: inputs, w: parameters, b: buffers, c: complex ones, k: ones of six 4 x 4
+# parts, t: buffers of wrapper subclasses, p: parameters of these. All x but the last, w and p require
+# grad.
+STATE = ("x0", "x1", "x2", "w0", "w1", "b0", "b1", "c0", "k0", "t0", "t1", "p0", "p1")
 
 
 @dataclasses.dataclass
@@ -26,7 +27,7 @@ class Block:
 
 @dataclasses.dataclass
 class Step:
-    """kind: a name in OPS, "region", "call" or "with"."""
+    """kind: a name in OPS, "region", "call", "with", "throw" or "free"."""
 
     kind: str
     arguments: list
@@ -39,6 +40,13 @@ class Step:
 class Program:
     body: Block
     use: str
+    forward_mode: str = ""  # round all of the forward
+    backward_mode: str = ""
+
+    @property
+    def how(self):
+        """What is done with it, as runner.check_source() takes it."""
+        return f"{self.use}|{self.forward_mode}|{self.backward_mode}"
 
     def copy(self):
         return copy.deepcopy(self)
@@ -105,6 +113,9 @@ def _unpack(source, results, form):
 def _step(step):
     if step.kind == "throw":
         return ["raise Raises"]
+    if step.kind == "free":
+        until = ", until_backward=True" if step.options.get("until") else ""
+        return [f"api.free({name}{until})" for name in names(step.arguments)]
     if step.kind == "with":
         lines = [line for inner in step.body.steps for line in _step(inner)] or ["pass"]
         return [f"{step.options['head']}:", *_indent(lines), *step.options.get("tail", [])]
@@ -116,6 +127,7 @@ def _step(step):
 def _op_lines(step):
     places = dict(zip("abc", names(step.arguments), strict=False))
     places |= dict(zip("rs", names(step.results), strict=False))
+    places["i"] = sum(step.arguments) % 6
     return OPS[step.kind].template.format(**places).split("\n")
 
 

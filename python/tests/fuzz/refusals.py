@@ -10,9 +10,13 @@ RESULT = "errors.md: a kept result of a SAVE call was written after the region"
 COPIES = "design.md, Known limits: hooks that copy do not lift autograd's rule of in-place writes"
 BOTH = "design.md, Known limits: a tensor is passed and captured"
 INNER = "design.md, Known limits: a backward inside"
+LIBRARY = "errors.md: an op of a library writes what its schema does not mark"
+WRAPPER = "errors.md: a tensor of a class with __torch_dispatch__ is written, or a SAVE call returns it"
+MADE = "design.md, Known limits: wrapper subclasses that a function makes"
+FREED = "errors.md: memory that a replay needs was freed after the forward"
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
 
-HOOKS = r"clones\(\)|save_on_cpu"  # that copy
+HOOKS = r"clones\(\)|save_on_cpu|_pair\("  # that copy
 
 # What the error says, what the program must have in it, the reason.
 REFUSALS = (
@@ -27,6 +31,11 @@ REFUSALS = (
     (r"It was saved between other ops", r"(?s)\.apply\(.*_\(", FUNCTION),
     (r"inside the region's function that passes no SAVE call", "inner_(grad|backward)", INNER),
     (r"from elsewhere", "inner_(grad|backward)", INNER),
+    (r"expected ops that mark in their schema what they write", r"ops\.fuzz\.", LIBRARY),
+    (r"expected in-place ops on plain tensors from outside the region", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
+    (r"expected a plain tensor, got a subclass with __torch_dispatch__", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
+    (r"from elsewhere", r"\bwrap\(", MADE),
+    (r"got a storage that was freed or made smaller since", r"api\.free\(\w+\)", FREED),
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
     (r"passes no hook which the function has set or removed", "(?s)hook.*inner_", INNER),
     (r"expected the gradients that it gave in the forward", "(?s)inner_.*hook", INNER),

@@ -38,6 +38,8 @@ def _edits(program):
         for i in range(len(block.results)):
             yield lambda p, n=number, i=i: _drop_result(p, n, i)
     yield _plain_backward
+    for field in ("forward_mode", "backward_mode"):
+        yield lambda p, field=field: _set_plain(p, field, "")
 
 
 def _at(program, number, i, edit):
@@ -82,6 +84,9 @@ def _inline(program, block, i):
     step = block.steps[i]
     if step.body is None or step.options.get("twice"):
         return False
+    if step.kind == "with":
+        block.steps[i : i + 1] = [s for s in step.body.steps if s.kind != "throw"]
+        return True
     block.steps[i : i + 1] = [s for s in step.body.steps if s.kind != "throw"]
     names = dict(zip(step.body.parameters, step.arguments, strict=True))
     names |= dict(zip(step.results, step.body.results, strict=True))
@@ -105,6 +110,9 @@ def _simplify(program, block, i):
         return True
     if step.options.get("engine") == "torch_checkpoint":
         step.options |= {"engine": "checkpoint", "arguments": {}}
+        return True
+    if step.kind == "free" and len(step.arguments) > 1:
+        step.arguments.pop()
         return True
     if step.body is None and step.kind in OPS and step.kind not in ("sin", "scale"):
         return _replace_op(step)
@@ -147,7 +155,11 @@ def _drop_result(program, number, i):
 
 
 def _plain_backward(program):
-    if program.use == "backward":
+    return _set_plain(program, "use", "backward")
+
+
+def _set_plain(program, field, plain):
+    if getattr(program, field) == plain:
         return False
-    program.use = "backward"
+    setattr(program, field, plain)
     return True

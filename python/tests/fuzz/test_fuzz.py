@@ -7,18 +7,21 @@ i-th on (default "0/1"). REMAT_FUZZ_SHARD: seeds start at this times REMAT_FUZZ_
 """
 
 import os
+import signal
 
 import hypothesis
 import pytest
 
 import remat_meta as remat
 
-from . import prelude
+from . import child, prelude
 from .campaign import report, run_many
 from .generator import Generator
+from .kinds import MODES
 from .ops import OPS
 from .runner import check
 from .shrink import shrink
+from .words import ALL
 
 COUNT = int(os.environ.get("REMAT_FUZZ_N", "5000"))
 FIRST = int(os.environ.get("REMAT_FUZZ_SHARD", "0")) * COUNT
@@ -43,18 +46,23 @@ def test_other_seeds_do_as_well(seed):
 
 @once
 def test_every_feature_comes_up():
-    source, kinds = "", set()
+    source, kinds, modes = "", set(), set()
     for seed in range(300):
-        program = Generator(seed).program()
+        program = Generator(seed, ALL).program()
         source += program.source()
+        modes |= {(program.forward_mode, ""), ("", program.backward_mode)}
         kinds |= {step.kind for block in program.blocks() for step in block.steps}
-    assert kinds == {*OPS, "region", "call", "with", "throw"}
+    often = {kind for kind, op in OPS.items() if op.weight >= 1}
+    assert {*often, "region", "call", "with", "throw", "free"} <= kinds <= {*OPS, "region", "call", "with", "throw", "free"}
     for text in (
         '"SAVE"', '"RECOMPUTE"', '"OFFLOAD"', "all_regions", "torch_checkpoint", "early_stop=False",
         'determinism_check="none"', "hooks=api.hooks", "generators=[gen]", "autocast", "no_grad",
         'replay="auto"', 'policy="save_matmuls"', 'policy=["aten::sin', "Pair(", '"rest"', 'packed["a"]', "name_scope",
+        "until_backward", "torch_pair(inside=True)", "own_pair()", "with PassThrough()", "with Functions()", "with flops()",
+        "with comm_debug()", 'api.table("OFFLOAD"',
     ):
         assert text in source, text
+    assert modes == {(mode, "") for mode in MODES} | {("", mode) for mode in MODES}
 
 
 @once
@@ -118,3 +126,18 @@ def test_a_failing_program_is_made_small():
     program = next(p for p in programs if "F.gelu" in p.source() and p.size() > 20)
     small = shrink(program, lambda candidate: "F.gelu" in candidate.source())
     assert small.size() == 1 and small.use == "backward"
+
+
+class Dies(prelude.Remat):
+    """By a signal, in the first region."""
+
+    def checkpoint(self, **options):
+        os.kill(os.getpid(), signal.SIGSEGV)
+
+
+@once
+def test_a_crash_is_a_fault_like_others(monkeypatch):
+    monkeypatch.setattr(child, "check", lambda program, seed: check(program, seed, Dies if seed == 1 else prelude.Remat))
+    assert [(seed, verdict.kind, verdict.text) for seed, verdict in child.verdicts(range(3))] == [
+        (0, "same", ""), (1, "crash", "SIGSEGV"), (2, "same", ""),
+    ]  # fmt: skip

@@ -1,12 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Every op that torch has samples for, plain and under a replay engine, bit by bit.
-
-The engine is one parameter, `checkpoint`: a function that takes a function and returns its
-checkpointed form. What it must be able to do besides, MODES says.
-"""
+"""Every op that torch has samples for, plain and in a configuration of remat, bit by bit."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import torch
@@ -18,24 +15,24 @@ import remat_meta as remat
 SEED = 11
 
 
-def entries():
-    """The OpInfo entries with float32 and autograd on the CPU, by name."""
+def entries(dtypes):
+    """The OpInfo entries with autograd on the CPU in one of the dtypes, by name."""
     from torch.testing._internal.common_methods_invocations import op_db
 
-    return [op for op in op_db if torch.float32 in op.dtypes and op.supports_autograd]
+    return [op for op in op_db if any(has_gradients(op, dtype) for dtype in dtypes)]
+
+
+def has_gradients(op, dtype):
+    return op.supports_autograd and dtype in op.dtypes and dtype in op.supported_backward_dtypes("cpu")
 
 
 def name_of(op):
     return f"{op.name}.{op.variant_test_name}" if op.variant_test_name else op.name
 
 
-def samples(op, limit):
-    """At most `limit` samples, spread over all of them; `limit` 0: all."""
-    torch.manual_seed(SEED)
-    every = list(op.sample_inputs("cpu", torch.float32, requires_grad=True))
-    if not limit or len(every) <= limit:
-        return list(enumerate(every))
-    return [(i, every[i]) for i in sorted({k * len(every) // limit for k in range(limit)})]
+def plain(fn):
+    """What plain code has for `checkpoint`."""
+    return fn
 
 
 @dataclasses.dataclass
@@ -44,6 +41,8 @@ class Case:
 
     op: object
     sample: object
+    where: str = ""
+    plain_outcomes: dict = dataclasses.field(default_factory=dict)  # by mode
 
     def arguments(self):
         """input, args and kwargs: the sample's leaves that require grad, and copies of the rest."""
@@ -54,37 +53,61 @@ class Case:
                 return tensor
             return copies.setdefault(id(tensor), tensor.clone())
 
-        spec = (self.sample.input, list(self.sample.args), self.sample.kwargs)
-        return pytree.tree_map_only(torch.Tensor, fresh, spec)
+        return pytree.tree_map_only(torch.Tensor, fresh, self.given())
+
+    def given(self):
+        return (self.sample.input, list(self.sample.args), self.sample.kwargs)
+
+    def leaves(self):
+        return list({id(t): t for t in tensors_in(self.given()) if t.requires_grad}.values())
+
+    def plain_outcome(self, mode):
+        if mode not in self.plain_outcomes:
+            self.plain_outcomes[mode] = outcome(self, mode, plain)
+        return self.plain_outcomes[mode]
 
 
-def call(op, variant, arguments):
+def cases(op, dtype, limit):
+    """At most `limit` cases, spread over all samples; `limit` 0: all."""
+    torch.manual_seed(SEED)
+    every = list(op.sample_inputs("cpu", dtype, requires_grad=True))
+    count = min(limit or len(every), len(every))
+    chosen = [k * len(every) // count for k in range(count)]
+    return [Case(op, every[i], f"{name_of(op)}, sample {i}") for i in chosen]
+
+
+def call(case, variant, arguments):
+    """The tensors that the op returns; of complex ones, what torch's own checks of gradients take:
+    of a singular vector, say, what does not depend on its phase, else it has no gradient."""
     first, args, kwargs = arguments
-    return tuple(tensors_in(variant(first, *args, **kwargs)))
+    result = variant(first, *args, **kwargs)
+    if any(t.is_complex() for t in tensors_in(result)):
+        result = case.sample.output_process_fn_grad(result)
+    return tuple(tensors_in(result))
 
 
 def run_region(case, checkpoint):
     """The op alone in a region."""
-    return checkpoint(lambda *arguments: call(case.op, case.op, arguments))(*case.arguments())
+    return checkpoint(lambda *arguments: call(case, case.op, arguments))(*case.arguments())
+
+
+def computable(tensor):
+    is_number = tensor.is_floating_point() or tensor.dtype in (torch.complex64, torch.complex128)
+    return is_number and tensor.layout is torch.strided
 
 
 def read(tensors):
     """Bare ops on what a call returned; those that cannot be computed with are passed on."""
-    return tuple(
-        (t * 1.5).sin() if t.is_floating_point() and t.layout is torch.strided else t
-        for t in tensors
-    )
+    return tuple((t * 1.5).sin() if computable(t) else t for t in tensors)
 
 
 def after_an_op(tensor):
     return tensor * 1.0 if tensor.requires_grad and tensor.layout is torch.strided else tensor
 
 
-def run_save(case, checkpoint):
-    """The op as a SAVE call between bare ops."""
-    named = remat.native_op(
-        lambda *arguments: call(case.op, case.op, arguments), "op", remat.CheckpointPolicy.SAVE
-    )
+def run_call(policy, case, checkpoint):
+    """The op as a named call between bare ops."""
+    named = remat.native_op(lambda *arguments: call(case, case.op, arguments), "op", policy)
 
     def body(*arguments):
         arguments = pytree.tree_map_only(torch.Tensor, after_an_op, arguments)
@@ -97,7 +120,7 @@ def run_nested(case, checkpoint):
     """The op in a region in a region, with ops before and after."""
 
     def inner(*arguments):
-        return read(call(case.op, case.op, arguments))
+        return read(call(case, case.op, arguments))
 
     def outer(*arguments):
         return read(checkpoint(inner)(*pytree.tree_map_only(torch.Tensor, after_an_op, arguments)))
@@ -110,7 +133,7 @@ def run_in_place(case, checkpoint):
 
     def body(first, args, kwargs):
         written = first.clone()
-        result = call(case.op, case.op.inplace_variant, (written, args, kwargs))
+        result = call(case, case.op.inplace_variant, (written, args, kwargs))
         return read((*result, written))
 
     return checkpoint(body)(*case.arguments())
@@ -126,7 +149,7 @@ def run_out(case, checkpoint):
 
     def body(first, args, kwargs, factor):
         case.op(first, *args, **kwargs, out=target)
-        return tuple((t * factor).sin() for t in outs if t.is_floating_point())
+        return tuple((t * factor).sin() for t in outs if computable(t))
 
     return checkpoint(body)(first, args, kwargs, factor), outs, factor
 
@@ -134,31 +157,26 @@ def run_out(case, checkpoint):
 @dataclasses.dataclass(frozen=True)
 class Mode:
     run: Callable
-    applies: Callable = lambda case: True
-
-
-def has_in_place(case):
-    op, sample = case.op, case.sample
-    return (
-        op.inplace_variant is not None
-        and op.supports_inplace_autograd
-        and not sample.broadcasts_input
-        and torch.is_tensor(sample.input)
-    )
+    of_op: Callable = lambda op: True
+    of_sample: Callable = lambda sample: True
 
 
 MODES = {
     "region": Mode(run_region),
-    "save": Mode(run_save),
+    "save": Mode(functools.partial(run_call, remat.CheckpointPolicy.SAVE)),
+    "offload": Mode(functools.partial(run_call, remat.CheckpointPolicy.OFFLOAD)),
     "nested": Mode(run_nested),
-    "in_place": Mode(run_in_place, has_in_place),
-    "out": Mode(run_out, lambda case: case.op.supports_out),
+    "in_place": Mode(
+        run_in_place,
+        lambda op: op.inplace_variant is not None and op.supports_inplace_autograd,
+        lambda sample: not sample.broadcasts_input and torch.is_tensor(sample.input),
+    ),
+    "out": Mode(run_out, lambda op: op.supports_out),
 }
 
 
-def leaves(case):
-    given = (case.sample.input, list(case.sample.args), case.sample.kwargs)
-    return list({id(t): t for t in tensors_in(given) if t.requires_grad}.values())
+def applies(op, configuration):
+    return has_gradients(op, configuration.dtype) and MODES[configuration.mode].of_op(op)
 
 
 def dense(tensor):
@@ -180,12 +198,11 @@ def outcome(case, mode, checkpoint):
     torch.manual_seed(SEED)
     try:
         outputs = MODES[mode].run(case, checkpoint)
-        wanted = leaves(case)
+        wanted = case.leaves()
+        written = []
         if mode == "out":
             outputs, written, factor = outputs
             wanted = [factor]
-        else:
-            written = []
         before = [t.detach().clone() for t in outputs]
         grads = gradients(outputs, wanted)
     except Exception as error:
@@ -195,20 +212,35 @@ def outcome(case, mode, checkpoint):
     return [dense(t) for t in (*before, *written, missing, *found)] + [torch.get_rng_state()]
 
 
-def check(op, index, sample, mode, checkpoint):
-    """"same", "skipped" where the mode does not apply, "raises" where plain code raises and the
-    engine too; else a text that says what differs."""
-    case = Case(op, sample)
-    if not MODES[mode].applies(case):
+def check(case, configuration, checkpoint=None):
+    """"same", "skipped" where the mode does not apply, "raises" where plain code raises and remat
+    the same; else a text that says what differs. `checkpoint`: another than the configuration's."""
+    mode = configuration.mode
+    if not MODES[mode].of_sample(case.sample):
         return "skipped"
-    plain = outcome(case, mode, lambda fn: fn)
-    got = outcome(case, mode, checkpoint)
-    where = f"{name_of(op)}, sample {index}, {mode}"
-    if isinstance(plain, Exception) or isinstance(got, Exception):
-        if isinstance(plain, Exception) and isinstance(got, Exception):
-            return "raises"
-        return f"{where}: plain {str(plain)[:100]!r}; checkpointed {str(got)[:600]!r}"
-    return "same" if equal(plain, got) else f"{where}: other bits"
+    where = f"{case.where}, {configuration}"
+    expected = case.plain_outcome(mode)
+    checkpoint = checkpoint or configuration.checkpoint(f"{name_of(case.op)}, {configuration}")
+    for _ in range(configuration.steps):
+        difference = compare(expected, outcome(case, mode, checkpoint))
+        if difference:
+            return f"{where}: {difference}"
+    return "raises" if isinstance(expected, Exception) else "same"
+
+
+def compare(expected, got):
+    """What differs, or ""."""
+    if isinstance(expected, Exception) and type(expected) is type(got):
+        return ""
+    if isinstance(expected, Exception) or isinstance(got, Exception):
+        return f"plain {said(expected)}; checkpointed {said(got)}"
+    return "" if equal(expected, got) else "other bits"
+
+
+def said(result):
+    if isinstance(result, Exception):
+        return f"{type(result).__name__}: {str(result)[:600]!r}"
+    return "runs"
 
 
 def equal(first, second):
@@ -219,8 +251,7 @@ def equal(first, second):
     return True
 
 
-def differs_from_itself(op, sample):
+def differs_from_itself(case, mode="region"):
     """Whether two plain runs differ: what this harness can say nothing about."""
-    case = Case(op, sample)
-    first, second = (outcome(case, "region", lambda fn: fn) for _ in range(2))
+    first, second = (outcome(case, mode, plain) for _ in range(2))
     return not isinstance(first, Exception) and not equal(first, second)

@@ -1,33 +1,64 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Which ops and samples of torch a run takes.
+"""Which ops, samples and configurations a run takes.
 
-REMAT_OPINFO_SAMPLES: samples per op, 0 for all of them.
+REMAT_OPINFO_SAMPLES: samples per op and configuration, 0 for all of them.
+REMAT_OPINFO_CONFIGURATIONS: how many configurations an op is run in beside the base, 0 for every one.
+REMAT_OPINFO_ROTATION: a number; another one, other configurations for each op.
 REMAT_OPINFO_SHARD: "i/n" takes every n-th op, from the i-th on (default "0/1").
 """
 
+import collections
+import functools
 import gc
 import os
+import random
 
 from . import harness
-from .tables import DIFFER_FROM_THEMSELVES
+from .configurations import BASE, DTYPES, EVERY
 
-ENTRIES = harness.entries()
-OPS = [op for op in ENTRIES if harness.name_of(op) not in DIFFER_FROM_THEMSELVES]
+OPS = harness.entries(DTYPES)
 
 gc.freeze()  # torch's samples are many objects: conftest.py collects after each test
 
 
-def limit(default):
-    """Of the samples per op."""
-    return int(os.environ.get("REMAT_OPINFO_SAMPLES", default))
+def number(variable, default):
+    return int(os.environ.get(variable, default))
+
+
+SAMPLES = number("REMAT_OPINFO_SAMPLES", 6)
+CONFIGURATIONS = number("REMAT_OPINFO_CONFIGURATIONS", 5)
+ROTATION = number("REMAT_OPINFO_ROTATION", 0)
+
+SHARD, SHARDS = map(int, os.environ.get("REMAT_OPINFO_SHARD", "0/1").split("/"))
 
 
 def shard(ops):
-    first, count = map(int, os.environ.get("REMAT_OPINFO_SHARD", "0/1").split("/"))
-    return ops[first::count]
+    return ops[SHARD::SHARDS]
 
 
 def op_named(name):
-    (op,) = [op for op in ENTRIES if harness.name_of(op) == name]
+    (op,) = [op for op in OPS if harness.name_of(op) == name]
     return op
+
+
+@functools.cache
+def turns(count, rotation):
+    """`count` configurations for each op, by its name: those that the ops before it have met least."""
+    order = list(EVERY)
+    random.Random(rotation).shuffle(order)
+    times_met = collections.Counter()
+    chosen = {}
+    for op in OPS:
+        mine = sorted((c for c in order if harness.applies(op, c)), key=times_met.__getitem__)
+        chosen[harness.name_of(op)] = mine[:count]
+        times_met.update(mine[:count])
+    return chosen
+
+
+def configurations_of(op, count=CONFIGURATIONS, rotation=ROTATION):
+    """The base and the op's turn; with `count` 0 all that apply to it."""
+    if not count:
+        return [c for c in EVERY if harness.applies(op, c)]
+    base = [c for c in BASE if harness.applies(op, c)]
+    return list(dict.fromkeys(base + turns(count, rotation)[harness.name_of(op)]))

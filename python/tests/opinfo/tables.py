@@ -3,27 +3,67 @@
 """Ops for which "bitwise as plain" means nothing, or which remat refuses. Each entry is tested to
 still belong here."""
 
-# Two plain runs differ.
+import dataclasses
+import re
+
+# Two plain runs differ, in every dtype that the op has.
 DIFFER_FROM_THEMSELVES = {
     "linalg.lstsq": "LAPACK's gels rounds by where its work memory lies",
     "linalg.lstsq.grad_oriented": "the same",
 }
 
+
+@dataclasses.dataclass(frozen=True)
+class Refusal:
+    """An error of remat where plain code runs. What is empty covers everything."""
+
+    ops: tuple
+    words: str  # of the error, as a pattern
+    reason: str
+    modes: tuple = ()
+    replays: tuple = ()
+
+    def covers(self, name, configuration):
+        given = ((self.ops, name), (self.modes, configuration.mode), (self.replays, configuration.replay))
+        return all(not allowed or value in allowed for allowed, value in given)
+
+    def explains(self, result):
+        return re.search(self.words, result) is not None
+
+
 CHANGES_SHAPE = "op aten::[a-z_]+(.dim)?: expected in-place ops that write data only"
+OUT_SHAPE = "docs/errors.md: the op changes the shape of a tensor from outside"
+OUT_ALIAS = "docs/design.md, Known limits: the op asks whether two tensors share memory"
 
-# (mode, op): what the error says. These out= variants change the shape of a tensor from outside
-# inside of an op, or ask there whether two tensors share memory (Tensor::is_alias_of), which is
-# answered otherwise for a shadow.
-REFUSED = {
-    ("out", "lu"): CHANGES_SHAPE,
-    ("out", "svd"): CHANGES_SHAPE,
-    ("out", "matmul"): f"{CHANGES_SHAPE}|as in the forward, got aten::(copy_|view)",
-    ("out", "linalg.matrix_power"): "as in the forward, got aten::(copy_|view)",
-}
+REFUSED = (
+    Refusal(("lu", "svd"), CHANGES_SHAPE, OUT_SHAPE, modes=("out",)),
+    Refusal(("matmul",), f"{CHANGES_SHAPE}|as in the forward, got aten::(copy_|view)", OUT_ALIAS, modes=("out",)),
+    Refusal(
+        ("linalg.matrix_power",),
+        "as in the forward, got aten::(copy_|view)",
+        OUT_ALIAS,
+        modes=("out",),
+        replays=("function",),
+    ),
+    Refusal(
+        ("sparse.sampled_addmm",),
+        "expected in-place ops on strided tensors from outside the region",
+        "docs/errors.md: a sparse tensor from outside cannot be written",
+        modes=("out",),
+    ),
+    Refusal(
+        ("sparse.sampled_addmm", "sparse.mm.reduce", "to_sparse"),
+        "a tensor that is not strided",
+        "docs/replay.md: no tape of sparse tensors",
+        modes=("region", "nested"),
+        replays=("tape",),
+    ),
+)
 
-# Why a tape cannot be written, in the words of the error. docs/replay.md has the reasons.
-NO_TAPE = {
-    "sparse.sampled_addmm": "a tensor that is not strided",
-    "sparse.mm.reduce": "a tensor that is not strided",
-    "to_sparse": "a tensor that is not strided",
-}
+
+def refusal_of(name, configuration, result):
+    """The entry that explains the result, or None."""
+    for refusal in REFUSED:
+        if refusal.covers(name, configuration) and refusal.explains(result):
+            return refusal
+    return None

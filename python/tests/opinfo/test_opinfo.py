@@ -1,69 +1,89 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch's own samples of every op, in regions. Which ones: selection.py."""
+"""torch's own samples of every op, in regions. Which ones, and in which configurations: selection.py."""
 
-import re
+import collections
 
 import pytest
 import torch
 
 import remat_meta as remat
 
-from . import harness
-from .selection import OPS, limit, op_named, shard
+from . import harness, tally
+from .configurations import DTYPES, EVERY, POLICIES, Configuration
+from .selection import OPS, SAMPLES, SHARD, configurations_of, op_named, shard, turns
 from .tables import DIFFER_FROM_THEMSELVES, REFUSED
 
-LIMIT = limit(8)
-CHECKPOINT = remat.checkpoint(region_name="op")
-
-# Samples that raise in plain code, of all of torch's, by mode.
-MOST_RAISING = {"region": 3, "save": 4, "nested": 4, "in_place": 6, "out": 17}
-raised = dict.fromkeys(harness.MODES, 0)
-
 pytestmark = pytest.mark.torch_warns
+once = pytest.mark.skipif(SHARD != 0, reason="shard 0 runs it")
+
+COMPARABLE = [op for op in OPS if harness.name_of(op) not in DIFFER_FROM_THEMSELVES]
 
 
-def failures(op):
-    """What differs on the op's samples; a refusal is one where the table has none."""
-    found = []
-    for index, sample in harness.samples(op, LIMIT):
-        for mode in harness.MODES:
-            result = harness.check(op, index, sample, mode, CHECKPOINT)
-            raised[mode] += result == "raises"
-            refusal = REFUSED.get((mode, harness.name_of(op)))
-            if result in ("same", "skipped", "raises"):
-                continue
-            if refusal is None or not re.search(refusal, result):
-                found.append(result)
-    return found
+def results(op):
+    """How each of the op's cases ended, and its configuration."""
+    configurations = configurations_of(op)
+    for dtype in dict.fromkeys(c.dtype for c in configurations):
+        for case in harness.cases(op, dtype, SAMPLES):
+            for configuration in (c for c in configurations if c.dtype == dtype):
+                yield harness.check(case, configuration), configuration
 
 
-@pytest.mark.parametrize("op", shard(OPS), ids=harness.name_of)
+@pytest.mark.parametrize("op", shard(COMPARABLE), ids=harness.name_of)
 def test_an_op_in_a_region_is_bitwise_plain(op):
-    assert not failures(op)
+    ends, failures = collections.Counter(), []
+    for result, configuration in results(op):
+        end = tally.end_of(harness.name_of(op), configuration, result)
+        ends[end] += 1
+        if end == "failed":
+            failures.append(result)
+    tally.add(ends)
+    assert not failures, "\n".join(failures)
+    # Else the harness calls the op wrongly: what raises in plain code says nothing of a region.
+    assert ends["raises"] <= 9 * ends["same"]
 
 
-def test_there_are_three_hundred_ops():
-    assert len({op.name for op in OPS}) >= 300
+@once
+def test_every_op_of_torch_is_there():
+    assert len(COMPARABLE) >= 531
 
 
-def test_few_samples_raise_in_plain_code():
-    """After all others: the harness called the ops rightly. What raises says nothing of a region."""
-    assert all(count <= MOST_RAISING[mode] for mode, count in raised.items()), raised
+@once
+@pytest.mark.parametrize("rotation", range(3))
+def test_the_ops_together_meet_every_configuration(rotation):
+    assert {c for op in COMPARABLE for c in configurations_of(op, 5, rotation)} == set(EVERY)
 
 
+@once
+def test_another_rotation_takes_other_configurations():
+    first, second = ({*turns(5, rotation)["exp"]} for rotation in range(2))
+    assert len(first) == 5 and len(first & second) < 3
+
+
+@once
 @pytest.mark.parametrize("name", DIFFER_FROM_THEMSELVES)
 def test_an_op_of_the_table_differs_from_itself(name):
     op = op_named(name)
-    tries = (harness.differs_from_itself(op, sample) for _, sample in harness.samples(op, 0) * 40)
-    assert any(tries)
+    for dtype in (d for d in DTYPES if harness.has_gradients(op, d)):
+        assert any(harness.differs_from_itself(case) for case in harness.cases(op, dtype, 0) * 40), dtype
 
 
-@pytest.mark.parametrize("mode, name", REFUSED)
-def test_a_refused_op_is_still_refused(mode, name):
+def refusals():
+    """Each entry, op, mode and engine, with the configurations that it covers."""
+    for refusal in REFUSED:
+        for name in refusal.ops:
+            covered = [c for c in EVERY if harness.applies(op_named(name), c) and refusal.covers(name, c)]
+            for mode, replay in sorted({(c.mode, c.replay) for c in covered}):
+                alike = [c for c in covered if (c.mode, c.replay) == (mode, replay)]
+                yield pytest.param(refusal, name, alike, id=f"{name}-{mode}-{replay}")
+
+
+@once
+@pytest.mark.parametrize("refusal, name, configurations", list(refusals()))
+def test_a_refused_op_is_still_refused(refusal, name, configurations):
     op = op_named(name)
-    results = (harness.check(op, i, s, mode, CHECKPOINT) for i, s in harness.samples(op, 0))
-    assert any(re.search(REFUSED[mode, name], result) for result in results)
+    results = (harness.check(case, c) for c in configurations for case in harness.cases(op, c.dtype, 0))
+    assert any(refusal.explains(result) for result in results)
 
 
 def broken(fn):
@@ -76,7 +96,30 @@ def broken(fn):
     return wrapped
 
 
+@once
 def test_the_harness_sees_a_broken_engine():
-    op = op_named("nn.functional.dropout")
-    ((index, sample), *_) = harness.samples(op, 1)
-    assert "other bits" in harness.check(op, index, sample, "region", broken)
+    (case,) = harness.cases(op_named("nn.functional.dropout"), torch.float32, 1)
+    assert "other bits" in harness.check(case, Configuration(), broken)
+
+
+class ForgetsBits(remat.OffloadStore):
+    """A store that gives back zeros."""
+
+    def put(self, tensor):
+        return Zeros(tensor)
+
+
+class Zeros:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def get(self):
+        return torch.zeros_like(self.tensor)
+
+
+@once
+def test_the_harness_sees_a_broken_store():
+    (case,) = harness.cases(op_named("exp"), torch.float64, 1)
+    configuration = Configuration(dtype=torch.float64, policy="all_offload")
+    options = {**POLICIES["all_offload"], "offload_store": ForgetsBits()}
+    assert "other bits" in harness.check(case, configuration, remat.checkpoint(**options))

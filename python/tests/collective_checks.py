@@ -1,0 +1,538 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What test_collectives.py runs on each rank: every check compares with plain PyTorch, bit by bit."""
+
+import itertools
+import time
+
+import torch
+import torch.distributed as dist
+from programs import leaf
+from same import assert_equal, plain
+from torch import nn
+
+import remat_meta as remat
+from remat_meta import CheckpointPolicy, PolicyTable
+
+CHECKS = {}
+ENGINES = ("function", "tape", "auto")
+POLICIES = (None, "safe_defaults", "recompute_pointwise")
+STEPS = 3  # the third one trusts its tape
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def rank():
+    return dist.get_rank()
+
+
+def world():
+    return dist.get_world_size()
+
+
+def executed(kind):
+    """A context that counts what gloo does of a kind ("all_reduce") on this rank."""
+    return torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]), f"gloo:{kind}"
+
+
+def count(kind, run):
+    profile, name = executed(kind)
+    with profile:
+        result = run()
+    return sum(event.name == name for event in profile.events()), result
+
+
+def steps(wrap, program):
+    """Outputs and gradients of a few steps."""
+    torch.manual_seed(rank())
+    x = leaf(2, 4)
+    w = leaf(4)
+    tensors = []
+    wrapped = wrap(program(w))
+    for _ in range(STEPS):
+        y = wrapped(x)
+        loss = (y * y).sum()
+        loss.backward()
+        tensors += [y.detach().clone(), x.grad.clone(), w.grad.clone()]
+    return tensors
+
+
+def wraps(engines=ENGINES, policies=POLICIES, nested=True):
+    for engine, policy in itertools.product(engines, policies):
+        yield f"{engine}, {policy}", remat.checkpoint(replay=engine, policy=policy)
+    if nested:
+        outer, inner = remat.checkpoint(), remat.checkpoint()
+        yield "nested", lambda fn: outer(lambda x: inner(fn)(x * 1.5))
+
+
+def assert_right(program, kind=None, **which):
+    """`program(w)` makes a function of x; with every engine and policy its steps are those of plain PyTorch, and no
+    replay calls a collective of the kind again."""
+    wanted, expected = count(kind, lambda: steps(plain, program))
+    for name, wrap in wraps(**which):
+        try:
+            if name == "nested":
+                expected_here = steps(lambda fn: lambda x: fn(x * 1.5), program)
+                done, got = count(kind, lambda: steps(wrap, program))
+                assert_equal(expected_here, got)
+            else:
+                done, got = count(kind, lambda: steps(wrap, program))
+                assert_equal(expected, got)
+            assert done == wanted, f"{done} of {kind}, plain {wanted}"
+        except Exception as error:
+            raise AssertionError(f"with {name}") from error
+
+
+def refusal(run, *words):
+    try:
+        run()
+    except (RuntimeError, NotImplementedError) as error:
+        for word in words:
+            assert word in str(error), str(error)
+    else:
+        raise AssertionError("no error")
+
+
+class Reduced(torch.autograd.Function):
+    """Sum over ranks in the forward, and of gradients in the backward, by a collective of in-place kind."""
+
+    @staticmethod
+    def forward(ctx, x, collective):
+        y = x.clone()
+        collective(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad)
+        return grad, None
+
+
+def wait_for(work):
+    if work is not None:
+        work.wait()
+
+
+# In place on what the function makes.
+
+
+@check
+def all_reduce_inside():
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), dist.all_reduce).exp().cos(), "all_reduce")
+
+
+@check
+def all_reduce_async_inside():
+    def reduce(y):
+        work = dist.all_reduce(y, async_op=True)
+        (y.new_ones(3) * 2).sin()  # work that overlaps
+        work.wait()
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp().cos(), "all_reduce")
+
+
+@check
+def a_part_is_read_while_a_collective_writes_the_rest():
+    def reduce(y):
+        halves = torch.cat([y.detach().flatten(), y.detach().flatten() + 1])
+        time.sleep(0.05 * rank())  # on the others it has not ended when they read
+        work = dist.all_reduce(halves[: y.numel()], async_op=True)
+        other = halves[y.numel() :].sin()
+        work.wait()
+        y.copy_((halves[: y.numel()] + other).view_as(y))
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp().cos(), "all_reduce")
+
+
+@check
+def broadcast_inside():
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), lambda y: dist.broadcast(y, 1)).exp(), "broadcast")
+
+
+@check
+def reduce_inside():
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), lambda y: dist.reduce(y, 0)).exp(), "reduce")
+
+
+@check
+def all_gather_lists_inside():
+    def gather(y):
+        parts = [torch.empty_like(y) for _ in range(world())]
+        dist.all_gather(parts, y * 2)
+        y.copy_(torch.stack(parts).sin().sum(0))
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), gather).exp(), "all_gather")
+
+
+@check
+def all_gather_into_tensor_inside():
+    def gather(y):
+        parts = y.new_empty(world() * y.shape[0], *y.shape[1:])
+        dist.all_gather_into_tensor(parts, y * 2)
+        y.copy_(parts.view(world(), *y.shape).sin().sum(0))
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), gather).exp(), "all_gather")
+
+
+@check
+def gather_and_scatter_inside():
+    def through_root(y):
+        parts = [torch.empty_like(y) for _ in range(world())] if rank() == 0 else None
+        dist.gather(y * 2, parts, 0)
+        if parts:
+            parts = [part.sin() + i for i, part in enumerate(parts)]
+        out = torch.empty_like(y)
+        dist.scatter(out, parts, 0)
+        y.copy_(out)
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), through_root).exp(), "gather")
+
+
+@check
+def reduce_scatter_inside():
+    def scatter(y):
+        parts = [y * (i + 1) for i in range(world())]
+        out = torch.empty_like(y)
+        dist.reduce_scatter(out, parts)
+        whole = torch.stack(parts).flatten(0, 1).contiguous()
+        other = torch.empty_like(y)
+        dist.reduce_scatter_tensor(other, whole)
+        y.copy_(out.sin() + other)
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), scatter).exp())
+
+
+@check
+def all_to_all_inside():
+    def exchange(y):
+        flat = y.reshape(-1)
+        counts = torch.tensor([rank() + 1] + [1] * (world() - 1))
+        flat = flat[: int(counts.sum())].clone()
+        theirs = torch.empty_like(counts)
+        dist.all_to_all_single(theirs, counts)
+        out = flat.new_empty(int(sum(theirs.tolist())))  # read without an op
+        dist.all_to_all_single(out, flat, theirs.tolist(), counts.tolist())
+        y.copy_(out.sin().sum() + y)
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp(), "all_to_all")
+
+
+@check
+def counts_of_an_async_collective_are_read_by_the_host():
+    def exchange(y):
+        counts = torch.tensor([rank() + 1.0, 3.0 - rank()])
+        work = dist.all_reduce(counts, async_op=True)
+        work.wait()
+        y.mul_(counts.tolist()[0])  # read without an op
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp(), "all_reduce")
+
+
+@check
+def coalesced_inside():
+    def reduce(y):
+        halves = [y[0].clone(), y[1].clone()]
+        with dist._coalescing_manager():
+            for half in halves:
+                dist.all_reduce(half)
+        y.copy_(torch.stack(halves).sin())
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp())
+
+
+@check
+def objects_inside():
+    def exchange(y):
+        names = [None] * world()
+        dist.all_gather_object(names, {"rank": rank(), "scale": 0.5 + rank()})
+        one = [names[0]["scale"] if rank() == 0 else None]
+        dist.broadcast_object_list(one, 0)
+        y.mul_(sum(name["scale"] for name in names) * one[0])
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp(), engines=("function", "auto"), nested=False)
+
+
+# On arguments and captured tensors.
+
+
+@check
+def all_reduce_of_an_argument():
+    def program(w):
+        def fn(x):
+            total = x.detach()
+            dist.all_reduce(total)
+            return (x * w).sin() * total.cos() + total
+
+        return lambda x: fn(x * 2)
+
+    assert_right(lambda w: lambda x: program(w)(x), "all_reduce")
+
+    def direct(w):
+        def fn(x, statistics):
+            dist.all_reduce(statistics)
+            return (x * w).sin() * statistics
+
+        return fn
+
+    def run(wrap):
+        torch.manual_seed(rank())
+        x, w = leaf(2, 4), leaf(4)
+        tensors = []
+        for _ in range(STEPS):
+            statistics = torch.rand(4)
+            y = wrap(direct(w))(x, statistics)
+            y.cos().sum().backward()
+            tensors += [statistics, y.detach(), x.grad.clone(), w.grad.clone()]
+        return tensors
+
+    for _, wrap in wraps(nested=False):
+        assert_equal(run(plain), run(wrap))
+
+
+@check
+def all_reduce_of_a_captured_tensor_over_steps():
+    def run(wrap):
+        torch.manual_seed(rank())
+        x, w = leaf(2, 4), leaf(4)
+        statistics = torch.rand(4)
+
+        def fn(x, gate):
+            y = (x * w).sin() * statistics.clone()
+            if gate:
+                dist.all_reduce(statistics)
+                y = y * statistics.cos()
+            return y.exp()
+
+        region = wrap(fn)
+        tensors = []
+        for gate in (0, 1, 1):
+            y = region(x, gate)
+            y.cos().sum().backward()
+            tensors += [statistics.clone(), y.detach(), x.grad.clone(), w.grad.clone()]
+        return tensors
+
+    for _, wrap in wraps(nested=False):
+        wanted, expected = count("all_reduce", lambda: run(plain))
+        done, got = count("all_reduce", lambda: run(wrap))
+        assert_equal(expected, got)
+        assert done == wanted
+
+
+@check
+def a_collective_that_writes_a_saved_tensor_raises():
+    def fn(x, w):
+        y = (x * w).exp()  # saves its result
+        dist.all_reduce(y)
+        return y
+
+    for _, wrap in wraps(nested=False):
+        refusal(lambda wrap=wrap: wrap(fn)(leaf(2, 4), leaf(4)), "writes a saved tensor", "clone")
+
+
+# Sends and receives.
+
+
+def exchange_pairs(y):
+    other = torch.empty_like(y)
+    peer = rank() ^ 1
+    works = dist.batch_isend_irecv([dist.P2POp(dist.isend, y * 2, peer), dist.P2POp(dist.irecv, other, peer)])
+    for work in works:
+        work.wait()
+    y.copy_(other.sin())
+
+
+@check
+def batch_isend_irecv_inside():
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange_pairs).exp(), "recv")
+
+
+@check
+def send_and_receive_inside():
+    def shift(y):
+        if rank() % 2 == 0:
+            dist.send(y * 3, rank() + 1)
+        else:
+            dist.recv(y, rank() - 1)
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), shift).exp(), "recv")
+
+
+@check
+def barrier_inside():
+    def fn(y):
+        dist.barrier()
+        y.sin_()
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), fn).exp())
+
+
+# Ranks that differ in what is alive at backward.
+
+
+@check
+def ranks_differ_in_what_is_alive():
+    def fn(x, w):
+        one = (x * w).sin()
+        first = one.exp()
+        return first, Reduced.apply(one.cos(), dist.all_reduce).exp()
+
+    def run(wrap):
+        torch.manual_seed(rank())
+        x, w = leaf(2, 4), leaf(4)
+        first, second = wrap(fn)(x, w)
+        if rank() == 0:
+            del second  # else what it saved is alive, and a replay goes past the collective
+        first.sum().backward()
+        return [x.grad, w.grad]
+
+    expected = run(plain)
+    for _, wrap in wraps(nested=False):
+        assert_equal(expected, run(wrap))
+
+
+@check
+def a_rule_may_recompute_collectives():
+    policy = PolicyTable().op("c10d::*", CheckpointPolicy.RECOMPUTE)
+    program = lambda w: lambda x: Reduced.apply((x * w).sin(), dist.all_reduce).exp().cos()  # noqa: E731
+    wanted, expected = count("all_reduce", lambda: steps(plain, program))
+    for engine in ("function", "auto"):
+        done, got = count("all_reduce", lambda: steps(remat.checkpoint(replay=engine, policy=policy), program))
+        assert_equal(expected, got)
+        assert done == wanted + STEPS  # each replay calls it once more
+
+
+@check
+def a_recomputed_collective_is_called_whatever_is_alive():
+    policy = PolicyTable().op("c10d::*", CheckpointPolicy.RECOMPUTE)
+
+    def run(wrap):
+        torch.manual_seed(rank())
+        x, w = leaf(2, 4), leaf(4)
+
+        def fn(x):
+            first = (x * w).sin()
+            one, total = first.exp(), first.detach().clone()
+            dist.all_reduce(total)
+            return one, (first * total).exp()
+
+        first, second = wrap(fn)(x)
+        if rank() == 0:
+            del second
+            loss = first.sum()
+        else:
+            loss = first.sum() + second.sum()
+        loss.backward()
+        return [x.grad, w.grad]
+
+    expected = run(plain)
+    assert_equal(expected, run(remat.checkpoint(policy=policy)))
+
+
+# Functional collectives.
+
+
+@check
+def functional_collectives_inside():
+    ops = torch.ops._c10d_functional
+    group = dist.group.WORLD.group_name
+
+    def reduce(y):
+        total = ops.wait_tensor(ops.all_reduce(y, "sum", group))
+        parts = ops.wait_tensor(ops.all_gather_into_tensor(total * 2, world(), group))
+        y.copy_(parts.view(world(), *y.shape).sin().sum(0))
+
+    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp(), "all_reduce")
+
+
+# Sharded modules.
+
+
+def block():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+
+
+def fsdp2(module, **options):
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(module, mesh=init_device_mesh("cpu", (world(),)), **options)
+
+
+def fsdp1(module, strategy):
+    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
+
+    return FullyShardedDataParallel(
+        module, sharding_strategy=getattr(ShardingStrategy, strategy), device_id=torch.device("cpu"), use_orig_params=True
+    )
+
+
+def train(module, call, rounds=2):
+    torch.manual_seed(rank())
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    losses = []
+    for _ in range(rounds):
+        loss = call(torch.rand(3, 4)).square().sum()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.detach())
+    return losses
+
+
+@check
+def a_checkpoint_around_a_fully_sharded_module_raises():
+    for determinism, reshard, engine in itertools.product(("metadata", "none"), (True, False), ENGINES):
+        sharded = fsdp2(block(), reshard_after_forward=reshard)
+        wrap = remat.checkpoint(determinism_check=determinism, replay=engine)
+        refusal(lambda sharded=sharded, wrap=wrap: train(sharded, wrap(sharded)), "FSDP", "inside the sharded module")
+
+
+@check
+def a_checkpoint_around_an_fsdp1_module_raises():
+    for determinism, strategy in itertools.product(("metadata", "none"), ("FULL_SHARD", "SHARD_GRAD_OP")):
+        sharded = fsdp1(block(), strategy)
+        wrap = remat.checkpoint(determinism_check=determinism)
+        refusal(lambda sharded=sharded, wrap=wrap: train(sharded, wrap(sharded)), "inside the sharded module")
+
+
+class Checkpointed(nn.Module):
+    def __init__(self, module, wrap):
+        super().__init__()
+        self.module = module
+        self.call = wrap(module)
+
+    def forward(self, x):
+        return self.call(x)
+
+
+@check
+def a_checkpoint_inside_a_sharded_module_is_right():
+    def with_fsdp2(wrap):
+        module = Checkpointed(block(), wrap)
+        return train(fsdp2(module), module)
+
+    def with_fsdp1(wrap):
+        module = fsdp1(Checkpointed(block(), wrap), "FULL_SHARD")
+        return train(module, module)
+
+    def with_ddp(wrap):
+        module = nn.parallel.DistributedDataParallel(Checkpointed(block(), wrap))
+        return train(module, module)
+
+    for program in (with_fsdp2, with_fsdp1, with_ddp):
+        for _, wrap in wraps(nested=False):
+            assert_equal(program(plain), program(wrap))
+
+
+ON_FOUR_RANKS = (
+    "all_gather_lists_inside",
+    "all_to_all_inside",
+    "batch_isend_irecv_inside",
+    "ranks_differ_in_what_is_alive",
+    "a_checkpoint_inside_a_sharded_module_is_right",
+)

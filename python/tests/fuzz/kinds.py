@@ -1,0 +1,174 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Tensors, modes, hooks and ops of libraries that are not torch's: what foreign programs bring along."""
+
+import contextlib
+
+import torch
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
+from torch.utils._pytree import tree_map_only
+from torch.utils.flop_counter import FlopCounterMode
+
+
+class Wrapper(torch.Tensor):
+    """A tensor around another one, which every op runs on."""
+
+    __torch_function__ = torch._C._disabled_torch_function_impl
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(
+            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype
+        )
+
+    def __init__(self, inner):
+        self.inner = inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        args_inside = tree_map_only(Wrapper, lambda t: t.inner, args)
+        kwargs_inside = tree_map_only(Wrapper, lambda t: t.inner, kwargs or {})
+        out = tree_map_only(torch.Tensor, cls, func(*args_inside, **kwargs_inside))
+        return return_and_correct_aliasing(func, args, kwargs or {}, out)
+
+
+class Flat(Wrapper):
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner_tensors, context, outer_size, outer_stride):
+        return Flat(inner_tensors["inner"])
+
+
+class Opaque(Wrapper):
+    """Without __tensor_flatten__."""
+
+
+class _Wrap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, kind, a):
+        return kind(a.detach().clone())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return None, plain_part(grad)
+
+
+class _Unwrap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, a):
+        ctx.kind = type(a)
+        return a.inner.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.kind(plain_part(grad))
+
+
+def plain_part(tensor):
+    """Not differentiable."""
+    while isinstance(tensor, Wrapper):
+        tensor = tensor.inner
+    return tensor
+
+
+def wrap(kind, a):
+    return _Wrap.apply(kind, a)
+
+
+def unwrap(a):
+    while isinstance(a, Wrapper):
+        a = _Unwrap.apply(a)
+    return a
+
+
+class PassThrough(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class Functions(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+def flops():
+    return FlopCounterMode(display=False)
+
+
+def comm_debug():
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    return CommDebugMode()
+
+
+MODES = {
+    "": contextlib.nullcontext,
+    "PassThrough()": PassThrough,
+    "Functions()": Functions,
+    "flops()": flops,
+    "comm_debug()": comm_debug,
+}
+
+
+class Handle:
+    """What a pair of hooks has packed, of no use to anybody else."""
+
+    def __init__(self, tensor):
+        self.tensor = tensor.clone()
+
+
+def unpacked(handle):
+    if not isinstance(handle, Handle):
+        raise TypeError(f"expected what pack has returned, got {type(handle)}")
+    return handle.tensor.clone()
+
+
+# Ops of a library. One schema marks what is written.
+LIBRARY = torch.library.Library("fuzz", "DEF")
+LIBRARY.define("scale(Tensor x, float factor) -> ()")
+LIBRARY.define("scale_all(Tensor[] xs, float factor) -> ()")
+LIBRARY.define("scale_lists(Tensor[][] xs, float factor) -> ()")
+LIBRARY.define("scale_unseen(Tensor x, float factor) -> ()")
+LIBRARY.define("fill(Tensor x, Tensor y) -> Tensor")
+LIBRARY.define("mix(Tensor[] xs) -> Tensor")
+LIBRARY.define("scale_marked(Tensor(a!) x, Tensor(b!)[] xs, float factor) -> ()")
+
+
+def scale(x, factor):
+    x.detach().mul_(factor)
+
+
+def scale_all(xs, factor):
+    for x in xs:
+        scale(x, factor)
+
+
+def scale_lists(lists, factor):
+    for xs in lists:
+        scale_all(xs, factor)
+
+
+def scale_unseen(x, factor):
+    values = x.detach().resolve_neg().numpy()
+    values *= factor
+
+
+def fill(x, y):
+    x.detach().copy_(y.detach() * 0.5)
+    return x.detach() + y.detach()
+
+
+def scale_marked(x, xs, factor):
+    scale(x, factor)
+    scale_all(xs, factor)
+
+
+def mix(xs):
+    return torch.stack([x.detach() for x in xs]).tanh().sum(0)
+
+
+for kernel in (scale, scale_all, scale_lists, scale_unseen, fill, mix, scale_marked):
+    LIBRARY.impl(kernel.__name__, kernel, "CompositeExplicitAutograd")

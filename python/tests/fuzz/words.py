@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Sets of words that programs may do without. REMAT_FUZZ_WORDS: "all", "none", or names with commas."""
+
+import os
+
+ALL = (
+    "complex",
+    "library",  # ops that write what their schema does not mark
+    "write saved",  # ops that write what they save
+    "bank",  # a buffer that is read and written in parts
+    "wrappers",  # subclasses, read and written as buffers
+    "made wrappers",  # that functions make
+    "modes",  # dispatch and function modes
+    "hooks inside",  # pairs that are opened in functions
+    "freed storages",
+    "later writes",  # of buffers that an inner or another region has read
+    "unseen writes",  # by a pointer, in ops that do not mark it
+)
+
+
+# Open fault: under a mode round the backward alone, replays meet ops that the forward did not log.
+USUAL = tuple(word for word in ALL if word != "modes")
+
+
+def chosen():
+    text = os.environ.get("REMAT_FUZZ_WORDS", "")
+    return frozenset({"": USUAL, "all": ALL}.get(text) or text.split(","))

@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Memory that is freed between forward and backward is missed, not read."""
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_equal
+
+import remat_meta as remat
+
+FREED = r"(?s)\[replay\] region 'r.*expected its memory as the forward left it, got a storage that was freed"
+
+
+def free(tensor):
+    size = tensor.untyped_storage().size()
+    tensor.untyped_storage().resize_(0)
+    return size
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+@pytest.mark.parametrize("size", [0, 64])
+def test_a_captured_tensor(engine, size):
+    w = torch.randn(100)
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: (x.sin() * w).exp())(leaf(100))
+    w.untyped_storage().resize_(size)
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+def test_a_captured_weight(engine):
+    w = leaf(100)
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: (x.sin() * w).exp())(leaf(100))
+    free(w)
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+@pytest.mark.parametrize("part", [slice(None), slice(10, 60)])
+def test_an_argument(engine, part):
+    x = torch.randn(100)
+    w = leaf(1)
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: (x.sin() * w).exp())(x[part])
+    free(x)
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+def test_what_a_slot_is_of_and_no_op_reads_again(engine):
+    w = torch.randn(100)
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: x * w)(leaf(100))
+    free(w)
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+def test_a_result_of_a_save_call(engine):
+    kept = []
+
+    def fn(x):
+        y = remat.region(torch.sin, "sine", recompute=False)(x)
+        kept.append(y.detach())
+        return y.exp().cos()
+
+    y = remat.checkpoint(region_name="r", replay=engine)(fn)(leaf(100))
+    free(kept[0])
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()
+
+
+def test_a_value_that_crosses_a_cut():
+    kept = []
+
+    def fn(x):
+        y = x.sin()
+        kept.append(y.detach())
+        return y.exp().cos().exp()
+
+    y = remat.checkpoint(region_name="r", replay="tape", cuts=remat.Cuts([1]))(fn)(leaf(100))
+    free(kept[0])
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+def test_memory_that_is_there_again_before_backward_is_read(engine):
+    def run(wrap):
+        torch.manual_seed(0)
+        w, x = torch.randn(100), leaf(100)
+        values = w.clone()
+        y = wrap(lambda x: (x.sin() * w).exp())(x).sum()
+        size = free(w)
+        w.untyped_storage().resize_(size)
+        with torch.autograd._unsafe_preserve_version_counter(w):
+            w.copy_(values)
+        y.backward()
+        return [y, x.grad]
+
+    assert_equal(run(lambda fn: fn), run(remat.checkpoint(replay=engine)))
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+def test_what_a_region_has_written_is_read_from_what_it_keeps(engine):
+    def run(wrap, may_free):
+        torch.manual_seed(0)
+        x, buffer = leaf(4, 4), torch.ones(4, 4)
+
+        def fn(x):
+            buffer[:, 2].mul_(0.5).add_(x.detach()[:, 1])
+            return (x.sin() * buffer).exp()
+
+        y = wrap(fn)(x)
+        if may_free:
+            free(buffer)
+        y.sum().backward()
+        return [y, x.grad]
+
+    assert_equal(run(lambda fn: fn, may_free=False), run(remat.checkpoint(replay=engine), may_free=True))

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Dispatch and function modes round regions, inside of them, round the forward or the backward alone."""
+
+import contextlib
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_equal
+from torch.overrides import TorchFunctionMode
+from torch.testing._internal.logging_tensor import LoggingTensorMode
+from torch.utils.flop_counter import FlopCounterMode
+from wrappers import Passing
+
+import remat_meta as remat
+
+
+def comm_debug_mode():
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    return CommDebugMode()
+
+
+class PassingFunctions(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        return func(*args, **(kwargs or {}))
+
+
+class TwoModes(contextlib.ExitStack):
+    def __enter__(self):
+        super().__enter__()
+        self.enter_context(Passing())
+        self.enter_context(Passing())
+        return self
+
+
+MODES = {
+    "passing": Passing,
+    "two": TwoModes,
+    "flops": lambda: FlopCounterMode(display=False),
+    "logging": LoggingTensorMode,
+    "comm": comm_debug_mode,
+    "function": PassingFunctions,
+    "device": lambda: torch.device("cpu"),
+}
+PLACES = ["both", "forward", "backward", "region", "inside"]
+ENGINES = ["function", "tape", "auto"]
+nothing = contextlib.nullcontext
+
+
+def plain(fn):
+    return fn
+
+
+def in_mode(mode, fn):
+    def run(*args):
+        with mode():
+            return fn(*args)
+
+    return run
+
+
+def step(wrap, mode, place, nested):
+    """Writes outside (batch norm), draws, writes in place, and reads `.data`, which modes see."""
+    torch.manual_seed(0)
+    net = torch.nn.Sequential(
+        torch.nn.Linear(4, 4),
+        torch.nn.BatchNorm1d(4),
+        torch.nn.Dropout(0.5),
+        torch.nn.ReLU(inplace=mode is not comm_debug_mode),  # its hooks forbid that in plain runs too
+        torch.nn.Linear(4, 4),
+    )
+    inner = wrap(net)
+
+    def block(x):
+        return inner(x.sin()).cos() * x.data.sum() + x.clone().data
+
+    block = wrap(block) if nested else block
+    if place == "region":
+        block = in_mode(mode, block)
+    if place == "inside":
+        inner = in_mode(mode, inner)
+    x = leaf(6, 4)
+    with mode() if place in ("both", "forward") else nothing():
+        loss = block(x).sum()
+        if place == "both":
+            loss.backward()
+    if place != "both":
+        with mode() if place == "backward" else nothing():
+            loss.backward()
+    return [loss, x.grad, *(p.grad for p in net.parameters()), *net.buffers(), torch.rand(2)]
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", MODES)
+def test_gradients_are_those_of_a_plain_run(mode, place, engine, nested):
+    expected = step(plain, MODES[mode], place, nested)
+    assert_equal(expected, step(remat.checkpoint(replay=engine), MODES[mode], place, nested))
+
+
+def test_a_mode_sees_the_ops_of_the_forward_and_none_of_remats():
+    def run(wrap):
+        buffer = torch.zeros(4)
+
+        def fn(x):
+            buffer.add_(x.detach())
+            return (x.sin() * buffer).exp()
+
+        with Passing() as mode:
+            y = wrap(fn)(leaf(4))
+        return y, [op for op in mode.ops if op != "aten.detach.default"]
+
+    assert run(plain)[1] == run(remat.checkpoint())[1]
+    y, _ = run(remat.checkpoint())
+    with Passing() as mode:
+        y.sum().backward()
+    assert "aten.clone.default" not in mode.ops
+    assert "aten.empty.memory_format" not in mode.ops
+    assert "aten.copy_.default" not in mode.ops
+
+
+def test_a_strict_tape_is_written_under_a_mode():
+    with Passing():
+        y = remat.checkpoint(replay="tape")(lambda x: x.sin().exp())(leaf(4))
+    assert [t.ops for t in remat.region_tapes()]
+    y.sum().backward()
+
+
+def test_views_that_nobody_uses_are_not_compared():
+    looks = iter([True, False, False, True])
+
+    def fn(x):
+        if next(looks):
+            x.view_as(x)
+        return x.sin().view(-1).exp()
+
+    for _ in range(2):
+        x = leaf(2, 2)
+        remat.checkpoint()(fn)(x).sum().backward()
+        assert_equal(x.cos() * x.sin().exp(), x.grad)
+
+
+def test_views_that_are_used_are_compared():
+    which = iter([0, 1])
+    y = remat.checkpoint()(lambda x: x.sin()[next(which)].exp())(leaf(2, 2))
+    with pytest.raises(remat.ReplayMismatch, match="aten::select"):
+        y.sum().backward()
+
+
+class Doubling(TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return result * 2 if func is torch.Tensor.sin else result
+
+
+def test_a_function_mode_of_the_forward_is_that_of_the_replay():
+    def run(wrap):
+        torch.manual_seed(0)
+        x = leaf(4)
+        with Doubling():
+            y = wrap(lambda x: x.sin().exp())(x)
+        y.sum().backward()
+        return [y, x.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint()))
+    assert torch._C._len_torch_function_stack() == 0
+
+
+def test_a_function_mode_of_the_backward_is_not():
+    def run(wrap):
+        torch.manual_seed(0)
+        x = leaf(4)
+        y = wrap(lambda x: x.sin().exp())(x)
+        with Doubling():
+            y.sum().backward()
+            assert torch._C._len_torch_function_stack() == 1
+        return [y, x.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint()))
+
+
+@pytest.mark.parametrize("place", ["forward", "backward", "both"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("mode", ["passing", "two", "flops", "comm"])
+def test_ops_that_go_to_a_mode_from_below_autograd_are_the_functions_own(mode, engine, place):
+    def run(wrap):
+        torch.manual_seed(0)
+        x = leaf(4)
+
+        def fn(x):
+            return (x.sin() * torch.rand_like(x) + torch.zeros_like(x)).exp()
+
+        with MODES[mode]() if place in ("forward", "both") else nothing():
+            y = wrap(fn)(x)
+            if place == "both":
+                y.sum().backward()
+        if place != "both":
+            with MODES[mode]() if place == "backward" else nothing():
+                y.sum().backward()
+        return [y, x.grad, torch.rand(2)]
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))

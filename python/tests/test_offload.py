@@ -1,0 +1,447 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What hooks and stores get: after the op that saves it has run, and inside the function's own pairs."""
+
+import contextlib
+import warnings
+
+import pytest
+import torch
+from behaviours.kept import Watched, save
+from programs import leaf
+from same import assert_equal, assert_same, plain
+from torch.nn import functional as F
+
+import remat_meta as remat
+from remat_meta import CheckpointPolicy
+
+SAVE, OFFLOAD = CheckpointPolicy.SAVE, CheckpointPolicy.OFFLOAD
+ENGINES = ("function", "tape", "auto")
+PAIRS = {
+    "remat": lambda pack, unpack: remat.saved_tensors_hooks(pack, unpack),
+    "torch": lambda pack, unpack: torch.autograd.graph.saved_tensors_hooks(pack, unpack),
+}
+both_pairs = pytest.mark.parametrize("pair", PAIRS)
+all_engines = pytest.mark.parametrize("engine", ENGINES)
+
+
+class Copies:
+    """Packs copies, and writes down what it was given and asked for."""
+
+    def __init__(self):
+        self.packed, self.unpacked = [], 0
+
+    def pack(self, tensor):
+        self.packed.append((*tensor.shape,))
+        return tensor.clone()
+
+    def unpack(self, held):
+        self.unpacked += 1
+        return held.clone()
+
+    def put(self, tensor):  # as a store
+        return Ticket(self, self.pack(tensor))
+
+    def pair(self, kind):
+        return PAIRS[kind](self.pack, self.unpack)
+
+
+class Ticket:
+    def __init__(self, copies, held):
+        self.copies, self.held = copies, held
+
+    def get(self):
+        return self.copies.unpack(self.held)
+
+
+def noisy(x):
+    return F.rrelu(x, training=True)
+
+
+def noisy_in_place(x):
+    return F.rrelu(x * 2, training=True, inplace=True)
+
+
+def by_policy(name, ctx, op, *args, **kwargs):
+    return name
+
+
+PLACES = ("store", "options", "around remat", "around torch", "inside remat", "inside torch", "in the call")
+
+
+def region_with(place, engine, policy=None):
+    """(wrap, the scope that the named call is in, the scope that the region is in), all of them
+    with something that copies."""
+    copies = Copies()
+    options = {"replay": engine, "policy": policy}
+    if place == "store":
+        options["offload_store"] = copies
+    elif place == "options":
+        options["saved_tensors_hooks"] = (copies.pack, copies.unpack)
+    open_pair = lambda where: copies.pair(place.split()[1]) if place.startswith(where) else contextlib.nullcontext()  # noqa: E731
+    return remat.checkpoint(**options), open_pair, copies
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@all_engines
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("op", [noisy, noisy_in_place])
+def test_what_an_op_saves_before_it_writes_it_is_copied_after_that(op, place, engine, nested):
+    region, open_pair, copies = region_with(place, engine)
+    policy = OFFLOAD if place in ("store", "options") else SAVE
+
+    def call(x):
+        if place != "in the call":
+            return op(x)
+        with copies.pair("remat"):
+            return op(x)
+
+    def program(wrap):
+        x = leaf(64)
+        run = call if wrap is not plain else op
+
+        def fn(x):
+            with open_pair("inside") if wrap is not plain else contextlib.nullcontext():
+                y = remat.native_op(run, "noisy", policy)(x.sin())
+            return (y * 1.5).exp()
+
+        body = wrap(fn)
+        if nested:
+            body = wrap(lambda x, inner=body: inner(x.cos()).sin())
+        with open_pair("around") if wrap is not plain else contextlib.nullcontext():
+            y = body(x)
+        y.sum().backward()
+        return y, x.grad
+
+    assert_same(program, region)
+    # Kept calls of a region inside are slots of the one around, but for the pair of the inner one.
+    assert copies.packed or (nested and place.startswith("around"))
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@all_engines
+@pytest.mark.parametrize("policy", [SAVE, OFFLOAD])
+def test_policies_copy_what_an_op_saves_after_it_has_written_it(policy, engine, nested):
+    copies = Copies()
+    region = remat.checkpoint(policy=lambda *args, **kwargs: policy, offload_store=copies, replay=engine,
+                              saved_tensors_hooks=(copies.pack, copies.unpack))
+
+    def program(wrap):
+        x = leaf(64)
+        body = wrap(lambda x: (noisy(x.sin()) * 1.5).exp())
+        if nested:
+            body = wrap(lambda x, inner=body: inner(x.cos()).sin())
+        y = body(x)
+        y.sum().backward()
+        return y, x.grad
+
+    assert_same(program, region)
+    assert copies.packed
+
+
+def test_what_an_op_saves_is_packed_in_order():
+    shapes = []
+
+    def fn(x, w):
+        return save(lambda x: torch.addmm(w[0], x, w).exp(), "a")(x * 1)
+
+    with remat.saved_tensors_hooks(lambda t: shapes.append((*t.shape,)) or t.clone(), lambda t: t):
+        x, w = leaf(2, 3), leaf(3, 4)
+        remat.checkpoint()(fn)(x, w).sum().backward()
+    inputs, kept = shapes[:2], shapes[2:]
+    assert inputs == [(2, 3), (3, 4)]
+    assert kept == [(3, 4), (2, 4)]  # the weight, then exp's result
+
+
+def test_an_error_of_a_pack_that_waited_ends_the_forward():
+    def pack(tensor):
+        raise KeyError("mine")
+
+    x = leaf(8)
+    with remat.saved_tensors_hooks(pack, lambda t: t), pytest.raises(KeyError, match="mine"):
+        remat.checkpoint()(lambda: save(noisy, "a")(x))()
+
+
+def test_an_op_that_throws_after_it_has_saved_leaves_nothing():
+    copies = Copies()
+    x = leaf(4, 4)
+
+    def call(t):
+        with contextlib.suppress(RuntimeError):
+            torch.linalg.cholesky(-torch.eye(4) * (t * 1))
+        return t.exp()
+
+    with copies.pair("remat"):
+        y = remat.checkpoint()(lambda t: save(call, "a")(t.sin()))(x)
+    expected = torch.autograd.grad(call(x.sin()).sum(), x)
+    assert_equal(expected, torch.autograd.grad(y.sum(), x))
+
+
+# Pairs that a region's function opens.
+
+
+@both_pairs
+@all_engines
+def test_a_pair_inside_leaves_bare_code_to_the_replay(pair, engine):
+    copies, watched, runs = Copies(), Watched(), []
+
+    def fn(x):
+        runs.append(1)
+        with copies.pair(pair):
+            for i in range(7):
+                x = watched(i, x.sin())
+        return x
+
+    def program(wrap):
+        x = leaf(3)
+        y = wrap(fn)(x)
+        if wrap is not plain:
+            assert not any(watched.lives(i) for i in range(6))
+            assert not copies.packed
+        y.sum().backward()
+        return y, x.grad
+
+    region = remat.checkpoint(replay=engine)
+    torch.manual_seed(7)
+    with remat.saved_tensors_hooks(lambda t: t, lambda t: t):  # plain code is packed
+        expected = program(plain)
+    copies.packed.clear()
+    runs.clear()
+    torch.manual_seed(7)
+    assert_equal(expected, program(region))
+    assert not copies.packed and len(runs) == (2 if engine == "function" else 1)
+
+
+@both_pairs
+@all_engines
+def test_a_pair_inside_packs_what_save_calls_under_it_keep_once(pair, engine):
+    copies = Copies()
+    kinds = []
+    pack = copies.pack
+
+    def told(tensor):
+        if pair == "remat":
+            info = remat.current_saved_tensor_info()
+            kinds.append((info.kind.name, info.region, info.call))
+        return pack(tensor)
+
+    copies.pack = told
+
+    def fn(x):
+        before = save(lambda x: x.sin().exp(), "before")(x.cos())
+        with copies.pair(pair):
+            a = save(lambda x: x.sin().exp(), "a")(x.cos())
+        return (a * before).sin()
+
+    def program(wrap):
+        if wrap is plain:
+            return program_of(lambda x: (x.cos().sin().exp() * x.cos().sin().exp()).sin())
+        return program_of(wrap(fn))
+
+    def program_of(fn):
+        x = leaf(3)
+        y = fn(x)
+        y.sum().backward(retain_graph=True)
+        y.sum().backward()
+        return y, x.grad
+
+    assert_same(program, remat.checkpoint(region_name="r", replay=engine))
+    # exp's result for its node; the same, since mul reads it. The argument is made again.
+    assert len(copies.packed) == 2 and copies.unpacked == 4
+    if pair == "remat":
+        assert kinds == [("BACKWARD", "r", "a"), ("SAVE_OUTPUT", "r", "a")]
+
+
+def test_a_result_that_is_read_later_goes_to_the_pair_of_its_call_with_its_context():
+    log = []
+
+    def pair(name):
+        def pack(tensor):
+            info = remat.current_saved_tensor_info()
+            log.append((name, info.kind.name, info.context))
+            return tensor.clone()
+
+        return remat.saved_tensors_hooks(pack, lambda t: t, capture_context=lambda: f"in {name}")
+
+    def fn(x):
+        with pair("one"):
+            a = save(torch.sin, "a")(x.cos())
+        with pair("two"):
+            b = save(torch.sin, "b")(x.cos())
+            both = a + b
+        return both.exp()
+
+    with pair("around"):
+        y = remat.checkpoint(saved_tensors_hooks=pair("options"))(fn)(leaf(3))
+    y.sum().backward()
+    assert log == [("options", "CHECKPOINT_INPUT", "in options"), ("one", "SAVE_OUTPUT", "in one"),
+                   ("two", "SAVE_OUTPUT", "in two")]
+
+
+@pytest.mark.parametrize("keep", ["innermost_region", "all_regions"])
+@pytest.mark.parametrize("where", ["outer", "inner"])
+@both_pairs
+@pytest.mark.parametrize("engine", ["function", "tape", "auto"])
+def test_a_pair_inside_regions_that_nest(engine, pair, where, keep):
+    if engine == "tape" and keep == "all_regions":
+        pytest.skip("tapes refuse it")
+    copies, watched = Copies(), Watched()
+
+    def opened(here, wrap):
+        return copies.pair(pair) if here == where and wrap is not plain else contextlib.nullcontext()
+
+    def program(wrap):
+        kept = remat.native_op(lambda t: watched("kept", t.sin().exp()), "a", SAVE, keep=keep)
+
+        def inner(x):
+            with opened("inner", wrap):
+                y = watched("interior", kept(x.cos()).sin())
+            return y.exp()
+
+        def outer(x):
+            with opened("outer", wrap):
+                y = watched("argument", x.sin())
+                y = wrap(inner)(y)
+            return (y * 2).sin()
+
+        x = leaf(3)
+        y = wrap(outer)(x)
+        if wrap is not plain:
+            assert not any(map(watched.lives, ("interior", "argument")))
+            assert not watched.lives("kept")
+        y.sum().backward()
+        return y, x.grad
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert_same(program, remat.checkpoint(replay=engine))
+    # In the outer one only what all regions keep is kept: the rest is made again by its replay. A
+    # result is packed for each region that keeps it.
+    packs = {"outer": 0, "inner": 2}[where] if keep == "innermost_region" else 3
+    assert len(copies.packed) == packs
+
+
+@both_pairs
+def test_a_pair_inside_gets_offload_calls_that_have_no_other_place(pair):
+    copies = Copies()
+
+    def fn(x):
+        with copies.pair(pair):
+            return remat.native_op(lambda t: t.sin().exp(), "a", OFFLOAD)(x.cos()).exp()
+
+    def program(wrap):
+        x = leaf(3)
+        y = wrap(fn)(x) if wrap is not plain else x.cos().sin().exp().exp()
+        y.sum().backward()
+        return y, x.grad
+
+    assert_same(program, remat.checkpoint())
+    assert len(copies.packed) == 2
+
+
+@both_pairs
+def test_a_pair_inside_a_save_call_gets_no_argument_that_is_made_again(pair):
+    copies = Copies()
+
+    def call(x):
+        with copies.pair(pair):
+            return x.sin().exp()
+
+    y = remat.checkpoint()(lambda x: save(call, "a")(x.cos()))(leaf(3))
+    assert len(copies.packed) == 1  # exp's result; not cos', which sin saves
+    y.sum().backward()
+    assert len(copies.packed) == copies.unpacked == 1
+
+
+# Results that user code is to bring back.
+
+
+class Group:
+    """Offloads what SAVE calls leave, and brings all of it back at once."""
+
+    def __init__(self):
+        self.away, self.here = [], {}
+
+    def pack(self, tensor):
+        if remat.current_saved_tensor_info().kind is remat.SavedTensorKind.CHECKPOINT_INPUT:
+            return tensor
+        self.away.append(tensor.clone())
+        return len(self.away) - 1
+
+    def unpack(self, held):
+        return held if torch.is_tensor(held) else self.here[held]
+
+    def bring_back(self):
+        self.here = dict(enumerate(self.away))
+
+    def scope(self):
+        return remat.saved_tensors_hooks(self.pack, self.unpack)
+
+
+@pytest.mark.parametrize("where", ["options", "around", "inside"])
+@pytest.mark.parametrize("engine", ["function", "auto"])
+@pytest.mark.torch_warns
+def test_a_group_is_brought_back_at_the_top_of_the_function(engine, where):
+    group = Group()
+    options = {"saved_tensors_hooks": group.scope()} if where == "options" else {}
+
+    def scope(here):
+        return group.scope() if here == where else contextlib.nullcontext()
+
+    def program(wrap):
+        def fn(x):
+            if remat.is_recomputing():
+                group.bring_back()
+            with scope("inside"):
+                a = save(lambda x: x.sin().exp(), "a")(x.cos())
+                b = save(lambda x: x.cos().exp(), "b")(a)
+            return (a.exp() * b).sin()
+
+        x = leaf(3)
+        with scope("around"):
+            y = wrap(fn)(x)
+        y.sum().backward()
+        return y, x.grad
+
+    assert_same(lambda wrap: program(wrap) if wrap is not plain else plain_group(), remat.checkpoint(replay=engine, **options))
+    assert group.away
+
+
+def plain_group():
+    x = leaf(3)
+    a = x.cos().sin().exp()
+    y = (a.exp() * a.cos().exp()).sin()
+    y.sum().backward()
+    return y, x.grad
+
+
+def test_a_result_is_asked_for_once_in_a_replay_and_in_the_state_from_before_it():
+    seen = []
+
+    def unpack(held):
+        seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), remat.is_recomputing()))
+        return held * 1
+
+    def fn(x):
+        with torch.autocast("cpu", torch.bfloat16):
+            a = save(torch.sin, "a")(x.cos())
+            return (a.exp() * a).sum() + a.cos().sum()
+
+    hooks = (lambda t: t.clone(), unpack)
+    remat.checkpoint(saved_tensors_hooks=hooks)(fn)(leaf(3)).backward()
+    assert seen == [(False, False, False)]
+
+
+def test_an_error_of_an_unpack_in_the_replay_reaches_the_caller_though_the_function_catches():
+    def unpack(held):
+        raise KeyError("not here")
+
+    def fn(x):
+        a = x
+        with contextlib.suppress(KeyError):
+            a = save(torch.sin, "a")(x.cos())
+        return a.exp()
+
+    y = remat.checkpoint(saved_tensors_hooks=(lambda t: t.clone(), unpack))(fn)(leaf(3))
+    with pytest.raises(KeyError, match="not here"):
+        y.sum().backward()

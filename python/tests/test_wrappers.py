@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Tensors of Python classes with __torch_dispatch__, with and without __tensor_flatten__."""
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_equal
+from torch.testing._internal.two_tensor import TwoTensor
+from wrappers import Opaque
+
+import remat_meta as remat
+
+KINDS = {"flattened": lambda t: TwoTensor(t, t.clone()), "opaque": Opaque}
+ENGINES = ["function", "auto"]
+pytestmark = pytest.mark.torch_warns  # "auto" says once that it has no tape
+
+
+def inner(tensor):
+    return tensor.a if isinstance(tensor, TwoTensor) else tensor.inner
+
+
+def plain(fn):
+    return fn
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_they_can_be_read_and_passed(kind, engine):
+    def run(wrap):
+        torch.manual_seed(0)
+        w = KINDS[kind](torch.randn(4, 4)).requires_grad_()
+        x = KINDS[kind](torch.randn(4, 4)).requires_grad_()
+        y = wrap(lambda x: (x @ w.t()).sin() * w)(x)
+        y.sum().backward()
+        return [inner(t).detach() for t in (y, x.grad, w.grad)]
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+WRITES = {
+    "the tensor": lambda w: w.add_(1),
+    "a view of it": lambda w: w.view(-1).add_(1),
+    "a view of a view": lambda w: w.view(-1)[2:].zero_(),
+    "a list": lambda w: torch._foreach_add_([w], 1),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("write", WRITES)
+def test_a_region_that_writes_a_captured_one_is_refused_in_the_forward(kind, engine, write):
+    w = KINDS[kind](torch.zeros(4))
+
+    def fn(x):
+        WRITES[write](w)
+        return x.sin().exp()
+
+    with pytest.raises(NotImplementedError, match="plain tensors from outside the region.*Python class of its own"):
+        remat.checkpoint(region_name="r", replay=engine)(fn)(leaf(4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_so_is_one_that_writes_an_argument(kind, engine):
+    with pytest.raises(NotImplementedError, match="plain tensors from outside the region.*Python class of its own"):
+        remat.checkpoint(replay=engine)(lambda w, x: w.mul_(2) + x.sin())(
+            KINDS[kind](torch.ones(4)), KINDS[kind](torch.ones(4)).requires_grad_()
+        )
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_and_a_save_call_that_writes_one(kind):
+    w = KINDS[kind](torch.zeros(4))
+
+    def fn(x):
+        remat.region(lambda x: (w.add_(1), x.sin())[1], "write", recompute=False)(x)
+        return x.sin().exp()
+
+    with pytest.raises(NotImplementedError, match="Python class of its own"):
+        remat.checkpoint(region_name="r")(fn)(leaf(4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_ops_have_made_inside_may_be_written(kind, engine):
+    def run(wrap):
+        torch.manual_seed(0)
+        x = KINDS[kind](torch.randn(4)).requires_grad_()
+        wrap(lambda x: (x * 2).sin().add_(1).exp())(x).sum().backward()
+        return [inner(x.grad).detach()]
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_one_that_the_function_makes_of_tensors_raises_and_does_not_crash(kind):
+    def fn(x):
+        made = KINDS[kind](torch.ones(4))
+        made.add_(1)
+        return x.sin().exp()
+
+    with pytest.raises(NotImplementedError, match="Python class of its own"):
+        remat.checkpoint()(fn)(leaf(4))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("policy", [remat.save_matmuls, remat.save_compute_intensive])
+def test_policies_keep_or_refuse_them(kind, policy):
+    def run(wrap):
+        torch.manual_seed(0)
+        x = KINDS[kind](torch.randn(4, 4)).requires_grad_()
+        wrap(lambda x: (x @ x).sin().exp())(x).sum().backward()
+        return [inner(x.grad).detach()]
+
+    try:
+        got = run(remat.checkpoint(policy=policy()))
+    except NotImplementedError as error:
+        assert "subclass with __torch_dispatch__" in str(error)
+    else:
+        assert_equal(run(plain), got)
+
+
+@pytest.mark.parametrize(("kind", "bytes_in"), [("flattened", 2), ("opaque", 1)])
+def test_reports_bill_the_tensors_in_an_argument(kind, bytes_in):
+    x = KINDS[kind](torch.randn(1000))
+    y = remat.checkpoint(region_name="r")(lambda x: x.sin().exp())(x.requires_grad_() * 1)
+    assert y.requires_grad
+    assert remat.memory_report().bytes == bytes_in * 4000, remat.memory_report()
+
+
+def nested():
+    return torch.nested.nested_tensor(
+        [torch.randn(n, 8) for n in (3, 5)], layout=torch.jagged, requires_grad=True
+    )
+
+
+@pytest.mark.parametrize("engine", ["tape", "auto"])
+def test_jagged_nested_tensors_that_a_tape_holds_are_billed(engine):
+    x = nested()
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: x.sin().exp().cos())(x)
+    values = (3 + 5) * 8 * 4
+    assert remat.memory_report().bytes >= 2 * values, remat.memory_report()
+    y.values().sum().backward()
+
+
+def test_sparse_tensors_are_billed_by_their_indices_and_values():
+    x = torch.eye(16).to_sparse().requires_grad_()
+    y = remat.checkpoint(region_name="r")(lambda x: torch.sparse.mm(x, torch.ones(16, 2)).sin())(x * 2)
+    assert remat.memory_report().bytes == 16 * 4 + 2 * 16 * 8
+    y.sum().backward()
