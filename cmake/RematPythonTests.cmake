@@ -48,11 +48,9 @@ function(remat_add_python_suite name)
     return()
   endif()
   list(TRANSFORM arg_FILES PREPEND "${PROJECT_SOURCE_DIR}/python/tests/")
-  add_test(NAME ${name} COMMAND "${REMAT_PYTHON}" -m pytest -q -p no:cacheprovider ${arg_FILES}
-    WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}")
-  set_tests_properties(${name} PROPERTIES LABELS python
+  remat_add_test(${name} BUDGET_S ${arg_BUDGET_S} COMMAND "${REMAT_PYTHON}" -m pytest -q -p no:cacheprovider ${arg_FILES})
+  set_tests_properties(${name} PROPERTIES LABELS python WORKING_DIRECTORY "${PROJECT_SOURCE_DIR}"
     ENVIRONMENT "PYTHONPATH=${REMAT_PYTHON_PATH};PYTHONDONTWRITEBYTECODE=1;OMP_NUM_THREADS=1;${REMAT_PYTHON_SANITIZER};${arg_ENVIRONMENT}")
-  remat_set_budget(${name} ${arg_BUDGET_S})
 endfunction()
 
 # Stops on a test file that no suite runs.

@@ -2,14 +2,22 @@
 
 # How suites, compile-failure tests and their time budgets are declared.
 
-set(REMAT_BUDGET_TOTAL_S 2400 CACHE STRING "Time for all suites together, in seconds on 2 cores")
-set(REMAT_BUDGET_SCALE 2 CACHE STRING "A test is stopped after its budget times this")
+set(REMAT_BUDGET_TOTAL_S 3000 CACHE STRING "CPU time for all suites together, in seconds")
+set(REMAT_BUDGET_SCALE 2 CACHE STRING "A test fails that takes its budget of CPU time this many times")
 
-# Takes `seconds` off the total for ctest test `name` and stops it when it runs away.
-function(remat_set_budget name seconds)
-  math(EXPR timeout "${seconds} * ${REMAT_BUDGET_SCALE} + 30")
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${timeout})
-  set_property(GLOBAL APPEND PROPERTY REMAT_BUDGETS "${name}:${seconds}")
+# remat_add_test(name BUDGET_S 20 COMMAND program arguments...): a ctest test that is judged by the CPU time that it takes,
+# which other work on the machine does not change. The time by the clock only ends a test that hangs.
+function(remat_add_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "BUDGET_S" "COMMAND")
+  if(arg_UNPARSED_ARGUMENTS OR NOT arg_BUDGET_S)
+    message(FATAL_ERROR "[remat_add_test ${name}] expected BUDGET_S seconds and COMMAND, got ${ARGN}")
+  endif()
+  math(EXPR limit "${arg_BUDGET_S} * ${REMAT_BUDGET_SCALE}")
+  math(EXPR hang "${limit} * 10 + 600")
+  add_test(NAME ${name}
+    COMMAND "${PROJECT_SOURCE_DIR}/tests/within_budget.sh" ${name} ${arg_BUDGET_S} ${limit} -- ${arg_COMMAND})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${hang})
+  set_property(GLOBAL APPEND PROPERTY REMAT_BUDGETS "${name}:${arg_BUDGET_S}")
 endfunction()
 
 # Prints every test's budget; more than REMAT_BUDGET_TOTAL_S together is an error.
@@ -27,7 +35,7 @@ function(remat_print_budgets)
     string(REPEAT " " ${pad} pad)
     string(APPEND table "\n  ${pad}${seconds} s  ${name}")
   endforeach()
-  message(STATUS "Time budgets:${table}\n  ${total} s of ${REMAT_BUDGET_TOTAL_S} s in all")
+  message(STATUS "Budgets of CPU time:${table}\n  ${total} s of ${REMAT_BUDGET_TOTAL_S} s in all")
   if(total GREATER REMAT_BUDGET_TOTAL_S)
     message(FATAL_ERROR "[budgets] expected ${REMAT_BUDGET_TOTAL_S} s or less in all, got ${total} s. Shorten a suite.")
   endif()
@@ -86,30 +94,29 @@ function(remat_add_suite name)
   target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
 
-  add_test(NAME ${name} COMMAND ${target} --durations yes)
+  remat_add_test(${name} BUDGET_S ${arg_BUDGET_S} COMMAND "$<TARGET_FILE:${target}>" --durations yes)
   set_tests_properties(${name} PROPERTIES
     LABELS "${arg_LABELS}" PROCESSORS ${arg_CORES} ENVIRONMENT "${REMAT_TEST_ENVIRONMENT};OMP_NUM_THREADS=${arg_CORES}")
-  remat_set_budget(${name} ${arg_BUDGET_S})
   set_property(GLOBAL APPEND PROPERTY REMAT_SUITE_SOURCES ${arg_SOURCES})
 endfunction()
 
 # remat_add_suite_run(backend.errors private_use_3 "NAME=VALUE"): the suite once more, in another environment.
 function(remat_add_suite_run suite name environment)
   string(REPLACE "." "_" target "${suite}_suite")
-  add_test(NAME ${suite}.${name} COMMAND ${target} --durations yes)
-  get_test_property(${suite} ENVIRONMENT inherited)
-  set_tests_properties(${suite}.${name} PROPERTIES ENVIRONMENT "${inherited};${environment}")
   get_property(budgets GLOBAL PROPERTY REMAT_BUDGETS)
   foreach(entry IN LISTS budgets)
     if(entry MATCHES "^${suite}:([0-9]+)$")
-      remat_set_budget(${suite}.${name} ${CMAKE_MATCH_1})
+      remat_add_test(${suite}.${name} BUDGET_S ${CMAKE_MATCH_1} COMMAND "$<TARGET_FILE:${target}>" --durations yes)
     endif()
   endforeach()
+  get_test_property(${suite} ENVIRONMENT inherited)
+  set_tests_properties(${suite}.${name} PROPERTIES ENVIRONMENT "${inherited};${environment}")
 endfunction()
 
-# A ctest test that passes when the command fails and says `regex`.
-function(remat_add_failing_command name regex)
-  add_test(NAME ${name} COMMAND "${CMAKE_COMMAND}" "-DREGEX=${regex}"
+# remat_add_failing_command(name 5 "regex" program arguments...): a ctest test with that budget, which passes when the command
+# fails and says `regex`.
+function(remat_add_failing_command name budget_s regex)
+  remat_add_test(${name} BUDGET_S ${budget_s} COMMAND "${CMAKE_COMMAND}" "-DREGEX=${regex}"
     -P "${PROJECT_SOURCE_DIR}/cmake/ExpectFailure.cmake" -- ${ARGN})
 endfunction()
 
@@ -126,9 +133,8 @@ function(remat_add_compile_fail_test name file regex)
   file(GENERATE OUTPUT "${arguments}" CONTENT
     "-std=c++20\n-fsyntax-only\n$<$<BOOL:${includes}>:-isystem\"$<JOIN:${includes},\"\n-isystem\">\"\n>$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},\n-D>\n>"
     TARGET ${target})
-  remat_add_failing_command(${name} "${regex}"
+  remat_add_failing_command(${name} 15 "${regex}"
     "${CMAKE_CXX_COMPILER}" "@${arguments}" "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
   set_tests_properties(${name} PROPERTIES LABELS compile_fail)
-  remat_set_budget(${name} 15)
   set_property(GLOBAL APPEND PROPERTY REMAT_SUITE_SOURCES ${file})
 endfunction()

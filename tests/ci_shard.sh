@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# ci_shard.sh BUILD_DIR PYTHON PYTHONPATH FUZZ_SUITE...: about a minute of random programs that no test of the day before ran.
-# Without a Python package, PYTHON is empty.
+# ci_shard.sh BUILD_DIR PYTHON PYTHONPATH FUZZ_SUITE...: about a minute of random programs that no test of the day before ran,
+# then op samples in configurations of which the same holds. Without a Python package, PYTHON is empty.
 set -euo pipefail
 
 build_dir=$1
@@ -23,3 +23,5 @@ first=$((shard * python_programs))
 echo "[ci] shard $shard: python, $python_programs programs from seed $first"
 cd "$(dirname "${BASH_SOURCE[0]}")/../python/tests"
 "$python" -m fuzz --seed "$first" --count "$python_programs"
+echo "[ci] shard $shard: op samples in other configurations, every eighth op"
+REMAT_OPINFO_ROTATION=$shard REMAT_OPINFO_SHARD=$((shard % 8))/8 "$python" -m pytest -q -p no:cacheprovider opinfo

@@ -77,11 +77,19 @@ TEST_CASE("Another device in the replay is an error with both", "[backend][error
                         "[4, 4] on meta."));
 }
 
-TEST_CASE("Without determinism checks metadata is not compared", "[backend][errors]") {
+TEST_CASE("Without determinism checks a slot takes no tensor of another type or op",
+          "[backend][errors]") {
   remat::CheckpointOptions options = named();
   options.determinism = remat::Determinism::kNone;
-  const auto fn = [](const Tensor& x) { return (is_recomputing() ? x.to(at::kDouble) : x).sin(); };
-  CHECK_NOTHROW(checkpoint(options)(fn)(input()).sum().backward());
+  const auto to_double = [](const Tensor& x) {
+    return (is_recomputing() ? x.to(at::kDouble) : x).sin();
+  };
+  CHECK_THAT(backward_error(to_double, options),
+             ContainsSubstring("slot 1: expected float32") && ContainsSubstring("got float64"));
+  const auto other = [](const Tensor& x) { return is_recomputing() ? x.cos() : x.sin(); };
+  CHECK_THAT(backward_error(other, options), ContainsSubstring("Another op has saved it."));
+  const auto asked = [](const Tensor& x) { return (is_recomputing() ? x * 2 : x * 3).sin(); };
+  CHECK_NOTHROW(checkpoint(options)(asked)(input()).sum().backward());
 }
 
 TEST_CASE("Fewer saved tensors in the replay are an error with both counts", "[backend][errors]") {

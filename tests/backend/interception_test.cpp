@@ -152,7 +152,8 @@ TEST_CASE("Interception is off outside regions, after errors, and in user callba
   const auto fn = [&](const Tensor& x) {
     in_region = remat::interception_is_on();
     const remat::SavedTensorsHooksGuard guard(hooks);
-    return x.sin();
+    const auto call = [](const Tensor& t) { return t.exp(); };
+    return remat::native_op(call, "exp", remat::Policy::kSave)(x.sin());
   };
   const Tensor x = torch::rand({3}).requires_grad_();
   checkpoint()(fn)(x);

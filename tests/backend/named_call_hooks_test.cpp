@@ -253,10 +253,112 @@ TEST_CASE("A guard inside a SAVE call gets what the call saves under it",
   const at::Tensor y =
       checkpoint()([&](const at::Tensor& x) { return save("a", call)(x.cos()); })(step_input());
   CHECK(around.packed == Log{"input"});
-  CHECK(inside.packed.size() == 2);
+  CHECK(inside.packed == Log{"backward of a"});  // sin's result; its argument is made again
   y.sum().backward();
-  CHECK(inside.packed.size() == 2);
-  CHECK(inside.unpacked.size() == 2);
+  CHECK(inside.packed.size() == 1);
+  CHECK(inside.unpacked.size() == 1);
+}
+
+TEST_CASE("A guard in a region gets what SAVE calls under it keep, once, and nothing of bare code",
+          "[backend][native_op][hooks]") {
+  const bool nested = GENERATE(false, true);
+  for (const ReplayEngine engine : {ReplayEngine::kFunction, ReplayEngine::kTape}) {
+    LoggingHooks inside;
+    LoggingHooks own;
+    const TensorFn plain = [](const at::Tensor& x) {
+      return sin_cos(sin_cos(x.cos())).exp().sin();
+    };
+    const TensorFn fn = [&](const at::Tensor& x) {
+      at::Tensor a;
+      {
+        const SavedTensorsHooksGuard guard(inside.hooks());
+        a = save("a", sin_cos)(x.cos());
+        a = recompute("b", sin_cos)(a).exp();
+      }
+      return a.sin();
+    };
+    const CheckpointOptions options{.replay = engine, .saved_tensors_hooks = own.hooks()};
+    const TensorFn region = checkpoint(options)(fn);
+    const TensorFn outer = checkpoint({.replay = engine})(region);
+    check_same(step(nested ? outer : region), step(plain));
+    CHECK(inside.packed == Log{"backward of a", "output of a"});
+    CHECK(inside.unpacked == Log{"output of a", "backward of a"});
+    CHECK(own.packed == Log{"input"});
+  }
+}
+
+TEST_CASE("A result goes to the guard that its call was made under, with its context",
+          "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const auto fn = [&](const at::Tensor& x) {
+    std::array<at::Tensor, 2> results;
+    for (int i = 0; i < 2; ++i) {
+      SavedTensorsHooks hooks = log.hooks(i == 0 ? "first: " : "second: ");
+      hooks.capture_context = [i]() -> std::any { return i; };
+      const SavedTensorsHooksGuard guard(hooks);
+      results.at(i) = save(i == 0 ? "a" : "b", [](const at::Tensor& t) { return t * 2; })(x.cos());
+    }
+    return (results[0] + results[1]).exp();
+  };
+  checkpoint({.saved_tensors_hooks = log.hooks("own: ")})(fn)(step_input()).sum().backward();
+  CHECK(log.packed == Log{"own: input", "first: output of a at 0", "second: output of b at 1"});
+}
+
+TEST_CASE("An op that fills what it has saved is offloaded when it has run",
+          "[backend][native_op][offload]") {
+  const bool nested = GENERATE(false, true);
+  const TensorFn noisy = [](const at::Tensor& x) {
+    return torch::rrelu(x, 0.1, 0.3, /*training=*/true);
+  };
+  const auto run = [&](const TensorFn& call, const CheckpointOptions* options) {
+    torch::manual_seed(3);
+    const TensorFn fn = [&](const at::Tensor& x) { return call(x.sin()).exp(); };
+    if (!options) return step(fn);
+    const TensorFn region = checkpoint(*options)(fn);
+    return step(nested ? TensorFn(checkpoint(*options)(region)) : region);
+  };
+  const Tensors expected = run(noisy, nullptr);
+  const CheckpointOptions none;
+  SECTION("to a store") {
+    const CheckpointOptions options{.offload_store = host_memory_store()};
+    check_same(run(native_op(noisy, "a", Policy::kOffload), &options), expected);
+  }
+  SECTION("to hooks of the options") {
+    LoggingHooks log;
+    const CheckpointOptions options{.saved_tensors_hooks = log.hooks()};
+    check_same(run(save("a", noisy), &options), expected);
+  }
+  SECTION("to hooks around") {
+    LoggingHooks log;
+    const SavedTensorsHooksGuard guard(log.hooks());
+    check_same(run(save("a", noisy), &none), expected);
+  }
+  SECTION("to hooks inside the call") {
+    LoggingHooks log;
+    const TensorFn call = [&](const at::Tensor& x) {
+      const SavedTensorsHooksGuard guard(log.hooks());
+      return noisy(x);
+    };
+    check_same(run(save("a", call), &none), expected);
+  }
+}
+
+TEST_CASE("Results that hooks have are asked for when the function has been entered",
+          "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  bool is_back = false;
+  SavedTensorsHooks hooks = log.hooks();
+  hooks.unpack = [&, unpack = hooks.unpack](const std::any& kept) {
+    CHECK_FALSE(is_recomputing());
+    TORCH_CHECK(is_back, "not brought back");
+    return unpack(kept);
+  };
+  const TensorFn plain = [](const at::Tensor& x) { return sin_cos(x.cos()).exp(); };
+  const TensorFn fn = [&](const at::Tensor& x) {
+    is_back = is_recomputing();
+    return save("a", sin_cos)(x.cos()).exp();
+  };
+  check_same(step(checkpoint({.saved_tensors_hooks = hooks})(fn)), step(plain));
 }
 
 TEST_CASE("What a tensor is can be asked in pack only", "[backend][native_op][hooks]") {

@@ -247,10 +247,11 @@ TEST_CASE("Slots of ops have the names of their scopes, and reports show them",
   };
   const CheckpointOptions options = with(PolicyTable().op("aten::exp", Policy::kSave));
   const at::Tensor y = checkpoint(options)(fn)(step_input());
-  CHECK(kept_names() ==
-        std::vector<std::string>{"argument 0", "aten::exp#0: saved.0", "block/aten::exp#0: saved.0",
-                                 "block/aten::exp#1: saved.0", "aten::exp#0: result",
-                                 "block/aten::exp#0: result", "block/aten::exp#1: result"});
+  CHECK(kept_names() == std::vector<std::string>{"argument 0", "aten::exp#0: saved.0 (result)",
+                                                 "block/aten::exp#0: saved.0 (result)",
+                                                 "block/aten::exp#1: saved.0 (result)",
+                                                 "aten::exp#0: result", "block/aten::exp#0: result",
+                                                 "block/aten::exp#1: result"});
 }
 
 TEST_CASE("Rules that match nothing are told", "[backend][policy]") {

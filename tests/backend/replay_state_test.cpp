@@ -218,18 +218,20 @@ TEST_CASE("User hooks run outside every region, in forward and replay", "[backen
     return std::any_cast<Tensor>(kept);
   };
   const auto inner = [](const Tensor& x) { return x.sin().exp(); };
+  const auto call = [](const Tensor& x) { return x.sin().cos(); };
   const auto outer = [&](const Tensor& x) {
     Tensor h;
     {
       const remat::SavedTensorsHooksGuard guard({pack, unpack});
-      h = checkpoint(options)(inner)(x.cos());
+      h = remat::native_op(call, "a", remat::Policy::kSave)(x.cos());
     }
-    return h.tanh();
+    return checkpoint(options)(inner)(h).tanh();
   };
   checkpoint(options)(outer)(leaf()).sum().backward();
-  // Forward: 2 snapshots, and x and the inner input packed: 4. Outer's replay: snapshot, restore,
-  // the inner forward's snapshot, restore: 4. Inner's replay: 3. Unpacked: 2.
-  CHECK(hook->calls == 4 + 4 + 3 + 2);
+  // Forward: 2 snapshots at entries and one after the call, what cos saves and the result packed:
+  // 5. Outer's replay: snapshot, restore, the result unpacked, restore after the call, the inner
+  // forward's snapshot, restore: 6. Inner's replay: 3. Unpacked for cos: 1.
+  CHECK(hook->calls == 5 + 6 + 3 + 1);
   CHECK_FALSE(hook->saw_region);
 }
 

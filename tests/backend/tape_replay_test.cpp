@@ -532,4 +532,19 @@ TEST_CASE("Ops that write several outside tensors come from a tape", "[backend][
   }
 }
 
+// See Note [Kept logs].
+TEST_CASE("The log of a region is dropped when its tape stands, and kept when it is given up",
+          "[backend][tape]") {
+  const bool gives_up = GENERATE(false, true);
+  const at::Tensor x = torch::rand({3, 4}).requires_grad_();
+  const at::Tensor y = checkpoint({.name = gives_up ? "log, kept" : "log, dropped",
+                                   .replay = ReplayEngine::kAuto})([&](const at::Tensor& t) {
+    const at::Tensor s = t.sin().exp();
+    return gives_up ? s * torch::autograd::grad({s.sum()}, {t}, {}, true)[0] : s;
+  })(x);
+  const remat::OpLog& log = remat::live_regions().back()->ops();
+  CHECK(log.broken_off() == !gives_up);
+  CHECK((log.end() == 0) == !gives_up);
+}
+
 }  // namespace remat

@@ -25,12 +25,21 @@ constexpr std::array kOps = {"aten::sin",        "aten::tanh",
                              "aten::select",     "aten::dropout",
                              "aten::mul_",       "aten::add_",
                              "aten::copy_",      "tag:pointwise",
-                             "tag:view",         "*"};
+                             "tag:view",         "*",
+                             "aten::rrelu*",     "aten::*pad*",
+                             "fuzz::*",          "aten::embedding*"};
 constexpr std::array kPresets = {"save_matmuls", "save_compute_intensive", "recompute_pointwise"};
 constexpr std::array kPolicies = {Policy::kSave, Policy::kSave, Policy::kOffload,
                                   Policy::kRecompute};
 
 }  // namespace
+
+Freed Choices::freed(Use use) {
+  if (pick(8)) return Freed::kNone;
+  const bool runs_again =
+      use == Use::kTwoInFlight || use == Use::kTwoSteps || use == Use::kTwoThreads;
+  return runs_again || pick(2) ? Freed::kUntilBackward : Freed::kForGood;
+}
 
 RegionChoices Choices::region() {
   RegionChoices region{.early_stop = pick(4) != 0,

@@ -27,6 +27,8 @@ class Choices {
   Op op() { return static_cast<Op>(pick(static_cast<size_t>(Op::kOpCount))); }
   Use use() { return static_cast<Use>(pick(static_cast<size_t>(Use::kCount))); }
 
+  Freed freed(Use use);
+
   /// Without arguments.
   RegionChoices region();
 

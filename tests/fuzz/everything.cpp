@@ -2,6 +2,7 @@
 
 // One program with all that programs are made of.
 #include "fuzz/program.h"
+#include "fuzz/words.h"
 
 namespace remat::fuzz {
 namespace {
@@ -72,7 +73,10 @@ class Writer {
 
 Block all_ops(size_t inputs) {
   Writer writer(inputs);
-  for (size_t i = 0; i < static_cast<size_t>(Op::kOpCount); ++i) writer.op(static_cast<Op>(i));
+  for (size_t i = 0; i < static_cast<size_t>(Op::kOpCount); ++i) {
+    const Op op = static_cast<Op>(i);
+    if (has_words(words_of(op)) && !is_rare(op)) writer.op(op);
+  }
   return writer.done(2);
 }
 
@@ -116,7 +120,7 @@ Program program_of_everything() {
   Writer inner(writer.count());
   inner.region({}, all_calls(writer.count())).op(Op::kTanh);
   writer.region(choices, inner.done(2));
-  return {.body = writer.done(3)};
+  return {.body = writer.done(3), .freed = Freed::kUntilBackward};
 }
 
 }  // namespace remat::fuzz

@@ -2,10 +2,12 @@
 
 // Making random programs.
 #include <algorithm>
+#include <array>
 #include <set>
 
 #include "fuzz/choices.h"
 #include "fuzz/program.h"
+#include "fuzz/words.h"
 
 namespace remat::fuzz {
 namespace {
@@ -13,7 +15,7 @@ namespace {
 constexpr int kMaxDepth = 3;
 constexpr size_t kMaxSteps = 8;
 
-/// What may be views of each other. The first ones are the buffers.
+/// What may be views of each other. The first ones are the buffers and the bank.
 struct Memory {
   bool frozen = false;      // a region reads it: a write would be one between forward and backward
   bool unwritable = false;  // plain code may not write it
@@ -35,6 +37,7 @@ struct RegionState {
   size_t first_memory = 0;  // of its own
   size_t calls = 0;
   bool saves = false;
+  bool has_rules = false;
   std::set<size_t> reads{};   // memory from outside of it
   std::set<size_t> writes{};  // the same
 };
@@ -45,13 +48,14 @@ struct Place {
   bool saving = false;           // in a SAVE call of the region
   bool saving_anywhere = false;  // or of a region around it
   bool no_grad = false;
+  bool copies = false;  // plain code's hooks do
   bool inner_backward = true;
 };
 
 /// Writes programs that plain code can run, mostly, and that remat need not refuse.
 class Writer {
  public:
-  explicit Writer(uint64_t seed) : choose_(seed), memories_(kBuffers) {}
+  explicit Writer(uint64_t seed) : choose_(seed), memories_(kBuffers + 1) {}
 
   Program program(uint64_t seed) {
     const Use use = choose_.use();
@@ -62,6 +66,7 @@ class Writer {
     const auto adds = [](const Step& step) { return step.op == Op::kInnerBackward; };
     if (program.use == Use::kTwoThreads && any_step(program.body, adds))
       program.use = Use::kBackwardThread;
+    if (has_words(Words::kFreedStorages)) program.freed = choose_.freed(program.use);
     return program;
   }
 
@@ -118,14 +123,23 @@ class Writer {
       if (choose_.one_in(place.region ? 4 : 30)) return Op::kCall;
       if (choose_.one_in(14)) return Op::kScope;
     }
-    if (place.region && choose_.one_in(8))
-      return choose_.pick(2) ? Op::kReadBuffer : Op::kWriteBuffer;
-    return choose_.op();
+    if (place.region && choose_.one_in(8)) {
+      const std::array ops = {Op::kReadBuffer, Op::kWriteBuffer, Op::kReadBank, Op::kWriteBank};
+      return ops[choose_.pick(has_words(Words::kBank) ? 4 : 2)];
+    }
+    const Op op = choose_.op();
+    const bool is_said = has_words(words_of(op)) && (!is_rare(op) || choose_.one_in(50));
+    return is_said ? op : Op::kSin;
   }
 
   /// `op`, or another one where it would make the program a bad one.
   Op allowed(Op op, const Value& a, const Place& place) {
+    // Such hooks have what was there before the op wrote what it saves, in plain code too.
+    if (place.copies && (op == Op::kRreluTraining || op == Op::kRreluInPlace)) op = Op::kRrelu;
     switch (info(op).effect) {
+      case Effect::kWritesBuffer:
+      case Effect::kWritesBank:
+        return may_write_buffer(buffer_of(op), place) ? op : Op::kSin;
       case Effect::kWrites:
         return may_write(a, place) ? op : Op::kClone;
       case Effect::kIsView:
@@ -134,7 +148,8 @@ class Writer {
         return place.no_grad && op != Op::kDetach ? Op::kRelu : op;
       case Effect::kGoesBack:
         if (place.no_grad || !place.inner_backward) return Op::kSin;
-        // Few of them: a region refuses these.
+        // Few of these: a region refuses a backward past what it keeps, be it by a policy.
+        if (place.region && place.region->has_rules && choose_.pick(12)) return Op::kSin;
         return op == Op::kInnerGrad && a.past_save && choose_.pick(12) ? Op::kInnerBackward : op;
       case Effect::kHooksArgument:
         return place.saving ? Op::kHook : op;
@@ -148,6 +163,17 @@ class Writer {
     if (memory.frozen || memory.unwritable || value.captured) return false;
     if (place.no_grad && is_outside(value.memory, place.region)) return false;
     return !memory.saved || choose_.one_in(6);
+  }
+
+  /// Regions see each other's writes, and keep what was there; nobody sees one of plain code.
+  bool may_write_buffer(size_t buffer, const Place& place) {
+    if (!memories_[buffer].frozen) return true;
+    return place.region ? has_words(Words::kLaterWrites) : choose_.one_in(60);
+  }
+
+  static size_t buffer_of(Op op) {
+    const Effect effect = info(op).effect;
+    return effect == Effect::kReadsBank || effect == Effect::kWritesBank ? kBuffers : 0;
   }
 
   static bool is_outside(size_t memory, const RegionState* region) {
@@ -164,16 +190,19 @@ class Writer {
     note_saved(op, a, b);
     switch (op.effect) {
       case Effect::kWritesBuffer:
-        return note_write(place.region, step.b % kBuffers);
+      case Effect::kWritesBank:
+        note_write(place.region, buffer_of(step.op));
+        break;
       case Effect::kWrites:
         note_write(place.region, a.memory);
         if (past_save) mark_past_save(values, a.memory);
-        return;
+        break;
       case Effect::kIsView:
         values.push_back({.memory = a.memory, .captured = a.captured, .past_save = a.past_save});
         return;
       case Effect::kReadsBuffer:
-        note_read(place.region, step.b % kBuffers);
+      case Effect::kReadsBank:
+        note_read(place.region, buffer_of(step.op));
         break;
       default:
         break;
@@ -218,7 +247,7 @@ class Writer {
     RegionState region{.outer = place.region, .first_memory = memories_.size()};
     step.region = choose_.region();
     step.region.arguments = arguments_of_region(values);
-    region.saves = !step.region.rules.empty();
+    region.saves = region.has_rules = !step.region.rules.empty();
     Place inside = place;
     ++inside.depth;
     inside.region = &region;
@@ -257,12 +286,14 @@ class Writer {
     return arguments;
   }
 
-  /// A buffer that a region reads is written by it too: else no later region could write it.
+  /// A buffer that a region reads is often written by it too: else plain code could not write it.
   void write_buffers(Block& block, const Values& values, RegionState& region) {
-    for (size_t buffer = 0; buffer < kBuffers; ++buffer) {
+    for (const Op op : {Op::kWriteBuffer, Op::kWriteBank}) {
+      const size_t buffer = buffer_of(op);
       if (!region.reads.count(buffer) || region.writes.count(buffer)) continue;
+      if (has_words(Words::kLaterWrites) && choose_.one_in(2)) continue;
       const size_t a = choose_.pick_late(values.size());
-      block.steps.push_back({Op::kWriteBuffer, a, buffer});
+      block.steps.push_back({op, a, choose_.pick(kParts)});
       note_read(&region, values[a].memory);
       note_write(&region, buffer);
     }
@@ -281,6 +312,7 @@ class Writer {
     step.scope.name = "scope" + std::to_string(scopes_++);
     Place inside = place;
     ++inside.depth;
+    inside.copies = place.copies || step.scope.kind == ScopeChoices::Kind::kHooks;
     Values inner = values;
     Block block = steps(inner, inside, kMaxSteps / 2);
     add_results(block, inner, inside, 1 + choose_.pick(2));

@@ -5,10 +5,13 @@
 #pragma once
 
 #include <ATen/autocast_mode.h>
+#include <ATen/native/Resize.h>
 #include <remat/remat.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <any>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <thread>
@@ -100,6 +103,102 @@ inline at::Tensor inner_backward(const at::Tensor& a, const at::Tensor& weight) 
 REMAT_FUZZ_HELPER(set_hook,
 inline void set_hook(const at::Tensor& a, double factor) {
   if (a.requires_grad()) a.register_hook([factor](const at::Tensor& grad) { return grad * factor; });
+})
+
+REMAT_FUZZ_HELPER(library_op,
+inline void scale(const at::Tensor& x, double factor) {
+  const at::NoGradGuard no_grad;
+  x.detach().mul_(factor);
+}
+inline void scale_all(at::TensorList xs, double factor) {
+  for (const at::Tensor& x : xs) scale(x, factor);
+}
+inline void scale_unseen(const at::Tensor& x, double factor) {
+  at::Tensor values = at::from_blob(x.data_ptr(), x.sizes(), x.strides(), x.options().requires_grad(false));
+  values.mul_(factor);
+}
+inline void scale_marked(const at::Tensor& x, at::TensorList xs, double factor) {
+  scale(x, factor);
+  scale_all(xs, factor);
+}
+inline at::Tensor fill(const at::Tensor& x, const at::Tensor& y) {
+  const at::NoGradGuard no_grad;
+  x.detach().copy_(y.detach() * 0.5);
+  return x.detach() + y.detach();
+}
+inline at::Tensor mix(at::TensorList xs) {
+  const at::NoGradGuard no_grad;
+  return at::stack(xs).tanh().sum(0);
+}
+/// Of a library of whose schemas one marks what is written.
+inline c10::OperatorHandle library_op(const char* name) {
+  static const torch::Library& library = *[] {
+    auto* made = new torch::Library(torch::Library::FRAGMENT, "fuzz", {}, __FILE__, __LINE__);
+    made->def("scale(Tensor x, float factor) -> ()");
+    made->def("scale_all(Tensor[] xs, float factor) -> ()");
+    made->def("scale_unseen(Tensor x, float factor) -> ()");
+    made->def("scale_marked(Tensor(a!) x, Tensor(b!)[] xs, float factor) -> ()");
+    made->def("fill(Tensor x, Tensor y) -> Tensor");
+    made->def("mix(Tensor[] xs) -> Tensor");
+    const auto key = c10::DispatchKey::CompositeExplicitAutograd;
+    made->impl("scale", torch::dispatch(key, scale));
+    made->impl("scale_all", torch::dispatch(key, scale_all));
+    made->impl("scale_unseen", torch::dispatch(key, scale_unseen));
+    made->impl("scale_marked", torch::dispatch(key, scale_marked));
+    made->impl("fill", torch::dispatch(key, fill));
+    made->impl("mix", torch::dispatch(key, mix));
+    return made;
+  }();
+  static_cast<void>(library);
+  return c10::Dispatcher::singleton().findSchemaOrThrow(name, "");
+})
+
+REMAT_FUZZ_HELPER(library_scale,
+inline void library_scale(const at::Tensor& x, double factor) {
+  library_op("fuzz::scale").typed<void(const at::Tensor&, double)>().call(x, factor);
+})
+
+REMAT_FUZZ_HELPER(library_scale_all,
+inline void library_scale_all(const std::vector<at::Tensor>& xs, double factor) {
+  library_op("fuzz::scale_all").typed<void(at::TensorList, double)>().call(xs, factor);
+})
+
+REMAT_FUZZ_HELPER(library_scale_unseen,
+inline void library_scale_unseen(const at::Tensor& x, double factor) {
+  library_op("fuzz::scale_unseen").typed<void(const at::Tensor&, double)>().call(x, factor);
+})
+
+REMAT_FUZZ_HELPER(library_scale_marked,
+inline void library_scale_marked(const at::Tensor& x, const std::vector<at::Tensor>& xs, double factor) {
+  library_op("fuzz::scale_marked").typed<void(const at::Tensor&, at::TensorList, double)>().call(x, xs, factor);
+})
+
+REMAT_FUZZ_HELPER(library_fill,
+inline at::Tensor library_fill(const at::Tensor& x, const at::Tensor& y) {
+  return library_op("fuzz::fill").typed<at::Tensor(const at::Tensor&, const at::Tensor&)>().call(x, y);
+})
+
+REMAT_FUZZ_HELPER(library_mix,
+inline at::Tensor library_mix(const at::Tensor& a, const at::Tensor& b) {
+  const std::vector<at::Tensor> both = {a.detach(), b.detach()};
+  return library_op("fuzz::mix").typed<at::Tensor(at::TensorList)>().call(both);
+})
+
+REMAT_FUZZ_HELPER(free_storages,
+inline void free_storages(const std::vector<at::Tensor>& tensors) {
+  for (const at::Tensor& tensor : tensors) at::native::resize_bytes_nocuda(tensor.storage(), 0);
+})
+
+REMAT_FUZZ_HELPER(free_for_a_while,
+inline void free_for_a_while(const std::vector<at::Tensor>& tensors) {
+  std::vector<std::string> copies;
+  for (const at::Tensor& tensor : tensors)
+    copies.emplace_back(static_cast<const char*>(tensor.storage().data()), tensor.storage().nbytes());
+  for (const at::Tensor& tensor : tensors) at::native::resize_bytes_nocuda(tensor.storage(), 0);
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    at::native::resize_bytes_nocuda(tensors[i].storage(), copies[i].size());
+    std::memcpy(tensors[i].storage().mutable_data(), copies[i].data(), copies[i].size());
+  }
 })
 
 REMAT_FUZZ_HELPER(Autocast,

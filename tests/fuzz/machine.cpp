@@ -79,6 +79,7 @@ Machine::Machine(const Program& program, Mode mode, TapeSizes& sizes)
   for (size_t i = 0; i < kWeights; ++i)
     weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));
   for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(at::rand({kSize, kSize}));
+  buffers_.push_back(at::rand({kParts, kSize, kSize}));
 }
 
 Machine::~Machine() {
@@ -111,7 +112,9 @@ void Machine::apply(const Step& step, Tensors& values) {
     op.run({.a = values[step.a],
             .b = values[step.b],
             .w = weights_[step.b % kWeights],
-            .buffer = buffers_[step.b % kBuffers]},
+            .buffer = buffers_[step.b % kBuffers],
+            .bank = buffers_[kBuffers],
+            .part = static_cast<int64_t>(step.b) % kParts},
            r, s);
     if (op.results > 0) add(std::move(r), values);
     if (op.results > 1) add(std::move(s), values);

@@ -52,7 +52,7 @@ class Machine {
   Tensors make_inputs();
 
   const Tensors& weights() const { return weights_; }
-  const Tensors& buffers() const { return buffers_; }
+  const Tensors& buffers() const { return buffers_; }  // the bank is the last
 
   Tensors forward(const Tensors& inputs) { return call(program_.body, inputs); }
 

@@ -18,7 +18,7 @@ using at::Tensor;
     Op::op, Effect::effect, results, saves, #__VA_ARGS__, python,                 \
         []([[maybe_unused]] const Operands& operands, [[maybe_unused]] Tensor& r, \
            [[maybe_unused]] Tensor& s) {                                          \
-          [[maybe_unused]] const auto& [a, b, w, buffer] = operands;              \
+          [[maybe_unused]] const auto& [a, b, w, buffer, bank, part] = operands;  \
           __VA_ARGS__;                                                            \
         }                                                                         \
   }
@@ -67,7 +67,38 @@ const std::array kOps = {
     REMAT_FUZZ_OP(kOut, kMakes, 1, "", "r = add_out(a, b)", r = add_out(a, b)),
     REMAT_FUZZ_OP(kNoGrad, kMakes, 1, "a", "r = no_grad_mean(a) * a", r = no_grad_mean(a) * a),
     REMAT_FUZZ_OP(kReadBuffer, kReadsBuffer, 1, "a", "r = a * (buffer + 0.5)", r = a * (buffer + 0.5)),
-    REMAT_FUZZ_OP(kChunk, kMakes, 2, "", "r, s = (part.repeat(2, 1) for part in a.chunk(2))",
+    REMAT_FUZZ_OP(kReadBank, kReadsBank, 1, "a", "r = a * (bank[part] + 0.5)", r = a * (bank.select(0, part) + 0.5)),
+    REMAT_FUZZ_OP(kReadWholeBank, kReadsBank, 1, "", "r = a + bank.sum(0)", r = a + bank.sum(0)),
+    REMAT_FUZZ_OP(kReadLibrary, kMakes, 1, "", "r = a * library_mix(a, b)", r = a * library_mix(a, b)),
+    REMAT_FUZZ_OP(kLibraryFresh, kMakes, 1, "", "r = a.detach().clone()\nlibrary_scale(r, 0.7)\nr = r * b",
+                  r = a.detach().clone(); library_scale(r, 0.7); r = r * b),
+    REMAT_FUZZ_OP(kLibraryUnseenFresh, kMakes, 1, "", "r = a.detach().clone()\nlibrary_scale_unseen(r, 0.7)\nr = r * b",
+                  r = a.detach().clone(); library_scale_unseen(r, 0.7); r = r * b),
+    REMAT_FUZZ_OP(kRreluTraining, kMakes, 1, "a", "r = torch.rrelu(a, 0.1, 0.3, True)", r = at::rrelu(a, 0.1, 0.3, true)),
+    REMAT_FUZZ_OP(kLogSigmoid, kMakes, 1, "a", "r = F.logsigmoid(a)", r = at::log_sigmoid(a)),
+    REMAT_FUZZ_OP(kComplexScale, kMakes, 1, "", "r = (torch.complex(a, b) * complex(0.5, 0.25)).real",
+                  r = at::real(at::complex(a, b).mul(c10::complex<double>(0.5, 0.25)))),
+    REMAT_FUZZ_OP(kComplexLerp, kMakes, 1, "", "r = torch.lerp(torch.complex(a, b), torch.complex(b, a), complex(0.3, -0.2)).imag",
+                  r = at::imag(at::lerp(at::complex(a, b), at::complex(b, a), c10::complex<double>(0.3, -0.2)))),
+    REMAT_FUZZ_OP(kComplexAdd, kMakes, 1, "", "r = torch.add(torch.complex(a, b), b, alpha=complex(0, 0.5)).imag * 1.0",
+                  r = at::imag(at::add(at::complex(a, b), b, c10::complex<double>(0, 0.5))) * 1.0),
+    REMAT_FUZZ_OP(kComplexPad, kMakes, 1, "", "r = torch.constant_pad_nd(torch.complex(a, b), (1, 0, 0, 1), complex(0.5, -1))[1:, :4].abs()",
+                  r = at::constant_pad_nd(at::complex(a, b), {1, 0, 0, 1}, c10::complex<double>(0.5, -1))
+                          .narrow(0, 1, 4).narrow(1, 0, 4).abs()),
+    REMAT_FUZZ_OP(kComplexFill, kMakes, 1, "", "r = torch.complex(a, b).index_fill(0, torch.tensor([1]), complex(0, 0.5)).real.clone()",
+                  r = at::real(at::complex(a, b).index_fill(0, at::ones({1}, at::kLong), c10::complex<double>(0, 0.5))).clone()),
+    REMAT_FUZZ_OP(kComplexWhere, kMakes, 1, "", "r = torch.where(a > 0.1, torch.complex(a, b), complex(0, 0.5)).real",
+                  r = at::real(at::where(a > 0.1, at::complex(a, b), c10::complex<double>(0, 0.5)))),
+    REMAT_FUZZ_OP(kComplexMatmul, kMakes, 1, "", "z = torch.complex(a.tanh(), b.tanh())\nr = (z @ z.mH).real",
+                  const Tensor z = at::complex(a.tanh(), b.tanh()); r = at::real(at::matmul(z, z.mH()))),
+    REMAT_FUZZ_OP(kComplexConvolution, kMakes, 1, "",
+                  "r = F.conv2d(torch.complex(a, b)[None, None], torch.complex(w, w)[None, None, :3, :3], padding=1)[0, 0].real",
+                  r = at::real(at::conv2d(at::complex(a, b).unsqueeze(0).unsqueeze(0),
+                                          at::complex(w, w).narrow(0, 0, 3).narrow(1, 0, 3).unsqueeze(0).unsqueeze(0),
+                                          {}, 1, 1).squeeze(0).squeeze(0))),
+    REMAT_FUZZ_OP(kComplexFresh, kMakes, 1, "", "z = torch.complex(a, b)\nz.mul_(complex(0, 1)).add_(a, alpha=complex(0, 0.5))\nr = z.real",
+                  const Tensor z = at::complex(a, b); z.mul_(c10::complex<double>(0, 1)).add_(a, c10::complex<double>(0, 0.5)); r = at::real(z)),
+    REMAT_FUZZ_OP(kChunk, kMakes, 2, "", "r, s = (half.repeat(2, 1) for half in a.chunk(2))",
                   const auto parts = a.chunk(2); r = parts[0].repeat({2, 1}); s = parts[1].repeat({2, 1})),
     REMAT_FUZZ_OP(kTopk, kMakes, 2, "", "r, index = a.topk(4, 1)\ns = b.gather(1, index)",
                   const auto top = a.topk(4, 1); r = std::get<0>(top); s = b.gather(1, std::get<1>(top))),
@@ -83,7 +114,7 @@ const std::array kOps = {
                   const auto normed = at::native_layer_norm(a, {4}, w.select(0, 1), {}, 1e-5);
                   r = std::get<0>(normed); s = b * std::get<2>(normed)),
     REMAT_FUZZ_OP(kLstmCell, kMakes, 2, "ab",
-                  "r, s = (part.float() for part in torch.lstm_cell(a, (b, a), w.repeat(4, 1), w.repeat(4, 1)))",
+                  "r, s = (state.float() for state in torch.lstm_cell(a, (b, a), w.repeat(4, 1), w.repeat(4, 1)))",
                   const auto cell = at::lstm_cell(a, {b, a}, w.repeat({4, 1}), w.repeat({4, 1}));
                   r = std::get<0>(cell).to(at::kFloat); s = std::get<1>(cell).to(at::kFloat)),
     REMAT_FUZZ_OP(kForeach, kMakes, 2, "", "r, s = torch._foreach_mul([a, b], 0.7)",
@@ -114,8 +145,31 @@ const std::array kOps = {
     REMAT_FUZZ_OP(kTransposeInPlace, kWrites, 0, "", "a.t().add_(b.detach().clone())", a.t().add_(b.detach().clone())),
     REMAT_FUZZ_OP(kSliceInPlace, kWrites, 0, "", "a[1:3] = b[:2] * 1.0", a.narrow(0, 1, 2).copy_(b.narrow(0, 0, 2) * 1.0)),
     REMAT_FUZZ_OP(kForeachInPlace, kWrites, 0, "", "torch._foreach_mul_([a], 0.7)", at::_foreach_mul_({a}, 0.7)),
+    REMAT_FUZZ_OP(kRreluInPlace, kWrites, 0, "a", "torch.rrelu_(a, 0.1, 0.3, True)", Tensor written = a; at::rrelu_(written, 0.1, 0.3, true)),
+    REMAT_FUZZ_OP(kRenormInPlace, kWrites, 0, "a", "a.renorm_(2, 0, 0.9)", a.renorm_(2, 0, 0.9)),
+    REMAT_FUZZ_OP(kComplexInPlace, kWrites, 0, "", "torch.view_as_complex(a.reshape(4, 2, 2)).mul_(complex(0.5, 0.5))",
+                  at::view_as_complex(a.reshape({4, 2, 2})).mul_(c10::complex<double>(0.5, 0.5))),
+    REMAT_FUZZ_OP(kLibraryMarked, kWrites, 0, "", "library_scale_marked(a, [b.detach().clone()], 0.9)",
+                  library_scale_marked(a, {b.detach().clone()}, 0.9)),
+    REMAT_FUZZ_OP(kLibraryInPlace, kWrites, 0, "", "library_scale(a, 0.9)", library_scale(a, 0.9)),
+    REMAT_FUZZ_OP(kLibraryListInPlace, kWrites, 0, "", "library_scale_all([a], 0.9)", library_scale_all({a}, 0.9)),
+    REMAT_FUZZ_OP(kLibraryFill, kWrites, 1, "", "r = b + library_fill(a, b.detach())", r = b + library_fill(a, b.detach())),
+    REMAT_FUZZ_OP(kLibraryUnseen, kWrites, 0, "", "library_scale_unseen(a, 0.9)", library_scale_unseen(a, 0.9)),
     REMAT_FUZZ_OP(kWriteBuffer, kWritesBuffer, 0, "", "buffer.mul_(0.5).add_(a.detach().tanh())",
                   buffer.mul_(0.5).add_(a.detach().tanh())),
+    REMAT_FUZZ_OP(kWriteColumn, kWritesBuffer, 0, "", "buffer[:, 2].mul_(0.5).add_(a.detach()[:, 1])",
+                  buffer.select(1, 2).mul_(0.5).add_(a.detach().select(1, 1))),
+    REMAT_FUZZ_OP(kEmbedding, kWritesBuffer, 1, "a", "r = a * F.embedding(torch.arange(4), buffer, max_norm=0.7)",
+                  Tensor written = buffer; at::embedding_renorm_(written, at::arange(4), 0.7, 2);
+                  r = a * at::embedding(buffer, at::arange(4))),
+    REMAT_FUZZ_OP(kLibraryBuffer, kWritesBuffer, 0, "", "library_scale(buffer, 0.9)", library_scale(buffer, 0.9)),
+    REMAT_FUZZ_OP(kLibraryListBuffer, kWritesBuffer, 0, "", "library_scale_all([buffer], 0.9)", library_scale_all({buffer}, 0.9)),
+    REMAT_FUZZ_OP(kLibraryUnseenBuffer, kWritesBuffer, 0, "", "library_scale_unseen(buffer, 0.9)", library_scale_unseen(buffer, 0.9)),
+    REMAT_FUZZ_OP(kWriteBank, kWritesBank, 0, "", "bank[part] = a.detach()", bank.select(0, part).copy_(a.detach())),
+    REMAT_FUZZ_OP(kWriteBankRow, kWritesBank, 0, "", "bank[part, 1:3] = a.detach()[:2]",
+                  bank.select(0, part).narrow(0, 1, 2).copy_(a.detach().narrow(0, 0, 2))),
+    REMAT_FUZZ_OP(kWriteBankColumn, kWritesBank, 0, "", "bank[part:, :, 2].mul_(0.5).add_(a.detach()[0].tanh())",
+                  bank.narrow(0, part, 6 - part).select(2, 2).mul_(0.5).add_(a.detach().select(0, 0).tanh())),
 };
 // clang-format on
 static_assert(kOps.size() == static_cast<size_t>(Op::kOpCount));
@@ -200,6 +254,90 @@ def inner_backward(a, weight):
 def set_hook(a, factor):
     if a.requires_grad:
         a.register_hook(lambda grad: None if grad is None else grad * factor)
+)"),
+    REMAT_FUZZ_HELPER_OF(library_op, R"py(
+def library_op(name):
+    return getattr(torch.ops.fuzz, name)
+
+
+def scale(x, factor):
+    x.detach().mul_(factor)
+
+
+def scale_all(xs, factor):
+    for x in xs:
+        scale(x, factor)
+
+
+def scale_unseen(x, factor):
+    values = x.detach().numpy()
+    values *= factor
+
+
+def scale_marked(x, xs, factor):
+    scale_all([x, *xs], factor)
+
+
+def fill(x, y):
+    x.detach().copy_(y.detach() * 0.5)
+    return x.detach() + y.detach()
+
+
+def mix(xs):
+    return torch.stack([x.detach() for x in xs]).tanh().sum(0)
+
+
+library = torch.library.Library("fuzz", "FRAGMENT")
+for kernel, schema in (
+    (scale, "(Tensor x, float factor) -> ()"),
+    (scale_all, "(Tensor[] xs, float factor) -> ()"),
+    (scale_unseen, "(Tensor x, float factor) -> ()"),
+    (scale_marked, "(Tensor(a!) x, Tensor(b!)[] xs, float factor) -> ()"),
+    (fill, "(Tensor x, Tensor y) -> Tensor"),
+    (mix, "(Tensor[] xs) -> Tensor"),
+):
+    if not hasattr(torch.ops.fuzz, kernel.__name__):
+        library.define(kernel.__name__ + schema)
+        library.impl(kernel.__name__, kernel, "CompositeExplicitAutograd")
+        sys.fuzz_library = library  # as long as the process
+)py"),
+    REMAT_FUZZ_HELPER_OF(library_scale, R"(
+def library_scale(x, factor):
+    library_op("scale")(x, factor)
+)"),
+    REMAT_FUZZ_HELPER_OF(library_scale_all, R"(
+def library_scale_all(xs, factor):
+    library_op("scale_all")(xs, factor)
+)"),
+    REMAT_FUZZ_HELPER_OF(library_scale_unseen, R"(
+def library_scale_unseen(x, factor):
+    library_op("scale_unseen")(x, factor)
+)"),
+    REMAT_FUZZ_HELPER_OF(library_scale_marked, R"(
+def library_scale_marked(x, xs, factor):
+    library_op("scale_marked")(x, xs, factor)
+)"),
+    REMAT_FUZZ_HELPER_OF(library_fill, R"(
+def library_fill(x, y):
+    return library_op("fill")(x, y)
+)"),
+    REMAT_FUZZ_HELPER_OF(library_mix, R"(
+def library_mix(a, b):
+    return library_op("mix")([a.detach(), b.detach()])
+)"),
+    REMAT_FUZZ_HELPER_OF(free_storages, R"(
+def free_storages(tensors):
+    for tensor in tensors:
+        tensor.untyped_storage().resize_(0)
+)"),
+    REMAT_FUZZ_HELPER_OF(free_for_a_while, R"(
+def free_for_a_while(tensors):
+    copies = [tensor.untyped_storage().clone() for tensor in tensors]
+    for tensor in tensors:
+        tensor.untyped_storage().resize_(0)
+    for tensor, copy in zip(tensors, copies):
+        tensor.untyped_storage().resize_(copy.nbytes())
+        tensor.untyped_storage().copy_(copy)
 )"),
     REMAT_FUZZ_HELPER_OF(Autocast, ""),
     REMAT_FUZZ_HELPER_OF(copying_hooks, R"(

@@ -15,6 +15,9 @@ namespace remat::fuzz {
 /// Side of all tensors of a program.
 constexpr int64_t kSize = 4;
 
+/// How many of these a bank has.
+constexpr int64_t kParts = 6;
+
 enum class Op {
   // Fresh results.
   kSin,
@@ -46,6 +49,22 @@ enum class Op {
   kOut,
   kNoGrad,
   kReadBuffer,
+  kReadBank,
+  kReadWholeBank,
+  kReadLibrary,
+  kLibraryFresh,
+  kLibraryUnseenFresh,
+  kRreluTraining,
+  kLogSigmoid,
+  kComplexScale,
+  kComplexLerp,
+  kComplexAdd,
+  kComplexPad,
+  kComplexFill,
+  kComplexWhere,
+  kComplexMatmul,
+  kComplexConvolution,
+  kComplexFresh,
   // Two of them.
   kChunk,
   kTopk,
@@ -82,7 +101,23 @@ enum class Op {
   kTransposeInPlace,
   kSliceInPlace,
   kForeachInPlace,
+  kRreluInPlace,
+  kRenormInPlace,
+  kComplexInPlace,
+  kLibraryMarked,
+  kLibraryInPlace,
+  kLibraryListInPlace,
+  kLibraryFill,
+  kLibraryUnseen,
   kWriteBuffer,
+  kWriteColumn,
+  kEmbedding,
+  kLibraryBuffer,
+  kLibraryListBuffer,
+  kLibraryUnseenBuffer,
+  kWriteBank,
+  kWriteBankRow,
+  kWriteBankColumn,
   kOpCount,
   // Steps with a block of steps.
   kRegion,
@@ -97,7 +132,9 @@ struct Operands {
   const at::Tensor& a;
   const at::Tensor& b;
   const at::Tensor& w;       // a parameter that the program closes over
-  const at::Tensor& buffer;  // and a buffer
+  const at::Tensor& buffer;  // a buffer
+  const at::Tensor& bank;    // and one of which parts are read and written,
+  int64_t part;              // such as this one
 };
 
 enum class Effect {
@@ -107,6 +144,8 @@ enum class Effect {
   kWrites,      // a
   kReadsBuffer,
   kWritesBuffer,
+  kReadsBank,
+  kWritesBank,
   kGoesBack,  // a backward inside
   kHooksArgument,
 };

@@ -13,10 +13,13 @@ namespace remat::fuzz {
 namespace {
 
 constexpr const char* kHead = R"(#include <ATen/autocast_mode.h>
+#include <ATen/native/Resize.h>
 #include <remat/remat.h>
+#include <torch/library.h>
 #include <torch/torch.h>
 
 #include <any>
+#include <cstring>
 #include <exception>
 #include <functional>
 #include <iostream>
@@ -74,10 +77,7 @@ class CppPrinter final : public Printer {
 
   std::string print() {
     const std::string run = this->run();
-    std::string helpers;
-    for (const Helper& helper : fuzz::helpers()) {
-      if (has_word(run, helper.name)) helpers += std::string(helper.cpp) + "\n\n";
-    }
+    const std::string helpers = helpers_for(run, &Helper::cpp);
     return kHead + helpers + run + kMain;
   }
 
@@ -93,6 +93,7 @@ class CppPrinter final : public Printer {
     }
     for (size_t i = 0; i < kBuffers; ++i)
       text << "  const Tensor buffer" << i << " = at::rand({4, 4});\n";
+    text << "  const Tensor bank = at::rand({6, 4, 4});\n";
     text << "  const auto make_inputs = [] { return Tensors" << inputs() << "; };\n"
          << "  [[maybe_unused]] const auto store = remat::host_memory_store();\n"
          << "  Tensors results;\n"
@@ -107,13 +108,22 @@ class CppPrinter final : public Printer {
                  ? "  on_thread([&] { loss = forward(inputs); });\n"
                  : "  loss = forward(inputs);\n")
          << "  results.push_back(at::scalar_tensor(loss.requires_grad()));\n"
+         << (program().freed == Freed::kForGood ? "  free_storages({buffer0, bank});\n" : "")
          << "  if (loss.requires_grad()) {\n"
-         << indented(use(), 4)
+         << freed() << indented(use(), 4)
          << "    for (const Tensor& leaf : wanted) results.push_back(leaf.grad());\n"
          << "    for (const Tensor& input : inputs) results.push_back(input.detach());\n  }\n";
-    for (size_t i = 0; i < kBuffers; ++i) text << "  results.push_back(buffer" << i << ");\n";
+    if (program().freed != Freed::kForGood)
+      text << "  for (const Tensor& buffer : {buffer0, bank}) results.push_back(buffer);\n";
     text << "  results.push_back(at::rand({2}));\n  return results;\n}\n";
     return text.str();
+  }
+
+  std::string freed() const {
+    if (program().freed != Freed::kUntilBackward) return "";
+    return "    for (const Tensors& tensors : {inputs, Tensors{w0, w1, w2}, Tensors{buffer0, "
+           "bank}})\n"
+           "      free_for_a_while(tensors);\n";
   }
 
   std::string inputs() const {
@@ -148,8 +158,9 @@ class CppPrinter final : public Printer {
 
   std::string op(const OpInfo& op, const Words& words, const Names& made) override {
     const std::string text = with_words(op.cpp, words) + ";";
-    if (op.results == 1) return "const Tensor " + text + "\n";
-    const std::string scoped = text.find("; ") != text.npos ? "{ " + text + " }\n" : text + "\n";
+    const bool is_one = text.find("; ") == text.npos;
+    if (op.results == 1 && is_one) return "const Tensor " + text + "\n";
+    const std::string scoped = is_one ? text + "\n" : "{ " + text + " }\n";
     return op.results == 0 ? scoped : "Tensor " + joined(made) + ";\n" + scoped;
   }
 

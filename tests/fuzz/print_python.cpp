@@ -60,10 +60,7 @@ class PythonPrinter final : public Printer {
 
   std::string print() {
     const std::string run = this->run();
-    std::string helpers;
-    for (const Helper& helper : fuzz::helpers()) {
-      if (has_word(run, helper.name)) helpers += std::string(helper.python) + "\n";
-    }
+    const std::string helpers = helpers_for(run, &Helper::python);
     return kHead + helpers + "\n" + run + kMain;
   }
 
@@ -77,6 +74,7 @@ class PythonPrinter final : public Printer {
       text << "    " << wanted.back() << " = (torch.randn(4, 4) * 0.5).requires_grad_()\n";
     }
     for (size_t i = 0; i < kBuffers; ++i) text << "    buffer" << i << " = torch.rand(4, 4)\n";
+    text << "    bank = torch.rand(6, 4, 4)\n";
     text << "    results, store = [], remat.host_memory_store()\n\n"
          << "    def make_inputs():\n        return " << inputs() << "\n\n"
          << forward() << "    inputs = make_inputs()\n"
@@ -85,10 +83,15 @@ class PythonPrinter final : public Printer {
                  ? "    loss = on_thread(lambda: forward(*inputs))\n"
                  : "    loss = forward(*inputs)\n")
          << "    results.append(torch.tensor(float(loss.requires_grad)))\n"
+         << (program().freed == Freed::kForGood ? "    free_storages([buffer0, bank])\n" : "")
          << "    if loss.requires_grad:\n"
+         << (program().freed == Freed::kUntilBackward
+                 ? "        for tensors in (inputs, [w0, w1, w2], [buffer0, bank]):\n"
+                   "            free_for_a_while(tensors)\n"
+                 : "")
          << indented(use(), 8) << "        results += [leaf.grad for leaf in wanted]\n"
          << "        results += [x.detach() for x in inputs]\n";
-    for (size_t i = 0; i < kBuffers; ++i) text << "    results.append(buffer" << i << ")\n";
+    if (program().freed != Freed::kForGood) text << "    results += [buffer0, bank]\n";
     text << "    return [*results, torch.rand(2)]\n";
     return text.str();
   }

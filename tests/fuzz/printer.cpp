@@ -56,7 +56,8 @@ std::string Printer::op(const Step& step, Names& names) {
   Words words = {{"a", names[step.a]},
                  {"b", names[step.b]},
                  {"w", "w" + std::to_string(step.b % kWeights)},
-                 {"buffer", "buffer" + std::to_string(step.b % kBuffers)}};
+                 {"buffer", "buffer" + std::to_string(step.b % kBuffers)},
+                 {"part", std::to_string(step.b % kParts)}};
   const OpInfo& op = info(step.op);
   const Names made = add_names(names, op.results);
   if (op.results > 0) words["r"] = made[0];
@@ -120,6 +121,15 @@ bool has_word(std::string_view text, std::string_view name) {
     found = found || (is_name && word == name);
   });
   return found;
+}
+
+std::string helpers_for(const std::string& text, std::string_view Helper::*language) {
+  std::string used;
+  for (size_t i = helpers().size(); i-- > 0;) {
+    const Helper& helper = helpers()[i];
+    if (has_word(text + used, helper.name)) used = std::string(helper.*language) + "\n\n" + used;
+  }
+  return used;
 }
 
 std::string joined(const Names& parts) {

@@ -85,6 +85,9 @@ std::string with_words(std::string_view text,
 /// True if `name` is a word of `text`.
 bool has_word(std::string_view text, std::string_view name);
 
+/// The text of those that `text` uses, and of those that these use, which are listed before them.
+std::string helpers_for(const std::string& text, std::string_view Helper::*language);
+
 /// "a, b"
 std::string joined(const Names& parts);
 

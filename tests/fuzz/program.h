@@ -19,7 +19,10 @@
 namespace remat::fuzz {
 
 constexpr size_t kWeights = 3;
-constexpr size_t kBuffers = 1;
+constexpr size_t kBuffers = 1;  // without the bank
+
+/// Whose memory goes after the forward. Until backward: all that there is; else the buffers.
+enum class Freed { kNone, kUntilBackward, kForGood };
 
 struct Block;
 
@@ -84,6 +87,7 @@ struct Block {
 struct Program {
   Block body;
   Use use = Use::kBackward;
+  Freed freed = Freed::kNone;
   uint64_t seed = 0;  // of its parameters, buffers and inputs
 };
 

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "fuzz/run.h"
+#include "fuzz/words.h"
 
 namespace remat::fuzz {
 namespace {
@@ -33,8 +34,21 @@ bool writes(const Step& step) {
   return step.block.empty() && step.op != Op::kSame && info(step.op).effect == Effect::kWrites;
 }
 
+bool is_of_library(const Step& step) {
+  const Words words = words_of(step.op);
+  return words == Words::kLibrary || words == Words::kUnseenWrites;
+}
+
 /// What a program must have in it.
 using Part = bool (*)(const Block& body);
+
+bool library(const Block& body) {
+  return any_step(body, &is_of_library);
+}
+
+bool anything(const Block&) {
+  return true;
+}
 
 bool backward(const Block& body) {
   return any_step(body, &goes_back);
@@ -130,6 +144,7 @@ struct Refusal {
   std::string_view error;
   Part part;
   const char* rule;
+  Freed freed = Freed::kNone;  // what the program must do with its buffers
 };
 
 // clang-format off
@@ -170,10 +185,14 @@ constexpr std::array kRefusals = {
             "errors.md: a backward inside passes a hook that the function has set"},
     Refusal{"reaches the graph of the forward", &write_and_backward,
             "design.md, Known limits: a custom function gets a captured tensor that was written"},
+    Refusal{"got a storage that was freed or made smaller since", &anything,
+            "errors.md: memory that a replay needs was freed after the forward", Freed::kForGood},
     Refusal{"It was saved between other ops", &write_and_function,
             "design.md, Known limits: a custom function gets a captured tensor, then it is written"},
     Refusal{"The function branches on state", &write_and_backward,
             "design.md, Known limits: a function asks requires_grad of what its write changed"},
+    Refusal{"expected ops that mark in their schema what they write", &library,
+            "errors.md: an op of a library writes what its schema does not mark"},
     Refusal{" as in the forward, got ", &backward_in_nested_call,
             "design.md, Known limits: a backward in a named call of a nested region"},
     Refusal{"on cpu from elsewhere", &backward,
@@ -187,7 +206,8 @@ constexpr std::array kRefusals = {
 
 const char* refusal_of(const std::string& message, const Program& program) {
   for (const Refusal& refusal : kRefusals) {
-    if (message.find(refusal.error) != message.npos && refusal.part(program.body))
+    const bool frees = refusal.freed == Freed::kNone || refusal.freed == program.freed;
+    if (message.find(refusal.error) != message.npos && frees && refusal.part(program.body))
       return refusal.rule;
   }
   return nullptr;

@@ -47,7 +47,12 @@ void run_checked(const Program& program, Machine& machine, Tensors& results) {
   const auto first = [&] { loss = forward(inputs); };
   program.use == Use::kForwardThread ? on_thread(first) : first();
   results.push_back(at::scalar_tensor(loss.requires_grad()));
+  if (program.freed == Freed::kForGood) free_storages(machine.buffers());
   if (!loss.requires_grad()) return;
+  if (program.freed == Freed::kUntilBackward) {
+    for (const Tensors* tensors : {&inputs, &machine.weights(), &machine.buffers()})
+      free_for_a_while(*tensors);
+  }
   info(program.use)
       .run({.loss = loss,
             .wanted = wanted,
@@ -111,7 +116,7 @@ Outcome run(const Program& program, Mode mode) {
   } catch (const c10::Error& error) {
     outcome.error = error.what_without_backtrace();
   }
-  copy_to(outcome.tensors, machine.buffers());
+  if (program.freed != Freed::kForGood) copy_to(outcome.tensors, machine.buffers());
   outcome.tensors.push_back(at::rand({2}));  // the stream goes on as if nothing had happened
   return outcome;
 }

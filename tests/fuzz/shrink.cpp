@@ -18,6 +18,7 @@ class Shrinker {
     do {
       changed_ = false;
       set(program_.use, Use::kBackward);
+      set(program_.freed, Freed::kNone);
       visit(program_.body);
     } while (changed_);
     return std::move(program_);

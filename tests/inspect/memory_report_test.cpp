@@ -57,14 +57,27 @@ TEST_CASE("The report names what a region holds and why", "[inspect][memory_repo
   INFO(text);
   CHECK(text.find("remat holds 768 bytes in 1 region, 256 of them kept implicitly\n"
                   "region 'block': 768 bytes, ") == 0);
-  CHECK_THAT(text, ContainsSubstring("256  argument 0  float32 [8, 8] on cpu  argument of the "
-                                     "function, for the replay\n"));
-  CHECK_THAT(text, ContainsSubstring("256  a: saved.0  float32 [8, 8] on cpu  SAVE: saved for "
-                                     "backward\n"));
-  CHECK_THAT(text, ContainsSubstring("  0  a: result   float32 [8, 8] on cpu  SAVE: kept "
+  CHECK_THAT(text,
+             ContainsSubstring("256  argument 0           float32 [8, 8] on cpu  argument of the "
+                               "function, for the replay\n"));
+  CHECK_THAT(text, ContainsSubstring("256  a: saved.0 (result)  float32 [8, 8] on cpu  SAVE: saved "
+                                     "for backward\n"));
+  CHECK_THAT(text, ContainsSubstring("  0  a: result            float32 [8, 8] on cpu  SAVE: kept "
                                      "implicitly: read by aten::sin; billed above\n"));
-  CHECK_THAT(text, ContainsSubstring("256  b: result   float32 [8, 8] on cpu  SAVE: kept "
+  CHECK_THAT(text, ContainsSubstring("256  b: result            float32 [8, 8] on cpu  SAVE: kept "
                                      "implicitly: read by aten::add.Scalar\n"));
+}
+
+TEST_CASE("The report says which result of its call a tensor is", "[inspect][memory_report]") {
+  const at::Tensor y = checkpoint()([](const at::Tensor& x) {
+    const auto two = [](const at::Tensor& t) { return std::make_tuple(t + 1, t.exp()); };
+    const auto both = native_op(two, "two", Policy::kSave)(x.sin());
+    return std::get<0>(both).cos() + std::get<1>(both);
+  })(input());
+  const std::string text = memory_report().str();
+  INFO(text);
+  CHECK_THAT(text, ContainsSubstring("two: saved.0 (result 1)  "));
+  CHECK_THAT(text, ContainsSubstring("two: result 0 "));
 }
 
 TEST_CASE("Names of saved tensors follow the tensor into the SAVE call around",

@@ -170,10 +170,11 @@ TEST_CASE("Words on a tensor are found outside of the region that is open",
     });
     return std::vector<at::Tensor>{y, x.cos().exp()};
   })(input());
-  CHECK_THAT(text, ContainsSubstring("saved.0  [8, 8]  float32 on cpu  detached"));
-  // The sum is no op of the region, which would keep what it reads for the replay: "output 0".
+  CHECK_THAT(text, ContainsSubstring("saved.0 (output 0)  [8, 8]  float32 on cpu  detached"));
+  // The sum is no op of the region, which would keep what it reads for the replay: a row "output
+  // 0".
   CHECK(outputs.size() == 2);
-  CHECK_THAT(saved_tensors_report().str(), !ContainsSubstring("output 0"));
+  CHECK_THAT(saved_tensors_report().str(), !ContainsSubstring("B  output 0"));
 }
 
 TEST_CASE("Two traces of calls collect at the same time, each for its thread",

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Checking random programs in a process of their own.
+#include "fuzz/child.h"
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstring>
+#include <optional>
+#include <string>
+
+// The leak sanitizer's, which runs at exit() only.
+extern "C" __attribute__((weak)) int __lsan_do_recoverable_leak_check();
+
+namespace remat::fuzz {
+namespace {
+
+constexpr unsigned kMostSeconds = 60;  // for a program
+
+/// Of children that end by _exit().
+constexpr int kLeaks = 23;
+
+void write_all(int pipe, const void* data, size_t bytes) {
+  for (const char* at = static_cast<const char*>(data); bytes > 0;) {
+    const ssize_t written = write(pipe, at, bytes);
+    if (written <= 0) _exit(1);
+    at += written;
+    bytes -= static_cast<size_t>(written);
+  }
+}
+
+bool read_all(int pipe, void* data, size_t bytes) {
+  for (char* at = static_cast<char*>(data); bytes > 0;) {
+    const ssize_t got = read(pipe, at, bytes);
+    if (got <= 0) return false;
+    at += got;
+    bytes -= static_cast<size_t>(got);
+  }
+  return true;
+}
+
+void write_text(int pipe, const std::string& text) {
+  const size_t bytes = text.size();
+  write_all(pipe, &bytes, sizeof bytes);
+  write_all(pipe, text.data(), bytes);
+}
+
+bool read_text(int pipe, std::string& text) {
+  size_t bytes = 0;
+  if (!read_all(pipe, &bytes, sizeof bytes)) return false;
+  text.resize(bytes);
+  return read_all(pipe, text.data(), bytes);
+}
+
+/// Of a child that was forked: a pointer to a rule is the same here and there.
+void write_verdict(int pipe, const Verdict& verdict) {
+  write_text(pipe, verdict.failure);
+  write_text(pipe, verdict.message);
+  write_all(pipe, &verdict.raised, sizeof verdict.raised);
+  write_all(pipe, &verdict.refusal, sizeof verdict.refusal);
+}
+
+std::optional<Verdict> read_verdict(int pipe) {
+  Verdict verdict;
+  if (read_text(pipe, verdict.failure) && read_text(pipe, verdict.message) &&
+      read_all(pipe, &verdict.raised, sizeof verdict.raised) &&
+      read_all(pipe, &verdict.refusal, sizeof verdict.refusal))
+    return verdict;
+  return std::nullopt;
+}
+
+std::string ending(int status) {
+  if (WIFEXITED(status))
+    return WEXITSTATUS(status) == kLeaks ? "leaks" : c10::str("exit ", WEXITSTATUS(status));
+  return WTERMSIG(status) == SIGALRM ? "waits for ever" : strsignal(WTERMSIG(status));
+}
+
+struct Child {
+  pid_t process;
+  int verdicts;
+};
+
+/// Runs `work(pipe)` in it.
+Child start(const std::function<void(int)>& work) {
+  int ends[2];
+  TORCH_CHECK(pipe(ends) == 0);
+  const pid_t process = fork();
+  if (process == 0) {
+    close(ends[0]);
+    work(ends[1]);
+    _exit(__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() ? kLeaks : 0);
+  }
+  close(ends[1]);
+  return {process, ends[0]};
+}
+
+/// How it ended; empty if well.
+std::string finish(const Child& child) {
+  close(child.verdicts);
+  int status = 0;
+  waitpid(child.process, &status, 0);
+  return status == 0 ? "" : "remat: " + ending(status);
+}
+
+}  // namespace
+
+void check_in_children(uint64_t first, uint64_t count,
+                       const std::function<void(uint64_t, const Verdict&)>& take) {
+  uint64_t seed = first;
+  while (seed < first + count) {
+    const Child child = start([&](int pipe) {
+      for (uint64_t next = seed; next < first + count; ++next) {
+        alarm(kMostSeconds);
+        write_verdict(pipe, check(make_program(next)));
+      }
+    });
+    for (; const auto verdict = read_verdict(child.verdicts); ++seed) take(seed, *verdict);
+    const std::string how = finish(child);
+    // After the last one: leaks of any.
+    if (!how.empty()) take(seed == first + count ? seed - 1 : seed++, {.failure = how});
+  }
+}
+
+Verdict check_in_child(const Program& program) {
+  const Child child = start([&](int pipe) {
+    alarm(kMostSeconds);
+    write_verdict(pipe, check(program));
+  });
+  Verdict verdict = read_verdict(child.verdicts).value_or(Verdict{});
+  const std::string how = finish(child);
+  if (!how.empty()) verdict.failure = how;
+  return verdict;
+}
+
+}  // namespace remat::fuzz

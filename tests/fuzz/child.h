@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Checking random programs in a process of their own: one that crashes or waits for ever fails like
+// others.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+
+#include "fuzz/run.h"
+
+namespace remat::fuzz {
+
+/// Calls `take(seed, verdict)` for `count` programs from seed `first` on.
+void check_in_children(uint64_t first, uint64_t count,
+                       const std::function<void(uint64_t, const Verdict&)>& take);
+
+Verdict check_in_child(const Program& program);
+
+}  // namespace remat::fuzz

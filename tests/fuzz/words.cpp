@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Sets of words that random programs may do without.
+#include "fuzz/words.h"
+
+#include <array>
+#include <bitset>
+#include <cstdlib>
+#include <sstream>
+#include <string>
+
+namespace remat::fuzz {
+namespace {
+
+constexpr auto kCount = static_cast<size_t>(Words::kCount);
+constexpr std::array<const char*, kCount> kNames = {"always",         "complex",     "library",
+                                                    "unseen writes",  "write saved", "bank",
+                                                    "freed storages", "later writes"};
+using Chosen = std::bitset<kCount>;
+
+Chosen choose() {
+  const char* const text = std::getenv("REMAT_FUZZ_WORDS");
+  if (!text || std::string(text) == "all") return Chosen().set();
+  Chosen chosen;
+  std::istringstream names(text);
+  for (std::string name; std::getline(names, name, ',');) {
+    for (size_t i = 0; i < kCount; ++i) {
+      if (name == kNames[i]) chosen.set(i);
+    }
+  }
+  return chosen;
+}
+
+}  // namespace
+
+Words words_of(Op op) {
+  switch (op) {
+    case Op::kComplexScale:
+    case Op::kComplexLerp:
+    case Op::kComplexAdd:
+    case Op::kComplexPad:
+    case Op::kComplexFill:
+    case Op::kComplexWhere:
+    case Op::kComplexMatmul:
+    case Op::kComplexConvolution:
+    case Op::kComplexFresh:
+    case Op::kComplexInPlace:
+      return Words::kComplex;
+    case Op::kReadLibrary:
+    case Op::kLibraryMarked:
+    case Op::kLibraryFresh:
+    case Op::kLibraryInPlace:
+    case Op::kLibraryListInPlace:
+    case Op::kLibraryFill:
+    case Op::kLibraryBuffer:
+    case Op::kLibraryListBuffer:
+      return Words::kLibrary;
+    case Op::kLibraryUnseenFresh:
+    case Op::kLibraryUnseen:
+    case Op::kLibraryUnseenBuffer:
+      return Words::kUnseenWrites;
+    case Op::kRreluTraining:
+    case Op::kRreluInPlace:
+    case Op::kRenormInPlace:
+    case Op::kLogSigmoid:
+    case Op::kEmbedding:
+      return Words::kWriteSaved;
+    case Op::kReadBank:
+    case Op::kReadWholeBank:
+    case Op::kWriteBank:
+    case Op::kWriteBankRow:
+    case Op::kWriteBankColumn:
+    case Op::kWriteColumn:
+      return Words::kBank;
+    default:
+      return Words::kAlways;
+  }
+}
+
+bool is_rare(Op op) {
+  const Words words = words_of(op);
+  return words == Words::kUnseenWrites ||
+         (words == Words::kLibrary && op != Op::kLibraryMarked && op != Op::kReadLibrary);
+}
+
+bool has_words(Words words) {
+  static const Chosen chosen = choose();
+  return words == Words::kAlways || chosen[static_cast<size_t>(words)];
+}
+
+}  // namespace remat::fuzz
