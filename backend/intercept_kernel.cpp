@@ -10,8 +10,10 @@
 #include <mutex>
 #include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include <remat/tape/collective_work.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/saved_tensor_frame.h>
 
@@ -64,6 +66,45 @@ class InLeaf {
   const SavedTensorFrame* outer_;
 };
 
+/// Note [What the handler of a subclass makes]: LibTorch runs a __torch_dispatch__ of a tensor's
+/// class without the interception bits. What is in the results, and was not in the arguments, was
+/// made by the op.
+class HandlerResults {
+ public:
+  HandlerResults(const OpCall& call, DispatchKeySet below)
+      : call_(call), may_be_(below.has(DispatchKey::Python)) {
+    if (C10_LIKELY(!may_be_)) return;
+    for_each_argument_tensor(call, [&](size_t, const at::Tensor& tensor) {
+      for (const at::Tensor& part : parts_of(tensor)) given_.push_back(memory_of(part));
+    });
+  }
+
+  /// The op has run.
+  void adopt() const {
+    if (C10_LIKELY(!may_be_)) return;
+    for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
+      for (const at::Tensor& part : parts_of(tensor)) {
+        const bool is_new =
+            std::find(given_.begin(), given_.end(), memory_of(part)) == given_.end();
+        if (is_new) SavedTensorFrame::all_adopt_part(part);
+      }
+    });
+  }
+
+ private:
+  static std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
+    std::vector<at::Tensor> parts;
+    if (!is_of_python_class(tensor)) return parts;
+    const SuspendFrames suspend;
+    visit_inner_tensors(tensor, [&](const at::Tensor& part) { parts.push_back(part); });
+    return parts;
+  }
+
+  const OpCall& call_;
+  bool may_be_;
+  std::vector<const void*> given_;
+};
+
 /// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
 /// there.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack) {
@@ -71,7 +112,9 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   c10::SmallVector<const void*, 8> given;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
+  const HandlerResults inner(call, below);
   run_unseen(op, below, stack);
+  inner.adopt();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
       SavedTensorFrame::all_adopt_part(tensor);
@@ -87,6 +130,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   SavedTensorFrame::all_before_op(call, logged || info.is_lift());
   {
     const InLeaf in_leaf;
+    const HandlerResults inner(call, below);
     if (C10_UNLIKELY(info.is_of_library() && !info.is_communication())) {
       const UnmarkedWriteCheck writes(call);
       run_unseen(op, below, stack);
@@ -95,6 +139,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
       run_unseen(op, below, stack);
       if (C10_UNLIKELY(info.is_communication())) hide_works(call);
     }
+    inner.adopt();
   }
   SavedTensorFrame::all_after_op(call);
 }

@@ -121,7 +121,6 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   check_call(call);
   if (frame_.recorder_ && call.keep == Keep::kAllRegions && frame_.previous())
     frame_.recorder_->give_up("a call that all regions keep, in a nested region");
-  frame_.settle_last_view();
   const size_t log_position = region_->ops().end();
   c10::SmallVector<at::Tensor, 2> replaced;
   const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);

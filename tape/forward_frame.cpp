@@ -204,7 +204,6 @@ void ForwardFrame::phase_was_asked() {
 
 // See Note [What the user has]: the function is to bring it back, and a tape does not call it.
 void ForwardFrame::finish() {
-  settle_last_view();
   if (recorder_ || !region_->slots().empty()) check_outside_sizes();
   if (calls_) calls_->finish();
   region_->outside().finish();
@@ -245,8 +244,6 @@ void ForwardFrame::read_for_slot(const at::Tensor& tensor) {
 }
 
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
-  settle_last_view();
-  op_begin_.reset();  // an op that saves something does something
   if (region_->intercept()) read_for_slot(tensor);
   if (recorder_) {
     const auto copied = copied_original(tensor);
@@ -278,7 +275,6 @@ TraceScope ForwardFrame::trace_scope() const {
 }
 
 void ForwardFrame::before_backward(const EdgeList& roots) {
-  settle_last_view();  // its replay begins while the log is open
   region_->mark_inner_backward();
   if (calls_) calls_->check_backward(roots);
   if (recorder_) recorder_->give_up("a backward in the function");

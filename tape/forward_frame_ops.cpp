@@ -18,7 +18,6 @@
 
 #include "drawn_generator.h"
 #include "forward_calls.h"
-#include "same_view.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
 #include "write_kind.h"
@@ -90,7 +89,6 @@ bool ForwardFrame::logs() const {
 
 void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!logs()) return;
-  settle_last_view();
   OpWords& words = region_->ops().writer();
   words.begin_call(call.hash());
   for (const at::Tensor& argument : arguments) {
@@ -111,17 +109,9 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (calls_) calls_->end_expected();
   if (call.info().may_draw()) before_draw(call);
   if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
-  logged = logged && logs() && !casts_weight;
+  logged = logged && logs() && !casts_weight && is_written_down(call);
   writes_outside_ = false;
   views_memory_outside_ = views_wrapper_outside_ = false;
-  op_begin_.reset();
-  if (logged) {
-    settle_last_view();
-    if (LastView::may_be_one(call.info())) {
-      op_begin_ = region_->ops().end();
-      viewed_ = viewed_by(call);
-    }
-  }
   OpWords& words = region_->ops().writer();
   if (logged) words.begin(call.info());
   if (logged && call.info().may_draw() && region_->preserve_rng())
@@ -145,17 +135,6 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (logged && region_->op_sites()) region_->op_sites()->add();
   if (writes_outside_) write_outside(call);
   if (recorder_) recorder_->before_op(call);
-}
-
-// See Note [Views that nobody uses]. A view that shows the tensor as it is does nothing either: the
-// hooks that CommDebugMode sets on modules put their arguments through one.
-void ForwardFrame::settle_last_view() {
-  if (!last_view_) return;
-  if (last_view_->is_gone() || last_view_is_same_) {
-    region_->ops().writer().rewind(last_view_begin_);
-    if (region_->op_sites()) region_->op_sites()->drop_last();
-  }
-  last_view_.reset();
 }
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
@@ -298,12 +277,6 @@ void ForwardFrame::after_op(OpCall& call) {
   op_ = nullptr;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
   if (!marks_.empty()) after_draw();
-  if (op_begin_) {
-    last_view_.emplace(call.result(0));
-    last_view_begin_ = *op_begin_;
-    last_view_is_same_ = is_same_view(viewed_, call.result(0));
-    viewed_.reset();
-  }
   if (recorder_) recorder_->after_op(call);
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     // The values of a sparse tensor from outside are from outside.

@@ -164,7 +164,8 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
                          ? inputs_[i].replayed(region.label(), ops.shadow_of_argument(i))
                          : inputs[first_position_[i]]);
   }
-  ops.enter_arguments(inputs);
+  for (const auto i : c10::irange(inputs.size()))
+    ops.enter_argument(i, inputs[i], inputs_[first_position_[i]].moved(inputs[i]));
   const SetGrads grads(region.outside());
   const TensorHooks hooks(inputs, region.outside().captured(), *body_);
 
@@ -201,8 +202,6 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
     escaped = std::current_exception();
   }
   try {
-    // An op that differs explains more than the exception that it throws.
-    if (escaped && frame.compares()) parts.ops.settle_last_view(frame.slot_count());
     if (escaped && ((!frame.stopped() && !frame.failed()) || body_->outranks_stop(escaped)))
       rethrow_with_region(escaped, region);
     check_complete(frame, parts.ops);

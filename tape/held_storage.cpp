@@ -40,6 +40,15 @@ void set_inner_tensors(InnerTensors find) {
   inner_tensors = find;
 }
 
+void visit_inner_tensors(const at::Tensor& tensor,
+                         c10::function_ref<void(const at::Tensor&)> visit) {
+  for (const at::Tensor& inner : tensors_in(tensor)) {
+    if (!inner.defined()) continue;
+    visit(inner);
+    if (is_of_python_class(inner)) visit_inner_tensors(inner, visit);
+  }
+}
+
 HeldStorage::Parts HeldStorage::parts_of(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
   std::vector<HeldStorage> parts;

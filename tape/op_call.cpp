@@ -7,6 +7,8 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <initializer_list>
+#include <string>
 #include <string_view>
 
 #include "unmarked_writes.h"
@@ -18,6 +20,12 @@ bool is_metadata_query(std::string_view op) {
   const std::string_view base = op.substr(op.find("::") + 2);
   return base.ends_with("_like") || base.starts_with("new_") || base.starts_with("sym_") ||
          base == "is_same_size" || base == "_has_compatible_shallow_copy_type";
+}
+
+bool keeps_strides(std::string_view op) {
+  return op == "aten::alias" || op == "aten::detach" || op == "aten::view" ||
+         op == "aten::_reshape_alias" || op == "aten::_conj" || op == "aten::_neg_view" ||
+         op == "aten::view_as_real" || op == "aten::view_as_complex";
 }
 
 bool takes_number(const c10::FunctionSchema& schema) {
@@ -43,6 +51,22 @@ bool returns_view(const c10::FunctionSchema& schema) {
   });
 }
 
+/// Its first argument is a tensor, and it takes no other.
+bool has_one_tensor(const c10::FunctionSchema& schema) {
+  const auto is_tensor = [](const c10::Argument& argument) {
+    return argument.type()->isSubtypeOf(*c10::TensorType::get());
+  };
+  const auto& arguments = schema.arguments();
+  return !arguments.empty() && is_tensor(arguments[0]) &&
+         std::all_of(arguments.begin() + 1, arguments.end(), [](const c10::Argument& argument) {
+           return argument.type()->str().find("Tensor") == std::string::npos;
+         });
+}
+
+bool is_one_of(const c10::OperatorName& op, std::initializer_list<std::string_view> names) {
+  return op.overload_name.empty() && std::find(names.begin(), names.end(), op.name) != names.end();
+}
+
 }  // namespace
 
 OpInfo::OpInfo(const c10::OperatorHandle& op)
@@ -50,8 +74,6 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       argument_count_(op.schema().arguments().size()),
       return_count_(op.schema().returns().size()),
       training_argument_(argument_count_),
-      written_(unmarked_writes(op.operator_name().name).always),
-      hidden_writes_(unmarked_writes(op.operator_name().name).in_training),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
       is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
@@ -63,7 +85,12 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       is_communication_(remat::is_communication(op.operator_name().name)),
       is_unshard_(op.operator_name().name.starts_with("fsdp::")),
       is_view_(returns_view(op.schema())),
+      shows_all_(is_one_of(op.operator_name(), {"aten::alias", "aten::detach"})),
+      shows_all_with_sizes_(is_one_of(op.operator_name(), {"aten::expand", "aten::view"})),
       is_pointwise_(op.hasTag(at::Tag::pointwise)) {
+  const UnmarkedWrites unmarked = unmarked_writes(op.operator_name().name);
+  written_ |= unmarked.always;
+  hidden_writes_ = unmarked.in_training;
   const auto& arguments = op.schema().arguments();
   for (const auto i : c10::irange(arguments.size())) {
     const auto* const alias = arguments[i].alias_info();
@@ -71,6 +98,10 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
     if (arguments[i].name() == "training") training_argument_ = i;
   }
   reads_data_ = writes() || !(is_view_ || is_metadata_query(op.operator_name().name));
+  is_plain_view_ =
+      is_view_ && !writes() && !is_lift_ && !is_of_library_ && has_one_tensor(op.schema());
+  // The other views are made by as_strided(), which checks the size of the storage.
+  needs_memory_ = reads_data_ || (is_view_ && !keeps_strides(op.operator_name().name));
 }
 
 std::string OpInfo::name() const {

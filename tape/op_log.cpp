@@ -86,14 +86,25 @@ Origin origin_of(const Value& value) {
   return Origin::from_value(value.head >> kOriginShift);
 }
 
+std::string layout_str(uint64_t layout) {
+  std::string text;
+  if (layout & kStrided) text += " strided";
+  if (layout & kConjugated) text += " conjugated";
+  if (layout & kNegated) text += " negated";
+  const uint64_t offset = layout >> kOffsetShift;
+  return offset == 0 ? text : c10::str(text, " at element ", offset);
+}
+
 std::string tensor_str(const Value& value) {
   const c10::Device device = device_of(value.head >> kDeviceShift);
-  const size_t dim = byte_at(value.head, kDimShift);
+  const size_t dim = dim_of(value.head);
   std::string text = c10::str(dtype_name(dtype_of(value.head)), " [");
   for (const auto i : c10::irange(dim)) {
     text += c10::str(i ? ", " : "", static_cast<int64_t>(value.payload[i]));
   }
-  text += c10::str("] on ", device);
+  text += "]";
+  if (layout_words(value.head) != 0) text += layout_str(value.payload[dim]);
+  text += c10::str(" on ", device);
   if (value.head & kRequiresGrad) text += " requires grad";
   const Origin origin = origin_of(value);
   if (origin.is_unknown()) text += " from elsewhere";
@@ -145,6 +156,10 @@ bool depends_on_training(const std::string& op) {
          contains(op, "empty_like");
 }
 
+uint64_t layout_of(const Value& tensor) {
+  return layout_words(tensor.head) != 0 ? tensor.payload[dim_of(tensor.head)] : 0;
+}
+
 const char* cause_of_tensor(const Value& logged, const Value& replayed) {
   if (byte_at(logged.head, kDtypeShift) != byte_at(replayed.head, kDtypeShift)) {
     return "A dtype differs: autocast, a cast or the default dtype has changed.";
@@ -153,8 +168,15 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
       byte_at(logged.head, kIndexShift) != byte_at(replayed.head, kIndexShift)) {
     return "A device differs: a tensor or module has been moved.";
   }
-  if (byte_at(logged.head, kDimShift) != byte_at(replayed.head, kDimShift) ||
-      logged.payload != replayed.payload) {
+  const size_t dim = dim_of(logged.head);
+  const bool same_sizes = dim == dim_of(replayed.head) &&
+                          logged.payload.slice(0, dim) == replayed.payload.slice(0, dim);
+  if (same_sizes && layout_of(logged) != layout_of(replayed)) {
+    return "It reads another part of a tensor, or in another order: an index or a layout depends "
+           "on "
+           "state that has changed.";
+  }
+  if (!same_sizes || logged.payload != replayed.payload) {
     return (logged.head & kHasValue)
                ? "A number differs: a counter, a schedule, or a random number not from a generator "
                  "of LibTorch."

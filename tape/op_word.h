@@ -14,7 +14,7 @@ namespace remat {
 
 /// Of a value: the low 8 bits of its header word. What the header has above, and the payload:
 enum class OpWord : uint8_t {
-  kTensor,  ///< See below; its sizes, then the number that it wraps.
+  kTensor,  ///< See below; its sizes, how it lies in its memory, the number that it wraps.
   kNone,    ///< Nothing.
   kInt,     ///< The number, as kDouble and kBool.
   kDouble,
@@ -41,11 +41,22 @@ inline constexpr unsigned kDtypeShift = 8;
 inline constexpr unsigned kDeviceShift = 16;
 inline constexpr unsigned kIndexShift = 24;
 inline constexpr unsigned kFlagShift = 32;
-inline constexpr unsigned kDimShift = 34;
+inline constexpr unsigned kDimShift = 35;
 inline constexpr unsigned kOriginShift = 42;
 inline constexpr uint64_t kRequiresGrad = uint64_t{1} << kFlagShift;
 inline constexpr uint64_t kHasValue = uint64_t{2} << kFlagShift;  // a number in a tensor
+inline constexpr uint64_t kLaidOut = uint64_t{4}
+                                     << kFlagShift;  // not contiguous from the beginning
+inline constexpr uint64_t kDimMask = 0x7F;
 inline constexpr uint64_t kOriginMax = (uint64_t{1} << (64 - kOriginShift)) - 1;
+
+// Of the word that says how a tensor lies in its memory: a hash of its strides and whether it is
+// conjugated or negated; above, the element that it begins at.
+inline constexpr unsigned kOffsetShift = 32;
+inline constexpr uint64_t kStrided = 1;
+inline constexpr uint64_t kConjugated = 2;
+inline constexpr uint64_t kNegated = 4;
+inline constexpr uint64_t kStridesMask = 0xFFFFFFF8;
 
 // Of an op's word 0.
 inline constexpr uint64_t kAddressBits = 48;
@@ -82,6 +93,15 @@ inline c10::ScalarType dtype_of(uint64_t head) {
   return static_cast<c10::ScalarType>(byte_at(head, kDtypeShift));
 }
 
+inline size_t dim_of(uint64_t head) {
+  return head >> kDimShift & kDimMask;
+}
+
+/// The words of how a tensor with this header lies in its memory.
+inline size_t layout_words(uint64_t head) {
+  return (head & kLaidOut) != 0 ? 1 : 0;
+}
+
 /// The words of the number that a tensor with this header wraps.
 inline size_t wrapped_words(uint64_t head) {
   if ((head & kHasValue) == 0) return 0;
@@ -91,7 +111,7 @@ inline size_t wrapped_words(uint64_t head) {
 inline size_t payload_size(uint64_t head) {
   switch (kind_of(head)) {
     case OpWord::kTensor:
-      return byte_at(head, kDimShift) + wrapped_words(head);
+      return dim_of(head) + layout_words(head) + wrapped_words(head);
     case OpWord::kInt:
     case OpWord::kDouble:
     case OpWord::kBool:

@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/SymNodeImpl.h>
+#include <c10/util/hash.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -30,6 +31,21 @@ bool wraps_readable_number(const at::Tensor& tensor) {
 uint64_t device_word(c10::Device device) {
   return static_cast<uint64_t>(static_cast<uint8_t>(device.type())) |
          static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 8U;
+}
+
+/// How a tensor lies in its memory; 0 if it is contiguous from the beginning, or has no strides.
+uint64_t layout_word(const at::Tensor& tensor, int64_t moved) {
+  if (!has_layout(tensor) || tensor.numel() == 0) return 0;
+  const int64_t offset = tensor.storage_offset() + moved / static_cast<int64_t>(tensor.itemsize());
+  uint64_t flags = (tensor.is_conj() ? kConjugated : 0) | (tensor.is_neg() ? kNegated : 0);
+  if (!tensor.is_contiguous()) {
+    uint64_t hash = 0;
+    for (const auto d : c10::irange(tensor.dim())) {
+      if (tensor.size(d) > 1) hash = c10::hash_combine(hash, tensor.stride(d));
+    }
+    flags |= kStrided | (hash & kStridesMask);
+  }
+  return static_cast<uint64_t>(offset) << kOffsetShift | flags;
 }
 
 /// The expression of a symbol; of the ragged dimension of a nested tensor its kind only, since
@@ -79,7 +95,7 @@ void OpWords::end() {
   words_[start_] |= std::min(count, kManyWords) << kAddressBits;
 }
 
-void OpWords::add_tensor(const at::Tensor& tensor, Origin origin) {
+void OpWords::add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved) {
   const bool wrapped = wraps_readable_number(tensor);
   const c10::Device device = tensor.device();
   const bool has_sizes =
@@ -93,10 +109,13 @@ void OpWords::add_tensor(const at::Tensor& tensor, Origin origin) {
   // replay's own does not.
   if (tensor.requires_grad() && c10::GradMode::is_enabled()) head |= kRequiresGrad;
   if (wrapped) head |= kHasValue;
+  const uint64_t layout = layout_word(tensor, moved);
+  if (layout != 0) head |= kLaidOut;
   head |= static_cast<uint64_t>(sizes.size()) << kDimShift;
   head |= std::min<uint64_t>(origin.value(), kOriginMax) << kOriginShift;
   words_.push_back(head);
   for (const int64_t size : sizes) words_.push_back(static_cast<uint64_t>(size));
+  if (layout != 0) words_.push_back(layout);
   if (wrapped) add_bytes(tensor.const_data_ptr(), tensor.nbytes(), wrapped_words(head));
 }
 
@@ -221,6 +240,26 @@ void OpWords::add_object(const c10::IValue& value) {
   words_.insert(words_.end(), {header(OpWord::kObject), std::hash<std::string>()(name),
                                reinterpret_cast<uintptr_t>(object.get())});
   if (object) objects_.emplace_back(std::move(object));
+}
+
+namespace {
+
+/// True for the ops on plain tensors of which a view may be asked for; some ask for it with sizes.
+bool shows_all(const OpCall& call, const at::Tensor& tensor) {
+  if (call.info().shows_all()) return true;
+  const bool has_sizes = !tensor.is_nested() &&
+                         !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
+                         call.info().argument_count() > 1 && call.argument(1).isIntList();
+  return call.info().shows_all_with_sizes() && has_sizes &&
+         tensor.sizes() == call.argument(1).toIntVector();
+}
+
+}  // namespace
+
+bool is_written_down(const OpCall& call) {
+  if (!call.info().is_plain_view() || !call.argument(0).isTensor()) return true;
+  const at::Tensor& tensor = call.argument(0).toTensor();
+  return tensor.defined() && !has_layout(tensor) && !shows_all(call, tensor);
 }
 
 bool OpWords::match_objects(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed) {

@@ -7,6 +7,7 @@
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
+#include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include "storage_bytes.h"
@@ -73,15 +74,26 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   const bool is_same_memory = storage_.address() && storage_.address() == memory_of(tensor);
   check_unchanged(!shadow && is_same_memory && version_->has_other_bytes(tensor), region_label);
   if (shadow) {
-    // Hooks may have brought it back with other strides.
     tensor = view_storage(shadow, tensor);
     if (has_plain_strides(tensor)) {
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides_, offset_);
     }
   }
+  // Hooks may have brought it back with other strides, on which ops may round otherwise.
+  if (const auto was = layout(); was && !shadow && tensor.sizes() == was->sizes) {
+    const at::Tensor there = with_layout(tensor, *was);
+    if (!there.is_same(tensor)) SavedTensorFrame::all_adopt(there);
+    tensor = there;
+  }
   if (leaf_) tensor.set_requires_grad(true);
   if (place_) place_->give_to(tensor);
   return tensor;
+}
+
+int64_t RegionInput::moved(const at::Tensor& tensor) const {
+  const bool is_known = meta_ && strides_.size() == meta_->sizes().size() && tensor.defined();
+  if (!is_known || !has_layout(tensor)) return 0;
+  return (offset_ - tensor.storage_offset()) * static_cast<int64_t>(tensor.itemsize());
 }
 
 std::optional<TensorLayout> RegionInput::layout() const {

@@ -230,7 +230,6 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
   // A backward inside the function replays what the open region has saved so far; its replay may
   // get further.
   if (!region_.closed() && count_ >= region_.slots().size()) return;
-  if (compares()) or_fail([&] { ops_.settle_last_view(count_); });
   check_position(tensor);
   or_fail([&] { check(tensor); });
   const size_t index = count_++;

@@ -20,7 +20,6 @@
 #include <ATen/ops/as_strided.h>
 
 #include "drawn_generator.h"
-#include "same_view.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 #include "unseen.h"
@@ -42,11 +41,20 @@ void copy_place(const at::Tensor& original, const OutsideStorage& outside, const
   if (!was_moved || outside.meta().requires_grad()) GraphPlace(original).give_to(shadow);
 }
 
-/// True for a view, as autograd knows it, that as_strided() can make of its base.
-bool is_plain_view(const at::Tensor& tensor) {
-  return tensor.is_view() && has_layout(tensor) &&
-         tensor._base().scalar_type() == tensor.scalar_type() && !tensor.is_conj() &&
-         !tensor.is_neg() && !tensor._base().is_conj() && !tensor._base().is_neg();
+/// How autograd makes the view anew of its base, if not by as_strided(): one of another dtype, or
+/// that conjugates.
+const torch::autograd::ViewFunc* view_function(const at::Tensor& view) {
+  const auto* const meta = torch::autograd::impl::get_view_autograd_meta(view);
+  const bool has_one = meta && meta->has_bw_view() && meta->get_backward_view().has_view_fn();
+  return has_one ? &meta->get_backward_view().view_fn() : nullptr;
+}
+
+/// True for a view, as autograd knows it, that can be made of its base.
+bool is_view_of_base(const at::Tensor& tensor) {
+  if (!tensor.is_view() || !has_layout(tensor)) return false;
+  return view_function(tensor) ||
+         (tensor._base().scalar_type() == tensor.scalar_type() && !tensor.is_conj() &&
+          !tensor.is_neg() && !tensor._base().is_conj() && !tensor._base().is_neg());
 }
 
 /// The part of `base` that `like` is of its own base: a write to the one is a write to the other,
@@ -54,6 +62,7 @@ bool is_plain_view(const at::Tensor& tensor) {
 at::Tensor view_in_graph(const at::Tensor& base, const at::Tensor& like) {
   const Unseen unseen;
   const c10::AutoGradMode grad(true);
+  if (const torch::autograd::ViewFunc* const view = view_function(like)) return (*view)(base);
   return at::as_strided(base, like.sizes(), like.strides(), like.storage_offset());
 }
 
@@ -227,15 +236,15 @@ c10::Storage ReplayOps::shadow_of_argument(size_t i) const {
   return outside_[arguments[i].number()].shadow;
 }
 
-void ReplayOps::enter_arguments(c10::ArrayRef<at::Tensor> inputs) {
+void ReplayOps::enter_argument(size_t i, const at::Tensor& input, int64_t moved) {
   // Kept through hooks, an argument comes back in another storage.
   const c10::ArrayRef<Origin> origins = region_.outside().arguments();
-  for (const auto i : c10::irange(std::min(inputs.size(), origins.size()))) {
-    if (!inputs[i].defined() || !origins[i].is_outside()) continue;
-    const void* const memory =
-        is_freed(inputs[i]) ? inputs[i].storage().unsafeGetStorageImpl() : memory_of(inputs[i]);
-    if (memory) storages_.enter(memory, origins[i]);
-  }
+  if (i >= origins.size() || !input.defined() || !origins[i].is_outside()) return;
+  const void* const memory =
+      is_freed(input) ? input.storage().unsafeGetStorageImpl() : memory_of(input);
+  if (!memory) return;
+  storages_.enter(memory, origins[i]);
+  if (moved != 0) moved_.push_back({memory, moved});
 }
 
 Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
@@ -247,9 +256,9 @@ Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
 }
 
 void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
-  exchanged_ = is_last_view_ = false;
+  exchanged_ = false;
+  compared = compared && is_written_down(call);
   if (compared) {
-    settle_last_view(slot);
     words_.clear();
     words_.begin(call.info());
     if (call.info().may_draw() && region_.preserve_rng()) words_.add_draw(draw_position(call));
@@ -274,10 +283,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   // First: an op that differs explains more than a tensor that does.
   if (compared) {
     words_.end();
-    is_last_view_ = LastView::may_be_one(call.info());
-    if (is_last_view_)
-      last_view_ = View{position_, op_count_, {}, std::nullopt, false, viewed_by(call)};
-    compare(slot, nullptr, /*may_wait=*/is_last_view_);
+    compare(slot, nullptr);
   }
   if (touches_product) check_products(call, slot);
   if (!touches_outside) return;
@@ -288,8 +294,8 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
 /// Of what the region has found: what it makes itself it may free, and give memory to again.
 void ReplayOps::check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                 size_t slot) const {
-  if (C10_LIKELY(memory_of(tensor)) || !call.info().reads_data() || !is_freed(tensor)) return;
-  if (call.writes_argument(argument)) return;
+  if (C10_LIKELY(memory_of(tensor)) || !is_freed(tensor)) return;
+  if (!call.info().needs_memory() || call.writes_argument(argument)) return;
   const Origin origin = origin_of(tensor);
   TORCH_CHECK(!origin.is_outside() || has_shadow(tensor, origin), where(slot), ", op ",
               call.info().name(), " (", TensorMeta(tensor).str(), "): ", kMemoryFreed,
@@ -421,7 +427,7 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
               " from outside the region to have the size that it had in the forward, got ",
               TensorMeta(tensor).str(), ". Do not resize it.");
   shadow.original = tensor;
-  if (is_plain_view(tensor)) {
+  if (is_view_of_base(tensor)) {
     shadow.tensor = view_in_graph(shadow_of(at::Tensor(tensor._base()), origin), tensor);
     by_shadow_.emplace(shadow.tensor.unsafeGetTensorImpl(), &shadow);
     return shadow.tensor;
@@ -433,10 +439,6 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
 }
 
 void ReplayOps::after(OpCall& call) {
-  if (is_last_view_ && last_view_) {
-    last_view_->view.emplace(call.result(0));
-    last_view_->is_same = is_same_view(std::exchange(last_view_->of, {}), call.result(0));
-  }
   for (const auto i : c10::irange(call.info().return_count())) {
     c10::IValue& result = call.result(i);
     for_each_tensor(result, [&](const at::Tensor& tensor) { storages_.enter_result(tensor); });

@@ -42,18 +42,14 @@ class ReplayOps {
   /// The memory that argument `i` is to have if the forward wrote it, else none.
   c10::Storage shadow_of_argument(size_t i) const;
 
-  /// `inputs`: the region's arguments for this replay.
-  void enter_arguments(c10::ArrayRef<at::Tensor> inputs);
+  /// `input`: the region's argument `i` for this replay; `moved`: RegionInput::moved() of it.
+  void enter_argument(size_t i, const at::Tensor& input, int64_t moved);
 
   /// Exchanges arguments for their shadows, and compares the op with the forward's next one if
   /// `compared`. `slot`: the slot to be filled next, for messages.
   void before(OpCall& call, bool compared, size_t slot);
   void after(OpCall& call);
   void adopt(const at::Tensor& tensor) { storages_.enter_result(tensor); }
-
-  /// Decides about the view that was made last, before anything else is compared: Note [Views that
-  /// nobody uses]. `slot`: as for before().
-  void settle_last_view(size_t slot);
 
   /// What ops are given in place of `tensor`.
   at::Tensor stand_in(const at::Tensor& tensor);
@@ -105,13 +101,10 @@ class ReplayOps {
     c10::Storage storage;     // what has its place in this replay
     bool unreadable = false;  // memory without its value
   };
-  struct View {
-    size_t position;  // before it, as op_count
-    size_t op_count;
-    std::vector<uint64_t> differs;  // its words, if the forward's next op is another one
-    std::optional<LastView> view;   // once it has run
-    bool is_same = false;
-    at::Tensor of;  // while it runs
+  /// An argument that came back from hooks: it begins elsewhere in its memory.
+  struct Moved {
+    const void* memory;
+    int64_t bytes;
   };
   struct Shadow {
     at::Tensor original;  // keeps its address
@@ -142,7 +135,8 @@ class ReplayOps {
   at::Tensor unpack(size_t number, const CallProduct::Held& held) const;
   const NamedCall* call_at(size_t position) const;
   std::string where(size_t slot) const;
-  void compare(size_t slot, const NamedCall* call, bool may_wait = false);
+  void compare(size_t slot, const NamedCall* call);
+  int64_t moved(const at::Tensor& tensor) const;
   [[noreturn]] void mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
                              size_t slot, const NamedCall* call) const;
 
@@ -161,8 +155,7 @@ class ReplayOps {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken
   size_t position_ = 0;  // in the forward's log, in words
   size_t op_count_ = 0;
-  std::optional<View> last_view_;
-  bool is_last_view_ = false;      // the op that runs
+  std::vector<Moved> moved_;
   std::vector<std::string> seen_;  // with where they come from, if the region wants to know
 };
 

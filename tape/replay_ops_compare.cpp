@@ -34,7 +34,6 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
 
 void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments,
                              size_t slot) {
-  settle_last_view(slot);
   words_.clear();
   words_.begin_call(call.hash());
   unknown_.clear();
@@ -49,7 +48,14 @@ void ReplayOps::add_word(const at::Tensor& tensor, Origin origin) {
   if (origin.is_unknown())
     unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
   words_.add_tensor(has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor,
-                    region_.outside().logged(origin));
+                    region_.outside().logged(origin), moved(tensor));
+}
+
+int64_t ReplayOps::moved(const at::Tensor& tensor) const {
+  for (const Moved& argument : moved_) {
+    if (argument.memory == memory_of(tensor)) return argument.bytes;
+  }
+  return 0;
 }
 
 const NamedCall* ReplayOps::call_at(size_t position) const {
@@ -77,20 +83,7 @@ void ReplayOps::call_missing(const NamedCall& expected, size_t slot) const {
                                 likely_cause({}, &expected, {}, nullptr), kMakeItDepend));
 }
 
-void ReplayOps::settle_last_view(size_t slot) {
-  if (!last_view_) return;
-  const View last = *std::exchange(last_view_, std::nullopt);
-  if (last.view && (last.view->is_gone() || last.is_same)) {
-    position_ = last.position;
-    op_count_ = last.op_count;
-    if (region_.op_sites() && !seen_.empty()) seen_.pop_back();
-  } else if (last.view && !last.differs.empty()) {  // else it threw, and did nothing
-    mismatch(region_.ops().at(position_), last.differs, slot, nullptr);
-  }
-}
-
-/// `may_wait`: it is last_view_, which may turn out to be used by nobody.
-void ReplayOps::compare(size_t slot, const NamedCall* call, bool may_wait) {
+void ReplayOps::compare(size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
   // The forward stopped writing down; or its region is still open, for a backward inside it, and
   // the replay gets further.
@@ -112,11 +105,8 @@ void ReplayOps::compare(size_t slot, const NamedCall* call, bool may_wait) {
   };
   // A region that draws nothing finds generators where later code has left them.
   const bool draws = region_.draws() || !region_.closed();
-  if (!OpWords::match(logged, replayed, draws, may_be_unknown)) {
-    if (!may_wait) mismatch(logged, replayed, slot, call);
-    last_view_->differs = replayed.vec();
-    return;
-  }
+  if (!OpWords::match(logged, replayed, draws, may_be_unknown))
+    mismatch(logged, replayed, slot, call);
   position_ += logged.size();
   ++op_count_;
 }

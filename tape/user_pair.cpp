@@ -29,10 +29,11 @@ ScopePlace ScopePlace::here() {
   return {SavedTensorFrame::current(), PythonHooks::get_tls_state().stack.size()};
 }
 
-/// The innermost one on PyTorch's stack that keeps tensors, of those from number `begin` to `end`.
+/// The innermost one on PyTorch's stack that keeps tensors, of those from number `begin` to `end`;
+/// none if that is before `begin`.
 UserPair UserPair::of_python(size_t begin, size_t end) {
   UserPair pair;
-  if (begin == end) return pair;
+  if (begin >= end) return pair;
   auto stack = PythonHooks::get_tls_state().stack;
   while (stack.size() > end) stack.pop();
   while (stack.size() > begin && is_recomputing_pair(stack.top().first)) stack.pop();
@@ -48,7 +49,7 @@ UserPair UserPair::inside(const ScopePlace& place) {
     depth = frame->python_hooks_depth();
     if (auto hooks = frame->opened_hooks()) return UserPair(std::move(hooks));
   }
-  return depth > place.python_hooks ? of_python(place.python_hooks, depth) : UserPair();
+  return of_python(place.python_hooks, depth);
 }
 
 UserPair UserPair::inside(const SavedTensorFrame& frame, Keep keep) {

@@ -120,3 +120,27 @@ def test_what_a_region_has_written_is_read_from_what_it_keeps(engine):
         return [y, x.grad]
 
     assert_equal(run(lambda fn: fn, may_free=False), run(remat.checkpoint(replay=engine), may_free=True))
+
+
+@pytest.mark.parametrize("engine", ["function", "tape"])
+@pytest.mark.parametrize("view", ["w[4]", "w[:, 1]", "w.t()", "w.expand(2, 6, 6)", "w.unfold(0, 2, 2)", "w.view(-1)"])
+def test_a_view_of_freed_memory(engine, view):
+    w = torch.randn(6, 6)
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: (x.sin() * eval(view, {"w": w}).sum()).exp())(leaf(6, 6))
+    free(w)
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("look", ["w.detach()", "w.view(-1)", "w.view_as(w)", "w.shape"])
+def test_freed_memory_at_which_a_function_only_looks(look):
+    w, x = torch.randn(6, 6), leaf(6, 6)
+
+    def fn(x):
+        eval(look, {"w": w})
+        return x.sin().exp()
+
+    y = remat.checkpoint()(fn)(x)
+    free(w)
+    y.sum().backward()
+    assert_equal(x.cos() * x.sin().exp(), x.grad)

@@ -129,13 +129,14 @@ def test_a_strict_tape_is_written_under_a_mode():
     y.sum().backward()
 
 
-def test_views_that_nobody_uses_are_not_compared():
+def test_views_that_only_one_run_makes_are_not_compared():
     looks = iter([True, False, False, True])
 
     def fn(x):
-        if next(looks):
-            x.view_as(x)
-        return x.sin().view(-1).exp()
+        kept = [x.view_as(x), x[0], x.t().detach()] if next(looks) else []
+        y = x.sin().view(-1).exp()
+        del kept
+        return y
 
     for _ in range(2):
         x = leaf(2, 2)
@@ -143,11 +144,48 @@ def test_views_that_nobody_uses_are_not_compared():
         assert_equal(x.cos() * x.sin().exp(), x.grad)
 
 
-def test_views_that_are_used_are_compared():
+OTHER_VIEWS = {
+    "another part": lambda y, i: y[i],
+    "another column": lambda y, i: y[:, i],
+    "another shape": lambda y, i: y.view(4) if i else y,
+    "another order": lambda y, i: y.t() if i else y,
+    "the conjugate": lambda y, i: torch.complex(y, y).conj() if i else torch.complex(y, y),
+    "the negative": lambda y, i: torch.complex(y, y).conj().imag if i else torch.complex(y, y).imag,
+    "without a gradient": lambda y, i: y.detach() if i else y,
+}
+
+
+@pytest.mark.parametrize("other", OTHER_VIEWS)
+def test_what_a_view_shows_is_compared_where_it_is_read(other):
     which = iter([0, 1])
-    y = remat.checkpoint()(lambda x: x.sin()[next(which)].exp())(leaf(2, 2))
-    with pytest.raises(remat.ReplayMismatch, match="aten::select"):
+    y = remat.checkpoint()(lambda x: (OTHER_VIEWS[other](x.sin(), next(which)) * x.sum()).abs())(leaf(2, 2))
+    with pytest.raises(remat.ReplayMismatch, match=r"expected aten::mul.Tensor\("):
         y.sum().backward()
+
+
+def test_the_error_says_where_a_view_begins():
+    which = iter([0, 1])
+    y = remat.checkpoint()(lambda x: x.sin()[:, next(which)].exp())(leaf(2, 2))
+    message = r"float32 \[2\] strided on cpu.*float32 \[2\] strided at element 1 on cpu.*another part of a tensor"
+    with pytest.raises(remat.ReplayMismatch, match=message):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_reshape_which_calls_other_views_under_a_mode(place):
+    def run(wrap):
+        torch.manual_seed(0)
+        x = leaf(3, 4)
+        fn = wrap(lambda x: x.sin().t().reshape(3, 4).exp().transpose(0, 1).reshape(4, 3).cos())
+        if place in ("region", "inside"):
+            fn = in_mode(Passing, fn)
+        with Passing() if place in ("both", "forward") else nothing():
+            y = fn(x)
+        with Passing() if place in ("both", "backward") else nothing():
+            y.sum().backward()
+        return [y, x.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint()))
 
 
 class Doubling(TorchFunctionMode):

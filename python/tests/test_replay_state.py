@@ -2,13 +2,14 @@
 
 """What a replay finds as its forward found it: the user's state, generators, settings, numbers."""
 
+import contextlib
 import contextvars
 import random
 
 import pytest
 import torch
 from programs import checkpointed, leaf
-from same import assert_same
+from same import assert_same, plain
 
 import remat_meta as remat
 
@@ -210,3 +211,52 @@ def test_hooks_that_copy_do_not_lift_the_rule_of_in_place_writes_for_a_region(ke
         h.mul_(0.5)
     with pytest.raises(RuntimeError, match=r"modified by an inplace operation.*region 'block'.*got it|region 'block', slot"):
         y.sum().backward()
+
+
+ARGUMENTS = {
+    "rows": lambda x: x[4:12],
+    "a column": lambda x: x[:, 3],
+    "every third column": lambda x: x[:, ::3],
+    "transposed": lambda x: x.t(),
+    "a part, transposed": lambda x: x[2:, 1:].t(),
+    "expanded": lambda x: x[5].expand(7, 16),
+    "windows": lambda x: x.unfold(1, 4, 2),
+    "conjugated": lambda x: torch.complex(x, x)[3:].conj(),
+    "one element": lambda x: x[7, 7],
+    "none": lambda x: x[16:],
+}
+
+
+@pytest.mark.parametrize("nested", (False, True), ids=("flat", "nested"))
+@pytest.mark.parametrize("hooks", ("contiguous", "clone", "save_on_cpu", "strided otherwise"))
+@pytest.mark.parametrize("engine", ("function", "tape", "auto"))
+@pytest.mark.parametrize("argument", ARGUMENTS)
+def test_an_argument_that_hooks_bring_back_lies_as_it_did(argument, engine, hooks, nested):
+    def otherwise(tensor):
+        strided = torch.empty(*tensor.shape, 2, dtype=tensor.dtype)[..., 1]
+        return strided.copy_(tensor.detach())
+
+    pair = {
+        "contiguous": lambda: torch.autograd.graph.saved_tensors_hooks(torch.Tensor.contiguous, lambda t: t.clone()),
+        "clone": clones,
+        "save_on_cpu": torch.autograd.graph.save_on_cpu,
+        "strided otherwise": lambda: torch.autograd.graph.saved_tensors_hooks(otherwise, lambda t: t),
+    }[hooks]
+
+    def program(wrap):
+        torch.manual_seed(0)
+        x = leaf(16, 16)
+
+        def fn(a):
+            a = a.reshape(-1)[1:] if a.dim() == 0 or a.numel() == 0 else a
+            part = a[1:] if a.dim() else a
+            return (part * part.sum(-1, keepdim=True)).abs().exp() + part.flatten().sum().abs().sin()
+
+        inner = wrap(fn)
+        fn = wrap(lambda a: inner(a.view_as(a)).sin()) if nested else inner
+        with pair() if wrap is not plain else contextlib.nullcontext():
+            y = fn(ARGUMENTS[argument](x * 1.0))
+        y.sum().backward()
+        return y, x.grad
+
+    assert_same(program, remat.checkpoint(replay=engine))

@@ -104,6 +104,73 @@ def test_one_that_the_function_makes_of_tensors_raises_and_does_not_crash(kind):
         remat.checkpoint()(fn)(leaf(4))
 
 
+class Negated(Opaque):
+    """Its handler makes memory that no op on the wrapper gives it."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if isinstance(result, Opaque) and func is torch.ops.aten.neg.default:
+            return cls(torch.zeros(result.shape) + 2 * result.inner)
+        return result
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", [*KINDS, "negated", "two deep"])
+def test_what_is_in_a_result_may_be_read(kind, engine):
+    make = {**KINDS, "negated": Negated, "two deep": lambda t: Opaque(Opaque(t))}[kind]
+
+    def part(tensor):
+        while isinstance(tensor, (Opaque, TwoTensor)):
+            tensor = inner(tensor)
+        return tensor
+
+    def run(wrap):
+        torch.manual_seed(0)
+        w, x = make(torch.randn(4, 4)), leaf(4, 4)
+
+        def fn(x):
+            read = part((w + 0.5).t()) * part(-w) * part(w.detach()) + part(w)
+            return (x.sin() * read).exp()
+
+        y = wrap(fn)(x)
+        y.sum().backward()
+        return [y, x.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+def test_what_is_in_a_captured_one_is_not_made_inside():
+    w = Opaque(torch.randn(4))
+    y = remat.checkpoint(region_name="r")(lambda x: (x.sin() * w.detach().inner).exp())(leaf(4))
+    w.inner.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation.*region 'r'"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_views_that_show_all_of_one_may_come_in_one_run_only(kind):
+    w = KINDS[kind](torch.randn(4, 4)).requires_grad_()
+    looks = iter([True, False])
+
+    def fn(x):
+        if next(looks):
+            w.view_as(w), w.detach(), w.expand_as(w)
+        return (x @ w).sin()
+
+    x = KINDS[kind](torch.randn(4, 4)).requires_grad_()
+    remat.checkpoint()(fn)(x).sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_other_views_of_one_are_compared(kind):
+    which = iter([0, 1])
+    w = KINDS[kind](torch.randn(4, 4)).requires_grad_()
+    y = remat.checkpoint()(lambda x: (x * w[next(which)]).sin())(KINDS[kind](torch.randn(4)))
+    with pytest.raises(remat.ReplayMismatch, match=r"aten::select.int\(.*, 0, 0\).*aten::select.int\(.*, 0, 1\)"):
+        y.sum().backward()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("policy", [remat.save_matmuls, remat.save_compute_intensive])
 def test_policies_keep_or_refuse_them(kind, policy):

@@ -120,6 +120,17 @@ TEST_CASE("A call that is missing, and one that was added", "[backend][divergenc
   check_says(divergence(fn, [&] { *extra = true; }), "aten::exp(", "aten::neg(", "branches");
 }
 
+TEST_CASE("Another part of a tensor, and another order", "[backend][divergence]") {
+  const auto row = std::make_shared<int64_t>(1);
+  const Function part = [row](const Tensor& x) { return x.select(0, *row).exp(); };
+  check_says(divergence(part, [&] { *row = 2; }), "aten::exp(float32 [4] at element 4 on cpu",
+             "aten::exp(float32 [4] at element 8 on cpu", "another part of a tensor");
+  const auto turned = std::make_shared<bool>(false);
+  const Function order = [turned](const Tensor& x) { return (*turned ? x.t() : x).exp(); };
+  check_says(divergence(order, [&] { *turned = true; }), "aten::exp(float32 [4, 4] on cpu",
+             "aten::exp(float32 [4, 4] strided on cpu", "in another order");
+}
+
 TEST_CASE("Another shape, dtype and device", "[backend][divergence]") {
   const auto other = std::make_shared<Tensor>(torch::ones({4}));
   const Function fn = [other](const Tensor& x) { return (x + *other).exp(); };

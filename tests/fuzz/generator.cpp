@@ -128,7 +128,7 @@ class Writer {
       return ops[choose_.pick(has_words(Words::kBank) ? 4 : 2)];
     }
     const Op op = choose_.op();
-    const bool is_said = has_words(words_of(op)) && (!is_rare(op) || choose_.one_in(50));
+    const bool is_said = has_words(words_of(op)) && (!is_rare(op) || choose_.one_in(300));
     return is_said ? op : Op::kSin;
   }
 

@@ -101,7 +101,6 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void check_leaf(const torch::autograd::Node& node, const at::Tensor& leaf) const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Origin origin_of(const at::Tensor& tensor);
-  void settle_last_view();
   void before_draw(const OpCall& call);
   void after_draw();
   void note_captured(const at::Tensor& tensor, Origin origin);
@@ -130,11 +129,6 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   std::unordered_set<const c10::TensorImpl*> grads_written_;
   std::unordered_set<const c10::TensorImpl*> grads_made_;
   bool phase_asked_ = false;
-  std::optional<size_t> op_begin_;  // in the log, of the op that runs, if it is a view
-  std::optional<LastView> last_view_;
-  size_t last_view_begin_ = 0;  // in the log
-  bool last_view_is_same_ = false;
-  at::Tensor viewed_;  // by the op that runs
   bool views_wrapper_outside_ = false;
   std::unordered_set<const void*> wrapper_views_;  // see watch_wrapper()
   CallSettings call_settings_;

@@ -71,4 +71,9 @@ class REMAT_API HeldStorage {
 using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
 REMAT_API void set_inner_tensors(InnerTensors find);
 
+/// Calls `visit` with each tensor in `tensor`, and in those; `tensor` is of a Python class of its
+/// own. Runs code of the class.
+REMAT_API void visit_inner_tensors(const at::Tensor& tensor,
+                                   c10::function_ref<void(const at::Tensor&)> visit);
+
 }  // namespace remat

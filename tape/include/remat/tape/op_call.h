@@ -38,8 +38,21 @@ class REMAT_API OpInfo {
   /// False for ops that look at metadata only: views, zeros_like, new_empty, ...
   bool reads_data() const { return reads_data_; }
 
+  /// False for ops that may run on a tensor whose storage has been freed: those that look at sizes
+  /// and strides only.
+  bool needs_memory() const { return needs_memory_; }
+
   /// True if it returns a view of an argument.
   bool is_view() const { return is_view_; }
+
+  /// True for a view of LibTorch's own that has one tensor among its arguments, the first.
+  bool is_plain_view() const { return is_plain_view_; }
+
+  /// True for a view that shows all of its tensor, as it is.
+  bool shows_all() const { return shows_all_; }
+
+  /// The same, if its second argument is the tensor's sizes.
+  bool shows_all_with_sizes() const { return shows_all_with_sizes_; }
 
   /// True if LibTorch calls it pointwise.
   bool is_pointwise() const { return is_pointwise_; }
@@ -97,6 +110,7 @@ class REMAT_API OpInfo {
   uint64_t written_ = 0;        // bit i: argument i is marked as written in the schema
   uint64_t hidden_writes_ = 0;  // bit i: argument i is written in training, unmarked
   bool reads_data_;
+  bool needs_memory_;
   bool changes_metadata_;
   bool is_cast_;
   bool is_lift_;
@@ -108,6 +122,9 @@ class REMAT_API OpInfo {
   bool is_communication_;
   bool is_unshard_;
   bool is_view_;
+  bool is_plain_view_;
+  bool shows_all_;
+  bool shows_all_with_sizes_;
   bool is_pointwise_;
 };
 

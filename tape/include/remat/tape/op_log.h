@@ -60,8 +60,9 @@ class Origin {
   uint32_t value_;
 };
 
-/// One op in words: which op, then per argument its tensors (dtype, device, sizes, requires grad,
-/// origin) or its value. Two calls with equal words do the same but for the data in the tensors.
+/// One op in words: which op, then per argument its tensors (dtype, device, sizes, strides,
+/// requires grad, origin) or its value. Two calls with equal words do the same but for the data in
+/// the tensors.
 ///
 /// Note [Words of an op]: word 0 is the address of the OpInfo with the number of words in its upper
 /// 16 bits (0xFFFF: it is word 1). Then one header word per value, its kind (OpWord) in the low 8
@@ -73,7 +74,8 @@ class REMAT_API OpWords {
   void begin(const OpInfo& info);
   /// Begins a named call instead of an op.
   void begin_call(uint64_t hash);
-  void add_tensor(const at::Tensor& tensor, Origin origin);
+  /// `moved`: by how many bytes it begins elsewhere in its memory than it did in the forward.
+  void add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved = 0);
   /// Any argument but tensors; of a list of tensors, which ones are there. Never throws what the
   /// argument causes.
   void add_value(const c10::IValue& value);
@@ -88,8 +90,6 @@ class REMAT_API OpWords {
     objects_.clear();
   }
   void shrink() { words_.shrink_to_fit(); }
-  /// Forgets what was written from word `position` on.
-  void rewind(size_t position) { words_.resize(position); }
 
   /// True if both say the same; where generators stand only if `draws` says so. A tensor of
   /// `replayed` whose origin is not known matches one from outside if `may_be_unknown` says so of
@@ -111,27 +111,15 @@ class REMAT_API OpWords {
   size_t start_ = 0;
 };
 
-/// The view that an op has just made, if it has made one and nothing else.
+/// False for an op that makes a view and does nothing else.
 ///
-/// Note [Views that nobody uses]: such an op does nothing if its result is gone when the next op
-/// comes, and is not written down. Code that looks on calls them, in the forward or in the replay
-/// only: torch's module trackers (of FlopCounterMode, CommDebugMode, ...) reach the gradient
-/// accumulator of a leaf through a view. Not so lift_fresh: it is where values of the host are
-/// seen.
-class REMAT_API LastView {
- public:
-  static bool may_be_one(const OpInfo& op) {
-    return op.is_view() && !op.is_lift() && !op.writes() && op.return_count() == 1;
-  }
-  /// The op has run.
-  explicit LastView(const c10::IValue& result) {
-    if (result.isTensor()) result_.emplace(result.toTensor().getIntrusivePtr());
-  }
-  bool is_gone() const { return result_ && result_->expired(); }
-
- private:
-  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> result_;
-};
+/// Note [Views are known by what reads them]: they are not written down. Code that looks on makes
+/// some, in the forward or in the replay only: torch's module trackers (of FlopCounterMode,
+/// CommDebugMode, ...) reach the gradient accumulator of a leaf through a view. And what another
+/// view would do to the region its readers tell: strides and offset are among their words. Views of
+/// what has no strides (sparse and nested tensors, those of Python classes) are written down unless
+/// they show the tensor as it is. So is lift_fresh: it is where values of the host are seen.
+REMAT_API bool is_written_down(const OpCall& call);
 
 /// The words of all ops of one forward, one after the other.
 class REMAT_API OpLog {

@@ -28,9 +28,6 @@ class REMAT_API OpSites {
   /// The site of the op that is about to run. Asks the user with every scope hidden.
   std::string now() const;
 
-  /// The op written down last is forgotten.
-  void drop_last() { sites_.pop_back(); }
-
   /// The site of the op with this number; empty if there is none.
   std::string of(size_t number) const { return number < sites_.size() ? sites_[number] : ""; }
 

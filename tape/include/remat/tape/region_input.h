@@ -43,6 +43,9 @@ class REMAT_API RegionInput {
 
   /// How it lay in its memory, if hooks may have brought it back in another way.
   std::optional<TensorLayout> layout() const;
+  /// By how many bytes `tensor`, from replayed(), begins earlier in its memory than the argument
+  /// did.
+  int64_t moved(const at::Tensor& tensor) const;
   bool is_leaf_with_grad() const { return leaf_.has_value(); }
 
   /// The memory that it had, while somebody has it; see HeldStorage.

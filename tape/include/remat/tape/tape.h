@@ -144,7 +144,7 @@ class REMAT_API Tape {
   at::Tensor unpack_outside(size_t number) const;
 
   /// Calls visit(name, tensor, storage) for each tensor that it holds itself, or has its outer
-  /// region hold; weights are not among them.
+  /// region hold; weights and other outside tensors that somebody else has too are not among them.
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
                       visit) const;
 
