@@ -10,13 +10,12 @@
 #include <mutex>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <remat/tape/collective_work.h>
-#include <remat/tape/held_storage.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/saved_tensor_frame.h>
 
+#include "handler_calls.h"
 #include "unmarked_write_check.h"
 
 namespace remat {
@@ -45,6 +44,12 @@ void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   op.redispatchBoxed(below, stack);
 }
 
+/// As run_unseen(), but what a handler of Python's calls is seen: Note [Ops inside a leaf op].
+void run_below(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
+  if (C10_UNLIKELY(below.has(DispatchKey::Python))) return op.redispatchBoxed(below, stack);
+  run_unseen(op, below, stack);
+}
+
 void hide_works(const OpCall& call) {
   for (size_t i = 0; i < call.info().return_count(); ++i) {
     c10::IValue& result = call.result(i);
@@ -66,45 +71,6 @@ class InLeaf {
   const SavedTensorFrame* outer_;
 };
 
-/// Note [What the handler of a subclass makes]: LibTorch runs a __torch_dispatch__ of a tensor's
-/// class without the interception bits. What is in the results, and was not in the arguments, was
-/// made by the op.
-class HandlerResults {
- public:
-  HandlerResults(const OpCall& call, DispatchKeySet below)
-      : call_(call), may_be_(below.has(DispatchKey::Python)) {
-    if (C10_LIKELY(!may_be_)) return;
-    for_each_argument_tensor(call, [&](size_t, const at::Tensor& tensor) {
-      for (const at::Tensor& part : parts_of(tensor)) given_.push_back(memory_of(part));
-    });
-  }
-
-  /// The op has run.
-  void adopt() const {
-    if (C10_LIKELY(!may_be_)) return;
-    for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
-      for (const at::Tensor& part : parts_of(tensor)) {
-        const bool is_new =
-            std::find(given_.begin(), given_.end(), memory_of(part)) == given_.end();
-        if (is_new) SavedTensorFrame::all_adopt_part(part);
-      }
-    });
-  }
-
- private:
-  static std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
-    std::vector<at::Tensor> parts;
-    if (!is_of_python_class(tensor)) return parts;
-    const SuspendFrames suspend;
-    visit_inner_tensors(tensor, [&](const at::Tensor& part) { parts.push_back(part); });
-    return parts;
-  }
-
-  const OpCall& call_;
-  bool may_be_;
-  std::vector<const void*> given_;
-};
-
 /// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
 /// there.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack) {
@@ -112,8 +78,9 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   c10::SmallVector<const void*, 8> given;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
-  const HandlerResults inner(call, below);
-  run_unseen(op, below, stack);
+  note_handler_writes(call);
+  HandlerResults inner(call, below);
+  run_below(op, below, stack);
   inner.adopt();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
@@ -130,16 +97,18 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   SavedTensorFrame::all_before_op(call, logged || info.is_lift());
   {
     const InLeaf in_leaf;
-    const HandlerResults inner(call, below);
+    HandlerResults inner(call, below);
+    HandlerWrites outside(call, below);
     if (C10_UNLIKELY(info.is_of_library() && !info.is_communication())) {
       const UnmarkedWriteCheck writes(call);
-      run_unseen(op, below, stack);
+      run_below(op, below, stack);
       writes.check(info);
     } else {
-      run_unseen(op, below, stack);
+      run_below(op, below, stack);
       if (C10_UNLIKELY(info.is_communication())) hide_works(call);
     }
     inner.adopt();
+    outside.check();
   }
   SavedTensorFrame::all_after_op(call);
 }
@@ -152,12 +121,11 @@ bool is_seen(DispatchKeySet keys) {
 }
 
 /// Note [Ops inside a leaf op]: where Python handles an op (a dispatch mode, a tensor subclass, all
-/// below autograd), LibTorch puts back the dispatch keys from before the op, and with them the
-/// interception bits. What the handler calls is part of the op all the same. So is what a mode does
-/// when no op is running: it is asked for every `tensor.data`, and it may be round the forward and
-/// not round the backward. But an op that goes to Python from below autograd (rand_like, or any on
-/// inference tensors) is the function's own, and comes to remat's kernel for the backend only in
-/// the handler.
+/// below autograd), the interception bits stay on. What the handler calls is part of the op all the
+/// same, and comes to remat's kernel for the backend. So is what a mode does when no op is running:
+/// it is asked for every `tensor.data`, and it may be round the forward and not round the backward.
+/// But an op that goes to Python from below autograd (rand_like, or any on inference tensors) is
+/// the function's own, and comes to remat's kernel for the backend only in the handler.
 bool is_in_leaf() {
   return SavedTensorFrame::current() == frame_of_leaf;
 }

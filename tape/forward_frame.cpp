@@ -22,6 +22,7 @@
 #include "forward_calls.h"
 #include "graph_walk.h"
 #include "offload_hooks.h"
+#include "root_views.h"
 #include "saved_original.h"
 #include "tape_cutter.h"
 #include "tape_recorder.h"
@@ -258,6 +259,11 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
+  if (op_ || !logs() || !has_layout(tensor)) return slot;
+  const auto copied = copied_original(tensor);
+  slot.layout = layout_hash(tensor);
+  slot.origin =
+      region_->outside().logged(origin_of(copied ? copied->tensor : saved_original(tensor)));
   return slot;
 }
 
@@ -281,6 +287,7 @@ void ForwardFrame::before_backward(const EdgeList& roots) {
   // First: replays around put other .grads there.
   SavedTensorFrame::before_backward(roots);
   if (!replays_backward()) return;
+  region_->add_inner_roots(hash_of_views(roots));
   grads_.clear();
   for (const at::Tensor& tensor : region_->outside().captured()) {
     if (!tensor.is_leaf()) note_grad(tensor);

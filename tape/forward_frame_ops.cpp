@@ -96,6 +96,7 @@ void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
       words.add_tensor(argument, region_->outside().logged(origin_of(argument)));
   }
   words.end();
+  ++written_down_;
   if (region_->op_sites()) region_->op_sites()->add();
 }
 
@@ -109,7 +110,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (calls_) calls_->end_expected();
   if (call.info().may_draw()) before_draw(call);
   if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
-  logged = logged && logs() && !casts_weight && is_written_down(call);
+  is_written_down_ = logged = logged && logs() && !casts_weight && is_written_down(call);
   writes_outside_ = false;
   views_memory_outside_ = views_wrapper_outside_ = false;
   OpWords& words = region_->ops().writer();
@@ -132,9 +133,12 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
         if (logged) words.add_value(value);
       });
   if (logged) words.end();
+  written_down_ += logged;
   if (logged && region_->op_sites()) region_->op_sites()->add();
   if (writes_outside_) write_outside(call);
-  if (recorder_) recorder_->before_op(call);
+  if (!recorder_) return;
+  if (C10_UNLIKELY(opens_mode())) recorder_->note_mode(call);
+  recorder_->before_op(call);
 }
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
@@ -278,15 +282,33 @@ void ForwardFrame::after_op(OpCall& call) {
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
   if (!marks_.empty()) after_draw();
   if (recorder_) recorder_->after_op(call);
+  size_t number = 0;
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     // The values of a sparse tensor from outside are from outside.
     if (views_memory_outside_) {
       origin_of(tensor);
     } else {
-      storages_.enter_result(tensor);
+      storages_.enter_result(
+          tensor, is_written_down_ ? Origin::made(written_down_ - 1, number++) : Origin::inside());
     }
     if (views_wrapper_outside_ && memory_of(tensor)) wrapper_views_.insert(memory_of(tensor));
   });
+}
+
+void ForwardFrame::check_handler_write(const OpInfo& info, const std::string& op,
+                                       const c10::Storage& storage) const {
+  const Origin origin = storages_.find(storage.unsafeGetStorageImpl());
+  const bool is_made_again = origin.is_inside() || origin.is_in_call() || origin.is_product();
+  if (!region_->intercept() || (calls_ && calls_->saving()) || is_made_again) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "[checkpoint] ", region_->label(), ", op ", info.name(),
+      ": expected a __torch_dispatch__ (of a tensor subclass, or of a mode that the function "
+      "opens) "
+      "that writes what it makes, got one that writes a tensor from outside by ",
+      op, " (", storage.nbytes(),
+      " bytes), which the replay in backward would do again. Write it outside of the region, or "
+      "put "
+      "the op into a SAVE call.");
 }
 
 void ForwardFrame::adopt_part(const at::Tensor& tensor) {

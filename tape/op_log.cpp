@@ -108,6 +108,7 @@ std::string tensor_str(const Value& value) {
   if (value.head & kRequiresGrad) text += " requires grad";
   const Origin origin = origin_of(value);
   if (origin.is_unknown()) text += " from elsewhere";
+  if (origin.is_made()) text += c10::str(" of op ", origin.maker());
   if (origin.is_outside()) text += c10::str(" from outside #", origin.number());
   if (origin.is_product()) text += " from a SAVE call";
   if (value.head & kHasValue) text += " = " + wrapped_str(value);
@@ -183,12 +184,18 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
                : "A shape differs: a cache that has grown, or a size taken from changed state.";
   }
   if ((logged.head ^ replayed.head) & kRequiresGrad) {
-    return "requires_grad differs: a parameter has been frozen or unfrozen.";
+    return "requires_grad differs: a parameter has been frozen or unfrozen, or the region writes a "
+           "value with a gradient into memory that another of its arguments shares.";
+  }
+  if (origin_of(logged).is_inside() && origin_of(replayed).is_inside()) {
+    return "It reads another tensor that the function makes: which one depends on state that has "
+           "changed, or on an order that is not fixed (a set, a random choice).";
   }
   if (origin_of(logged).value() != origin_of(replayed).value()) {
     return "It reads another tensor than the forward did: one that the function has assigned to a "
-           "variable outside (as self.cache = cat(self.cache, x)), or a cache that was filled in "
-           "the forward.";
+           "variable outside (as self.cache = cat(self.cache, x)), a cache that was filled in the "
+           "forward, or a tensor of a Python class that the function makes by its constructor "
+           "(DTensor.from_local), which is no op.";
   }
   return "";
 }

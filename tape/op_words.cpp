@@ -16,6 +16,7 @@
 
 #include <remat/tape/tensor_layout.h>
 
+#include "hash_mix.h"
 #include "op_word.h"
 
 namespace remat {
@@ -101,6 +102,8 @@ void OpWords::add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved)
   const bool has_sizes =
       !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   const c10::IntArrayRef sizes = has_sizes ? tensor.sizes() : c10::IntArrayRef();
+  // Without elements it has nothing that could be another tensor's, and maybe no memory.
+  if (has_layout(tensor) && tensor.numel() == 0) origin = Origin::inside();
   uint64_t head = static_cast<uint64_t>(OpWord::kTensor);
   head |= static_cast<uint64_t>(tensor.scalar_type()) << kDtypeShift;
   head |= static_cast<uint64_t>(static_cast<uint8_t>(device.type())) << kDeviceShift;
@@ -255,6 +258,10 @@ bool shows_all(const OpCall& call, const at::Tensor& tensor) {
 }
 
 }  // namespace
+
+uint16_t layout_hash(const at::Tensor& tensor, int64_t moved) {
+  return static_cast<uint16_t>(hash_mix(0, layout_word(tensor, moved)));
+}
 
 bool is_written_down(const OpCall& call) {
   if (!call.info().is_plain_view() || !call.argument(0).isTensor()) return true;

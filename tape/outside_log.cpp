@@ -82,6 +82,7 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
       grad_(grad_of(tensor)),
       meta_(tensor),
       version_(tensor, /*is_from_outside=*/true) {
+  if (is_of_python_class(tensor)) inner_ = std::make_unique<InnerVersions>(tensor);
   if (!tensor.has_storage()) return;
   storage_.emplace(weak_storage(tensor));
   size_bytes_ = tensor.storage().nbytes();
@@ -251,15 +252,22 @@ void OutsideStorage::check_unchanged(const at::Tensor& tensor,
               "it between forward and backward, or pass a clone.");
 }
 
+void OutsideStorage::check_inner(const at::Tensor& tensor,
+                                 c10::function_ref<std::string()> where) const {
+  if (C10_LIKELY(!inner_)) return;
+  inner_->check_unchanged(tensor, /*may_be_copy=*/is_argument_, where);
+}
+
 void OutsideStorage::check_size(c10::function_ref<std::string()> where) const {
   if (!storage_ || storage_->expired()) return;
   const size_t now = storage_->_unsafe_get_target()->nbytes();
   TORCH_CHECK_NOT_IMPLEMENTED(
       now == size_bytes_, where(), ": expected memory from outside the region (", meta_.str(),
       ") to keep its size, got a storage of ", size_bytes_, " bytes that has ", now,
-      " at the end of the region: the function frees or fills it (FSDP's reshard, an offloader), "
-      "which a replay in backward would not do again as it was. ",
-      kCheckpointInside);
+      " at the end of the region: the function frees, fills or resizes it (FSDP's reshard, an "
+      "offloader, an observer with its first batch), which a replay in backward would not do again "
+      "as it was. ",
+      kCheckpointInside, " What is resized once: run the function once before.");
 }
 
 Origin OutsideLog::add(const at::Tensor& tensor) {

@@ -71,6 +71,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
     }
   }
   at::Tensor tensor = tensor_data(data_.unpack());
+  // A write to it has nothing to shadow, and must not count as one to what is kept.
+  if (has_plain_strides(tensor) && tensor.numel() == 0) tensor = variable_data(tensor);
   const bool is_same_memory = storage_.address() && storage_.address() == memory_of(tensor);
   check_unchanged(!shadow && is_same_memory && version_->has_other_bytes(tensor), region_label);
   if (shadow) {

@@ -17,6 +17,8 @@
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include "graph_walk.h"
+#include "root_views.h"
+#include "saved_original.h"
 #include "tensor_hash.h"
 #include "unseen.h"
 
@@ -152,18 +154,26 @@ void ReplayFrame::before_backward(const EdgeList& roots) {
           "in place. Pass that tensor as an argument, or write to a clone.");
     });
   }
+  if (const auto& forward = region_.inner_roots();
+      compares_backward() && begun_backwards_ < forward.size() &&
+      forward[begun_backwards_] != hash_of_views(roots)) {
+    or_fail([&] { roots_mismatch(begun_backwards_); });
+  }
   const std::vector<at::Tensor> captured = region_.outside().captured();
   leaf_grads_.set_aside_retained(captured);
   leaf_grads_.take_retained(roots, captured, [&](const auto& node) { return is_mine(node); });
   SavedTensorFrame::before_backward(roots);
 }
 
+bool ReplayFrame::compares_backward() const {
+  return region_.intercept() && !stopped_ && !comparison_ends_ && !calls_.unwatched() &&
+         is_own_code();
+}
+
 // A hook that was not there in the forward is called by the replay, though its gradient is no part
 // of what anybody has asked for.
 void ReplayFrame::before_hooks(size_t count) {
-  const bool is_compared =
-      region_.intercept() && !stopped_ && !comparison_ends_ && !calls_.unwatched() && is_own_code();
-  if (is_compared) {
+  if (compares_backward()) {
     const size_t number = begun_backwards_++;
     const auto& forward = region_.inner_hooks();
     if (number < forward.size() && forward[number] != count)
@@ -180,6 +190,16 @@ void ReplayFrame::hooks_mismatch(size_t backward, size_t expected, size_t got) c
                " hooks on gradients as in the forward, got ", got,
                ". One has been set or removed on a tensor from outside since. Set hooks before the "
                "region, and remove them after backward."));
+}
+
+void ReplayFrame::roots_mismatch(size_t backward) const {
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str(
+          "[replay] ", region_.label(), ", slot ", count_, ", backward ", backward,
+          " inside the function: expected to begin at the parts of tensors that it began at in "
+          "the forward, got others: an index depends on state that has changed.",
+          kMakeItDepend));
 }
 
 void ReplayFrame::before_accumulate(const EdgeList& roots) {
@@ -320,14 +340,29 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
               "write it in the region or between forward and backward, or use a clone.");
   const bool fits = region_.determinism() == Determinism::kNone ? slot.meta.matches_data(tensor)
                                                                 : slot.meta.matches(tensor);
-  if (fits && is_saved_by_same_op(slot)) return;
+  const bool same_part = op_ || slot.op || !compares() || is_same_part(slot, tensor);
+  if (fits && same_part && is_saved_by_same_op(slot)) return;
   const TensorMeta got(tensor);
+  if (fits && !same_part) {
+    mismatch(slot.index, slot.meta.str(), got.str(),
+             "It is another tensor, another part of one, or in another order.");
+  }
   if (fits) mismatch(slot.index, slot.meta.str(), got.str(), "Another op has saved it.");
   const std::string place =
       slot.meta.matches_data(tensor)
           ? c10::str("It had ", slot.meta.place_str(), "; now ", got.place_str(), ".")
           : std::string();
   mismatch(slot.index, slot.meta.str(), got.str(), place);
+}
+
+/// Of what a custom function saves. What an op saves it has read or made, and its words are
+/// compared.
+bool ReplayFrame::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
+  if (!has_layout(tensor)) return true;
+  const auto copied = copied_original(tensor);
+  const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
+  return slot.layout == layout_hash(tensor, copied ? 0 : ops_.moved(original)) &&
+         ops_.has_origin(original, slot.origin);
 }
 
 /// Where ops are not compared, tensors of one shape must not take each other's places.

@@ -109,6 +109,9 @@ class ReplayFrame final : public SavedTensorFrame {
   bool is_mine(const torch::autograd::Node& node) const;
   bool is_of_forward(const torch::autograd::Node& node) const;
   [[noreturn]] void hooks_mismatch(size_t backward, size_t expected, size_t got) const;
+  [[noreturn]] void roots_mismatch(size_t backward) const;
+  bool compares_backward() const;
+  bool is_same_part(const Slot& slot, const at::Tensor& tensor) const;
   bool is_saved_by_same_op(const Slot& slot) const;
   void compare_gradients(c10::ArrayRef<at::Tensor> gradients);
   void receive(const at::Tensor& tensor, const at::Tensor& value);

@@ -257,7 +257,7 @@ Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
 
 void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   exchanged_ = false;
-  compared = compared && is_written_down(call);
+  is_compared_ = compared = compared && is_written_down(call);
   if (compared) {
     words_.clear();
     words_.begin(call.info());
@@ -397,6 +397,7 @@ void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t 
   outside_[number].checked = true;
   TORCH_CHECK(!is_freed(tensor) || call.info().writes(), where(slot), ", op ", call.info().name(),
               " (", TensorMeta(tensor).str(), "): ", kMemoryFreed, kGiveMemoryBack);
+  outside.check_inner(tensor, [&] { return where(slot) + ", op " + call.info().name(); });
   // An argument that came back from hooks has a version of its own.
   if (outside.address() != memory_of(tensor)) return;
   TORCH_CHECK(
@@ -439,9 +440,13 @@ const at::Tensor& ReplayOps::shadow_of(const at::Tensor& tensor, Origin origin) 
 }
 
 void ReplayOps::after(OpCall& call) {
+  size_t number = 0;
   for (const auto i : c10::irange(call.info().return_count())) {
     c10::IValue& result = call.result(i);
-    for_each_tensor(result, [&](const at::Tensor& tensor) { storages_.enter_result(tensor); });
+    for_each_tensor(result, [&](const at::Tensor& tensor) {
+      storages_.enter_result(
+          tensor, is_compared_ ? Origin::made(op_count_ - 1, number++) : Origin::inside());
+    });
     if (exchanged_ && call.info().writes()) {
       transform_tensors(result, [&](const at::Tensor& tensor) { return original_of(tensor); });
     }

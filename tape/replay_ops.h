@@ -53,6 +53,12 @@ class ReplayOps {
 
   /// What ops are given in place of `tensor`.
   at::Tensor stand_in(const at::Tensor& tensor);
+  /// True if `tensor`, which a custom function saves, has the origin that it had in the forward, as
+  /// far as that is known.
+  bool has_origin(const at::Tensor& tensor, Origin logged);
+  /// By how many bytes it begins earlier in its memory than in the forward: an argument that came
+  /// back from hooks.
+  int64_t moved(const at::Tensor& tensor) const;
   /// Where the gradient of a shadow goes if `edge` is where that of its original goes.
   torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) const;
   bool has_shadow_in_graph() const;
@@ -136,7 +142,7 @@ class ReplayOps {
   const NamedCall* call_at(size_t position) const;
   std::string where(size_t slot) const;
   void compare(size_t slot, const NamedCall* call);
-  int64_t moved(const at::Tensor& tensor) const;
+  bool is_same_foreign_memory(size_t number, const c10::Storage& storage);
   [[noreturn]] void mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
                              size_t slot, const NamedCall* call) const;
 
@@ -150,6 +156,7 @@ class ReplayOps {
   std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
   std::vector<at::Tensor> opaque_;     // results of calls, so that their addresses stay taken
   bool exchanged_ = false;             // an argument of the op that runs
+  bool is_compared_ = false;           // that op
   OpWords words_;                      // of the op that runs
   std::vector<c10::Storage> unknown_;  // of its tensors of unknown origin, in order
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken

@@ -45,8 +45,8 @@ void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> ar
 }
 
 void ReplayOps::add_word(const at::Tensor& tensor, Origin origin) {
-  if (origin.is_unknown())
-    unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
+  const bool is_asked_for = origin.is_unknown() && !(has_layout(tensor) && tensor.numel() == 0);
+  if (is_asked_for) unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
   words_.add_tensor(has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor,
                     region_.outside().logged(origin), moved(tensor));
 }
@@ -83,6 +83,24 @@ void ReplayOps::call_missing(const NamedCall& expected, size_t slot) const {
                                 likely_cause({}, &expected, {}, nullptr), kMakeItDepend));
 }
 
+/// Memory that no op of LibTorch allocated (from_blob) may have been wrapped in the forward, and
+/// again now; if so, the forward's is gone.
+bool ReplayOps::is_same_foreign_memory(size_t number, const c10::Storage& storage) {
+  const OutsideStorage& outside = region_.outside()[number];
+  if (!storage || !outside.is_gone_foreign_memory() || !outside.has_bytes_of(storage)) return false;
+  storages_.enter(storage.unsafeGetStorageImpl(), Origin::outside(number));
+  matched_.emplace_back(storage.getWeakStorageImpl());
+  return true;
+}
+
+bool ReplayOps::has_origin(const at::Tensor& tensor, Origin logged) {
+  const Origin now = region_.outside().logged(origin_of(tensor));
+  const auto is_known = [](Origin origin) { return !origin.is_inside() || origin.is_made(); };
+  if (now.value() == logged.value() || !is_known(logged) || !is_known(now)) return true;
+  return now.is_unknown() && logged.is_outside() && tensor.has_storage() &&
+         is_same_foreign_memory(logged.number(), tensor.storage());
+}
+
 void ReplayOps::compare(size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
   // The forward stopped writing down; or its region is still open, for a backward inside it, and
@@ -93,15 +111,7 @@ void ReplayOps::compare(size_t slot, const NamedCall* call) {
     seen_.push_back(OpSites::line(describe(replayed, call), sites->now()));
   size_t next_unknown = 0;
   const auto may_be_unknown = [&](size_t number) {
-    const c10::Storage& storage = unknown_[next_unknown++];
-    const OutsideStorage& outside = region_.outside()[number];
-    // Memory that no op of LibTorch allocated (from_blob) may have been wrapped in the forward, and
-    // again now; if so, the forward's is gone.
-    if (!storage || !outside.is_gone_foreign_memory() || !outside.has_bytes_of(storage))
-      return false;
-    storages_.enter(storage.unsafeGetStorageImpl(), Origin::outside(number));
-    matched_.emplace_back(storage.getWeakStorageImpl());
-    return true;
+    return is_same_foreign_memory(number, unknown_[next_unknown++]);
   };
   // A region that draws nothing finds generators where later code has left them.
   const bool draws = region_.draws() || !region_.closed();

@@ -174,6 +174,13 @@ void SavedTensorFrame::all_adopt_part(const at::Tensor& tensor) {
   }
 }
 
+void SavedTensorFrame::all_check_handler_write(const OpInfo& info, const std::string& op,
+                                               const c10::Storage& storage, int64_t modes) {
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->next_to_see_ops_) {
+    if (!frame->was_before(modes)) frame->check_handler_write(info, op, storage);
+  }
+}
+
 template <class T>
 T SavedTensorFrame::stand_in_from(SavedTensorFrame* frame, const T& of) {
   return frame ? frame->stand_in(stand_in_from(frame->next_to_see_ops_, of)) : of;

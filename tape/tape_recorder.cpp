@@ -188,6 +188,14 @@ TapeRef TapeRecorder::ref_of(const at::Tensor& tensor) {
   return {value, layout_of(tensor, tape_.values_[value])};
 }
 
+void TapeRecorder::note_mode(const OpCall& call) {
+  if (gave_up() || tape_.is_under_mode_) return;
+  if (!tape_.has_hashes_)
+    return give_up(call, "a dispatch mode that the function opens, in this call and not before");
+  tape_.is_under_mode_ = true;
+  tape_.ops_hash_ = hash_mix(tape_.ops_hash_, ~uint64_t{0});
+}
+
 void TapeRecorder::before_op(const OpCall& call) {
   if (gave_up()) return;
   if (in_op_) return give_up("an op that threw, after which the function went on");

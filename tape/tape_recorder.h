@@ -73,6 +73,9 @@ class TapeRecorder {
   void give_up(const std::string& what);
 
   /// The frame has looked at the arguments: all of them are in its table.
+  /// The op that is about to run is handled by a dispatch mode that the function has opened, which
+  /// may compute something else: see Note [Trusting a tape].
+  void note_mode(const OpCall& call);
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
 

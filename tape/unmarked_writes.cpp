@@ -69,6 +69,8 @@ UnmarkedWrites unmarked_writes(std::string_view op) {
 }
 
 bool is_communication(std::string_view op) {
+  if (op == "_c10d_functional::_wrap_tensor_autograd")
+    return false;  // makes a subclass of a result
   return std::any_of(kCommunication.begin(), kCommunication.end(),
                      [&](std::string_view prefix) { return op.starts_with(prefix); });
 }

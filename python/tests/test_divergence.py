@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from programs import leaf
-from same import assert_same
+from same import assert_equal, assert_same
 from torch import nn
 
 import remat_meta as remat
@@ -225,3 +225,100 @@ def test_vmap_inside_is_plain():
         return x.grad
 
     assert_same(program, region)
+
+
+# Which of several tensors of one shape
+class Keeps(torch.autograd.Function):
+    """Saves what no op reads."""
+
+    @staticmethod
+    def forward(ctx, x, kept):
+        ctx.save_for_backward(kept)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+
+CAPTURED = [torch.tensor([1.0, 2.0]), torch.tensor([10.0, 20.0])]
+OTHERS = {
+    "read": lambda a, b: a.exp(),
+    "operands": lambda a, b: (a - b).exp(),
+    "where": lambda a, b: torch.where(a.detach() > 0.5, a, b).exp(),
+    "stacked": lambda a, b: torch.stack([a, b]).cumsum(0).exp(),
+    "a view": lambda a, b: (a.view(1, 2) * 1).exp(),
+    "written": lambda a, b: (a.mul_(2), (a * b.exp()).exp())[1],
+    "out": lambda a, b: torch.mul(b.detach(), 2, out=torch.empty(2)) * (torch.neg(b.detach(), out=a.detach()) * b).exp(),
+    "of a list": lambda a, b: (torch._foreach_mul([a, b], 2)[0] * 1).exp(),
+    "result of a list": lambda a, b: b.exp(),
+    "index": lambda a, b: a.index_add(0, torch.tensor([0]), b[:1]).exp(),
+    "in a nested region": lambda a, b: remat.checkpoint()(lambda t: (t * 1).exp())(a),
+    "in a call": lambda a, b: remat.native_op(torch.square, "call", SAVE)(a),
+    "in a custom function": lambda a, b: Keeps.apply(b.sum() + a, a),
+    "captured in a custom function": lambda a, b: None,
+}
+
+
+@pytest.mark.parametrize("engine", ("function", "nested", "three deep", "auto in function", "tape in function"))
+@pytest.mark.parametrize("other", OTHERS)
+def test_another_tensor_that_the_function_makes(other, engine):
+    count = [0]
+
+    def fn(x):
+        count[0] += 1
+        swapped = count[0] % 2 == 0
+        if other == "captured in a custom function":
+            return Keeps.apply(x.sin(), CAPTURED[swapped])
+        a, b = x.sin(), x.cos()
+        if other == "result of a list":
+            results = torch._foreach_mul([a, b], 2.0)
+            return OTHERS[other](None, results[swapped])
+        return OTHERS[other](*((b, a) if swapped else (a, b)))
+
+    inner = {"auto in function": "auto", "tape in function": "tape"}.get(engine, "function")
+    wrapped = remat.checkpoint(region_name="inner", replay=inner)(fn)
+    for _ in range({"function": 0, "three deep": 2}.get(engine, 1)):
+        wrapped = remat.checkpoint(region_name="outer")(lambda x, wrapped=wrapped: wrapped(x) * 1)
+    x = torch.tensor([0.5, 1.0], requires_grad=True)
+    y = wrapped(x)
+    if engine == "tape in function":  # which needs nothing of the outer region: its own ops are right
+        count[0] = 0
+        expected = torch.autograd.grad(fn(x).sum(), x)
+        with contextlib.suppress(remat.ReplayMismatch):
+            assert_equal(expected, torch.autograd.grad(y.sum(), x))
+        return
+    with pytest.raises(remat.ReplayMismatch, match=r"region '(inner|outer)'"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("nested", (False, True))
+def test_another_result_of_calls(nested):
+    count = [0]
+
+    def fn(x):
+        count[0] += 1
+        a = remat.native_op(torch.sin, "a", SAVE)(x)
+        b = remat.native_op(torch.cos, "b", SAVE)(x)
+        return ((b if count[0] % 2 == 0 else a) * 1).exp()
+
+    wrapped = remat.checkpoint(region_name="inner")(fn)
+    if nested:
+        wrapped = remat.checkpoint(region_name="outer")(lambda x, wrapped=wrapped: wrapped(x) * 1)
+    y = wrapped(leaf(2))
+    with pytest.raises(remat.ReplayMismatch, match="as in the forward, got aten::mul"):
+        y.sum().backward()
+
+
+def test_the_error_names_the_ops_that_made_the_tensors():
+    count = [0]
+
+    def fn(x):
+        count[0] += 1
+        a, b = x.sin(), x.cos()
+        return (a if count[0] == 1 else b).exp()
+
+    y = region(fn)(leaf(2))
+    message = r"op 2: expected aten::exp\(float32 \[2\] on cpu requires grad of op 0\).*got .* of op 1\).*which one"
+    with pytest.raises(remat.ReplayMismatch, match=message):
+        y.sum().backward()

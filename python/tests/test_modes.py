@@ -10,6 +10,7 @@ from programs import leaf
 from same import assert_equal
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.logging_tensor import LoggingTensorMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from wrappers import Passing
 
@@ -98,7 +99,9 @@ def step(wrap, mode, place, nested):
 @pytest.mark.parametrize("mode", MODES)
 def test_gradients_are_those_of_a_plain_run(mode, place, engine, nested):
     expected = step(plain, MODES[mode], place, nested)
-    assert_equal(expected, step(remat.checkpoint(replay=engine), MODES[mode], place, nested))
+    # A tape that is trusted without a mode is not written under one: each has a name of its own.
+    wrap = remat.checkpoint(replay=engine, region_name=f"{mode} {place} {nested}")
+    assert_equal(expected, step(wrap, MODES[mode], place, nested))
 
 
 def test_a_mode_sees_the_ops_of_the_forward_and_none_of_remats():
@@ -171,6 +174,70 @@ def test_the_error_says_where_a_view_begins():
         y.sum().backward()
 
 
+class Kept(torch.autograd.Function):
+    """Saves what no op reads."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return torch.zeros(())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+def test_a_view_that_only_a_custom_function_saves_is_compared():
+    which = iter([0, 1])
+    y = remat.checkpoint(region_name="r")(lambda x: Kept.apply(x.sin()[next(which)]) * 2)(leaf(2, 2))
+    with pytest.raises(remat.ReplayMismatch, match="region 'r', slot .*another part of one"):
+        y.sum().backward()
+
+
+ROOTS = {
+    "an element": lambda y, i: y[i, 0],
+    "a diagonal": lambda y, i: y.diagonal(i)[0],
+    "one of several": lambda y, i: y.unbind()[i][0],
+    "a slice": lambda y, i: y[:, i : i + 1].squeeze(1)[1],
+    "transposed": lambda y, i: (y.t() if i else y)[1][0],
+}
+
+
+@pytest.mark.parametrize("root", ROOTS)
+def test_a_view_at_which_a_backward_inside_begins_is_compared(root):
+    which, gradient = iter([0, 1]), torch.ones(())  # else an op makes one like the view
+
+    def fn(x):
+        inner = x.detach().requires_grad_()
+        ROOTS[root](inner.sin(), next(which)).backward(gradient)
+        return (x * inner.grad).exp()
+
+    y = remat.checkpoint(region_name="r")(fn)(leaf(2, 2))
+    with pytest.raises(remat.ReplayMismatch, match="region 'r', slot .*, backward 0 inside.*parts of tensors"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("root", ROOTS)
+@pytest.mark.parametrize("place", ["both", "forward", "backward"])
+def test_under_a_mode_it_is_the_same(root, place):
+    def run(wrap):
+        torch.manual_seed(0)
+
+        def fn(x):
+            inner = x.detach().requires_grad_()
+            ROOTS[root](inner.sin().t().reshape(2, 2), 1).backward()
+            return (x * inner.grad).exp()
+
+        x = leaf(2, 2)
+        with Passing() if place in ("both", "forward") else nothing():
+            y = wrap(fn)(x)
+        with Passing() if place in ("both", "backward") else nothing():
+            y.sum().backward()
+        return [y, x.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint()))
+
+
 @pytest.mark.parametrize("place", PLACES)
 def test_reshape_which_calls_other_views_under_a_mode(place):
     def run(wrap):
@@ -241,3 +308,112 @@ def test_ops_that_go_to_a_mode_from_below_autograd_are_the_functions_own(mode, e
         return [y, x.grad, torch.rand(2)]
 
     assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+class Doubled(TorchDispatchMode):
+    def __init__(self, factor):
+        super().__init__()
+        self.factor = factor
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return result * self.factor if func is torch.ops.aten.sin.default else result
+
+
+@pytest.mark.torch_warns
+@pytest.mark.parametrize("factors", [(2,), (1, 2), (1, 1, 3), (3, 1, 2)])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_mode_that_computes_something_else_is_right_or_refused(engine, factors):
+    def run(wrap):
+        torch.manual_seed(0)
+        grads = []
+        for factor in factors:
+            x = leaf(4)
+
+            def fn(x, factor=factor):
+                with Doubled(factor):
+                    y = x.sin()
+                return y.exp()
+
+            wrap(fn)(x).sum().backward()
+            grads.append(x.grad)
+        return grads
+
+    wrap = remat.checkpoint(region_name=f"computes {factors} {engine}", replay=engine)
+    if engine == "function":
+        return assert_equal(run(plain), run(wrap))
+    with pytest.raises(RuntimeError, match="expected the values that the forward saved"):
+        run(wrap)
+
+
+@pytest.mark.torch_warns
+def test_a_trusted_tape_is_not_one_under_a_mode():
+    def fn(x, mode):
+        with mode:
+            y = x.sin()
+        return y.exp()
+
+    wrapped = remat.checkpoint(region_name="now and then", replay="tape")(fn)
+    for _ in range(2):
+        wrapped(leaf(4), nothing()).sum().backward()
+    with pytest.raises(NotImplementedError, match="region 'now and then'.*a dispatch mode that the function opens"):
+        wrapped(leaf(4), Passing())
+
+
+class Counting(TorchDispatchMode):
+    def __init__(self, count):
+        super().__init__()
+        self.count = count
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.mm.default:
+            self.count.add_(1)
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_mode_of_the_function_that_writes_outside_is_refused(engine):
+    count, w = torch.zeros(()), leaf(4, 4)
+
+    def fn(x):
+        with Counting(count):
+            return (x.sin() @ w).exp()
+
+    with pytest.raises(NotImplementedError, match="region 'r', op aten::mm: .*__torch_dispatch__.*aten::add_"):
+        remat.checkpoint(region_name="r", replay=engine)(fn)(leaf(4, 4))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_one_round_the_region_writes_once(engine):
+    count, w = torch.zeros(()), leaf(4, 4)
+    with Counting(count):
+        y = remat.checkpoint(replay=engine)(lambda x: (x.sin() @ w).exp())(leaf(4, 4))
+    y.sum().backward()
+    assert count == 1
+
+
+def test_one_that_writes_what_it_makes_itself_may():
+    class Filling(TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            result = func(*args, **(kwargs or {}))
+            if func is not torch.ops.aten.mm.default:
+                return result
+            scratch = torch.empty_like(result)
+            scratch.copy_(result).mul_(2)
+            return scratch.clone()
+
+    def run(wrap):
+        torch.manual_seed(0)
+        x, w = leaf(4, 4), leaf(4, 4)
+
+        def fn(x):
+            with Filling():
+                y = x.sin() @ w
+                y.mul_(0.5)
+                return y.exp() * torch.rand(4)
+
+        y = wrap(fn)(x)
+        y.sum().backward()
+        return [y, x.grad, w.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint()))

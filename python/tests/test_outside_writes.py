@@ -328,3 +328,50 @@ def test_what_a_call_in_a_nested_region_keeps_of_a_buffer_its_outer_region_keeps
         return [*ys, x.grad, buffer]
 
     assert_same(program, remat.checkpoint(replay=engine))
+
+
+VIEWS = {
+    "real": lambda v: torch.complex(v, v).mul_(1j).real,
+    "imag of a conjugate": lambda v: torch.complex(v, v).mul_(1j).conj().imag,
+    "as pairs": lambda v: torch.view_as_real(torch.complex(v, v).mul_(1j))[..., 1],
+    "as bits and back": lambda v: (v * 1.0).view(torch.int32).view(torch.float32),
+    "rows": lambda v: (v * 1.0).mul_(0.5)[1:],
+    "transposed": lambda v: (v * 1.0).mul_(0.5).t(),
+}
+
+
+@pytest.mark.torch_warns  # "auto" says once that it has no tape
+@pytest.mark.parametrize("goes_back", ["grad", "backward", "not"])
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_a_captured_view_of_any_kind_is_written(view, engine, nested, goes_back):
+    if engine == "tape" and goes_back != "not":
+        pytest.skip("no tape is written of a backward inside")
+
+    def program(wrap):
+        torch.manual_seed(0)
+        x, w = leaf(4, 4), leaf(4)
+        v = VIEWS[view](x)
+
+        def fn():
+            v[1:3] = v[:2] * 1.0
+            y = v * 1.0
+            if goes_back == "grad":
+                inner = v.detach().requires_grad_()
+                (grad,) = torch.autograd.grad((inner * w[: v.shape[-1]]).sin().sum(), inner)
+                y = v * grad
+            if goes_back == "backward":
+                inner = v.detach().requires_grad_()
+                (inner * w[: v.shape[-1]]).sin().sum().backward()
+                y = v * inner.grad
+            v[0].mul_(2)
+            return (y + v).sin()
+
+        inner_fn = wrap(fn)
+        y = wrap(lambda: inner_fn() * 2)() if nested else inner_fn()
+        if y.requires_grad:
+            y.sum().backward()
+        return [y, x.grad, w.grad, v]
+
+    assert_same(program, remat.checkpoint(replay=engine))

@@ -260,3 +260,13 @@ def test_an_argument_that_hooks_bring_back_lies_as_it_did(argument, engine, hook
         return y, x.grad
 
     assert_same(program, remat.checkpoint(replay=engine))
+
+
+@pytest.mark.parametrize("engine", ("function", "tape", "auto"))
+@pytest.mark.parametrize("write", (torch.Tensor.tanh_, torch.Tensor.exp_, torch.Tensor.relu_))
+def test_an_empty_argument_is_written_and_backward_runs_twice(write, engine):
+    x = leaf(4)
+    y = remat.checkpoint(replay=engine)(lambda q: write(q))(x[:0] * 2)
+    y.sum().backward(retain_graph=True)
+    y.sum().backward()
+    assert torch.equal(x.grad, torch.zeros(4))

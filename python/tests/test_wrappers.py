@@ -216,3 +216,89 @@ def test_sparse_tensors_are_billed_by_their_indices_and_values():
     y = remat.checkpoint(region_name="r")(lambda x: torch.sparse.mm(x, torch.ones(16, 2)).sin())(x * 2)
     assert remat.memory_report().bytes == 16 * 4 + 2 * 16 * 8
     y.sum().backward()
+
+
+def make_in(engine, nested, as_argument, offload):
+    """Reads a wrapper's tensors; the result of exp is all that plain autograd saves."""
+    options = {"offload_store": remat.host_memory_store()} if offload else {}
+    wrap = remat.checkpoint(region_name="r", replay=engine, **options)
+
+    def run(w):
+        x = leaf(4)
+        inner_fn = wrap(lambda x, w: (x + w).exp()) if as_argument else wrap(lambda x: (x + w).exp())
+        fn = wrap(lambda *args: inner_fn(*args) * 1) if nested else inner_fn
+        return x, fn(x, w) if as_argument else fn(x)
+
+    return run
+
+
+@pytest.mark.parametrize("offload", [False, True], ids=["kept", "offload"])
+@pytest.mark.parametrize("as_argument", [False, True], ids=["captured", "argument"])
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_write_of_a_tensor_in_one_is_noticed(kind, engine, nested, as_argument, offload):
+    w = KINDS[kind](torch.randn(4))
+    x, y = make_in(engine, nested, as_argument, offload)(w)
+    inner(w).add_(1)
+    try:
+        y.sum().backward()
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error)
+        return
+    assert_equal(inner(y), inner(x.grad))  # of a copy that was kept
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_another_tensor_in_one_is_noticed(kind):
+    w = KINDS[kind](torch.randn(4))
+    _, y = make_in("function", False, False, False)(w)
+    setattr(w, "a" if kind == "flattened" else "inner", torch.zeros(4))
+    with pytest.raises(RuntimeError, match=r"\[replay\] region 'r'.*to hold the tensors that it held in the forward"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("as_argument", [False, True], ids=["captured", "argument"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_freed_memory_in_one_is_missed(kind, as_argument):
+    w = KINDS[kind](torch.randn(300, 400))
+    x = leaf(300, 400)
+    wrap = remat.checkpoint(region_name="r")
+    y = wrap(lambda x, w: (x + w).exp())(x, w) if as_argument else wrap(lambda x: (x + w).exp())(x)
+    inner(w).untyped_storage().resize_(0)
+    with pytest.raises(RuntimeError, match="region 'r'.*a storage that was freed"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_region_that_writes_a_tensor_in_one_that_it_reads_is_right_or_refused(kind):
+    w = KINDS[kind](torch.randn(4))
+
+    def fn(x):
+        y = (x + w).exp()
+        inner(w).add_(1)
+        return y
+
+    y = remat.checkpoint()(fn)(leaf(4))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+class Delayed(Opaque):
+    """Scales by what it has counted."""
+
+    calls = torch.zeros(())
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        result = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is torch.ops.aten.mm.default:
+            cls.calls.add_(1)
+        return result
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_handler_that_writes_outside_is_refused_in_the_forward(engine):
+    w = Delayed(torch.randn(4, 4))
+    with pytest.raises(NotImplementedError, match="region 'r', op aten::mm: .*__torch_dispatch__.*aten::add_"):
+        remat.checkpoint(region_name="r", replay=engine)(lambda x: (x @ w).exp())(leaf(4, 4))

@@ -68,6 +68,8 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void after_op(OpCall& call) override;
   void adopt(const at::Tensor& tensor) override;
   void adopt_part(const at::Tensor& tensor) override;
+  void check_handler_write(const OpInfo& info, const std::string& op,
+                           const c10::Storage& storage) const override;
   const RegionPolicy* segment_policy() override;
   void save_next(Policy policy) override;
   void save_results(const OpCall& call, Policy policy) override;
@@ -121,6 +123,8 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   StorageTable storages_;
   int graph_task_;
   const OpInfo* op_ = nullptr;         // the one that runs
+  size_t written_down_ = 0;            // ops and calls
+  bool is_written_down_ = false;       // the op that runs
   bool views_memory_outside_ = false;  // by it
   bool writes_outside_ = false;        // it
   // With what their .grad was before the backward inside that runs.

@@ -23,9 +23,10 @@
 
 namespace remat {
 
-/// Where a tensor comes from, seen from one region: made in it by what a replay runs again; from
-/// outside, with the number of its storage in the region's OutsideLog; or left by a SAVE call, with
-/// the number of the CallProduct. A replay meets unknown ones too.
+/// Where a tensor comes from, seen from one region: made in it by what a replay runs again, with
+/// the op that has made or written it last, if that is written down; from outside, with the number
+/// of its storage in the region's OutsideLog; or left by a SAVE call, with the number of the
+/// CallProduct. A replay meets unknown ones too.
 class Origin {
  public:
   static Origin inside() { return Origin(kInside); }
@@ -34,9 +35,17 @@ class Origin {
   static Origin in_call() { return Origin(kInCall); }
   static Origin outside(size_t number) { return numbered(number, 0); }
   static Origin product(size_t number) { return numbered(number, 1); }
+  /// Result number `result` of the op that comes as number `op` in the region's log.
+  static Origin made(size_t op, size_t result) {
+    return numbered((op * kResults + result % kResults) % kMostMade, 2);
+  }
   static Origin from_value(uint64_t value) { return Origin(static_cast<uint32_t>(value)); }
 
-  bool is_inside() const { return value_ == kInside; }
+  bool is_inside() const { return value_ == kInside || is_made(); }
+  /// It is known by which op.
+  bool is_made() const { return is_numbered(2); }
+  /// That op's number, for messages.
+  size_t maker() const { return number() / kResults; }
   bool is_unknown() const { return value_ == kUnknown; }
   bool is_in_call() const { return value_ == kInCall; }
   bool is_outside() const { return is_numbered(0); }
@@ -48,8 +57,10 @@ class Origin {
   static constexpr uint32_t kInside = 0;
   static constexpr uint32_t kUnknown = 1;
   static constexpr uint32_t kInCall = 2;
-  static constexpr uint32_t kFirstNumbered = 4;
-  static constexpr uint32_t kKinds = 2;
+  static constexpr uint32_t kFirstNumbered = 3;  // divisible by kKinds
+  static constexpr uint32_t kKinds = 3;
+  static constexpr size_t kResults = 16;          // beyond, others have the same numbers
+  static constexpr size_t kMostMade = 1U << 20U;  // likewise
   static Origin numbered(size_t number, uint32_t kind) {
     return Origin(static_cast<uint32_t>(kFirstNumbered + kKinds * number + kind));
   }
@@ -110,6 +121,10 @@ class REMAT_API OpWords {
   std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects_;  // see add_object()
   size_t start_ = 0;
 };
+
+/// A hash of how `tensor` lies in its memory, had it begun `moved` bytes further on; 0 if it is
+/// contiguous from the beginning, or has no strides.
+REMAT_API uint16_t layout_hash(const at::Tensor& tensor, int64_t moved = 0);
 
 /// False for an op that makes a view and does nothing else.
 ///

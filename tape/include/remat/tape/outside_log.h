@@ -18,6 +18,7 @@
 #include <remat/tape/first_position.h>
 #include <remat/tape/graph_place.h>
 #include <remat/tape/held_storage.h>
+#include <remat/tape/inner_versions.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
@@ -124,6 +125,9 @@ class REMAT_API OutsideStorage {
   /// was written since.
   void check_unchanged(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
 
+  /// The same of the tensors in `tensor`, if it is one of a Python class of its own.
+  void check_inner(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
+
   /// True if its memory did not come from LibTorch's allocator and nobody has it any more.
   bool is_gone_foreign_memory() const { return is_foreign_ && storage_->expired(); }
 
@@ -144,6 +148,7 @@ class REMAT_API OutsideStorage {
   const c10::TensorImpl* grad_;  // of that one; not to be looked into
   TensorMeta meta_;
   SavedVersion version_;
+  std::unique_ptr<const InnerVersions> inner_;  // of a tensor of a Python class
   size_t size_bytes_ = 0;
   bool is_foreign_ = false;
   uint64_t hash_ = 0;  // of its bytes, if they are compared

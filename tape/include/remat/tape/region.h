@@ -45,6 +45,9 @@ struct Slot {
   TensorMeta meta;
   SavedVersion version;
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
+  // Of what no op has saved:
+  uint16_t layout = 0;               ///< A hash of how it lay in its memory.
+  Origin origin = Origin::inside();  ///< As logged.
 };
 
 /// The nodes of autograd's graph that a forward made, by their numbers on its thread.
@@ -163,6 +166,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void add_inner_hooks(size_t count) { inner_hooks_.push_back(count); }
   const std::vector<size_t>& inner_hooks() const { return inner_hooks_; }
 
+  /// Hashes of the views that they began at.
+  void add_inner_roots(uint64_t hash) { inner_roots_.push_back(hash); }
+  const std::vector<uint64_t>& inner_roots() const { return inner_roots_; }
+
   /// What replays of backwards inside begin with: Note [The .grad of a replay].
   void add_grad_before(GradBefore grad) { grads_before_.push_back(std::move(grad)); }
   const std::vector<GradBefore>& grads_before() const { return grads_before_; }
@@ -240,6 +247,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool inner_backward_ = false;
   std::vector<uint64_t> inner_gradients_;
   std::vector<size_t> inner_hooks_;
+  std::vector<uint64_t> inner_roots_;
   std::vector<GradBefore> grads_before_;
   NodeRange nodes_;
   std::vector<bool> inner_tapes_;

@@ -14,6 +14,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <remat/policy/policy.h>
@@ -24,6 +25,7 @@ namespace remat {
 
 class NamedCalls;
 class OpCall;
+class OpInfo;
 class Region;
 class RegionPolicy;
 struct SavedTensorsHooks;
@@ -73,6 +75,10 @@ class REMAT_API SavedTensorFrame {
 
   /// As adopt(), of what an op has made that may run inside another one of this scope.
   virtual void adopt_part(const at::Tensor& tensor) { adopt(tensor); }
+
+  /// Throws if a replay of this scope would write `storage` again: all_check_handler_write().
+  virtual void check_handler_write(const OpInfo& /*info*/, const std::string& /*op*/,
+                                   const c10::Storage& /*storage*/) const {}
 
   /// What an op of this scope is given in place of `tensor`: Note [Shadows].
   virtual at::Tensor stand_in(const at::Tensor& tensor) { return tensor; }
@@ -136,6 +142,15 @@ class REMAT_API SavedTensorFrame {
   static void all_adopt(const at::Tensor& tensor);
   static void all_adopt_part(const at::Tensor& tensor);
 
+  /// A handler of `info`, called by `modes` dispatch modes, has written `storage` by `op`. Throws
+  /// NotImplementedError if a replay of one of the scopes of this thread would write it again. See
+  /// Note [Writes of handlers].
+  static void all_check_handler_write(const OpInfo& info, const std::string& op,
+                                      const c10::Storage& storage, int64_t modes);
+
+  /// How many dispatch modes of Python's this thread has now.
+  static int64_t modes_here();
+
   /// What an op of this thread would be given in place of `tensor`; what a backward that starts
   /// or ends at `edge` is to start or end at.
   static at::Tensor current_stand_in(const at::Tensor& tensor);
@@ -166,7 +181,13 @@ class REMAT_API SavedTensorFrame {
 
   /// True while a dispatch mode of Python's that was there when this scope began handles something:
   /// its handler runs without it.
-  bool in_mode_handler() const { return dispatch_modes_ > 0 && modes_here() < dispatch_modes_; }
+  bool in_mode_handler() const { return was_before(modes_here()); }
+
+  /// The same, when there are `modes` dispatch modes.
+  bool was_before(int64_t modes) const { return dispatch_modes_ > 0 && modes < dispatch_modes_; }
+
+  /// True if the code of this scope has opened a dispatch mode of Python's.
+  bool opens_mode() const { return modes_here() > dispatch_modes_; }
 
   /// True if this scope belongs to a replay: it is one, or was opened inside one.
   bool in_replay() const { return in_replay_; }
@@ -198,7 +219,6 @@ class REMAT_API SavedTensorFrame {
   friend class ScopesAround;
   static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
   static bool decide_tape_from(SavedTensorFrame* frame, bool wanted);
-  static int64_t modes_here();
   template <class T>
   static T stand_in_from(SavedTensorFrame* frame, const T& of);
 

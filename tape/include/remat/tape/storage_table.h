@@ -50,12 +50,21 @@ class REMAT_API StorageTable {
   }
 
   /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
-  void enter_result(const at::Tensor& tensor) {
+  void enter_result(const at::Tensor& tensor) { enter_result(tensor, Origin::inside()); }
+
+  /// The same of a result of an op that is written down. What it wrote inside is its own from now
+  /// on.
+  void enter_result(const at::Tensor& tensor, Origin made) {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
-    if (!cell.origin.is_unknown()) return;
-    enter(cell, {memory, Origin::inside()});
+    if (cell.origin.is_made()) {
+      if (made.is_made()) cell.origin = made;
+      return;
+    }
+    const bool is_named_now = cell.origin.is_inside() && made.is_made();
+    if (!cell.origin.is_unknown() && !is_named_now) return;
+    enter(cell, {memory, made, cell.value});
     if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
 

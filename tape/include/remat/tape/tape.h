@@ -162,6 +162,8 @@ class REMAT_API Tape {
 
   /// Hashes of the slots are there, and a replay is to compare them: Note [Trusting a tape].
   bool has_hashes() const { return has_hashes_; }
+  /// A dispatch mode that the function opens has handled an op: it is compared whenever it replays.
+  bool is_under_mode() const { return is_under_mode_; }
 
   /// Of the ops, in order.
   uint64_t ops_hash() const { return ops_hash_; }
@@ -223,6 +225,7 @@ class REMAT_API Tape {
   std::vector<Outside> outside_;  // by the number of the OutsideStorage
   std::string failure_;
   bool has_hashes_ = false;
+  bool is_under_mode_ = false;
   uint64_t ops_hash_ = 0;
 };
 

@@ -16,7 +16,9 @@ namespace remat {
 ///
 /// Note [Trusting a tape]: what code writes through a raw pointer no dispatcher sees. So the values
 /// that the first forward saves are hashed, and its replay compared with them. A tape with the same
-/// ops is trusted after that; one with other ops makes the next forward be hashed again.
+/// ops is trusted after that; one with other ops makes the next forward be hashed again. A dispatch
+/// mode that the function opens may compute anything in the place of an op, so such a tape is never
+/// trusted.
 class REMAT_API TapeTrust {
  public:
   static TapeTrust of(const std::string& region_name, const RegionBody& body);

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Watching handlers.
+#include "handler_calls.h"
+
+#include <algorithm>
+#include <utility>
+
+#include <remat/tape/held_storage.h>
+#include <remat/tape/saved_tensor_frame.h>
+
+namespace remat {
+namespace {
+
+[[gnu::tls_model("initial-exec")]] thread_local HandlerWrites* current = nullptr;
+
+std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
+  std::vector<at::Tensor> parts;
+  if (!is_of_python_class(tensor)) return parts;
+  const SuspendFrames suspend;
+  visit_inner_tensors(tensor, [&](const at::Tensor& part) { parts.push_back(part); });
+  return parts;
+}
+
+bool contains(const std::vector<const void*>& memories, const void* memory) {
+  return std::find(memories.begin(), memories.end(), memory) != memories.end();
+}
+
+}  // namespace
+
+HandlerResults::HandlerResults(const OpCall& call, c10::DispatchKeySet below)
+    : call_(call), may_be_(below.has(c10::DispatchKey::Python)) {
+  if (C10_LIKELY(!may_be_)) return;
+  for_each_argument_tensor(call, [&](size_t, const at::Tensor& tensor) {
+    for (const at::Tensor& part : parts_of(tensor)) given_.push_back(memory_of(part));
+  });
+}
+
+void HandlerResults::adopt() const {
+  if (C10_LIKELY(!may_be_)) return;
+  for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
+    for (const at::Tensor& part : parts_of(tensor)) {
+      if (!contains(given_, memory_of(part))) SavedTensorFrame::all_adopt_part(part);
+    }
+  });
+}
+
+HandlerWrites::HandlerWrites(const OpCall& call, c10::DispatchKeySet below)
+    : call_(call), may_be_(below.has(c10::DispatchKey::Python)) {
+  if (C10_LIKELY(!may_be_)) return;
+  outer_ = std::exchange(current, this);
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    if (!call.writes_argument(i)) return;
+    own_.push_back(memory_of(tensor));
+    for (const at::Tensor& part : parts_of(tensor)) own_.push_back(memory_of(part));
+  });
+}
+
+HandlerWrites::~HandlerWrites() {
+  if (may_be_) current = outer_;
+}
+
+void HandlerWrites::note(const OpCall& call) {
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    if (call.writes_argument(i) && tensor.has_storage() && !contains(own_, memory_of(tensor)))
+      writes_.push_back({weak_storage(tensor), call.info().name(), SavedTensorFrame::modes_here()});
+  });
+}
+
+void HandlerWrites::check() const {
+  if (C10_LIKELY(writes_.empty())) return;
+  std::vector<const void*> results;
+  for_each_result_tensor(call_,
+                         [&](const at::Tensor& tensor) { results.push_back(memory_of(tensor)); });
+  for (const Write& write : writes_) {
+    const c10::Storage storage(write.storage.lock());
+    if (storage && !contains(results, storage.unsafeGetStorageImpl()))
+      SavedTensorFrame::all_check_handler_write(call_.info(), write.op, storage, write.modes);
+  }
+}
+
+void note_handler_writes(const OpCall& call) {
+  if (current && call.info().writes()) current->note(call);
+}
+
+}  // namespace remat
