@@ -24,6 +24,7 @@
 #include "offload_hooks.h"
 #include "root_views.h"
 #include "saved_original.h"
+#include "storage_bytes.h"
 #include "tape_cutter.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
@@ -259,7 +260,7 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
-  if (op_ || !logs() || !has_layout(tensor)) return slot;
+  if (op_ || !logs() || !has_layout(tensor) || keeps_part()) return slot;
   const auto copied = copied_original(tensor);
   slot.layout = layout_hash(tensor);
   slot.origin =

@@ -19,6 +19,7 @@
 #include "graph_walk.h"
 #include "root_views.h"
 #include "saved_original.h"
+#include "storage_bytes.h"
 #include "tensor_hash.h"
 #include "unseen.h"
 
@@ -338,8 +339,10 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
               "[replay] ", region_.label(), ", slot ", slot.index,
               ": expected the tensor from outside the region as the forward saved it. Do not "
               "write it in the region or between forward and backward, or use a clone.");
-  const bool fits = region_.determinism() == Determinism::kNone ? slot.meta.matches_data(tensor)
-                                                                : slot.meta.matches(tensor);
+  // A module's argument may come through a view: CommDebugMode sets hooks that make one.
+  const bool may_be_elsewhere = region_.determinism() == Determinism::kNone ||
+                                (slot.meta.requires_grad() && is_parameter(tensor));
+  const bool fits = may_be_elsewhere ? slot.meta.matches_data(tensor) : slot.meta.matches(tensor);
   const bool same_part = op_ || slot.op || !compares() || is_same_part(slot, tensor);
   if (fits && same_part && is_saved_by_same_op(slot)) return;
   const TensorMeta got(tensor);
@@ -358,7 +361,7 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
 /// Of what a custom function saves. What an op saves it has read or made, and its words are
 /// compared.
 bool ReplayFrame::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
-  if (!has_layout(tensor)) return true;
+  if (!has_layout(tensor) || keeps_part()) return true;
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   return slot.layout == layout_hash(tensor, copied ? 0 : ops_.moved(original)) &&

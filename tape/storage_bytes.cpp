@@ -24,6 +24,19 @@ at::Tensor as_bytes(const c10::Storage& storage) {
   return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
 }
 
+[[gnu::tls_model("initial-exec")]] thread_local bool keeps_part_now = false;
+
+class KeepsPart {
+ public:
+  KeepsPart() : outer_(std::exchange(keeps_part_now, true)) {}
+  KeepsPart(const KeepsPart&) = delete;
+  KeepsPart& operator=(const KeepsPart&) = delete;
+  ~KeepsPart() { keeps_part_now = outer_; }
+
+ private:
+  bool outer_;
+};
+
 at::Tensor clone_unseen(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
   const c10::Storage& storage = tensor.storage();
@@ -45,10 +58,15 @@ torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStora
   return keep_part(as_bytes(storage), held);
 }
 
+bool keeps_part() {
+  return keeps_part_now;
+}
+
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held) {
   const c10::InferenceMode normal(false);  // autograd saves no inference tensor
   const at::Tensor copy = clone_unseen(original);
   held = HeldStorage(copy);
+  const KeepsPart keeps;
   return torch::autograd::SavedVariable(copy, /*is_output=*/false);
 }
 

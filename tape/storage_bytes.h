@@ -40,6 +40,8 @@ c10::Storage empty_storage(size_t size_bytes, c10::Device device);
 /// As keep_bytes(), for a part; `original`: that part of the storage. The copy is laid out like it
 /// but for gaps and the offset.
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);
+/// True while keep_part() saves its copy, of which no op knows.
+bool keeps_part();
 
 /// Writes `value`, a copy of that part, to its place in `storage`; nobody sees the op.
 void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value);

@@ -130,7 +130,7 @@ def test_debug_lists_the_ops_of_both_runs_with_their_lines():
         with pytest.raises(remat.ReplayMismatch) as raised:
             out.sum().backward()
         text = str(raised.value)
-        assert "op 1: expected aten::exp(float32 [2] on cpu requires grad) as in the forward, got aten::cos(" in text
+        assert "op 1: expected aten::exp(float32 [2] on cpu requires grad of op 0) as in the forward, got aten::cos(" in text
         heading = "Ops of the replay, the last one is where it stopped:\n"
         forward, replay = text.split("Ops of the forward:\n")[1].split(heading)
         lines = [[line.split("(")[0].split()[-1] for line in part.splitlines()] for part in (forward, replay)]

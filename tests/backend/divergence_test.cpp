@@ -215,15 +215,16 @@ TEST_CASE("With op_site a divergence lists the ops of both runs with where they 
   options.op_site = [line] { return c10::str("line ", at::ones({1}).add(*line - 1).item<int>()); };
   const std::string text = remat::backward_error(
       fn, torch::ones({2}).requires_grad_(), [&] { *more = false; }, options);
-  CHECK_THAT(text, ContainsSubstring(
-                       "Ops of the forward:\n"
-                       "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
-                       "  1 call 'exp' (RECOMPUTE)(float32 [2] on cpu requires grad)  line 2\n"
-                       "  2 aten::exp(float32 [2] on cpu requires grad)  line 2\n"
-                       "  3 aten::cos(float32 [2] on cpu requires grad)  line 3\n"
-                       "Ops of the replay, the last one is where it stopped:\n"
-                       "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
-                       "  1 aten::cos(float32 [2] on cpu requires grad)  line 3\n"));
+  CHECK_THAT(text,
+             ContainsSubstring(
+                 "Ops of the forward:\n"
+                 "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
+                 "  1 call 'exp' (RECOMPUTE)(float32 [2] on cpu requires grad of op 0)  line 2\n"
+                 "  2 aten::exp(float32 [2] on cpu requires grad of op 0)  line 2\n"
+                 "  3 aten::cos(float32 [2] on cpu requires grad of op 2)  line 3\n"
+                 "Ops of the replay, the last one is where it stopped:\n"
+                 "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
+                 "  1 aten::cos(float32 [2] on cpu requires grad of op 0)  line 3\n"));
 }
 
 }  // namespace

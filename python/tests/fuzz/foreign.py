@@ -12,7 +12,9 @@ RARE = 0.003
 COMPLEX = {
     "complex_scale": Op("{r} = (torch.complex({a}, {b}) * (0.5 + 0.25j)).real", weight=1),
     "complex_lerp": Op("{r} = torch.lerp(torch.complex({a}, {b}), torch.complex({b}, {a}), 0.3 - 0.2j).imag", weight=1),
-    "complex_pad": Op("{r} = torch.constant_pad_nd(torch.complex({a}, {b}), (1, 0, 0, 1), 0.5 - 1j)[1:, :4].abs()", weight=1),
+    "complex_pad": Op(
+        "{r} = torch.constant_pad_nd(torch.complex({a}, {b}), (1, 0, 0, 1), 0.5 - 1j)[1:, :4].clone().abs()", weight=1
+    ),
     "complex_fill": Op("{r} = torch.complex({a}, {b}).index_fill(0, torch.tensor([1]), 0.5j).real.clone()", weight=1),
     "complex_add": Op("{r} = torch.add(torch.complex({a}, {b}), {b}, alpha=0.5j).imag * 1.0", weight=1),
     "complex_matmul": Op("z = torch.complex({a}.tanh(), {b}.tanh())\n{r} = (z @ z.mH).real", weight=1),
@@ -36,7 +38,8 @@ COMPLEX = {
 # Kernels in kinds.py; schemas in which no argument is marked, but for scale_marked. A region refuses
 # those, so they are rare.
 LIBRARY = {
-    "library_marked_": Op("torch.ops.fuzz.scale_marked({a}, [{b}.detach().clone()], 0.9)", results=0, writes=True),
+    # Not {a} itself: under a dispatch mode no version tells plain autograd of such a write.
+    "library_marked_": Op("{r} = {a} * 1.0\ntorch.ops.fuzz.scale_marked({r}, [{b}.detach().clone()], 0.9)"),
     "library_marked_buffer": Op("torch.ops.fuzz.scale_marked(x2.detach().clone(), [{c}], 0.9)", results=0, buffer=2),
     "library_": Op("torch.ops.fuzz.scale({a}, 0.9)", results=0, writes=True, weight=RARE),
     "library_list_": Op("torch.ops.fuzz.scale_all([{a}], 0.9)", results=0, writes=True, weight=RARE),

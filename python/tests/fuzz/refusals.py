@@ -14,6 +14,7 @@ LIBRARY = "errors.md: an op of a library writes what its schema does not mark"
 WRAPPER = "errors.md: a tensor of a class with __torch_dispatch__ is written, or a SAVE call returns it"
 MADE = "design.md, Known limits: wrapper subclasses that a function makes"
 FREED = "errors.md: memory that a replay needs was freed after the forward"
+TRACKED = "design.md, Known limits: CommDebugMode round the backward alone"
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
 
 HOOKS = r"clones\(\)|save_on_cpu|_pair\("  # that copy
@@ -35,6 +36,7 @@ REFUSALS = (
     (r"expected in-place ops on plain tensors from outside the region", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
     (r"expected a plain tensor, got a subclass with __torch_dispatch__", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
     (r"from elsewhere", r"\bwrap\(", MADE),
+    (r"is a view and is being modified inplace.*created inside a custom Function", r"\bbn\(", TRACKED),
     (r"got a storage that was freed or made smaller since", r"api\.free\(\w+\)", FREED),
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
     (r"passes no hook which the function has set or removed", "(?s)hook.*inner_", INNER),
