@@ -260,11 +260,11 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
-  if (op_ || !logs() || !has_layout(tensor) || keeps_part()) return slot;
-  const auto copied = copied_original(tensor);
+  // Not of what remat keeps itself, which may be of another state of the tensor.
+  const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();
+  if (!is_of_user || !logs()) return slot;
   slot.layout = layout_hash(tensor);
-  slot.origin =
-      region_->outside().logged(origin_of(copied ? copied->tensor : saved_original(tensor)));
+  slot.origin = region_->outside().logged(origin_of(saved_original(tensor)));
   return slot;
 }
 

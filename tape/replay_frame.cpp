@@ -361,10 +361,11 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
 /// Of what a custom function saves. What an op saves it has read or made, and its words are
 /// compared.
 bool ReplayFrame::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
-  if (!has_layout(tensor) || keeps_part()) return true;
-  const auto copied = copied_original(tensor);
-  const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
-  return slot.layout == layout_hash(tensor, copied ? 0 : ops_.moved(original)) &&
+  const bool is_of_user = has_layout(tensor) && !keeps_part();
+  const bool is_told = slot.layout != 0 || slot.origin.is_made() || !slot.origin.is_inside();
+  if (!is_of_user || !is_told) return true;
+  const at::Tensor& original = saved_original(tensor);
+  return slot.layout == layout_hash(tensor, ops_.moved(original)) &&
          ops_.has_origin(original, slot.origin);
 }
 

@@ -97,8 +97,11 @@ bool ReplayOps::has_origin(const at::Tensor& tensor, Origin logged) {
   const Origin now = region_.outside().logged(origin_of(tensor));
   const auto is_known = [](Origin origin) { return !origin.is_inside() || origin.is_made(); };
   if (now.value() == logged.value() || !is_known(logged) || !is_known(now)) return true;
-  return now.is_unknown() && logged.is_outside() && tensor.has_storage() &&
-         is_same_foreign_memory(logged.number(), tensor.storage());
+  if (!now.is_unknown() || !logged.is_outside()) return false;
+  // What an op keeps for itself is made below autograd, by no op that is seen, and dies.
+  const bool is_gone = region_.outside()[logged.number()].is_gone();
+  return is_gone ||
+         (tensor.has_storage() && is_same_foreign_memory(logged.number(), tensor.storage()));
 }
 
 void ReplayOps::compare(size_t slot, const NamedCall* call) {

@@ -128,8 +128,11 @@ class REMAT_API OutsideStorage {
   /// The same of the tensors in `tensor`, if it is one of a Python class of its own.
   void check_inner(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
 
-  /// True if its memory did not come from LibTorch's allocator and nobody has it any more.
-  bool is_gone_foreign_memory() const { return is_foreign_ && storage_->expired(); }
+  /// True if nobody has its memory any more.
+  bool is_gone() const { return storage_ && storage_->expired(); }
+
+  /// The same of memory that did not come from LibTorch's allocator.
+  bool is_gone_foreign_memory() const { return is_foreign_ && is_gone(); }
 
   /// False if its memory did not come from LibTorch's allocator, so that it has no version that
   /// tells of writes, and `storage` has other bytes than it had at first. Not asked of leaves that
