@@ -102,33 +102,26 @@ def outputs(n):
     return lambda: torch.cat(remat.checkpoint()(lambda xs: tuple(x.sin() for x in xs.unbind()))(xs))
 
 
+def times_each(engine, weights):
+    def fn(x):
+        for w in weights:
+            x = x * w
+        return x
+
+    x = leaf(8)
+    return lambda: remat.checkpoint(replay=engine)(fn)(x)
+
+
 def read_outside(engine):
     def make(n):
-        ws = [leaf(1) for _ in range(n)]
-
-        def fn(x):
-            for w in ws:
-                x = x * w
-            return x
-
-        x = leaf(8)
-        return lambda: remat.checkpoint(replay=engine)(fn)(x)
+        return times_each(engine, [leaf(1) for _ in range(n)])
 
     return make
 
 
 def views_outside(engine):
     def make(n):
-        flat = leaf(n, 1)
-        ws = flat.unbind()
-
-        def fn(x):
-            for w in ws:
-                x = x * w
-            return x
-
-        x = leaf(8)
-        return lambda: remat.checkpoint(replay=engine)(fn)(x)
+        return times_each(engine, leaf(n, 1).unbind())
 
     return make
 
@@ -277,7 +270,7 @@ def main():
         n = max(args.unit // divide, 8)
         try:
             times = [timed(make(count), args.rounds) / count * 1e6 for count in (n, 4 * n, 16 * n)]
-        except Exception as error:  # noqa: BLE001
+        except Exception as error:
             print(f"| `{name}` | {unit} | {n} | {type(error).__name__}: {str(error)[:300]} |", flush=True)
             continue
         cells = " | ".join(f"{t:.1f}" for t in times)
