@@ -151,6 +151,11 @@ class Interception {
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
       register_kernel(op, DispatchKey::Dense, Level::kBackend);
     }
+    // Nested tensors have an autograd key for all backends, at which they are not seen.
+    if (op.hasKernelForDispatchKey(DispatchKey::NestedTensorCPU) ||
+        op.hasKernelForDispatchKey(DispatchKey::NestedTensorCUDA)) {
+      register_fallback_on(op, DispatchKey::NestedTensor);
+    }
   }
 
   // See Note [Factories].
@@ -177,6 +182,14 @@ class Interception {
         op.operator_name(), key(functionality),
         KernelFunction::makeFromBoxedFunctor(std::make_unique<InterceptKernel>(level)),
         std::nullopt, nullptr, "remat"));
+  }
+
+  /// For an op of which a composite kernel would win over the fallback.
+  void register_fallback_on(const c10::OperatorHandle& op, DispatchKey functionality) {
+    keep(Dispatcher::singleton().registerImpl(
+        op.operator_name(), key(functionality),
+        KernelFunction::makeFromBoxedFunction<&intercept_fallback>(), std::nullopt, nullptr,
+        "remat"));
   }
 
   void keep(c10::RegistrationHandleRAII handle) { handles_.push_back(std::move(handle)); }

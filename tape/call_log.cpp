@@ -117,6 +117,8 @@ ArgumentView::ArgumentView(size_t number, const at::Tensor& argument_tensor, con
 void ArgumentView::check(const at::Tensor& argument_tensor,
                          c10::function_ref<std::string()> where) const {
   if (is_whole) return;
+  TORCH_CHECK(!is_freed(argument_tensor), where(), ", argument ", argument, ": ", kMemoryFreed,
+              kGiveMemoryBack);
   const TensorLayout now(argument_tensor);
   const TensorLayout there = layout_on(argument_tensor);
   TORCH_CHECK(now.sizes == base.sizes && now.strides == base.strides && now.dtype == base.dtype &&

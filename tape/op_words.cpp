@@ -42,9 +42,9 @@ uint64_t layout_word(const at::Tensor& tensor, int64_t moved) {
   if (!tensor.is_contiguous()) {
     uint64_t hash = 0;
     for (const auto d : c10::irange(tensor.dim())) {
-      if (tensor.size(d) > 1) hash = c10::hash_combine(hash, tensor.stride(d));
+      if (tensor.size(d) > 1) hash = hash_mix(hash, tensor.stride(d));
     }
-    flags |= kStrided | (hash & kStridesMask);
+    flags |= kStrided | (hash >> kOffsetShift & kStridesMask);
   }
   return static_cast<uint64_t>(offset) << kOffsetShift | flags;
 }
@@ -260,7 +260,7 @@ bool shows_all(const OpCall& call, const at::Tensor& tensor) {
 }  // namespace
 
 uint16_t layout_hash(const at::Tensor& tensor, int64_t moved) {
-  return static_cast<uint16_t>(hash_mix(0, layout_word(tensor, moved)));
+  return static_cast<uint16_t>(hash_mix(0, layout_word(tensor, moved)) >> 48U);
 }
 
 bool is_written_down(const OpCall& call) {

@@ -82,7 +82,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
     }
   }
   // Hooks may have brought it back with other strides, on which ops may round otherwise.
-  if (const auto was = layout(); was && !shadow && tensor.sizes() == was->sizes) {
+  const auto was = has_layout(tensor) ? layout() : std::nullopt;
+  if (was && !shadow && tensor.sizes() == was->sizes) {
     const at::Tensor there = with_layout(tensor, *was);
     if (!there.is_same(tensor)) SavedTensorFrame::all_adopt(there);
     tensor = there;

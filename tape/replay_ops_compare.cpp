@@ -23,7 +23,8 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
   if (expected && got && expected->name == got->name && expected->policy != got->policy)
     return "Conflicting recompute settings: a call must have the same policy in every run.";
   if (expected && got && expected->name != got->name)
-    return "A named call is missing, new or renamed, or they come in another order.";
+    return "A named call is missing, new or renamed, or they come in another order (a dispatch "
+           "mode round the forward or the backward alone makes reshape call other views).";
   if (expected && !got)
     return "A named call is missing: the function branches on state or on data that has changed.";
   if (got && !expected) return "The replay makes a named call that the forward did not make here.";

@@ -292,6 +292,34 @@ def test_another_tensor_that_the_function_makes(other, engine):
         y.sum().backward()
 
 
+PARTS = {  # of memory from outside, of a tensor that the function makes: by the number 1, 2, ...
+    "stride": lambda t, n: t.view(-1)[::n][:2],
+    "row stride": lambda t, n: t.view(-1).as_strided((2, 2), (n, 1)),
+    "offset": lambda t, n: t.view(-1)[n:][:2],
+    "far offset": lambda t, n: t.view(-1)[n * 8192 :][:2],
+    "transposed": lambda t, n: t.view(-1).as_strided((2, 2), (1, n)),
+}
+
+
+@pytest.mark.parametrize("numbers", [(1, 2), (2, 3), (3, 2), (2, 4), (4, 6), (8, 16), (5, 7)])
+@pytest.mark.parametrize("reader", ("op", "custom function"))
+@pytest.mark.parametrize("made", (False, True))
+@pytest.mark.parametrize("part", PARTS)
+def test_another_part_of_a_tensor(part, made, reader, numbers):
+    weight = torch.randn(17 * 8192 if part == "far offset" else 64, requires_grad=True)
+    count = [-1]
+
+    def fn(x):
+        count[0] += 1
+        whole = weight.sin() if made else weight
+        read = PARTS[part](whole, numbers[count[0]])
+        return Keeps.apply(x, read) if reader == "custom function" else x * read.clone().sum()
+
+    y = remat.checkpoint()(fn)(leaf(2)).sin()
+    with pytest.raises(remat.ReplayMismatch, match="as in the forward, got"):
+        y.sum().backward()
+
+
 @pytest.mark.parametrize("nested", (False, True))
 def test_another_result_of_calls(nested):
     count = [0]

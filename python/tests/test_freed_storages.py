@@ -144,3 +144,34 @@ def test_freed_memory_at_which_a_function_only_looks(look):
     free(w)
     y.sum().backward()
     assert_equal(x.cos() * x.sin().exp(), x.grad)
+
+
+class SavesMiddle(torch.autograd.Function):
+    """What it saves is no op's to keep, so that the function is called again."""
+
+    @staticmethod
+    def forward(ctx, x):
+        middle = x.tanh()
+        ctx.save_for_backward(middle)
+        return middle * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        (middle,) = ctx.saved_tensors
+        return grad * 2 * (1 - middle * middle)
+
+
+@pytest.mark.parametrize("policy", [remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD])
+def test_what_a_kept_view_is_a_part_of(policy):
+    bank = torch.randn(6, 4)
+
+    def fn(x):
+        bank[1] = x.detach()
+        return SavesMiddle.apply(x)
+
+    table = remat.PolicyTable().op("*", policy)
+    store = remat.host_memory_store()
+    y = remat.checkpoint(region_name="r", policy=table, offload_store=store)(fn)(leaf(4))
+    free(bank)
+    with pytest.raises(RuntimeError, match=FREED):
+        y.sum().backward()

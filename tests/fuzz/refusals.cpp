@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // What remat refuses by design, by the words of its errors, and where that is documented.
+#include <algorithm>
 #include <array>
 #include <string_view>
 
@@ -114,6 +115,17 @@ bool write_and_function(const Block& body) {
          });
 }
 
+/// Code round all regions writes a buffer.
+bool plain_write(const Block& body) {
+  return std::any_of(body.steps.begin(), body.steps.end(), [](const Step& step) {
+    if (is_region(step)) return false;
+    if (std::any_of(step.block.begin(), step.block.end(), &plain_write)) return true;
+    if (!step.block.empty() || step.op == Op::kSame) return false;
+    const Effect effect = info(step.op).effect;
+    return effect == Effect::kWritesBuffer || effect == Effect::kWritesBank;
+  });
+}
+
 /// A backward in a named call of a region in a region.
 bool backward_in_nested_call(const Block& body) {
   const auto in_call = [](const Step& step) {
@@ -195,6 +207,14 @@ constexpr std::array kRefusals = {
             "errors.md: an op of a library writes what its schema does not mark"},
     Refusal{" as in the forward, got ", &backward_in_nested_call,
             "design.md, Known limits: a backward in a named call of a nested region"},
+    Refusal{"expected the tensor from outside the region as the forward read it", &plain_write,
+            "errors.md: a tensor that the region read was written before backward"},
+    Refusal{"expected the tensor from outside the region as the forward saved it", &plain_write,
+            "errors.md: a tensor that the region read was written before backward"},
+    Refusal{" hooks on gradients as in the forward, got ", &gradient_hook_and_backward,
+            "errors.md: a backward inside passes a hook that was set later"},
+    Refusal{"It was saved between other ops", &nested_tape_and_hooks,
+            "design.md, Known limits: a nested tape has an argument that came back from hooks"},
     Refusal{"on cpu from elsewhere", &backward,
             "design.md, Known limits: a backward in a nested region uses one of the outer region"},
     Refusal{"requires grad from elsewhere", &backward,

@@ -34,6 +34,7 @@ FOREIGN_HEADS = {
     "modes": {"with PassThrough()": 2, "with Functions()": 1, "with flops()": 2, "with comm_debug()": 1},
 }
 MODES = tuple(mode for mode in MODE_KINDS if mode)
+REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # if they keep such an op's results
 COPYING_HEADS = ("clones", "save_on_cpu", "_pair")
 BUFFERS = "bckt"
 LEAVES = "xwp"
@@ -82,6 +83,7 @@ class RegionState:
     function: int
     store: bool
     generator: bool
+    has_rules: bool = False
     reads: list = dataclasses.field(default_factory=list)
     writes: list = dataclasses.field(default_factory=list)
     saves: bool = False
@@ -184,6 +186,8 @@ class Generator:
     def allowed(self, op, a, buffer, place):
         if op.writes and not self.may_write(a, place):
             return False
+        if op.needs in REFUSED_BY_RULES and any(region.has_rules for region in place.regions):
+            return self.one_in(10)
         if op.generator and not all(region.generator for region in place.regions):
             return False
         if op.late and place.copies:
@@ -273,6 +277,7 @@ class Generator:
             # Whether a tape can be written is remembered by name and function.
             options["region_name"] = f'"{self.seed}.{state.function}"'
         if self.one_in(6):
+            state.has_rules = True
             options["policy"] = self.random.choice(POLICIES + (OFFLOAD_POLICIES if state.store else ()))
         return options
 

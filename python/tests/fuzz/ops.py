@@ -92,6 +92,7 @@ OPS = {
     "slice_": Op("{a}[1:3] = {b}[:2] * 1.0", results=0, writes=True),
     "index_": Op("{a}[torch.tensor([0, 2])] = 0.5", results=0, writes=True),
     "mask_": Op("{a}.masked_fill_({b} > 0.5, 0.1)", results=0, writes=True),
-    "foreach_": Op("torch._foreach_mul_([{a}], 0.7)", results=0, writes=True),
+    # Not {a} itself: under a dispatch mode no version tells plain autograd of such a write.
+    "foreach_": Op("{r} = {a} * 1.0\ntorch._foreach_mul_([{r}], 0.7)"),
     **FOREIGN,
 }

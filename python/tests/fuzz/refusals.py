@@ -15,6 +15,7 @@ WRAPPER = "errors.md: a tensor of a class with __torch_dispatch__ is written, or
 MADE = "design.md, Known limits: wrapper subclasses that a function makes"
 FREED = "errors.md: memory that a replay needs was freed after the forward"
 TRACKED = "design.md, Known limits: CommDebugMode round the backward alone"
+VIEWS = "design.md, Known limits: a mode round the forward or the backward alone, and a policy that keeps views"
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
 
 HOOKS = r"clones\(\)|save_on_cpu|_pair\("  # that copy
@@ -41,11 +42,14 @@ REFUSALS = (
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
     (r"passes no hook which the function has set or removed", "(?s)hook.*inner_", INNER),
     (r"expected the gradients that it gave in the forward", "(?s)inner_.*hook", INNER),
+    (r"expected to pass \d+ hooks on gradients as in the forward", "(?s)hook.*inner_|inner_.*hook", INNER),
+    (r"A named call is missing, new or renamed", r"(?s)policy=.*# how: \w*\|([^|]*)\|(?!\1\Z)", VIEWS),
 )
 
 
-def reason_of(message, source):
+def reason_of(message, source, how):
     """The documented reason, or "" for an error that nobody expects."""
+    source = f"{source}# how: {how}"
     for error, part, reason in REFUSALS:
         if re.search(error, message, re.DOTALL) and re.search(part, source):
             return reason

@@ -192,7 +192,7 @@ def check_source(source, seed, how, engine=prelude.Remat):
         expected = got.error is not None or "[0, 4]" in str(plain.error)
         return Verdict("raises" if expected else "no error", str(plain.error)[:200])
     if got.error is not None:
-        reason = reason_of(str(got.error), source)
+        reason = reason_of(str(got.error), source, how)
         text = f"{type(got.error).__name__}: {got.error}"
         return Verdict("refused", reason) if reason else Verdict("unexpected error", text)
     difference = first_difference(plain.values, got.values)
