@@ -14,14 +14,6 @@ namespace {
 
 [[gnu::tls_model("initial-exec")]] thread_local HandlerWrites* current = nullptr;
 
-std::vector<at::Tensor> parts_of(const at::Tensor& tensor) {
-  std::vector<at::Tensor> parts;
-  if (!is_of_python_class(tensor)) return parts;
-  const SuspendFrames suspend;
-  visit_inner_tensors(tensor, [&](const at::Tensor& part) { parts.push_back(part); });
-  return parts;
-}
-
 bool contains(const std::vector<const void*>& memories, const void* memory) {
   return std::find(memories.begin(), memories.end(), memory) != memories.end();
 }
@@ -32,14 +24,14 @@ HandlerResults::HandlerResults(const OpCall& call, c10::DispatchKeySet below)
     : call_(call), may_be_(below.has(c10::DispatchKey::Python)) {
   if (C10_LIKELY(!may_be_)) return;
   for_each_argument_tensor(call, [&](size_t, const at::Tensor& tensor) {
-    for (const at::Tensor& part : parts_of(tensor)) given_.push_back(memory_of(part));
+    for (const at::Tensor& part : inner_tensors(tensor)) given_.push_back(memory_of(part));
   });
 }
 
 void HandlerResults::adopt() const {
   if (C10_LIKELY(!may_be_)) return;
   for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
-    for (const at::Tensor& part : parts_of(tensor)) {
+    for (const at::Tensor& part : inner_tensors(tensor)) {
       if (!contains(given_, memory_of(part))) SavedTensorFrame::all_adopt_part(part);
     }
   });
@@ -52,7 +44,7 @@ HandlerWrites::HandlerWrites(const OpCall& call, c10::DispatchKeySet below)
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     if (!call.writes_argument(i)) return;
     own_.push_back(memory_of(tensor));
-    for (const at::Tensor& part : parts_of(tensor)) own_.push_back(memory_of(part));
+    for (const at::Tensor& part : inner_tensors(tensor)) own_.push_back(memory_of(part));
   });
 }
 

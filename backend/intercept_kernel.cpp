@@ -88,6 +88,11 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   });
 }
 
+/// What a collective writes may change at any time until it is waited for.
+bool is_of_collectives(const OpInfo& info) {
+  return info.is_communication() || info.operator_name().name.starts_with("_c10d_functional::");
+}
+
 void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
               bool logged) {
   OpCall call(info, *stack);
@@ -99,7 +104,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     const InLeaf in_leaf;
     HandlerResults inner(call, below);
     HandlerWrites outside(call, below);
-    if (C10_UNLIKELY(info.is_of_library() && !info.is_communication())) {
+    if (C10_UNLIKELY(info.is_of_library() && !is_of_collectives(info))) {
       const UnmarkedWriteCheck writes(call);
       run_below(op, below, stack);
       writes.check(info);
@@ -210,9 +215,9 @@ void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!SavedTensorFrame::current()) return run_unseen(op, keys, stack);
   if (is_part_of_op()) return run_adopted(op, op_info(op), keys, stack);
-  // Compilers make memory, too; but numbers come from the function. A tape wants every one.
+  // Compilers make memory, too; but values come from the function. A tape wants every one.
   const OpInfo& info = op_info(op);
-  const bool logged = info.takes_numbers() || info.may_draw();
+  const bool logged = !info.is_uninitialised();
   if (logged || SavedTensorFrame::any_records()) return run_leaf(op, info, keys, stack, logged);
   run_unseen(op, keys, stack);
   for (size_t i = 1; i <= op.schema().returns().size(); ++i) {

@@ -7,17 +7,18 @@
 #include <utility>
 
 #include <remat/tape/op_call.h>
+#include <remat/tape/saved_tensor_frame.h>
 
 #include "unseen.h"
 
 namespace remat {
 namespace {
 
-std::atomic<InnerTensors> inner_tensors{nullptr};
+std::atomic<InnerTensors> find_inner{nullptr};
 
 std::vector<at::Tensor> tensors_in(const at::Tensor& tensor) {
   if (is_of_python_class(tensor)) {
-    const InnerTensors find = inner_tensors;
+    const InnerTensors find = find_inner;
     return find ? find(tensor) : std::vector<at::Tensor>();
   }
   switch (tensor.layout()) {
@@ -34,19 +35,26 @@ std::vector<at::Tensor> tensors_in(const at::Tensor& tensor) {
   }
 }
 
+void add_inner(std::vector<at::Tensor>& all, const at::Tensor& tensor) {
+  for (const at::Tensor& inner : tensors_in(tensor)) {
+    if (!inner.defined()) continue;
+    all.push_back(inner);
+    if (is_of_python_class(inner)) add_inner(all, inner);
+  }
+}
+
 }  // namespace
 
 void set_inner_tensors(InnerTensors find) {
-  inner_tensors = find;
+  find_inner = find;
 }
 
-void visit_inner_tensors(const at::Tensor& tensor,
-                         c10::function_ref<void(const at::Tensor&)> visit) {
-  for (const at::Tensor& inner : tensors_in(tensor)) {
-    if (!inner.defined()) continue;
-    visit(inner);
-    if (is_of_python_class(inner)) visit_inner_tensors(inner, visit);
-  }
+std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
+  std::vector<at::Tensor> all;
+  if (!is_of_python_class(tensor)) return all;
+  const SuspendFrames suspend;
+  add_inner(all, tensor);
+  return all;
 }
 
 HeldStorage::Parts HeldStorage::parts_of(const at::Tensor& tensor) {

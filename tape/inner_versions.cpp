@@ -7,24 +7,11 @@
 
 #include <remat/tape/held_storage.h>
 #include <remat/tape/op_call.h>
-#include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tensor_layout.h>
 
 namespace remat {
-namespace {
-
-std::vector<at::Tensor> inner_of(const at::Tensor& tensor) {
-  std::vector<at::Tensor> all;
-  if (!is_of_python_class(tensor)) return all;
-  const SuspendFrames suspend;
-  visit_inner_tensors(tensor, [&](const at::Tensor& inner) { all.push_back(inner); });
-  return all;
-}
-
-}  // namespace
-
 InnerVersions::InnerVersions(const at::Tensor& tensor) {
-  for (const at::Tensor& inner : inner_of(tensor)) {
+  for (const at::Tensor& inner : inner_tensors(tensor)) {
     if (!inner.is_inference())
       all_.push_back(
           {memory_of(inner), TensorMeta(inner), SavedVersion(inner, /*is_from_outside=*/true)});
@@ -35,7 +22,7 @@ void InnerVersions::check_unchanged(const at::Tensor& tensor, bool may_be_copy,
                                     c10::function_ref<std::string()> where) const {
   if (all_.empty()) return;
   size_t number = 0;
-  for (const at::Tensor& inner : inner_of(tensor)) {
+  for (const at::Tensor& inner : inner_tensors(tensor)) {
     if (inner.is_inference()) continue;
     const Inner* const before = number < all_.size() ? &all_[number] : nullptr;
     ++number;

@@ -28,13 +28,6 @@ bool keeps_strides(std::string_view op) {
          op == "aten::view_as_real" || op == "aten::view_as_complex";
 }
 
-bool takes_number(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.arguments().begin(), schema.arguments().end(),
-                     [](const auto& argument) {
-                       return argument.real_type()->kind() == c10::TypeKind::NumberType;
-                     });
-}
-
 bool makes_uninitialised(std::string_view op) {
   return op.starts_with("aten::empty") || op.starts_with("aten::new_empty") ||
          op == "aten::_empty_affine_quantized";
@@ -78,7 +71,6 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
       is_like_(op.operator_name().name.ends_with("_like")),
-      takes_numbers_(takes_number(op.schema())),
       may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)),
       is_uninitialised_(makes_uninitialised(op.operator_name().name)),
       is_of_library_(!op.operator_name().name.starts_with("aten::")),

@@ -66,8 +66,11 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   if (leaf_ && !shadow) {
     // The leaf itself, if somebody still has it: its function may have it too, by another way.
     if (const auto leaf = leaf_->lock()) {
-      check_unchanged(version_->changed_in(at::Tensor(leaf)), region_label);
-      return at::Tensor(leaf);
+      const at::Tensor tensor(leaf);
+      check_unchanged(version_->changed_in(tensor), region_label);
+      TORCH_CHECK(!tensor.has_storage() || storage_.address() == memory_of(tensor), "[replay] ",
+                  region_label, ", ", describe(), ": ", kMemoryExchanged);
+      return tensor;
     }
   }
   at::Tensor tensor = tensor_data(data_.unpack());

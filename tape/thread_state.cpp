@@ -4,6 +4,7 @@
 #include <remat/tape/thread_state.h>
 
 #include <ATen/Context.h>
+#include <ATen/Parallel.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
@@ -158,6 +159,7 @@ ThreadState ThreadState::read() {
   state.autocast_cache_ = at::autocast::is_autocast_cache_enabled();
   state.forward_ad_ = c10::AutogradState::get_tls_state().get_fw_grad_mode();
   state.flushes_denormals_ = flushes_denormals();
+  state.threads_ = at::get_num_threads();
   state.process_ = ProcessUse::read();
   return state;
 }
@@ -177,6 +179,8 @@ void ThreadState::restore_thread() const {
   c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_ad_);
   if (flushes_denormals() != flushes_denormals_)
     at::globalContext().setFlushDenormal(flushes_denormals_);
+  // Sums are split among threads, and round by the parts.
+  if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
 }
 
 ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)

@@ -172,6 +172,54 @@ def test_libraries_are_those_of_the_forward():
     assert torch._C._get_mkldnn_enabled() == enabled
 
 
+@pytest.mark.parametrize("replay", ("function", "tape"))
+def test_the_number_of_threads_is_that_of_the_forward(replay):
+    before = torch.get_num_threads()
+
+    def normed(wrap):
+        norm, x = nn.BatchNorm1d(8), leaf(512, 8)
+        torch.set_num_threads(1)
+        try:
+            y = wrap(norm)(x)
+            torch.set_num_threads(2)
+            y.square().sum().backward()
+            assert torch.get_num_threads() == 2
+        finally:
+            torch.set_num_threads(before)
+        return [x.grad, *[p.grad for p in norm.parameters()], norm.running_var]
+
+    assert_same(normed, remat.checkpoint(replay=replay))
+
+
+FACTORIES = {
+    "values": (lambda: torch.zeros(4, 4), lambda: torch.ones(4, 4)),
+    "eye": (lambda: torch.ones(4, 4), lambda: torch.eye(4)),
+    "window": (lambda: torch.hann_window(4), lambda: torch.hamming_window(4)),
+    "periodic": (lambda: torch.hann_window(4), lambda: torch.hann_window(4, periodic=False)),
+    "offset": (lambda: torch.tril_indices(4, 4)[0, :4], lambda: torch.tril_indices(4, 4, offset=1)[0, :4]),
+    "frequencies": (lambda: torch.fft.fftfreq(4), lambda: torch.fft.fftfreq(4, d=2.0)),
+    "kaiser": (lambda: torch.kaiser_window(4, False, 12.0), lambda: torch.kaiser_window(4, False, 3.0)),
+    "bool": (lambda: torch.ones(4, dtype=torch.bool), lambda: torch.zeros(4, dtype=torch.bool)),
+    "number": (lambda: torch.full((4,), 1.0), lambda: torch.full((4,), 2.0)),
+    "range": (lambda: torch.arange(4), lambda: torch.arange(1, 5)),
+}
+
+
+@pytest.mark.parametrize("nested", (False, True))
+@pytest.mark.parametrize("factory", FACTORIES)
+def test_another_factory_raises(factory, nested):
+    count = [-1]
+
+    def fn(x):
+        count[0] += 1
+        return (x.exp() * FACTORIES[factory][count[0] % 2]()).sin()
+
+    wrapped = remat.checkpoint()(fn)
+    y = (remat.checkpoint()(lambda x: wrapped(x) * 1) if nested else wrapped)(leaf(4, 4))
+    with pytest.raises(remat.ReplayMismatch, match=r"expected aten::\w+.* as in the forward, got aten::"):
+        y.sum().backward()
+
+
 # What a SAVE call cannot stand in for
 def test_a_save_call_refuses_results_with_a_dispatch_of_their_own():
     from torch.testing._internal.two_tensor import TwoTensor

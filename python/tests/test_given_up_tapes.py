@@ -230,6 +230,25 @@ def test_a_nested_tensor_that_only_the_replay_reads_is_a_mismatch():
         y.sum().backward()
 
 
+def named(x):
+    return (x.sin() * x.refine_names("rows", "columns").exp().rename(None)).exp()
+
+
+def test_a_strict_tape_refuses_a_tensor_with_names():
+    with pytest.raises(NotImplementedError, match="a tensor with names for its dimensions"):
+        remat.checkpoint(replay="tape", region_name="r")(named)(leaf(3, 4))
+
+
+def test_a_tensor_with_names_is_as_plain():
+    def program(wrap):
+        x = leaf(3, 4)
+        wrap(named)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, auto_region())
+    assert_same(program, remat.checkpoint())
+
+
 def test_a_strict_tape_refuses_again_what_the_function_has_caught():
     def fn(x):
         try:

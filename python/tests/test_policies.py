@@ -428,6 +428,29 @@ def test_custom_functions_inside_keep_their_place():
         assert_same(program, remat.checkpoint(policy=make()))
 
 
+@pytest.mark.parametrize("replay", ("function", "tape", "auto"))
+@pytest.mark.parametrize("op", ("aten::empty_like", "aten::empty*", "aten::new_empty*"))
+def test_memory_that_nothing_has_written_is_not_kept(op, replay):
+    def program(wrap):
+        def inner(t):
+            mask = t.new_empty(4, 4)
+            return nn.functional.dropout(t, 0.4) * mask.copy_(t).sin_()
+
+        # What is freed and made between lies where the mask lay.
+        def outer(t):
+            wrap(inner)(t)
+            return ((t @ weight).sin().clamp_(-1, 1) @ weight).exp()
+
+        x, weight = leaf(4, 4), leaf(4, 4)
+        for _ in range(4):
+            wrap(outer)(x).sum().backward()
+        return x.grad, weight.grad
+
+    table = PolicyTable().op(op, SAVE)
+    for _ in range(5):
+        assert_same(program, remat.checkpoint(replay=replay, policy=table))
+
+
 # The page
 def test_the_page_lists_what_each_preset_saves():
     page = (Path(__file__).resolve().parents[2] / "docs/policies.md").read_text()

@@ -323,6 +323,42 @@ def test_a_tape_has_what_a_call_of_all_regions_wrote_for_the_copy_of_a_region_in
         assert_same(program, remat.checkpoint(replay="auto", region_name="write"))
 
 
+# Memory that is exchanged
+def set_no_grad(p):
+    with torch.no_grad():
+        p.set_(torch.ones(4))
+
+
+def set_data(p):
+    p.data = torch.ones(4)
+
+
+def set_from_vector(p):
+    torch.nn.utils.vector_to_parameters(torch.ones(4), [p])
+
+
+@pytest.mark.parametrize("exchange", [set_no_grad, set_data, set_from_vector])
+@pytest.mark.parametrize("passed", (False, True))
+@pytest.mark.parametrize("steps", (0, 2))  # before which the tape is not trusted, and is
+@pytest.mark.parametrize("engine", ("tape", "auto", "function", "cut"))
+def test_memory_that_is_exchanged_before_backward_raises(engine, steps, passed, exchange):
+    bias, weight, x = leaf(4), leaf(4), torch.randn(3, 4)
+    options = {"replay": "tape", "cuts": remat.Cuts([2], groups=[])} if engine == "cut" else {"replay": engine}
+    name = f"{engine} {steps} {passed} {exchange.__name__}"
+
+    def fn(x, *passed):
+        return ((x + (passed[0] if passed else bias)) * weight).tanh().exp()
+
+    region = remat.checkpoint(region_name=name, **options)(fn)
+    arguments = (x, bias) if passed else (x,)
+    for _ in range(steps):
+        region(*arguments).sum().backward()
+    y = region(*arguments)
+    exchange(bias)
+    with pytest.raises(RuntimeError, match="got other memory|as in the forward, got|computes other values|as the forward"):
+        y.sum().backward()
+
+
 def test_wrong_engines_are_refused():
     with pytest.raises(ValueError, match=r'replay: expected "function", "tape" or "auto", got "fast"'):
         remat.checkpoint(replay="fast")

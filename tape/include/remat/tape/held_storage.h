@@ -7,8 +7,6 @@
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 
-#include <c10/util/FunctionRef.h>
-
 #include <cstddef>
 #include <memory>
 #include <optional>
@@ -71,9 +69,8 @@ class REMAT_API HeldStorage {
 using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
 REMAT_API void set_inner_tensors(InnerTensors find);
 
-/// Calls `visit` with each tensor in `tensor`, and in those; `tensor` is of a Python class of its
-/// own. Runs code of the class.
-REMAT_API void visit_inner_tensors(const at::Tensor& tensor,
-                                   c10::function_ref<void(const at::Tensor&)> visit);
+/// The tensors in one of a Python class of its own (__torch_dispatch__), and in those; of others
+/// none. Runs code of the class, outside of all scopes.
+REMAT_API std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor);
 
 }  // namespace remat

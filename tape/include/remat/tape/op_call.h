@@ -81,9 +81,6 @@ class REMAT_API OpInfo {
   /// op.
   bool is_lift() const { return is_lift_; }
 
-  /// True if what it makes depends on numbers among its arguments, or on random ones.
-  bool takes_numbers() const { return takes_numbers_; }
-
   /// True for full_like and its kind, which torch:: calls below autograd.
   bool is_like() const { return is_like_; }
 
@@ -115,7 +112,6 @@ class REMAT_API OpInfo {
   bool is_cast_;
   bool is_lift_;
   bool is_like_;
-  bool takes_numbers_;
   bool may_draw_;
   bool is_uninitialised_;
   bool is_of_library_;

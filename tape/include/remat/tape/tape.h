@@ -143,6 +143,11 @@ class REMAT_API Tape {
   /// What it holds of the outside storage; undefined if nothing. May replay outer regions.
   at::Tensor unpack_outside(size_t number) const;
 
+  /// True if it holds that tensor, not its memory: a leaf, whose memory may be exchanged.
+  bool holds_itself(size_t outside) const {
+    return outside < outside_.size() && outside_[outside].leaf.defined();
+  }
+
   /// Calls visit(name, tensor, storage) for each tensor that it holds itself, or has its outer
   /// region hold; weights and other outside tensors that somebody else has too are not among them.
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>

@@ -48,6 +48,9 @@ REMAT_API bool is_freed(const at::Tensor& tensor);
 inline constexpr const char* kMemoryFreed =
     "expected its memory as the forward left it, got a storage that was freed or made smaller "
     "since (untyped_storage().resize_()). ";
+inline constexpr const char* kMemoryExchanged =
+    "expected the memory that it had in the forward, got other memory (`.data = ...`, set_()). "
+    "Exchange it before the forward or after backward, or copy into it in the next step.";
 inline constexpr const char* kGiveMemoryBack =
     "Give the memory back before backward reads it, or do not free what backward needs.";
 

@@ -42,6 +42,7 @@ class REMAT_API ThreadState {
   bool autocast_cache_ = true;
   bool forward_ad_ = true;
   bool flushes_denormals_ = false;
+  int threads_ = 0;  // that an op may use
   Process process_;
 };
 
