@@ -4,6 +4,7 @@
 #include <remat/tape/region_input.h>
 
 #include <c10/util/Exception.h>
+#include <c10/util/accumulate.h>
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
@@ -68,8 +69,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
     if (const auto leaf = leaf_->lock()) {
       const at::Tensor tensor(leaf);
       check_unchanged(version_->changed_in(tensor), region_label);
-      TORCH_CHECK(!tensor.has_storage() || storage_.address() == memory_of(tensor), "[replay] ",
-                  region_label, ", ", describe(), ": ", kMemoryExchanged);
+      TORCH_CHECK(!is_exchanged(tensor), "[replay] ", region_label, ", ", describe(), ": ",
+                  kMemoryExchanged);
       return tensor;
     }
   }
@@ -94,6 +95,13 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   if (leaf_) tensor.set_requires_grad(true);
   if (place_) place_->give_to(tensor);
   return tensor;
+}
+
+/// Whoever reads what is freed raises.
+bool RegionInput::is_exchanged(const at::Tensor& leaf) const {
+  const bool has_memory = leaf.has_storage() && !is_freed(leaf);
+  const bool had_memory = !has_layout(leaf) || c10::multiply_integers(meta_->sizes()) > 0;
+  return has_memory && had_memory && storage_.address() != memory_of(leaf);
 }
 
 int64_t RegionInput::moved(const at::Tensor& tensor) const {

@@ -18,13 +18,21 @@ std::string describe(c10::ArrayRef<uint64_t> words, const NamedCall* call) {
   return (call ? call->str() : "") + OpLog::describe(words);
 }
 
+constexpr const char* kOtherViews =
+    " A dispatch mode round the forward or the backward alone makes reshape call other views.";
+
+/// A policy made a call of it.
+bool is_op(const NamedCall& call) {
+  return call.name.find("::") != std::string::npos;
+}
+
 std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expected,
                          c10::ArrayRef<uint64_t> replayed, const NamedCall* got) {
   if (expected && got && expected->name == got->name && expected->policy != got->policy)
     return "Conflicting recompute settings: a call must have the same policy in every run.";
   if (expected && got && expected->name != got->name)
-    return "A named call is missing, new or renamed, or they come in another order (a dispatch "
-           "mode round the forward or the backward alone makes reshape call other views).";
+    return std::string("A named call is missing, new or renamed, or they come in another order.") +
+           (is_op(*expected) && is_op(*got) ? kOtherViews : "");
   if (expected && !got)
     return "A named call is missing: the function branches on state or on data that has changed.";
   if (got && !expected) return "The replay makes a named call that the forward did not make here.";

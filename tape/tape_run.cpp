@@ -138,7 +138,9 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
     return c10::str("[replay] ", region_.label(), ", ", outside.meta().str());
   };
   const bool has_its_memory = outside.address() == memory_of(tensor);
-  TORCH_CHECK(has_its_memory || !tape_.holds_itself(value.number), where(), ": ", kMemoryExchanged);
+  const bool is_exchanged =
+      !has_its_memory && tape_.holds_itself(value.number) && !is_freed(tensor);
+  TORCH_CHECK(!is_exchanged, where(), ": ", kMemoryExchanged);
   if (has_its_memory) outside.check_unchanged(tensor, where);
   return tensor;
 }
@@ -325,8 +327,10 @@ void TapeRun::fill(ReplayedSlots& slots) {
               "[replay] ", region_.label(), ", slot ", i,
               ": expected the values that the forward saved (", saved.meta.str(),
               "), got others from its tape. Something wrote memory in a way that the dispatcher "
-              "does not see (.numpy(), a raw pointer), or a kept result after its region, or computes "
-              "other values each time. Pass a clone of what is written, and put an op that computes "
+              "does not see (.numpy(), a raw pointer), or a kept result after its region, or "
+              "computes "
+              "other values each time. Pass a clone of what is written, and put an op that "
+              "computes "
               "other values each time into a SAVE call."));
     }
     if (!slot.held && is_new(slot.ref.value)) SavedTensorFrame::all_adopt(value);

@@ -337,7 +337,11 @@ def set_from_vector(p):
     torch.nn.utils.vector_to_parameters(torch.ones(4), [p])
 
 
-@pytest.mark.parametrize("exchange", [set_no_grad, set_data, set_from_vector])
+def set_empty(p):
+    p.data = torch.empty(0)
+
+
+@pytest.mark.parametrize("exchange", [set_no_grad, set_data, set_from_vector, set_empty])
 @pytest.mark.parametrize("passed", (False, True))
 @pytest.mark.parametrize("steps", (0, 2))  # before which the tape is not trusted, and is
 @pytest.mark.parametrize("engine", ("tape", "auto", "function", "cut"))
@@ -357,6 +361,19 @@ def test_memory_that_is_exchanged_before_backward_raises(engine, steps, passed, 
     exchange(bias)
     with pytest.raises(RuntimeError, match="got other memory|as in the forward, got|computes other values|as the forward"):
         y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ("tape", "auto", "function"))
+def test_a_parameter_without_elements_has_no_memory_to_exchange(engine):
+    def program(wrap):
+        empty, x = leaf(0, 4), leaf(3, 4)
+        region = wrap(lambda x, empty: torch.cat([x.sin(), empty, captured.exp()]).exp())
+        captured = leaf(0, 4)
+        for _ in range(3):
+            region(x, empty).sum().backward()
+        return x.grad, empty.grad, captured.grad
+
+    assert_same(program, remat.checkpoint(replay=engine, region_name=f"empty {engine}"))
 
 
 def test_wrong_engines_are_refused():

@@ -55,6 +55,7 @@ class REMAT_API RegionInput {
   void check_not_written_inside(const std::string& region_label) const;
 
  private:
+  bool is_exchanged(const at::Tensor& leaf) const;
   void check_unchanged(bool changed, const std::string& region_label) const;
   std::string describe() const;
 
