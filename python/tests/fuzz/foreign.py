@@ -5,6 +5,7 @@ mark, ops that write what they save, wrapper subclasses."""
 
 import dataclasses
 
+from .changes import CHANGES
 from .op import Op
 
 RARE = 0.003
@@ -105,4 +106,5 @@ FOREIGN = {
     **_with_needs(WRITE_SAVED, "write saved"),
     **_with_needs(BANK, "bank"),
     **_with_needs(WRAPPERS, "wrappers"),
+    **_with_needs(CHANGES, "changes"),
 }

@@ -19,8 +19,8 @@ POLICIES = (
     'api.table("SAVE", "*")',
 )
 OFFLOAD_POLICIES = ('api.table("OFFLOAD", "aten::rrelu*", "aten::*norm*", "aten::mul")', 'api.table("OFFLOAD", "*")')
-USES = ("backward", "retain_graph", "partial", "double", "in_flight", "two_steps")
-RUNS_AGAIN = ("in_flight", "two_steps")  # the forward
+USES = ("backward", "retain_graph", "partial", "double", "in_flight", "two_steps", "five_steps")
+RUNS_AGAIN = ("in_flight", "two_steps", "five_steps")  # the forward
 HEADS = {
     "with torch.no_grad()": 3,
     "with torch.enable_grad()": 1,

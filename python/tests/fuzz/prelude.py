@@ -137,6 +137,10 @@ class Plain:
             storage.resize_(copy.nbytes())
             storage.copy_(copy)
 
+    def other(self, first, other):
+        """What a function does in the forward, and what its replay does, which is called in a backward."""
+        return first()
+
     def pack(self, inside):
         """For hooks that are opened in a region's function, or elsewhere."""
 
@@ -182,6 +186,9 @@ class Remat(Plain):
         super().__init__()
         self.store = remat.host_memory_store()
         self.hooks = (lambda t: t.clone(), lambda t: t)
+
+    def other(self, first, other):
+        return first() if torch._C._current_graph_task_id() == -1 else other()
 
     def checkpoint(self, **options):
         return remat.checkpoint(**options)

@@ -15,6 +15,7 @@ ALL = (
     "hooks inside",  # pairs that are opened in functions
     "freed storages",
     "later writes",  # of buffers that an inner or another region has read
+    "changes",  # functions that do something else in the replay
     "unseen writes",  # by a pointer, in ops that do not mark it
 )
 
