@@ -166,7 +166,7 @@ void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, 
   const OpInfo& info = this->info(op);
   const auto run = [&] {
     if (composite) return op.redispatchBoxed(below, stack);
-    run_leaf(op, info, below, stack, /*logged=*/by_autograd || info.is_like());
+    run_leaf(op, info, below, stack, /*logged=*/by_autograd || !info.is_lift());
   };
   if (policy && run_by_policy(*policy, decision_, info, composite, *stack, run)) return;
   if (C10_UNLIKELY(info.is_communication()) && by_autograd && !policy &&
@@ -199,7 +199,8 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
   const DispatchKeySet below = keys.remove_backend(backend);
   if (!is_seen(keys)) return run_unseen(op, below, stack);
   if (is_in_leaf()) return run_adopted(op, op_info(op), below, stack);
-  run_leaf(op, op_info(op), below, stack, /*logged=*/false);
+  const OpInfo& info = op_info(op);
+  run_leaf(op, info, below, stack, /*logged=*/!info.is_lift());
 }
 
 // Note [Where nothing may be thrown]: Node::add_input_metadata() is noexcept, and asks a nested

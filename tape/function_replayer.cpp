@@ -192,6 +192,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
+  thread_state_.check_precision(region.label());
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
   ReplayFrame frame(parts);

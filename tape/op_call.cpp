@@ -70,7 +70,6 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
       is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
-      is_like_(op.operator_name().name.ends_with("_like")),
       may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)),
       is_uninitialised_(makes_uninitialised(op.operator_name().name)),
       is_of_library_(!op.operator_name().name.starts_with("aten::")),

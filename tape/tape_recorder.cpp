@@ -213,6 +213,9 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (info.changes_metadata() && resizes(info))
     return give_up(call, "memory that changes its size");
   if (makes_views_) return;
+  const bool is_pointwise = info.is_pointwise();
+  if (compute_settings(is_pointwise) != (is_pointwise ? pointwise_settings_ : settings_))
+    return give_up(call, "a setting that the function changes (threads, precision, libraries)");
   if (info.argument_count() > kMaxArguments) return give_up(call, "more than 64 arguments");
   record_ = {.op = &info,
              .argument = narrow(tape_.arguments_.size()),

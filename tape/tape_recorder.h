@@ -22,6 +22,7 @@
 #include <remat/tape/region.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape.h>
+#include <remat/tape/thread_state.h>
 
 #include "tape_cutter.h"
 
@@ -111,6 +112,9 @@ class TapeRecorder {
 
   static constexpr size_t kMostBytes = 4096;
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
+
+  const uint64_t settings_ = compute_settings(/*is_pointwise=*/false);
+  const uint64_t pointwise_settings_ = compute_settings(/*is_pointwise=*/true);
 
   static const char* unsupported(const at::Tensor& tensor);
   void give_up(const OpCall& call, const char* what);

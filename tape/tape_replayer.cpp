@@ -67,6 +67,7 @@ void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) co
     KeptGenerators kept;
     for (const at::Generator& generator : generators) kept.add(generator);
     const SuspendFrames suspend;
+    thread_state_.check_precision(part.region.label());
     const ReplayThreadState thread_state(thread_state_, /*casts_weights=*/false);
     run.run();
   }

@@ -8,6 +8,7 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 #include <c10/core/DefaultDtype.h>
+#include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #if defined(__SSE3__) || defined(__x86_64__)
@@ -78,7 +79,30 @@ void write_flags(uint32_t flags) {
   }
 }
 
+/// The float32 precision of products, convolutions and recurrent networks on either library, and
+/// what cuBLAS may do to half precision.
+uint32_t read_precision() {
+  const at::Context& context = at::globalContext();
+  uint32_t word = context.allowFP16AccumulationCuBLAS() ? 1 : 0;
+  const auto add = [&word](auto value) { word = word << 2U | static_cast<uint32_t>(value); };
+  for (const at::Float32Backend library : {at::Float32Backend::CUDA, at::Float32Backend::MKLDNN}) {
+    for (const at::Float32Op op : {at::Float32Op::MATMUL, at::Float32Op::CONV, at::Float32Op::RNN})
+      add(context.float32Precision(library, op));
+  }
+  add(context.allowFP16ReductionCuBLAS());
+  add(context.allowBF16ReductionCuBLAS());
+  return word;
+}
+
 }  // namespace
+
+uint64_t compute_settings(bool is_pointwise) {
+  const uint64_t always =
+      (at::globalContext().userEnabledMkldnn() ? 2 : 0) | (flushes_denormals() ? 1 : 0);
+  if (is_pointwise) return always;
+  const auto threads = static_cast<uint64_t>(at::get_num_threads());
+  return ((threads << 20U ^ read_precision()) << 20U ^ read_flags()) << 2U | always;
+}
 
 // Which settings of the process the running replays use.
 class ThreadState::ProcessUse {
@@ -160,8 +184,17 @@ ThreadState ThreadState::read() {
   state.forward_ad_ = c10::AutogradState::get_tls_state().get_fw_grad_mode();
   state.flushes_denormals_ = flushes_denormals();
   state.threads_ = at::get_num_threads();
+  state.precision_ = read_precision();
   state.process_ = ProcessUse::read();
   return state;
+}
+
+void ThreadState::check_precision(const std::string& region_label) const {
+  TORCH_CHECK(precision_ == read_precision(), "[replay] ", region_label,
+              ": expected the precision of matrix products, convolutions and recurrent networks as "
+              "in the forward, got another one (set_float32_matmul_precision, fp32_precision, "
+              "allow_tf32, allow_fp16_reduced_precision_reduction). Set it before the forward, or "
+              "after backward.");
 }
 
 void ThreadState::restore_thread() const {

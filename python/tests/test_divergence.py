@@ -12,6 +12,7 @@ import torch
 from programs import leaf
 from same import assert_equal, assert_same
 from torch import nn
+from torch.nn import functional
 
 import remat_meta as remat
 from remat_meta._C import live_region_count
@@ -189,6 +190,108 @@ def test_the_number_of_threads_is_that_of_the_forward(replay):
         return [x.grad, *[p.grad for p in norm.parameters()], norm.running_var]
 
     assert_same(normed, remat.checkpoint(replay=replay))
+
+
+@contextlib.contextmanager
+def setting(set_to, value, before):
+    set_to(value)
+    try:
+        yield
+    finally:
+        set_to(before)
+
+
+def set_conv_precision(value):
+    torch.backends.mkldnn.conv.fp32_precision = value
+
+
+@pytest.mark.parametrize("replay", ("function", "tape", "auto"))
+@pytest.mark.parametrize(
+    ("set_to", "forward", "backward"),
+    [
+        (torch.set_float32_matmul_precision, "medium", "highest"),
+        (torch.set_float32_matmul_precision, "highest", "high"),
+        (set_conv_precision, "bf16", "ieee"),
+    ],
+)
+def test_another_precision_in_backward_raises(set_to, forward, backward, replay):
+    layer = nn.Linear(8, 8)
+    region = remat.checkpoint(replay=replay, region_name=f"precision {replay}")(lambda x: layer(x.sin()).sin())
+    with setting(set_to, forward, backward):
+        y = region(leaf(4, 8))
+    try:
+        with pytest.raises(RuntimeError, match=r"region 'precision .*': expected the precision of matrix products"):
+            y.sum().backward()
+    finally:
+        torch.set_float32_matmul_precision("highest")
+        set_conv_precision("none")
+
+
+SETTINGS = {
+    "mkldnn": (lambda: mkldnn(False), lambda x: functional.gelu(x.sin()).sin()),
+    "precision": (
+        lambda: setting(torch.set_float32_matmul_precision, "medium", "highest"),
+        lambda x: functional.linear(x.sin(), x.detach()[:8]).sin(),
+    ),
+    "denormals": (
+        lambda: setting(torch.set_flush_denormal, True, False),
+        lambda x: (x.sin() * 1e-38).mul(0.3).mul(1e37).mul(9).sin(),
+    ),
+    "threads": (lambda: setting(torch.set_num_threads, 2, 1), lambda x: torch.fft.fft(x).abs().sin()),
+}
+
+
+@pytest.mark.torch_warns
+@pytest.mark.parametrize("case", SETTINGS)
+def test_a_setting_that_the_function_changes_is_left_to_the_function(case):
+    entered, ops = SETTINGS[case]
+
+    def steps(wrap):
+        count, gradients = [0], []
+
+        def fn(x):
+            with entered() if count[0] >= 3 else contextlib.nullcontext():
+                return ops(x)
+
+        region = wrap(fn)
+        for count[0] in range(6):  # the tape is trusted when the setting comes
+            x = leaf(64, 64)
+            region(x).sum().backward()
+            gradients.append(x.grad)
+        return gradients
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        assert_same(steps, remat.checkpoint(replay="auto", region_name=f"setting {case}"))
+        with pytest.raises(NotImplementedError, match="a setting that the function changes"):
+            steps(remat.checkpoint(replay="tape", region_name=f"strict setting {case}"))
+    finally:
+        torch.set_num_threads(before)
+
+
+IN_INFERENCE = {
+    "made": lambda x, w, n: x.sin() + w.mul(2).roll(n, 0),
+    "number": lambda x, w, n: x.sin() + w.mul(n),
+    "captured": lambda x, w, n: x.sin() + FROZEN.roll(n, 0),
+}
+with torch.inference_mode():
+    FROZEN = torch.randn(4, 4)
+
+
+@pytest.mark.parametrize("case", IN_INFERENCE)
+def test_other_ops_on_inference_tensors_raise(case):
+    w, count = torch.randn(4, 4), [0]
+
+    def fn(x):
+        count[0] += 1
+        with torch.inference_mode():
+            s = IN_INFERENCE[case](x.detach(), w, count[0])
+        return (x.sin() + s).exp()
+
+    y = remat.checkpoint()(fn)(leaf(4, 4))
+    with pytest.raises(remat.ReplayMismatch, match="as in the forward, got aten::"):
+        y.sum().backward()
 
 
 FACTORIES = {

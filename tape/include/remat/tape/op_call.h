@@ -81,9 +81,6 @@ class REMAT_API OpInfo {
   /// op.
   bool is_lift() const { return is_lift_; }
 
-  /// True for full_like and its kind, which torch:: calls below autograd.
-  bool is_like() const { return is_like_; }
-
   /// True for ops that say that they may draw random numbers.
   bool may_draw() const { return may_draw_; }
 
@@ -111,7 +108,6 @@ class REMAT_API OpInfo {
   bool changes_metadata_;
   bool is_cast_;
   bool is_lift_;
-  bool is_like_;
   bool may_draw_;
   bool is_uninitialised_;
   bool is_of_library_;

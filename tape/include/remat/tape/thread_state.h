@@ -10,6 +10,7 @@
 
 #include <array>
 #include <cstdint>
+#include <string>
 
 #include <remat/tape/export.h>
 
@@ -21,6 +22,10 @@ class REMAT_API ThreadState {
  public:
   /// Reads the present settings.
   static ThreadState read();
+
+  /// Throws, with `region_label`, if the present float32 precision is another one: LibTorch says
+  /// what it is, but not how it was set, so that a replay cannot put it back.
+  void check_precision(const std::string& region_label) const;
 
  private:
   friend class ReplayThreadState;
@@ -43,8 +48,13 @@ class REMAT_API ThreadState {
   bool forward_ad_ = true;
   bool flushes_denormals_ = false;
   int threads_ = 0;  // that an op may use
+  uint32_t precision_ = 0;
   Process process_;
 };
+
+/// What an op's bits depend on beside its arguments, as one number: denormal numbers and MKL-DNN;
+/// unless it is pointwise the other libraries, deterministic flags, threads and precision, too.
+REMAT_API uint64_t compute_settings(bool is_pointwise);
 
 /// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
 /// weight cache if the region `casts_weights`.
