@@ -64,7 +64,7 @@ class REMAT_API SavedTensorFrame {
 
   /// An op of this scope, or of one inside it, is about to run; its arguments may be replaced.
   /// `logged`: forward and replay both call it, so that they can be compared: false inside inner
-  /// replays and below autograd.
+  /// replays, and where it makes memory without values.
   virtual void before_op(OpCall& /*call*/, bool /*logged*/) {}
 
   /// It has run; not called if it threw.
