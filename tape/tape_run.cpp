@@ -328,10 +328,8 @@ void TapeRun::fill(ReplayedSlots& slots) {
               ": expected the values that the forward saved (", saved.meta.str(),
               "), got others from its tape. Something wrote memory in a way that the dispatcher "
               "does not see (.numpy(), a raw pointer), or a kept result after its region, or "
-              "computes "
-              "other values each time. Pass a clone of what is written, and put an op that "
-              "computes "
-              "other values each time into a SAVE call."));
+              "computes other values each time. Pass a clone of what is written, and put an op "
+              "that computes other values each time into a SAVE call."));
     }
     if (!slot.held && is_new(slot.ref.value)) SavedTensorFrame::all_adopt(value);
     slots.put(i, std::move(value));
