@@ -113,17 +113,27 @@ MODES = {
 }
 
 
+def copy_of(tensor):
+    """With its strides: what a region makes again has them, whatever hooks inside it do, and kernels may round otherwise
+    with others."""
+    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or not tensor.numel():
+        return tensor.clone()
+    spanned = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    part = tensor.detach().as_strided((spanned,), (1,), tensor.storage_offset())
+    return part.clone().as_strided(tensor.shape, tensor.stride(), 0)
+
+
 class Handle:
     """What a pair of hooks has packed, of no use to anybody else."""
 
     def __init__(self, tensor):
-        self.tensor = tensor.clone()
+        self.tensor = copy_of(tensor)
 
 
 def unpacked(handle):
     if not isinstance(handle, Handle):
         raise TypeError(f"expected what pack has returned, got {type(handle)}")
-    return handle.tensor.clone()
+    return copy_of(handle.tensor)
 
 
 # Ops of a library. One schema marks what is written.

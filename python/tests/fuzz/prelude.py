@@ -16,6 +16,7 @@ from .kinds import (  # noqa: F401, programs use them
     Opaque,
     PassThrough,
     comm_debug,
+    copy_of,
     flops,
     plain_part,
     unpacked,
@@ -106,16 +107,6 @@ def hook(tensor, factor):
 
 def clones():
     return torch.autograd.graph.saved_tensors_hooks(copy_of, lambda t: t)
-
-
-def copy_of(tensor):
-    """With its strides: what a region makes again has them, whatever hooks inside it do, and kernels may round otherwise
-    with others."""
-    if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or not tensor.numel():
-        return tensor.clone()
-    spanned = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
-    part = tensor.detach().as_strided((spanned,), (1,), tensor.storage_offset())
-    return part.clone().as_strided(tensor.shape, tensor.stride(), 0)
 
 
 class Plain:

@@ -19,6 +19,8 @@ VIEWS = "design.md, Known limits: a mode round the forward or the backward alone
 CAME_BACK = "design.md, Known limits: a nested tape has an argument that came back from hooks"
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
 
+# A mode round the forward or the backward alone: in the program, or round all of one of them.
+ONE_MODE = r"(?s)with (PassThrough|Functions|flops|comm_debug)\(\).*policy=|policy=.*# how: \w*\|([^|]*)\|(?!\2\Z)"
 HOOKS = r"clones\(\)|save_on_cpu|_pair\("  # that copy
 
 # What the error says, what the program must have in it, the reason.
@@ -45,7 +47,7 @@ REFUSALS = (
     (r"expected the gradients that it gave in the forward", "(?s)inner_.*hook", INNER),
     (r"expected to pass \d+ hooks on gradients as in the forward", "(?s)hook.*inner_|inner_.*hook", INNER),
     (r"expected uint8 \[|got uint8 \[", r"(?s)saved_tensors_hooks=.*replay=|replay=.*saved_tensors_hooks=", CAME_BACK),
-    (r"A named call is missing, new or renamed", r"(?s)policy=.*# how: \w*\|([^|]*)\|(?!\1\Z)", VIEWS),
+    (r"A named call is missing, new or renamed", ONE_MODE, VIEWS),
 )
 
 
