@@ -151,45 +151,36 @@ class Interception {
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
       register_kernel(op, DispatchKey::Dense, Level::kBackend);
     }
-    // Nested tensors have an autograd key for all backends, at which they are not seen.
+    // Nested tensors have an autograd key for all backends, at which they are not seen: here, too,
+    // a composite kernel would win.
     if (op.hasKernelForDispatchKey(DispatchKey::NestedTensorCPU) ||
         op.hasKernelForDispatchKey(DispatchKey::NestedTensorCUDA)) {
-      register_fallback_on(op, DispatchKey::NestedTensor);
+      put(op, key(DispatchKey::NestedTensor),
+          KernelFunction::makeFromBoxedFunction<&intercept_fallback>());
     }
   }
 
   // See Note [Factories].
   void register_factory(const c10::OperatorHandle& op) {
-    keep(Dispatcher::singleton().registerImpl(
-        op.operator_name(), kFactoryKey,
-        KernelFunction::makeFromBoxedFunction<&intercept_factory>(), std::nullopt, nullptr,
-        "remat"));
+    put(op, kFactoryKey, KernelFunction::makeFromBoxedFunction<&intercept_factory>());
   }
 
   void register_size_query(const c10::OperatorHandle& op) {
     for (const DispatchKey functionality :
          {DispatchKey::AutogradFunctionality, DispatchKey::NestedTensor}) {
-      keep(Dispatcher::singleton().registerImpl(
-          op.operator_name(), key(functionality),
-          KernelFunction::makeFromBoxedFunction<&intercept_size_query>(), std::nullopt, nullptr,
-          "remat"));
+      put(op, key(functionality), KernelFunction::makeFromBoxedFunction<&intercept_size_query>());
     }
   }
 
   void register_kernel(const c10::OperatorHandle& op, DispatchKey functionality,
                        InterceptKernel::Level level) {
-    keep(Dispatcher::singleton().registerImpl(
-        op.operator_name(), key(functionality),
-        KernelFunction::makeFromBoxedFunctor(std::make_unique<InterceptKernel>(level)),
-        std::nullopt, nullptr, "remat"));
+    put(op, key(functionality),
+        KernelFunction::makeFromBoxedFunctor(std::make_unique<InterceptKernel>(level)));
   }
 
-  /// For an op of which a composite kernel would win over the fallback.
-  void register_fallback_on(const c10::OperatorHandle& op, DispatchKey functionality) {
-    keep(Dispatcher::singleton().registerImpl(
-        op.operator_name(), key(functionality),
-        KernelFunction::makeFromBoxedFunction<&intercept_fallback>(), std::nullopt, nullptr,
-        "remat"));
+  void put(const c10::OperatorHandle& op, DispatchKey where, KernelFunction kernel) {
+    keep(Dispatcher::singleton().registerImpl(op.operator_name(), where, std::move(kernel),
+                                              std::nullopt, nullptr, "remat"));
   }
 
   void keep(c10::RegistrationHandleRAII handle) { handles_.push_back(std::move(handle)); }
