@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/current_node.h>
@@ -18,6 +19,7 @@
 
 #include "drawn_generator.h"
 #include "forward_calls.h"
+#include "storage_bytes.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
 #include "write_kind.h"
@@ -114,7 +116,13 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   writes_outside_ = false;
   views_memory_outside_ = views_wrapper_outside_ = false;
   OpWords& words = region_->ops().writer();
-  if (logged) words.begin(call.info());
+  // Views compute nothing.
+  const bool is_compared = (logged || recorder_) && !call.info().is_plain_view();
+  const uint64_t settings = is_compared ? region_->settings().changed(call.info()) : 0;
+  if (logged) {
+    words.begin(call.info());
+    words.add_settings(settings);
+  }
   if (logged && call.info().may_draw() && region_->preserve_rng())
     words.add_draw(draw_position(call));
   visit_arguments(
@@ -138,6 +146,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (writes_outside_) write_outside(call);
   if (!recorder_) return;
   if (C10_UNLIKELY(opens_mode())) recorder_->note_mode(call);
+  if (C10_UNLIKELY(settings != 0)) recorder_->note_settings(call);
   recorder_->before_op(call);
 }
 
@@ -267,6 +276,25 @@ void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
       TensorMeta(tensor).str(),
       "), of which no copy can be kept. Write it outside of the region, or use the op's "
       "out-of-place form.");
+  if (C10_UNLIKELY(outside.is_foreign())) check_unshared(info, tensor);
+}
+
+// Of two tensors on one memory a replay would write a copy of the one, and read the other.
+void ForwardFrame::check_unshared(const OpInfo& info, const at::Tensor& tensor) const {
+  const c10::Storage& storage = tensor.storage();
+  const auto& products = std::as_const(*region_).calls().products();
+  const bool is_shared =
+      storages_.has_memory_of(storage) ||
+      std::any_of(products.begin(), products.end(), [&](const CallProduct& product) {
+        return overlap(storage, product.storage().lock());
+      });
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !is_shared, "[checkpoint] ", region_->label(), ", op ", info.name(),
+      ": expected in-place ops on tensors that share memory through ops, got one on a tensor (",
+      TensorMeta(tensor).str(),
+      ") that was laid on the memory of one that the region has made, without an op "
+      "(torch.from_dlpack, from_numpy, from_blob): a replay would not find the write there. Write "
+      "that tensor itself, or a clone() of it.");
 }
 
 // A SAVE call writes it, or has: all of it.

@@ -56,6 +56,16 @@ bool has_one_tensor(const c10::FunctionSchema& schema) {
          });
 }
 
+bool names_matrices(std::string_view op) {
+  static constexpr std::string_view kParts[] = {
+      "mm",   "mv",  "mat",  "dot",  "conv",   "linear", "einsum",   "rnn",        "lstm", "gru",
+      "attn", "att", "dist", "solv", "linalg", "invers", "cholesky", "svd",        "qr",   "det",
+      "lu",   "ger", "addr", "eig",  "lstsq",  "cov",    "corr",     "transformer"};
+  return std::any_of(std::begin(kParts), std::end(kParts), [&](std::string_view part) {
+    return op.find(part) != std::string_view::npos;
+  });
+}
+
 bool is_one_of(const c10::OperatorName& op, std::initializer_list<std::string_view> names) {
   return op.overload_name.empty() && std::find(names.begin(), names.end(), op.name) != names.end();
 }
@@ -78,7 +88,8 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       is_view_(returns_view(op.schema())),
       shows_all_(is_one_of(op.operator_name(), {"aten::alias", "aten::detach"})),
       shows_all_with_sizes_(is_one_of(op.operator_name(), {"aten::expand", "aten::view"})),
-      is_pointwise_(op.hasTag(at::Tag::pointwise)) {
+      is_pointwise_(op.hasTag(at::Tag::pointwise)),
+      may_multiply_matrices_(is_of_library_ || names_matrices(op.operator_name().name)) {
   const UnmarkedWrites unmarked = unmarked_writes(op.operator_name().name);
   written_ |= unmarked.always;
   hidden_writes_ = unmarked.in_training;

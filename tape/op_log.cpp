@@ -138,6 +138,8 @@ std::string value_str(const Value& value) {
       return quoted(value);
     case OpWord::kDevice:
       return device_of(value.payload[0]).str();
+    case OpWord::kSettings:
+      return "under a setting that the function has changed";
     default:
       return "...";
   }
@@ -250,6 +252,10 @@ std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<ui
     const Value& a = before_values[i];
     const Value& b = now_values[i];
     if (same(a, b)) continue;
+    if (a.kind == OpWord::kSettings || b.kind == OpWord::kSettings) {
+      return "It computes under another setting (threads, precision, libraries, denormal numbers) "
+             "that the function itself sets.";
+    }
     if (a.kind == OpWord::kTensor && b.kind == OpWord::kTensor) return cause_of_tensor(a, b);
     if (a.kind == OpWord::kDraw) {
       return "It draws other random numbers: the function seeds a generator otherwise, or draws "

@@ -27,13 +27,14 @@ enum class OpWord : uint8_t {
   kText,       ///< How many bytes; the bytes, the last word filled up with zeros.
   kDevice,     ///< Its type and index in one word, as kGenerator.
   kGenerator,
-  kTensors,  ///< Length of a list of tensors; bit i: element i is there. These follow by
-             ///< themselves.
-  kList,     ///< How many values follow: of a list, tuple or dict.
-  kObject,   ///< A hash of its class, its address.
-  kHash,     ///< A hash.
-  kDraw,     ///< A generator's position.
-  kOther     ///< Nothing.
+  kTensors,   ///< Length of a list of tensors; bit i: element i is there. These follow by
+              ///< themselves.
+  kList,      ///< How many values follow: of a list, tuple or dict.
+  kObject,    ///< A hash of its class, its address.
+  kHash,      ///< A hash.
+  kDraw,      ///< A generator's position.
+  kSettings,  ///< ComputeSettings::changed().
+  kOther      ///< Nothing.
 };
 
 // Of a tensor's header word.
@@ -119,6 +120,7 @@ inline size_t payload_size(uint64_t head) {
     case OpWord::kGenerator:
     case OpWord::kHash:
     case OpWord::kDraw:
+    case OpWord::kSettings:
       return 1;
     case OpWord::kComplex:
     case OpWord::kObject:

@@ -261,6 +261,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   if (compared) {
     words_.clear();
     words_.begin(call.info());
+    if (!call.info().is_plain_view()) words_.add_settings(region_.settings().changed(call.info()));
     if (call.info().may_draw() && region_.preserve_rng()) words_.add_draw(draw_position(call));
     unknown_.clear();
   }

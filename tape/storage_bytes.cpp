@@ -77,6 +77,17 @@ c10::Storage empty_storage(size_t size_bytes, c10::Device device) {
       .storage();
 }
 
+bool overlap(const c10::Storage& a, const c10::Storage& b) {
+  const auto begin = [](const c10::Storage& storage) {
+    // A placeholder's and a fake tensor's has none, and would throw.
+    c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+    return impl ? static_cast<const char*>(impl->_mutable_data_ptr_no_checks().get()) : nullptr;
+  };
+  const char* const first = begin(a);
+  const char* const second = begin(b);
+  return first && second && first < second + b.nbytes() && second < first + a.nbytes();
+}
+
 void copy_bytes(const c10::Storage& from, const c10::Storage& to) {
   const UnseenBelowAutograd unseen;
   TORCH_CHECK(from.nbytes() == to.nbytes(),

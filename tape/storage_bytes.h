@@ -46,6 +46,9 @@ bool keeps_part();
 /// Writes `value`, a copy of that part, to its place in `storage`; nobody sees the op.
 void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value);
 
+/// True if both are there, have memory, and share some of it.
+bool overlap(const c10::Storage& a, const c10::Storage& b);
+
 /// Copies all bytes of `from` to `to`, of the same size; nobody sees the op.
 void copy_bytes(const c10::Storage& from, const c10::Storage& to);
 

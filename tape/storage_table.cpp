@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "storage_bytes.h"
+
 namespace remat {
 namespace {
 
@@ -23,6 +25,11 @@ StorageTable::~StorageTable() {
   if (cells_.size() > kLargestKept) return;
   std::fill(cells_.begin(), cells_.end(), Cell());
   spare() = std::move(cells_);
+}
+
+bool StorageTable::has_memory_of(const c10::Storage& storage) const {
+  return std::any_of(addresses_.begin(), addresses_.end(),
+                     [&](const auto& made) { return overlap(storage, c10::Storage(made.lock())); });
 }
 
 std::vector<StorageTable::Cell>& StorageTable::spare() {

@@ -123,6 +123,16 @@ void TapeRecorder::enter(const at::Tensor& tensor, uint32_t value) {
   storages_.set_value(memory_of(tensor), value);
 }
 
+void TapeRecorder::note_version(const at::Tensor& tensor, uint32_t value) {
+  if (versions_.size() <= value) versions_.resize(value + 1);
+  versions_[value].emplace(tensor);
+}
+
+/// Another thread of the function has written what its record has made, or code that no op shows.
+bool TapeRecorder::is_written_unseen(uint32_t value) const {
+  return value < versions_.size() && versions_[value] && versions_[value]->changed();
+}
+
 uint32_t TapeRecorder::add_held(const at::Tensor& tensor) {
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) {
     for (const auto i : c10::irange(tape_.values_.size() > 16 ? tape_.values_.size() - 16 : 0,
@@ -145,8 +155,16 @@ bool TapeRecorder::is_new(const void* memory) const {
   return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
 }
 
-/// kNone if nobody knows where its memory comes from.
+/// kNone if nobody knows where its memory comes from, or what it has now.
 uint32_t TapeRecorder::value_of(const at::Tensor& tensor) {
+  const uint32_t value = last_value_of(tensor);
+  if (C10_LIKELY(value == kNone || !is_written_unseen(value))) return value;
+  give_up("a tensor that was written by no op that the function has called on its thread");
+  return kNone;
+}
+
+/// The value that its memory had when it was last seen.
+uint32_t TapeRecorder::last_value_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return add_held(tensor);
   if (const uint32_t known = storages_.value(memory); known != kNone) return known;
@@ -197,6 +215,11 @@ void TapeRecorder::note_mode(const OpCall& call) {
   tape_.ops_hash_ = hash_mix(tape_.ops_hash_, ~uint64_t{0});
 }
 
+void TapeRecorder::note_settings(const OpCall& call) {
+  if (!gave_up())
+    give_up(call, "a setting that the function changes (threads, precision, libraries)");
+}
+
 void TapeRecorder::before_op(const OpCall& call) {
   if (gave_up()) return;
   if (in_op_) return give_up("an op that threw, after which the function went on");
@@ -213,9 +236,6 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (info.changes_metadata() && resizes(info))
     return give_up(call, "memory that changes its size");
   if (makes_views_) return;
-  const bool is_pointwise = info.is_pointwise();
-  if (compute_settings(is_pointwise) != (is_pointwise ? pointwise_settings_ : settings_))
-    return give_up(call, "a setting that the function changes (threads, precision, libraries)");
   if (info.argument_count() > kMaxArguments) return give_up(call, "more than 64 arguments");
   record_ = {.op = &info,
              .argument = narrow(tape_.arguments_.size()),
@@ -333,7 +353,8 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
   const uint32_t value = add_value(TapeValue::Source::kRecord, tape_.records_.size());
   tape_.values_[value].is_uninitialised = call.info().is_uninitialised();
   enter(tensor, value);
-  addresses_.push_back(weak_storage(tensor));
+  note_version(tensor, value);
+  storages_.hold_address(tensor);
   tape_.outputs_.push_back({.result = static_cast<uint16_t>(result),
                             .element = static_cast<uint16_t>(element),
                             .ref = {value, layout_of(tensor, tape_.values_[value])}});
@@ -360,7 +381,7 @@ void TapeRecorder::adopt(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || !is_new(memory)) return;
   if (const char* const what = unsupported(tensor)) return give_up(what);
-  addresses_.push_back(weak_storage(tensor));
+  storages_.hold_address(tensor);
   enter(tensor, add_held(tensor));
 }
 

@@ -22,7 +22,7 @@
 #include <remat/tape/region.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape.h>
-#include <remat/tape/thread_state.h>
+#include <remat/tape/tensor_meta.h>
 
 #include "tape_cutter.h"
 
@@ -73,10 +73,12 @@ class TapeRecorder {
   /// the region has no other way to be replayed.
   void give_up(const std::string& what);
 
-  /// The frame has looked at the arguments: all of them are in its table.
   /// The op that is about to run is handled by a dispatch mode that the function has opened, which
   /// may compute something else: see Note [Trusting a tape].
   void note_mode(const OpCall& call);
+  /// It is to run under another setting than the region began with.
+  void note_settings(const OpCall& call);
+  /// The frame has looked at the arguments: all of them are in its table.
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
 
@@ -113,9 +115,6 @@ class TapeRecorder {
   static constexpr size_t kMostBytes = 4096;
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
-  const uint64_t settings_ = compute_settings(/*is_pointwise=*/false);
-  const uint64_t pointwise_settings_ = compute_settings(/*is_pointwise=*/true);
-
   static const char* unsupported(const at::Tensor& tensor);
   void give_up(const OpCall& call, const char* what);
   /// Throws if giving up is an error.
@@ -123,10 +122,13 @@ class TapeRecorder {
   bool is_new(const void* memory) const;
   TapeRef ref_of(const at::Tensor& tensor);  // undefined if it is unsupported
   uint32_t value_of(const at::Tensor& tensor);
+  uint32_t last_value_of(const at::Tensor& tensor);
   uint32_t add_value(TapeValue::Source source, size_t number);
   uint32_t add_held(const at::Tensor& tensor);
   uint32_t layout_of(const at::Tensor& tensor, TapeValue& value);
   void enter(const at::Tensor& tensor, uint32_t value);
+  void note_version(const at::Tensor& tensor, uint32_t value);
+  bool is_written_unseen(uint32_t value) const;
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
@@ -154,10 +156,10 @@ class TapeRecorder {
 
   Tape& tape_;
   StorageTable& storages_;
-  std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses_;  // none is used again
   std::vector<at::Tensor> outside_tensors_;  // by number; undefined if no op read it
   std::vector<uint32_t> outside_values_;     // by number; the one that it holds now
   std::vector<uint32_t> product_values_;
+  std::vector<std::optional<SavedVersion>> versions_;  // by value: as its record has left it
   const Options options_;
   std::unique_ptr<TapeCutter> cutter_;
   uint32_t last_layout_ = TapeValue::kNone;

@@ -23,7 +23,6 @@ void TapeRecorder::finish(OutsideLog& outside) {
   if (!cutter_) drop_tail(needed);
   hold_outside(outside, needed);
   hold_slots();
-  addresses_.clear();
   outside_tensors_.clear();
   written_.clear();
 }

@@ -65,6 +65,7 @@ void TapeRecorder::add_writes(const OpCall& call) {
     } else {
       enter(write.tensor, value);
     }
+    note_version(write.tensor, value);
     tape_.writes_.push_back({write.before, value});
     ++record_.write_count;
   }

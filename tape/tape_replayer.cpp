@@ -19,7 +19,7 @@
 namespace remat {
 
 TapeReplayer::TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust)
-    : thread_state_(ThreadState::read()), trust_(trust), function_(std::move(function)) {}
+    : trust_(trust), function_(std::move(function)) {}
 
 void TapeReplayer::finish_forward(const Region& region) {
   function_->finish_forward(region);
@@ -67,8 +67,9 @@ void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) co
     KeptGenerators kept;
     for (const at::Generator& generator : generators) kept.add(generator);
     const SuspendFrames suspend;
-    thread_state_.check_precision(part.region.label());
-    const ReplayThreadState thread_state(thread_state_, /*casts_weights=*/false);
+    const ThreadState& state = function_->thread_state();
+    state.check_precision(part.region.label());
+    const ReplayThreadState thread_state(state, /*casts_weights=*/false);
     run.run();
   }
   run.fill(slots);

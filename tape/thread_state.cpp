@@ -96,12 +96,26 @@ uint32_t read_precision() {
 
 }  // namespace
 
-uint64_t compute_settings(bool is_pointwise) {
+ComputeSettings::ComputeSettings()
+    : at_first_{read(Kind::kPointwise), read(Kind::kOther), read(Kind::kProduct)} {}
+
+uint64_t ComputeSettings::changed(const OpInfo& op) const {
+  const Kind kind = kind_of(op);
+  return read(kind) ^ at_first_[static_cast<size_t>(kind)];
+}
+
+ComputeSettings::Kind ComputeSettings::kind_of(const OpInfo& op) {
+  if (op.is_pointwise()) return Kind::kPointwise;
+  return op.may_multiply_matrices() ? Kind::kProduct : Kind::kOther;
+}
+
+uint64_t ComputeSettings::read(Kind kind) {
   const uint64_t always =
       (at::globalContext().userEnabledMkldnn() ? 2 : 0) | (flushes_denormals() ? 1 : 0);
-  if (is_pointwise) return always;
+  if (kind == Kind::kPointwise) return always;
+  const uint64_t precision = kind == Kind::kProduct ? read_precision() : 0;
   const auto threads = static_cast<uint64_t>(at::get_num_threads());
-  return ((threads << 20U ^ read_precision()) << 20U ^ read_flags()) << 2U | always;
+  return ((threads << 20U ^ precision) << 20U ^ read_flags()) << 2U | always;
 }
 
 // Which settings of the process the running replays use.
@@ -172,6 +186,13 @@ class ThreadState::ProcessUse {
 };
 
 ThreadState ThreadState::read() {
+  ThreadState state = read_thread();
+  state.precision_ = read_precision();
+  state.process_ = ProcessUse::read();
+  return state;
+}
+
+ThreadState ThreadState::read_thread() {
   static_assert(kAutocastDevices ==
                 std::tuple_size_v<decltype(at::autocast::_AUTOCAST_SUPPORTED_DEVICES)>);
   ThreadState state;
@@ -184,8 +205,6 @@ ThreadState ThreadState::read() {
   state.forward_ad_ = c10::AutogradState::get_tls_state().get_fw_grad_mode();
   state.flushes_denormals_ = flushes_denormals();
   state.threads_ = at::get_num_threads();
-  state.precision_ = read_precision();
-  state.process_ = ProcessUse::read();
   return state;
 }
 
@@ -217,7 +236,7 @@ void ThreadState::restore_thread() const {
 }
 
 ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)
-    : outer_(ThreadState::ProcessUse::begin(state.process_)), present_(ThreadState::read()) {
+    : outer_(ThreadState::ProcessUse::begin(state.process_)), present_(ThreadState::read_thread()) {
   state.restore_thread();
   // Not without need: a compiled function would take a changed flag for another situation and
   // compile again.

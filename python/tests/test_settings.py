@@ -17,14 +17,17 @@ region = remat.checkpoint(region_name="block")
 
 
 @contextlib.contextmanager
-def mkldnn(enabled):
-    """As torch.backends.mkldnn.flags(), which warns of devices that are not there."""
-    before = torch._C._get_mkldnn_enabled()
-    torch._C._set_mkldnn_enabled(enabled)
+def setting(set_to, value, before):
+    set_to(value)
     try:
         yield
     finally:
-        torch._C._set_mkldnn_enabled(before)
+        set_to(before)
+
+
+def mkldnn(enabled):
+    """As torch.backends.mkldnn.flags(), which warns of devices that are not there."""
+    return setting(torch._C._set_mkldnn_enabled, enabled, torch._C._get_mkldnn_enabled())
 
 
 def test_denormals_are_those_of_the_forward():
@@ -79,15 +82,6 @@ def test_the_number_of_threads_is_that_of_the_forward(replay):
         return [x.grad, *[p.grad for p in norm.parameters()], norm.running_var]
 
     assert_same(normed, remat.checkpoint(replay=replay))
-
-
-@contextlib.contextmanager
-def setting(set_to, value, before):
-    set_to(value)
-    try:
-        yield
-    finally:
-        set_to(before)
 
 
 def set_conv_precision(value):
@@ -155,5 +149,28 @@ def test_a_setting_that_the_function_changes_is_left_to_the_function(case):
         assert_same(steps, remat.checkpoint(replay="auto", region_name=f"setting {case}"))
         with pytest.raises(NotImplementedError, match="a setting that the function changes"):
             steps(remat.checkpoint(replay="tape", region_name=f"strict setting {case}"))
+    finally:
+        torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("nested", (False, True))
+@pytest.mark.parametrize("first", ("forward", "replay"))
+@pytest.mark.parametrize("case", SETTINGS)
+def test_a_setting_that_state_of_the_host_chooses_raises(case, first, nested):
+    entered, ops = SETTINGS[case]
+    calls = [0 if first == "forward" else 1]
+
+    def fn(x):
+        with entered() if calls[0] == 0 else contextlib.nullcontext():
+            return ops(x).sin()
+
+    region = remat.checkpoint(region_name="chosen")(fn)
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        y = (remat.checkpoint()(lambda x: region(x.sin())) if nested else region)(leaf(64, 64))
+        calls[0] = 1 - calls[0]
+        with pytest.raises(remat.ReplayMismatch, match=r"It computes under another setting"):
+            y.sum().backward()
     finally:
         torch.set_num_threads(before)

@@ -110,6 +110,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void watch(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
   void check_plain(const OpInfo& info, const at::Tensor& tensor) const;
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
+  void check_unshared(const OpInfo& info, const at::Tensor& tensor) const;
   void read_outside(const at::Tensor& tensor, OutsideStorage& outside);
   void read_for_slot(const at::Tensor& tensor);
   void write_outside(const OpCall& call);

@@ -45,6 +45,9 @@ class REMAT_API FunctionReplayer final : public Replayer {
   void release_function() noexcept;
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
+  /// What it was at region entry.
+  const ThreadState& thread_state() const { return thread_state_; }
+
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {
     for (const RegionInput& input : inputs_) visit(input);
   }

@@ -57,6 +57,10 @@ class REMAT_API OpInfo {
   /// True if LibTorch calls it pointwise.
   bool is_pointwise() const { return is_pointwise_; }
 
+  /// True for matrix products, convolutions, recurrent networks, attention and what may be made of
+  /// them, as far as the name tells; ops of libraries too.
+  bool may_multiply_matrices() const { return may_multiply_matrices_; }
+
   /// True if the op writes into some argument.
   bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
 
@@ -118,6 +122,7 @@ class REMAT_API OpInfo {
   bool shows_all_;
   bool shows_all_with_sizes_;
   bool is_pointwise_;
+  bool may_multiply_matrices_;
 };
 
 /// A call of an op: its arguments on the stack before it ran, its results after.

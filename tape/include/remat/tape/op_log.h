@@ -92,6 +92,8 @@ class REMAT_API OpWords {
   void add_value(const c10::IValue& value);
   /// Where the op's generator stands.
   void add_draw(uint64_t position);
+  /// Under which other settings than those that the region began with; none if 0.
+  void add_settings(uint64_t changed);
   /// Closes the op.
   void end();
 

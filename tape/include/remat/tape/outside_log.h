@@ -131,7 +131,10 @@ class REMAT_API OutsideStorage {
   /// True if nobody has its memory any more.
   bool is_gone() const { return storage_ && storage_->expired(); }
 
-  /// The same of memory that did not come from LibTorch's allocator.
+  /// Its memory did not come from LibTorch's allocator.
+  bool is_foreign() const { return is_foreign_; }
+
+  /// is_gone() of such memory.
   bool is_gone_foreign_memory() const { return is_foreign_ && is_gone(); }
 
   /// False if its memory did not come from LibTorch's allocator, so that it has no version that

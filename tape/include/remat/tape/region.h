@@ -24,6 +24,7 @@
 #include <remat/tape/region_policy.h>
 #include <remat/tape/replayer.h>
 #include <remat/tape/tensor_meta.h>
+#include <remat/tape/thread_state.h>
 
 namespace remat {
 
@@ -181,6 +182,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void add_inner_tape(bool has_tape) { inner_tapes_.push_back(has_tape); }
   const std::vector<bool>& inner_tapes() const { return inner_tapes_; }
 
+  /// Under which its function began, and begins again.
+  const ComputeSettings& settings() const { return settings_; }
+
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
 
@@ -238,6 +242,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   const uint64_t made_in_replay_;
   std::shared_ptr<const Replayer> replayer_;  // guarded by mutex_ once closed
   std::deque<Slot> slots_;
+  const ComputeSettings settings_;
   OpLog ops_;
   std::unique_ptr<OpSites> op_sites_;
   OutsideLog outside_;

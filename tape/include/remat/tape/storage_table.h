@@ -65,8 +65,16 @@ class REMAT_API StorageTable {
     const bool is_named_now = cell.origin.is_inside() && made.is_made();
     if (!cell.origin.is_unknown() && !is_named_now) return;
     enter(cell, {memory, made, cell.value});
+    hold_address(tensor);
+  }
+
+  /// The address of its storage is not used again while the table lives.
+  void hold_address(const at::Tensor& tensor) {
     if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
+
+  /// True if `storage`, which is not entered as a result, has memory of one that is.
+  bool has_memory_of(const c10::Storage& storage) const;
 
  private:
   struct Cell {

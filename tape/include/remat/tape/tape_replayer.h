@@ -16,7 +16,6 @@
 #include <remat/tape/replayer.h>
 #include <remat/tape/tape.h>
 #include <remat/tape/tape_trust.h>
-#include <remat/tape/thread_state.h>
 
 namespace remat {
 
@@ -54,7 +53,6 @@ class REMAT_API TapeReplayer final : public Replayer {
   void count_parts_to_compare();
 
   Tape tape_;
-  ThreadState thread_state_;
   TapeTrust trust_;
   size_t parts_to_compare_ = 0;
   mutable std::atomic<size_t> compared_parts_{0};

@@ -13,6 +13,7 @@
 #include <string>
 
 #include <remat/tape/export.h>
+#include <remat/tape/op_call.h>
 
 namespace remat {
 
@@ -40,6 +41,8 @@ class REMAT_API ThreadState {
   class ProcessUse;
 
   ThreadState() = default;
+  /// Without precision and what is of the process.
+  static ThreadState read_thread();
   void restore_thread() const;
 
   std::array<c10::ScalarType, kAutocastDevices> autocast_dtype_{};
@@ -52,9 +55,23 @@ class REMAT_API ThreadState {
   Process process_;
 };
 
-/// What an op's bits depend on beside its arguments, as one number: denormal numbers and MKL-DNN;
-/// unless it is pointwise the other libraries, deterministic flags, threads and precision, too.
-REMAT_API uint64_t compute_settings(bool is_pointwise);
+/// What an op's bits depend on beside its arguments, as it was at construction: whether denormal
+/// numbers are flushed and MKL-DNN is used; unless it is pointwise the other libraries,
+/// deterministic flags and threads, too; of what may multiply matrices the precision.
+class REMAT_API ComputeSettings {
+ public:
+  ComputeSettings();
+
+  /// How what `op` depends on differs now; 0 if it does not.
+  uint64_t changed(const OpInfo& op) const;
+
+ private:
+  enum class Kind : uint8_t { kPointwise, kOther, kProduct };
+  static Kind kind_of(const OpInfo& op);
+  static uint64_t read(Kind kind);
+
+  std::array<uint64_t, 3> at_first_;  // by kind
+};
 
 /// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
 /// weight cache if the region `casts_weights`.
