@@ -125,12 +125,16 @@ void TapeRecorder::enter(const at::Tensor& tensor, uint32_t value) {
 
 void TapeRecorder::note_version(const at::Tensor& tensor, uint32_t value) {
   if (versions_.size() <= value) versions_.resize(value + 1);
-  versions_[value].emplace(tensor);
+  const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  if (counter.enabled()) versions_[value] = {counter, counter.current_version()};
 }
 
 /// Another thread of the function has written what its record has made, or code that no op shows.
+/// A lower version is one that was put back (_unsafe_preserve_version_counter).
 bool TapeRecorder::is_written_unseen(uint32_t value) const {
-  return value < versions_.size() && versions_[value] && versions_[value]->changed();
+  if (value >= versions_.size()) return false;
+  const Version& version = versions_[value];
+  return version.counter.enabled() && version.counter.current_version() > version.left;
 }
 
 uint32_t TapeRecorder::add_held(const at::Tensor& tensor) {
@@ -310,8 +314,12 @@ void TapeRecorder::add_made(const OpCall& call) {
   if (makes_views_) {
     for_each_result_tensor(call, [&](const at::Tensor& tensor) {
       const void* const memory = memory_of(tensor);
-      if (memory && storages_.find(memory).is_unknown())
-        give_up(call, "a copy where its schema says view");
+      if (!memory) return;
+      if (storages_.find(memory).is_unknown())
+        return give_up(call, "a copy where its schema says view");
+      // t_() and its kind count as writes.
+      const uint32_t value = storages_.value(memory);
+      if (call.info().writes() && value != kNone) note_version(tensor, value);
     });
   } else {
     add_results(call);

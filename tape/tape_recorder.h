@@ -22,7 +22,6 @@
 #include <remat/tape/region.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape.h>
-#include <remat/tape/tensor_meta.h>
 
 #include "tape_cutter.h"
 
@@ -112,6 +111,12 @@ class TapeRecorder {
     Origin origin;
   };
 
+  /// Of what a record has made or written, as LibTorch counts writes.
+  struct Version {
+    c10::VariableVersion counter{c10::VariableVersion::DISABLED};
+    uint32_t left = 0;
+  };
+
   static constexpr size_t kMostBytes = 4096;
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
@@ -159,7 +164,7 @@ class TapeRecorder {
   std::vector<at::Tensor> outside_tensors_;  // by number; undefined if no op read it
   std::vector<uint32_t> outside_values_;     // by number; the one that it holds now
   std::vector<uint32_t> product_values_;
-  std::vector<std::optional<SavedVersion>> versions_;  // by value: as its record has left it
+  std::vector<Version> versions_;  // by value: as its record has left it
   const Options options_;
   std::unique_ptr<TapeCutter> cutter_;
   uint32_t last_layout_ = TapeValue::kNone;
