@@ -123,14 +123,13 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   auto replayer = std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
   info.reset();
   input_hooks.reset();
-  const auto advice =
-      trust ? trust->advice() : TapeTrust::Advice{.refused = true, .wants_hashes = false};
+  auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
   const bool wants_tape = strict || (!advice.refused && tapes_allowed());
   const bool has_tape = SavedTensorFrame::all_decide_tape(wants_tape) && trust;
   frame_.emplace(region_, inputs, std::move(calls));
   if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
-    frame_->record(tape->writable_tape(), advice.wants_hashes, strict);
+    frame_->record(tape->writable_tape(), std::move(advice.trusted), strict);
     if (!options.cuts.empty()) frame_->cut(options.cuts, tape);
     replayer_ = tape;
   } else {

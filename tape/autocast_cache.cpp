@@ -3,8 +3,21 @@
 // Telling autocast's copies of parameters from other tensors.
 #include <remat/tape/autocast_cache.h>
 
+#include <ATen/autocast_mode.h>
+#include <c10/core/GradMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <algorithm>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+
+#include <remat/tape/tensor_meta.h>
+
+#include "tensor_hash.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -33,6 +46,77 @@ at::Tensor autocast_source(const at::Tensor& tensor) {
   const auto* const leaf =
       dynamic_cast<const torch::autograd::AccumulateGrad*>(cast->next_edge(0).function.get());
   return leaf ? leaf->variable : at::Tensor();
+}
+
+namespace {
+
+using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+
+struct KnownCast {
+  Weak cast;  // keeps the address
+  SavedVersion leaf;
+};
+
+/// All of the process, by the address of the cast. Leaked: regions may outlive static objects.
+class KnownCasts {
+ public:
+  static KnownCasts& get() {
+    static KnownCasts& casts = *new KnownCasts;
+    return casts;
+  }
+
+  void add(const at::Tensor& cast, const at::Tensor& leaf) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (casts_.size() >= sweep_at_) {
+      std::erase_if(casts_, [](const auto& entry) { return entry.second.cast.expired(); });
+      sweep_at_ = std::max(kFirstSweep, 2 * casts_.size());
+    }
+    casts_.insert_or_assign(cast.unsafeGetTensorImpl(),
+                            KnownCast{Weak(cast.getIntrusivePtr()), SavedVersion(leaf)});
+  }
+
+  /// The version of the leaf when it was cast; none if that is not known.
+  std::optional<SavedVersion> find(const at::Tensor& cast) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto entry = casts_.find(cast.unsafeGetTensorImpl());
+    if (entry == casts_.end()) return std::nullopt;
+    return entry->second.leaf;
+  }
+
+ private:
+  static constexpr size_t kFirstSweep = 256;
+
+  std::mutex mutex_;
+  std::unordered_map<const c10::TensorImpl*, KnownCast> casts_;
+  size_t sweep_at_ = kFirstSweep;
+};
+
+bool has_values_of(const at::Tensor& cast, const at::Tensor& leaf) {
+  const Unseen unseen;
+  const c10::AutoGradMode no_grad(false);
+  return hash_of(cast) == hash_of(leaf.to(cast.scalar_type()));
+}
+
+}  // namespace
+
+void note_autocast(const at::Tensor& cast, const at::Tensor& leaf) {
+  // Only in an op that autocast changes is it off, and asks the cache.
+  const c10::DispatchKey key =
+      at::autocast::get_autocast_dispatch_key_from_device_type(leaf.device().type());
+  if (at::autocast::is_autocast_cache_enabled() && c10::impl::tls_is_dispatch_key_excluded(key))
+    KnownCasts::get().add(cast, leaf);
+}
+
+bool is_known_cast(const at::Tensor& cast) {
+  return KnownCasts::get().find(cast).has_value();
+}
+
+bool is_stale_cast(const at::Tensor& cast, const at::Tensor& leaf) {
+  if (const auto version = KnownCasts::get().find(cast))
+    return version->changed() || version->has_other_bytes(leaf);
+  if (!has_values_of(cast, leaf)) return true;
+  KnownCasts::get().add(cast, leaf);
+  return false;
 }
 
 }  // namespace remat

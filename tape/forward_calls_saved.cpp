@@ -70,6 +70,10 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
         "backward, or save a "
         "clone. Hint: anomaly detection finds the operation that failed to compute its "
         "gradient.");
+    const at::Tensor leaf(leaf_ ? leaf_->lock() : nullptr);
+    TORCH_CHECK(!leaf.defined() || memory_of(leaf) == leaf_memory_ || is_freed(leaf), "[replay] ",
+                region_->label(), ", ", region_->calls().records()[kept_->call].call.str(),
+                ", tensor '", kept_->name, "' (", kept_->meta.str(), "): ", kMemoryExchanged);
     at::Tensor tensor = value_->unpack();
     TORCH_CHECK(!is_freed(tensor), "[replay] ", region_->label(), ", ",
                 region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
@@ -86,6 +90,10 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   };
 
   void keep(const at::Tensor& tensor, const UserPair& pair) {
+    if (is_parameter(tensor) && tensor.is_leaf()) {
+      leaf_.emplace(tensor.getIntrusivePtr());
+      leaf_memory_ = memory_of(tensor);
+    }
     const CallRecord& record = region_->calls().records()[kept_->call];
     calls_->frame_.through_hooks({.kind = SavedTensorKind::kBackward,
                                   .region = region_->name(),
@@ -110,6 +118,8 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
   std::optional<SavedVersion> version_;
+  std::optional<OutsideStorage::WeakTensor> leaf_;  // the parameter itself
+  const void* leaf_memory_ = nullptr;
   std::optional<torch::autograd::SavedVariable> value_;
   std::unique_ptr<const Waiting> waiting_;  // while it is in pending_
 };

@@ -110,11 +110,11 @@ bool ForwardFrame::decide_tape(bool wanted) {
 // then the log goes on as if there were none, for the replay of a function whose tape is given up;
 // so what the tape knows of memory must not show in it. A strict tape needs none: giving up ends
 // it.
-void ForwardFrame::record(Tape& tape, bool hashes, bool strict) {
+void ForwardFrame::record(Tape& tape, TrustedOps trusted, bool strict) {
   const FunctionReplayer::Options& state = call_settings_.state;
   recorder_ = std::make_unique<TapeRecorder>(
       tape, storages_,
-      TapeRecorder::Options{.hashes = hashes,
+      TapeRecorder::Options{.trusted = std::move(trusted),
                             .generators = state.preserve_rng ? &state.generators : nullptr,
                             .strict_label = strict ? region_->label() : std::string()});
   if (strict) region_->ops().break_off();
@@ -219,6 +219,7 @@ void ForwardFrame::finish() {
     recorder_->give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
   const OuterFrames outer(*this);
   recorder_->finish(region_->outside());
+  if (recorder_->gave_up()) check_no_stale_cast();
   if (!recorder_->gave_up()) region_->drop_op_log();
 }
 

@@ -74,13 +74,43 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
     const Origin source = origin_of(parameter);
     if (source.is_outside()) read_outside(parameter, region_->outside()[source.number()]);
     origin = region_->outside().add(tensor);
-    region_->outside()[origin.number()].mark_cast();
+    region_->outside()[origin.number()].mark_cast(Origin::cast_of(source, layout_hash(parameter)));
     region_->mark_casts_weights();
+    if (is_stale_cast(tensor, parameter)) refuse_stale_cast(parameter);
   } else {
     origin = region_->outside().add(tensor);
   }
   storages_.enter(memory, origin);
   return origin;
+}
+
+void ForwardFrame::note_cast(const at::Tensor& leaf, Origin origin) {
+  made_ = Origin::cast_of(origin, layout_hash(leaf));
+  cast_leaf_ = leaf;
+}
+
+// The leaf may have been written by the region since: Note [Stale casts].
+void ForwardFrame::check_cast(const at::Tensor& tensor, Origin origin) {
+  if (!region_->outside().logged(origin).is_cast()) return;
+  const at::Tensor leaf = autocast_source(tensor);
+  if (leaf.defined() && is_known_cast(tensor) && is_stale_cast(tensor, leaf))
+    refuse_stale_cast(leaf);
+}
+
+void ForwardFrame::refuse_stale_cast(const at::Tensor& leaf) {
+  if (!stale_cast_) stale_cast_.emplace(leaf);
+  if (!recorder_ || recorder_->gave_up()) check_no_stale_cast();
+}
+
+void ForwardFrame::check_no_stale_cast() const {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !stale_cast_, "[checkpoint] ", region_->label(),
+      ": expected casts in autocast's cache that have the values of their weights, got one of a "
+      "weight (",
+      stale_cast_->str(),
+      ") that was written after it was cast, which the replay would cast anew. Leave the autocast "
+      "block before the weight is written, call torch.clear_autocast_cache() after it, or use "
+      "replay = kTape (\"tape\").");
 }
 
 bool ForwardFrame::logs() const {
@@ -112,6 +142,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (calls_) calls_->end_expected();
   if (call.info().may_draw()) before_draw(call);
   if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
+  made_ = Origin::made_by(call.info());
   is_written_down_ = logged = logged && logs() && !casts_weight && is_written_down(call);
   writes_outside_ = false;
   views_memory_outside_ = views_wrapper_outside_ = false;
@@ -133,8 +164,11 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
         if (calls_) calls_->before_use(call, i, tensor, origin);
         if (is_of_python_class(tensor)) watch_wrapper(call, i, tensor, origin);
         if (origin.is_outside()) watch(call, i, tensor, origin);
+        storages_.note_write(call, i, tensor, origin);
+        if (casts_weight && i == 0) note_cast(tensor, origin);
+        if (C10_UNLIKELY(writes_any_outside_)) check_cast(tensor, origin);
         if (!logged) return;
-        if (call.info().is_lift()) words.add_value(host_value(tensor));
+        if (shows_host_value(call, i, tensor, origin)) words.add_value(host_value(tensor));
         words.add_tensor(tensor, region_->outside().logged(origin));
       },
       [&](size_t, const c10::IValue& value) {
@@ -145,7 +179,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (logged && region_->op_sites()) region_->op_sites()->add();
   if (writes_outside_) write_outside(call);
   if (!recorder_) return;
-  if (C10_UNLIKELY(opens_mode())) recorder_->note_mode(call);
+  if (C10_UNLIKELY(opens_mode())) recorder_->note_mode();
   if (C10_UNLIKELY(settings != 0)) recorder_->note_settings(call);
   recorder_->before_op(call);
 }
@@ -225,6 +259,7 @@ void ForwardFrame::write_outside(const OpCall& call) {
 }
 
 void ForwardFrame::begin_write(const at::Tensor& tensor, OutsideStorage& outside) {
+  writes_any_outside_ = true;
   outside.begin_write(tensor);
   if (const auto part = outside.part_read()) keep_part(tensor, outside, *part);
 }
@@ -310,14 +345,18 @@ void ForwardFrame::after_op(OpCall& call) {
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
   if (!marks_.empty()) after_draw();
   if (recorder_) recorder_->after_op(call);
+  if (C10_UNLIKELY(cast_leaf_.defined())) {
+    const at::Tensor leaf = std::exchange(cast_leaf_, {});
+    if (call.result(0).isTensor()) note_autocast(call.result(0).toTensor(), leaf);
+  }
   size_t number = 0;
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     // The values of a sparse tensor from outside are from outside.
     if (views_memory_outside_) {
       origin_of(tensor);
     } else {
-      storages_.enter_result(
-          tensor, is_written_down_ ? Origin::made(written_down_ - 1, number++) : Origin::inside());
+      storages_.enter_result(tensor,
+                             is_written_down_ ? Origin::made(written_down_ - 1, number++) : made_);
     }
     if (views_wrapper_outside_ && memory_of(tensor)) wrapper_views_.insert(memory_of(tensor));
   });

@@ -7,6 +7,7 @@
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/saved_variable.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <exception>
@@ -26,6 +27,35 @@
 
 namespace remat {
 namespace {
+
+/// Leaves from outside require grad after a replay as before it: one that is stopped early may have
+/// left them frozen.
+class KeptRequiresGrad {
+ public:
+  explicit KeptRequiresGrad(const OutsideLog& outside) {
+    for (const auto i : c10::irange(outside.size())) {
+      at::Tensor tensor(outside[i].first_tensor().lock());
+      if (!tensor.defined() || !tensor.is_leaf() || !may_require_grad(tensor)) continue;
+      const bool requires_grad = tensor.requires_grad();
+      leaves_.emplace_back(std::move(tensor), requires_grad);
+    }
+  }
+  KeptRequiresGrad(const KeptRequiresGrad&) = delete;
+  KeptRequiresGrad& operator=(const KeptRequiresGrad&) = delete;
+  ~KeptRequiresGrad() {
+    for (const auto& [leaf, requires_grad] : leaves_) {
+      if (leaf.is_leaf() && leaf.requires_grad() != requires_grad)
+        leaf.unsafeGetTensorImpl()->set_requires_grad(requires_grad);
+    }
+  }
+
+ private:
+  static bool may_require_grad(const at::Tensor& tensor) {
+    return !tensor.is_inference() && torch::autograd::isDifferentiableType(tensor.scalar_type());
+  }
+
+  std::vector<std::pair<at::Tensor, bool>> leaves_;
+};
 
 /// Exchanges the user's state for that of region entry, and back.
 class UserStateExchange {
@@ -167,6 +197,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   for (const auto i : c10::irange(inputs.size()))
     ops.enter_argument(i, inputs[i], inputs_[first_position_[i]].moved(inputs[i]));
   const SetGrads grads(region.outside());
+  const KeptRequiresGrad requires_grad(region.outside());
   const TensorHooks hooks(inputs, region.outside().captured(), *body_);
 
   std::optional<Turn> turn;

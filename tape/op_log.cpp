@@ -108,6 +108,7 @@ std::string tensor_str(const Value& value) {
   if (value.head & kRequiresGrad) text += " requires grad";
   const Origin origin = origin_of(value);
   if (origin.is_unknown()) text += " from elsewhere";
+  if (origin.is_cast()) text += " cast from a leaf";
   if (origin.is_made()) text += c10::str(" of op ", origin.maker());
   if (origin.is_outside()) text += c10::str(" from outside #", origin.number());
   if (origin.is_product()) text += " from a SAVE call";
@@ -188,6 +189,10 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
   if ((logged.head ^ replayed.head) & kRequiresGrad) {
     return "requires_grad differs: a parameter has been frozen or unfrozen, or the region writes a "
            "value with a gradient into memory that another of its arguments shares.";
+  }
+  if (origin_of(logged).is_cast() || origin_of(replayed).is_cast()) {
+    return "It reads a cast of another parameter than the forward did: which module or weight is "
+           "used depends on state that has changed, or it has been replaced.";
   }
   if (origin_of(logged).is_inside() && origin_of(replayed).is_inside()) {
     return "It reads another tensor that the function makes: which one depends on state that has "

@@ -96,6 +96,11 @@ bool OutsideStorage::has_first_grad() const {
   return !tensor.defined() || grad_of(tensor) == grad_;
 }
 
+bool OutsideStorage::is_exchanged() const {
+  const at::Tensor tensor(tensor_.lock());
+  return tensor.defined() && memory_of(tensor) != address_ && !is_freed(tensor);
+}
+
 bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
   return hash_ == 0 || hash_ == hash_of_bytes(storage);
 }

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/autocast_cache.h>
 #include <remat/tape/current_node.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
@@ -265,6 +266,8 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
     if (call.info().may_draw() && region_.preserve_rng()) words_.add_draw(draw_position(call));
     unknown_.clear();
   }
+  made_ = Origin::made_by(call.info());
+  const bool is_cast = is_cacheable_cast(call);
   bool touches_outside = false;
   bool touches_product = false;
   visit_arguments(
@@ -274,8 +277,11 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
         check_not_freed(call, i, tensor, slot);
         touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
         touches_product = touches_product || origin.is_product();
+        storages_.note_write(call, i, tensor, origin);
+        if (is_cast && i == 0)
+          made_ = Origin::cast_of(origin, layout_hash(tensor, this->moved(tensor)));
         if (!compared) return;
-        if (call.info().is_lift()) words_.add_value(host_value(tensor));
+        if (shows_host_value(call, i, tensor, origin)) words_.add_value(host_value(tensor));
         add_word(tensor, origin);
       },
       [&](size_t, const c10::IValue& value) {
@@ -445,8 +451,7 @@ void ReplayOps::after(OpCall& call) {
   for (const auto i : c10::irange(call.info().return_count())) {
     c10::IValue& result = call.result(i);
     for_each_tensor(result, [&](const at::Tensor& tensor) {
-      storages_.enter_result(
-          tensor, is_compared_ ? Origin::made(op_count_ - 1, number++) : Origin::inside());
+      storages_.enter_result(tensor, is_compared_ ? Origin::made(op_count_ - 1, number++) : made_);
     });
     if (exchanged_ && call.info().writes()) {
       transform_tensors(result, [&](const at::Tensor& tensor) { return original_of(tensor); });

@@ -157,6 +157,7 @@ class ReplayOps {
   std::vector<at::Tensor> opaque_;     // results of calls, so that their addresses stay taken
   bool exchanged_ = false;             // an argument of the op that runs
   bool is_compared_ = false;           // that op
+  Origin made_ = Origin::inside();     // of what it makes, if it is not
   OpWords words_;                      // of the op that runs
   std::vector<c10::Storage> unknown_;  // of its tensors of unknown origin, in order
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken

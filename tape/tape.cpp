@@ -75,7 +75,7 @@ size_t Tape::size_bytes() const {
   for (const TapePart& part : parts_) slots += of(part.slots);
   return slots + of(records_) + of(arguments_) + of(refs_) + of(outputs_) + of(writes_) +
          of(values_) + of(parts_) + of(layouts_) + of(dims_) + of(generators_) + of(held_) +
-         of(memories_) + of(outside_);
+         of(memories_) + of(outside_) + of(op_hashes_);
 }
 
 void Tape::visit_held(
@@ -83,7 +83,7 @@ void Tape::visit_held(
     const {
   for (const HeldSlot& slot : held_slots_) visit(slot.name, slot.meta, slot.storage);
   for (const auto i : c10::irange(held_.size())) {
-    if (!held_[i].unsafeGetTensorImpl()->is_wrapped_number())
+    if (held_[i].defined() && !held_[i].unsafeGetTensorImpl()->is_wrapped_number())
       visit(c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i]));
   }
   for (const auto i : c10::irange(outside_.size())) {

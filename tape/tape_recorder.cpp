@@ -129,8 +129,8 @@ void TapeRecorder::note_version(const at::Tensor& tensor, uint32_t value) {
   if (counter.enabled()) versions_[value] = {counter, counter.current_version()};
 }
 
-/// Another thread of the function has written what its record has made, or code that no op shows.
-/// A lower version is one that was put back (_unsafe_preserve_version_counter).
+/// See Note [Writes that no op shows]. A lower version is one that was put back
+/// (_unsafe_preserve_version_counter).
 bool TapeRecorder::is_written_unseen(uint32_t value) const {
   if (value >= versions_.size()) return false;
   const Version& version = versions_[value];
@@ -159,12 +159,11 @@ bool TapeRecorder::is_new(const void* memory) const {
   return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
 }
 
-/// kNone if nobody knows where its memory comes from, or what it has now.
+/// kNone if nobody knows where its memory comes from.
 uint32_t TapeRecorder::value_of(const at::Tensor& tensor) {
   const uint32_t value = last_value_of(tensor);
   if (C10_LIKELY(value == kNone || !is_written_unseen(value))) return value;
-  give_up("a tensor that was written by no op that the function has called on its thread");
-  return kNone;
+  return hold_written_unseen(tensor);
 }
 
 /// The value that its memory had when it was last seen.
@@ -211,12 +210,9 @@ TapeRef TapeRecorder::ref_of(const at::Tensor& tensor) {
   return {value, layout_of(tensor, tape_.values_[value])};
 }
 
-void TapeRecorder::note_mode(const OpCall& call) {
+void TapeRecorder::note_mode() {
   if (gave_up() || tape_.is_under_mode_) return;
-  if (!tape_.has_hashes_)
-    return give_up(call, "a dispatch mode that the function opens, in this call and not before");
-  tape_.is_under_mode_ = true;
-  tape_.ops_hash_ = hash_mix(tape_.ops_hash_, ~uint64_t{0});
+  tape_.is_under_mode_ = tape_.has_hashes_ = true;
 }
 
 void TapeRecorder::note_settings(const OpCall& call) {
@@ -376,7 +372,11 @@ void TapeRecorder::end_record() {
   record_.generator_count = static_cast<uint16_t>(states_.size());
   for (GeneratorState& state : states_) tape_.generators_.push_back(std::move(state));
   tape_.records_.push_back(record_);
-  tape_.ops_hash_ = hash_mix(tape_.ops_hash_, reinterpret_cast<uintptr_t>(record_.op));
+  auto& hashes = tape_.op_hashes_;
+  hashes.push_back(
+      hash_mix(hashes.empty() ? 0 : hashes.back(), reinterpret_cast<uintptr_t>(record_.op)));
+  if (!tape_.has_hashes_ && !options_.trusted.follow(hashes.size() - 1, hashes.back()))
+    tape_.has_hashes_ = true;
 }
 
 void TapeRecorder::drop_record() {

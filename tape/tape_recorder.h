@@ -32,14 +32,14 @@ namespace remat {
 class TapeRecorder {
  public:
   struct Options {
-    bool hashes = false;                                     ///< See Note [Trusting a tape].
+    TrustedOps trusted{};                                    ///< See Note [Trusting a tape].
     const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null: no
                                                              ///< generator is restored.
     std::string strict_label{};  ///< Of the region, if giving up is an error.
   };
   TapeRecorder(Tape& tape, StorageTable& storages, Options options)
       : tape_(tape), storages_(storages), options_(std::move(options)) {
-    tape_.has_hashes_ = options_.hashes;
+    tape_.has_hashes_ = options_.trusted.empty();
   }
   TapeRecorder(const TapeRecorder&) = delete;
   TapeRecorder& operator=(const TapeRecorder&) = delete;
@@ -74,7 +74,7 @@ class TapeRecorder {
 
   /// The op that is about to run is handled by a dispatch mode that the function has opened, which
   /// may compute something else: see Note [Trusting a tape].
-  void note_mode(const OpCall& call);
+  void note_mode();
   /// It is to run under another setting than the region began with.
   void note_settings(const OpCall& call);
   /// The frame has looked at the arguments: all of them are in its table.
@@ -134,6 +134,7 @@ class TapeRecorder {
   void enter(const at::Tensor& tensor, uint32_t value);
   void note_version(const at::Tensor& tensor, uint32_t value);
   bool is_written_unseen(uint32_t value) const;
+  uint32_t hold_written_unseen(const at::Tensor& tensor);
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
@@ -155,6 +156,7 @@ class TapeRecorder {
   void resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op);
   std::vector<bool> needed_values() const;
   void drop_tail(const std::vector<bool>& needed);
+  void drop_held(const std::vector<bool>& needed);
   void hold_outside(OutsideLog& outside, const std::vector<bool>& needed);
   static void hold_whole(Tape::Outside& outside, const at::Tensor& tensor);
   void hold_slots();
@@ -165,7 +167,7 @@ class TapeRecorder {
   std::vector<uint32_t> outside_values_;     // by number; the one that it holds now
   std::vector<uint32_t> product_values_;
   std::vector<Version> versions_;  // by value: as its record has left it
-  const Options options_;
+  Options options_;
   std::unique_ptr<TapeCutter> cutter_;
   uint32_t last_layout_ = TapeValue::kNone;
   // The op that runs.

@@ -21,10 +21,12 @@ void TapeRecorder::finish(OutsideLog& outside) {
   if (cutter_) cutter_->finish(tape_.records_.size());
   const std::vector<bool> needed = cutter_ ? cutter_->needed() : needed_values();
   if (!cutter_) drop_tail(needed);
+  drop_held(needed);
   hold_outside(outside, needed);
   hold_slots();
   outside_tensors_.clear();
   written_.clear();
+  if (!tape_.has_hashes_) tape_.op_hashes_ = {};
 }
 
 std::vector<bool> TapeRecorder::needed_values() const {
@@ -55,6 +57,13 @@ void TapeRecorder::drop_tail(const std::vector<bool>& needed) {
     tape_.writes_.resize(record.write);
     tape_.generators_.erase(tape_.generators_.begin() + record.generator, tape_.generators_.end());
     records.pop_back();
+  }
+}
+
+void TapeRecorder::drop_held(const std::vector<bool>& needed) {
+  for (const auto i : c10::irange(needed.size())) {
+    const TapeValue& value = tape_.values_[i];
+    if (!needed[i] && value.source == TapeValue::Source::kHeld) tape_.held_[value.number].reset();
   }
 }
 

@@ -30,6 +30,21 @@ bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref) {
   return true;
 }
 
+/// Note [Writes that no op shows]: another thread of the function may write what a record has made,
+/// or a custom function says that it has (mark_dirty). Versions count both. What would have to be
+/// computed then nobody knows, so the tape holds the bytes as they are when they are met again.
+uint32_t TapeRecorder::hold_written_unseen(const at::Tensor& tensor) {
+  const uint32_t held = add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor));
+  const Origin origin = storages_.find(memory_of(tensor));
+  if (origin.is_outside()) {
+    outside_values_[origin.number()] = held;
+  } else {
+    enter(tensor, held);
+  }
+  note_version(tensor, held);
+  return held;
+}
+
 void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
   const void* const memory = memory_of(tensor);
   if (!memory || written_values_.contains(value)) return;

@@ -11,6 +11,7 @@
 
 #include <remat/tape/generator_state.h>
 #include <remat/tape/region.h>
+#include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "tape_run.h"
@@ -26,7 +27,6 @@ void TapeReplayer::finish_forward(const Region& region) {
   if (tape_.failure().empty()) {
     function_->release_function();
     count_parts_to_compare();
-    if (!tape_.has_hashes()) trust_.note_ops(tape_.ops_hash());
   } else if (trust_.refuse()) {
     TORCH_WARN("[checkpoint] ", region.label(),
                ": its function is called again by replays, since no tape can be written of it: ",
@@ -36,7 +36,12 @@ void TapeReplayer::finish_forward(const Region& region) {
 
 void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   if (!tape_.failure().empty()) return function_->replay(region, slots);
-  replay_part({.root = region, .region = region}, slots);
+  try {
+    replay_part({.root = region, .region = region}, slots);
+  } catch (const ReplayMismatch&) {
+    trust_.refuse();  // kAuto calls the function in the next forward
+    throw;
+  }
   note_compared();
 }
 
@@ -50,7 +55,7 @@ void TapeReplayer::count_parts_to_compare() {
 
 void TapeReplayer::note_compared() const {
   if (!tape_.has_hashes() || tape_.is_under_mode()) return;
-  if (++compared_parts_ >= parts_to_compare_) trust_.trust_ops(tape_.ops_hash());
+  if (++compared_parts_ >= parts_to_compare_) trust_.trust(tape_.op_hashes());
 }
 
 void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) const {

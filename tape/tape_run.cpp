@@ -140,7 +140,7 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
   const bool has_its_memory = outside.address() == memory_of(tensor);
   const bool is_exchanged =
       !has_its_memory && tape_.holds_itself(value.number) && !is_freed(tensor);
-  TORCH_CHECK(!is_exchanged, where(), ": ", kMemoryExchanged);
+  TORCH_CHECK(!is_exchanged && !outside.is_exchanged(), where(), ": ", kMemoryExchanged);
   if (has_its_memory) outside.check_unchanged(tensor, where);
   return tensor;
 }

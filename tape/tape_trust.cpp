@@ -6,7 +6,6 @@
 #include <functional>
 #include <mutex>
 #include <unordered_map>
-#include <unordered_set>
 #include <utility>
 
 namespace remat {
@@ -14,10 +13,11 @@ namespace {
 
 constexpr size_t kMostKnown = 16384;
 
+constexpr size_t kMostTrusted = 16;  // of one region
+
 struct Known {
   bool refused = false;
-  bool wants_hashes = true;
-  std::unordered_set<uint64_t> trusted;
+  std::shared_ptr<const TrustedOps::All> trusted;  // not changed: regions that run have it
 };
 
 struct Table {
@@ -49,7 +49,7 @@ TapeTrust TapeTrust::of(const std::string& region_name, const RegionBody& body) 
 
 TapeTrust::Advice TapeTrust::advice() const {
   return with_known(key_, [](const Known& known) {
-    return Advice{.refused = known.refused, .wants_hashes = known.wants_hashes};
+    return Advice{.refused = known.refused, .trusted = TrustedOps(known.trusted)};
   });
 }
 
@@ -57,14 +57,13 @@ bool TapeTrust::refuse() const {
   return with_known(key_, [](Known& known) { return !std::exchange(known.refused, true); });
 }
 
-void TapeTrust::note_ops(uint64_t ops) const {
-  with_known(key_, [&](Known& known) { known.wants_hashes = !known.trusted.contains(ops); });
-}
-
-void TapeTrust::trust_ops(uint64_t ops) const {
+void TapeTrust::trust(const OpHashes& ops) const {
+  auto added = std::make_shared<const OpHashes>(ops);
   with_known(key_, [&](Known& known) {
-    known.trusted.insert(ops);
-    known.wants_hashes = false;
+    TrustedOps::All all = known.trusted ? *known.trusted : TrustedOps::All();
+    if (all.size() == kMostTrusted) all.erase(all.begin());
+    all.push_back(std::move(added));
+    known.trusted = std::make_shared<const TrustedOps::All>(std::move(all));
   });
 }
 

@@ -6,7 +6,11 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
+#include <cstddef>
 #include <cstdint>
+
+#include <remat/tape/op_call.h>
+#include <remat/tape/op_log.h>
 
 namespace remat {
 
@@ -21,6 +25,16 @@ uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
 /// (torch::tensor): another value in the replay is another number. Devices' are not looked at.
 inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
+}
+
+/// True if argument `i` is a tensor of this origin that shows numbers of the host: one of lift(),
+/// or memory that was filled without an op (torch::tensor of a vector), unless that is large.
+inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor,
+                             Origin origin) {
+  if (call.info().is_lift()) return true;
+  constexpr size_t kMostBytes = size_t{1} << 20U;
+  return C10_UNLIKELY(origin.is_unwritten()) && call.info().reads_data() &&
+         !call.writes_argument(i) && tensor.is_cpu() && tensor.nbytes() <= kMostBytes;
 }
 
 }  // namespace remat

@@ -110,12 +110,13 @@ ComputeSettings::Kind ComputeSettings::kind_of(const OpInfo& op) {
 }
 
 uint64_t ComputeSettings::read(Kind kind) {
-  const uint64_t always =
-      (at::globalContext().userEnabledMkldnn() ? 2 : 0) | (flushes_denormals() ? 1 : 0);
+  const auto dtype = static_cast<uint64_t>(c10::get_default_dtype_as_scalartype());
+  const uint64_t always = dtype << 56U | (at::globalContext().userEnabledMkldnn() ? 2 : 0) |
+                          (flushes_denormals() ? 1 : 0);
   if (kind == Kind::kPointwise) return always;
   const uint64_t precision = kind == Kind::kProduct ? read_precision() : 0;
   const auto threads = static_cast<uint64_t>(at::get_num_threads());
-  return ((threads << 20U ^ precision) << 20U ^ read_flags()) << 2U | always;
+  return ((threads << 20U ^ precision) << 20U ^ read_flags()) << 2U ^ always;
 }
 
 // Which settings of the process the running replays use.
@@ -153,7 +154,8 @@ class ThreadState::ProcessUse {
   static bool may_begin(const Process& wanted) { return users == 0 || current == wanted; }
 
   static Process begin_locked(const Process& wanted) {
-    if (users == 0) before = current = read();
+    current = read();
+    if (users == 0) before = current;
     const Process outer = current;
     ++users;
     ++held;
@@ -161,7 +163,9 @@ class ThreadState::ProcessUse {
     return outer;
   }
 
+  /// The function of a replay may have left others than `current`, if it was stopped early.
   static void write(const Process& wanted) {
+    current = read();
     if (current == wanted) return;
     if (current.default_dtype != wanted.default_dtype) c10::set_default_dtype(wanted.default_dtype);
     write_flags(wanted.flags);

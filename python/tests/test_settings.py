@@ -120,6 +120,10 @@ SETTINGS = {
         lambda: setting(torch.set_flush_denormal, True, False),
         lambda x: (x.sin() * 1e-38).mul(0.3).mul(1e37).mul(9).sin(),
     ),
+    "default dtype": (
+        lambda: setting(torch.set_default_dtype, torch.float64, torch.float32),
+        lambda x: (x * torch.ones(64)).sin(),
+    ),
     "threads": (lambda: setting(torch.set_num_threads, 2, 1), lambda x: torch.fft.fft(x).abs().sin()),
 }
 
@@ -174,3 +178,39 @@ def test_a_setting_that_state_of_the_host_chooses_raises(case, first, nested):
             y.sum().backward()
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.torch_warns
+@pytest.mark.parametrize("replay", ("function", "tape", "auto"))
+def test_what_the_function_undoes_after_the_last_saved_tensor_is_undone(replay):
+    w = leaf(4)
+
+    def steps(wrap):
+        def fn(x):
+            w.requires_grad_(False)
+            torch.set_default_dtype(torch.float64)
+            torch.use_deterministic_algorithms(True, warn_only=True)
+            y = (x * w).sin()
+            torch.use_deterministic_algorithms(False)
+            torch.set_default_dtype(torch.float32)
+            w.requires_grad_(True)
+            return y + w
+
+        region, gradients = wrap(fn), []
+        for _ in range(3):
+            x = leaf(4)
+            region(x).sum().backward()
+            assert w.requires_grad
+            assert torch.get_default_dtype() == torch.float32
+            assert not torch.are_deterministic_algorithms_enabled()
+            gradients += [x.grad, w.grad]
+            w.grad = None
+        return gradients
+
+    if replay == "tape":
+        with pytest.raises(NotImplementedError, match="a setting that the function changes"):
+            steps(remat.checkpoint(replay=replay))
+        torch.use_deterministic_algorithms(False)
+        torch.set_default_dtype(torch.float32)
+    else:
+        assert_same(steps, remat.checkpoint(replay=replay))

@@ -4,6 +4,7 @@
 
 import gc
 import random
+import contextlib
 import threading
 import warnings
 import weakref
@@ -364,6 +365,26 @@ def test_memory_that_is_exchanged_before_backward_raises(engine, steps, passed, 
 
 
 @pytest.mark.parametrize("engine", ("tape", "auto", "function"))
+def test_memory_of_a_buffer_that_is_exchanged_raises(engine):
+    buffer, x = torch.ones(4), leaf(4)
+    y = remat.checkpoint(replay=engine, region_name=f"buffer {engine}")(lambda x: (x * buffer).sum())(x)
+    buffer.data = torch.full((4,), 5.0)
+    with pytest.raises(RuntimeError, match="got other memory|as in the forward, got"):
+        y.backward()
+
+
+@pytest.mark.parametrize("policy", (remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD))
+@pytest.mark.parametrize("engine", ("tape", "auto", "function"))
+def test_memory_of_a_parameter_of_a_kept_op_that_is_exchanged_raises(engine, policy):
+    w, x = leaf(4), leaf(4)
+    options = {"policy": remat.PolicyTable().op("aten::mul*", policy), "offload_store": remat.host_memory_store()}
+    y = remat.checkpoint(replay=engine, region_name=f"kept {engine} {policy}", **options)(lambda x: (x * w).sum())(x)
+    w.data = torch.full((4,), 5.0)
+    with pytest.raises(RuntimeError, match="got other memory|as in the forward, got"):
+        y.backward()
+
+
+@pytest.mark.parametrize("engine", ("tape", "auto", "function"))
 def test_a_parameter_without_elements_has_no_memory_to_exchange(engine):
     def program(wrap):
         empty, x = leaf(0, 4), leaf(3, 4)
@@ -381,3 +402,37 @@ def test_wrong_engines_are_refused():
         remat.checkpoint(replay="fast")
     with pytest.raises(ValueError, match="replay: expected intercept = true"):
         remat.checkpoint(replay="tape", intercept=False)
+
+
+class NumpyExp(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = torch.zeros_like(x)
+        y.numpy()[:] = x.detach().exp().numpy()  # which no op shows
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, gradient):
+        return gradient * ctx.saved_tensors[0]
+
+
+@pytest.mark.parametrize("order", ((0, 1), (0, 0, 0, 1), (0, 1, 0, 1)))
+def test_other_ops_after_the_tape_is_trusted_are_compared_at_once(order):
+    which = [0]
+    region = remat.checkpoint(replay="tape", region_name=f"other ops {order}")(
+        lambda x: (x.sin().exp() if which[0] == 0 else NumpyExp.apply(x.sin())) * 2
+    )
+    for which[0] in order:
+        y = region(leaf(4))
+        with pytest.raises(RuntimeError, match="got others from its tape") if which[0] else contextlib.nullcontext():
+            y.sum().backward()
+
+
+def test_auto_calls_the_function_after_a_tape_with_other_values():
+    region = remat.checkpoint(replay="auto", region_name="numpy, auto")(lambda x: NumpyExp.apply(x.sin()) * 2)
+    with pytest.raises(RuntimeError, match="got others from its tape"):
+        region(leaf(4)).sum().backward()
+    x = leaf(4)
+    region(x).sum().backward()
+    assert torch.equal(x.grad, 2 * x.detach().sin().exp() * x.detach().cos())

@@ -227,4 +227,36 @@ TEST_CASE("With op_site a divergence lists the ops of both runs with where they 
                  "  1 aten::cos(float32 [2] on cpu requires grad of op 0)  line 3\n"));
 }
 
+TEST_CASE("A tensor made of a vector of the host that changes", "[backend][divergence]") {
+  auto numbers = std::make_shared<std::vector<float>>(16, 1.F);
+  const auto change = [&] { (*numbers)[3] = 5; };
+  for (const size_t count : {size_t{16}, size_t{2048}}) {
+    numbers->assign(count, 1.F);
+    check_says(remat::backward_error(
+                   [numbers](const Tensor& x) { return (x * torch::tensor(*numbers)).sin(); },
+                   torch::ones({static_cast<int64_t>(count)}).requires_grad_(), change),
+               "aten::mul", "aten::mul", "A number differs");
+  }
+  std::vector<int64_t> rows{0};
+  check_says(
+      divergence([&](const Tensor& x) { return x.index_select(0, torch::tensor(rows)).sin(); },
+                 [&] { rows[0] = 2; }),
+      "aten::index_select", "aten::index_select", "A number differs");
+}
+
+TEST_CASE("Memory that ops fill, or that nobody reads, is no number of the host",
+          "[backend][divergence]") {
+  const Function fn = [](const Tensor& x) {
+    const Tensor filled = torch::empty_like(x);
+    filled[0].copy_(x[0].detach());  // a part
+    const Tensor sum = torch::empty({});
+    at::sum_out(sum, x.detach(), at::IntArrayRef{0, 1});
+    std::vector<Tensor> list{torch::empty({2}), torch::empty({3})};
+    at::_foreach_zero_(list);
+    return (x * sum * filled[0] * (list[0].sum() + 1) * torch::tensor({1.F, 2.F, 3.F, 4.F})).sin();
+  };
+  const Tensor y = checkpoint({.name = "r"})(fn)(torch::ones({4, 4}).requires_grad_());
+  CHECK_NOTHROW(y.sum().backward());
+}
+
 }  // namespace

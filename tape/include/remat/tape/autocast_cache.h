@@ -24,4 +24,15 @@ REMAT_API bool is_cacheable_cast(const OpCall& call);
 /// if it is none.
 at::Tensor autocast_source(const at::Tensor& tensor);
 
+/// Note [Stale casts]: a weight may be written while the cache has its cast (an optimizer's step in
+/// an autocast block). Plain code goes on with the cast, a replay would cast the weight as it is
+/// now. So the version that a weight had when autocast cast it in a region is known; a cast that
+/// was made outside of regions is compared with its weight once. Any thread.
+
+/// `cast`, of `leaf` as it is now, has just been made: known if autocast has asked for it.
+void note_autocast(const at::Tensor& cast, const at::Tensor& leaf);
+bool is_known_cast(const at::Tensor& cast);
+/// True if `cast`, from the cache, has not the values of `leaf` any more.
+bool is_stale_cast(const at::Tensor& cast, const at::Tensor& leaf);
+
 }  // namespace remat

@@ -23,6 +23,7 @@
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/storage_table.h>
+#include <remat/tape/tape_trust.h>
 
 namespace remat {
 
@@ -41,9 +42,9 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                CallSettings calls = {});
 
-  /// Its ops are recorded on `tape`, with `hashes` of what they save; if `strict`, what a tape
-  /// cannot replay raises. Once, before the first op.
-  void record(Tape& tape, bool hashes, bool strict);
+  /// Its ops are recorded on `tape`, with hashes of what those save that are not `trusted`; if
+  /// `strict`, what a tape cannot replay raises. Once, before the first op.
+  void record(Tape& tape, TrustedOps trusted, bool strict);
 
   /// The tape that is recorded is cut; `whole` replays it. Once, after record().
   void cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole);
@@ -110,6 +111,10 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void watch(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
   void check_plain(const OpInfo& info, const at::Tensor& tensor) const;
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
+  void note_cast(const at::Tensor& leaf, Origin origin);
+  void check_cast(const at::Tensor& tensor, Origin origin);
+  void refuse_stale_cast(const at::Tensor& leaf);
+  void check_no_stale_cast() const;
   void check_unshared(const OpInfo& info, const at::Tensor& tensor) const;
   void read_outside(const at::Tensor& tensor, OutsideStorage& outside);
   void read_for_slot(const at::Tensor& tensor);
@@ -123,11 +128,15 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   std::shared_ptr<Region> region_;
   StorageTable storages_;
   int graph_task_;
-  const OpInfo* op_ = nullptr;         // the one that runs
-  size_t written_down_ = 0;            // ops and calls
-  bool is_written_down_ = false;       // the op that runs
-  bool views_memory_outside_ = false;  // by it
-  bool writes_outside_ = false;        // it
+  const OpInfo* op_ = nullptr;            // the one that runs
+  size_t written_down_ = 0;               // ops and calls
+  bool is_written_down_ = false;          // the op that runs
+  Origin made_ = Origin::inside();        // of what it makes, if it is not
+  at::Tensor cast_leaf_;                  // what it casts, if a cache could have answered
+  std::optional<TensorMeta> stale_cast_;  // a leaf: Note [Stale casts]
+  bool writes_any_outside_ = false;       // the region, so far
+  bool views_memory_outside_ = false;     // by it
+  bool writes_outside_ = false;           // it
   // With what their .grad was before the backward inside that runs.
   std::vector<std::pair<at::Tensor, GradBefore>> grads_;
   // Tensors whose .grad one has written in place; and those whose replays know what it was.

@@ -24,7 +24,8 @@
 namespace remat {
 
 /// Where a tensor comes from, seen from one region: made in it by what a replay runs again, with
-/// the op that has made or written it last, if that is written down; from outside, with the number
+/// the op that has made or written it last, if that is written down, or the leaf that it is a cast
+/// of, or that nobody has written it yet; from outside, with the number
 /// of its storage in the region's OutsideLog; or left by a SAVE call, with the number of the
 /// CallProduct. A replay meets unknown ones too.
 class Origin {
@@ -33,15 +34,30 @@ class Origin {
   static Origin unknown() { return Origin(kUnknown); }
   /// Made by a SAVE call, and no result of it.
   static Origin in_call() { return Origin(kInCall); }
+  /// Made inside by empty() and its kind, and not written by an op.
+  static Origin unwritten() { return Origin(kUnwritten); }
+  /// Of the results of an op that is not written down.
+  static Origin made_by(const OpInfo& op) { return op.is_uninitialised() ? unwritten() : inside(); }
   static Origin outside(size_t number) { return numbered(number, 0); }
   static Origin product(size_t number) { return numbered(number, 1); }
   /// Result number `result` of the op that comes as number `op` in the region's log.
   static Origin made(size_t op, size_t result) {
     return numbered((op * kResults + result % kResults) % kMostMade, 2);
   }
+  /// Made inside by a cast of `source`, which has that origin: see Note [Casts that a cache
+  /// answers]. `layout`: layout_hash() of it, as leaves may share a storage.
+  static Origin cast_of(Origin source, uint16_t layout) {
+    if (source.is_outside())
+      return numbered((source.number() + layout * size_t{64}) % kMostMade, 3);
+    return source.is_made() || source.is_unknown() ? source : inside();
+  }
   static Origin from_value(uint64_t value) { return Origin(static_cast<uint32_t>(value)); }
 
-  bool is_inside() const { return value_ == kInside || is_made(); }
+  bool is_inside() const {
+    return value_ == kInside || value_ == kUnwritten || is_made() || is_cast();
+  }
+  bool is_unwritten() const { return value_ == kUnwritten; }
+  bool is_cast() const { return is_numbered(3); }
   /// It is known by which op.
   bool is_made() const { return is_numbered(2); }
   /// That op's number, for messages.
@@ -57,10 +73,11 @@ class Origin {
   static constexpr uint32_t kInside = 0;
   static constexpr uint32_t kUnknown = 1;
   static constexpr uint32_t kInCall = 2;
-  static constexpr uint32_t kFirstNumbered = 3;  // divisible by kKinds
-  static constexpr uint32_t kKinds = 3;
-  static constexpr size_t kResults = 16;          // beyond, others have the same numbers
-  static constexpr size_t kMostMade = 1U << 20U;  // likewise
+  static constexpr uint32_t kUnwritten = 3;
+  static constexpr uint32_t kFirstNumbered = 4;  // divisible by kKinds
+  static constexpr uint32_t kKinds = 4;
+  static constexpr size_t kResults = 16;                // beyond, others have the same numbers
+  static constexpr size_t kMostMade = (1U << 20U) - 1;  // likewise; all fit into a header word
   static Origin numbered(size_t number, uint32_t kind) {
     return Origin(static_cast<uint32_t>(kFirstNumbered + kKinds * number + kind));
   }

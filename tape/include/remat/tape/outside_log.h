@@ -62,8 +62,10 @@ class REMAT_API OutsideStorage {
   void check_size(c10::function_ref<std::string()> where) const;
 
   /// It holds a cast that a replay makes again: see Note [Casts that a cache answers].
-  void mark_cast() { cast_ = true; }
-  bool is_cast() const { return cast_; }
+  void mark_cast(Origin cast) { cast_ = cast; }
+  bool is_cast() const { return cast_.has_value(); }
+  /// What a replay takes it for.
+  const std::optional<Origin>& cast() const { return cast_; }
 
   /// It is an argument of the region: number `i`, with all bytes of it if `is_whole`.
   void mark_argument(size_t i, bool is_whole) {
@@ -128,6 +130,9 @@ class REMAT_API OutsideStorage {
   /// The same of the tensors in `tensor`, if it is one of a Python class of its own.
   void check_inner(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
 
+  /// True if the tensor by which the region met it has other memory now.
+  bool is_exchanged() const;
+
   /// True if nobody has its memory any more.
   bool is_gone() const { return storage_ && storage_->expired(); }
 
@@ -159,7 +164,7 @@ class REMAT_API OutsideStorage {
   bool is_foreign_ = false;
   uint64_t hash_ = 0;  // of its bytes, if they are compared
   bool read_ = false;
-  bool cast_ = false;
+  std::optional<Origin> cast_;
   bool received_ = false;
   bool is_argument_ = false;
   std::optional<size_t> whole_argument_;
@@ -194,7 +199,9 @@ class REMAT_API OutsideLog {
 
   /// What to write down of a tensor of this origin.
   Origin logged(Origin origin) const {
-    return origin.is_outside() && storages_[origin.number()].is_cast() ? Origin::inside() : origin;
+    if (origin.is_unwritten()) return Origin::inside();
+    if (!origin.is_outside()) return origin;
+    return storages_[origin.number()].cast().value_or(origin);
   }
 
   size_t size() const { return storages_.size(); }

@@ -49,6 +49,12 @@ class REMAT_API StorageTable {
     enter(cells_[cell_of(memory)], {memory, origin});
   }
 
+  /// Argument `i` of a call, which has that origin: it has been written if the call does so.
+  void note_write(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin) {
+    if (C10_UNLIKELY(origin.is_unwritten()) && call.writes_argument(i))
+      cells_[cell_of(memory_of(tensor))].origin = Origin::inside();
+  }
+
   /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
   void enter_result(const at::Tensor& tensor) { enter_result(tensor, Origin::inside()); }
 
@@ -62,7 +68,7 @@ class REMAT_API StorageTable {
       if (made.is_made()) cell.origin = made;
       return;
     }
-    const bool is_named_now = cell.origin.is_inside() && made.is_made();
+    const bool is_named_now = cell.origin.is_inside() && made.value() != Origin::inside().value();
     if (!cell.origin.is_unknown() && !is_named_now) return;
     enter(cell, {memory, made, cell.value});
     hold_address(tensor);

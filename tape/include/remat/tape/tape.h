@@ -20,6 +20,7 @@
 #include <remat/tape/generator_state.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/op_call.h>
+#include <remat/tape/tape_trust.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -170,8 +171,8 @@ class REMAT_API Tape {
   /// A dispatch mode that the function opens has handled an op: it is compared whenever it replays.
   bool is_under_mode() const { return is_under_mode_; }
 
-  /// Of the ops, in order.
-  uint64_t ops_hash() const { return ops_hash_; }
+  /// Of the ops, in order; also of those that no slot needs.
+  const OpHashes& op_hashes() const { return op_hashes_; }
 
   /// Of the tape itself, without the tensors that it holds.
   size_t size_bytes() const;
@@ -231,7 +232,7 @@ class REMAT_API Tape {
   std::string failure_;
   bool has_hashes_ = false;
   bool is_under_mode_ = false;
-  uint64_t ops_hash_ = 0;
+  OpHashes op_hashes_;
 };
 
 }  // namespace remat

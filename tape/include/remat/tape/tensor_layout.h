@@ -50,7 +50,7 @@ inline constexpr const char* kMemoryFreed =
     "since (untyped_storage().resize_()). ";
 inline constexpr const char* kMemoryExchanged =
     "expected the memory that it had in the forward, got other memory (`.data = ...`, set_()). "
-    "Exchange it before the forward or after backward, or copy into it in the next step.";
+    "Exchange it before the forward or after backward, or copy into it then.";
 inline constexpr const char* kGiveMemoryBack =
     "Give the memory back before backward reads it, or do not free what backward needs.";
 
