@@ -14,9 +14,9 @@
 #include <optional>
 #include <unordered_map>
 
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_meta.h>
 
-#include "tensor_hash.h"
 #include "unseen.h"
 
 namespace remat {
@@ -92,9 +92,13 @@ class KnownCasts {
 };
 
 bool has_values_of(const at::Tensor& cast, const at::Tensor& leaf) {
+  const bool is_comparable = (cast.is_cpu() || cast.is_cuda()) && !is_of_python_class(cast) &&
+                             !is_of_python_class(leaf) && !PlaceholderStorage::is(cast.storage());
+  if (!is_comparable) return true;
   const Unseen unseen;
   const c10::AutoGradMode no_grad(false);
-  return hash_of(cast) == hash_of(leaf.to(cast.scalar_type()));
+  const auto bits = [](const at::Tensor& tensor) { return tensor.detach().view(c10::kShort); };
+  return bits(cast).equal(bits(leaf.to(cast.scalar_type())));
 }
 
 }  // namespace

@@ -138,9 +138,10 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
     return c10::str("[replay] ", region_.label(), ", ", outside.meta().str());
   };
   const bool has_its_memory = outside.address() == memory_of(tensor);
-  const bool is_exchanged =
-      !has_its_memory && tape_.holds_itself(value.number) && !is_freed(tensor);
-  TORCH_CHECK(!is_exchanged && !outside.is_exchanged(), where(), ": ", kMemoryExchanged);
+  // What hooks have brought back is as it was, whatever the user's tensor has now.
+  const bool is_exchanged = has_its_memory ? outside.is_exchanged()
+                                           : tape_.holds_itself(value.number) && !is_freed(tensor);
+  TORCH_CHECK(!is_exchanged, where(), ": ", kMemoryExchanged);
   if (has_its_memory) outside.check_unchanged(tensor, where);
   return tensor;
 }

@@ -373,6 +373,29 @@ def test_memory_of_a_buffer_that_is_exchanged_raises(engine):
         y.backward()
 
 
+@pytest.mark.parametrize("engine", ("tape", "auto", "function"))
+def test_memory_of_which_hooks_have_a_copy_may_be_given_up(engine):
+    def program(wrap):
+        x, gradients = leaf(4), []
+        for _ in range(3):
+            buffer = torch.rand(4)
+            kept = []
+
+            def pack(tensor, kept=kept):
+                kept.append(tensor.detach().clone())
+                return len(kept) - 1
+
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda i, kept=kept: kept[i]):
+                y = wrap(lambda x, buffer: (x * buffer).sum() * x.sin())(x, buffer)
+            buffer.data = torch.empty(0)
+            y.sum().backward()
+            gradients.append(x.grad)
+            x.grad = None
+        return gradients
+
+    assert_same(program, remat.checkpoint(replay=engine, region_name=f"taken {engine}"))
+
+
 @pytest.mark.parametrize("policy", (remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD))
 @pytest.mark.parametrize("engine", ("tape", "auto", "function"))
 def test_memory_of_a_parameter_of_a_kept_op_that_is_exchanged_raises(engine, policy):
