@@ -2,9 +2,9 @@
 
 """Replay from a tape: the function runs once, and what a tape cannot do is refused or falls back."""
 
+import contextlib
 import gc
 import random
-import contextlib
 import threading
 import warnings
 import weakref

@@ -28,6 +28,12 @@ PAIRS = {
     "text": ('F.gelu({a}, approximate="none")', 'F.gelu({a}, approximate="tanh")'),
     "mode": ('torch.div({a}, 0.3, rounding_mode="floor") * {a}', 'torch.div({a}, 0.3, rounding_mode="trunc") * {a}'),
     "dtype": ("({a} * 3).bfloat16().float()", "({a} * 3).half().float()"),
+    "cast": ("({a}.bfloat16() @ w0.bfloat16()).float()", "({a}.bfloat16() @ w1.bfloat16()).float()"),
+    "casts": (
+        "{a} * (w0.half().sin() - w1.half().cos()).float()",
+        "{a} * (w1.half().sin() - w0.half().cos()).float()",
+    ),
+    "list": ("{a} * torch.tensor([1.0, 2.0, 3.0, 4.0])", "{a} * torch.tensor([1.0, 2.0, 3.0, 5.0])"),
     "index": ("{a}[torch.tensor([0, 1, 2, 3])]", "{a}[torch.tensor([3, 1, 2, 0])]"),
     "op": ("{a}.sin()", "{a}.cos()"),
     "random": ("{a} * torch.rand(4, 4)", "{a} * torch.rand(8, 4)[4:]"),
