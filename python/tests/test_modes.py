@@ -346,18 +346,22 @@ def test_a_mode_that_computes_something_else_is_right_or_refused(engine, factors
         run(wrap)
 
 
-@pytest.mark.torch_warns
-def test_a_trusted_tape_is_not_one_under_a_mode():
+@pytest.mark.parametrize("engine", ("tape", "auto"))
+def test_a_trusted_tape_is_compared_again_under_a_mode(engine):
     def fn(x, mode):
         with mode:
             y = x.sin()
         return y.exp()
 
-    wrapped = remat.checkpoint(region_name="now and then", replay="tape")(fn)
-    for _ in range(2):
-        wrapped(leaf(4), nothing()).sum().backward()
-    with pytest.raises(NotImplementedError, match="region 'now and then'.*a dispatch mode that the function opens"):
-        wrapped(leaf(4), Passing())
+    wrapped = remat.checkpoint(region_name=f"now and then {engine}", replay=engine)(fn)
+    for mode in (nothing(), nothing(), Passing(), nothing(), Passing()):
+        x = leaf(4)
+        plain_x = x.detach().clone().requires_grad_()
+        wrapped(x, mode).sum().backward()
+        fn(plain_x, mode).sum().backward()
+        assert_equal([x.grad], [plain_x.grad])
+    with pytest.raises(RuntimeError, match="expected the values that the forward saved"):
+        wrapped(leaf(4), Doubled(2)).sum().backward()
 
 
 class Counting(TorchDispatchMode):

@@ -249,7 +249,7 @@ TEST_CASE("Memory that ops fill, or that nobody reads, is no number of the host"
   const Function fn = [](const Tensor& x) {
     const Tensor filled = torch::empty_like(x);
     filled[0].copy_(x[0].detach());  // a part
-    const Tensor sum = torch::empty({});
+    Tensor sum = torch::empty({});
     at::sum_out(sum, x.detach(), at::IntArrayRef{0, 1});
     std::vector<Tensor> list{torch::empty({2}), torch::empty({3})};
     at::_foreach_zero_(list);
