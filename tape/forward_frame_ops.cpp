@@ -143,6 +143,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (call.info().may_draw()) before_draw(call);
   if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
   made_ = Origin::made_by(call.info());
+  cast_leaf_.reset();  // of a cast that has thrown
   is_written_down_ = logged = logged && logs() && !casts_weight && is_written_down(call);
   writes_outside_ = false;
   views_memory_outside_ = views_wrapper_outside_ = false;
@@ -168,7 +169,8 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
         if (casts_weight && i == 0) note_cast(tensor, origin);
         if (C10_UNLIKELY(writes_any_outside_)) check_cast(tensor, origin);
         if (!logged) return;
-        if (shows_host_value(call, i, tensor, origin)) words.add_value(host_value(tensor));
+        if (shows_host_value(call, i, tensor, origin, region_->outside()))
+          words.add_value(host_value(tensor));
         words.add_tensor(tensor, region_->outside().logged(origin));
       },
       [&](size_t, const c10::IValue& value) {

@@ -281,7 +281,10 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
         if (is_cast && i == 0)
           made_ = Origin::cast_of(origin, layout_hash(tensor, this->moved(tensor)));
         if (!compared) return;
-        if (shows_host_value(call, i, tensor, origin)) words_.add_value(host_value(tensor));
+        if (shows_host_value(call, i, tensor, origin, region_.outside())) {
+          if (origin.is_outside()) check_read(call, tensor, origin.number(), slot);
+          words_.add_value(host_value(stand_in(tensor)));
+        }
         add_word(tensor, origin);
       },
       [&](size_t, const c10::IValue& value) {

@@ -11,6 +11,7 @@
 
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
+#include <remat/tape/outside_log.h>
 
 namespace remat {
 
@@ -28,13 +29,22 @@ inline c10::IValue host_value(const at::Tensor& tensor) {
 }
 
 /// True if argument `i` is a tensor of this origin that shows numbers of the host: one of lift(),
-/// or memory that was filled without an op (torch::tensor of a vector), unless that is large.
-inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor,
-                             Origin origin) {
+/// or memory that the host may have filled since it was met, unless that is large. Such is what no
+/// op has written (torch::tensor of a vector), and what is wrapped (from_numpy).
+inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
+                             const OutsideLog& outside) {
   if (call.info().is_lift()) return true;
-  constexpr size_t kMostBytes = size_t{1} << 20U;
-  return C10_UNLIKELY(origin.is_unwritten()) && call.info().reads_data() &&
-         !call.writes_argument(i) && tensor.is_cpu() && tensor.nbytes() <= kMostBytes;
+  const auto is_wrapped = [&] {
+    // A replay wraps it anew.
+    if (origin.is_unknown())
+      return tensor.has_storage() && !tensor.storage().allocator() && !tensor.requires_grad();
+    if (!origin.is_outside()) return false;
+    const OutsideStorage& storage = outside[origin.number()];
+    return storage.is_foreign() && !storage.is_argument() && !storage.meta().requires_grad();
+  };
+  const bool may_be_filled = origin.is_unwritten() || is_wrapped();
+  return C10_UNLIKELY(may_be_filled) && call.info().reads_data() && !call.writes_argument(i) &&
+         tensor.is_cpu() && tensor.nbytes() <= OutsideStorage::kMaxCompared;
 }
 
 }  // namespace remat

@@ -356,3 +356,35 @@ def test_the_error_names_the_ops_that_made_the_tensors():
     message = r"op 2: expected aten::exp\(float32 \[2\] on cpu requires grad of op 0\).*got .* of op 1\).*which one"
     with pytest.raises(remat.ReplayMismatch, match=message):
         y.sum().backward()
+
+
+FILLED = {
+    "from_numpy": lambda array: torch.from_numpy(array),
+    "frombuffer": lambda array: torch.frombuffer(memoryview(array), dtype=torch.float32),
+    "dlpack": torch.from_dlpack,
+}
+
+
+@pytest.mark.parametrize("wrapped", FILLED)
+@pytest.mark.parametrize("changes", (False, True))
+def test_what_the_host_fills_after_it_is_wrapped_is_compared(changes, wrapped):
+    def program(wrap):
+        number = [2.0]
+
+        def fn(x):
+            array = np.zeros(4, np.float32)
+            t = FILLED[wrapped](array)
+            array[:] = number[0]
+            return (x * t).exp()
+
+        x = leaf(4)
+        y = wrap(fn)(x)
+        number[0] += changes
+        y.sum().backward()
+        return x.grad
+
+    if changes:
+        with pytest.raises(remat.ReplayMismatch, match="A number differs"):
+            program(region)
+    else:
+        assert_same(program, region)
