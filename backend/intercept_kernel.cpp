@@ -216,14 +216,9 @@ void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!SavedTensorFrame::current()) return run_unseen(op, keys, stack);
   if (is_part_of_op()) return run_adopted(op, op_info(op), keys, stack);
-  // Compilers make memory, too; but values come from the function. A tape wants every one.
+  // Compilers make memory, too; but values come from the function.
   const OpInfo& info = op_info(op);
-  const bool logged = !info.is_uninitialised();
-  if (logged || SavedTensorFrame::any_records()) return run_leaf(op, info, keys, stack, logged);
-  run_unseen(op, keys, stack);
-  for (size_t i = 1; i <= op.schema().returns().size(); ++i) {
-    for_each_tensor(stack->at(stack->size() - i), &SavedTensorFrame::all_adopt);
-  }
+  run_leaf(op, info, keys, stack, /*logged=*/!info.is_uninitialised());
 }
 
 }  // namespace remat
