@@ -210,13 +210,6 @@ torch::autograd::Edge SavedTensorFrame::current_stand_in(const torch::autograd::
   return stand_in_from(current_frame, edge);
 }
 
-bool SavedTensorFrame::any_records() {
-  for (const SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
-    if (frame->records()) return true;
-  }
-  return false;
-}
-
 TraceScope SavedTensorFrame::current_trace_scope() {
   TraceScope scope;
   size_t regions = 0;

@@ -62,7 +62,6 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void before_hooks(size_t count) override;
   void before_accumulate(const EdgeList& roots) override;
   void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
-  bool records() const override { return recorder_ != nullptr; }
   bool allows_tapes() const override;
   bool decide_tape(bool wanted) override;
   void before_op(OpCall& call, bool logged) override;

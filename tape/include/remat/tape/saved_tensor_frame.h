@@ -104,9 +104,6 @@ class REMAT_API SavedTensorFrame {
   /// What the named calls in this scope are for; null if nothing.
   virtual NamedCalls* named_calls() { return nullptr; }
 
-  /// True if it records ops on a tape.
-  virtual bool records() const { return false; }
-
   /// True if regions that begin here may be replayed from tapes.
   virtual bool allows_tapes() const { return !previous_ || previous_->allows_tapes(); }
 
@@ -161,9 +158,6 @@ class REMAT_API SavedTensorFrame {
 
   /// decide_tape() of the scopes of this thread, the outermost first.
   static bool all_decide_tape(bool wanted);
-
-  /// True if a scope of this thread records ops on a tape.
-  static bool any_records();
 
   /// trace_scope() of the innermost region of this thread.
   static TraceScope current_trace_scope();
