@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Tensors from outside that get other memory between forward and backward."""
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_same
+
+import remat_meta as remat
+
+ENGINES = ("tape", "auto", "function")
+
+
+def set_no_grad(p):
+    with torch.no_grad():
+        p.set_(torch.ones(4))
+
+
+def set_data(p):
+    p.data = torch.ones(4)
+
+
+def set_from_vector(p):
+    torch.nn.utils.vector_to_parameters(torch.ones(4), [p])
+
+
+def set_empty(p):
+    p.data = torch.empty(0)
+
+
+@pytest.mark.parametrize("exchange", [set_no_grad, set_data, set_from_vector, set_empty])
+@pytest.mark.parametrize("passed", (False, True))
+@pytest.mark.parametrize("steps", (0, 2))  # before which the tape is not trusted, and is
+@pytest.mark.parametrize("engine", ("tape", "auto", "function", "cut"))
+def test_memory_that_is_exchanged_before_backward_raises(engine, steps, passed, exchange):
+    bias, weight, x = leaf(4), leaf(4), torch.randn(3, 4)
+    options = {"replay": "tape", "cuts": remat.Cuts([2], groups=[])} if engine == "cut" else {"replay": engine}
+    name = f"{engine} {steps} {passed} {exchange.__name__}"
+
+    def fn(x, *passed):
+        return ((x + (passed[0] if passed else bias)) * weight).tanh().exp()
+
+    region = remat.checkpoint(region_name=name, **options)(fn)
+    arguments = (x, bias) if passed else (x,)
+    for _ in range(steps):
+        region(*arguments).sum().backward()
+    y = region(*arguments)
+    exchange(bias)
+    with pytest.raises(RuntimeError, match="got other memory|as in the forward, got|computes other values|as the forward"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_of_a_buffer_that_is_exchanged_raises(engine):
+    buffer, x = torch.ones(4), leaf(4)
+    y = remat.checkpoint(replay=engine, region_name=f"buffer {engine}")(lambda x: (x * buffer).sum())(x)
+    buffer.data = torch.full((4,), 5.0)
+    with pytest.raises(RuntimeError, match="got other memory|as in the forward, got"):
+        y.backward()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_of_which_hooks_have_a_copy_may_be_given_up(engine):
+    def program(wrap):
+        x, gradients = leaf(4), []
+        for _ in range(3):
+            buffer = torch.rand(4)
+            kept = []
+
+            def pack(tensor, kept=kept):
+                kept.append(tensor.detach().clone())
+                return len(kept) - 1
+
+            with torch.autograd.graph.saved_tensors_hooks(pack, lambda i, kept=kept: kept[i]):
+                y = wrap(lambda x, buffer: (x * buffer).sum() * x.sin())(x, buffer)
+            buffer.data = torch.empty(0)
+            y.sum().backward()
+            gradients.append(x.grad)
+            x.grad = None
+        return gradients
+
+    assert_same(program, remat.checkpoint(replay=engine, region_name=f"taken {engine}"))
+
+
+@pytest.mark.parametrize("policy", (remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD))
+@pytest.mark.parametrize("engine", ENGINES)
+def test_memory_of_a_parameter_of_a_kept_op_that_is_exchanged_raises(engine, policy):
+    w, x = leaf(4), leaf(4)
+    options = {"policy": remat.PolicyTable().op("aten::mul*", policy), "offload_store": remat.host_memory_store()}
+    y = remat.checkpoint(replay=engine, region_name=f"kept {engine} {policy}", **options)(lambda x: (x * w).sum())(x)
+    w.data = torch.full((4,), 5.0)
+    with pytest.raises(RuntimeError, match="got other memory|as in the forward, got"):
+        y.backward()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_parameter_without_elements_has_no_memory_to_exchange(engine):
+    def program(wrap):
+        empty, x = leaf(0, 4), leaf(3, 4)
+        region = wrap(lambda x, empty: torch.cat([x.sin(), empty, captured.exp()]).exp())
+        captured = leaf(0, 4)
+        for _ in range(3):
+            region(x, empty).sum().backward()
+        return x.grad, empty.grad, captured.grad
+
+    assert_same(program, remat.checkpoint(replay=engine, region_name=f"empty {engine}"))
