@@ -362,8 +362,7 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
 /// compared.
 bool ReplayFrame::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
   const bool is_of_user = has_layout(tensor) && !keeps_part();
-  const bool is_told = slot.layout != 0 || slot.origin.is_made() || slot.origin.is_cast() ||
-                       !slot.origin.is_inside();
+  const bool is_told = slot.layout != 0 || ReplayOps::is_known(slot.origin);
   if (!is_of_user || !is_told) return true;
   const at::Tensor& original = saved_original(tensor);
   return slot.layout == layout_hash(tensor, ops_.moved(original)) &&

@@ -53,6 +53,10 @@ class ReplayOps {
 
   /// What ops are given in place of `tensor`.
   at::Tensor stand_in(const at::Tensor& tensor);
+  /// True unless all that is known of it is that it was made inside.
+  static bool is_known(Origin origin) {
+    return !origin.is_inside() || origin.is_made() || origin.is_cast();
+  }
   /// True if `tensor`, which a custom function saves, has the origin that it had in the forward, as
   /// far as that is known.
   bool has_origin(const at::Tensor& tensor, Origin logged);

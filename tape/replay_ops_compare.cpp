@@ -104,9 +104,6 @@ bool ReplayOps::is_same_foreign_memory(size_t number, const c10::Storage& storag
 
 bool ReplayOps::has_origin(const at::Tensor& tensor, Origin logged) {
   const Origin now = region_.outside().logged(origin_of(tensor));
-  const auto is_known = [](Origin origin) {
-    return !origin.is_inside() || origin.is_made() || origin.is_cast();
-  };
   if (now.value() == logged.value() || !is_known(logged) || !is_known(now)) return true;
   if (!now.is_unknown() || !logged.is_outside()) return false;
   // What an op keeps for itself is made below autograd, by no op that is seen, and dies.

@@ -3,6 +3,7 @@
 // One table for the process.
 #include <remat/tape/tape_trust.h>
 
+#include <algorithm>
 #include <functional>
 #include <mutex>
 #include <unordered_map>
@@ -61,6 +62,9 @@ void TapeTrust::trust(const OpHashes& ops) const {
   auto added = std::make_shared<const OpHashes>(ops);
   with_known(key_, [&](Known& known) {
     TrustedOps::All all = known.trusted ? *known.trusted : TrustedOps::All();
+    // Regions of one name that were recorded before the first of them was compared.
+    if (std::any_of(all.begin(), all.end(), [&](const auto& ops) { return *ops == *added; }))
+      return;
     if (all.size() == kMostTrusted) all.erase(all.begin());
     all.push_back(std::move(added));
     known.trusted = std::make_shared<const TrustedOps::All>(std::move(all));
