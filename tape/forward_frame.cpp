@@ -247,16 +247,15 @@ void ForwardFrame::read_for_slot(const at::Tensor& tensor) {
 }
 
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
+  const auto copied = copied_original(tensor);
+  const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
+  // First: what a tape reads for a slot counts as read, also if no op has seen it yet.
+  if (recorder_ && !recorder_->gave_up() && !recorder_->in_op()) origin_of(original);
   if (region_->intercept()) read_for_slot(tensor);
-  if (recorder_) {
-    const auto copied = copied_original(tensor);
-    const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
-    if (!recorder_->gave_up() && !recorder_->in_op()) origin_of(original);
-    if (copied) {
-      recorder_->add_copy_slot(tensor, original, copied->after_op);
-    } else {
-      recorder_->add_slot(original);
-    }
+  if (recorder_ && copied) {
+    recorder_->add_copy_slot(tensor, original, copied->after_op);
+  } else if (recorder_) {
+    recorder_->add_slot(original);
   }
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();

@@ -324,7 +324,35 @@ def test_a_tape_has_what_a_call_of_all_regions_wrote_for_the_copy_of_a_region_in
         assert_same(program, remat.checkpoint(replay="auto", region_name="write"))
 
 
-# Memory that is exchanged
+# Program 655801 of backend.fuzz: the region inside keeps its argument's bytes, which is all that the
+# region around reads of it.
+@pytest.mark.parametrize(
+    "options",
+    [{"replay": "tape"}, {"replay": "auto"}, {"replay": "tape", "cuts": remat.Cuts([1], groups=[])}],
+    ids=["tape", "auto", "cut"],
+)
+def test_a_call_of_all_regions_writes_the_argument_of_a_region_inside(options):
+    def program(wrap):
+        x = leaf(4, 4)
+        outside = x.clone()
+
+        def write(t, other):
+            t.relu_()
+            return other * 2
+
+        def inner(t):
+            call = remat.native_op(write, "write", remat.CheckpointPolicy.SAVE, keep="all_regions")
+            return (write if wrap is plain else call)(t, x.clone()).sin()
+
+        def outer():
+            return (inner if wrap is plain else remat.checkpoint()(inner))(outside).sin()
+
+        wrap(outer)().sum().backward()
+        return x.grad, outside.detach()
+
+    assert_same(program, remat.checkpoint(**options))
+
+
 def test_wrong_engines_are_refused():
     with pytest.raises(ValueError, match=r'replay: expected "function", "tape" or "auto", got "fast"'):
         remat.checkpoint(replay="fast")
