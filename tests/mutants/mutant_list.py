@@ -2,6 +2,7 @@
 
 """The mutants of mutants.toml, and a check that each still fits its file: python3 tests/mutants/mutant_list.py"""
 
+import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,7 @@ import tomllib
 ROOT = Path(__file__).resolve().parents[2]
 MODULES = ("placeholder", "policy", "tape", "backend", "inspect")
 LEAST = 45
+SUITES = (ROOT / "tests" / "CMakeLists.txt").read_text()
 
 
 @dataclass(frozen=True)
@@ -42,7 +44,16 @@ def fault_of(mutant: Mutant) -> str | None:
         return f"expected its old text once in the file, got it {count} times"
     if mutant.old == mutant.new or not mutant.suites:
         return "expected a new text that differs, and a suite that should see it"
+    for suite in mutant.suites:
+        if not is_suite(suite):
+            return f"expected suites of tests/CMakeLists.txt, got {suite}"
     return None
+
+
+def is_suite(name: str) -> bool:
+    """Those of one loop are numbered."""
+    name = re.sub(r"\.\d+$", "", name)
+    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", SUITES) is not None
 
 
 def faults_of(mutants: list[Mutant]) -> list[str]:
