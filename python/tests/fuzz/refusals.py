@@ -15,6 +15,7 @@ WRAPPER = "errors.md: a tensor of a class with __torch_dispatch__ is written, or
 MADE = "design.md, Known limits: wrapper subclasses that a function makes"
 FREED = "errors.md: memory that a replay needs was freed after the forward"
 TRACKED = "design.md, Known limits: CommDebugMode round the backward alone"
+COUNTS = "design.md, Known limits: modes that count by hooks, in each other or with a backward inside"
 VIEWS = "design.md, Known limits: a mode round the forward or the backward alone, and a policy that keeps views"
 CAME_BACK = "design.md, Known limits: a nested tape has an argument that came back from hooks"
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
@@ -41,6 +42,7 @@ REFUSALS = (
     (r"expected a plain tensor, got a subclass with __torch_dispatch__", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
     (r"from elsewhere", r"\bwrap\(", MADE),
     (r"is a view and is being modified inplace.*created inside a custom Function", r"\bbn\(", TRACKED),
+    (r"leave the hooks of arguments and captured", r"(?s)comm_debug.*flops|flops.*comm_debug|flops.*inner_", COUNTS),
     (r"got a storage that was freed or made smaller since", r"api\.free\(\w+\)", FREED),
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
     (r"passes no hook which the function has set or removed", "(?s)hook.*inner_", INNER),
