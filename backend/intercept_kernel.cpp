@@ -6,6 +6,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
+#include <cstring>
 #include <deque>
 #include <mutex>
 #include <unordered_map>
@@ -13,6 +14,7 @@
 
 #include <remat/tape/collective_work.h>
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/outside_log.h>
 #include <remat/tape/saved_tensor_frame.h>
 
 #include "handler_calls.h"
@@ -93,9 +95,31 @@ bool is_of_collectives(const OpInfo& info) {
   return info.is_communication() || info.operator_name().name.starts_with("_c10d_functional::");
 }
 
+/// Memory that nobody has written is zeros in a region: a replay, which compares what the host may
+/// have written there (torch::tensor of a vector), finds the same in what it has not.
+void fill_unwritten(const OpCall& call) {
+  for_each_result_tensor(call, [](const at::Tensor& tensor) {
+    if (!tensor.is_cpu() || !tensor.has_storage()) return;
+    c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+    void* const bytes = storage->_mutable_data_ptr_no_checks().get();  // null in a fake tensor
+    if (bytes && storage->nbytes() <= OutsideStorage::kMaxCompared)
+      std::memset(bytes, 0, storage->nbytes());
+  });
+}
+
+/// True for a resize_() to the sizes that the tensor has, as observers do it each time.
+bool resizes_to_same(const OpCall& call) {
+  if (call.info().operator_name().name != "aten::resize_") return false;
+  const c10::IValue& sizes = call.argument(1);
+  return sizes.isIntList() && call.argument(2).isNone() &&
+         call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
+}
+
 void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
               bool logged) {
   OpCall call(info, *stack);
+  if (C10_UNLIKELY(info.changes_metadata()) && resizes_to_same(call))
+    return run_below(op, below, stack);
   // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
   // and nobody else has it.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
@@ -115,6 +139,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     inner.adopt();
     outside.check();
   }
+  if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call);
   SavedTensorFrame::all_after_op(call);
 }
 

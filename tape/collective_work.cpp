@@ -3,6 +3,7 @@
 // Works of c10d.
 #include <remat/tape/collective_work.h>
 
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
 #include <atomic>
@@ -78,6 +79,12 @@ bool has_ended(const c10::IValue& work) {
 
 void wait_for(const c10::IValue& work) {
   blocking_wait([&] { work.toCustomClass<c10d::Work>()->wait(); });
+}
+
+void wait_for_functional(const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  const SuspendFrames unseen;
+  blocking_wait([&] { c10d::wait_tensor(tensor); });
 }
 
 c10::IValue unseen_work(const c10::IValue& work) {

@@ -207,8 +207,9 @@ class ForwardCalls final : public NamedCalls {
     size_t slot;  // the next one then
     c10::IValue work;
   };
-  std::vector<Unread> unread_;  // of async collectives, for the host
-  bool is_async_ = false;       // the collective that runs
+  std::vector<Unread> unread_;   // of async collectives, for the host
+  bool is_async_ = false;        // the collective that runs
+  bool has_functional_ = false;  // some collective returned before its result was there
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;

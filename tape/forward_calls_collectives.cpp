@@ -33,7 +33,12 @@ bool is_receive(const std::string& op) {
 // Note [Writes that go on]: an op of c10d returns a Work, and writes until somebody has waited for
 // that, which nobody sees. What the function reads before it waits is not what the collective
 // writes, but it may have the same storage, of which all bytes are kept. So the copy waits first.
+// Functional collectives return no Work: LibTorch has a table of them by their results, which a
+// process group may write by ops of its own, on a thread of its own, and so give new versions. What
+// is kept of those waits, too.
 void ForwardCalls::note_work(const c10::IValue& work) {
+  if (saved_.record->call.collective.find("_c10d_functional") != std::string::npos)
+    has_functional_ = true;
   if (saved_.written.empty()) return;
   std::erase_if(writing_, [](const Writing& entry) { return has_ended(entry.work); });
   if (!work.isNone() && !has_ended(work)) {
@@ -87,6 +92,7 @@ void ForwardCalls::keep_for_host(const at::Tensor& tensor) {
 }
 
 void ForwardCalls::settle(const at::Tensor& tensor) {
+  if (has_functional_) wait_for_functional(tensor);
   if (writing_.empty()) return;
   const void* const memory = memory_of(tensor);
   std::erase_if(writing_, [&](const Writing& entry) {

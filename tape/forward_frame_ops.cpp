@@ -248,7 +248,10 @@ void ForwardFrame::read_outside(const at::Tensor& tensor, OutsideStorage& outsid
 }
 
 /// The op that is about to run writes tensors from outside; what it reads of them has been noted.
+/// What it writes without reading counts as made when it has run: a region inside may keep it as it
+/// was until then.
 void ForwardFrame::write_outside(const OpCall& call) {
+  writes_whole_.clear();  // of an op that has thrown
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
     if (!origin.is_outside()) return;
@@ -256,8 +259,13 @@ void ForwardFrame::write_outside(const OpCall& call) {
     if (!outside.is_written()) begin_write(tensor, outside);
     const WriteKind kind = write_kind(call, i);
     if (kind == WriteKind::kReads) read_outside(tensor, outside);
-    if (kind == WriteKind::kWhole) outside.cover(tensor);
+    if (kind == WriteKind::kWhole) writes_whole_.emplace_back(origin.number(), tensor);
   });
+}
+
+void ForwardFrame::cover_written() {
+  for (const auto& [number, tensor] : std::exchange(writes_whole_, {}))
+    region_->outside()[number].cover(tensor);
 }
 
 void ForwardFrame::begin_write(const at::Tensor& tensor, OutsideStorage& outside) {
@@ -304,8 +312,8 @@ void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
       ": expected in-place ops that write data only, got one that changes the shape or storage of "
       "a tensor from outside the region (",
       outside.meta().str(),
-      "); its replay would start from the changed one. Use the op's "
-      "out-of-place form.");
+      "); its replay would start from the changed one. Use the op's out-of-place form. What takes "
+      "its shape in its first step only (an observer): run the function once before.");
   TORCH_CHECK_NOT_IMPLEMENTED(
       outside.has_storage(), "[checkpoint] ", region_->label(), ", op ", info.name(),
       ": expected in-place ops on strided tensors from outside the region, got one on a sparse or "
@@ -345,6 +353,7 @@ void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   op_ = nullptr;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
+  if (C10_UNLIKELY(!writes_whole_.empty())) cover_written();
   if (!marks_.empty()) after_draw();
   if (recorder_) recorder_->after_op(call);
   if (C10_UNLIKELY(cast_leaf_.defined())) {

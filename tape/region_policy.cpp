@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "unmarked_writes.h"
+
 namespace remat {
 namespace {
 
@@ -52,6 +54,8 @@ std::optional<Policy> RegionPolicy::decide(std::optional<size_t> rule) const {
 }
 
 std::optional<Policy> RegionPolicy::of_op(const OpInfo& op, bool is_composite) const {
+  // What it makes no call can return; its argument is kept as the collective's result.
+  if (op.is_of_library() && wraps_collective(op.operator_name().name)) return std::nullopt;
   return decide(table_.rule_for_op(name_of(op, is_composite)));
 }
 

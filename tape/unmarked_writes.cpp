@@ -68,9 +68,12 @@ UnmarkedWrites unmarked_writes(std::string_view op) {
   return entry == kOfTensorLibrary.end() ? UnmarkedWrites{} : entry->writes;
 }
 
+bool wraps_collective(std::string_view op) {
+  return op == "_c10d_functional::_wrap_tensor_autograd";
+}
+
 bool is_communication(std::string_view op) {
-  if (op == "_c10d_functional::_wrap_tensor_autograd")
-    return false;  // makes a subclass of a result
+  if (wraps_collective(op)) return false;
   return std::any_of(kCommunication.begin(), kCommunication.end(),
                      [&](std::string_view prefix) { return op.starts_with(prefix); });
 }

@@ -17,6 +17,9 @@ struct UnmarkedWrites {
 /// Of the op of that name, all overloads.
 UnmarkedWrites unmarked_writes(std::string_view op);
 
+/// True for the op that wraps the result of a functional collective in a tensor subclass.
+bool wraps_collective(std::string_view op);
+
 /// True for collectives, sends, receives and what waits for them.
 bool is_communication(std::string_view op);
 

@@ -49,6 +49,9 @@ OPS = {
     "index": Op("{r} = {a}.index_select(0, {a}.detach().sum(1).argsort())"),
     "scatter": Op("{r} = {a}.scatter_add(0, {b}.detach().argsort(0), {b})"),
     "empty": Op("{r} = {a} + {a}[:0].sin().sum()"),
+    "unwritten": Op(
+        "{r} = torch.where({a} > 0, {a}.sin(), torch.empty(4, 4))\n{r} = torch.where({a} > 0, {r}, {a}.cos())"
+    ),
     "tensor": Op("{r} = {a} * torch.tensor([0.5, 1.0, -1.0, 0.25])"),
     "arange": Op("{r} = {a} - torch.arange(16.0).reshape(4, 4) / 16"),
     "double": Op("{r} = {a}.double().cos().float()"),
@@ -78,6 +81,7 @@ OPS = {
     # Buffers.
     "read_buffer": Op("{r} = {a} * ({c} + 0.5)", buffer=1),
     "write_buffer": Op("{c}.mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2),
+    "observe": Op("{c}.resize_(4, 4).mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2),
     "write_row": Op("{c}[1] = {a}.detach()[0]", results=0, buffer=2),
     # In place.
     "scale_": Op("{a}.mul_(0.9)", results=0, writes=True, weight=3),

@@ -3,6 +3,7 @@
 // Handles of collectives that go on after their op has returned.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 
 #include <remat/tape/export.h>
@@ -19,6 +20,10 @@ REMAT_API bool has_ended(const c10::IValue& work);
 /// Returns when what the collective writes can be read by ops that are called after that. Rethrows
 /// its error.
 REMAT_API void wait_for(const c10::IValue& work);
+
+/// The same for `tensor`, which a functional collective (_c10d_functional) may still write. Returns
+/// at once for another one.
+REMAT_API void wait_for_functional(const at::Tensor& tensor);
 
 /// `work`, whose wait() may run ops of its own that are nobody's. It waits once, however often it
 /// is asked.
