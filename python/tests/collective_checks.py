@@ -448,6 +448,42 @@ def functional_collectives_inside():
     assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp(), "all_reduce")
 
 
+def functional(make):
+    """`make(fc, group)` makes a function of x."""
+    import torch.distributed._functional_collectives as fc
+
+    collective = make(fc, dist.group.WORLD)
+    assert_right(lambda w: lambda x: ((x * w).sin() * collective(x.detach()).sum()).tanh(), engines=("function", "auto"))
+
+
+@check
+def functional_gather_whose_memory_gloo_writes_by_ops():
+    def make(fc, group):
+        def gather(x):
+            for _ in range(10):
+                x = fc.wait_tensor(fc.all_gather_tensor(x.sin(), 0, group))[:2]
+            return x
+
+        return gather
+
+    functional(make)
+
+
+@check
+def functional_gather_in_a_subclass():
+    functional(lambda fc, group: lambda x: fc.all_gather_tensor(x.cos(), 0, group) * 1.0)
+
+
+@check
+def functional_reduce_in_a_subclass():
+    functional(lambda fc, group: lambda x: fc.all_reduce(x.cos(), "sum", group) * 1.0)
+
+
+@check
+def functional_gather_coalesced():
+    functional(lambda fc, group: lambda x: fc.all_gather_into_tensor_coalesced([x.sin(), x.cos()], group)[1] * 1.0)
+
+
 # Sharded modules.
 
 

@@ -233,6 +233,37 @@ def test_vmap_inside_is_plain():
     assert_same(program, region)
 
 
+# Memory that nobody has written
+def selected(x):
+    t = torch.where(x.detach() > 0, x.detach().sin(), torch.empty(6, 4))
+    return torch.where(x.detach() > 0, t, x.detach().cos())
+
+
+UNWRITTEN = {
+    "where": selected,
+    "new_empty": lambda x: torch.where(x > 9, x.detach().new_empty(6, 4), x),
+    "empty_strided": lambda x: torch.where(x > 9, torch.empty_strided((6, 4), (1, 6)), x),
+    "distribution": lambda x: torch.distributions.VonMises(x.detach(), x.detach().exp()).sample(),
+    "vmap": lambda x: torch.vmap(lambda row: torch.nn.functional.dropout(row.sin(), 0.5), randomness="different")(x),
+}
+
+
+@pytest.mark.parametrize("engine", ("function", "auto"))
+@pytest.mark.parametrize("reads", UNWRITTEN)
+def test_reading_memory_without_values_is_plain(reads, engine):
+    def program(wrap):
+        x = leaf(6, 4)
+        fn = wrap(lambda x: (UNWRITTEN[reads](x) * x).exp())
+        for _ in range(3):
+            others = [torch.full((6, 4), float(n)) for n in range(9)]  # what freed memory has in it
+            y = fn(x)
+            del others
+            y.sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(replay=engine))
+
+
 # Which of several tensors of one shape
 class Keeps(torch.autograd.Function):
     """Saves what no op reads."""

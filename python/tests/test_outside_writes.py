@@ -303,6 +303,74 @@ def test_states_of_a_generator_share_its_words():
     assert kept(416) - kept(16) < 400 * 4500
 
 
+# Program 743479 of backend.fuzz.
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_region_inside_keeps_what_it_is_about_to_write_whole_as_it_is(engine):
+    def program(wrap):
+        x, buffer = leaf(4), torch.arange(24.0).reshape(6, 4) / 24
+
+        def outer(x):
+            buffer[3, 1:3] = 5.0
+
+            def inner(x):
+                y = (buffer[2] + 0.5) * x * (buffer[4] + 0.5)
+                buffer[3].copy_(y.detach())
+                return y.sin()
+
+            return (inner if wrap is plain else remat.checkpoint()(inner))(x)
+
+        wrap(outer)(x).sum().backward()
+        return x.grad, buffer
+
+    assert_same(program, remat.checkpoint(replay=engine))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("resize", [lambda t: t.resize_(4), lambda t: t.resize_(t.shape)])
+def test_a_resize_to_the_same_sizes_is_none(resize, engine):
+    def program(wrap):
+        x, buffer = leaf(3, 4), torch.ones(4)
+        fn = wrap(lambda x: (x * resize(buffer).mul_(1.5)).exp())
+        for _ in range(3):
+            fn(x).sum().backward()
+        return x.grad, buffer
+
+    assert_same(program, remat.checkpoint(replay=engine))
+
+
+@pytest.mark.parametrize("engine", ("function", "auto"))
+def test_fake_quantization_per_channel(engine):
+    from torch.ao.quantization import FakeQuantize, MovingAveragePerChannelMinMaxObserver
+
+    def program(wrap):
+        torch.manual_seed(0)
+        layer = torch.nn.Linear(6, 6)
+        fake = FakeQuantize(
+            MovingAveragePerChannelMinMaxObserver,
+            quant_min=-128,
+            quant_max=127,
+            dtype=torch.qint8,
+            qscheme=torch.per_channel_symmetric,
+        )
+        x = torch.randn(4, 6)
+        fn = lambda x: torch.nn.functional.linear(x, fake(layer.weight)).tanh()  # noqa: E731
+        fn(x)  # the observer takes its shape
+        fn = wrap(fn)
+        for _ in range(3):
+            fn(x).sum().backward()
+            with torch.no_grad():
+                layer.weight.sub_(layer.weight.grad)
+        return layer.weight, layer.weight.grad, *fake.state_dict().values()
+
+    assert_same(program, remat.checkpoint(replay=engine))
+
+
+def test_a_resize_to_other_sizes_is_refused_and_says_what_to_do():
+    buffer = torch.ones(4)
+    with pytest.raises(NotImplementedError, match=r"(?s)aten::resize_: .*run the function once before"):
+        remat.checkpoint()(lambda x: x * buffer.resize_(2, 2).sum())(leaf(4))
+
+
 @pytest.mark.parametrize("engine", ENGINES)
 def test_what_a_call_in_a_nested_region_keeps_of_a_buffer_its_outer_region_keeps_too(engine):
     def program(wrap):
