@@ -114,10 +114,14 @@ MODES = {
 
 
 def copy_of(tensor):
-    """With its strides: what a region makes again has them, whatever hooks inside it do, and kernels may round otherwise
-    with others."""
+    """With its strides, conjugated or negated as it is: what a region makes again is so, whatever hooks inside it do, and
+    kernels may round otherwise with others."""
     if type(tensor) is not torch.Tensor or tensor.layout != torch.strided or not tensor.numel():
         return tensor.clone()
+    if tensor.is_neg():
+        return torch._neg_view(copy_of(torch._neg_view(tensor)))
+    if tensor.is_conj():
+        return copy_of(tensor.conj()).conj()
     spanned = 1 + sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
     part = tensor.detach().as_strided((spanned,), (1,), tensor.storage_offset())
     return part.clone().as_strided(tensor.shape, tensor.stride(), 0)
