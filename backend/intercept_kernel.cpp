@@ -3,6 +3,7 @@
 // Showing ops to scopes, and running them unseen.
 #include "intercept_kernel.h"
 
+#include <ATen/Context.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
@@ -73,6 +74,22 @@ class InLeaf {
   const SavedTensorFrame* outer_;
 };
 
+/// Memory that nobody has written is zeros in a region: a replay, which compares what the host may
+/// have written there (torch::tensor of a vector), finds the same in what it has not. Unless
+/// somebody has filled it: LibTorch, in deterministic mode, or what a Python key brings along.
+void fill_unwritten(const OpCall& call, DispatchKeySet below) {
+  if (call.info().writes() || below.has(DispatchKey::Python)) return;
+  const at::Context& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) return;
+  for_each_result_tensor(call, [](const at::Tensor& tensor) {
+    if (!tensor.is_cpu() || !tensor.has_storage()) return;
+    c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
+    void* const bytes = storage->_mutable_data_ptr_no_checks().get();  // null in a fake tensor
+    if (bytes && storage->nbytes() <= OutsideStorage::kMaxCompared)
+      std::memset(bytes, 0, storage->nbytes());
+  });
+}
+
 /// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
 /// there.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack) {
@@ -83,6 +100,7 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   note_handler_writes(call);
   HandlerResults inner(call, below);
   run_below(op, below, stack);
+  if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
   inner.adopt();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
@@ -95,21 +113,22 @@ bool is_of_collectives(const OpInfo& info) {
   return info.is_communication() || info.operator_name().name.starts_with("_c10d_functional::");
 }
 
-/// Memory that nobody has written is zeros in a region: a replay, which compares what the host may
-/// have written there (torch::tensor of a vector), finds the same in what it has not.
-void fill_unwritten(const OpCall& call) {
-  for_each_result_tensor(call, [](const at::Tensor& tensor) {
-    if (!tensor.is_cpu() || !tensor.has_storage()) return;
-    c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-    void* const bytes = storage->_mutable_data_ptr_no_checks().get();  // null in a fake tensor
-    if (bytes && storage->nbytes() <= OutsideStorage::kMaxCompared)
-      std::memset(bytes, 0, storage->nbytes());
-  });
+/// A functional collective may have begun outside of the region, which notes how its result is when
+/// the function first has it: not before it has been waited for.
+void wait_first(const OpCall& call) {
+  if (call.info().operator_name().name == "_c10d_functional::wait_tensor")
+    wait_for_functional(call.argument(0).toTensor());
 }
 
-/// True for a resize_() to the sizes that the tensor has, as observers do it each time.
-bool resizes_to_same(const OpCall& call) {
-  if (call.info().operator_name().name != "aten::resize_") return false;
+/// True for what observers do each time: a resize_() to the sizes that the tensor has, a detach_()
+/// of one that stands in no graph.
+bool changes_nothing(const OpCall& call) {
+  const std::string& op = call.info().operator_name().name;
+  if (op == "aten::detach_") {
+    const at::Tensor& tensor = call.argument(0).toTensor();
+    return !tensor.requires_grad() && !tensor.is_view();
+  }
+  if (op != "aten::resize_") return false;
   const c10::IValue& sizes = call.argument(1);
   return sizes.isIntList() && call.argument(2).isNone() &&
          call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
@@ -118,7 +137,7 @@ bool resizes_to_same(const OpCall& call) {
 void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
               bool logged) {
   OpCall call(info, *stack);
-  if (C10_UNLIKELY(info.changes_metadata()) && resizes_to_same(call))
+  if (C10_UNLIKELY(info.changes_metadata()) && changes_nothing(call))
     return run_below(op, below, stack);
   // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
   // and nobody else has it.
@@ -139,7 +158,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     inner.adopt();
     outside.check();
   }
-  if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call);
+  if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
   SavedTensorFrame::all_after_op(call);
 }
 
@@ -189,6 +208,7 @@ void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, 
   const RegionPolicy* const policy = by_autograd ? SavedTensorFrame::current()->policy() : nullptr;
   if (composite && !policy) return op.redispatchBoxed(below, stack);
   const OpInfo& info = this->info(op);
+  if (C10_UNLIKELY(info.is_communication()) && by_autograd) wait_first({info, *stack});
   const auto run = [&] {
     if (composite) return op.redispatchBoxed(below, stack);
     run_leaf(op, info, below, stack, /*logged=*/by_autograd || !info.is_lift());

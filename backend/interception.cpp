@@ -84,6 +84,18 @@ bool is_factory(const c10::FunctionSchema& schema) {
   return none(schema.arguments()) && !none(schema.returns());
 }
 
+/// Where ops have kernels for tensors that are not dense. Nested ones have an autograd key for all
+/// backends, at which they are not seen.
+struct OwnKernels {
+  DispatchKey functionality, cpu, cuda;
+};
+constexpr OwnKernels kOwnKernels[] = {
+    {DispatchKey::Quantized, DispatchKey::QuantizedCPU, DispatchKey::QuantizedCUDA},
+    {DispatchKey::Sparse, DispatchKey::SparseCPU, DispatchKey::SparseCUDA},
+    {DispatchKey::SparseCsr, DispatchKey::SparseCsrCPU, DispatchKey::SparseCsrCUDA},
+    {DispatchKey::NestedTensor, DispatchKey::NestedTensorCPU, DispatchKey::NestedTensorCUDA},
+};
+
 class Interception {
  public:
   Interception() : backend_(choose_backend()) {
@@ -151,12 +163,11 @@ class Interception {
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
       register_kernel(op, DispatchKey::Dense, Level::kBackend);
     }
-    // Nested tensors have an autograd key for all backends, at which they are not seen: here, too,
-    // a composite kernel would win.
-    if (op.hasKernelForDispatchKey(DispatchKey::NestedTensorCPU) ||
-        op.hasKernelForDispatchKey(DispatchKey::NestedTensorCUDA)) {
-      put(op, key(DispatchKey::NestedTensor),
-          KernelFunction::makeFromBoxedFunction<&intercept_fallback>());
+    // So it would of other layouts and quantized tensors.
+    for (const OwnKernels& kernels : kOwnKernels) {
+      if (op.hasKernelForDispatchKey(kernels.cpu) || op.hasKernelForDispatchKey(kernels.cuda))
+        put(op, key(kernels.functionality),
+            KernelFunction::makeFromBoxedFunction<&intercept_fallback>());
     }
   }
 

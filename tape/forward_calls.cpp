@@ -261,7 +261,7 @@ void ForwardCalls::end_saved(const CallResults& results) {
     const SuspendFrames suspend;
     for (const auto& hook : settings_.state.state_hooks) record.states.push_back(hook->snapshot());
   }
-  if (!record.call.collective.empty() || !results.work.isNone()) note_work(results.work);
+  if (!record.call.collective.empty() || !results.work.isNone()) note_work(results);
   record.ended = true;
   close_saved();
 }

@@ -77,6 +77,10 @@ class ForwardCalls final : public NamedCalls {
   /// An op outside of SAVE calls is about to use a tensor of this origin as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
 
+  /// An op outside of SAVE calls is about to read what is inside of `wrapper`, a tensor of a Python
+  /// class; null: a slot or the user needs it. Sees to results of functional collectives.
+  void read_inside(const at::Tensor& wrapper, const OpInfo* reader);
+
   /// A slot is about to be added for `tensor`, outside of SAVE calls.
   void before_slot(const at::Tensor& tensor);
 
@@ -127,7 +131,9 @@ class ForwardCalls final : public NamedCalls {
   void report_implicit(const CallProduct& product, const std::string& reader) const;
   /// Waits for collectives that still write the memory of `tensor`, which is about to be copied.
   void settle(const at::Tensor& tensor);
-  void note_work(const c10::IValue& work);
+  void note_work(const CallResults& results);
+  void note_functional(c10::ArrayRef<at::Tensor> results);
+  void settle_functional(const void* memory);
   bool is_of_collective(size_t product) const;
   void keep_for_host(const at::Tensor& tensor);
   void note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const;
@@ -209,7 +215,9 @@ class ForwardCalls final : public NamedCalls {
   };
   std::vector<Unread> unread_;   // of async collectives, for the host
   bool is_async_ = false;        // the collective that runs
-  bool has_functional_ = false;  // some collective returned before its result was there
+  bool has_functional_ = false;  // collectives that return before their results are there
+  // The results of each that nobody has waited for here.
+  std::vector<std::vector<OutsideStorage::WeakTensor>> functional_;
 
   // Of all SAVE calls: storages that they made and that lived on, and sequence numbers of nodes.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on_;

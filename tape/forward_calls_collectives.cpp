@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <remat/tape/collective_work.h>
+#include <remat/tape/held_storage.h>
 
 #include "forward_calls.h"
 
@@ -33,12 +34,10 @@ bool is_receive(const std::string& op) {
 // Note [Writes that go on]: an op of c10d returns a Work, and writes until somebody has waited for
 // that, which nobody sees. What the function reads before it waits is not what the collective
 // writes, but it may have the same storage, of which all bytes are kept. So the copy waits first.
-// Functional collectives return no Work: LibTorch has a table of them by their results, which a
-// process group may write by ops of its own, on a thread of its own, and so give new versions. What
-// is kept of those waits, too.
-void ForwardCalls::note_work(const c10::IValue& work) {
+void ForwardCalls::note_work(const CallResults& results) {
+  const c10::IValue& work = results.work;
   if (saved_.record->call.collective.find("_c10d_functional") != std::string::npos)
-    has_functional_ = true;
+    return note_functional(results.tensors);
   if (saved_.written.empty()) return;
   std::erase_if(writing_, [](const Writing& entry) { return has_ended(entry.work); });
   if (!work.isNone() && !has_ended(work)) {
@@ -53,6 +52,45 @@ void ForwardCalls::note_work(const c10::IValue& work) {
     } else {
       unread_.push_back({written.tensor, region_->slots().size(), work});
     }
+  }
+}
+
+// Note [Functional collectives]: they return no Work. LibTorch has a table of these by the results,
+// which a process group may write by ops of its own, on a thread of its own, and so give new
+// versions. What is kept of one waits for all that the collective returns, but not before an op
+// reads it: other ranks may be there only after what this one sends next. The op that wraps a
+// result in a tensor subclass reads nothing; ops on the subclass read what is inside.
+void ForwardCalls::note_functional(c10::ArrayRef<at::Tensor> results) {
+  has_functional_ = true;
+  if (saved_.record->call.collective.ends_with("wait_tensor")) {
+    for (const at::Tensor& result : results) {
+      if (may_be_read_by_host(result)) keep_for_host(result);
+    }
+    return;
+  }
+  auto& group = functional_.emplace_back();
+  for (const at::Tensor& result : results) group.emplace_back(result.getIntrusivePtr());
+}
+
+void ForwardCalls::settle_functional(const void* memory) {
+  std::erase_if(functional_, [&](const std::vector<OutsideStorage::WeakTensor>& group) {
+    std::vector<at::Tensor> results;
+    for (const OutsideStorage::WeakTensor& result : group) {
+      if (at::Tensor alive(result.lock()); alive.defined()) results.push_back(std::move(alive));
+    }
+    const bool is_of_it =
+        std::any_of(results.begin(), results.end(),
+                    [&](const at::Tensor& result) { return memory_of(result) == memory; });
+    if (is_of_it) std::for_each(results.begin(), results.end(), &wait_for_functional);
+    return is_of_it;
+  });
+}
+
+void ForwardCalls::read_inside(const at::Tensor& wrapper, const OpInfo* reader) {
+  if (!has_functional_ || saving()) return;
+  for (const at::Tensor& inner : inner_tensors(wrapper)) {
+    const Origin origin = frame_.storages_.find(memory_of(inner));
+    if (origin.is_product()) read_product(origin.number(), inner, reader);
   }
 }
 
@@ -92,7 +130,7 @@ void ForwardCalls::keep_for_host(const at::Tensor& tensor) {
 }
 
 void ForwardCalls::settle(const at::Tensor& tensor) {
-  if (has_functional_) wait_for_functional(tensor);
+  if (!functional_.empty()) settle_functional(memory_of(tensor));
   if (writing_.empty()) return;
   const void* const memory = memory_of(tensor);
   std::erase_if(writing_, [&](const Writing& entry) {

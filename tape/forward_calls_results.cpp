@@ -168,11 +168,13 @@ std::optional<size_t> ForwardCalls::product_in(const at::Tensor& tensor) const {
 }
 
 void ForwardCalls::before_slot(const at::Tensor& tensor) {
+  if (C10_UNLIKELY(is_of_python_class(tensor))) read_inside(tensor, /*reader=*/nullptr);
   if (const auto number = product_in(tensor))
     region_->calls().product(*number).mark_in_slot(region_->slots().size());
 }
 
 void ForwardCalls::need(const at::Tensor& tensor) {
+  if (is_of_python_class(tensor)) read_inside(tensor, /*reader=*/nullptr);
   if (saving() || !memory_of(tensor)) return;
   const Origin origin = frame_.storages_.find(memory_of(tensor));
   if (origin.is_product()) read_product(origin.number(), tensor, /*reader=*/nullptr);

@@ -241,7 +241,7 @@ void ForwardFrame::read_for_slot(const at::Tensor& tensor) {
   const at::Tensor& read = copied ? copied->tensor : tensor;
   const Origin origin = memory_of(read) ? storages_.find(memory_of(read)) : Origin::inside();
   if (!origin.is_outside()) return;
-  if (!copied || copied->after_op) cover_written();
+  if (!copied || copied->after_op) cover_written(/*op_has_ended=*/false);
   OutsideStorage& outside = region_->outside()[origin.number()];
   const bool is_whole = copied && tensor.nbytes() == read.storage().nbytes();
   read_outside(is_whole ? lay_out(read.storage(), outside.whole()) : read, outside);

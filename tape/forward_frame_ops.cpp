@@ -135,6 +135,7 @@ void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   op_ = &call.info();
+  if (C10_UNLIKELY(!writes_whole_.empty())) writes_whole_.clear();  // the op before it has thrown
   if (C10_UNLIKELY(call.info().is_unshard())) refuse_unshard(call.info());
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
@@ -142,7 +143,8 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (calls_) calls_->end_expected();
   if (call.info().may_draw()) before_draw(call);
   if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
-  made_ = Origin::made_by(call.info());
+  const bool is_of_mode = call.info().is_uninitialised() && SavedTensorFrame::modes_here() > 0;
+  made_ = is_of_mode ? Origin::inside() : Origin::made_by(call.info());
   cast_leaf_.reset();  // of a cast that has thrown
   is_written_down_ = logged = logged && logs() && !casts_weight && is_written_down(call);
   writes_outside_ = false;
@@ -219,6 +221,7 @@ void ForwardFrame::note_captured(const at::Tensor& tensor, Origin origin) {
 // only the class knows.
 void ForwardFrame::watch_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                  Origin origin) {
+  if (calls_ && call.info().reads_data()) calls_->read_inside(tensor, &call.info());
   const void* const memory = memory_of(tensor);
   const bool is_outside = origin.is_outside() || (memory && wrapper_views_.contains(memory));
   if (!is_outside) return;
@@ -251,7 +254,6 @@ void ForwardFrame::read_outside(const at::Tensor& tensor, OutsideStorage& outsid
 /// What it writes without reading counts as made when it has run: a region inside may keep it as it
 /// was until then.
 void ForwardFrame::write_outside(const OpCall& call) {
-  writes_whole_.clear();  // of an op that has thrown
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
     if (!origin.is_outside()) return;
@@ -259,13 +261,17 @@ void ForwardFrame::write_outside(const OpCall& call) {
     if (!outside.is_written()) begin_write(tensor, outside);
     const WriteKind kind = write_kind(call, i);
     if (kind == WriteKind::kReads) read_outside(tensor, outside);
-    if (kind == WriteKind::kWhole) writes_whole_.emplace_back(origin.number(), tensor);
+    if (kind == WriteKind::kWhole)
+      writes_whole_.push_back({origin.number(), tensor, SavedVersion(tensor)});
   });
 }
 
-void ForwardFrame::cover_written() {
-  for (const auto& [number, tensor] : std::exchange(writes_whole_, {}))
-    region_->outside()[number].cover(tensor);
+void ForwardFrame::cover_written(bool op_has_ended) {
+  std::erase_if(writes_whole_, [&](const WholeWrite& write) {
+    const bool has_written = op_has_ended || write.before.changed();
+    if (has_written) region_->outside()[write.number].cover(write.tensor);
+    return has_written;
+  });
 }
 
 void ForwardFrame::begin_write(const at::Tensor& tensor, OutsideStorage& outside) {
@@ -353,7 +359,7 @@ void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   op_ = nullptr;
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
-  if (C10_UNLIKELY(!writes_whole_.empty())) cover_written();
+  if (C10_UNLIKELY(!writes_whole_.empty())) cover_written(/*op_has_ended=*/true);
   if (!marks_.empty()) after_draw();
   if (recorder_) recorder_->after_op(call);
   if (C10_UNLIKELY(cast_leaf_.defined())) {

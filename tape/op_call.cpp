@@ -19,7 +19,8 @@ namespace {
 bool is_metadata_query(std::string_view op) {
   const std::string_view base = op.substr(op.find("::") + 2);
   return base.ends_with("_like") || base.starts_with("new_") || base.starts_with("sym_") ||
-         base == "is_same_size" || base == "_has_compatible_shallow_copy_type";
+         base == "is_same_size" || base == "_has_compatible_shallow_copy_type" ||
+         wraps_collective(op);
 }
 
 bool keeps_strides(std::string_view op) {

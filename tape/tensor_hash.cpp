@@ -3,6 +3,7 @@
 // Mixing words.
 #include "tensor_hash.h"
 
+#include <algorithm>
 #include <cstring>
 
 #include <remat/placeholder/placeholder_impl.h>
@@ -44,6 +45,12 @@ uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {
     hash = hash_mix(hash, has_values ? hash_of(tensor) : 0);
   }
   return hash;
+}
+
+bool has_values(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.storage();
+  const auto* const bytes = static_cast<const char*>(storage.data());
+  return bytes && std::any_of(bytes, bytes + storage.nbytes(), [](char byte) { return byte != 0; });
 }
 
 }  // namespace remat

@@ -28,9 +28,14 @@ inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
 }
 
+/// True if there is a byte in its storage that is not 0.
+bool has_values(const at::Tensor& tensor);
+
 /// True if argument `i` is a tensor of this origin that shows numbers of the host: one of lift(),
 /// or memory that the host may have filled since it was met, unless that is large. Such is what no
-/// op has written (torch::tensor of a vector), and what is wrapped (from_numpy).
+/// op has written (torch::tensor of a vector), and what is wrapped (from_numpy). Memory that nobody
+/// has written is zeros, or what a mode has made of it, which may be on in one of forward and
+/// replay only: zeros show nothing.
 inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
                              const OutsideLog& outside) {
   if (call.info().is_lift()) return true;
@@ -44,7 +49,8 @@ inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& ten
   };
   const bool may_be_filled = origin.is_unwritten() || is_wrapped();
   return C10_UNLIKELY(may_be_filled) && call.info().reads_data() && !call.writes_argument(i) &&
-         tensor.is_cpu() && tensor.nbytes() <= OutsideStorage::kMaxCompared;
+         tensor.is_cpu() && has_layout(tensor) && tensor.nbytes() <= OutsideStorage::kMaxCompared &&
+         (!origin.is_unwritten() || has_values(tensor));
 }
 
 }  // namespace remat

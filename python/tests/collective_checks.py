@@ -484,6 +484,72 @@ def functional_gather_coalesced():
     functional(lambda fc, group: lambda x: fc.all_gather_into_tensor_coalesced([x.sin(), x.cos()], group)[1] * 1.0)
 
 
+@check
+def functional_scatter_coalesced():
+    def make(fc, group):
+        def scatter(x):
+            parts = fc.reduce_scatter_tensor_coalesced([x.sin(), x.cos()], "sum", [0, 0], group)
+            return parts[0] * parts[1]
+
+        return scatter
+
+    functional(make)
+
+
+@check
+def functional_collectives_are_waited_for_no_sooner_than_plain():
+    """Rank 1 takes part in the collective when it has got what rank 0 sends after it has begun."""
+    import torch.distributed._functional_collectives as fc
+
+    world_group, pair = dist.group.WORLD, dist.new_group([0, 1])
+    ops = torch.ops._c10d_functional
+    kinds = {
+        "subclass": (lambda x: fc.all_reduce(x, "sum", world_group), lambda y: y * 1.0),
+        "gather": (lambda x: fc.all_gather_tensor(x, 0, world_group), lambda y: y[:2] * 1.0),
+        "plain": (lambda x: ops.all_reduce(x, "sum", world_group.group_name), ops.wait_tensor),
+        "in place": (lambda x: ops.all_reduce_(x, "sum", world_group.group_name), ops.wait_tensor),
+    }
+    for begin, end in kinds.values():
+
+        def fn(x, begin=begin, end=end):
+            message = torch.ones(2)
+            if rank() == 0:
+                begun = begin(x.detach() * 2)
+                dist.send(message, 1, group=pair)
+            else:
+                dist.recv(message, 0, group=pair)
+                begun = begin(x.detach() * 2)
+            return (x * message.sum()).sin() * end(begun)
+
+        def run(wrap, fn=fn):
+            torch.manual_seed(rank())
+            x = leaf(2, 4)
+            wrap(fn)(x).sum().backward()
+            return [x.grad]
+
+        expected = run(plain)
+        for policy in (None, "safe_defaults"):
+            assert_equal(expected, run(remat.checkpoint(policy=policy)))
+
+
+@check
+def functional_collectives_that_began_before_the_region():
+    ops = torch.ops._c10d_functional
+    group = dist.group.WORLD.group_name
+
+    def run(wrap):
+        torch.manual_seed(rank())
+        x = leaf(2, 4)
+        begun = ops.all_gather_into_tensor(x.detach() * 2, world(), group)
+        wrap(lambda x: (x * ops.wait_tensor(begun).sum()).tanh())(x).sum().backward()
+        return [x.grad]
+
+    for _ in range(5):
+        expected = run(plain)
+        for engine in ENGINES:
+            assert_equal(expected, run(remat.checkpoint(replay=engine)))
+
+
 # Sharded modules.
 
 

@@ -11,6 +11,7 @@ import pytest
 import torch
 from programs import leaf
 from same import assert_equal, assert_same
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_meta as remat
 from remat_meta._C import live_region_count
@@ -262,6 +263,67 @@ def test_reading_memory_without_values_is_plain(reads, engine):
         return x.grad
 
     assert_same(program, remat.checkpoint(replay=engine))
+
+
+class Fill(TorchDispatchMode):
+    """Gives memory that nobody has written values, as debugging modes and pools do."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return result.fill_(3.0) if func is torch.ops.aten.empty.memory_format else result
+
+
+@pytest.mark.parametrize("inside", (False, True))
+def test_what_a_mode_makes_of_memory_without_values_stays(inside):
+    def fn(x):
+        with Fill() if inside else contextlib.nullcontext():
+            t = torch.empty(4)
+        return (x * t).exp()
+
+    def program(wrap):
+        x = leaf(4)
+        with contextlib.nullcontext() if inside else Fill():
+            y = wrap(fn)(x)
+            y.sum().backward()
+        return y.detach(), x.grad
+
+    assert_same(program, region)
+
+
+@pytest.mark.parametrize("dtype", (torch.float32, torch.int64))
+def test_memory_without_values_is_filled_as_deterministic_algorithms_want_it(dtype):
+    torch.use_deterministic_algorithms(True)
+    try:
+        made = []
+        region(lambda x: (made.append(torch.empty(4, dtype=dtype)), x.sin())[1])(leaf(4)).sum().backward()
+        wanted = torch.empty(4, dtype=dtype)
+        for tensor in made:
+            assert torch.equal(tensor.nan_to_num(7.0), wanted.nan_to_num(7.0))
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+OUT = {
+    "empty_strided": lambda out: torch.ops.aten.empty_strided.out([2, 4], [4, 1], out=out),
+    "empty_like": lambda out: torch.ops.aten.empty_like.out(torch.ones(2, 4), out=out),
+    "new_empty": lambda out: torch.ops.aten.new_empty.out(torch.ones(1), [2, 4], out=out),
+}
+
+
+@pytest.mark.parametrize("make", OUT)
+def test_memory_that_is_given_to_empty_keeps_the_rest(make):
+    def program(wrap):
+        x, buffer = leaf(4), torch.ones(4, 4)
+
+        def fn(x):
+            with torch.no_grad():
+                OUT[make](buffer[:2])
+            return (x * buffer[2:].sum()).exp()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad, buffer[2:]
+
+    assert_same(program, region)
 
 
 # Which of several tensors of one shape

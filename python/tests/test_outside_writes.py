@@ -2,6 +2,8 @@
 
 """Tensors from outside that regions write in part, and that are written after regions have read them."""
 
+import contextlib
+
 import pytest
 import torch
 from allocations import allocated_bytes
@@ -363,6 +365,54 @@ def test_fake_quantization_per_channel(engine):
         return layer.weight, layer.weight.grad, *fake.state_dict().values()
 
     assert_same(program, remat.checkpoint(replay=engine))
+
+
+THROWS = {
+    "copy_": lambda t: t.copy_(torch.ones(3)),
+    "fill_": lambda t: t.fill_(torch.ones(3)),
+    "normal_": lambda t: t.normal_(0, -1),
+    "uniform_": lambda t: t.uniform_(2, 1),
+    "random_": lambda t: t.random_(5, 2),
+    "index": lambda t: t.__setitem__(slice(None), torch.ones(3)),
+}
+
+
+@pytest.mark.torch_warns  # why no tape can be written
+@pytest.mark.parametrize("engine", ("function", "auto"))
+@pytest.mark.parametrize("by_argument", (False, True))
+@pytest.mark.parametrize("op_between", (False, True))
+@pytest.mark.parametrize("write", THROWS)
+def test_an_op_that_throws_has_written_nothing(write, op_between, by_argument, engine):
+    def program(wrap):
+        x, buffer = leaf(4, 4), torch.rand(4, 4)
+
+        def fn(x, t):
+            t = t if by_argument else buffer
+            with contextlib.suppress(RuntimeError):
+                THROWS[write](t)
+            if op_between:
+                x = x.sin()
+            y = x * t.clone()
+            t[:2].fill_(1.0)
+            return y.cos()
+
+        wrap(fn)(x, buffer).sum().backward()
+        return x.grad, buffer
+
+    assert_same(program, remat.checkpoint(replay=engine))
+
+
+def test_a_histogram_observer():
+    def program(wrap):
+        observer = torch.ao.quantization.HistogramObserver()
+        x = leaf(4, 4)
+        observer(x.detach())
+        fn = wrap(lambda x: (observer(x), x.sin())[1])
+        for _ in range(3):
+            fn(x).sum().backward()
+        return x.grad, *observer.state_dict().values()
+
+    assert_same(program, remat.checkpoint())
 
 
 def test_a_resize_to_other_sizes_is_refused_and_says_what_to_do():

@@ -118,7 +118,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void read_outside(const at::Tensor& tensor, OutsideStorage& outside);
   void read_for_slot(const at::Tensor& tensor);
   void write_outside(const OpCall& call);
-  void cover_written();
+  void cover_written(bool op_has_ended);
   void begin_write(const at::Tensor& tensor, OutsideStorage& outside);
   void keep_part(const at::Tensor& tensor, OutsideStorage& outside, const TensorLayout& part);
   [[noreturn]] void refuse_unshard(const OpInfo& info) const;
@@ -137,8 +137,12 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   bool writes_any_outside_ = false;       // the region, so far
   bool views_memory_outside_ = false;     // by it
   bool writes_outside_ = false;           // it
-  // Which storages from outside, by number, it makes whole, by what.
-  std::vector<std::pair<size_t, at::Tensor>> writes_whole_;
+  struct WholeWrite {
+    size_t number;  // of the storage from outside
+    at::Tensor tensor;
+    SavedVersion before;
+  };
+  std::vector<WholeWrite> writes_whole_;  // of it, if it does not throw
   // With what their .grad was before the backward inside that runs.
   std::vector<std::pair<at::Tensor, GradBefore>> grads_;
   // Tensors whose .grad one has written in place; and those whose replays know what it was.
