@@ -196,6 +196,10 @@ void ForwardCalls::abandon() noexcept {
   if (kind == Open::kRecomputed) --recomputed_;
   if (kind != Open::kSaved) return;
   saved_.record->threw = true;
+  const bool may_have_written =
+      std::any_of(saved_.written.begin(), saved_.written.end(),
+                  [](const Written& written) { return written.origin.is_outside(); });
+  if (may_have_written) threw_writing_ = saved_.index;
   expected_.clear();
   std::vector<at::Tensor> read;
   for (at::Tensor& argument : saved_.arguments) {

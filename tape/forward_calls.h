@@ -131,6 +131,7 @@ class ForwardCalls final : public NamedCalls {
   void report_implicit(const CallProduct& product, const std::string& reader) const;
   /// Waits for collectives that still write the memory of `tensor`, which is about to be copied.
   void settle(const at::Tensor& tensor);
+  void check_thrown() const;
   void note_work(const CallResults& results);
   void note_functional(c10::ArrayRef<at::Tensor> results);
   void settle_functional(const void* memory);
@@ -213,9 +214,10 @@ class ForwardCalls final : public NamedCalls {
     size_t slot;  // the next one then
     c10::IValue work;
   };
-  std::vector<Unread> unread_;   // of async collectives, for the host
-  bool is_async_ = false;        // the collective that runs
-  bool has_functional_ = false;  // collectives that return before their results are there
+  std::vector<Unread> unread_;    // of async collectives, for the host
+  bool is_async_ = false;         // the collective that runs
+  size_t threw_writing_ = kNone;  // the call that threw where it may have written from outside
+  bool has_functional_ = false;   // collectives that return before their results are there
   // The results of each that nobody has waited for here.
   std::vector<std::vector<OutsideStorage::WeakTensor>> functional_;
 

@@ -94,8 +94,19 @@ void ForwardCalls::read_inside(const at::Tensor& wrapper, const OpInfo* reader) 
   }
 }
 
+// An op that throws may have written a part, with no new version.
+void ForwardCalls::check_thrown() const {
+  if (threw_writing_ == kNone) return;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, where(region_->calls().records()[threw_writing_].call),
+      ": expected a SAVE call that writes a tensor from outside the region to return, got one that "
+      "threw, and a function that went on: what it has written until then a replay could not tell. "
+      "Catch the exception outside of the region, or use the policy RECOMPUTE.");
+}
+
 // What has been waited for in the function.
 void ForwardCalls::finish() {
+  check_thrown();
   for (const Unread& entry : std::exchange(unread_, {})) {
     if (!has_ended(entry.work)) continue;
     const Origin origin = frame_.storages_.find(memory_of(entry.tensor));

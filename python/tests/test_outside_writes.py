@@ -493,3 +493,19 @@ def test_a_captured_view_of_any_kind_is_written(view, engine, nested, goes_back)
         return [y, x.grad, w.grad, v]
 
     assert_same(program, remat.checkpoint(replay=engine))
+
+
+# index_add_() of an index that is too large has written what stands before that, with no new version.
+@pytest.mark.parametrize("policy", (["aten::index_add_"], "recompute_pointwise"))
+@pytest.mark.parametrize("engine", ("function", "auto"))
+def test_a_save_call_that_writes_outside_and_throws_is_refused(engine, policy):
+    def fn(x):
+        with contextlib.suppress(IndexError, RuntimeError):
+            buffer.index_add_(0, torch.tensor([0, 77]), torch.ones(2, 4))
+        y = (x + buffer[0].clone()).cos()
+        buffer.mul_(2)
+        return y
+
+    buffer = torch.zeros(4, 4)
+    with pytest.raises(NotImplementedError, match=r"'aten::index_add_#0' \(SAVE\).*threw, and a function that went on"):
+        remat.checkpoint(policy=policy, replay=engine)(fn)(leaf(4, 4))
