@@ -143,8 +143,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (calls_) calls_->end_expected();
   if (call.info().may_draw()) before_draw(call);
   if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
-  const bool is_of_mode = call.info().is_uninitialised() && SavedTensorFrame::modes_here() > 0;
-  made_ = is_of_mode ? Origin::inside() : Origin::made_by(call.info());
+  made_ = origin_of_results(call.info());
   cast_leaf_.reset();  // of a cast that has thrown
   is_written_down_ = logged = logged && logs() && !casts_weight && is_written_down(call);
   writes_outside_ = false;

@@ -266,8 +266,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
     if (call.info().may_draw() && region_.preserve_rng()) words_.add_draw(draw_position(call));
     unknown_.clear();
   }
-  const bool is_of_mode = call.info().is_uninitialised() && SavedTensorFrame::modes_here() > 0;
-  made_ = is_of_mode ? Origin::inside() : Origin::made_by(call.info());
+  made_ = origin_of_results(call.info());
   const bool is_cast = is_cacheable_cast(call);
   bool touches_outside = false;
   bool touches_product = false;

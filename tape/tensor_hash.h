@@ -12,6 +12,7 @@
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/outside_log.h>
+#include <remat/tape/saved_tensor_frame.h>
 
 namespace remat {
 
@@ -26,6 +27,12 @@ uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
 /// (torch::tensor): another value in the replay is another number. Devices' are not looked at.
 inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
+}
+
+/// Of what the op that is about to run makes. A mode may give memory without values some.
+inline Origin origin_of_results(const OpInfo& op) {
+  const bool is_of_mode = op.is_uninitialised() && SavedTensorFrame::modes_here() > 0;
+  return is_of_mode ? Origin::inside() : Origin::made_by(op);
 }
 
 /// True if there is a byte in its storage that is not 0.
