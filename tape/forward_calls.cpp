@@ -132,7 +132,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   ends_.emplace_back();
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
   if (call.is_saved()) {
-    end_expected();
+    go_on();
     // A result that is an argument is told from one that the call makes, also if no op has seen it.
     // Before the call counts as running: what code around it is given a SAVE call has not made.
     for (const at::Tensor& argument : seen) {
@@ -201,17 +201,17 @@ void ForwardCalls::abandon() noexcept {
                   [](const Written& written) { return written.origin.is_outside(); });
   if (may_have_written) threw_writing_ = saved_.index;
   expected_.clear();
-  std::vector<at::Tensor> read;
   for (at::Tensor& argument : saved_.arguments) {
-    if (argument.defined() && !saved_.has_written(argument)) read.push_back(std::move(argument));
+    if (argument.defined() && !saved_.has_written(argument))
+      read_by_thrown_.push_back(std::move(argument));
   }
   close_saved();
-  // Replays run it again, up to where it threw.
-  try {
-    for (const at::Tensor& argument : read) need(argument);
-  } catch (...) {
-    // Not kept: the replay raises where it reads it.
-  }
+}
+
+// Replays run it again, up to where it threw. Kept as soon as the function goes on, since hooks of
+// the user, which cannot run while the exception is on its way, may get what is kept.
+void ForwardCalls::keep_read_by_thrown() {
+  for (const at::Tensor& argument : std::exchange(read_by_thrown_, {})) need(argument);
 }
 
 // Also for a call inside a SAVE call of this region, which is a part of what that one does.

@@ -90,8 +90,11 @@ class ForwardCalls final : public NamedCalls {
   /// The function has returned.
   void finish();
 
-  /// Other code runs: what was expected to be saved will not be.
-  void end_expected();
+  /// An op outside of SAVE calls is about to run, or a SAVE call to begin.
+  void go_on() {
+    end_expected();
+    if (C10_UNLIKELY(!read_by_thrown_.empty())) keep_read_by_thrown();
+  }
 
   /// Hooks for what autograd saves then.
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
@@ -118,6 +121,9 @@ class ForwardCalls final : public NamedCalls {
   void begin_saved(c10::ArrayRef<at::Tensor> arguments);
   void end_saved(const CallResults& results);
   void close_saved() noexcept;
+  void keep_read_by_thrown();
+  /// Other code runs: what was expected to be saved will not be.
+  void end_expected();
   CallOutput output_of(const at::Tensor& tensor, size_t position);
   size_t product_of(const at::Tensor& tensor);
   void add_write(const Written& written);
@@ -188,6 +194,7 @@ class ForwardCalls final : public NamedCalls {
   SavedCall ended_;
   std::vector<at::Tensor> expected_;  // what autograd will save for ended_, in order
   std::vector<std::string> expected_names_;
+  std::vector<at::Tensor> read_by_thrown_;  // arguments of calls that threw, until the next op
   std::deque<std::pair<std::string, at::Tensor>> named_;  // in saved_
 
   // Of the SAVE call that runs.

@@ -140,7 +140,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
-  if (calls_) calls_->end_expected();
+  if (calls_) calls_->go_on();
   if (call.info().may_draw()) before_draw(call);
   if (C10_UNLIKELY(call.info().is_communication())) region_->mark_communicates();
   made_ = origin_of_results(call.info());

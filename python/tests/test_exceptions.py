@@ -9,7 +9,7 @@ import weakref
 import pytest
 import torch
 from mixture import Calls, Mixture
-from same import assert_equal
+from same import assert_equal, assert_same
 
 import remat_meta as remat
 from remat_meta import _C
@@ -107,3 +107,39 @@ def test_an_exception_at_every_op_leaves_no_state(error, hooks):
             assert_equal(expected, run(Calls(on=True), lambda: None, hooks))
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("last", [False, True])
+@pytest.mark.parametrize("engine", ["function", "tape", "auto"])
+@pytest.mark.parametrize("throws_at", [1, 2])
+def test_a_pack_hook_that_throws_in_a_save_call_may_be_caught(throws_at, engine, last):
+    save = remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)
+
+    def program(wrap):
+        x = torch.randn(3, requires_grad=True)
+
+        def fn(x):
+            packed = []
+
+            def pack(tensor):
+                packed.append(None)
+                if len(packed) == throws_at:
+                    raise ValueError("disk full")
+                return tensor
+
+            made = x.sin()
+            result = made * 3
+            try:
+                with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                    (made if throws_at == 1 else made.exp()).sin()
+            except ValueError:
+                if not last:
+                    result = made * 5
+            else:
+                raise AssertionError("expected the hook to throw")
+            return result
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(policy=save, replay=engine, early_stop=not last))

@@ -284,3 +284,22 @@ def test_a_save_call_inside_torchs_checkpoint_inside_a_region_is_plain():
         return x.grad
 
     assert_same(program, remat.checkpoint())
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("engine", ["function", "tape", "auto"])
+@pytest.mark.parametrize("policy", ["SAVE", "OFFLOAD"])
+def test_torchs_checkpoint_stops_in_the_middle_of_a_save_call(policy, engine, nested):
+    policy = getattr(remat.CheckpointPolicy, policy)
+    options = {"replay": engine, "policy": remat.PolicyTable().op("*", policy)}
+    options["offload_store"] = remat.host_memory_store()
+
+    def program(wrap):
+        x, w = leaf(4, 4), leaf(4, 4)
+        block = wrap(lambda h: (h.sin() @ w).exp().tanh() @ w)
+        outer = wrap(lambda h: block(block(h.cos()))) if nested else lambda h: block(block(h.cos()))
+        for _ in range(3):
+            stock.checkpoint(outer, x, use_reentrant=False).sum().backward()
+        return x.grad, w.grad
+
+    assert_same(program, remat.checkpoint(**options))

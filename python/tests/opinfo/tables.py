@@ -6,7 +6,7 @@ still belong here."""
 import dataclasses
 import re
 
-# Two plain runs differ, in every dtype that the op has.
+# Two plain runs differ, in every dtype that the op has; on some processors only.
 DIFFER_FROM_THEMSELVES = {
     "linalg.lstsq": "LAPACK's gels rounds by where its work memory lies",
     "linalg.lstsq.grad_oriented": "the same",
