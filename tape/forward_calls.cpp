@@ -202,8 +202,11 @@ void ForwardCalls::abandon() noexcept {
   if (may_have_written) threw_writing_ = saved_.index;
   expected_.clear();
   for (at::Tensor& argument : saved_.arguments) {
-    if (argument.defined() && !saved_.has_written(argument))
-      read_by_thrown_.push_back(std::move(argument));
+    if (!argument.defined() || saved_.has_written(argument)) continue;
+    // Hooks that the function has opened may be what threw, and are not asked again.
+    if (const auto number = product_in(argument))
+      ends_[region_->calls().product(*number).call()].pair = {};
+    read_by_thrown_.push_back(std::move(argument));
   }
   close_saved();
 }

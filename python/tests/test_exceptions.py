@@ -143,3 +143,30 @@ def test_a_pack_hook_that_throws_in_a_save_call_may_be_caught(throws_at, engine,
         return x.grad
 
     assert_same(program, remat.checkpoint(policy=save, replay=engine, early_stop=not last))
+
+
+def test_hooks_that_have_thrown_are_not_asked_again():
+    """A result that they were to keep is read by a call that they threw in."""
+
+    def program(wrap):
+        x = torch.randn(3, requires_grad=True)
+
+        def fn(x):
+            packed = []
+
+            def pack(tensor):
+                if len(packed) == 2:
+                    raise ValueError("disk full")
+                packed.append(None)
+                return tensor
+
+            with contextlib.suppress(ValueError):
+                with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+                    (x.sin() * x).exp().tanh()
+            return x.cos()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    save = remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)
+    assert_same(program, remat.checkpoint(policy=save))

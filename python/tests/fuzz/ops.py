@@ -71,6 +71,8 @@ OPS = {
     "retain_grad": Op("{r} = {a}.cos()\nif {r}.requires_grad:\n    {r}.retain_grad()", "a"),
     "inner_grad": Op("{r} = inner_grad({a})", "a", weight=1, backward=True),
     "inner_backward": Op("{r} = inner_backward({a})", weight=1, backward=True),
+    "pack_throws": Op("refused_pack({a}, {i})\n{r} = {a}.cos()", "a", weight=1),
+    "stops_early": Op("{r} = stops_early({a})", weight=1),
     "batch_norm": Op("{r} = bn({a})", "a", weight=3),
     # Views.
     "transpose": Op("{r} = {a}.t()", view=True, weight=3),

@@ -6,6 +6,7 @@ import collections
 import contextlib
 
 import torch
+from torch.utils.checkpoint import checkpoint
 
 import remat_meta as remat
 
@@ -103,6 +104,25 @@ def inner_backward(a):
 def hook(tensor, factor):
     if tensor.requires_grad:
         tensor.register_hook(lambda grad: None if grad is None else grad * factor)
+
+
+def refused_pack(a, last):
+    """Ops under a pack hook that raises when it has had `last` tensors; of what they made nothing is left."""
+    packed = []
+
+    def pack(tensor):
+        if len(packed) == last:
+            raise Raises
+        packed.append(tensor)
+        return tensor
+
+    with contextlib.suppress(Raises), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        ((a.sin() * a).exp() @ a.tanh()).sigmoid()
+
+
+def stops_early(a):
+    """By an exception of its pack hook, when its function has saved again what backward needs."""
+    return checkpoint(lambda a: (a.sin() * 0.5).exp().tanh().neg(), a, use_reentrant=False)
 
 
 def clones():
