@@ -196,10 +196,7 @@ void ForwardCalls::abandon() noexcept {
   if (kind == Open::kRecomputed) --recomputed_;
   if (kind != Open::kSaved) return;
   saved_.record->threw = true;
-  const bool may_have_written =
-      std::any_of(saved_.written.begin(), saved_.written.end(),
-                  [](const Written& written) { return written.origin.is_outside(); });
-  if (may_have_written) threw_writing_ = saved_.index;
+  if (!saved_.written.empty()) threw_writing_ = saved_.index;
   expected_.clear();
   for (at::Tensor& argument : saved_.arguments) {
     if (!argument.defined() || saved_.has_written(argument)) continue;

@@ -223,7 +223,7 @@ class ForwardCalls final : public NamedCalls {
   };
   std::vector<Unread> unread_;    // of async collectives, for the host
   bool is_async_ = false;         // the collective that runs
-  size_t threw_writing_ = kNone;  // the call that threw where it may have written from outside
+  size_t threw_writing_ = kNone;  // the call that threw where it may have written
   bool has_functional_ = false;   // collectives that return before their results are there
   // The results of each that nobody has waited for here.
   std::vector<std::vector<OutsideStorage::WeakTensor>> functional_;

@@ -94,12 +94,13 @@ void ForwardCalls::read_inside(const at::Tensor& wrapper, const OpInfo* reader) 
   }
 }
 
-// An op that throws may have written a part, with no new version.
+// An op that throws may have written a part, with no new version. A replay runs the call again up
+// to where it threw, and nobody compares what it does.
 void ForwardCalls::check_thrown() const {
   if (threw_writing_ == kNone) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, where(region_->calls().records()[threw_writing_].call),
-      ": expected a SAVE call that writes a tensor from outside the region to return, got one that "
+      ": expected a SAVE call that writes what it has not made to return, got one that "
       "threw, and a function that went on: what it has written until then a replay could not tell. "
       "Catch the exception outside of the region, or use the policy RECOMPUTE.");
 }

@@ -23,6 +23,7 @@
 #include "graph_walk.h"
 #include "offload_hooks.h"
 #include "root_views.h"
+#include "saved_memory.h"
 #include "saved_original.h"
 #include "storage_bytes.h"
 #include "tape_cutter.h"
@@ -73,6 +74,7 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
   region_->set_nodes(
       {.thread = at::RecordFunction::currentThreadId(), .begin = at::sequence_number::peek()});
   if (!region_->intercept()) return;
+  saved_ = std::make_unique<SavedMemory>();
   for (const at::Tensor& input : inputs) {
     const bool is_whole = input.defined() && has_layout(input) && covers_storage(input);
     region_->outside().add_argument(input.defined() ? origin_of(input) : Origin::inside(),
@@ -193,6 +195,16 @@ void ForwardFrame::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) { recorder_->save(tensor, policy); });
 }
 
+void ForwardFrame::check_not_exchanged() const {
+  const auto slot = saved_->find_exchanged();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !slot, "[checkpoint] ", region_->label(), ", slot ", *slot,
+      ": expected a saved tensor to have its memory until the region ends, got one that was given "
+      "other memory since (`.data = ...`, set_()): autograd would go on with that in silence, a "
+      "replay with what was saved. Exchange it before the first op that uses it, or use another "
+      "tensor.");
+}
+
 void ForwardFrame::check_outside_sizes() const {
   const OutsideLog& outside = region_->outside();
   for (const auto i : c10::irange(outside.size()))
@@ -207,6 +219,7 @@ void ForwardFrame::phase_was_asked() {
 // See Note [What the user has]: the function is to bring it back, and a tape does not call it.
 void ForwardFrame::finish() {
   if (recorder_ || !region_->slots().empty()) check_outside_sizes();
+  if (saved_) check_not_exchanged();
   if (calls_) calls_->finish();
   region_->outside().finish();
   if (!recorder_) return;
@@ -261,6 +274,7 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
+  if (op_) saved_->add(tensor, slot.index);
   // Not of what remat keeps itself, which may be of another state of the tensor.
   const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();
   if (!is_of_user || !logs()) return slot;

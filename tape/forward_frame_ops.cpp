@@ -19,6 +19,7 @@
 
 #include "drawn_generator.h"
 #include "forward_calls.h"
+#include "saved_memory.h"
 #include "storage_bytes.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
@@ -158,6 +159,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   }
   if (logged && call.info().may_draw() && region_->preserve_rng())
     words.add_draw(draw_position(call));
+  if (call.info().writes()) check_versioned(call);
   visit_arguments(
       call,
       [&](size_t i, const at::Tensor& tensor) {
@@ -295,6 +297,22 @@ void ForwardFrame::refuse_unshard(const OpInfo& info) const {
       "inside "
       "it (FSDP's unshard), which a replay in backward would not do again. ",
       kCheckpointInside);
+}
+
+// See Note [Writes by way of data].
+void ForwardFrame::check_versioned(const OpCall& call) const {
+  if (accumulates_grad()) return;
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    if (!call.writes_argument(i)) return;
+    const auto slot = saved_->find_unversioned(tensor);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !slot, "[checkpoint] ", region_->label(), ", slot ", *slot, ", op ", call.info().name(),
+        ": expected in-place ops that autograd notices, got one on the memory of a saved tensor by "
+        "way of another with versions of its own (",
+        TensorMeta(tensor).str(),
+        ", made by `.data`): autograd would go on with the new values in silence, a replay with "
+        "those that were saved. Write before they are used, or use a clone().");
+  });
 }
 
 void ForwardFrame::check_plain(const OpInfo& info, const at::Tensor& tensor) const {

@@ -252,17 +252,25 @@ HiddenScopes::~HiddenScopes() {
 
 void HiddenScopes::hide(const SavedTensorFrame& frame) {
   current_frame = frame.previous_;
-  if (!frame.has_python_hooks_inside()) return;
+  hide_python_hooks(frame.python_hooks_depth_);
+}
+
+/// All but the outermost `count`.
+void HiddenScopes::hide_python_hooks(size_t count) {
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
+  if (python.stack.size() <= count) return;
   if (!python_hooks_) python_hooks_ = python;
   at::impl::SavedTensorDefaultHooksTLS around = python;
-  while (around.stack.size() > frame.python_hooks_depth_) around.stack.pop();
+  while (around.stack.size() > count) around.stack.pop();
   at::SavedTensorDefaultHooks::set_tls_state(around);
 }
 
+// PyTorch's pairs too: torch.utils.checkpoint counts what it is given, and how many tensors a tape
+// holds depends on which of them share memory.
 OuterFrames::OuterFrames(const SavedTensorFrame& frame) {
   hide(frame);
   while (current_frame && current_frame->is_user_hooks()) hide(*current_frame);
+  hide_python_hooks(current_frame ? current_frame->python_hooks_depth() : 0);
 }
 
 ScopesAround::ScopesAround(const SavedTensorFrame& frame, Keep keep) {

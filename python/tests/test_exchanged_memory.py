@@ -105,3 +105,78 @@ def test_a_parameter_without_elements_has_no_memory_to_exchange(engine):
         return x.grad, empty.grad, captured.grad
 
     assert_same(program, remat.checkpoint(replay=engine, region_name=f"empty {engine}"))
+
+
+def exchange_weight_and_back(x, w):
+    whole, w.data = w.data, w.data.sign()
+    y = x @ w
+    w.data = whole
+    return y
+
+
+def exchange_weight(x, w):
+    y = x @ w
+    w.data = w.detach().sign()
+    return y.sin()
+
+
+def write_weight_and_back(x, w):
+    whole = w.data.clone()
+    w.data.sign_()
+    y = x @ w
+    w.data.copy_(whole)
+    return y
+
+
+def write_what_is_made(x, w):
+    h = x.sin()
+    y = h.cos() * w
+    h.data.mul_(2)
+    return y * h
+
+
+def write_by_a_view(x, w):
+    h = x.sin()
+    y = h.cos() * w
+    h.data.view(torch.int32)[1:3].zero_()
+    return y
+
+
+@pytest.mark.parametrize("nested", (False, True))
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize(
+    "fn, words",
+    (
+        (exchange_weight_and_back, r"slot \d: expected a saved tensor to have its memory until the region ends"),
+        (exchange_weight, r"slot \d: expected a saved tensor to have its memory until the region ends"),
+        (write_weight_and_back, r"slot \d, op aten::copy_: expected in-place ops that autograd notices"),
+        (write_what_is_made, r"slot \d, op aten::mul_.Tensor: expected in-place ops that autograd notices"),
+        (write_by_a_view, r"slot \d, op aten::zero_: expected in-place ops that autograd notices"),
+    ),
+)
+def test_what_was_saved_is_not_changed_by_way_of_data(fn, words, engine, nested):
+    x, w = (torch.randn(4, 4, requires_grad=True) for _ in range(2))
+    region = remat.checkpoint(replay=engine, region_name="r")(fn)
+    with pytest.raises(NotImplementedError, match=rf"\[checkpoint\] region 'r', {words}"):
+        remat.checkpoint(replay=engine)(lambda x: region(x, w))(x) if nested else region(x, w)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_nobody_has_saved_may_be_changed_by_way_of_data(engine):
+    def program(wrap):
+        x, w, seen = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True), torch.zeros(4)
+
+        def fn(x):
+            w.data.clamp_(-1, 1)
+            h = x.sin()
+            h.data.mul_(2)
+            y = h @ w
+            seen.data.add_(y.detach().sum(0))
+            y.data.neg_()
+            return y.exp()
+
+        y = wrap(fn)(x)
+        y.sum().backward()
+        return y, x.grad, w.grad, w, seen
+
+    assert_same(program, remat.checkpoint(replay=engine))

@@ -509,3 +509,30 @@ def test_a_save_call_that_writes_outside_and_throws_is_refused(engine, policy):
     buffer = torch.zeros(4, 4)
     with pytest.raises(NotImplementedError, match=r"'aten::index_add_#0' \(SAVE\).*threw, and a function that went on"):
         remat.checkpoint(policy=policy, replay=engine)(fn)(leaf(4, 4))
+
+
+def throws_after_a_part(x):
+    parts = [x.detach() * 2, x.detach().double().float()]
+    with contextlib.suppress(RuntimeError):
+        torch._foreach_add_(parts, [torch.ones(4), torch.ones(7)])
+    return x.exp() * parts[0]
+
+
+def throws_with_another_number(x):
+    def call(q):
+        calls.append(None)
+        q.mul_(len(calls))
+        raise ValueError
+
+    calls, q = [], x.cos().detach()
+    with contextlib.suppress(ValueError):
+        remat.native_op(call, "call", remat.CheckpointPolicy.SAVE)(q)
+    return x.exp() * q
+
+
+@pytest.mark.parametrize("fn", (throws_after_a_part, throws_with_another_number))
+@pytest.mark.parametrize("engine", ("function", "tape", "auto"))
+def test_a_save_call_that_writes_what_the_function_made_and_throws_is_refused(fn, engine):
+    options = {"policy": remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)} if fn is throws_after_a_part else {}
+    with pytest.raises(NotImplementedError, match=r"\(SAVE\).*writes what it has not made.*threw, and a function that"):
+        remat.checkpoint(replay=engine, **options)(fn)(leaf(4))

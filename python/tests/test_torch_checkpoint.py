@@ -303,3 +303,29 @@ def test_torchs_checkpoint_stops_in_the_middle_of_a_save_call(policy, engine, ne
         return x.grad, w.grad
 
     assert_same(program, remat.checkpoint(**options))
+
+
+@pytest.mark.parametrize("engine", ["function", "tape", "auto"])
+@pytest.mark.parametrize("outer", ["function", "tape", "auto", None])
+def test_a_tape_inside_torchs_checkpoint_gives_that_nothing_but_arguments(outer, engine):
+    """It counts what it is given; what else a tape holds depends on which tensors share memory."""
+
+    def program(wrap):
+        def fn(t):
+            h = t.exp()
+
+            def inner(_):
+                return h * t
+
+            return stock.checkpoint(wrap(inner), h, use_reentrant=False)
+
+        x = leaf(4)
+        y = wrap(fn)(x * 1)
+        y.sum().backward()
+        return y, x.grad
+
+    def wrap(fn):
+        replay = engine if fn.__name__ == "inner" else outer
+        return remat.checkpoint(replay=replay)(fn) if replay else fn
+
+    assert_same(program, wrap)

@@ -251,14 +251,15 @@ class REMAT_API HiddenScopes {
 
   /// Hides `frame`, which is the current one or around it.
   void hide(const SavedTensorFrame& frame);
+  void hide_python_hooks(size_t count);
 
  private:
   SavedTensorFrame* hidden_;
   std::optional<at::impl::SavedTensorDefaultHooksTLS> python_hooks_;  // if some are hidden
 };
 
-/// Hides `frame`, the scopes inside it and user hooks right around it while alive: what is saved
-/// then is remat's own.
+/// Hides `frame`, the scopes inside it and user hooks right around it, PyTorch's own too, while
+/// alive: what is saved then is remat's own.
 class REMAT_API OuterFrames final : HiddenScopes {
  public:
   explicit OuterFrames(const SavedTensorFrame& frame);
