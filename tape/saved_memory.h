@@ -24,7 +24,7 @@ class SavedMemory {
   void add(const at::Tensor& tensor, size_t slot);
 
   /// The slot of another tensor on the memory of `tensor`, which an op is about to write, whose
-  /// version the write will not change; if there is one.
+  /// version the write will not change; if there is one that somebody still has.
   std::optional<size_t> find_unversioned(const at::Tensor& tensor);
 
   /// A slot whose tensor has been given other memory since, if there is one.
@@ -33,7 +33,7 @@ class SavedMemory {
  private:
   struct Saved {
     OutsideStorage::WeakTensor tensor;
-    const void* memory;   // its address stays taken: the frame's StorageTable and OutsideLog
+    const void* memory;
     const void* counter;  // of versions; the slot has it
     size_t slot;
   };

@@ -18,6 +18,7 @@ TRACKED = "design.md, Known limits: CommDebugMode round the backward alone"
 COUNTS = "design.md, Known limits: modes that count by hooks, in each other or with a backward inside"
 THROWS = "design.md, Known limits: a SAVE call writes what it has not made and throws"
 PACK = "design.md, Known limits: a pack hook that throws, in a region inside a region or in an OFFLOAD call"
+DATA = "errors.md: a saved tensor is written by way of .data"
 VIEWS = "design.md, Known limits: a mode round the forward or the backward alone, and a policy that keeps views"
 CAME_BACK = "design.md, Known limits: a nested tape has an argument that came back from hooks"
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
@@ -48,6 +49,7 @@ REFUSALS = (
     (r"leave the hooks of arguments and captured", r"(?s)comm_debug.*flops|flops.*comm_debug|flops.*inner_", COUNTS),
     (r"threw, and a function that went on", r"(?s)suppress.*(SAVE|OFFLOAD|policy)", THROWS),
     (r"as in the forward, got|expected the exception that it threw", r"(?s)refused_pack.*(SAVE|OFFLOAD|policy)", PACK),
+    (r"expected in-place ops that autograd notices", r"\.data\.", DATA),
     (r"got a storage that was freed or made smaller since", r"api\.free\(\w+\)", FREED),
     (r"differentiated Tensors appears to not have been used", "inner_grad", INNER),
     (r"passes no hook which the function has set or removed", "(?s)hook.*inner_", INNER),
