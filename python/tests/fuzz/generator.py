@@ -186,6 +186,8 @@ class Generator:
     def allowed(self, op, a, buffer, place):
         if op.writes and not self.may_write(a, place):
             return False
+        if op.unversioned and not self.is_noticed(a, place):
+            return False
         if op.needs in REFUSED_BY_RULES and any(region.has_rules for region in place.regions):
             return self.one_in(10)
         if op.generator and not all(region.generator for region in place.regions):
@@ -198,6 +200,11 @@ class Generator:
             return ("later writes" in self.words and bool(place.regions)) or self.one_in(60)
         # Such a view stands in no graph although it requires grad.
         return not (op.view and place.no_grad)
+
+    def is_noticed(self, value, place):
+        """A write by way of data of it: of what the innermost region has made outside of SAVE calls."""
+        makes_calls = place.saving_anywhere or place.copies or any(region.has_rules for region in place.regions)
+        return bool(place.regions) and value.memory.owner == place.function and not makes_calls
 
     def may_go_back(self, value, place):
         return not value.memory.past_save and not place.no_grad

@@ -24,6 +24,7 @@ class Op:
     backward: bool = False  # goes backward in the function
     hook: bool = False  # on {a}
     late: bool = False  # writes what it saves after that: hooks that copy have what was there before
+    unversioned: bool = False  # the write: autograd is not told
     needs: str = ""  # the set of words of which it is one (words.py), if it is not always there
 
     def __post_init__(self):
