@@ -195,14 +195,23 @@ void ForwardFrame::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) { recorder_->save(tensor, policy); });
 }
 
-void ForwardFrame::check_not_exchanged() const {
-  const auto slot = saved_->find_exchanged();
+void ForwardFrame::check_saved() const {
+  const SavedMemory::Change change = saved_->find_change();
+  if (!change.slot) return;
+  const std::string where =
+      c10::str("[checkpoint] ", region_->label(), ", slot ", change.slot->index);
   TORCH_CHECK_NOT_IMPLEMENTED(
-      !slot, "[checkpoint] ", region_->label(), ", slot ", *slot,
-      ": expected a saved tensor to have its memory until the region ends, got one that was given "
+      change.op, where, " (", change.slot->meta.str(),
+      "): expected a saved tensor to have its memory until the region ends, got one that was given "
       "other memory since (`.data = ...`, set_()): autograd would go on with that in silence, a "
       "replay with what was saved. Exchange it before the first op that uses it, or use another "
       "tensor.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, where, " (", change.slot->meta.str(), "), op ", change.op->name(),
+      ": expected in-place ops that autograd notices, got one on the memory of a saved tensor by "
+      "way of another with versions of its own (made by `.data`): autograd would go on with the "
+      "new values in silence, a replay with those that were saved. Write before they are used, or "
+      "use a clone().");
 }
 
 void ForwardFrame::check_outside_sizes() const {
@@ -219,7 +228,7 @@ void ForwardFrame::phase_was_asked() {
 // See Note [What the user has]: the function is to bring it back, and a tape does not call it.
 void ForwardFrame::finish() {
   if (recorder_ || !region_->slots().empty()) check_outside_sizes();
-  if (saved_) check_not_exchanged();
+  if (saved_) check_saved();
   if (calls_) calls_->finish();
   region_->outside().finish();
   if (!recorder_) return;
@@ -274,7 +283,8 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
-  if (op_) saved_->add(tensor, slot.index);
+  // Else it is what a tape holds, or a custom function saves.
+  if (saved_ && (op_ || packs_region_input())) saved_->add(original, slot);
   // Not of what remat keeps itself, which may be of another state of the tensor.
   const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();
   if (!is_of_user || !logs()) return slot;

@@ -140,6 +140,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (C10_UNLIKELY(call.info().is_unshard())) refuse_unshard(call.info());
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
+  if (call.info().writes()) note_saved_writes(call);
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->go_on();
   if (call.info().may_draw()) before_draw(call);
@@ -159,7 +160,6 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   }
   if (logged && call.info().may_draw() && region_->preserve_rng())
     words.add_draw(draw_position(call));
-  if (call.info().writes()) check_versioned(call);
   visit_arguments(
       call,
       [&](size_t i, const at::Tensor& tensor) {
@@ -300,18 +300,10 @@ void ForwardFrame::refuse_unshard(const OpInfo& info) const {
 }
 
 // See Note [Writes by way of data].
-void ForwardFrame::check_versioned(const OpCall& call) const {
+void ForwardFrame::note_saved_writes(const OpCall& call) {
   if (accumulates_grad()) return;
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
-    if (!call.writes_argument(i)) return;
-    const auto slot = saved_->find_unversioned(tensor);
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !slot, "[checkpoint] ", region_->label(), ", slot ", *slot, ", op ", call.info().name(),
-        ": expected in-place ops that autograd notices, got one on the memory of a saved tensor by "
-        "way of another with versions of its own (",
-        TensorMeta(tensor).str(),
-        ", made by `.data`): autograd would go on with the new values in silence, a replay with "
-        "those that were saved. Write before they are used, or use a clone().");
+    if (call.writes_argument(i)) saved_->note_write(tensor, call.info());
   });
 }
 

@@ -1,13 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writes and exchanges of saved memory of which autograd is not told.
+// Changes of saved memory of which autograd is not told.
 #include "saved_memory.h"
 
 #include <algorithm>
 #include <cstring>
 
-#include <remat/tape/byte_ranges.h>
-#include <remat/tape/op_call.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_layout.h>
 
 namespace remat {
@@ -22,59 +21,77 @@ const void* counter_of(const at::Tensor& tensor) {
   return counter;
 }
 
-bool overlap(const ByteRuns& some, const ByteRuns& others) {
-  return std::any_of(some.begin(), some.end(), [&](const ByteRange& run) {
-    return std::any_of(others.begin(), others.end(), [&](const ByteRange& other) {
-      return run.begin < other.end && other.begin < run.end;
-    });
-  });
+ByteRange span_of_dense(const at::Tensor& tensor) {
+  const size_t begin = tensor.storage_offset() * tensor.itemsize();
+  return {begin, begin + tensor.numel() * tensor.itemsize()};
 }
 
-/// Both on one storage. Of parts in very many pieces only those that lie alike are known to: an op
-/// may split what it makes into interleaved parts that have versions of their own (unsafe_chunk in
-/// LSTM cells).
-bool overlap(const at::Tensor& saved, const at::Tensor& written) {
-  const TensorLayout a(saved);
-  const TensorLayout b(written);
-  if (a == b) return true;
-  if (!overlap(ByteRuns{span_of(a)}, ByteRuns{span_of(b)})) return false;
-  const auto some = runs_of(a);
-  const auto others = runs_of(b);
-  return some && others && overlap(*some, *others);
+bool is_dense(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
+}
+
+ByteRange span_of(const at::Tensor& tensor) {
+  return is_dense(tensor) ? span_of_dense(tensor) : span_of(TensorLayout(tensor));
+}
+
+bool overlap(const ByteRange& some, const ByteRange& other) {
+  return some.begin < other.end && other.begin < some.end;
+}
+
+bool overlap(const ByteRuns& some, const ByteRuns& others) {
+  return std::any_of(some.begin(), some.end(), [&](const ByteRange& run) {
+    return std::any_of(others.begin(), others.end(),
+                       [&](const ByteRange& other) { return overlap(run, other); });
+  });
 }
 
 }  // namespace
 
-void SavedMemory::add(const at::Tensor& tensor, size_t slot) {
-  const void* const memory = memory_of(tensor);
-  if (!memory || !has_layout(tensor)) return;
-  saved_.push_back(
-      {OutsideStorage::WeakTensor(tensor.getIntrusivePtr()), memory, counter_of(tensor), slot});
+void SavedMemory::add(const at::Tensor& tensor, const Slot& slot) {
+  if (!has_layout(tensor) || !memory_of(tensor)) return;
+  saved_.push_back({OutsideStorage::WeakTensor(tensor.getIntrusivePtr()), weak_storage(tensor),
+                    counter_of(tensor), &slot, span_of(tensor), is_dense(tensor)});
 }
 
-std::optional<size_t> SavedMemory::find_unversioned(const at::Tensor& tensor) {
-  if (saved_.empty() || tensor.is_inference() || !has_layout(tensor)) return std::nullopt;
+// An op may split what it makes into interleaved parts that have versions of their own
+// (unsafe_chunk in LSTM cells). Of parts in very many pieces only those that lie alike are known to
+// overlap.
+bool SavedMemory::overlap(const Saved& saved, const at::Tensor& written) {
+  if (!remat::overlap(saved.span, span_of(written))) return false;
+  if (saved.is_dense && is_dense(written)) return true;
+  const at::Tensor tensor(saved.tensor.lock());
+  if (!tensor.defined()) return true;
+  const TensorLayout a(tensor);
+  const TensorLayout b(written);
+  if (a == b) return true;
+  const auto some = runs_of(a);
+  const auto others = runs_of(b);
+  return some && others && remat::overlap(*some, *others);
+}
+
+void SavedMemory::note_write(const at::Tensor& tensor, const OpInfo& op) {
+  if (saved_.empty() || tensor.is_inference() || !has_layout(tensor)) return;
   for (; entered_ < saved_.size(); ++entered_)
-    by_memory_.emplace(saved_[entered_].memory, entered_);
-  const auto [begin, end] = by_memory_.equal_range(memory_of(tensor));
+    by_storage_.emplace(saved_[entered_].storage._unsafe_get_target(), entered_);
+  const auto [begin, end] = by_storage_.equal_range(tensor.storage().unsafeGetStorageImpl());
   for (auto entry = begin; entry != end; ++entry) {
-    const Saved& saved = saved_[entry->second];
-    if (saved.counter == counter_of(tensor)) continue;
-    // If it is gone, its memory may be another's by now.
-    const at::Tensor other(saved.tensor.lock());
-    if (other.defined() && memory_of(other) == saved.memory && overlap(other, tensor))
-      return saved.slot;
+    Saved& saved = saved_[entry->second];
+    if (!saved.written_by && saved.counter != counter_of(tensor) && overlap(saved, tensor))
+      saved.written_by = &op;
   }
-  return std::nullopt;
 }
 
-std::optional<size_t> SavedMemory::find_exchanged() const {
+SavedMemory::Change SavedMemory::find_change() const {
   for (const Saved& saved : saved_) {
+    if (!saved.slot->live) continue;
+    if (saved.written_by) return {saved.slot, saved.written_by};
     const at::Tensor tensor(saved.tensor.lock());
-    if (tensor.defined() && !is_freed(tensor) && memory_of(tensor) != saved.memory)
-      return saved.slot;
+    const bool is_exchanged =
+        tensor.defined() && !is_freed(tensor) &&
+        tensor.storage().unsafeGetStorageImpl() != saved.storage._unsafe_get_target();
+    if (is_exchanged) return {saved.slot, nullptr};
   }
-  return std::nullopt;
+  return {};
 }
 
 }  // namespace remat

@@ -142,16 +142,39 @@ def write_by_a_view(x, w):
     return y
 
 
+def write_after_a_view_was_saved(x, w):
+    y = x @ w.t()
+    w.data.clamp_(-0.1, 0.1)
+    return y
+
+
+def write_in_a_save_call(x, w):
+    h = x.cos()
+    y = h * h * w
+    remat.native_op(lambda h: h.data.mul_(0.5), "m", remat.CheckpointPolicy.SAVE)(h)
+    return y.exp()
+
+
+def write_what_a_region_inside_was_given(x, w):
+    h = x * w
+    y = remat.checkpoint()(lambda h: h.exp() * h)(h)
+    h.data.clamp_(-0.5, 0.5)
+    return y
+
+
 @pytest.mark.parametrize("nested", (False, True))
 @pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize(
     "fn, words",
     (
-        (exchange_weight_and_back, r"slot \d: expected a saved tensor to have its memory until the region ends"),
-        (exchange_weight, r"slot \d: expected a saved tensor to have its memory until the region ends"),
-        (write_weight_and_back, r"slot \d, op aten::copy_: expected in-place ops that autograd notices"),
-        (write_what_is_made, r"slot \d, op aten::mul_.Tensor: expected in-place ops that autograd notices"),
-        (write_by_a_view, r"slot \d, op aten::zero_: expected in-place ops that autograd notices"),
+        (exchange_weight_and_back, r"slot \d .*: expected a saved tensor to have its memory until the region ends"),
+        (exchange_weight, r"slot \d .*: expected a saved tensor to have its memory until the region ends"),
+        (write_weight_and_back, r"slot \d .*, op aten::copy_: expected in-place ops that autograd notices"),
+        (write_what_is_made, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops that autograd notices"),
+        (write_after_a_view_was_saved, r"slot \d .*, op aten::clamp_: expected in-place ops that autograd notices"),
+        (write_in_a_save_call, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops that autograd notices"),
+        (write_what_a_region_inside_was_given, r"slot \d .*, op aten::clamp_: expected in-place ops that autograd"),
+        (write_by_a_view, r"slot \d .*, op aten::zero_: expected in-place ops that autograd notices"),
     ),
 )
 def test_what_was_saved_is_not_changed_by_way_of_data(fn, words, engine, nested):
@@ -178,5 +201,23 @@ def test_what_nobody_has_saved_may_be_changed_by_way_of_data(engine):
         y = wrap(fn)(x)
         y.sum().backward()
         return y, x.grad, w.grad, w, seen
+
+    assert_same(program, remat.checkpoint(replay=engine))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_codebook_that_only_a_search_has_read_may_be_written(engine):
+    def program(wrap):
+        x, codes = torch.randn(8, 4, requires_grad=True), torch.randn(4, 5)
+
+        def quantize(z):
+            distances = z.pow(2).sum(1, keepdim=True) - 2 * z @ codes + codes.pow(2).sum(0, keepdim=True)
+            found = torch.nn.functional.embedding(distances.argmin(1), codes.t())
+            codes.data.mul_(0.9).add_(z.detach().sum(0)[:, None], alpha=0.1)
+            return z + (found - z).detach()
+
+        y = wrap(quantize)(x.sin())
+        y.pow(2).sum().backward()
+        return y, x.grad, codes
 
     assert_same(program, remat.checkpoint(replay=engine))

@@ -124,13 +124,13 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void keep_part(const at::Tensor& tensor, OutsideStorage& outside, const TensorLayout& part);
   [[noreturn]] void refuse_unshard(const OpInfo& info) const;
   void check_outside_sizes() const;
-  void check_versioned(const OpCall& call) const;
-  void check_not_exchanged() const;
+  void note_saved_writes(const OpCall& call);
+  void check_saved() const;
   void keep_before_write(const at::Tensor& tensor, Origin origin);
 
   std::shared_ptr<Region> region_;
   StorageTable storages_;
-  std::unique_ptr<SavedMemory> saved_;  // by ops outside of SAVE calls
+  std::unique_ptr<SavedMemory> saved_;  // in slots
   int graph_task_;
   const OpInfo* op_ = nullptr;            // the one that runs
   size_t written_down_ = 0;               // ops and calls
