@@ -283,8 +283,9 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
-  // Else it is what a tape holds, or a custom function saves.
-  if (saved_ && (op_ || packs_region_input())) saved_->add(original, slot);
+  // Else it is what remat holds itself, or a custom function saves.
+  const bool counts = (op_ && !keeps_part()) || packs_region_input();
+  if (saved_ && counts) saved_->add(original, slot);
   // Not of what remat keeps itself, which may be of another state of the tensor.
   const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();
   if (!is_of_user || !logs()) return slot;
