@@ -97,13 +97,14 @@ at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()
   return on_whole_storage(value, layout_, size_bytes_);
 }
 
-KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& tensor)
+KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& of)
     : call(call_index),
       name(std::move(tensor_name)),
-      meta(tensor),
-      storage(tensor),
-      is_parameter(remat::is_parameter(tensor)) {
-  if (has_layout(tensor)) layout.emplace(tensor);
+      meta(of),
+      storage(of),
+      tensor(of.unsafeGetTensorImpl()),
+      is_parameter(remat::is_parameter(of)) {
+  if (has_layout(of)) layout.emplace(of);
 }
 
 ArgumentView::ArgumentView(size_t number, const at::Tensor& argument_tensor, const at::Tensor& view)

@@ -87,6 +87,9 @@ class ForwardCalls final : public NamedCalls {
   /// True if what autograd saves next may be a call's.
   bool takes_saved() const { return saving() || ended_.record; }
 
+  /// `tensor` is about to get other memory.
+  void before_set_data(const at::Tensor& tensor);
+
   /// The function has returned.
   void finish();
 
@@ -138,6 +141,7 @@ class ForwardCalls final : public NamedCalls {
   /// Waits for collectives that still write the memory of `tensor`, which is about to be copied.
   void settle(const at::Tensor& tensor);
   void check_thrown() const;
+  void check_exchanged() const;
   void note_work(const CallResults& results);
   void note_functional(c10::ArrayRef<at::Tensor> results);
   void settle_functional(const void* memory);
@@ -221,10 +225,11 @@ class ForwardCalls final : public NamedCalls {
     size_t slot;  // the next one then
     c10::IValue work;
   };
-  std::vector<Unread> unread_;    // of async collectives, for the host
-  bool is_async_ = false;         // the collective that runs
-  size_t threw_writing_ = kNone;  // the call that threw where it may have written
-  bool has_functional_ = false;   // collectives that return before their results are there
+  std::vector<Unread> unread_;                // of async collectives, for the host
+  bool is_async_ = false;                     // the collective that runs
+  std::vector<const KeptTensor*> exchanged_;  // have got other memory since
+  size_t threw_writing_ = kNone;              // the call that threw where it may have written
+  bool has_functional_ = false;  // collectives that return before their results are there
   // The results of each that nobody has waited for here.
   std::vector<std::vector<OutsideStorage::WeakTensor>> functional_;
 

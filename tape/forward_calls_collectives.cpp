@@ -108,6 +108,7 @@ void ForwardCalls::check_thrown() const {
 // What has been waited for in the function.
 void ForwardCalls::finish() {
   check_thrown();
+  check_exchanged();
   keep_read_by_thrown();
   for (const Unread& entry : std::exchange(unread_, {})) {
     if (!has_ended(entry.work)) continue;

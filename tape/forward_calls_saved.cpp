@@ -124,6 +124,23 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   std::unique_ptr<const Waiting> waiting_;  // while it is in pending_
 };
 
+// Autograd goes on with the tensor that it has saved, whatever memory that has by then.
+void ForwardCalls::before_set_data(const at::Tensor& tensor) {
+  for (const KeptTensor& kept : std::as_const(*region_).calls().kept()) {
+    const bool is_it = kept.tensor == tensor.unsafeGetTensorImpl() && kept.storage.address() &&
+                       kept.storage.address() == memory_of(tensor);
+    if (is_it) exchanged_.push_back(&kept);
+  }
+}
+
+void ForwardCalls::check_exchanged() const {
+  for (const KeptTensor* const kept : exchanged_) {
+    TORCH_CHECK_NOT_IMPLEMENTED(!kept->live, where(region_->calls().records()[kept->call].call),
+                                ", tensor '", kept->name, "' (", kept->meta.str(),
+                                "): ", kMemoryExchangedInRegion);
+  }
+}
+
 ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
                            const CallSettings& settings)
     : frame_(frame), region_(std::move(region)), settings_(settings) {}

@@ -195,17 +195,22 @@ void ForwardFrame::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) { recorder_->save(tensor, policy); });
 }
 
-void ForwardFrame::check_saved() const {
+void ForwardFrame::after_data(const at::Tensor& tensor) {
+  if (saved_) saved_->after_data(tensor);
+}
+
+void ForwardFrame::before_set_data(const at::Tensor& tensor) {
+  if (saved_) saved_->before_set_data(tensor);
+  if (saved_ && calls_) calls_->before_set_data(tensor);
+}
+
+void ForwardFrame::check_saved() {
   const SavedMemory::Change change = saved_->find_change();
   if (!change.slot) return;
   const std::string where =
       c10::str("[checkpoint] ", region_->label(), ", slot ", change.slot->index);
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      change.op, where, " (", change.slot->meta.str(),
-      "): expected a saved tensor to have its memory until the region ends, got one that was given "
-      "other memory since (`.data = ...`, set_()): autograd would go on with that in silence, a "
-      "replay with what was saved. Exchange it before the first op that uses it, or use another "
-      "tensor.");
+  TORCH_CHECK_NOT_IMPLEMENTED(change.op, where, " (", change.slot->meta.str(),
+                              "): ", kMemoryExchangedInRegion);
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, where, " (", change.slot->meta.str(), "), op ", change.op->name(),
       ": expected in-place ops that autograd notices, got one on the memory of a saved tensor by "
@@ -284,8 +289,9 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   slot.log_position = region_->ops().end();
   slot.op = op_;
   // Else it is what remat holds itself, or a custom function saves.
-  const bool counts = (op_ && !keeps_part()) || packs_region_input();
-  if (saved_ && counts) saved_->add(original, slot);
+  const bool is_input = packs_region_input() && !copied && !original.is_same(tensor);
+  if (saved_ && (is_input || (op_ && !keeps_part())))
+    saved_->add(original, slot_region(), slot, is_input);
   // Not of what remat keeps itself, which may be of another state of the tensor.
   const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();
   if (!is_of_user || !logs()) return slot;

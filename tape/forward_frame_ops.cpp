@@ -13,6 +13,7 @@
 
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/current_node.h>
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_meta.h>
@@ -140,6 +141,7 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
   if (C10_UNLIKELY(call.info().is_unshard())) refuse_unshard(call.info());
   const bool casts_weight = is_cacheable_cast(call);
   if (casts_weight) region_->mark_casts_weights();
+  if (C10_UNLIKELY(call.info().gives_other_versions())) note_other_versions_of(call);
   if (call.info().writes()) note_saved_writes(call);
   if (calls_ && calls_->saving()) return calls_->before_saved_op(call);
   if (calls_) calls_->go_on();
@@ -303,7 +305,22 @@ void ForwardFrame::refuse_unshard(const OpInfo& info) const {
 void ForwardFrame::note_saved_writes(const OpCall& call) {
   if (accumulates_grad()) return;
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
-    if (call.writes_argument(i)) saved_->note_write(tensor, call.info());
+    if (call.writes_argument(i)) saved_->before_write(tensor, call.info());
+  });
+}
+
+void ForwardFrame::note_other_versions_of(const OpCall& call) {
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (call.argument(i).isStorage()) {
+      const c10::Storage storage = call.argument(i).toStorage();
+      note_other_versions(storage.unsafeGetStorageImpl());
+      saved_->after_data(storage);
+    }
+  }
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    if (call.writes_argument(i) || !memory_of(tensor)) return;
+    note_other_versions(tensor.storage().unsafeGetStorageImpl());
+    saved_->after_data(tensor);
   });
 }
 
@@ -367,6 +384,7 @@ void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
 void ForwardFrame::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   op_ = nullptr;
+  saved_->after_writes();
   if (calls_ && calls_->saving()) return calls_->after_saved_op(call);
   if (C10_UNLIKELY(!writes_whole_.empty())) cover_written(/*op_has_ended=*/true);
   if (!marks_.empty()) after_draw();

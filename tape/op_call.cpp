@@ -67,6 +67,10 @@ bool names_matrices(std::string_view op) {
   });
 }
 
+bool gives_other_versions(std::string_view op) {
+  return op == "aten::set_" || op == "aten::_unsafe_view" || op.starts_with("aten::unsafe_split");
+}
+
 bool is_one_of(const c10::OperatorName& op, std::initializer_list<std::string_view> names) {
   return op.overload_name.empty() && std::find(names.begin(), names.end(), op.name) != names.end();
 }
@@ -79,6 +83,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       return_count_(op.schema().returns().size()),
       training_argument_(argument_count_),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
+      gives_other_versions_(remat::gives_other_versions(op.operator_name().name)),
       is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
       may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)),

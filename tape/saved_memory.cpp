@@ -4,92 +4,123 @@
 #include "saved_memory.h"
 
 #include <algorithm>
-#include <cstring>
+#include <utility>
 
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/held_storage.h>
-#include <remat/tape/tensor_layout.h>
+#include <remat/tape/tensor_meta.h>
+
+#include "tensor_hash.h"
 
 namespace remat {
 namespace {
-
-/// See SavedVersion::is_of().
-const void* counter_of(const at::Tensor& tensor) {
-  const c10::VariableVersion& version = tensor.unsafeGetTensorImpl()->version_counter();
-  static_assert(sizeof(version) == sizeof(void*));
-  const void* counter = nullptr;
-  std::memcpy(&counter, &version, sizeof(counter));
-  return counter;
-}
-
-ByteRange span_of_dense(const at::Tensor& tensor) {
-  const size_t begin = tensor.storage_offset() * tensor.itemsize();
-  return {begin, begin + tensor.numel() * tensor.itemsize()};
-}
 
 bool is_dense(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
 }
 
-ByteRange span_of(const at::Tensor& tensor) {
-  return is_dense(tensor) ? span_of_dense(tensor) : span_of(TensorLayout(tensor));
+/// Of those that lie without gaps; of others all that there may be.
+ByteRange bytes_of(const at::Tensor& tensor) {
+  if (!is_dense(tensor)) return {.begin = 0, .end = ~size_t{0}};
+  const size_t begin = tensor.storage_offset() * tensor.itemsize();
+  return {.begin = begin, .end = begin + tensor.numel() * tensor.itemsize()};
 }
 
 bool overlap(const ByteRange& some, const ByteRange& other) {
   return some.begin < other.end && other.begin < some.end;
 }
 
-bool overlap(const ByteRuns& some, const ByteRuns& others) {
-  return std::any_of(some.begin(), some.end(), [&](const ByteRange& run) {
-    return std::any_of(others.begin(), others.end(),
-                       [&](const ByteRange& other) { return overlap(run, other); });
-  });
+/// An op may split what it makes into interleaved parts that have versions of their own
+/// (unsafe_chunk in LSTM cells). Of parts in very many pieces only those that lie alike are known
+/// to overlap.
+bool overlap(const TensorLayout& some, const TensorLayout& other) {
+  if (some == other) return true;
+  const auto runs = runs_of(some);
+  const auto others = runs_of(other);
+  return runs && others && std::any_of(runs->begin(), runs->end(), [&](const ByteRange& run) {
+           return std::any_of(others->begin(), others->end(),
+                              [&](const ByteRange& range) { return overlap(run, range); });
+         });
 }
 
 }  // namespace
 
-void SavedMemory::add(const at::Tensor& tensor, const Slot& slot) {
+void SavedMemory::add(const at::Tensor& tensor, const std::shared_ptr<const Region>& region,
+                      const Slot& slot, bool is_input) {
   if (!has_layout(tensor) || !memory_of(tensor)) return;
-  saved_.push_back({OutsideStorage::WeakTensor(tensor.getIntrusivePtr()), weak_storage(tensor),
-                    counter_of(tensor), &slot, span_of(tensor), is_dense(tensor)});
+  if (regions_.empty() || regions_.back() != region) regions_.push_back(region);
+  const c10::Storage& storage = tensor.storage();
+  const c10::StorageImpl* const address = storage.unsafeGetStorageImpl();
+  Saved& saved = saved_.emplace_back(Saved{.slot = &slot,
+                                           .tensor = tensor.unsafeGetTensorImpl(),
+                                           .storage = address,
+                                           .versions = version_counter_of(tensor),
+                                           .bytes = bytes_of(tensor)});
+  if (is_input || may_have_other_versions(address)) watch(saved, storage, TensorLayout(tensor));
 }
 
-// An op may split what it makes into interleaved parts that have versions of their own
-// (unsafe_chunk in LSTM cells). Of parts in very many pieces only those that lie alike are known to
-// overlap.
-bool SavedMemory::overlap(const Saved& saved, const at::Tensor& written) {
-  if (!remat::overlap(saved.span, span_of(written))) return false;
-  if (saved.is_dense && is_dense(written)) return true;
-  const at::Tensor tensor(saved.tensor.lock());
-  if (!tensor.defined()) return true;
-  const TensorLayout a(tensor);
-  const TensorLayout b(written);
-  if (a == b) return true;
-  const auto some = runs_of(a);
-  const auto others = runs_of(b);
-  return some && others && remat::overlap(*some, *others);
+void SavedMemory::watch(Saved& saved, const c10::Storage& storage,
+                        std::optional<TensorLayout> layout) {
+  if (std::exchange(saved.is_watched, true)) return;
+  c10::weak_intrusive_ptr<c10::StorageImpl> weak(storage.getWeakStorageImpl());
+  watched_.emplace(saved.storage, Watched{.slot = saved.slot,
+                                          .storage = std::move(weak),
+                                          .versions = saved.versions,
+                                          .bytes = saved.bytes,
+                                          .layout = std::move(layout)});
 }
 
-void SavedMemory::note_write(const at::Tensor& tensor, const OpInfo& op) {
-  if (saved_.empty() || tensor.is_inference() || !has_layout(tensor)) return;
-  for (; entered_ < saved_.size(); ++entered_)
-    by_storage_.emplace(saved_[entered_].storage._unsafe_get_target(), entered_);
-  const auto [begin, end] = by_storage_.equal_range(tensor.storage().unsafeGetStorageImpl());
-  for (auto entry = begin; entry != end; ++entry) {
-    Saved& saved = saved_[entry->second];
-    if (!saved.written_by && saved.counter != counter_of(tensor) && overlap(saved, tensor))
-      saved.written_by = &op;
+void SavedMemory::after_data(const at::Tensor& tensor) {
+  if (!has_layout(tensor) || !memory_of(tensor)) return;
+  const void* const versions = version_counter_of(tensor);
+  const c10::Storage& storage = tensor.storage();
+  for (Saved& saved : saved_) {
+    if (saved.versions == versions && saved.storage == storage.unsafeGetStorageImpl())
+      watch(saved, storage, {});
   }
 }
 
-SavedMemory::Change SavedMemory::find_change() const {
+void SavedMemory::after_data(const c10::Storage& storage) {
+  for (Saved& saved : saved_) {
+    if (saved.storage == storage.unsafeGetStorageImpl()) watch(saved, storage, {});
+  }
+}
+
+void SavedMemory::before_set_data(const at::Tensor& tensor) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  const void* const versions = version_counter_of(tensor);
   for (const Saved& saved : saved_) {
-    if (!saved.slot->live) continue;
-    if (saved.written_by) return {saved.slot, saved.written_by};
-    const at::Tensor tensor(saved.tensor.lock());
-    const bool is_exchanged =
-        tensor.defined() && !is_freed(tensor) &&
-        tensor.storage().unsafeGetStorageImpl() != saved.storage._unsafe_get_target();
-    if (is_exchanged) return {saved.slot, nullptr};
+    if (saved.tensor == impl && saved.versions == versions) exchanged_.push_back(saved.slot);
+  }
+}
+
+void SavedMemory::before_write(const at::Tensor& tensor, const OpInfo& op) {
+  after_writes();  // of an op that has thrown
+  if (watched_.empty() || tensor.is_inference() || !has_layout(tensor)) return;
+  const auto [begin, end] = watched_.equal_range(tensor.storage().unsafeGetStorageImpl());
+  for (auto entry = begin; entry != end; ++entry) {
+    Watched& watched = entry->second;
+    if (watched.written_by || watched.versions == version_counter_of(tensor)) continue;
+    if (!overlap(watched.bytes, bytes_of(tensor))) continue;
+    if (watched.layout && !overlap(*watched.layout, TensorLayout(tensor))) continue;
+    writes_.push_back({.to = &watched, .op = &op, .tensor = tensor, .bytes = hash_of(tensor)});
+  }
+}
+
+void SavedMemory::finish_writes() {
+  for (const Write& write : std::exchange(writes_, {})) {
+    if (hash_of(write.tensor) != write.bytes) write.to->written_by = write.op;
+  }
+}
+
+SavedMemory::Change SavedMemory::find_change() {
+  after_writes();
+  for (const Slot* const slot : exchanged_) {
+    if (slot->live) return {.slot = slot};
+  }
+  for (const auto& [address, watched] : watched_) {
+    if (watched.slot->live && watched.written_by)
+      return {.slot = watched.slot, .op = watched.written_by};
   }
   return {};
 }

@@ -162,6 +162,18 @@ void SavedTensorFrame::all_after_op(OpCall& call) {
   }
 }
 
+void SavedTensorFrame::all_after_data(const at::Tensor& tensor) {
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->next_to_see_ops_) {
+    frame->after_data(tensor);
+  }
+}
+
+void SavedTensorFrame::all_before_set_data(const at::Tensor& tensor) {
+  for (SavedTensorFrame* frame = current_frame; frame; frame = frame->next_to_see_ops_) {
+    frame->before_set_data(tensor);
+  }
+}
+
 void SavedTensorFrame::all_adopt(const at::Tensor& tensor) {
   for (SavedTensorFrame* frame = current_frame; frame; frame = frame->previous_) {
     frame->adopt(tensor);

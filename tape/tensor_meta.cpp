@@ -48,6 +48,14 @@ std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
   return hash;
 }
 
+// A VariableVersion is one owning pointer without a public comparison.
+const void* address_of(const c10::VariableVersion& version) {
+  static_assert(sizeof(version) == sizeof(void*));
+  const void* address = nullptr;
+  std::memcpy(&address, &version, sizeof(address));
+  return address;
+}
+
 }  // namespace
 
 const char* dtype_name(c10::ScalarType dtype) {
@@ -81,6 +89,10 @@ const char* dtype_name(c10::ScalarType dtype) {
     default:
       return c10::toString(dtype);
   }
+}
+
+const void* version_counter_of(const at::Tensor& tensor) {
+  return address_of(tensor.unsafeGetTensorImpl()->version_counter());
 }
 
 bool is_parameter(const at::Tensor& tensor) {
@@ -130,12 +142,9 @@ SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
       sample_(is_from_outside || is_parameter(tensor) ? sample_storage(tensor, is_from_outside)
                                                       : std::nullopt) {}
 
+// The saved one keeps its counter alive, so equal addresses mean the same counter.
 bool SavedVersion::is_of(const at::Tensor& tensor) const {
-  // A VariableVersion is one owning pointer without a public comparison. The saved one keeps its
-  // counter alive, so equal pointers mean the same counter.
-  static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
-  const c10::VariableVersion& other = tensor.unsafeGetTensorImpl()->version_counter();
-  return counter_.enabled() && std::memcmp(&counter_, &other, sizeof(void*)) == 0;
+  return counter_.enabled() && address_of(counter_) == version_counter_of(tensor);
 }
 
 bool SavedVersion::changed_in(const at::Tensor& tensor) const {

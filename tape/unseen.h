@@ -12,6 +12,7 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/interception_bits.h>
 
 namespace remat {
@@ -63,7 +64,7 @@ inline at::Tensor tensor_data(const at::Tensor& tensor) {
 /// tensor.variable_data(), unseen.
 inline at::Tensor variable_data(const at::Tensor& tensor) {
   const Unseen unseen;
-  return tensor.variable_data();
+  return at::Tensor(libtorch_variable_hooks().variable_data(tensor));
 }
 
 }  // namespace remat

@@ -181,13 +181,14 @@ struct CallWrite {
 
 /// A tensor that autograd saved in a SAVE call and that stays.
 struct KeptTensor {
-  KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& tensor);
+  KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& of);
 
   size_t call;
   std::string name;  ///< "saved.0", or the name that its function gave it.
   TensorMeta meta;
   std::optional<TensorLayout> layout;  ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
+  const c10::TensorImpl* tensor;  ///< An address, which another one may have by now.
   bool is_parameter;
   c10::SmallVector<uint32_t, 1> results;  ///< Of the call: the positions of those that it is.
   std::atomic<bool> live{true};

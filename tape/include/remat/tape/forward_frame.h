@@ -67,6 +67,8 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   bool decide_tape(bool wanted) override;
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
+  void after_data(const at::Tensor& tensor) override;
+  void before_set_data(const at::Tensor& tensor) override;
   void adopt(const at::Tensor& tensor) override;
   void adopt_part(const at::Tensor& tensor) override;
   void check_handler_write(const OpInfo& info, const std::string& op,
@@ -125,7 +127,8 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   [[noreturn]] void refuse_unshard(const OpInfo& info) const;
   void check_outside_sizes() const;
   void note_saved_writes(const OpCall& call);
-  void check_saved() const;
+  void note_other_versions_of(const OpCall& call);
+  void check_saved();
   void keep_before_write(const at::Tensor& tensor, Origin origin);
 
   std::shared_ptr<Region> region_;

@@ -77,6 +77,10 @@ class REMAT_API OpInfo {
   /// True for ops that change an argument's sizes, strides or storage in place: t_, resize_, set_.
   bool changes_metadata() const { return changes_metadata_; }
 
+  /// True if a tensor has the memory of an argument then, and versions of its own, unmarked: set_()
+  /// and the unsafe views.
+  bool gives_other_versions() const { return gives_other_versions_; }
+
   /// True for _to_copy and the composite to.dtype: casts that autocast answers from its cache or
   /// not.
   bool is_cast() const { return is_cast_; }
@@ -110,6 +114,7 @@ class REMAT_API OpInfo {
   bool reads_data_;
   bool needs_memory_;
   bool changes_metadata_;
+  bool gives_other_versions_;
   bool is_cast_;
   bool is_lift_;
   bool may_draw_;

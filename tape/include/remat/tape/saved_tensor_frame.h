@@ -70,6 +70,13 @@ class REMAT_API SavedTensorFrame {
   /// It has run; not called if it threw.
   virtual void after_op(OpCall& /*call*/) {}
 
+  /// A tensor on the memory of `tensor` is there now that has versions of its own. See
+  /// Note [Data hooks].
+  virtual void after_data(const at::Tensor& /*tensor*/) {}
+
+  /// `tensor` is about to get the memory of another.
+  virtual void before_set_data(const at::Tensor& /*tensor*/) {}
+
   /// `tensor` was made in this scope by code whose ops are not seen.
   virtual void adopt(const at::Tensor& /*tensor*/) {}
 
@@ -136,6 +143,8 @@ class REMAT_API SavedTensorFrame {
   /// Tell the scopes of this thread, the outermost first. See Note [Who sees an op].
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
+  static void all_after_data(const at::Tensor& tensor);
+  static void all_before_set_data(const at::Tensor& tensor);
   static void all_adopt(const at::Tensor& tensor);
   static void all_adopt_part(const at::Tensor& tensor);
 

@@ -51,6 +51,11 @@ inline constexpr const char* kMemoryFreed =
 inline constexpr const char* kMemoryExchanged =
     "expected the memory that it had in the forward, got other memory (`.data = ...`, set_()). "
     "Exchange it before the forward or after backward, or copy into it then.";
+inline constexpr const char* kMemoryExchangedInRegion =
+    "expected a saved tensor to have its memory until the region ends, got one that was given "
+    "other "
+    "memory since (`.data = ...`): autograd would go on with that in silence, a replay with what "
+    "was saved. Exchange it before the first op that uses it, or use another tensor.";
 inline constexpr const char* kGiveMemoryBack =
     "Give the memory back before backward reads it, or do not free what backward needs.";
 

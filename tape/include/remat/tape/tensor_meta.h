@@ -49,6 +49,9 @@ class REMAT_API TensorMeta {
   bool is_leaf_;
 };
 
+/// What a tensor's versions are counted by: the same for those that share memory through views.
+REMAT_API const void* version_counter_of(const at::Tensor& tensor);
+
 /// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
 REMAT_API bool is_parameter(const at::Tensor& tensor);
 

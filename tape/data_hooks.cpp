@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// In the place of LibTorch's VariableHooks.
+#include <remat/tape/data_hooks.h>
+
+#include <array>
+#include <atomic>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <utility>
+
+#include <remat/tape/interception_bits.h>
+#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/storage_table.h>
+#include <remat/tape/tensor_layout.h>
+
+namespace remat {
+namespace {
+
+using at::TensorBase;
+using at::impl::VariableHooksInterface;
+
+// One bit for many storages, which is never cleared: a bit too many costs time, nothing else.
+constexpr size_t kWords = 1024;
+std::array<std::atomic<uint64_t>, kWords> other_versions{};
+
+struct BitPlace {
+  size_t word;
+  uint64_t bit;
+};
+
+BitPlace place_of(const c10::StorageImpl* storage) {
+  const uint64_t mixed = reinterpret_cast<uintptr_t>(storage) * 0x9E3779B97F4A7C15U;
+  return {.word = mixed >> 54, .bit = uint64_t{1} << (mixed >> 48 & 63)};
+}
+
+void note_memory(const at::Tensor& tensor) {
+  if (memory_of(tensor)) note_other_versions(tensor.storage().unsafeGetStorageImpl());
+}
+
+/// As in `w.data *= 2`.
+bool is_alike(const at::Tensor& tensor, const at::Tensor& other) {
+  return has_layout(tensor) && has_layout(other) && memory_of(tensor) == memory_of(other) &&
+         TensorLayout(tensor) == TensorLayout(other);
+}
+
+class DataHooks final : public VariableHooksInterface {
+ public:
+  explicit DataHooks(const VariableHooksInterface& of_libtorch) : next_(of_libtorch) {}
+
+  TensorBase variable_data(const TensorBase& self) const override {
+    TensorBase data = next_.variable_data(self);
+    note_data(self);
+    return data;
+  }
+  TensorBase data(const TensorBase& self) const override {
+    TensorBase data = next_.data(self);
+    note_data(self);
+    return data;
+  }
+  void set_data(const TensorBase& self, const TensorBase& data) const override {
+    const at::Tensor tensor(self);
+    const at::Tensor other(data);
+    const bool is_seen = tensor.defined() && other.defined() && interception_is_on();
+    if (is_seen && !is_alike(tensor, other)) SavedTensorFrame::all_before_set_data(tensor);
+    next_.set_data(self, data);
+    if (other.defined()) note_data(other);
+  }
+
+  TensorBase tensor_data(const TensorBase& self) const override { return next_.tensor_data(self); }
+  const std::shared_ptr<torch::autograd::Node>& grad_fn(const TensorBase& self) const override {
+    return next_.grad_fn(self);
+  }
+  unsigned _register_hook(const TensorBase& self,
+                          std::function<TensorBase(const TensorBase&)> hook) const override {
+    return next_._register_hook(self, std::move(hook));
+  }
+  void remove_hook(const TensorBase& self, unsigned position) const override {
+    next_.remove_hook(self, position);
+  }
+  bool is_view(const TensorBase& self) const override { return next_.is_view(self); }
+  const TensorBase& base(const TensorBase& self) const override { return next_.base(self); }
+  const std::string& name(const TensorBase& self) const override { return next_.name(self); }
+  bool is_leaf(const TensorBase& self) const override { return next_.is_leaf(self); }
+  int64_t output_nr(const TensorBase& self) const override { return next_.output_nr(self); }
+  int64_t _version(const TensorBase& self) const override { return next_._version(self); }
+  void retain_grad(const TensorBase& self) const override { next_.retain_grad(self); }
+  bool retains_grad(const TensorBase& self) const override { return next_.retains_grad(self); }
+  void _backward(const at::Tensor& self, at::TensorList inputs,
+                 const std::optional<at::Tensor>& gradient, std::optional<bool> keep_graph,
+                 bool create_graph) const override {
+    next_._backward(self, inputs, gradient, keep_graph, create_graph);
+  }
+  void requires_grad_(const TensorBase& self, bool value) const override {
+    next_.requires_grad_(self, value);
+  }
+  void basic_autograd_not_implemented_fallback(const c10::OperatorHandle& op,
+                                               c10::DispatchKeySet keys,
+                                               torch::jit::Stack* stack) const override {
+    next_.basic_autograd_not_implemented_fallback(op, keys, stack);
+  }
+  std::optional<c10::ScalarType> grad_dtype(const TensorBase& self) const override {
+    return next_.grad_dtype(self);
+  }
+  void set_grad_dtype(const TensorBase& self,
+                      const std::optional<c10::ScalarType>& dtype) const override {
+    next_.set_grad_dtype(self, dtype);
+  }
+
+ private:
+  static void note_data(const TensorBase& self) {
+    const at::Tensor tensor(self);
+    note_memory(tensor);
+    if (interception_is_on()) SavedTensorFrame::all_after_data(tensor);
+  }
+
+  const VariableHooksInterface& next_;
+};
+
+[[maybe_unused]] const bool installed = [] {
+  const VariableHooksInterface& next = libtorch_variable_hooks();
+  at::impl::SetVariableHooks(new DataHooks(next));  // never destroyed: tensors may live as long
+  return true;
+}();
+
+}  // namespace
+
+const VariableHooksInterface& libtorch_variable_hooks() {
+  static const VariableHooksInterface* const hooks = at::impl::GetVariableHooks();  // before ours
+  return *hooks;
+}
+
+void note_other_versions(const c10::StorageImpl* storage) noexcept {
+  const auto [word, bit] = place_of(storage);
+  other_versions[word].fetch_or(bit, std::memory_order_relaxed);
+}
+
+bool may_have_other_versions(const c10::StorageImpl* storage) noexcept {
+  const auto [word, bit] = place_of(storage);
+  return (other_versions[word].load(std::memory_order_relaxed) & bit) != 0;
+}
+
+}  // namespace remat
