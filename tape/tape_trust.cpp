@@ -63,7 +63,8 @@ void TapeTrust::trust(const OpHashes& ops) const {
   with_known(key_, [&](Known& known) {
     TrustedOps::All all = known.trusted ? *known.trusted : TrustedOps::All();
     // Regions of one name that were recorded before the first of them was compared.
-    if (std::any_of(all.begin(), all.end(), [&](const auto& ops) { return *ops == *added; }))
+    if (std::any_of(all.begin(), all.end(),
+                    [&](const auto& known_ops) { return *known_ops == *added; }))
       return;
     if (all.size() == kMostTrusted) all.erase(all.begin());
     all.push_back(std::move(added));

@@ -35,6 +35,19 @@ Result run_command(const std::string& command) {
   return result;
 }
 
+/// The first line that the command prints, which is ended then; empty if it ends without one.
+std::string first_line_of(const std::string& command) {
+  FILE* const pipe = popen(("echo $$; exec timeout 600 " + command).c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> line{};
+  REQUIRE(fgets(line.data(), line.size(), pipe) != nullptr);
+  const pid_t pid = std::stoi(line.data());
+  const bool has_line = fgets(line.data(), line.size(), pipe) != nullptr;
+  kill(pid, SIGTERM);  // if it has ended, it is still there until pclose()
+  pclose(pipe);
+  return has_line ? line.data() : "";
+}
+
 Result run(const std::string& arguments, const std::string& redirect = "2>&1") {
   return run_command(std::string("'") + REMAT_PLAN_PROGRAM + "' " + arguments + " " + redirect);
 }
@@ -294,19 +307,6 @@ TEST_CASE("What terminals obey in a file does not come to the terminal",
   const Result result = run(folder.file("colour.json"));
   CHECK(result.exit_code == 3);
   CHECK(result.output.find('\x1b') == std::string::npos);
-}
-
-/// The first line that the command prints, which is ended then; empty if it ends without one.
-std::string first_line_of(const std::string& command) {
-  FILE* const pipe = popen(("echo $$; exec timeout 600 " + command).c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> line{};
-  REQUIRE(fgets(line.data(), line.size(), pipe) != nullptr);
-  const pid_t pid = std::stoi(line.data());
-  const bool has_line = fgets(line.data(), line.size(), pipe) != nullptr;
-  kill(pid, SIGTERM);  // if it has ended, it is still there until pclose()
-  pclose(pipe);
-  return has_line ? line.data() : "";
 }
 
 TEST_CASE("Planning that takes long is announced", "[tools][remat_plan][faults]") {
