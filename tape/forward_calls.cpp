@@ -164,8 +164,9 @@ void ForwardCalls::check_call(const NamedCall& call) const {
           UserPair::inside(frame_, call.keep),
       where(call),
       ": expected a place to keep its tensors in, got neither "
-      "CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks. Set one "
-      "of them, or use the policy SAVE.");
+      "CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks "
+      "(offload_store=..., saved_tensors_hooks=... in Python). Set one of them, or use the policy "
+      "SAVE.");
 }
 
 void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {

@@ -88,6 +88,10 @@ PyObject* region(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) 
   PyObject* name = nullptr;
   PyObject* recompute = nullptr;
   const char* keep = "innermost_region";
+  TORCH_CHECK_TYPE(PyTuple_GET_SIZE(arguments) <= 2,
+                   "[region] recompute: expected recompute and keep by their names, got ",
+                   PyTuple_GET_SIZE(arguments),
+                   " arguments without. Write region(fn, name, recompute=False).");
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OO|$Os:region", const_cast<char**>(names),
                                    &function, &name, &recompute, &keep))
     return nullptr;
@@ -112,20 +116,24 @@ PyObject* make_with_policy(const char* where, const char* format, PyObject* argu
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, format, const_cast<char**>(names),
                                    &function, &name, &policy, &keep))
     return nullptr;
+  TORCH_CHECK_TYPE(policy, "[", where,
+                   "] policy: expected a CheckpointPolicy as the third argument, got nothing. "
+                   "Write ",
+                   where, "(fn, name, CheckpointPolicy.SAVE), RECOMPUTE or OFFLOAD.");
   return make_named(where, function, name, policy_of(where, policy), keep_of(where, keep), where,
                     run);
 }
 
 PyObject* native_op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
   HANDLE_TH_ERRORS
-  return make_with_policy("native_op", "OOO|s:native_op", arguments, keywords,
+  return make_with_policy("native_op", "OO|Os:native_op", arguments, keywords,
                           call_named<run_named_call>);
   END_HANDLE_TH_ERRORS
 }
 
 PyObject* op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
   HANDLE_TH_ERRORS
-  return make_with_policy("op", "OOO|s:op", arguments, keywords, call_named<run_op>);
+  return make_with_policy("op", "OO|Os:op", arguments, keywords, call_named<run_op>);
   END_HANDLE_TH_ERRORS
 }
 

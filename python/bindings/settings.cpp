@@ -247,6 +247,22 @@ constexpr std::array kOptions{
     Option{"_op_site", set_op_site},
 };
 
+/// The option that `name` is close to, or else is the last word of (C++'s `name`); "" for none.
+std::string nearest_option(std::string_view name) {
+  py::list known;
+  for (const Option& option : kOptions) {
+    if (option.name[0] != '_') known.append(py::str(option.name.data(), option.name.size()));
+  }
+  const py::object near = py::module_::import("difflib").attr("get_close_matches");
+  const py::list found = near(py::str(name.data(), name.size()), known, /*n=*/1);
+  if (!found.empty()) return found[0].cast<std::string>();
+  const std::string last_word = "_" + std::string(name);
+  for (const Option& option : kOptions) {
+    if (option.name[0] != '_' && option.name.ends_with(last_word)) return std::string(option.name);
+  }
+  return "";
+}
+
 PyObject* keywords_of(const Settings& settings) {
   return settings.keywords ? Py_NewRef(settings.keywords->get()) : PyDict_New();
 }
@@ -294,8 +310,9 @@ void set_option(Settings& settings, std::string_view name, PyObject* value) {
     if (option.name == name) return option.set(settings, value);
     if (option.name[0] != '_') known.append(known.empty() ? "" : ", ").append(option.name);
   }
+  const std::string nearest = nearest_option(name);
   TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected one of the options ", known,
-                   "; got another name.");
+                   "; got another name.", nearest.empty() ? "" : " Did you mean " + nearest + "?");
 }
 
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects) {

@@ -157,7 +157,7 @@ def test_name_scopes_end_with_an_exception():
 
 def test_offload_goes_through_the_store_or_hooks_of_the_region():
     named = remat.native_op(module_level, "call", OFFLOAD)
-    with pytest.raises((RuntimeError, ValueError), match="offload_store"):
+    with pytest.raises((RuntimeError, ValueError), match=r"\(offload_store=\.\.\., saved_tensors_hooks=\.\.\. in Python\)"):
         checkpointed(named)(leaf(2))
 
     def program(wrap):
@@ -214,12 +214,16 @@ def test_a_named_call_in_a_finally_block_does_not_hide_the_stop():
     [
         (lambda: remat.region(torch.sin), TypeError, "name"),
         (lambda: remat.region(torch.sin, "n"), TypeError, "recompute: expected True or False, got nothing"),
+        (lambda: remat.region(torch.sin, "n", True), TypeError, "recompute: expected recompute and keep by their names"),
         (lambda: remat.region(3, "n", recompute=True), RuntimeError, "region expects a function as its first argument"),
         (lambda: remat.region(torch.sin, "", recompute=True), ValueError, "must be non-empty"),
         (lambda: remat.region(torch.sin, "n", recompute=1), RuntimeError, "recompute: expected True or False, got int"),
         (lambda: remat.native_op(3, "n", SAVE), RuntimeError, "native_op expects a function"),
         (lambda: remat.native_op(torch.sin, "", SAVE), ValueError, "must be non-empty"),
         (lambda: remat.native_op(torch.sin, "n", "save"), RuntimeError, "policy: expected a CheckpointPolicy, got str"),
+        (lambda: remat.native_op(torch.sin, "n", True), RuntimeError, r"got bool\. Pass CheckpointPolicy\.SAVE, RECOMPUTE"),
+        (lambda: remat.native_op(torch.sin, "n"), TypeError, "policy: expected a CheckpointPolicy as the third argument"),
+        (lambda: remat.op(torch.sin, "n"), TypeError, r"Write op\(fn, name, CheckpointPolicy\.SAVE\)"),
         (lambda: remat.native_op(torch.sin, 3, SAVE), RuntimeError, "name: expected a string, got int"),
         (lambda: remat.region(torch.sin, "n", recompute=True, keep="all"), ValueError, "keep: expected"),
         (lambda: remat.name_scope(""), ValueError, "must be non-empty"),

@@ -107,6 +107,9 @@ def test_the_second_call_takes_one_function(args):
     ("options", "error", "text"),
     [
         ({"name": "x"}, TypeError, "name: expected one of the options region_name, preserve_rng_state"),
+        ({"preserve_rng": True}, TypeError, r"got another name\. Did you mean preserve_rng_state\?"),
+        ({"name": "x"}, TypeError, r"Did you mean region_name\?"),
+        ({"label": "x"}, TypeError, r"generators; got another name\.$"),
         ({"region_name": 3}, TypeError, "region_name: expected a string, got int"),
         ({"preserve_rng_state": 1}, TypeError, "preserve_rng_state: expected True or False, got 1"),
         ({"early_stop": None}, TypeError, "early_stop: expected True or False, got None"),

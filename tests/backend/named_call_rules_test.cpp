@@ -322,7 +322,8 @@ TEST_CASE("OFFLOAD needs a place to keep things in", "[backend][native_op][rules
   };
   const char* const text =
       "[checkpoint] region 'r', call 'a' (OFFLOAD): expected a place to keep its tensors in, got "
-      "neither CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks";
+      "neither CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks "
+      "(offload_store=..., saved_tensors_hooks=... in Python). Set one of them";
   CHECK_THAT(forward_error(fn), ContainsSubstring(text));
   check_as_plain(fn, {}, {.offload_store = host_memory_store()});
 }
