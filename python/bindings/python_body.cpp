@@ -19,6 +19,8 @@
 namespace remat::python {
 namespace {
 
+namespace py = pybind11;
+
 /// What tells functions with other code apart: lambdas of one line are the same, and so are modules
 /// of one class.
 size_t code_of(PyObject* function) {
@@ -26,6 +28,35 @@ size_t code_of(PyObject* function) {
   void* const code = PyFunction_Check(function) ? static_cast<void*>(PyFunction_GET_CODE(function))
                                                 : static_cast<void*>(Py_TYPE(function));
   return reinterpret_cast<size_t>(code);
+}
+
+/// Note [Checkpoints left open]: torch.utils.checkpoint(use_reentrant=False) takes its hooks off
+/// PyTorch's stack when a generator in its frame goes on. After an exception that is when nobody
+/// has the traceback any more; by then the replay has put the stack back as it was, and the hooks
+/// of somebody else would be taken off. So they are closed as the exception leaves the function.
+void close_checkpoints(py::handle traceback) {
+  for (; !traceback.is_none(); traceback = traceback.attr("tb_next")) {
+    const py::object frame = traceback.attr("tb_frame");
+    const py::object code = frame.attr("f_code");
+    const py::object module = frame.attr("f_globals").attr("get")("__name__");
+    const bool is_checkpoint = py::str(code.attr("co_name")).equal(py::str("checkpoint")) &&
+                               module.equal(py::str("torch.utils.checkpoint"));
+    if (!is_checkpoint) continue;
+    const py::object generator = frame.attr("f_locals").attr("get")("gen");
+    if (py::hasattr(generator, "close")) generator.attr("close")();
+  }
+}
+
+/// Throws the Python error that is set, which has left the function.
+[[noreturn]] void throw_escaped() {
+  py::error_already_set error;
+  try {
+    if (error.trace()) close_checkpoints(error.trace());
+  } catch (py::error_already_set& other) {
+    other.discard_as_unraisable("remat: closing torch.utils.checkpoint after an exception");
+  }
+  error.restore();
+  throw_python_error();
 }
 
 }  // namespace
@@ -72,7 +103,7 @@ void PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
     PyErr_Clear();
     throw StopReplay{};
   }
-  throw_python_error();
+  throw_escaped();
 }
 
 std::unique_ptr<KeptHooks> PythonBody::keep_hooks(c10::ArrayRef<at::Tensor> tensors) const {

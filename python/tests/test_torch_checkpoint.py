@@ -3,6 +3,7 @@
 """The drop-in for torch.utils.checkpoint, called and patched."""
 
 import functools
+import gc
 from dataclasses import dataclass
 
 import pytest
@@ -329,3 +330,30 @@ def test_a_tape_inside_torchs_checkpoint_gives_that_nothing_but_arguments(outer,
         return remat.checkpoint(replay=replay)(fn) if replay else fn
 
     assert_same(program, wrap)
+
+
+@pytest.mark.parametrize("early_stop", (True, False))
+def test_an_error_in_a_replay_leaves_the_hooks_around_the_backward(early_stop):
+    calls, packed = [], []
+
+    def fails_when_it_runs_again(h):
+        calls.append(h)
+        if len(calls) > 1:
+            raise ValueError("again")
+        return h.sin().exp()
+
+    def pack(tensor):
+        packed.append(tensor.shape)
+        return tensor
+
+    x = torch.randn(4, requires_grad=True)
+    y = remat.checkpoint(early_stop=early_stop)(
+        lambda h: stock.checkpoint(fails_when_it_runs_again, h.cos(), use_reentrant=False) * 2
+    )(x)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        with pytest.raises(ValueError, match="again"):
+            y.sum().backward()
+        gc.collect()
+        del packed[:]
+        (x * x).sum()
+    assert len(packed) == 2
