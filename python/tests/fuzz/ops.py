@@ -93,6 +93,7 @@ OPS = {
     "add_": Op("{a}.add_({b})", results=0, writes=True, weight=3),
     "copy_": Op("{a}.copy_({b})", results=0, writes=True),
     "data_": Op("{a}.data.mul_(0.9)", results=0, writes=True, unversioned=True),
+    "set_data": Op("{a}.data = {a}.data.tanh()", results=0, writes=True, unversioned=True, weight=1),
     "zero_": Op("{a}.zero_()", results=0, writes=True, weight=1),
     "relu_": Op("{a}.relu_()", "a", results=0, writes=True),
     "dropout_": Op("F.dropout({a}, 0.3, inplace=True)", results=0, writes=True),
