@@ -136,7 +136,8 @@ void ForwardFrame::keep_cut_value(CallProduct& value, const at::Tensor& tensor, 
   TORCH_CHECK_VALUE(
       policy != Policy::kOffload || call_settings_.offload_store || call_settings_.hooks,
       "[checkpoint] ", region_->label(), ", ", slot_region()->label(),
-      ": expected CheckpointOptions::offload_store or saved_tensors_hooks for a "
+      ": expected CheckpointOptions::offload_store or saved_tensors_hooks (offload_store=..., "
+      "saved_tensors_hooks=... in Python) for a "
       "policy that says OFFLOAD, got neither. Set offload_store = "
       "host_memory_store(), or say SAVE.");
   through_hooks({.kind = SavedTensorKind::kCheckpointInput,

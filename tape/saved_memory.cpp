@@ -56,6 +56,7 @@ void SavedMemory::add(const at::Tensor& tensor, const std::shared_ptr<const Regi
                                            .storage = address,
                                            .versions = version_counter_of(tensor),
                                            .bytes = bytes_of(tensor)});
+  if (!slot.version.is_of(tensor)) saved.counter = tensor.unsafeGetTensorImpl()->version_counter();
   if (is_input || may_have_other_versions(address)) watch(saved, storage, TensorLayout(tensor));
 }
 

@@ -54,13 +54,14 @@ class SavedMemory {
   Change find_change();
 
  private:
-  /// What was saved: addresses, which others may have by now.
+  /// What was saved: addresses, of which others may have the first two by now.
   struct Saved {
     const Slot* slot;
     const c10::TensorImpl* tensor;
     const c10::StorageImpl* storage;
     const void* versions;
-    ByteRange bytes;  // in the storage, of those that lie there without gaps
+    ByteRange bytes;                 // in the storage, of those that lie there without gaps
+    c10::VariableVersion counter{};  // if the slot has another one: its address stays taken
     bool is_watched = false;
   };
   /// Of that, what others may write.
