@@ -12,6 +12,7 @@
 #include <utility>
 
 #include <remat/tape/blocking_wait.h>
+#include <remat/tape/op_call.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tensor_layout.h>
@@ -68,6 +69,13 @@ void note_closed(uint64_t id) {
   if (closed_here.size() == closed_here.capacity())  // before it grows
     std::erase_if(closed_here, [](uint64_t closed) { return !find_region(closed); });
   closed_here.push_back(id);
+}
+
+/// A replay gives what lies outside of the region by way of tensors with versions of their own. The
+/// graph of a backward (`create_graph`) saves what we give, and is to notice later writes to it.
+void share_version(const Slot& slot, const at::Tensor& value) {
+  if (value.defined() && slot.memory && slot.memory == memory_of(value))
+    slot.version.give_to(value);
 }
 
 }  // namespace
@@ -148,6 +156,9 @@ const CallLog& Region::calls() const {
   return calls_ ? *calls_ : none;
 }
 
+Slot::Slot(size_t position, const at::Tensor& tensor)
+    : index(position), meta(tensor), version(tensor), memory(memory_of(tensor)) {}
+
 Slot& Region::add_slot(const at::Tensor& tensor) {
   Slot& slot = slots_.emplace_back(slots_.size(), tensor);
   ++live_count_;
@@ -176,7 +187,9 @@ at::Tensor Region::load(const Slot& slot) {
     check_not_replaying_here();
     ReplayedSlots values(slots_.size());
     replayer()->replay(*this, values);
-    return values.take(slot.index);
+    at::Tensor value = values.take(slot.index);
+    share_version(slot, value);
+    return value;
   }
   const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
   const std::shared_ptr<Pass> pass = replayed_pass(graph_task, &slot);
@@ -186,6 +199,7 @@ at::Tensor Region::load(const Slot& slot) {
     value = keep_graph ? pass->values.take(slot.index) : pass->values.get(slot.index);
   }
   if (value.defined()) check_not_freed(slot, value);
+  share_version(slot, value);
   return value;
 }
 

@@ -147,6 +147,11 @@ bool SavedVersion::is_of(const at::Tensor& tensor) const {
   return counter_.enabled() && address_of(counter_) == version_counter_of(tensor);
 }
 
+void SavedVersion::give_to(const at::Tensor& tensor) const {
+  if (!counter_.enabled() || tensor.is_inference() || is_of(tensor)) return;
+  tensor.unsafeGetTensorImpl()->set_version_counter(counter_);
+}
+
 bool SavedVersion::changed_in(const at::Tensor& tensor) const {
   return is_of(tensor) && (changed() || has_other_bytes(tensor));
 }

@@ -56,6 +56,7 @@ void run_checked(const Program& program, Machine& machine, Tensors& results) {
   info(program.use)
       .run({.loss = loss,
             .wanted = wanted,
+            .inputs = inputs,
             .results = results,
             .again = [&] { return forward(inputs); },
             .fresh = [&] { return forward(machine.make_inputs()); }});

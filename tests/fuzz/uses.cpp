@@ -3,6 +3,7 @@
 // The uses of a graph. In their texts stand loss, wanted, results, again and fresh.
 #include "fuzz/uses.h"
 
+#include <algorithm>
 #include <array>
 
 #include "fuzz/helpers.h"
@@ -19,6 +20,7 @@ using torch::autograd::grad;
     Use::use, #__VA_ARGS__, python, [](const Graph& graph) { \
       [[maybe_unused]] const Tensor& loss = graph.loss;      \
       [[maybe_unused]] const Tensors& wanted = graph.wanted; \
+      [[maybe_unused]] const Tensors& inputs = graph.inputs; \
       [[maybe_unused]] Tensors& results = graph.results;     \
       [[maybe_unused]] const auto& again = graph.again;      \
       [[maybe_unused]] const auto& fresh = graph.fresh;      \
@@ -57,6 +59,38 @@ const std::array kUses = {
                      if (gradient.defined()) penalty = penalty + gradient.square().sum();
                    }
                    penalty.backward()),
+    // Autograd notices the write, or what follows does not depend on it.
+    REMAT_FUZZ_USE(kWriteBetween,
+                   "scale = torch.ones((), requires_grad=True)\n"
+                   "first = [g for g in grad(loss, wanted, scale, create_graph=True, allow_unused=True) if g is not None]\n"
+                   "if any(g.requires_grad for g in first):\n"
+                   "    total = scale * 0 + sum(g.sum() for g in first)\n"
+                   "    (before,) = grad(total, scale, retain_graph=True)\n"
+                   "    is_wrong = False\n"
+                   "    try:\n"
+                   "        with torch.no_grad():\n"
+                   "            inputs[len(first) % len(inputs)].mul_(1.5)\n"
+                   "        is_wrong = not torch.equal(grad(total, scale)[0], before)\n"
+                   "    except RuntimeError:\n"
+                   "        pass\n"
+                   "    results.append(torch.tensor(is_wrong and not before.isnan().any()))",
+                   const Tensor scale = at::ones({}).requires_grad_(true);
+                   Tensors first;
+                   for (const Tensor& g : grad({loss}, wanted, {scale}, true, true, true)) {
+                     if (g.defined()) first.push_back(g);
+                   }
+                   if (std::any_of(first.begin(), first.end(), [](const Tensor& g) { return g.requires_grad(); })) {
+                     Tensor total = scale * 0;
+                     for (const Tensor& g : first) total = total + g.sum();
+                     const Tensor before = grad({total}, {scale}, {}, true)[0];
+                     bool is_wrong = false;
+                     try {
+                       const at::NoGradGuard no_grad;
+                       inputs[first.size() % inputs.size()].mul_(1.5);
+                       is_wrong = !at::equal(grad({total}, {scale})[0], before);
+                     } catch (const c10::Error&) {}
+                     results.push_back(at::scalar_tensor(is_wrong && !before.isnan().any().item<bool>()));
+                   }),
     REMAT_FUZZ_USE(kTwoInFlight, "again().backward()\nloss.backward()", again().backward(); loss.backward()),
     REMAT_FUZZ_USE(kTwoSteps,
                    "loss.backward()\n"

@@ -21,6 +21,7 @@ enum class Use {
   kPartialTwice,
   kInputs,
   kDoubleBackward,
+  kWriteBetween,  // the two backwards
   kTwoInFlight,
   kTwoSteps,
   kForwardThread,   // the forward on another thread
@@ -33,6 +34,7 @@ enum class Use {
 struct Graph {
   const at::Tensor& loss;
   const Tensors& wanted;                     // leaves
+  const Tensors& inputs;
   Tensors& results;                          // to be compared
   const std::function<at::Tensor()>& again;  // another forward, on the same inputs: its loss
   const std::function<at::Tensor()>& fresh;  // the same on inputs of its own

@@ -19,7 +19,7 @@ POLICIES = (
     'api.table("SAVE", "*")',
 )
 OFFLOAD_POLICIES = ('api.table("OFFLOAD", "aten::rrelu*", "aten::*norm*", "aten::mul")', 'api.table("OFFLOAD", "*")')
-USES = ("backward", "retain_graph", "partial", "double", "in_flight", "two_steps", "five_steps")
+USES = ("backward", "retain_graph", "partial", "double", "write_between", "in_flight", "two_steps", "five_steps")
 RUNS_AGAIN = ("in_flight", "two_steps", "five_steps")  # the forward
 HEADS = {
     "with torch.no_grad()": 3,

@@ -150,6 +150,8 @@ class Runner:
         if self.use == "partial":
             grads = [self.grad(loss, leaf, retain_graph=True)[0] for leaf in (leaves[0], leaves[-1])]
             return [("partial gradient", grad) for grad in grads]
+        if self.use == "write_between":
+            return [("a write between two backwards is lost", self.is_lost(loss, leaves))]
         if self.use == "double":
             grads = self.grad(loss, leaves, create_graph=True)
             loss = loss * 0 + sum((unwrap(grad) ** 2).sum() for grad in grads if grad is not None)
@@ -157,6 +159,25 @@ class Runner:
         for _ in range(STEPS_AFTER.get(self.use, 0)):
             self.step(leaves)
         return []
+
+    def is_lost(self, loss, leaves):
+        """Whether the graph of a backward computes with what was written after it, and nobody raises."""
+        scale = torch.ones((), requires_grad=True)
+        grads = self.grad(loss, leaves, grad_outputs=scale, create_graph=True)
+        grads = [grad for grad in grads if grad is not None and grad.requires_grad]
+        if not grads:
+            return torch.tensor(False)
+        total = sum((unwrap(grad).sum().abs() for grad in grads), scale * 0)
+        (before,) = self.grad(total, scale, retain_graph=True)
+        try:
+            with torch.no_grad():
+                for tensor in self.state.tensors.values():
+                    if not tensor.requires_grad and not is_freed(tensor):
+                        tensor.mul_(1.5)
+            (after,) = self.grad(total, scale)
+        except Exception:
+            return torch.tensor(False)
+        return torch.tensor(not torch.equal(before, after) and not before.isnan().any())
 
     def step(self, leaves):
         with torch.no_grad():

@@ -37,14 +37,14 @@ enum class Determinism {
 
 /// One tensor that autograd saved in a region's forward, and that was dropped.
 struct Slot {
-  Slot(size_t position, const at::Tensor& tensor)
-      : index(position), meta(tensor), version(tensor) {}
+  Slot(size_t position, const at::Tensor& tensor);
 
   size_t index;
   size_t log_position = 0;     ///< In the region's OpLog: after which op it was saved.
   const OpInfo* op = nullptr;  ///< That saved it; null where no op did: a custom function.
   TensorMeta meta;
   SavedVersion version;
+  const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
   // Of what no op has saved:
   uint16_t layout = 0;               ///< A hash of how it lay in its memory.

@@ -76,6 +76,9 @@ class REMAT_API SavedVersion {
 
   /// True if `tensor` is the one that was saved, or shares its memory through views.
   bool is_of(const at::Tensor& tensor) const;
+  /// From now on writes to `tensor`, which has the memory of the one that was saved, count as
+  /// writes to that.
+  void give_to(const at::Tensor& tensor) const;
   /// True if `tensor`, which has the memory of the one that was saved, has been written without a
   /// new version, as far as that is known: by way of a tensor with a counter of its own.
   bool has_other_bytes(const at::Tensor& tensor) const;
