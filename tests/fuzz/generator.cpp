@@ -293,7 +293,8 @@ class Writer {
       if (!region.reads.count(buffer) || region.writes.count(buffer)) continue;
       if (has_words(Words::kLaterWrites) && choose_.one_in(2)) continue;
       const size_t a = choose_.pick_late(values.size());
-      block.steps.push_back({op, a, choose_.pick(kParts)});
+      const size_t b = choose_.pick(kParts) % values.size();  // a part's number, and a value's
+      block.steps.push_back({op, a, b});
       note_read(&region, values[a].memory);
       note_write(&region, buffer);
     }
