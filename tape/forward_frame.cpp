@@ -22,6 +22,7 @@
 #include "forward_calls.h"
 #include "graph_walk.h"
 #include "offload_hooks.h"
+#include "own_saves.h"
 #include "root_views.h"
 #include "saved_memory.h"
 #include "saved_original.h"
@@ -289,9 +290,9 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
-  // Else it is what remat holds itself, or a custom function saves.
   const bool is_input = packs_region_input() && !copied && !original.is_same(tensor);
-  if (saved_ && (is_input || (op_ && !keeps_part())))
+  const bool is_of_function = !packs_region_input() && !saves_own();
+  if (saved_ && (is_input || ((op_ || is_of_function) && !keeps_part())))
     saved_->add(original, slot_region(), slot, is_input);
   // Not of what remat keeps itself, which may be of another state of the tensor.
   const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();

@@ -12,12 +12,14 @@
 #include <remat/tape/op_call.h>
 
 #include "outside_readers.h"
+#include "own_saves.h"
 
 namespace remat {
 namespace {
 
 // A few accesses per op: no call to find it.
 [[gnu::tls_model("initial-exec")]] thread_local SavedTensorFrame* current_frame = nullptr;
+thread_local size_t hidden_depth = 0;  // of HiddenScopes
 
 /// Memory of the arguments of the op that runs, if a scope is not shown it.
 thread_local FirstPosition<const void*> memory_given;
@@ -255,9 +257,16 @@ SuspendFrames::~SuspendFrames() {
   if (ops_were_seen_) switch_interception(true);
 }
 
-HiddenScopes::HiddenScopes() : hidden_(current_frame) {}
+bool saves_own() {
+  return hidden_depth > 0;
+}
+
+HiddenScopes::HiddenScopes() : hidden_(current_frame) {
+  ++hidden_depth;
+}
 
 HiddenScopes::~HiddenScopes() {
+  --hidden_depth;
   current_frame = hidden_;
   if (python_hooks_) at::SavedTensorDefaultHooks::set_tls_state(*python_hooks_);
 }

@@ -5,7 +5,7 @@
 import pytest
 import torch
 from programs import leaf
-from same import assert_same
+from same import assert_same, plain
 
 import remat_meta as remat
 
@@ -206,6 +206,49 @@ def write_by_a_tensor_set_to_it(x, w):
     return y
 
 
+class Saves(torch.autograd.Function):
+    """Saves its argument, what it makes on the way, and its result."""
+
+    @staticmethod
+    def forward(ctx, x):
+        middle = x.tanh()
+        result = middle.sin()
+        ctx.save_for_backward(x, middle, result)
+        ctx.middle = middle
+        return result
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, middle, result = ctx.saved_tensors
+        return grad * result * middle.cos() * (1 - middle * middle) + 0 * x
+
+
+def write_what_a_function_has_saved(x, w):
+    h = Saves.apply(x * w)
+    h.data.mul_(2)
+    return h
+
+
+def write_what_a_function_was_given(x, w):
+    h = x * 2
+    y = Saves.apply(h) * w
+    h.data.mul_(2)
+    return y
+
+
+def write_what_a_function_keeps(x, w):
+    h = Saves.apply(x * w)
+    h.grad_fn.middle.data.mul_(2)
+    return h
+
+
+def exchange_what_a_function_was_given(x, w):
+    h = x * 2
+    y = Saves.apply(h) * w
+    h.data = h.data * 2
+    return y
+
+
 def write_a_chunk(x, w):
     h = x.sin()
     y = h.cos() * w
@@ -232,6 +275,10 @@ def write_a_chunk(x, w):
         (exchange_what_a_call_has_made, r"call 'm' \(SAVE\), tensor 'saved.0' .*: expected a saved tensor to have its"),
         (write_by_a_storage, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops|.*got op aten::set_"),
         (write_by_a_tensor_set_to_it, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops|.*got op aten::set_"),
+        (write_what_a_function_has_saved, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops that autograd"),
+        (write_what_a_function_was_given, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops that autograd"),
+        (write_what_a_function_keeps, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops that autograd"),
+        (exchange_what_a_function_was_given, r"slot \d .*: expected a saved tensor to have its memory until the region"),
         (write_a_chunk, r"slot \d .*, op aten::mul_.Tensor: expected in-place ops that autograd notices"),
         (write_by_a_view, r"slot \d .*, op aten::zero_: expected in-place ops that autograd notices"),
     ),
@@ -262,6 +309,37 @@ def test_what_nobody_has_saved_may_be_changed_by_way_of_data(engine):
         return y, x.grad, w.grad, w, seen
 
     assert_same(program, remat.checkpoint(replay=engine))
+
+
+@pytest.mark.parametrize("inner", ENGINES)
+@pytest.mark.parametrize("engine", ("auto", "function"))
+def test_what_remat_holds_for_a_region_inside_may_be_written_as_autograd_counts(engine, inner):
+    """Others have a tensor by way of `.data` on the memory that tapes and SAVE calls inside hold."""
+
+    def program(wrap):
+        x, bank = leaf(4), torch.randn(3, 4)
+        data = bank.data
+
+        def inside(x):
+            row = bank[1]
+            kept = remat.native_op(lambda x: x * 1.5, "m", remat.CheckpointPolicy.SAVE)(x)
+            return (x.sin() + row) * 1.5 + kept
+
+        region = inside if wrap is plain else remat.checkpoint(replay=inner)(inside)
+
+        def outer(x):
+            y = region(x * 2)
+            with torch.no_grad():
+                bank.mul_(1.5)
+                bank[0].copy_(y)
+            return y.sin()
+
+        y = (outer if wrap is plain else remat.checkpoint(replay=engine)(outer))(x)
+        y.sum().backward()
+        return x.grad, bank, data
+
+    for _ in range(3):
+        assert_same(program, remat.checkpoint())
 
 
 @pytest.mark.parametrize("engine", ENGINES)

@@ -73,7 +73,7 @@ const std::array kUses = {
                    "        is_wrong = not torch.equal(grad(total, scale)[0], before)\n"
                    "    except RuntimeError:\n"
                    "        pass\n"
-                   "    results.append(torch.tensor(is_wrong and not before.isnan().any()))",
+                   "    results.append(torch.tensor(float(is_wrong and not before.isnan().any())))",
                    const Tensor scale = at::ones({}).requires_grad_(true);
                    Tensors first;
                    for (const Tensor& g : grad({loss}, wanted, {scale}, true, true, true)) {
@@ -89,7 +89,7 @@ const std::array kUses = {
                        inputs[first.size() % inputs.size()].mul_(1.5);
                        is_wrong = !at::equal(grad({total}, {scale})[0], before);
                      } catch (const c10::Error&) {}
-                     results.push_back(at::scalar_tensor(is_wrong && !before.isnan().any().item<bool>()));
+                     results.push_back(at::scalar_tensor(is_wrong && !before.isnan().any().item<bool>() ? 1.0F : 0.0F));
                    }),
     REMAT_FUZZ_USE(kTwoInFlight, "again().backward()\nloss.backward()", again().backward(); loss.backward()),
     REMAT_FUZZ_USE(kTwoSteps,

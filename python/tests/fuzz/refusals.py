@@ -21,6 +21,7 @@ PACK = "design.md, Known limits: a pack hook that throws, in a region inside a r
 DATA = "errors.md: a saved tensor is written by way of .data"
 VIEWS = "design.md, Known limits: a mode round the forward or the backward alone, and a policy that keeps views"
 CAME_BACK = "design.md, Known limits: a nested tape has an argument that came back from hooks"
+ASKS = "design.md, Known limits: a function asks requires_grad of what its write changed"
 FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
 
 # A mode round the forward or the backward alone: in the program, or round all of one of them.
@@ -65,6 +66,8 @@ REFUSALS = (
     (r"expected to pass \d+ hooks on gradients as in the forward", "(?s)hook.*inner_|inner_.*hook", INNER),
     (r"expected uint8 \[|got uint8 \[", r"(?s)saved_tensors_hooks=.*replay=|replay=.*saved_tensors_hooks=", CAME_BACK),
     (r"A named call is missing, new or renamed", ONE_MODE, VIEWS),
+    (r"branches on state or on data that has changed", r"(?s)inner_\w+\((\w+)\).*\1\.copy_", ASKS),
+    (r"It reads another tensor than the forward did", r"\.data = ", DATA),
 )
 
 

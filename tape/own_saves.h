@@ -1,0 +1,12 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What autograd saves for remat itself.
+#pragma once
+
+namespace remat {
+
+/// True while scopes of this thread are hidden (OuterFrames, ScopesAround): what is saved then no
+/// op and no custom function saves, but a region inside, or a SAVE call for its user.
+bool saves_own();
+
+}  // namespace remat
