@@ -323,7 +323,7 @@ def test_what_remat_holds_for_a_region_inside_may_be_written_as_autograd_counts(
         def inside(x):
             row = bank[1]
             kept = remat.native_op(lambda x: x * 1.5, "m", remat.CheckpointPolicy.SAVE)(x)
-            return (x.sin() + row) * 1.5 + kept
+            return (x.sin() + row).cos() + kept
 
         region = inside if wrap is plain else remat.checkpoint(replay=inner)(inside)
 
