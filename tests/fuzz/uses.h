@@ -33,7 +33,7 @@ enum class Use {
 /// What a use works on.
 struct Graph {
   const at::Tensor& loss;
-  const Tensors& wanted;                     // leaves
+  const Tensors& wanted;  // leaves
   const Tensors& inputs;
   Tensors& results;                          // to be compared
   const std::function<at::Tensor()>& again;  // another forward, on the same inputs: its loss
