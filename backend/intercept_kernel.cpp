@@ -10,6 +10,7 @@
 #include <cstring>
 #include <deque>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -17,6 +18,7 @@
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/unversioned_writes.h>
 
 #include "handler_calls.h"
 #include "unmarked_write_check.h"
@@ -147,6 +149,8 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     const InLeaf in_leaf;
     HandlerResults inner(call, below);
     HandlerWrites outside(call, below);
+    std::optional<const UnversionedWrites> unversioned;
+    if (info.writes()) unversioned.emplace(call);
     if (C10_UNLIKELY(info.is_of_library() && !is_of_collectives(info))) {
       const UnmarkedWriteCheck writes(call);
       run_below(op, below, stack);
@@ -155,6 +159,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
       run_below(op, below, stack);
       if (C10_UNLIKELY(info.is_communication())) hide_works(call);
     }
+    if (unversioned) unversioned->finish();
     inner.adopt();
     outside.check();
   }

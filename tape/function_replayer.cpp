@@ -136,6 +136,21 @@ void add_slot(const at::Tensor& argument) {
   torch::autograd::SavedVariable(variable_data(argument), /*is_output=*/false);
 }
 
+/// Ends the regions that a replay has made when it goes: Note [The graph of a replay].
+class RegionsMadeInside {
+ public:
+  RegionsMadeInside() : before_(youngest_region()) {}
+  RegionsMadeInside(const RegionsMadeInside&) = delete;
+  RegionsMadeInside& operator=(const RegionsMadeInside&) = delete;
+  ~RegionsMadeInside() { end_regions_of_replay(replay_, before_); }
+
+  void set_replay(uint64_t id) { replay_ = id; }
+
+ private:
+  const uint64_t before_;
+  uint64_t replay_ = 0;
+};
+
 /// Throws what `frame` has found wrong, with the ops of both runs if the region lists them.
 void check_complete(const ReplayFrame& frame, const ReplayOps& ops) {
   try {
@@ -224,9 +239,12 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
   thread_state_.check_precision(region.label());
+  RegionsMadeInside
+      regions;  // end when nothing is left of the replay: functions run code as they die
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
   ReplayFrame frame(parts);
+  regions.set_replay(frame.replay_id());
   std::exception_ptr escaped;
   try {
     body_->run(inputs);

@@ -16,6 +16,9 @@
 #include <remat/tape/region_label.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/unversioned_writes.h>
+
+#include "graph_of_replay.h"
 
 namespace remat {
 namespace {
@@ -55,10 +58,21 @@ class RegionRegistry {
     return entry == regions_.end() ? nullptr : entry->second->weak_from_this().lock();
   }
 
+  uint64_t last_id() const { return last_id_; }
+
+  /// The oldest one with a higher id; null if there is none.
+  std::shared_ptr<Region> find_after(uint64_t id) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    for (auto entry = regions_.upper_bound(id); entry != regions_.end(); ++entry) {
+      if (auto shared = entry->second->weak_from_this().lock()) return shared;
+    }
+    return nullptr;
+  }
+
  private:
   mutable std::mutex mutex_;
-  uint64_t last_id_ = 0;
-  std::map<uint64_t, const Region*> regions_;
+  std::atomic<uint64_t> last_id_{0};
+  std::map<uint64_t, Region*> regions_;
 };
 
 thread_local std::vector<uint64_t> closed_here;  // ids
@@ -142,6 +156,18 @@ std::shared_ptr<const Region> find_region(uint64_t id) {
   return RegionRegistry::get().find(id);
 }
 
+uint64_t youngest_region() {
+  return RegionRegistry::get().last_id();
+}
+
+void end_regions_of_replay(uint64_t replay_id, uint64_t after) noexcept {
+  if (youngest_region() == after) return;
+  while (const std::shared_ptr<Region> region = RegionRegistry::get().find_after(after)) {
+    after = region->id();
+    if (region->made_in_replay() == replay_id) region->end_with_replay();
+  }
+}
+
 std::string Region::label() const {
   return region_label(name());
 }
@@ -157,7 +183,11 @@ const CallLog& Region::calls() const {
 }
 
 Slot::Slot(size_t position, const at::Tensor& tensor)
-    : index(position), meta(tensor), version(tensor), memory(memory_of(tensor)) {}
+    : index(position),
+      meta(tensor),
+      version(tensor),
+      writes(UnversionedWrites::last(tensor)),
+      memory(memory_of(tensor)) {}
 
 Slot& Region::add_slot(const at::Tensor& tensor) {
   Slot& slot = slots_.emplace_back(slots_.size(), tensor);
@@ -186,7 +216,7 @@ at::Tensor Region::load(const Slot& slot) {
     // Asked for outside backward, by somebody who looks at the graph: nothing to key a pass by.
     check_not_replaying_here();
     ReplayedSlots values(slots_.size());
-    replayer()->replay(*this, values);
+    running_replayer()->replay(*this, values);
     at::Tensor value = values.take(slot.index);
     share_version(slot, value);
     return value;
@@ -237,6 +267,19 @@ void Region::release_unneeded() noexcept {
     grads = std::move(grads_before_);
   }
   if (calls_ && (early_stop() || live_end_ == 0)) values = calls_->release_from(live_end_);
+}
+
+// A tape runs no function, and no object of the user's can hold itself through it.
+void Region::end_with_replay() noexcept {
+  std::shared_ptr<const Replayer> replayer;  // destroyed after the lock is gone
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (replayer_ && !replayer_->tape()) replayer = std::move(replayer_);
+}
+
+std::shared_ptr<const Replayer> Region::running_replayer() const {
+  std::shared_ptr<const Replayer> replayer = this->replayer();
+  TORCH_CHECK(replayer, graph_of_replay(label()));
+  return replayer;
 }
 
 std::vector<CallProduct::Held> Region::kept_products() const {
@@ -290,7 +333,7 @@ void Region::run_pass(const std::shared_ptr<Pass>& pass) {
   ReplayedSlots values(slots_.size());
   std::exception_ptr error;
   try {
-    replayer()->replay(*this, values);
+    running_replayer()->replay(*this, values);
   } catch (...) {
     error = std::current_exception();
   }
@@ -347,6 +390,13 @@ void Region::check_version(const Slot& slot) const {
       ": expected the tensor as the forward saved it. Do not write it between forward and "
       "backward, or save a clone. Hint: anomaly detection finds the operation that failed to "
       "compute its gradient.");
+  const OpInfo* const op = UnversionedWrites::find_after(slot.writes, slot.version.counter());
+  TORCH_CHECK(!op, "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
+              "): expected the tensor as the forward saved it, got one that ", op->name(),
+              " has written since, without a new version: autograd would go on with what it wrote, "
+              "a replay with what was saved. Run that op after backward, or give the region a "
+              "clone() of the tensor (of batch norm's running statistics, of an optimizer's "
+              "weight).");
 }
 
 }  // namespace remat

@@ -16,6 +16,7 @@
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
+#include "graph_of_replay.h"
 #include "graph_walk.h"
 #include "root_views.h"
 #include "saved_original.h"
@@ -43,7 +44,8 @@ bool writes_any_argument(const OpCall& call) {
 
 // Note [The graph of a replay]: it is there for backwards inside the region's function, which the
 // replay runs too. If there are none it holds no values: the function may keep a tensor of it (a
-// list of router logits), and what backward needs is in the slots.
+// list of router logits), and what backward needs is in the slots. The regions that it made replay
+// nothing any more once it has ended: their functions may hold such a tensor, and so themselves.
 class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(ReplayFrame& frame) : frame_(frame), region_(frame.region_.weak_from_this()) {}
@@ -54,11 +56,8 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
   }
   at::Tensor call_unpack_hook() override {
     const std::shared_ptr<const Region> region = region_.lock();
-    TORCH_CHECK(value_.defined(), "[replay] ", region ? region->label() : "a region that is gone",
-                ": expected backwards through the graph of the forward, got one through a tensor "
-                "that its function made when it ran again, and left outside (self.aux = ..., a "
-                "list). Return it from the function, or use replay = kAuto (\"auto\"), which does "
-                "not run the function again.");
+    TORCH_CHECK(value_.defined(),
+                graph_of_replay(region ? region->label() : "a region that is gone"));
     return value_;
   }
 

@@ -48,14 +48,6 @@ std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
   return hash;
 }
 
-// A VariableVersion is one owning pointer without a public comparison.
-const void* address_of(const c10::VariableVersion& version) {
-  static_assert(sizeof(version) == sizeof(void*));
-  const void* address = nullptr;
-  std::memcpy(&address, &version, sizeof(address));
-  return address;
-}
-
 }  // namespace
 
 const char* dtype_name(c10::ScalarType dtype) {
@@ -92,7 +84,15 @@ const char* dtype_name(c10::ScalarType dtype) {
 }
 
 const void* version_counter_of(const at::Tensor& tensor) {
-  return address_of(tensor.unsafeGetTensorImpl()->version_counter());
+  return version_counter_of(tensor.unsafeGetTensorImpl()->version_counter());
+}
+
+// A VariableVersion is one owning pointer without a public comparison.
+const void* version_counter_of(const c10::VariableVersion& version) {
+  static_assert(sizeof(version) == sizeof(void*));
+  const void* address = nullptr;
+  std::memcpy(&address, &version, sizeof(address));
+  return address;
 }
 
 bool is_parameter(const at::Tensor& tensor) {
@@ -142,9 +142,13 @@ SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
       sample_(is_from_outside || is_parameter(tensor) ? sample_storage(tensor, is_from_outside)
                                                       : std::nullopt) {}
 
+const void* SavedVersion::counter() const {
+  return counter_.enabled() ? version_counter_of(counter_) : nullptr;
+}
+
 // The saved one keeps its counter alive, so equal addresses mean the same counter.
 bool SavedVersion::is_of(const at::Tensor& tensor) const {
-  return counter_.enabled() && address_of(counter_) == version_counter_of(tensor);
+  return counter_.enabled() && version_counter_of(counter_) == version_counter_of(tensor);
 }
 
 void SavedVersion::give_to(const at::Tensor& tensor) const {

@@ -72,6 +72,63 @@ def test_a_result_kept_in_the_function_object_is_freed_by_backward():
     assert watched() is None
 
 
+class Leaves(nn.Module):
+    """Leaves an intermediate outside, as layers with an auxiliary loss do."""
+
+    def __init__(self):
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(3))
+
+    def forward(self, x):
+        y = (x * self.weight).sin()
+        self.aux = y.exp()
+        return y * self.aux
+
+
+def leave_in_nested_regions(early_stop, engine="function"):
+    """Returns the module after a backward, whose replays have left tensors of their own in it."""
+    layer = Leaves()
+    outer = {"replay": "function", "early_stop": early_stop}
+    inner = remat.checkpoint(replay=engine, early_stop=early_stop)(layer)
+    run = remat.checkpoint(**outer)(lambda x: inner(inner(x.cos()).cos()).exp())
+    run(leaf(3)).sum().backward()
+    return layer
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+@pytest.mark.parametrize("depth", [2, 3])
+def test_what_a_nested_replay_leaves_outside_holds_no_function(early_stop, depth):
+    layer = Leaves()
+    options = {"replay": "function", "early_stop": early_stop}
+    run = remat.checkpoint(**options)(layer)
+    for _ in range(depth - 1):
+        run = remat.checkpoint(**options)(lambda x, run=run: run(x.cos()).exp())
+    watched = weakref.ref(layer)
+    before = _C.live_region_count()
+    run(leaf(3)).sum().backward()
+    layer.aux = None
+    del layer, run
+    assert watched() is None
+    assert _C.live_region_count() == before
+
+
+@pytest.mark.parametrize("early_stop", [True, False])
+def test_a_module_that_keeps_what_a_nested_replay_made_is_collected(early_stop):
+    layer = leave_in_nested_regions(early_stop)
+    watched = weakref.ref(layer)
+    before = _C.live_region_count()
+    del layer
+    gc.collect()
+    assert watched() is None
+    assert _C.live_region_count() <= before
+
+
+def test_going_back_through_what_a_nested_replay_made_says_what_to_do():
+    layer = leave_in_nested_regions(early_stop=False)
+    with pytest.raises(RuntimeError, match="through the graph of the forward.*Return it"):
+        layer.aux.sum().backward()
+
+
 def test_the_last_reference_may_go_on_a_thread_without_python():
     body = Body()
     watched = weakref.ref(body)

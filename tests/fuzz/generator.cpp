@@ -67,6 +67,10 @@ class Writer {
     if (program.use == Use::kTwoThreads && any_step(program.body, adds))
       program.use = Use::kBackwardThread;
     if (has_words(Words::kFreedStorages)) program.freed = choose_.freed(program.use);
+    // Plain autograd looks at the statistics that batch norm has saved, though it needs none.
+    const auto trains = [](const Step& step) { return step.op == Op::kTrainNorm; };
+    if (program.freed == Freed::kForGood && any_step(program.body, trains))
+      program.freed = Freed::kUntilBackward;
     return program;
   }
 
@@ -136,6 +140,8 @@ class Writer {
   Op allowed(Op op, const Value& a, const Place& place) {
     // Such hooks have what was there before the op wrote what it saves, in plain code too.
     if (place.copies && (op == Op::kRreluTraining || op == Op::kRreluInPlace)) op = Op::kRrelu;
+    // And copies may be written later: batch norm's statistics.
+    if (place.copies && op == Op::kTrainNorm) op = Op::kLayerNorm;
     switch (info(op).effect) {
       case Effect::kWritesBuffer:
       case Effect::kWritesBank:

@@ -162,6 +162,8 @@ const std::array kOps = {
     REMAT_FUZZ_OP(kEmbedding, kWritesBuffer, 1, "a", "r = a * F.embedding(torch.arange(4), buffer, max_norm=0.7)",
                   Tensor written = buffer; at::embedding_renorm_(written, at::arange(4), 0.7, 2);
                   r = a * at::embedding(buffer, at::arange(4))),
+    REMAT_FUZZ_OP(kTrainNorm, kWritesBuffer, 1, "a", "r = F.batch_norm(a, buffer[0], buffer[1], w[0], w[1], True)",
+                  r = at::batch_norm(a, w.select(0, 0), w.select(0, 1), buffer.select(0, 0), buffer.select(0, 1), true, 0.1, 1e-5, false)),
     REMAT_FUZZ_OP(kLibraryBuffer, kWritesBuffer, 0, "", "library_scale(buffer, 0.9)", library_scale(buffer, 0.9)),
     REMAT_FUZZ_OP(kLibraryListBuffer, kWritesBuffer, 0, "", "library_scale_all([buffer], 0.9)", library_scale_all({buffer}, 0.9)),
     REMAT_FUZZ_OP(kLibraryUnseenBuffer, kWritesBuffer, 0, "", "library_scale_unseen(buffer, 0.9)", library_scale_unseen(buffer, 0.9)),

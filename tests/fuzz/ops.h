@@ -112,6 +112,7 @@ enum class Op {
   kWriteBuffer,
   kWriteColumn,
   kEmbedding,
+  kTrainNorm,
   kLibraryBuffer,
   kLibraryListBuffer,
   kLibraryUnseenBuffer,

@@ -2,7 +2,7 @@
 
 """What a step of a fuzzed program may be: lines of Python over 4 x 4 tensors."""
 
-from .foreign import FOREIGN
+from .foreign import FOREIGN, RARE
 from .op import Op
 
 OPS = {
@@ -74,6 +74,10 @@ OPS = {
     "pack_throws": Op("refused_pack({a}, {i})\n{r} = {a}.cos()", "a", weight=1),
     "stops_early": Op("{r} = stops_early({a})", weight=1),
     "batch_norm": Op("{r} = bn({a})", "a", weight=3),
+    # Saves the statistics, which training writes later without a new version.
+    "batch_norm_eval": Op(
+        "{r} = F.batch_norm({a}, bn.running_mean, bn.running_var, bn.weight, bn.bias)", "a", weight=0.1
+    ),
     # Views.
     "transpose": Op("{r} = {a}.t()", view=True, weight=3),
     "reshape": Op("{r} = {a}.reshape(2, 8).reshape(4, 4)", view=True),
@@ -88,6 +92,10 @@ OPS = {
     ),
     "observe": Op("{c}.resize_(4, 4).mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2),
     "write_row": Op("{c}[1] = {a}.detach()[0]", results=0, buffer=2),
+    "fused_step": Op(
+        "with torch.no_grad():\n    torch._fused_sgd_([{c}], [{a}.detach().clone()], [], weight_decay=0.1, momentum=0.0,"
+        " lr=0.1, dampening=0.0, nesterov=False, maximize=False, is_first_step=True)", results=0, buffer=2, weight=0.5
+    ),
     # In place.
     "scale_": Op("{a}.mul_(0.9)", results=0, writes=True, weight=3),
     "add_": Op("{a}.add_({b})", results=0, writes=True, weight=3),
@@ -103,7 +111,8 @@ OPS = {
     "slice_": Op("{a}[1:3] = {b}[:2] * 1.0", results=0, writes=True),
     "index_": Op("{a}[torch.tensor([0, 2])] = 0.5", results=0, writes=True),
     "mask_": Op("{a}.masked_fill_({b} > 0.5, 0.1)", results=0, writes=True),
-    # Not {a} itself: under a dispatch mode no version tells plain autograd of such a write.
     "foreach_": Op("{r} = {a} * 1.0\ntorch._foreach_mul_([{r}], 0.7)"),
+    # Rarely {a} itself: under a dispatch mode no version tells plain autograd of such a write.
+    "foreach_saved_": Op("torch._foreach_mul_([{a}], 0.7)", results=0, writes=True, weight=RARE),
     **FOREIGN,
 }

@@ -19,6 +19,7 @@ COUNTS = "design.md, Known limits: modes that count by hooks, in each other or w
 THROWS = "design.md, Known limits: a SAVE call writes what it has not made and throws"
 PACK = "design.md, Known limits: a pack hook that throws, in a region inside a region or in an OFFLOAD call"
 DATA = "errors.md: a saved tensor is written by way of .data"
+UNVERSIONED = "errors.md: a saved tensor is written by an op that gives it no new version"
 VIEWS = "design.md, Known limits: a mode round the forward or the backward alone, and a policy that keeps views"
 CAME_BACK = "design.md, Known limits: a nested tape has an argument that came back from hooks"
 ASKS = "design.md, Known limits: a function asks requires_grad of what its write changed"
@@ -68,6 +69,7 @@ REFUSALS = (
     (r"A named call is missing, new or renamed", ONE_MODE, VIEWS),
     (r"branches on state or on data that has changed", r"(?s)inner_\w+\((\w+)\).*\1\.copy_", ASKS),
     (r"It reads another tensor than the forward did", r"\.data = ", DATA),
+    (r"has written since, without a new version", r"\bbn\.running|_foreach_mul_|_fused_sgd_|ops\.fuzz", UNVERSIONED),
 )
 
 

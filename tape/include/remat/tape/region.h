@@ -44,6 +44,7 @@ struct Slot {
   const OpInfo* op = nullptr;  ///< That saved it; null where no op did: a custom function.
   TensorMeta meta;
   SavedVersion version;
+  uint64_t writes;               ///< UnversionedWrites::last() when it was saved.
   const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
   // Of what no op has saved:
@@ -218,6 +219,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// The node that held `slot` has been freed: frees its values too.
   void release(Slot& slot) noexcept;
 
+  /// The replay that it was made in has ended: Note [The graph of a replay]. Its function dies.
+  void end_with_replay() noexcept;
+
   /// "region 'block3'" or "region without a name", for messages.
   std::string label() const;
 
@@ -231,6 +235,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void wait_for(const Pass& pass);
   void forget(const Pass* pass) noexcept;
   void release_unneeded() noexcept;
+  std::shared_ptr<const Replayer> running_replayer() const;
   size_t live_end(size_t end) const;
   void check_not_replaying_here() const;
   void check_not_replaying(bool holds) const;
@@ -277,5 +282,10 @@ REMAT_API std::vector<std::shared_ptr<const Region>> live_regions();
 /// are gone; and the region of an id, null if it is gone.
 REMAT_API std::vector<uint64_t> take_closed_here();
 REMAT_API std::shared_ptr<const Region> find_region(uint64_t id);
+
+/// The id of the youngest region, 0 if there was none. The regions with higher ones that were made
+/// in the replay `replay_id` end with it.
+REMAT_API uint64_t youngest_region();
+REMAT_API void end_regions_of_replay(uint64_t replay_id, uint64_t after) noexcept;
 
 }  // namespace remat

@@ -51,6 +51,7 @@ class REMAT_API TensorMeta {
 
 /// What a tensor's versions are counted by: the same for those that share memory through views.
 REMAT_API const void* version_counter_of(const at::Tensor& tensor);
+REMAT_API const void* version_counter_of(const c10::VariableVersion& version);
 
 /// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
 REMAT_API bool is_parameter(const at::Tensor& tensor);
@@ -73,6 +74,9 @@ class REMAT_API SavedVersion {
   /// True if `tensor` is the one that was saved, or shares its memory through views, and was
   /// written since, with or without a new version.
   bool changed_in(const at::Tensor& tensor) const;
+
+  /// What its versions are counted by; null if it has none.
+  const void* counter() const;
 
   /// True if `tensor` is the one that was saved, or shares its memory through views.
   bool is_of(const at::Tensor& tensor) const;

@@ -1,0 +1,20 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What is said to those who go back through the graph of a replay.
+#pragma once
+
+#include <c10/util/StringUtil.h>
+
+#include <string>
+
+namespace remat {
+
+inline std::string graph_of_replay(const std::string& label) {
+  return c10::str("[replay] ", label,
+                  ": expected backwards through the graph of the forward, got one through a tensor "
+                  "that a function made when it ran again, and left outside (self.aux = ..., a "
+                  "list). Return it from the function, or use replay = kAuto (\"auto\"), which "
+                  "does not run the function again.");
+}
+
+}  // namespace remat
