@@ -141,3 +141,17 @@ def test_a_crash_is_a_fault_like_others(monkeypatch):
     assert [(seed, verdict.kind, verdict.text) for seed, verdict in child.verdicts(range(3))] == [
         (0, "same", ""), (1, "crash", "SIGSEGV"), (2, "same", ""),
     ]  # fmt: skip
+
+
+@once
+def test_a_crash_of_plain_code_is_no_fault(monkeypatch):
+    def die(program, seed):
+        if seed == 1:
+            os.kill(os.getpid(), signal.SIGSEGV)
+        return child.Verdict("same")
+
+    monkeypatch.setattr(child, "check", die)
+    monkeypatch.setattr(child, "run_plain", die)
+    assert [(seed, verdict.kind) for seed, verdict in child.verdicts(range(3))] == [
+        (0, "same"), (1, "raises"), (2, "same"),
+    ]  # fmt: skip
