@@ -48,6 +48,7 @@ REFUSALS = (
     (r"from elsewhere", r"\bwrap\(", MADE),
     (r"is a view and is being modified inplace.*created inside a custom Function", r"\bbn\(", TRACKED),
     (r"expected to pass \d+ hooks on gradients as in", r"(?s)(flops|comm_debug).*inner_|inner_.*(flops|comm_debug)", COUNTS),
+    (r"passes no hook which the function has set", r"(?s)(flops|comm_debug).*inner_|inner_.*(flops|comm_debug)", COUNTS),
     (r"leave the hooks of arguments and captured", r"(?s)comm_debug.*flops|flops.*comm_debug|flops.*inner_", COUNTS),
     (
         r"threw, and a function that went on|got another tensor .* from outside the region",
