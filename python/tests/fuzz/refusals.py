@@ -47,6 +47,7 @@ REFUSALS = (
     (r"expected a plain tensor, got a subclass with __torch_dispatch__", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
     (r"from elsewhere", r"\bwrap\(", MADE),
     (r"is a view and is being modified inplace.*created inside a custom Function", r"\bbn\(", TRACKED),
+    (r"Another op has saved it", r"(?s)\bbn\(.*# how: \w*\|(?!comm_debug)[^|]*\|comm_debug", TRACKED),
     (r"expected to pass \d+ hooks on gradients as in", r"(?s)(flops|comm_debug).*inner_|inner_.*(flops|comm_debug)", COUNTS),
     (r"passes no hook which the function has set", r"(?s)(flops|comm_debug).*inner_|inner_.*(flops|comm_debug)", COUNTS),
     (r"leave the hooks of arguments and captured", r"(?s)comm_debug.*flops|flops.*comm_debug|flops.*inner_", COUNTS),
