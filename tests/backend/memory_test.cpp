@@ -382,7 +382,7 @@ TEST_CASE("A tensor of a replay that the function keeps holds no values of the r
   CHECK_THAT(error_text([&] { kept[0].sum().backward(); }),
              ContainsSubstring(
                  "[replay] a region that is gone: expected backwards through the graph of the "
-                 "forward, got one through a tensor that its function made when it ran again"));
+                 "forward, got one through a tensor that a function made when it ran again"));
 }
 
 // A context that is not done with what it saves holds it.
