@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include <remat/tape/current_node.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/storage_table.h>
@@ -71,7 +72,11 @@ class DataHooks final : public VariableHooksInterface {
   }
 
   TensorBase tensor_data(const TensorBase& self) const override { return next_.tensor_data(self); }
+  // See Note [The op that makes a node].
   const std::shared_ptr<torch::autograd::Node>& grad_fn(const TensorBase& self) const override {
+    const bool is_seen = self.defined() && interception_is_on();
+    if (C10_LIKELY(!is_seen || !is_stale_view(at::Tensor(self)))) return next_.grad_fn(self);
+    const InterceptionOff off;
     return next_.grad_fn(self);
   }
   unsigned _register_hook(const TensorBase& self,

@@ -292,7 +292,8 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   slot.op = op_;
   const bool is_input = packs_region_input() && !copied && !original.is_same(tensor);
   const bool is_of_function = !packs_region_input() && !saves_own();
-  if (saved_ && (is_input || ((op_ || is_of_function) && !keeps_part())))
+  const bool is_of_op = op_ && !packs_call_result();  // which a region inside keeps for its replays
+  if (saved_ && (is_input || ((is_of_op || is_of_function) && !keeps_part())))
     saved_->add(original, slot_region(), slot, is_input);
   // Not of what remat keeps itself, which may be of another state of the tensor.
   const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();

@@ -9,4 +9,7 @@ namespace remat {
 /// op and no custom function saves, but a region inside, or a SAVE call for its user.
 bool saves_own();
 
+/// True while a region keeps a result of a SAVE call, for its replays, on this thread.
+bool packs_call_result();
+
 }  // namespace remat

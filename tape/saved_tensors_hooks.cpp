@@ -16,6 +16,7 @@
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
+#include "own_saves.h"
 #include "saved_original.h"
 #include "storage_bytes.h"
 #include "unseen.h"
@@ -116,6 +117,10 @@ const SavedTensorInfo& current_saved_tensor_info() {
 
 bool packs_region_input() {
   return info_of_next && info_of_next->kind == SavedTensorKind::kCheckpointInput;
+}
+
+bool packs_call_result() {
+  return info_of_next && info_of_next->kind == SavedTensorKind::kSaveOutput;
 }
 
 SavedTensorInfoGuard::SavedTensorInfoGuard(SavedTensorInfo info)

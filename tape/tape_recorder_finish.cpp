@@ -81,7 +81,9 @@ void TapeRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& ne
     // finds none. Leaves are leaves in the replay too; views of them need not be.
     const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
     if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
-      tape_.outside_[number].leaf = tensor;
+      // Without its base, which may get a node later that holds this region: torch.jit gives one to
+      // detached weights when its graph has run.
+      tape_.outside_[number].leaf = tensor.is_view() ? variable_data(tensor) : tensor;
     } else {
       hold_whole(tape_.outside_[number], tensor);
     }

@@ -100,3 +100,21 @@ def test_who_asks_is_recomputing_may_not_exchange_saved_tensors():
 
     with pytest.raises(remat.ReplayMismatch, match="Another op has saved it"):
         checkpointed(fn)(leaf(3)).sum().backward()
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_a_kept_result_that_a_region_inside_holds_is_nothing_that_autograd_has_saved(replay):
+    def inner(x):
+        h = remat.native_op(lambda x: x * 2, "double", remat.CheckpointPolicy.SAVE)(x)
+        assert h.data is not h  # from now on its memory is watched
+        return h[0].exp(), h
+
+    def outer(x):
+        y, h = remat.checkpoint(region_name="inner")(inner)(x.sin())
+        h.mul_(0.9)  # which has h's own version: autograd notices
+        return y
+
+    y = remat.checkpoint(region_name="outer", replay=replay)(outer)(leaf(4, 4))
+    words = r"region 'inner', call 'double' .SAVE..*expected its result as it left it, got it modified in-place"
+    with pytest.raises(RuntimeError, match=words):
+        y.sum().backward()

@@ -217,3 +217,37 @@ def test_results_of_named_calls_die_with_the_graph():
         y = remat.checkpoint()(lambda x: call(x)["key"].exp())(leaf(2))
         del y
     assert len(gc.get_objects()) <= count + 10
+
+
+class Scripted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(8, 8)
+
+    def forward(self, x):
+        return self.linear(x).tanh() * torch.sigmoid(self.linear.weight[0])
+
+
+ALL_SAVE = remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)
+
+
+@pytest.mark.torch_warns  # torch.jit is deprecated
+@pytest.mark.parametrize("policy", [None, "save_matmuls", ALL_SAVE], ids=["none", "matmuls", "all"])
+@pytest.mark.parametrize("replay", ["function", "tape", "auto"])
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "nested"])
+def test_regions_of_scripted_modules_die_with_the_graph(nested, replay, policy):
+    """torch.jit makes its node, and gives it to detached weights, when its graph has run."""
+    module = torch.jit.script(Scripted())
+    for _ in range(3):  # until it has compiled its derivative
+        module(leaf(4, 8)).sum().backward()
+    region = remat.checkpoint(replay=replay, policy=policy)(module)
+    if nested:
+        region = remat.checkpoint(replay=replay)(lambda x, inner=region: inner(x))
+    before = _C.live_region_count()
+    for _ in range(4):
+        y = region(leaf(4, 8))
+        assert _C.live_region_count() > before
+        del y
+        assert _C.live_region_count() == before
+        region(leaf(4, 8)).sum().backward()
+        assert _C.live_region_count() == before

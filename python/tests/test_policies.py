@@ -459,3 +459,42 @@ def test_the_page_lists_what_each_preset_saves():
         listed = re.findall(r"`([\w:.*]+)`", section.split("Rules, in their order:")[1])
         expected = re.findall(r"op '([^']+)' ->", repr(make()))
         assert listed == expected
+
+
+VIEWS = {
+    "real": lambda z: z.real,
+    "imag": lambda z: z.imag,
+    "view_as_real": torch.view_as_real,
+    "conj": lambda z: torch.view_as_real(z.conj().resolve_conj()),
+    "view_as_complex": lambda z: torch.view_as_complex(torch.view_as_real(z)).real,
+    "slice": lambda z: z.real[1:],
+}
+
+
+@pytest.mark.parametrize("policy", [SAVE, OFFLOAD, RECOMPUTE], ids=["save", "offload", "recompute"])
+@pytest.mark.parametrize("replay", ["function", "tape", "auto"])
+@pytest.mark.parametrize("view", VIEWS)
+def test_the_op_that_makes_a_view_anew_for_its_node_is_no_call(view, replay, policy):
+    """Autograd calls it where it is asked for the node of a view whose base was written."""
+
+    def program(wrap):
+        x = leaf(4, 4)
+
+        def fn(x):
+            h = x * 1
+            z = torch.complex(h, h)
+            z.mul_(1j).add_(h, alpha=0.5j)
+            v = VIEWS[view](z)
+            other = VIEWS[view](z)
+            v.transpose(0, 1).mul_(0.5)
+            a, b = Square.apply(other) * other, other.exp()
+            return a + b + v.sin()
+
+        y = wrap(fn)(x)
+        y.abs().sum().backward()
+        return y.detach(), x.grad
+
+    options = {"offload_store": remat.host_memory_store()} if policy is OFFLOAD else {}
+    region = remat.checkpoint(region_name=f"view {view} {policy}", replay=replay, policy=PolicyTable().op("*", policy), **options)
+    for _ in range(3):  # until a tape is trusted
+        assert_same(program, region)

@@ -115,15 +115,22 @@ bool write_and_function(const Block& body) {
          });
 }
 
-/// Code round all regions writes a buffer.
-bool plain_write(const Block& body) {
-  return std::any_of(body.steps.begin(), body.steps.end(), [](const Step& step) {
-    if (is_region(step)) return false;
-    if (std::any_of(step.block.begin(), step.block.end(), &plain_write)) return true;
+/// Without gradients a region is plain code.
+bool writes_plainly(const Block& body, bool no_grad) {
+  return std::any_of(body.steps.begin(), body.steps.end(), [&](const Step& step) {
+    if (is_region(step) && !no_grad) return false;
+    const bool off = no_grad || (step.op == Op::kCall && step.call.no_grad);
+    const auto in_block = [&](const Block& block) { return writes_plainly(block, off); };
+    if (std::any_of(step.block.begin(), step.block.end(), in_block)) return true;
     if (!step.block.empty() || step.op == Op::kSame) return false;
     const Effect effect = info(step.op).effect;
     return effect == Effect::kWritesBuffer || effect == Effect::kWritesBank;
   });
+}
+
+/// Code round all regions writes a buffer.
+bool plain_write(const Block& body) {
+  return writes_plainly(body, /*no_grad=*/false);
 }
 
 /// A backward in a named call of a region in a region.
