@@ -14,6 +14,7 @@
 
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/region_label.h>
+#include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tape_replayer.h>
 
@@ -144,7 +145,9 @@ void ForwardRegion::finish(c10::ArrayRef<at::Tensor> outputs) {
   frame_->finish();
   frame_.reset();
   std::exchange(replayer_, nullptr)->finish_forward(*region_);
+  region_->set_results(outputs);
   region_->close();
+  ResultAliases::note_results(outputs);
   if (!region_->slots().empty()) hook_heads(region_, outputs, first_sequence_nr_);
 }
 

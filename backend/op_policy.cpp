@@ -123,6 +123,18 @@ bool is_view_without_storage(const OpCall& call) {
   return any;
 }
 
+/// True if it writes memory that came to the function as a bare storage, which may change its place
+/// without an op (share_memory_()): a call that is left out would write the wrong one. A collective
+/// is left out by all ranks or by none.
+bool writes_given(const OpCall& call, const NamedCalls& calls) {
+  if (!call.info().writes() || call.info().is_communication()) return false;
+  bool any = false;
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    any = any || (call.writes_argument(i) && calls.is_given(tensor));
+  });
+  return any;
+}
+
 /// As run_by_policy(), in a region with cuts: what is saved is a value of the tape, not a call.
 bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
@@ -205,7 +217,8 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
   NamedCalls* const calls = frame ? frame->named_calls() : nullptr;
   if (!calls || !calls->takes_ops()) return false;
   const OpCall call(op, stack);
-  if (is_cacheable_cast(call) || is_view_without_storage(call)) return false;
+  if (is_cacheable_cast(call) || is_view_without_storage(call) || writes_given(call, *calls))
+    return false;
   NamedCall named{.name = numbered(*calls, op.name()), .saved_names = {}, .is_op = true};
   if (!policy.is_static()) said = ask(policy, call, named.name, calls->is_replay(), is_composite);
   if (!said || *said == Policy::kRecompute) return false;

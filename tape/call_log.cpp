@@ -13,6 +13,9 @@
 #include <unordered_map>
 #include <utility>
 
+#include <remat/tape/op_call.h>
+#include <remat/tape/result_aliases.h>
+
 #include "storage_bytes.h"
 #include "unseen.h"
 
@@ -93,6 +96,9 @@ at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()
   const at::Tensor value = held->unpack();
   if (is_opaque_) return value;
   TORCH_CHECK(!is_freed(value), where(), " (", meta_.str(), "): ", kMemoryFreed, kGiveMemoryBack);
+  TORCH_CHECK(
+      !version_ || memory_of(value) != storage_.address() || !ResultAliases::changed(*version_),
+      where(), " (", meta_.str(), "): ", kResultChanged);
   if (is_copied_) return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
   return on_whole_storage(value, layout_, size_bytes_);
 }

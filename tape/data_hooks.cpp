@@ -3,9 +3,6 @@
 // In the place of LibTorch's VariableHooks.
 #include <remat/tape/data_hooks.h>
 
-#include <array>
-#include <atomic>
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -14,9 +11,12 @@
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tensor_layout.h>
+
+#include "storage_bits.h"
 
 namespace remat {
 namespace {
@@ -24,19 +24,7 @@ namespace {
 using at::TensorBase;
 using at::impl::VariableHooksInterface;
 
-// One bit for many storages, which is never cleared: a bit too many costs time, nothing else.
-constexpr size_t kWords = 1024;
-std::array<std::atomic<uint64_t>, kWords> other_versions{};
-
-struct BitPlace {
-  size_t word;
-  uint64_t bit;
-};
-
-BitPlace place_of(const c10::StorageImpl* storage) {
-  const uint64_t mixed = reinterpret_cast<uintptr_t>(storage) * 0x9E3779B97F4A7C15U;
-  return {.word = mixed >> 54, .bit = uint64_t{1} << (mixed >> 48 & 63)};
-}
+StorageBits other_versions;
 
 void note_memory(const at::Tensor& tensor) {
   if (memory_of(tensor)) note_other_versions(tensor.storage().unsafeGetStorageImpl());
@@ -65,8 +53,10 @@ class DataHooks final : public VariableHooksInterface {
   void set_data(const TensorBase& self, const TensorBase& data) const override {
     const at::Tensor tensor(self);
     const at::Tensor other(data);
-    const bool is_seen = tensor.defined() && other.defined() && interception_is_on();
-    if (is_seen && !is_alike(tensor, other)) SavedTensorFrame::all_before_set_data(tensor);
+    if (tensor.defined() && other.defined() && !is_alike(tensor, other)) {
+      ResultAliases::before_exchange(tensor);
+      if (interception_is_on()) SavedTensorFrame::all_before_set_data(tensor);
+    }
     next_.set_data(self, data);
     if (other.defined()) note_data(other);
   }
@@ -119,6 +109,7 @@ class DataHooks final : public VariableHooksInterface {
   static void note_data(const TensorBase& self) {
     const at::Tensor tensor(self);
     note_memory(tensor);
+    ResultAliases::before_alias(tensor);
     if (interception_is_on()) SavedTensorFrame::all_after_data(tensor);
   }
 
@@ -139,13 +130,11 @@ const VariableHooksInterface& libtorch_variable_hooks() {
 }
 
 void note_other_versions(const c10::StorageImpl* storage) noexcept {
-  const auto [word, bit] = place_of(storage);
-  other_versions[word].fetch_or(bit, std::memory_order_relaxed);
+  other_versions.add(storage);
 }
 
 bool may_have_other_versions(const c10::StorageImpl* storage) noexcept {
-  const auto [word, bit] = place_of(storage);
-  return (other_versions[word].load(std::memory_order_relaxed) & bit) != 0;
+  return other_versions.may_have(storage);
 }
 
 }  // namespace remat

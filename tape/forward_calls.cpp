@@ -96,6 +96,10 @@ bool ForwardCalls::takes_ops() const {
   return !saving() && is_own_code();
 }
 
+bool ForwardCalls::is_given(const at::Tensor& tensor) const {
+  return frame_.storages_.find(memory_of(tensor)).is_given();
+}
+
 /// `tensors` as ops of this region see them; `replaced` holds them if they are others.
 c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensors,
                                                 c10::SmallVector<at::Tensor, 2>& replaced) const {

@@ -62,6 +62,7 @@ class ForwardCalls final : public NamedCalls {
   bool is_replay() const override { return false; }
   bool is_own_code() const;
   bool takes_ops() const override;
+  bool is_given(const at::Tensor& tensor) const override;
 
   /// True inside a SAVE call.
   bool saving() const { return saved_.record != nullptr; }

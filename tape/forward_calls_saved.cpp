@@ -8,6 +8,8 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/result_aliases.h>
+
 #include "forward_calls.h"
 #include "unseen.h"
 
@@ -78,7 +80,11 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     TORCH_CHECK(!is_freed(tensor), "[replay] ", region_->label(), ", ",
                 region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
                 "' (", kept_->meta.str(), "): ", kMemoryFreed, kGiveMemoryBack);
-    if (!is_on_kept_storage(tensor)) SavedTensorFrame::all_adopt(tensor);
+    if (is_on_kept_storage(tensor)) return tensor;
+    TORCH_CHECK(!ResultAliases::changed(*version_), "[replay] ", region_->label(), ", ",
+                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+                "' (", kept_->meta.str(), "): ", kResultChanged);
+    SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
 

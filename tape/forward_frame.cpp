@@ -276,9 +276,16 @@ void ForwardFrame::read_for_slot(const at::Tensor& tensor) {
   read_outside(is_whole ? lay_out(read.storage(), outside.whole()) : read, outside);
 }
 
+bool ForwardFrame::is_read_outside(const at::Tensor& tensor) const {
+  const void* const memory = memory_of(tensor);
+  const Origin origin = memory ? storages_.find(memory) : Origin::inside();
+  return origin.is_outside() && std::as_const(*region_).outside()[origin.number()].is_read();
+}
+
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
+  const bool is_read = is_read_outside(original);
   // First: what a tape reads for a slot counts as read, also if no op has seen it yet.
   if (recorder_ && !recorder_->gave_up() && !recorder_->in_op()) origin_of(original);
   if (region_->intercept()) read_for_slot(tensor);
@@ -292,14 +299,19 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   slot.op = op_;
   const bool is_input = packs_region_input() && !copied && !original.is_same(tensor);
   const bool is_of_function = !packs_region_input() && !saves_own();
-  const bool is_of_op = op_ && !packs_call_result();  // which a region inside keeps for its replays
-  if (saved_ && (is_input || ((is_of_op || is_of_function) && !keeps_part())))
-    saved_->add(original, slot_region(), slot, is_input);
+  if (saved_ && (is_input || ((op_ || is_of_function) && !keeps_part()))) {
+    // A region inside keeps results of its SAVE calls: the user writes them by their own versions.
+    saved_->add(original, packs_call_result() ? original_on_storage(tensor) : original,
+                slot_region(), slot, is_input);
+  }
   // Not of what remat keeps itself, which may be of another state of the tensor.
   const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();
   if (!is_of_user || !logs()) return slot;
   slot.layout = layout_hash(tensor);
-  slot.origin = region_->outside().logged(origin_of(saved_original(tensor)));
+  const Origin origin = origin_of(saved_original(tensor));
+  slot.origin = region_->outside().logged(origin);
+  if (origin.is_outside() && !is_read)
+    region_->outside()[origin.number()].note_saved(tensor.storage());
   return slot;
 }
 

@@ -173,12 +173,15 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
         storages_.note_write(call, i, tensor, origin);
         if (casts_weight && i == 0) note_cast(tensor, origin);
         if (C10_UNLIKELY(writes_any_outside_)) check_cast(tensor, origin);
+        if (C10_UNLIKELY(origin.is_given()))
+          note_given(call, i, tensor, storages_, logged ? &words : nullptr);
         if (!logged) return;
         if (shows_host_value(call, i, tensor, origin, region_->outside()))
           words.add_value(host_value(tensor));
         words.add_tensor(tensor, region_->outside().logged(origin));
       },
       [&](size_t, const c10::IValue& value) {
+        if (C10_UNLIKELY(value.isStorage())) storages_.note_storage(value.toStorage());
         if (logged) words.add_value(value);
       });
   if (logged) words.end();
@@ -392,6 +395,10 @@ void ForwardFrame::after_op(OpCall& call) {
   if (C10_UNLIKELY(cast_leaf_.defined())) {
     const at::Tensor leaf = std::exchange(cast_leaf_, {});
     if (call.result(0).isTensor()) note_autocast(call.result(0).toTensor(), leaf);
+  }
+  if (C10_UNLIKELY(call.info().makes_objects())) {
+    for (const auto i : c10::irange(call.info().return_count()))
+      region_->ops().writer().note_made(call.result(i));
   }
   size_t number = 0;
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {

@@ -9,6 +9,7 @@
 #include <remat/tape/op_call.h>
 #include <remat/tape/saved_tensor_frame.h>
 
+#include "sparse_parts.h"
 #include "unseen.h"
 
 namespace remat {
@@ -21,18 +22,7 @@ std::vector<at::Tensor> tensors_in(const at::Tensor& tensor) {
     const InnerTensors find = find_inner;
     return find ? find(tensor) : std::vector<at::Tensor>();
   }
-  switch (tensor.layout()) {
-    case c10::kSparse:
-      return {tensor._indices(), tensor._values()};
-    case c10::kSparseCsr:
-    case c10::kSparseBsr:
-      return {tensor.crow_indices(), tensor.col_indices(), tensor.values()};
-    case c10::kSparseCsc:
-    case c10::kSparseBsc:
-      return {tensor.ccol_indices(), tensor.row_indices(), tensor.values()};
-    default:
-      return {};
-  }
+  return sparse_parts(tensor);
 }
 
 void add_inner(std::vector<at::Tensor>& all, const at::Tensor& tensor) {

@@ -57,6 +57,12 @@ bool has_one_tensor(const c10::FunctionSchema& schema) {
          });
 }
 
+bool returns_object(const c10::FunctionSchema& schema) {
+  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
+    return result.type()->kind() == c10::TypeKind::ClassType;
+  });
+}
+
 bool names_matrices(std::string_view op) {
   static constexpr std::string_view kParts[] = {
       "mm",   "mv",  "mat",  "dot",  "conv",   "linear", "einsum",   "rnn",        "lstm", "gru",
@@ -92,6 +98,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
       is_communication_(remat::is_communication(op.operator_name().name)),
       is_unshard_(op.operator_name().name.starts_with("fsdp::")),
       is_view_(returns_view(op.schema())),
+      makes_objects_(returns_object(op.schema())),
       shows_all_(is_one_of(op.operator_name(), {"aten::alias", "aten::detach"})),
       shows_all_with_sizes_(is_one_of(op.operator_name(), {"aten::expand", "aten::view"})),
       is_pointwise_(op.hasTag(at::Tag::pointwise)),

@@ -68,8 +68,9 @@ c10::intrusive_ptr<torch::CustomClassHolder> custom_object(const c10::IValue& va
 }
 
 /// Note [Objects of ops]: an object is known by its address, which is not used again while the log
-/// lives. An op may get a new one with each call (a ReduceOp), so another one in the replay differs
-/// only if the forward's is still there.
+/// lives. Another one in the replay is a difference, but for one that an op of the region has made
+/// (packed weights), and for those of c10d: an op gets a new one with each call (a ReduceOp), so
+/// there it differs only if the forward's is still there.
 bool is_gone(uint64_t address) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   auto* const object = reinterpret_cast<c10::intrusive_ptr_target*>(address);
@@ -242,10 +243,16 @@ void OpWords::add_rare(const c10::IValue& value) {
 }
 
 void OpWords::add_object(const c10::IValue& value) {
+  constexpr std::string_view kMadeAnew = "__torch__.torch.classes.c10d.";
   const std::string name = value.toObjectRef().name();
   auto object = custom_object(value);
-  words_.insert(words_.end(), {header(OpWord::kObject), std::hash<std::string>()(name),
-                               reinterpret_cast<uintptr_t>(object.get())});
+  const bool is_made = std::any_of(
+      made_objects_.begin(), made_objects_.end(),
+      [&](const WeakObject& made) { return made._unsafe_get_target() == object.get(); });
+  const uint64_t kind =
+      std::hash<std::string>()(name) << 1U | (name.starts_with(kMadeAnew) ? 1 : 0);
+  const uint64_t address = is_made ? 0 : reinterpret_cast<uintptr_t>(object.get());
+  words_.insert(words_.end(), {header(OpWord::kObject), kind, address});
   if (object) objects_.emplace_back(std::move(object));
 }
 
@@ -273,9 +280,14 @@ bool is_written_down(const OpCall& call) {
   return tensor.defined() && !has_layout(tensor) && !shows_all(call, tensor);
 }
 
+void OpWords::note_made(const c10::IValue& object) {
+  if (!object.isObject()) return;
+  if (auto made = custom_object(object)) made_objects_.emplace_back(std::move(made));
+}
+
 bool OpWords::match_objects(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed) {
   return kind_of(logged[0]) == OpWord::kObject && logged.slice(0, 2) == replayed.slice(0, 2) &&
-         is_gone(logged[2]);
+         (logged[1] & 1U) != 0 && is_gone(logged[2]);
 }
 
 bool OpWords::match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,

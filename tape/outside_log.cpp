@@ -240,7 +240,9 @@ const ByteRanges* OutsideStorage::known() const {
 // Note [Writes after the region]: an op that this thread's scopes see may write a storage that a
 // region has read and not written, after the region. The bytes from before are handed to it, all of
 // them, once for all regions that have not got any; its replays begin with these, as with what it
-// would have kept had it written the storage itself.
+// would have kept had it written the storage itself. Not so of a write by way of `data`, of which
+// autograd is not told: plain code goes on with the new values of what an op has saved, and with
+// the old ones of what it has not, so the replay raises.
 void OutsideStorage::hand_over(std::shared_ptr<const at::Tensor> bytes) const {
   std::atomic_store(&handed_over_, std::move(bytes));
 }
@@ -249,9 +251,23 @@ std::shared_ptr<const at::Tensor> OutsideStorage::handed_over() const {
   return std::atomic_load(&handed_over_);
 }
 
+void OutsideStorage::note_saved(const c10::Storage& storage) {
+  if (is_argument_ || saved_bytes_ != 0) return;
+  saved_bytes_ = hash_of_bytes(storage);
+}
+
+bool OutsideStorage::may_be_saved(const c10::Storage& storage) const {
+  return saved_bytes_ == 0 || saved_bytes_ == hash_of_bytes(storage);
+}
+
+void OutsideStorage::mark_written_by_alias() const {
+  std::atomic_ref(written_by_alias_).store(true, std::memory_order_relaxed);
+}
+
 void OutsideStorage::check_unchanged(const at::Tensor& tensor,
                                      c10::function_ref<std::string()> where) const {
-  TORCH_CHECK(!version_.changed() && !version_.has_other_bytes(tensor),
+  const bool by_alias = std::atomic_ref(written_by_alias_).load(std::memory_order_relaxed);
+  TORCH_CHECK(!by_alias && !version_.changed() && !version_.has_other_bytes(tensor),
               modified_in_place(meta_, version_), where(),
               ": expected the tensor from outside the region as the forward read it. Do not write "
               "it between forward and backward, or pass a clone.");

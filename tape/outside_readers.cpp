@@ -12,8 +12,10 @@
 #include <utility>
 #include <vector>
 
+#include <remat/tape/data_hooks.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region.h>
+#include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tensor_meta.h>
 
 #include "storage_bytes.h"
@@ -43,12 +45,19 @@ class Readers {
     if (entry == readers_.end()) return;
     const std::vector<Reader> readers = std::move(entry->second);
     readers_.erase(entry);
+    // A replay has tensors with versions of their own on what its forward wrote.
+    const bool is_by_alias = SavedTensorFrame::current_replay() == 0 &&
+                             may_have_other_versions(tensor.storage().unsafeGetStorageImpl());
     std::shared_ptr<const at::Tensor> bytes;
     for (const Reader& reader : readers) {
       const std::shared_ptr<const Region> region = find_region(reader.region);
       if (!region || !region->replayer()) continue;
       const OutsideStorage& outside = region->outside()[reader.number];
       if (outside.changed() || outside.has_other_bytes(tensor) || outside.handed_over()) continue;
+      if (is_by_alias && !outside.has_versions_of(tensor)) {
+        outside.mark_written_by_alias();
+        continue;
+      }
       if (!bytes) bytes = std::make_shared<const at::Tensor>(clone_bytes(tensor.storage()));
       outside.hand_over(bytes);
     }

@@ -14,6 +14,7 @@
 #include <remat/tape/blocking_wait.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/region_label.h>
+#include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
@@ -183,16 +184,27 @@ const CallLog& Region::calls() const {
 }
 
 Slot::Slot(size_t position, const at::Tensor& tensor)
-    : index(position),
-      meta(tensor),
-      version(tensor),
-      writes(UnversionedWrites::last(tensor)),
-      memory(memory_of(tensor)) {}
+    : index(position), meta(tensor), version(tensor), memory(memory_of(tensor)) {}
 
 Slot& Region::add_slot(const at::Tensor& tensor) {
   Slot& slot = slots_.emplace_back(slots_.size(), tensor);
   ++live_count_;
   return slot;
+}
+
+void Region::set_results(c10::ArrayRef<at::Tensor> results) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  for (const at::Tensor& result : results) {
+    if (result.defined()) results_.push_back(result.unsafeGetTensorImpl()->version_counter());
+  }
+}
+
+bool Region::has_result(const c10::VariableVersion& versions) const {
+  const void* const counter = version_counter_of(versions);
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return std::any_of(results_.begin(), results_.end(), [&](const c10::VariableVersion& result) {
+    return version_counter_of(result) == counter;
+  });
 }
 
 void Region::close() {
@@ -390,13 +402,16 @@ void Region::check_version(const Slot& slot) const {
       ": expected the tensor as the forward saved it. Do not write it between forward and "
       "backward, or save a clone. Hint: anomaly detection finds the operation that failed to "
       "compute its gradient.");
-  const OpInfo* const op = UnversionedWrites::find_after(slot.writes, slot.version.counter());
+  const OpInfo* const op =
+      UnversionedWrites::find_after(slot.version.writes(), slot.version.counter());
   TORCH_CHECK(!op, "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
               "): expected the tensor as the forward saved it, got one that ", op->name(),
               " has written since, without a new version: autograd would go on with what it wrote, "
               "a replay with what was saved. Run that op after backward, or give the region a "
               "clone() of the tensor (of batch norm's running statistics, of an optimizer's "
               "weight).");
+  TORCH_CHECK(!ResultAliases::changed(slot.version), "[replay] ", label(), ", slot ", slot.index,
+              " (", slot.meta.str(), "): ", kResultChanged);
 }
 
 }  // namespace remat

@@ -45,6 +45,7 @@ class ReplayCalls final : public NamedCalls {
   void need(const at::Tensor& /*tensor*/) override {}
   bool is_replay() const override { return true; }
   bool takes_ops() const override;
+  bool is_given(const at::Tensor& tensor) const override { return ops_.is_given(tensor); }
 
   /// True in a SAVE call that threw in the forward, and runs again to throw again, and until the
   /// results of a skipped one are asked for: it is no part of what the replay does.

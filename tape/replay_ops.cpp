@@ -268,6 +268,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   }
   made_ = origin_of_results(call.info());
   const bool is_cast = is_cacheable_cast(call);
+  views_unknown_ = false;
   bool touches_outside = false;
   bool touches_product = false;
   visit_arguments(
@@ -278,8 +279,11 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
         touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
         touches_product = touches_product || origin.is_product();
         storages_.note_write(call, i, tensor, origin);
+        if (origin.is_unknown() && call.info().is_plain_view()) views_unknown_ = has_layout(tensor);
         if (is_cast && i == 0)
           made_ = Origin::cast_of(origin, layout_hash(tensor, this->moved(tensor)));
+        if (C10_UNLIKELY(origin.is_given()))
+          note_given(call, i, tensor, storages_, compared ? &words_ : nullptr);
         if (!compared) return;
         if (shows_host_value(call, i, tensor, origin, region_.outside())) {
           if (origin.is_outside()) check_read(call, tensor, origin.number(), slot);
@@ -288,6 +292,7 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
         add_word(tensor, origin);
       },
       [&](size_t, const c10::IValue& value) {
+        if (C10_UNLIKELY(value.isStorage())) storages_.note_storage(value.toStorage());
         if (compared) words_.add_value(value);
       });
   // First: an op that differs explains more than a tensor that does.
@@ -453,7 +458,9 @@ void ReplayOps::after(OpCall& call) {
   size_t number = 0;
   for (const auto i : c10::irange(call.info().return_count())) {
     c10::IValue& result = call.result(i);
+    if (C10_UNLIKELY(call.info().makes_objects())) words_.note_made(result);
     for_each_tensor(result, [&](const at::Tensor& tensor) {
+      if (C10_UNLIKELY(views_unknown_)) viewed_unknown_.push_back(memory_of(tensor));
       storages_.enter_result(tensor, is_compared_ ? Origin::made(op_count_ - 1, number++) : made_);
     });
     if (exchanged_ && call.info().writes()) {

@@ -60,6 +60,10 @@ class ReplayOps {
   /// True if `tensor`, which a custom function saves, has the origin that it had in the forward, as
   /// far as that is known.
   bool has_origin(const at::Tensor& tensor, Origin logged);
+  /// See Origin::given().
+  bool is_given(const at::Tensor& tensor) const {
+    return storages_.find(memory_of(tensor)).is_given();
+  }
   /// By how many bytes it begins earlier in its memory than in the forward: an argument that came
   /// back from hooks.
   int64_t moved(const at::Tensor& tensor) const;
@@ -158,12 +162,14 @@ class ReplayOps {
   std::optional<at::ThreadLocalState> state_before_;  // if the user has any of them
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
   std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
-  std::vector<at::Tensor> opaque_;     // results of calls, so that their addresses stay taken
-  bool exchanged_ = false;             // an argument of the op that runs
-  bool is_compared_ = false;           // that op
-  Origin made_ = Origin::inside();     // of what it makes, if it is not
-  OpWords words_;                      // of the op that runs
-  std::vector<c10::Storage> unknown_;  // of its tensors of unknown origin, in order
+  bool views_unknown_ = false;               // the op that runs
+  std::vector<const void*> viewed_unknown_;  // memory that a view of what nobody knows has shown
+  std::vector<at::Tensor> opaque_;           // results of calls, so that their addresses stay taken
+  bool exchanged_ = false;                   // an argument of the op that runs
+  bool is_compared_ = false;                 // that op
+  Origin made_ = Origin::inside();           // of what it makes, if it is not
+  OpWords words_;                            // of the op that runs
+  std::vector<c10::Storage> unknown_;        // of its tensors of unknown origin, in order
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken
   size_t position_ = 0;  // in the forward's log, in words
   size_t op_count_ = 0;

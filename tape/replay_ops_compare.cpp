@@ -104,11 +104,17 @@ bool ReplayOps::is_same_foreign_memory(size_t number, const c10::Storage& storag
 
 bool ReplayOps::has_origin(const at::Tensor& tensor, Origin logged) {
   const Origin now = region_.outside().logged(origin_of(tensor));
-  if (now.value() == logged.value() || !is_known(logged) || !is_known(now)) return true;
-  if (!now.is_unknown() || !logged.is_outside()) return false;
+  const bool is_viewed = logged.is_outside() && now.is_inside() &&
+                         std::find(viewed_unknown_.begin(), viewed_unknown_.end(),
+                                   memory_of(tensor)) != viewed_unknown_.end();
+  if (now.value() == logged.value() || !is_known(logged)) return true;
+  if (!is_viewed && !is_known(now)) return true;
+  if ((!is_viewed && !now.is_unknown()) || !logged.is_outside()) return false;
   // What an op keeps for itself is made below autograd, by no op that is seen, and dies.
-  const bool is_gone = region_.outside()[logged.number()].is_gone();
-  return is_gone ||
+  const OutsideStorage& outside = region_.outside()[logged.number()];
+  const bool is_made_again =
+      outside.is_gone() && (!has_layout(tensor) || outside.may_be_saved(tensor.storage()));
+  return is_made_again ||
          (tensor.has_storage() && is_same_foreign_memory(logged.number(), tensor.storage()));
 }
 

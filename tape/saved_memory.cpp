@@ -45,18 +45,20 @@ bool overlap(const TensorLayout& some, const TensorLayout& other) {
 
 }  // namespace
 
-void SavedMemory::add(const at::Tensor& tensor, const std::shared_ptr<const Region>& region,
-                      const Slot& slot, bool is_input) {
+void SavedMemory::add(const at::Tensor& tensor, const at::Tensor& original,
+                      const std::shared_ptr<const Region>& region, const Slot& slot,
+                      bool is_input) {
   if (!has_layout(tensor) || !memory_of(tensor)) return;
   if (regions_.empty() || regions_.back() != region) regions_.push_back(region);
   const c10::Storage& storage = tensor.storage();
   const c10::StorageImpl* const address = storage.unsafeGetStorageImpl();
   Saved& saved = saved_.emplace_back(Saved{.slot = &slot,
-                                           .tensor = tensor.unsafeGetTensorImpl(),
+                                           .tensor = original.unsafeGetTensorImpl(),
                                            .storage = address,
-                                           .versions = version_counter_of(tensor),
+                                           .versions = version_counter_of(original),
                                            .bytes = bytes_of(tensor)});
-  if (!slot.version.is_of(tensor)) saved.counter = tensor.unsafeGetTensorImpl()->version_counter();
+  if (!slot.version.is_of(original))
+    saved.counter = original.unsafeGetTensorImpl()->version_counter();
   if (is_input || may_have_other_versions(address)) watch(saved, storage, TensorLayout(tensor));
 }
 

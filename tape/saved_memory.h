@@ -28,9 +28,10 @@ namespace remat {
 /// memory: Note [Data hooks]. On the thread of the forward.
 class SavedMemory {
  public:
-  /// `slot` of `region` is of `tensor`. `is_input`: of a region inside, by way of another tensor.
-  void add(const at::Tensor& tensor, const std::shared_ptr<const Region>& region, const Slot& slot,
-           bool is_input);
+  /// `slot` of `region` is of `tensor`, which has the versions of `original`. `is_input`: of a
+  /// region inside, by way of another tensor.
+  void add(const at::Tensor& tensor, const at::Tensor& original,
+           const std::shared_ptr<const Region>& region, const Slot& slot, bool is_input);
 
   /// There is a tensor on the memory of `tensor` that has versions of its own.
   void after_data(const at::Tensor& tensor);

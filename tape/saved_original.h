@@ -13,6 +13,10 @@ namespace remat {
 /// `tensor` itself. The original has the versions and the graph that the alias has not.
 const at::Tensor& saved_original(const at::Tensor& tensor);
 
+/// The same if `tensor` is on its storage, however it lies there: a kept result of a SAVE call,
+/// which is all of the storage.
+const at::Tensor& original_on_storage(const at::Tensor& tensor);
+
 struct CopiedOriginal {
   const at::Tensor& tensor;
   bool after_op;  ///< As the op that runs has left it, though outer scopes have not been told yet.

@@ -139,11 +139,16 @@ SavedOriginalGuard::~SavedOriginalGuard() {
   original_of_next = nullptr;
 }
 
-const at::Tensor& saved_original(const at::Tensor& tensor) {
+const at::Tensor& original_on_storage(const at::Tensor& tensor) {
   const bool is_alias = original_of_next && has_layout(*original_of_next) && has_layout(tensor) &&
-                        original_of_next->storage().is_alias_of(tensor.storage()) &&
-                        TensorLayout(*original_of_next) == TensorLayout(tensor);
+                        original_of_next->storage().is_alias_of(tensor.storage());
   return is_alias ? *original_of_next : tensor;
+}
+
+const at::Tensor& saved_original(const at::Tensor& tensor) {
+  const at::Tensor& original = original_on_storage(tensor);
+  const bool is_alike = original.is_same(tensor) || TensorLayout(original) == TensorLayout(tensor);
+  return is_alike ? original : tensor;
 }
 
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor) {

@@ -13,6 +13,7 @@
 #include <remat/tape/op_log.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/storage_table.h>
 
 namespace remat {
 
@@ -28,6 +29,11 @@ uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
 inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
 }
+
+/// An op uses `tensor`, whose memory is Origin::given(): the first op that reads it writes its
+/// bytes down, up to kMaxCompared. `words` is null where nothing is written down.
+void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
+                OpWords* words);
 
 /// Of what the op that is about to run makes. A mode may give memory without values some.
 inline Origin origin_of_results(const OpInfo& op) {

@@ -7,9 +7,13 @@
 #include <cstring>
 
 #include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/unversioned_writes.h>
 
 #include "hash_mix.h"
+#include "sparse_parts.h"
+#include "unseen.h"
 
 namespace remat {
 namespace {
@@ -22,10 +26,36 @@ constexpr size_t kFewSamples = 8;
 constexpr size_t kManySamples = 64;
 constexpr size_t kMostWords = 512;  // of which all are taken, where many samples are
 
+std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many);
+
+bool is_quantized_per_channel(const at::Tensor& tensor) {
+  if (!tensor.is_quantized()) return false;
+  const UnseenBelowAutograd unseen;
+  const at::QScheme scheme = tensor.qscheme();
+  return scheme != at::kPerTensorAffine && scheme != at::kPerTensorSymmetric;
+}
+
+/// Of a sparse tensor's indices and values, or of a quantized one's scales and zero points.
+uint64_t sample_parts(const at::Tensor& tensor) {
+  const UnseenBelowAutograd unseen;
+  std::vector<at::Tensor> parts = sparse_parts(tensor);
+  if (tensor.is_quantized())
+    parts = {tensor.q_per_channel_scales(), tensor.q_per_channel_zero_points()};
+  uint64_t hash = 0;
+  for (const at::Tensor& part : parts)
+    hash = hash_mix(hash, sample_storage(part, /*many=*/true).value_or(0));
+  return hash;
+}
+
 /// A hash of words spread over the tensor's storage, the same for all views of it; none if it
 /// cannot be read here.
 std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
-  if (!tensor.is_cpu() || !has_layout(tensor)) return std::nullopt;
+  if (!tensor.is_cpu()) return std::nullopt;
+  if (!has_layout(tensor) && !(many && tensor.is_quantized() && tensor.has_storage())) {
+    const bool is_sparse = tensor.layout() != c10::kStrided && tensor.layout() != c10::kMkldnn &&
+                           !tensor.is_nested() && !is_of_python_class(tensor);
+    return many && is_sparse ? std::optional(sample_parts(tensor)) : std::nullopt;
+  }
   // Unchecked: that of a wrapper has no memory, and says so by an exception.
   const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
   if (!storage || PlaceholderStorage::is(storage)) return std::nullopt;
@@ -45,6 +75,7 @@ std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
   };
   for (size_t i = 0; i < samples; ++i) mix(step * i);
   if (many) mix(last);
+  if (many && is_quantized_per_channel(tensor)) hash = hash_mix(hash, sample_parts(tensor));
   return hash;
 }
 
@@ -137,6 +168,7 @@ SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
     : counter_(has_plain_sizes(tensor) && tensor.numel() == 0
                    ? c10::VariableVersion()
                    : tensor.unsafeGetTensorImpl()->version_counter()),
+      writes_(UnversionedWrites::last(tensor)),
       saved_(counter_.enabled() ? counter_.current_version() : 0),
       is_from_outside_(is_from_outside),
       sample_(is_from_outside || is_parameter(tensor) ? sample_storage(tensor, is_from_outside)

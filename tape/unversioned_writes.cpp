@@ -99,6 +99,10 @@ uint64_t UnversionedWrites::last(const at::Tensor& tensor) {
   return last_number.load(std::memory_order_relaxed);
 }
 
+uint64_t UnversionedWrites::next() {
+  return ++last_number;
+}
+
 const OpInfo* UnversionedWrites::find_after(uint64_t last, const void* versions) {
   if (C10_LIKELY(last >= last_unversioned.load(std::memory_order_acquire))) return nullptr;
   return Log::get().find_after(last, versions);

@@ -115,7 +115,16 @@ void rethrow_in_python(const std::exception_ptr& error, const std::exception_ptr
   } catch (python_error& raised) {
     const pybind11::gil_scoped_acquire gil;
     add_note(raised, note);
-    throw;
+    if (raised.type) throw;
+    // A hook of PyTorch's has raised it and left it to the interpreter, which has handed it to the
+    // function.
+    if (python_error* const left = as_python_error(escaped)) {
+      add_note(*left, note);
+      std::rethrow_exception(escaped);
+    }
+    PyErr_Format(PyExc_RuntimeError, "%s, by a hook on saved tensors, and its function went on",
+                 note);
+    throw_python_error();
   }
 }
 

@@ -118,3 +118,107 @@ def test_a_kept_result_that_a_region_inside_holds_is_nothing_that_autograd_has_s
     words = r"region 'inner', call 'double' .SAVE..*expected its result as it left it, got it modified in-place"
     with pytest.raises(RuntimeError, match=words):
         y.sum().backward()
+
+
+def write_data(y):
+    y.data.mul_(2)
+
+
+def write_data_of_a_part(y):
+    y[0].data.mul_(2)
+
+
+def write_data_that_is_held(y):
+    data, y = y.data, None
+    data.mul_(2)
+    return data
+
+
+def multiply_data_as_python_does(y):
+    y.data *= 2
+
+
+def exchange_data(y):
+    y.data = torch.zeros_like(y)
+
+
+WRITES = [write_data, write_data_of_a_part, write_data_that_is_held, multiply_data_as_python_does, exchange_data]
+CHANGED = r"region 'results'.*got a region's result that was written by way of another tensor"
+SAVE, OFFLOAD = remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["alone", "nested"])
+@pytest.mark.parametrize("policy", [None, SAVE, OFFLOAD], ids=["none", "save", "offload"])
+@pytest.mark.parametrize("replay", ["function", "tape", "auto"])
+@pytest.mark.parametrize("write", WRITES)
+def test_a_result_that_is_written_by_way_of_data_after_the_region_raises_in_backward(write, replay, policy, nested):
+    def fn(x):
+        h = x * 2
+        y = remat.native_op(torch.sin, "sin", policy)(h) if policy else h.sin()
+        return y, (y * 2).exp(), y.cos()
+
+    region = remat.checkpoint(region_name="results", replay=replay, offload_store=remat.host_memory_store())(fn)
+    if nested:
+        region = remat.checkpoint(region_name="outer", replay=replay)(lambda x, inner=region: inner(x.exp()))
+    y, *others = region(leaf(4, 4))
+    data = write(y)
+    words = CHANGED.replace("results", "(outer|results)")  # one inside has been replayed by then
+    with pytest.raises(RuntimeError, match=words):
+        sum(other.sum() for other in others).backward()
+    del data
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_data_of_a_result_may_be_read_and_written_where_nothing_needs_it(replay):
+    def program(wrap):
+        x = leaf(4, 4)
+        y, z = wrap(lambda x: (x.sin() * 2, x.exp()))(x)
+        y.data.sum()
+        w = wrap(lambda y: y.cos())(y)
+        seen = y.data.clone()
+        z.data[:, :0].mul_(2)
+        (w + y).sum().backward()
+        y.data.mul_(2)
+        return x.grad, seen, y.detach()
+
+    assert_same(program, remat.checkpoint(region_name="read data", replay=replay))
+
+
+def test_what_a_region_saves_after_a_write_by_way_of_data_has_the_new_values():
+    def program(wrap):
+        x = leaf(4, 4)
+        y = wrap(lambda x: x * 2)(x)
+        y.data.mul_(2)
+        wrap(lambda y: y.sin().exp())(y).sum().backward()
+        return x.grad, y.detach()
+
+    assert_same(program, remat.checkpoint(region_name="saved later"))
+
+
+def test_a_result_of_a_save_call_that_the_outer_region_writes_by_way_of_data_raises_in_the_forward():
+    def inner(x):
+        s = x.sin()
+        return (s + 1).exp(), s  # the sum runs again, from s
+
+    def outer(x):
+        y, s = remat.checkpoint(region_name="inner", policy=["aten::sin"])(inner)(x * 1)
+        s.data.mul_(2)
+        return y * y.cos()
+
+    for replay in ("function", "tape", "auto"):
+        with pytest.raises(NotImplementedError, match=r"region 'outer', slot \d.*expected in-place ops that autograd notices"):
+            remat.checkpoint(region_name="outer", replay=replay)(outer)(leaf(2, 4))
+
+
+@pytest.mark.parametrize("size", [4, 100_000])
+@pytest.mark.parametrize("replay", ["function", "tape", "auto"])
+@pytest.mark.parametrize("where", ["in a region", "outside"])
+def test_what_a_region_has_read_and_another_writes_by_way_of_data_raises_in_backward(where, replay, size):
+    """Autograd is told of no write: it goes on with new values of what is saved, old ones of the rest."""
+    w, x = torch.ones(size), leaf(size)
+    region = remat.checkpoint(region_name="reader", replay=replay)
+    y = region(lambda x: (x * w.exp()).sin())(x)
+    write = remat.checkpoint(replay=replay)(lambda x: (w.data.mul_(2), x.sin())[1])
+    z = write(x) if where == "in a region" else (w.data.mul_(2), x.sin())[1]
+    with pytest.raises(RuntimeError, match=WRITTEN):
+        (y + z).sum().backward()

@@ -4,6 +4,8 @@
 
 import contextlib
 import gc
+import io
+import pickle
 import random
 
 import numpy as np
@@ -18,6 +20,17 @@ from remat_meta._C import live_region_count
 
 SAVE = remat.CheckpointPolicy.SAVE
 region = remat.checkpoint(region_name="block")
+
+
+def stored(n):
+    with io.BytesIO() as file:
+        torch.save(torch.full((3,), float(n)), file)
+        return file.getvalue()
+
+
+STORED = [stored(n) for n in range(4)]
+PICKLED = [pickle.dumps(torch.full((3,), float(n))) for n in range(4)]
+STORAGES = [torch.full((3,), float(n)).untyped_storage() for n in range(4)]
 
 
 # Numbers of the host
@@ -37,6 +50,10 @@ COUNTED = {
     "from_numpy": lambda n: torch.from_numpy(np.full(3, n, dtype=np.float32)),
     "from_numpy, cloned": lambda n: torch.from_numpy(np.full(3, n, dtype=np.float32)).clone(),
     "frombuffer": lambda n: torch.frombuffer(bytearray(np.full(3, n, dtype=np.float32)), dtype=torch.float32),
+    "load": lambda n: torch.load(io.BytesIO(STORED[n])),
+    "pickle": lambda n: pickle.loads(PICKLED[n]),
+    "a storage": lambda n: torch.empty(0).set_(STORAGES[n]),
+    "a storage, cloned": lambda n: torch.empty(0).set_(STORAGES[n].clone()),
     "mask": lambda n: torch.zeros(3).masked_fill(torch.tensor([n % 2 == 0, True, False]), 2.0),
 }
 
@@ -63,6 +80,20 @@ def test_a_number_that_stays_does_not(make):
         return x.grad
 
     assert_same(program, region)
+
+
+def test_another_file_that_is_mapped_raises(tmp_path):
+    for n in (1, 2):
+        (tmp_path / str(n)).write_bytes(np.full(3, n, dtype=np.float32).tobytes())
+    calls = []
+
+    def fn(x):
+        calls.append(0)
+        return (x.sin() * torch.from_file(str(tmp_path / str(len(calls))), size=3)).exp()
+
+    y = region(fn)(leaf(3))
+    with pytest.raises(remat.ReplayMismatch, match="expected"):
+        y.sum().backward()
 
 
 @pytest.mark.parametrize("draw", [lambda: np.random.rand(3), lambda: [random.random() for _ in range(3)]])
@@ -481,3 +512,102 @@ def test_what_the_host_fills_after_it_is_wrapped_is_compared(changes, wrapped):
             program(region)
     else:
         assert_same(program, region)
+
+
+class SavesCaptured(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, get):
+        ctx.save_for_backward(get())
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+
+@pytest.mark.parametrize("early_stop", [True, False], ids=["early stop", "to the end"])
+@pytest.mark.parametrize("part", ["itself", "a view"])
+@pytest.mark.parametrize("left", ["alive", "gone"])
+def test_another_captured_tensor_that_only_a_custom_function_saves(left, part, early_stop):
+    def get():
+        return captured[0][0] if part == "a view" else captured[0]
+
+    shape = (2, 3) if part == "a view" else (3,)
+    captured = [torch.full(shape, 1.0)]
+    fn = remat.checkpoint(region_name="block", early_stop=early_stop)(lambda x: SavesCaptured.apply(x, get).exp())
+    same, y = fn(leaf(3)), fn(leaf(3))
+    same.sum().backward()
+    old = captured[0] if left == "alive" else None
+    captured[0] = torch.full(shape, 5.0)
+    with pytest.raises(remat.ReplayMismatch, match=r"region 'block', slot 0: expected.*It is another tensor"):
+        y.sum().backward()
+    del old
+
+
+def packed(value):
+    weight = torch.quantize_per_tensor(torch.full((4, 4), value), 0.05, 0, torch.qint8)
+    return torch.ops.quantized.linear_prepack(weight, torch.zeros(4))
+
+
+@pytest.mark.parametrize("left", ["alive", "gone"])
+def test_another_object_with_weights_raises(left):
+    weights = [packed(1.0)]
+    fn = region(lambda x: (x * torch.ops.quantized.linear_dynamic(x.detach(), weights[0])).exp())
+    y = fn(leaf(4, 4))
+    old = weights[0] if left == "alive" else None
+    weights[0] = packed(5.0)
+    with pytest.raises(remat.ReplayMismatch, match="quantized::linear_dynamic"):
+        y.sum().backward()
+    del old
+
+
+def test_an_object_that_the_function_makes_anew_is_no_difference():
+    def program(wrap):
+        kept, x = packed(2.0), leaf(4, 4)
+
+        def fn(x):
+            y = torch.ops.quantized.linear_dynamic(x.detach(), packed(1.0))
+            return (x * y * torch.ops.quantized.linear_dynamic(x.detach(), kept)).exp()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region)
+
+
+@pytest.mark.torch_warns  # that they are new
+@pytest.mark.parametrize("layout", ["coo", "csr", "csc"])
+def test_values_of_a_captured_sparse_tensor_that_are_written_by_way_of_data(layout):
+    dense = torch.eye(4)
+    sparse = {"coo": dense.to_sparse, "csr": dense.to_sparse_csr, "csc": dense.to_sparse_csc}[layout]()
+    values = sparse._values() if layout == "coo" else sparse.values()
+    fn = region(lambda x: (sparse @ x).exp())
+    same, y = fn(leaf(4, 4)), fn(leaf(4, 4))
+    same.sum().backward()
+    values.data.mul_(2)
+    with pytest.raises(RuntimeError, match="was written without a new version"):
+        y.sum().backward()
+
+
+def test_scales_of_a_captured_quantized_tensor_that_are_written_are_noticed():
+    scales = torch.ones(4)
+    weight = torch.quantize_per_channel(torch.eye(4), scales, torch.zeros(4), 0, torch.qint8)
+    y = region(lambda x: (x @ weight.dequantize()).exp())(leaf(4, 4))
+    weight.q_per_channel_scales().mul_(2)
+    with pytest.raises(RuntimeError, match="was written without a new version"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("policy", [SAVE, remat.CheckpointPolicy.OFFLOAD, None], ids=["save", "offload", "none"])
+@pytest.mark.parametrize("replay", ["function", "auto"])
+@pytest.mark.torch_warns  # that no tape can be written
+def test_memory_that_the_function_shares_with_other_processes(replay, policy):
+    def program(wrap):
+        kept, w, x = torch.arange(8.0), torch.eye(8), leaf(4, 8)
+        for _ in range(2):
+            wrap(lambda x: ((x @ w) * kept.clone().share_memory_()).sin())(x).sum().backward()
+        return x.grad
+
+    options = {} if policy is None else {"policy": remat.PolicyTable().op("aten::copy_", policy)}
+    store = remat.host_memory_store() if policy is remat.CheckpointPolicy.OFFLOAD else None
+    assert_same(program, remat.checkpoint(replay=replay, offload_store=store, **options))

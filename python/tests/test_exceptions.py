@@ -170,3 +170,34 @@ def test_hooks_that_have_thrown_are_not_asked_again():
 
     save = remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)
     assert_same(program, remat.checkpoint(policy=save))
+
+
+class Unreadable(Exception):
+    pass
+
+
+def unreadable(packed):
+    raise Unreadable
+
+
+@pytest.mark.parametrize("pair", [torch.autograd.graph.saved_tensors_hooks, remat.saved_tensors_hooks], ids=["torch", "remat"])
+@pytest.mark.parametrize("where", ["around", "inside"])
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_the_exception_of_an_unpack_hook_is_what_backward_raises(replay, where, pair):
+    linear = torch.nn.Linear(4, 4)
+
+    def fn(x):
+        return linear(x).tanh() @ linear.weight
+
+    def hooked(fn):
+        def under_hooks(x):
+            with pair(lambda tensor: tensor, unreadable):
+                return fn(x)
+
+        return under_hooks
+
+    region = remat.checkpoint(replay=replay, policy="save_matmuls")
+    run = region(hooked(fn)) if where == "inside" else hooked(region(fn))
+    for _ in range(2):
+        with pytest.raises(Unreadable):
+            run(torch.randn(2, 4, requires_grad=True)).sum().backward()

@@ -392,3 +392,12 @@ def test_auto_calls_the_function_after_a_tape_with_other_values():
     x = leaf(4)
     region(x).sum().backward()
     assert torch.equal(x.grad, 2 * x.detach().sin().exp() * x.detach().cos())
+
+
+@pytest.mark.parametrize("replay", ["tape", "auto"])
+def test_tensors_on_the_meta_device_have_no_values_to_compare(replay):
+    linear = torch.nn.Linear(8, 8, device="meta")
+    x = torch.randn(4, 8, device="meta", requires_grad=True)
+    for _ in range(3):
+        remat.checkpoint(region_name="meta", replay=replay)(lambda x: linear(x).tanh())(x).sum().backward()
+    assert x.grad.shape == x.shape and linear.weight.grad.is_meta

@@ -109,7 +109,8 @@ class Generator:
         if not any(step.kind == "region" for step in steps):
             steps.append(self.region(values, Place()))
         results = self.pick_results(values, 1 + self.below(3))
-        use = self.random.choice(USES)
+        # Mostly refused, so a rare use.
+        use = "write_data" if self.one_in(200) else self.random.choice(USES)
         if "freed storages" in self.words and self.one_in(8):
             steps.append(self.free(values, results, use))
         modes = [self.random.choice(MODES) if "modes" in self.words and self.one_in(8) else "" for _ in range(2)]

@@ -71,6 +71,8 @@ REFUSALS = (
     (r"A named call is missing, new or renamed", ONE_MODE, VIEWS),
     (r"branches on state or on data that has changed", r"(?s)inner_\w+\((\w+)\).*\1\.copy_", ASKS),
     (r"It reads another tensor than the forward did", r"\.data = ", DATA),
+    (r"got a region's result that was written by way of", r"# how: write_data", DATA),
+    (r"was written without a new version, through data", r"# how: write_data", DATA),
     (r"It reads another tensor than the forward did", r"\bwrap\(", MADE),
     (r"has written since, without a new version", r"\bbn\.running|_foreach_mul_|_fused_sgd_|ops\.fuzz", UNVERSIONED),
 )

@@ -119,6 +119,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void check_no_stale_cast() const;
   void check_unshared(const OpInfo& info, const at::Tensor& tensor) const;
   void read_outside(const at::Tensor& tensor, OutsideStorage& outside);
+  bool is_read_outside(const at::Tensor& tensor) const;
   void read_for_slot(const at::Tensor& tensor);
   void write_outside(const OpCall& call);
   void cover_written(bool op_has_ended);

@@ -101,6 +101,9 @@ class REMAT_API NamedCalls {
   /// True where an op may become a call: in the region's own code, outside of SAVE calls.
   virtual bool takes_ops() const = 0;
 
+  /// True if its memory came to the function as a bare storage: see Origin::given().
+  virtual bool is_given(const at::Tensor& tensor) const = 0;
+
   /// How many ops of that name came before, in the NameScope that is part of the name.
   size_t count_op(const std::string& name) { return op_counts_[name]++; }
 

@@ -45,6 +45,9 @@ class REMAT_API OpInfo {
   /// True if it returns a view of an argument.
   bool is_view() const { return is_view_; }
 
+  /// True if it returns an object of a custom class (packed weights).
+  bool makes_objects() const { return makes_objects_; }
+
   /// True for a view of LibTorch's own that has one tensor among its arguments, the first.
   bool is_plain_view() const { return is_plain_view_; }
 
@@ -124,6 +127,7 @@ class REMAT_API OpInfo {
   bool is_unshard_;
   bool is_view_;
   bool is_plain_view_;
+  bool makes_objects_;
   bool shows_all_;
   bool shows_all_with_sizes_;
   bool is_pointwise_;

@@ -36,6 +36,9 @@ class Origin {
   static Origin in_call() { return Origin(kInCall); }
   /// Made inside by empty() and its kind, and not written by an op.
   static Origin unwritten() { return Origin(kUnwritten); }
+  /// The function has laid a tensor on a storage that came from no op (torch.load, pickle), by
+  /// set_(), and no op has read it.
+  static Origin given() { return Origin(kGiven); }
   /// Of the results of an op that is not written down.
   static Origin made_by(const OpInfo& op) { return op.is_uninitialised() ? unwritten() : inside(); }
   static Origin outside(size_t number) { return numbered(number, 0); }
@@ -54,9 +57,10 @@ class Origin {
   static Origin from_value(uint64_t value) { return Origin(static_cast<uint32_t>(value)); }
 
   bool is_inside() const {
-    return value_ == kInside || value_ == kUnwritten || is_made() || is_cast();
+    return value_ == kInside || value_ == kUnwritten || value_ == kGiven || is_made() || is_cast();
   }
   bool is_unwritten() const { return value_ == kUnwritten; }
+  bool is_given() const { return value_ == kGiven; }
   bool is_cast() const { return is_numbered(3); }
   /// It is known by which op.
   bool is_made() const { return is_numbered(2); }
@@ -74,10 +78,11 @@ class Origin {
   static constexpr uint32_t kUnknown = 1;
   static constexpr uint32_t kInCall = 2;
   static constexpr uint32_t kUnwritten = 3;
-  static constexpr uint32_t kFirstNumbered = 4;  // divisible by kKinds
+  static constexpr uint32_t kGiven = 4;
+  static constexpr uint32_t kFirstNumbered = 8;  // divisible by kKinds
   static constexpr uint32_t kKinds = 4;
   static constexpr size_t kResults = 16;                // beyond, others have the same numbers
-  static constexpr size_t kMostMade = (1U << 20U) - 1;  // likewise; all fit into a header word
+  static constexpr size_t kMostMade = (1U << 20U) - 2;  // likewise; all fit into a header word
   static Origin numbered(size_t number, uint32_t kind) {
     return Origin(static_cast<uint32_t>(kFirstNumbered + kKinds * number + kind));
   }
@@ -114,6 +119,9 @@ class REMAT_API OpWords {
   /// Closes the op.
   void end();
 
+  /// An op of the region has made that: another one in the replay is no difference.
+  void note_made(const c10::IValue& object);
+
   c10::ArrayRef<uint64_t> get() const { return words_; }
   void clear() {
     words_.clear();
@@ -137,7 +145,9 @@ class REMAT_API OpWords {
   static bool match_objects(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed);
 
   std::vector<uint64_t> words_;
-  std::vector<c10::weak_intrusive_ptr<torch::CustomClassHolder>> objects_;  // see add_object()
+  using WeakObject = c10::weak_intrusive_ptr<torch::CustomClassHolder>;
+  std::vector<WeakObject> objects_;       // see add_object()
+  std::vector<WeakObject> made_objects_;  // these stay
   size_t start_ = 0;
 };
 

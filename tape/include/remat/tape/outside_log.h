@@ -118,10 +118,15 @@ class REMAT_API OutsideStorage {
   void hand_over(std::shared_ptr<const at::Tensor> bytes) const;
   std::shared_ptr<const at::Tensor> handed_over() const;
 
+  /// It is about to be written by way of a tensor that has other versions. From any thread.
+  void mark_written_by_alias() const;
+
   /// True if it was written since the region met it, as far as versions tell.
   bool changed() const { return version_.changed(); }
   /// True if `tensor`, which has this storage, was written without a new version since.
   bool has_other_bytes(const at::Tensor& tensor) const { return version_.has_other_bytes(tensor); }
+  /// True if writes to `tensor`, which has this storage, have its versions.
+  bool has_versions_of(const at::Tensor& tensor) const { return version_.is_of(tensor); }
 
   /// Throws autograd's in-place error, with `where`, if `tensor`, which has this storage,
   /// was written since.
@@ -148,6 +153,11 @@ class REMAT_API OutsideStorage {
   bool has_bytes_of(const c10::Storage& storage) const;
   static constexpr size_t kMaxCompared = size_t{1} << 20U;
 
+  /// A custom function saves it, and no op has read it: notes its bytes if it is no argument.
+  void note_saved(const c10::Storage& storage);
+  /// False if `storage` has other bytes than were saved then, as far as these are compared.
+  bool may_be_saved(const c10::Storage& storage) const;
+
   const TensorMeta& meta() const { return meta_; }
 
  private:
@@ -162,7 +172,8 @@ class REMAT_API OutsideStorage {
   std::unique_ptr<const InnerVersions> inner_;  // of a tensor of a Python class
   size_t size_bytes_ = 0;
   bool is_foreign_ = false;
-  uint64_t hash_ = 0;  // of its bytes, if they are compared
+  uint64_t hash_ = 0;         // of its bytes, if they are compared
+  uint64_t saved_bytes_ = 0;  // likewise
   bool read_ = false;
   std::optional<Origin> cast_;
   bool received_ = false;
@@ -172,6 +183,7 @@ class REMAT_API OutsideStorage {
   struct Written;
   std::shared_ptr<Written> written_;                       // from the first write on
   mutable std::shared_ptr<const at::Tensor> handed_over_;  // by atomic loads and stores
+  mutable bool written_by_alias_ = false;                  // the same
 };
 
 /// All of them, in the order of their first use: the arguments of the region first.

@@ -44,7 +44,6 @@ struct Slot {
   const OpInfo* op = nullptr;  ///< That saved it; null where no op did: a custom function.
   TensorMeta meta;
   SavedVersion version;
-  uint64_t writes;               ///< UnversionedWrites::last() when it was saved.
   const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
   // Of what no op has saved:
@@ -134,6 +133,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// The function has returned; all slots are there. A region whose function threw stays open.
   void close();
   bool closed() const { return closed_; }
+
+  /// The function has returned them. Before close().
+  void set_results(c10::ArrayRef<at::Tensor> results);
+  /// True if one of them has these versions.
+  bool has_result(const c10::VariableVersion& versions) const;
 
   Slot& add_slot(const at::Tensor& tensor);
   const std::deque<Slot>& slots() const { return slots_; }
@@ -247,6 +251,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   const uint64_t made_in_replay_;
   std::shared_ptr<const Replayer> replayer_;  // guarded by mutex_ once closed
   std::deque<Slot> slots_;
+  c10::SmallVector<c10::VariableVersion, 2> results_;  // their versions; guarded by mutex_
   const ComputeSettings settings_;
   OpLog ops_;
   std::unique_ptr<OpSites> op_sites_;

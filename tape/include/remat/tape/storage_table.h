@@ -69,9 +69,18 @@ class REMAT_API StorageTable {
       return;
     }
     const bool is_named_now = cell.origin.is_inside() && made.value() != Origin::inside().value();
-    if (!cell.origin.is_unknown() && !is_named_now) return;
+    if ((!cell.origin.is_unknown() && !is_named_now) || cell.origin.is_given()) return;
     enter(cell, {memory, made, cell.value});
     hold_address(tensor);
+  }
+
+  /// An op is given a storage: see Origin::given().
+  void note_storage(const c10::Storage& storage) {
+    const void* const memory = storage.unsafeGetStorageImpl();
+    Cell& cell = cells_[cell_of(memory)];
+    if (!cell.origin.is_unknown()) return;
+    enter(cell, {memory, Origin::given(), cell.value});
+    addresses_.emplace_back(storage.getWeakStorageImpl());
   }
 
   /// The address of its storage is not used again while the table lives.

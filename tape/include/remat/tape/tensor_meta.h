@@ -78,6 +78,9 @@ class REMAT_API SavedVersion {
   /// What its versions are counted by; null if it has none.
   const void* counter() const;
 
+  /// Of UnversionedWrites: the last write that had begun when it was saved.
+  uint64_t writes() const { return writes_; }
+
   /// True if `tensor` is the one that was saved, or shares its memory through views.
   bool is_of(const at::Tensor& tensor) const;
   /// From now on writes to `tensor`, which has the memory of the one that was saved, count as
@@ -92,6 +95,7 @@ class REMAT_API SavedVersion {
 
  private:
   c10::VariableVersion counter_;
+  uint64_t writes_;
   uint32_t saved_;
   bool is_from_outside_;
   std::optional<uint64_t> sample_;

@@ -35,6 +35,9 @@ class REMAT_API UnversionedWrites {
   /// What a slot notes of `tensor`: the number of the last write that has begun.
   static uint64_t last(const at::Tensor& tensor);
 
+  /// Another number, for what is no op.
+  static uint64_t next();
+
   /// The op that has written a tensor with these versions after the write `last`, without a new
   /// one; null if none has. From any thread.
   static const OpInfo* find_after(uint64_t last, const void* versions);

@@ -1,0 +1,145 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What lay in results of regions when somebody asked for their data.
+#include <remat/tape/result_aliases.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/op_call.h>
+#include <remat/tape/region.h>
+#include <remat/tape/tensor_layout.h>
+#include <remat/tape/unversioned_writes.h>
+
+#include "storage_bits.h"
+#include "tensor_hash.h"
+#include "unseen.h"
+
+namespace remat {
+namespace {
+
+StorageBits results_of_regions;
+std::atomic<uint64_t> last_alias{0};
+
+/// Of an alias: the bytes that it was laid on.
+struct Alias {
+  uint64_t number;
+  c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  TensorLayout layout;
+  std::optional<uint64_t> bytes;  // a hash; none if the tensor got other memory
+
+  bool is_on(const at::Tensor& tensor) const {
+    return storage._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl() &&
+           layout == TensorLayout(tensor);
+  }
+
+  /// False if nobody has the memory any more, or it has been freed.
+  bool changed() const {
+    if (!bytes) return true;
+    auto locked = storage.lock();
+    if (!locked) return false;
+    const c10::Storage memory(std::move(locked));
+    if (memory.nbytes() < layout.bytes_spanned()) return false;
+    const Unseen unseen;
+    return hash_of(lay_out(memory, layout)) != *bytes;
+  }
+};
+
+/// All of the process, by the versions of the results. Leaked: tensors may die after static
+/// objects.
+class Aliases {
+ public:
+  static Aliases& get() {
+    static Aliases& aliases = *new Aliases;
+    return aliases;
+  }
+
+  void add(const at::Tensor& tensor, std::optional<uint64_t> bytes) {
+    Alias alias{.number = UnversionedWrites::next(),
+                .storage{tensor.storage().getWeakStorageImpl()},
+                .layout = TensorLayout(tensor),
+                .bytes = bytes};
+    const std::lock_guard<std::mutex> lock(mutex_);
+    last_alias = std::max(last_alias.load(), alias.number);
+    if (entries_.size() >= most_) sweep();
+    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+    Entry& entry =
+        entries_.try_emplace(version_counter_of(counter), Entry{counter, {}}).first->second;
+    if (!entry.aliases.empty()) {
+      Alias& last = entry.aliases.back();
+      // For what was saved before it, the bytes are those that it was laid on.
+      if (last.is_on(tensor) && last.bytes == bytes) return void(last.number = alias.number);
+    }
+    entry.aliases.push_back(std::move(alias));
+  }
+
+  std::vector<Alias> find_after(uint64_t number, const void* versions) const {
+    std::vector<Alias> later;
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto entry = entries_.find(versions);
+    if (entry == entries_.end()) return later;
+    for (const Alias& alias : entry->second.aliases) {
+      if (alias.number > number) later.push_back(alias);
+    }
+    return later;
+  }
+
+ private:
+  static constexpr size_t kFew = 256;
+
+  struct Entry {
+    c10::VariableVersion counter;  // its address stays taken
+    std::vector<Alias> aliases;
+  };
+
+  void sweep() {
+    std::erase_if(entries_, [](const auto& entry) { return entry.second.counter.unique(); });
+    most_ = std::max(kFew, 2 * entries_.size());
+  }
+
+  mutable std::mutex mutex_;
+  std::unordered_map<const void*, Entry> entries_;
+  size_t most_ = kFew;
+};
+
+bool is_result(const at::Tensor& tensor) {
+  const bool may_be = has_layout(tensor) && memory_of(tensor) && !tensor.is_inference() &&
+                      tensor.is_cpu() &&
+                      results_of_regions.may_have(tensor.storage().unsafeGetStorageImpl());
+  if (C10_LIKELY(!may_be)) return false;
+  const c10::VariableVersion& versions = tensor.unsafeGetTensorImpl()->version_counter();
+  const auto regions = live_regions();
+  return std::any_of(regions.begin(), regions.end(),
+                     [&](const auto& region) { return region->has_result(versions); });
+}
+
+}  // namespace
+
+void ResultAliases::note_results(c10::ArrayRef<at::Tensor> results) noexcept {
+  for (const at::Tensor& result : results) {
+    if (result.defined() && result.has_storage())
+      results_of_regions.add(result.storage().unsafeGetStorageImpl());
+  }
+}
+
+void ResultAliases::before_alias(const at::Tensor& tensor) {
+  if (is_result(tensor)) Aliases::get().add(tensor, hash_of(tensor));
+}
+
+void ResultAliases::before_exchange(const at::Tensor& tensor) {
+  if (is_result(tensor)) Aliases::get().add(tensor, std::nullopt);
+}
+
+bool ResultAliases::changed(const SavedVersion& saved) {
+  if (C10_LIKELY(saved.writes() >= last_alias.load(std::memory_order_acquire))) return false;
+  const std::vector<Alias> later = Aliases::get().find_after(saved.writes(), saved.counter());
+  return std::any_of(later.begin(), later.end(),
+                     [](const Alias& alias) { return alias.changed(); });
+}
+
+}  // namespace remat

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A set of storages that may answer yes too often.
+#pragma once
+
+#include <c10/core/StorageImpl.h>
+
+#include <array>
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+
+namespace remat {
+
+/// One bit for many storages, which is never cleared: a bit too many costs time, nothing else. One
+/// load to ask; from any thread.
+class StorageBits {
+ public:
+  void add(const c10::StorageImpl* storage) noexcept {
+    const auto [word, bit] = place_of(storage);
+    if (!has(word, bit)) words_[word].fetch_or(bit, std::memory_order_relaxed);
+  }
+
+  bool may_have(const c10::StorageImpl* storage) const noexcept {
+    const auto [word, bit] = place_of(storage);
+    return has(word, bit);
+  }
+
+ private:
+  struct Place {
+    size_t word;
+    uint64_t bit;
+  };
+
+  static Place place_of(const c10::StorageImpl* storage) {
+    const uint64_t mixed = reinterpret_cast<uintptr_t>(storage) * 0x9E3779B97F4A7C15U;
+    return {.word = mixed >> 54, .bit = uint64_t{1} << (mixed >> 48 & 63)};
+  }
+
+  bool has(size_t word, uint64_t bit) const {
+    return (words_[word].load(std::memory_order_relaxed) & bit) != 0;
+  }
+
+  std::array<std::atomic<uint64_t>, 1024> words_{};
+};
+
+}  // namespace remat
