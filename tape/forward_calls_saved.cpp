@@ -14,6 +14,14 @@
 #include "unseen.h"
 
 namespace remat {
+namespace {
+
+constexpr const char* kWrittenByWayOfData =
+    "Write it after backward, or with gradients off (`with torch.no_grad(): w.mul_(2)`), which "
+    "autograd notices, or pass a clone.";
+
+}  // namespace
+
 /// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
 /// arguments, or the tensor itself, kept as the scopes around the region want it.
 class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
@@ -34,13 +42,14 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
       slot_ = &calls_->frame_.add_slot(tensor);
       return;
     }
-    version_.emplace(tensor);
     kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call, tensor), tensor);
     const CallRecord& record = *call->record;
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for_saved(record, tensor);
+    const bool is_with_user = calls_->frame_.gives_to_user(record.call.keep, pair);
+    sample(tensor, is_with_user);
     const bool may_be_written = calls_->is_argument_of_op(tensor) || !calls_->pending_.empty();
-    if (may_be_written && calls_->frame_.gives_to_user(record.call.keep, pair)) {
+    if (may_be_written && is_with_user) {
       waiting_ = std::make_unique<Waiting>(tensor, std::move(pair));
       calls_->pending_.push_back(this);
     } else {
@@ -52,6 +61,8 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   void pack_pending() {
     const std::unique_ptr<const Waiting> packed = std::move(waiting_);
     try {
+      const bool is_settled = !version_->changed() && !version_->is_written_by_op();
+      if (is_settled) sample(packed->tensor, /*is_with_user=*/true);
       keep(packed->tensor, packed->pair);
     } catch (...) {
       keep_itself(packed->tensor);  // an in-place op has its node already
@@ -84,6 +95,12 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     TORCH_CHECK(!ResultAliases::changed(*version_), "[replay] ", region_->label(), ", ",
                 region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
                 "' (", kept_->meta.str(), "): ", kResultChanged);
+    // Hooks have it, who may have copied it before the write.
+    const bool is_comparable = has_layout(tensor) && !version_->is_written_by_op();
+    TORCH_CHECK(!is_comparable || !version_->has_other_bytes(kept_->storage.lock()), "[replay] ",
+                region_->label(), ", ", region_->calls().records()[kept_->call].call.str(),
+                ", tensor '", kept_->name, "': ", modified_in_place(kept_->meta, *version_),
+                kWrittenByWayOfData);
     SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
@@ -94,6 +111,11 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     at::Tensor tensor;
     UserPair pair;
   };
+
+  /// Whoever copies it goes on with the values of now, autograd with those of then.
+  void sample(const at::Tensor& tensor, bool is_with_user) {
+    version_.emplace(tensor, is_with_user && calls_->is_from_outside(tensor));
+  }
 
   void keep(const at::Tensor& tensor, const UserPair& pair) {
     if (is_parameter(tensor) && tensor.is_leaf()) {

@@ -79,6 +79,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   if (has_plain_strides(tensor) && tensor.numel() == 0) tensor = variable_data(tensor);
   const bool is_same_memory = storage_.address() && storage_.address() == memory_of(tensor);
   check_unchanged(!shadow && is_same_memory && version_->has_other_bytes(tensor), region_label);
+  const bool is_copied = !shadow && !is_same_memory && has_layout(tensor);
+  check_unchanged(is_copied && version_->has_other_bytes(storage_.lock()), region_label);
   if (shadow) {
     tensor = view_storage(shadow, tensor);
     if (has_plain_strides(tensor)) {

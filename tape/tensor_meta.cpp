@@ -47,18 +47,11 @@ uint64_t sample_parts(const at::Tensor& tensor) {
   return hash;
 }
 
-/// A hash of words spread over the tensor's storage, the same for all views of it; none if it
-/// cannot be read here.
-std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
-  if (!tensor.is_cpu()) return std::nullopt;
-  if (!has_layout(tensor) && !(many && tensor.is_quantized() && tensor.has_storage())) {
-    const bool is_sparse = tensor.layout() != c10::kStrided && tensor.layout() != c10::kMkldnn &&
-                           !tensor.is_nested() && !is_of_python_class(tensor);
-    return many && is_sparse ? std::optional(sample_parts(tensor)) : std::nullopt;
-  }
+/// A hash of words spread over it; none if it cannot be read here.
+std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
+  if (!storage || PlaceholderStorage::is(storage) || !storage.device().is_cpu())
+    return std::nullopt;
   // Unchecked: that of a wrapper has no memory, and says so by an exception.
-  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
-  if (!storage || PlaceholderStorage::is(storage)) return std::nullopt;
   const auto* const bytes = static_cast<const unsigned char*>(
       storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   if (!bytes || storage.nbytes() == 0) return std::nullopt;
@@ -75,8 +68,21 @@ std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
   };
   for (size_t i = 0; i < samples; ++i) mix(step * i);
   if (many) mix(last);
-  if (many && is_quantized_per_channel(tensor)) hash = hash_mix(hash, sample_parts(tensor));
   return hash;
+}
+
+/// The same of the tensor's storage, so that all views of it have one; of a sparse or quantized
+/// tensor of its parts too.
+std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
+  if (!tensor.is_cpu()) return std::nullopt;
+  if (!has_layout(tensor) && !(many && tensor.is_quantized() && tensor.has_storage())) {
+    const bool is_sparse = tensor.layout() != c10::kStrided && tensor.layout() != c10::kMkldnn &&
+                           !tensor.is_nested() && !is_of_python_class(tensor);
+    return many && is_sparse ? std::optional(sample_parts(tensor)) : std::nullopt;
+  }
+  const auto hash = sample_bytes(tensor.unsafeGetTensorImpl()->unsafe_storage(), many);
+  if (!hash || !many || !is_quantized_per_channel(tensor)) return hash;
+  return hash_mix(*hash, sample_parts(tensor));
 }
 
 }  // namespace
@@ -178,6 +184,10 @@ const void* SavedVersion::counter() const {
   return counter_.enabled() ? version_counter_of(counter_) : nullptr;
 }
 
+bool SavedVersion::is_written_by_op() const {
+  return writes_ == UnversionedWrites::kNever;
+}
+
 // The saved one keeps its counter alive, so equal addresses mean the same counter.
 bool SavedVersion::is_of(const at::Tensor& tensor) const {
   return counter_.enabled() && version_counter_of(counter_) == version_counter_of(tensor);
@@ -195,6 +205,11 @@ bool SavedVersion::changed_in(const at::Tensor& tensor) const {
 bool SavedVersion::has_other_bytes(const at::Tensor& tensor) const {
   // Of freed memory whoever reads it says so.
   return sample_ && !is_freed(tensor) && sample_storage(tensor, is_from_outside_) != sample_;
+}
+
+bool SavedVersion::has_other_bytes(const c10::Storage& storage) const {
+  const bool has_memory = storage && storage.nbytes() > 0;  // or somebody has given it back
+  return sample_ && has_memory && sample_bytes(storage, is_from_outside_) != sample_;
 }
 
 std::string SavedVersion::str() const {

@@ -14,8 +14,6 @@
 namespace remat {
 namespace {
 
-constexpr uint64_t kNever = ~uint64_t{0};
-
 std::atomic<uint64_t> last_number{0};       // of all writes that are seen
 std::atomic<uint64_t> last_unversioned{0};  // of those that are in the log
 thread_local const UnversionedWrites* running = nullptr;

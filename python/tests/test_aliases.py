@@ -222,3 +222,39 @@ def test_what_a_region_has_read_and_another_writes_by_way_of_data_raises_in_back
     z = write(x) if where == "in a region" else (w.data.mul_(2), x.sin())[1]
     with pytest.raises(RuntimeError, match=WRITTEN):
         (y + z).sum().backward()
+
+
+COPYING = {
+    "a weight": lambda w, b, x: w.sin() * x,
+    "a part of a weight": lambda w, b, x: w[1:].sin() * x[1:],
+    "a captured tensor": lambda w, b, x: b.mul(x.exp()),
+    "an argument": lambda w, b, x: x.sin().exp(),
+}
+
+
+@pytest.mark.parametrize("replay", ["function", "tape", "auto"])
+@pytest.mark.parametrize("size", [4, 5000])
+@pytest.mark.parametrize("policy", [None, ["aten::sin", "aten::mul"], ["*"]], ids=["none", "some", "all"])
+@pytest.mark.parametrize("what", COPYING)
+def test_what_hooks_have_copied_and_is_written_by_way_of_data_raises(what, policy, size, replay):
+    """Without the hooks plain code would go on with the new values."""
+    w, b, x = leaf(size), torch.randn(size), leaf(size) * 1
+    copies = (lambda tensor: tensor.clone(), lambda tensor: tensor)
+    region = remat.checkpoint(policy=policy, saved_tensors_hooks=copies, replay=replay, region_name=f"copies {what} {policy}")
+    y = region(lambda x: COPYING[what](w, b, x))(x)
+    {"a captured tensor": b, "an argument": x}.get(what, w).data.mul_(2)
+    with pytest.raises(RuntimeError, match=WRITTEN):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_what_hooks_have_copied_after_its_op_wrote_it_is_as_it_was(replay):
+    def program(wrap):
+        torch.manual_seed(0)
+        noise, x = torch.zeros(4, 4), leaf(4, 4)
+        y = wrap(lambda x: torch.ops.aten.rrelu_with_noise(x, noise, 0.1, 0.3, True).sin())(x)
+        y.sum().backward()
+        return x.grad, y.detach(), noise
+
+    copies = (lambda tensor: tensor.clone(), lambda tensor: tensor)
+    assert_same(program, remat.checkpoint(policy=["*"], saved_tensors_hooks=copies, replay=replay, region_name="noise"))

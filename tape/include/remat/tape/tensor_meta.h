@@ -80,6 +80,8 @@ class REMAT_API SavedVersion {
 
   /// Of UnversionedWrites: the last write that had begun when it was saved.
   uint64_t writes() const { return writes_; }
+  /// True if the op that saved it writes it too, and says so to nobody.
+  bool is_written_by_op() const;
 
   /// True if `tensor` is the one that was saved, or shares its memory through views.
   bool is_of(const at::Tensor& tensor) const;
@@ -89,6 +91,8 @@ class REMAT_API SavedVersion {
   /// True if `tensor`, which has the memory of the one that was saved, has been written without a
   /// new version, as far as that is known: by way of a tensor with a counter of its own.
   bool has_other_bytes(const at::Tensor& tensor) const;
+  /// The same of the strided tensor's storage, where somebody has copied its value since.
+  bool has_other_bytes(const c10::Storage& storage) const;
 
   /// "is at version 2; expected version 1 instead"
   std::string str() const;

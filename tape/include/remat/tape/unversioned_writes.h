@@ -24,6 +24,9 @@ namespace remat {
 /// While alive, an op writes arguments; finish() once it has. On one thread.
 class REMAT_API UnversionedWrites {
  public:
+  /// After all others.
+  static constexpr uint64_t kNever = ~uint64_t{0};
+
   explicit UnversionedWrites(const OpCall& call);
   UnversionedWrites(const UnversionedWrites&) = delete;
   UnversionedWrites& operator=(const UnversionedWrites&) = delete;
@@ -32,7 +35,8 @@ class REMAT_API UnversionedWrites {
   /// Notes what it has written without a new version.
   void finish() const;
 
-  /// What a slot notes of `tensor`: the number of the last write that has begun.
+  /// What a slot notes of `tensor`: the number of the last write that has begun; kNever if the op
+  /// that runs writes it without saying so.
   static uint64_t last(const at::Tensor& tensor);
 
   /// Another number, for what is no op.
