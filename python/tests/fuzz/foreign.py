@@ -8,7 +8,7 @@ import dataclasses
 from .changes import CHANGES
 from .op import Op
 
-RARE = 0.003
+RARE = 0.002
 
 COMPLEX = {
     "complex_scale": Op("{r} = (torch.complex({a}, {b}) * (0.5 + 0.25j)).real", weight=1),

@@ -88,7 +88,8 @@ OPS = {
     "read_buffer": Op("{r} = {a} * ({c} + 0.5)", buffer=1),
     "write_buffer": Op("{c}.mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2),
     "throws": Op(
-        "with contextlib.suppress(RuntimeError):\n    {c}.copy_(torch.ones(3))\n{r} = {a} * ({c}.clone() + 0.5)", buffer=2
+        "with contextlib.suppress(RuntimeError):\n    {c}.copy_(torch.ones(3))\n{r} = {a} * ({c}.clone() + 0.5)", buffer=2,
+        weight=0.5,
     ),
     "observe": Op("{c}.resize_(4, 4).mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2),
     "write_row": Op("{c}[1] = {a}.detach()[0]", results=0, buffer=2),
