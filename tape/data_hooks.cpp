@@ -16,6 +16,7 @@
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tensor_layout.h>
 
+#include "exchanged_memory.h"
 #include "storage_bits.h"
 
 namespace remat {
@@ -53,11 +54,11 @@ class DataHooks final : public VariableHooksInterface {
   void set_data(const TensorBase& self, const TensorBase& data) const override {
     const at::Tensor tensor(self);
     const at::Tensor other(data);
-    if (tensor.defined() && other.defined() && !is_alike(tensor, other)) {
-      ResultAliases::before_exchange(tensor);
-      if (interception_is_on()) SavedTensorFrame::all_before_set_data(tensor);
-    }
+    const bool exchanges = tensor.defined() && other.defined() && !is_alike(tensor, other);
+    if (exchanges && interception_is_on()) SavedTensorFrame::all_before_set_data(tensor);
+    ExchangedMemory exchange(tensor);
     next_.set_data(self, data);
+    exchange.finish(tensor);
     if (other.defined()) note_data(other);
   }
 

@@ -10,7 +10,9 @@
 
 #include <remat/tape/result_aliases.h>
 
+#include "exchanged_memory.h"
 #include "forward_calls.h"
+#include "taken_gradients.h"
 #include "unseen.h"
 
 namespace remat {
@@ -83,24 +85,17 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
         "backward, or save a "
         "clone. Hint: anomaly detection finds the operation that failed to compute its "
         "gradient.");
-    const at::Tensor leaf(leaf_ ? leaf_->lock() : nullptr);
-    TORCH_CHECK(!leaf.defined() || memory_of(leaf) == leaf_memory_ || is_freed(leaf), "[replay] ",
-                region_->label(), ", ", region_->calls().records()[kept_->call].call.str(),
-                ", tensor '", kept_->name, "' (", kept_->meta.str(), "): ", kMemoryExchanged);
+    const at::Tensor original(original_ ? original_->lock() : nullptr);
+    TORCH_CHECK(kept_->meta.requires_grad() || !is_grad_asked(original), where(), kGradAsked);
+    const auto now = ExchangedMemory::find(*version_);
+    TORCH_CHECK(now != ExchangedMemory::Now::kElsewhere, where(), kMemoryExchanged);
     at::Tensor tensor = value_->unpack();
-    TORCH_CHECK(!is_freed(tensor), "[replay] ", region_->label(), ", ",
-                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
-                "' (", kept_->meta.str(), "): ", kMemoryFreed, kGiveMemoryBack);
-    if (is_on_kept_storage(tensor)) return tensor;
-    TORCH_CHECK(!ResultAliases::changed(*version_), "[replay] ", region_->label(), ", ",
-                region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
-                "' (", kept_->meta.str(), "): ", kResultChanged);
-    // Hooks have it, who may have copied it before the write.
-    const bool is_comparable = has_layout(tensor) && !version_->is_written_by_op();
-    TORCH_CHECK(!is_comparable || !version_->has_other_bytes(kept_->storage.lock()), "[replay] ",
-                region_->label(), ", ", region_->calls().records()[kept_->call].call.str(),
-                ", tensor '", kept_->name, "': ", modified_in_place(kept_->meta, *version_),
-                kWrittenByWayOfData);
+    const bool is_kept = is_on_kept_storage(tensor);
+    TORCH_CHECK(!is_kept || now == ExchangedMemory::Now::kThere, where(), kMemoryExchanged);
+    TORCH_CHECK(!is_freed(tensor), where(), kMemoryFreed, kGiveMemoryBack);
+    TakenGradients::note_given(tensor);
+    if (is_kept) return tensor;
+    check_original(has_layout(tensor));
     SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
@@ -118,10 +113,8 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   }
 
   void keep(const at::Tensor& tensor, const UserPair& pair) {
-    if (is_parameter(tensor) && tensor.is_leaf()) {
-      leaf_.emplace(tensor.getIntrusivePtr());
-      leaf_memory_ = memory_of(tensor);
-    }
+    const bool is_unmade = is_parameter(tensor) || calls_->is_from_outside(tensor);
+    if (is_unmade && tensor.is_leaf()) original_.emplace(tensor.getIntrusivePtr());
     const CallRecord& record = region_->calls().records()[kept_->call];
     calls_->frame_.through_hooks({.kind = SavedTensorKind::kBackward,
                                   .region = region_->name(),
@@ -136,6 +129,20 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     value_.emplace(tensor_data(tensor), /*is_output=*/false);
   }
 
+  /// Hooks have it, who may have copied it before a write without a version.
+  void check_original(bool is_strided) const {
+    TORCH_CHECK(!ResultAliases::changed(*version_), where(), kResultChanged);
+    const bool is_comparable = is_strided && !version_->is_written_by_op();
+    TORCH_CHECK(!is_comparable || !version_->has_other_bytes(kept_->storage.lock()), where(),
+                modified_in_place(kept_->meta, *version_), kWrittenByWayOfData);
+  }
+
+  std::string where() const {
+    return c10::str("[replay] ", region_->label(), ", ",
+                    region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
+                    "' (", kept_->meta.str(), "): ");
+  }
+
   // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.
   bool is_on_kept_storage(const at::Tensor& tensor) const {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
@@ -146,8 +153,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
   std::optional<SavedVersion> version_;
-  std::optional<OutsideStorage::WeakTensor> leaf_;  // the parameter itself
-  const void* leaf_memory_ = nullptr;
+  std::optional<OutsideStorage::WeakTensor> original_;  // if it is a leaf from outside
   std::optional<torch::autograd::SavedVariable> value_;
   std::unique_ptr<const Waiting> waiting_;  // while it is in pending_
 };

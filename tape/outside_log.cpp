@@ -15,6 +15,7 @@
 #include <remat/tape/current_node.h>
 #include <remat/tape/tensor_layout.h>
 
+#include "exchanged_memory.h"
 #include "storage_bytes.h"
 #include "tensor_hash.h"
 
@@ -87,7 +88,8 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
   storage_.emplace(weak_storage(tensor));
   size_bytes_ = tensor.storage().nbytes();
   is_foreign_ = tensor.storage().allocator() == nullptr;
-  if (is_foreign_ && !tensor.requires_grad()) hash_ = hash_of_bytes(tensor.storage());
+  const bool has_no_version = is_foreign_ || tensor.is_inference();
+  if (has_no_version && !tensor.requires_grad()) hash_ = hash_of_bytes(tensor.storage());
 }
 
 bool OutsideStorage::has_first_grad() const {
@@ -98,7 +100,8 @@ bool OutsideStorage::has_first_grad() const {
 
 bool OutsideStorage::is_exchanged() const {
   const at::Tensor tensor(tensor_.lock());
-  return tensor.defined() && memory_of(tensor) != address_ && !is_freed(tensor);
+  if (tensor.defined() && memory_of(tensor) != address_ && !is_freed(tensor)) return true;
+  return has_storage() && ExchangedMemory::find(version_) != ExchangedMemory::Now::kThere;
 }
 
 bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
@@ -266,6 +269,11 @@ void OutsideStorage::mark_written_by_alias() const {
 
 void OutsideStorage::check_unchanged(const at::Tensor& tensor,
                                      c10::function_ref<std::string()> where) const {
+  TORCH_CHECK(
+      !has_storage() || is_written() || has_bytes_of(tensor.storage()), where(),
+      ": expected memory from outside the region (", meta_.str(),
+      ") as the forward read it, got other bytes: the host has written it (numpy, a raw pointer), "
+      "or an op in inference mode. Do not write it between forward and backward, or pass a clone.");
   const bool by_alias = std::atomic_ref(written_by_alias_).load(std::memory_order_relaxed);
   TORCH_CHECK(!by_alias && !version_.changed() && !version_.has_other_bytes(tensor),
               modified_in_place(meta_, version_), where(),

@@ -19,7 +19,9 @@
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
 
+#include "exchanged_memory.h"
 #include "graph_of_replay.h"
+#include "taken_gradients.h"
 
 namespace remat {
 namespace {
@@ -240,7 +242,10 @@ at::Tensor Region::load(const Slot& slot) {
     const std::lock_guard<std::mutex> lock(mutex_);
     value = keep_graph ? pass->values.take(slot.index) : pass->values.get(slot.index);
   }
-  if (value.defined()) check_not_freed(slot, value);
+  if (value.defined()) {
+    check_not_freed(slot, value);
+    TakenGradients::note_given(value);
+  }
   share_version(slot, value);
   return value;
 }
@@ -410,6 +415,8 @@ void Region::check_version(const Slot& slot) const {
               "a replay with what was saved. Run that op after backward, or give the region a "
               "clone() of the tensor (of batch norm's running statistics, of an optimizer's "
               "weight).");
+  TORCH_CHECK(ExchangedMemory::find(slot.version) != ExchangedMemory::Now::kElsewhere, "[replay] ",
+              label(), ", slot ", slot.index, " (", slot.meta.str(), "): ", kMemoryExchanged);
   TORCH_CHECK(!ResultAliases::changed(slot.version), "[replay] ", label(), ", slot ", slot.index,
               " (", slot.meta.str(), "): ", kResultChanged);
 }

@@ -11,6 +11,7 @@
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
+#include "exchanged_memory.h"
 #include "storage_bytes.h"
 #include "unseen.h"
 
@@ -40,7 +41,10 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   }
   const SavedOriginalGuard original(tensor);
   data_ = torch::autograd::SavedVariable(variable_data(tensor), /*is_output=*/false);
-  if (!tensor.requires_grad()) return;
+  if (!tensor.requires_grad()) {
+    original_.emplace(tensor.getIntrusivePtr());
+    return;
+  }
   if (is_stale_view(tensor)) {  // first: without a node it looks like a leaf
     place_.emplace();
     stale_view_.emplace(tensor.getIntrusivePtr());
@@ -52,6 +56,9 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
 }
 
 void RegionInput::finish_forward() {
+  // The function may have asked for a gradient itself, and does so in a replay.
+  const at::Tensor original(original_ ? original_->lock() : nullptr);
+  is_without_grad_ = original.defined() && !original.requires_grad();
   if (!stale_view_) return;
   const at::Tensor tensor(stale_view_->lock());
   stale_view_.reset();
@@ -64,6 +71,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   if (!meta_) return {};
   if (inference_tensor_.defined()) return inference_tensor_;
   check_unchanged(!shadow && version_->changed(), region_label);
+  TORCH_CHECK(!is_without_grad_ || !is_grad_asked(at::Tensor(original_->lock())), "[replay] ",
+              region_label, ", ", describe(), ": ", kGradAsked);
   if (leaf_ && !shadow) {
     // The leaf itself, if somebody still has it: its function may have it too, by another way.
     if (const auto leaf = leaf_->lock()) {
@@ -103,7 +112,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
 bool RegionInput::is_exchanged(const at::Tensor& leaf) const {
   const bool has_memory = leaf.has_storage() && !is_freed(leaf);
   const bool had_memory = !has_layout(leaf) || c10::multiply_integers(meta_->sizes()) > 0;
-  return has_memory && had_memory && storage_.address() != memory_of(leaf);
+  const bool has_left = ExchangedMemory::find(*version_) == ExchangedMemory::Now::kElsewhere;
+  return has_memory && had_memory && (has_left || storage_.address() != memory_of(leaf));
 }
 
 int64_t RegionInput::moved(const at::Tensor& tensor) const {

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
-#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -31,7 +30,7 @@ struct Alias {
   uint64_t number;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   TensorLayout layout;
-  std::optional<uint64_t> bytes;  // a hash; none if the tensor got other memory
+  uint64_t bytes;  // a hash
 
   bool is_on(const at::Tensor& tensor) const {
     return storage._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl() &&
@@ -40,13 +39,12 @@ struct Alias {
 
   /// False if nobody has the memory any more, or it has been freed.
   bool changed() const {
-    if (!bytes) return true;
     auto locked = storage.lock();
     if (!locked) return false;
     const c10::Storage memory(std::move(locked));
     if (memory.nbytes() < layout.bytes_spanned()) return false;
     const Unseen unseen;
-    return hash_of(lay_out(memory, layout)) != *bytes;
+    return hash_of(lay_out(memory, layout)) != bytes;
   }
 };
 
@@ -59,7 +57,7 @@ class Aliases {
     return aliases;
   }
 
-  void add(const at::Tensor& tensor, std::optional<uint64_t> bytes) {
+  void add(const at::Tensor& tensor, uint64_t bytes) {
     Alias alias{.number = UnversionedWrites::next(),
                 .storage{tensor.storage().getWeakStorageImpl()},
                 .layout = TensorLayout(tensor),
@@ -129,10 +127,6 @@ void ResultAliases::note_results(c10::ArrayRef<at::Tensor> results) noexcept {
 
 void ResultAliases::before_alias(const at::Tensor& tensor) {
   if (is_result(tensor)) Aliases::get().add(tensor, hash_of(tensor));
-}
-
-void ResultAliases::before_exchange(const at::Tensor& tensor) {
-  if (is_result(tensor)) Aliases::get().add(tensor, std::nullopt);
 }
 
 bool ResultAliases::changed(const SavedVersion& saved) {

@@ -138,10 +138,14 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
     return c10::str("[replay] ", region_.label(), ", ", outside.meta().str());
   };
   const bool has_its_memory = outside.address() == memory_of(tensor);
-  // What hooks have brought back is as it was, whatever the user's tensor has now.
-  const bool is_exchanged = has_its_memory ? outside.is_exchanged()
-                                           : tape_.holds_itself(value.number) && !is_freed(tensor);
+  // What hooks have brought back is as it was, and stands for memory that was given up.
+  const at::Tensor now(outside.first_tensor().lock());
+  const bool is_exchanged = has_its_memory || (now.defined() && now.numel() > 0)
+                                ? outside.is_exchanged()
+                                : tape_.holds_itself(value.number) && !is_freed(tensor);
   TORCH_CHECK(!is_exchanged, where(), ": ", kMemoryExchanged);
+  const bool may_be_asked = outside.is_argument() || outside.meta().requires_grad();
+  TORCH_CHECK(may_be_asked || !is_grad_asked(now), where(), ": ", kGradAsked);
   if (has_its_memory) outside.check_unchanged(tensor, where);
   return tensor;
 }
@@ -329,8 +333,10 @@ void TapeRun::fill(ReplayedSlots& slots) {
               ": expected the values that the forward saved (", saved.meta.str(),
               "), got others from its tape. Something wrote memory in a way that the dispatcher "
               "does not see (.numpy(), a raw pointer), or a kept result after its region, or "
-              "computes other values each time. Pass a clone of what is written, and put an op "
-              "that computes other values each time into a SAVE call."));
+              "computes other values each time: it draws from a generator that the function makes, "
+              "or a mode that the function opens changes it. Pass a clone of what is written, and "
+              "put an op that computes other values each time into a SAVE call, or use replay = "
+              "kFunction."));
     }
     if (!slot.held && is_new(slot.ref.value)) SavedTensorFrame::all_adopt(value);
     slots.put(i, std::move(value));

@@ -3,6 +3,8 @@
 // Metadata and version of saved tensors.
 #include <remat/tape/tensor_meta.h>
 
+#include <c10/core/GradMode.h>
+
 #include <algorithm>
 #include <cstring>
 
@@ -138,6 +140,11 @@ bool is_parameter(const at::Tensor& tensor) {
   return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
 }
 
+bool is_grad_asked(const at::Tensor& original) {
+  return c10::GradMode::is_enabled() && original.defined() && original.requires_grad() &&
+         original.is_leaf();
+}
+
 TensorMeta::TensorMeta(const at::Tensor& tensor)
     : dtype_(tensor.scalar_type()),
       device_(tensor.device()),
@@ -175,6 +182,7 @@ SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
                    ? c10::VariableVersion()
                    : tensor.unsafeGetTensorImpl()->version_counter()),
       writes_(UnversionedWrites::last(tensor)),
+      place_(place_of(tensor.unsafeGetTensorImpl(), memory_of(tensor))),
       saved_(counter_.enabled() ? counter_.current_version() : 0),
       is_from_outside_(is_from_outside),
       sample_(is_from_outside || is_parameter(tensor) ? sample_storage(tensor, is_from_outside)

@@ -143,7 +143,7 @@ def exchange_data(y):
 
 
 WRITES = [write_data, write_data_of_a_part, write_data_that_is_held, multiply_data_as_python_does, exchange_data]
-CHANGED = r"region 'results'.*got a region's result that was written by way of another tensor"
+CHANGED = r"region 'results'.*(got a region's result that was written by way of another tensor|got other memory)"
 SAVE, OFFLOAD = remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD
 
 
@@ -258,3 +258,49 @@ def test_what_hooks_have_copied_after_its_op_wrote_it_is_as_it_was(replay):
 
     copies = (lambda tensor: tensor.clone(), lambda tensor: tensor)
     assert_same(program, remat.checkpoint(policy=["*"], saved_tensors_hooks=copies, replay=replay, region_name="noise"))
+
+
+class Passes(torch.autograd.Function):
+    """Its backward gives what it has saved as the gradient of its second argument."""
+
+    @staticmethod
+    def forward(ctx, value, leaf):
+        ctx.save_for_backward(value)
+        return (value * leaf).sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (value,) = ctx.saved_tensors
+        return None, value
+
+
+@pytest.mark.parametrize("retain", [False, True])
+@pytest.mark.parametrize("policy", [None, ["*"], ["aten::cos"]], ids=["none", "all", "some"])
+@pytest.mark.parametrize("value", ["argument", "captured", "weight", "weight as argument", "made", "kept"])
+@pytest.mark.parametrize("engine", ["function", "tape", "auto"])
+def test_a_gradient_that_is_a_saved_tensor_has_memory_of_its_own(engine, value, policy, retain):
+    """AccumulateGrad takes what nobody else has for .grad, and adds to it in place."""
+
+    def program(wrap):
+        torch.manual_seed(0)
+        x, v, u, z = torch.randn(4), leaf(4), leaf(4), leaf(4)
+        values = {
+            "argument": lambda x, v_: x,
+            "captured": lambda *_: x,
+            "weight": lambda *_: v,
+            "weight as argument": lambda x, v_: v_,
+            "made": lambda x, v_: x.sin() * 2,
+            "kept": lambda x, v_: x.cos(),
+        }
+        region = wrap(lambda x, v_, z: Passes.apply(values[value](x, v_), u) * z)
+        seen = []
+        for _ in range(3):
+            y = region(x, v, z).sum()
+            for again in range(1 + retain):
+                y.backward(retain_graph=retain and not again)
+                u.grad.mul_(1.5)
+                seen.append(u.grad.clone())
+        u.grad.zero_()
+        return x, v, u.grad, z.grad, *seen
+
+    assert_same(program, remat.checkpoint(replay=engine, policy=policy, region_name=f"{engine} {value} {policy} {retain}"))

@@ -2,6 +2,8 @@
 
 """Tensors from outside that get other memory between forward and backward."""
 
+import re
+
 import pytest
 import torch
 from programs import leaf
@@ -378,3 +380,150 @@ def test_a_weight_may_be_masked_again_where_no_bit_changes(engine, policy):
 
     table = remat.PolicyTable().op("aten::tanh", policy) if policy else None
     assert_same(program, remat.checkpoint(replay=engine, policy=table))
+
+
+def requires(tensor):
+    return tensor.requires_grad_()
+
+
+FROM_OUTSIDE = {  # what plain autograd keeps as the tensor itself: made, used by a region
+    "a captured tensor": (lambda: torch.ones(4, 4), False),
+    "a captured result": (lambda: requires(torch.ones(4, 4)) * 1, False),
+    "a captured weight": (lambda: requires(torch.ones(4, 4)), False),
+    "an argument": (lambda: torch.ones(4, 4), True),
+    "an argument that is a result": (lambda: requires(torch.ones(4, 4)) * 1, True),
+    "an argument that is a weight": (lambda: requires(torch.ones(4, 4)), True),
+}
+
+
+def exchange_all(t):
+    t.data = torch.full((4, 4), 5.0)
+
+
+def exchange_layout(t):
+    t.data = t.data.t()
+
+
+def exchange_there_and_back(t):
+    t.data = t.data.double()
+    t.data = t.data.float()
+
+
+@pytest.mark.parametrize("exchange", [exchange_all, exchange_layout, exchange_there_and_back])
+@pytest.mark.parametrize("policy", ["none", "save", "offload"])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("what", FROM_OUTSIDE)
+def test_what_autograd_would_look_at_again_is_not_exchanged(what, engine, policy, exchange):
+    """By way of `data`, for other memory, another layout, or a copy of what it had."""
+    make, passed = FROM_OUTSIDE[what]
+    policies = {"save": remat.CheckpointPolicy.SAVE, "offload": remat.CheckpointPolicy.OFFLOAD}
+    table = remat.PolicyTable().op("*", policies[policy]) if policy in policies else None
+    options = {"policy": table, "offload_store": remat.host_memory_store()}
+    x, t = leaf(4, 4), make()
+    name = f"{what} {engine} {policy} {exchange.__name__}"
+    region = remat.checkpoint(replay=engine, region_name=name, **options)(lambda x, *t_: x * (t_[0] if t_ else t))
+    for _ in range(2):
+        y = region(x, t) if passed else region(x)
+    exchange(t)
+    with pytest.raises(RuntimeError, match="got other memory|as in the forward, got|without a new version, through data"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])
+def test_what_was_exchanged_and_has_its_memory_again_is_right(policy, engine):
+    """As FSDP does with weights, and who frees memory between forward and backward."""
+
+    def program(wrap):
+        x, w, b, t = leaf(4, 4), leaf(4, 4), torch.ones(4, 4), torch.randn(4, 4)
+        y = wrap(lambda x, t: ((x @ w) * b * t).sin())(x, t)
+        for tensor in (w, b, t):
+            whole, tensor.data = tensor.data, torch.empty(0)
+            tensor.data = whole
+        y.sum().backward()
+        w.data = torch.zeros(4, 4)
+        y = wrap(lambda x, t: ((x @ w) * b * t).cos())(x, t)
+        y.sum().backward()
+        return x.grad, w.grad, y
+
+    assert_same(program, remat.checkpoint(replay=engine, policy=policy, region_name=f"again {engine} {policy}"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("policy", [None, ["*"], ["aten::exp"]], ids=["none", "all", "some"])
+def test_a_result_that_was_given_other_memory_raises(policy, engine):
+    x = leaf(4)
+
+    def fn(x):
+        h = x.exp()
+        return h, h.sin()
+
+    h, y = remat.checkpoint(replay=engine, policy=policy, region_name=f"result {engine} {policy}")(fn)(x)
+    h.data = torch.full((4,), 5.0)
+    with pytest.raises(RuntimeError, match="got other memory"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("passed", [False, True])
+@pytest.mark.parametrize("policy", [None, ["*"]], ids=["none", "all"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_gradient_that_is_asked_for_after_the_forward_is_there_or_raises(engine, policy, passed):
+    x, c = leaf(4), torch.ones(4)
+    region = remat.checkpoint(replay=engine, policy=policy, region_name=f"asked {engine} {policy} {passed}")(
+        lambda x, *c_: x * (c_[0] if c_ else c)
+    )
+    y = region(x, c) if passed else region(x)
+    c.requires_grad_()
+    try:
+        (gradient,) = torch.autograd.grad(y.pow(2).sum(), x, create_graph=True)
+    except RuntimeError as error:
+        assert re.search("got one of which somebody has asked for one since|requires_grad differs", str(error))
+        return
+    (second,) = torch.autograd.grad(gradient.sum(), c)
+    assert torch.equal(second, 4 * x * c)
+
+
+@pytest.mark.parametrize("engine", [*ENGINES, "inside"])
+def test_a_gradient_that_is_asked_for_later_or_in_the_function_changes_nothing(engine):
+    """Inside: in a backward of the function, with create_graph."""
+
+    def program(wrap):
+        x, c, e = leaf(4), torch.rand(4), torch.rand(4)
+
+        def fn(x, e, c):
+            e.requires_grad_()
+            y = (e * x).sin()
+            if engine == "inside":
+                (y,) = torch.autograd.grad(y.sum(), e, create_graph=True)
+            return y * x * c
+
+        y = wrap(fn)(x, e, c)
+        c.requires_grad_()
+        y.sum().backward()
+        return x.grad, c.grad
+
+    replay = "function" if engine == "inside" else engine
+    assert_same(program, remat.checkpoint(replay=replay, region_name=f"later {engine}"))
+
+
+@pytest.mark.parametrize("passed", [False, True])
+@pytest.mark.parametrize("rows", [4, 300])
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("policy", [None, ["aten::sin"]], ids=["none", "some"])
+def test_a_part_of_an_inference_tensor_that_is_written_raises(policy, engine, rows, passed):
+    """It has no versions; a cache that a pass of evaluation has filled."""
+    w, x = leaf(4, 4), torch.randn(4, 4)
+    with torch.inference_mode():
+        cache = torch.ones(rows, 4)
+    region = remat.checkpoint(replay=engine, policy=policy, region_name=f"cache {engine} {policy} {rows} {passed}")(
+        lambda x, *c_: (x @ w).sin() * ((c_[0] if c_ else cache).cumsum(0)[-4:] * 2)
+    )
+    for step in range(4):  # a tape is trusted by then
+        y = region(x, cache) if passed else region(x)
+        if step == 3:
+            with torch.inference_mode():
+                cache[1] = torch.arange(4.0)
+            with pytest.raises(RuntimeError, match="got other bytes|got others from its tape"):
+                y.sum().backward()
+        else:
+            y.sum().backward()

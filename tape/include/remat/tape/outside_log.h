@@ -147,9 +147,9 @@ class REMAT_API OutsideStorage {
   /// is_gone() of such memory.
   bool is_gone_foreign_memory() const { return is_foreign_ && is_gone(); }
 
-  /// False if its memory did not come from LibTorch's allocator, so that it has no version that
-  /// tells of writes, and `storage` has other bytes than it had at first. Not asked of leaves that
-  /// require grad, of devices, and of more than kMaxCompared bytes.
+  /// False if it has no version that tells of writes (an inference tensor, or memory that did not
+  /// come from LibTorch's allocator), and `storage` has other bytes than it had at first. Not asked
+  /// of leaves that require grad, of devices, and of more than kMaxCompared bytes.
   bool has_bytes_of(const c10::Storage& storage) const;
   static constexpr size_t kMaxCompared = size_t{1} << 20U;
 

@@ -63,6 +63,9 @@ class REMAT_API RegionInput {
   at::Tensor inference_tensor_;  // has no version, so that autograd refuses to save it
   torch::autograd::SavedVariable data_;
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> leaf_;
+  // One that requires no gradient.
+  std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> original_;
+  bool is_without_grad_ = false;     // since the region has ended
   std::optional<GraphPlace> place_;  // of one that requires grad and is no leaf
   // A view that had no node of its own yet: Note [When a view gets its node].
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> stale_view_;

@@ -13,16 +13,16 @@ namespace remat {
 
 inline constexpr const char* kResultChanged =
     "expected the tensor as the forward left it, got a region's result that was written by way of "
-    "another tensor with versions of its own (made by `.data`), or was given other memory, after "
-    "the region: autograd would go on with the new values in silence, a replay with those that "
-    "were saved. Write it with gradients off (`with torch.no_grad(): y.mul_(2)`), which autograd "
+    "another tensor with versions of its own (made by `.data`) after the region: autograd would go "
+    "on with the new values in silence, a replay with those that were saved. Write it with "
+    "gradients off (`with torch.no_grad(): y.mul_(2)`), which autograd "
     "notices, or write a clone().";
 
 /// Note [Results by way of data]: after a region nobody sees ops. But `y.data` of a result is asked
 /// of LibTorch's VariableHooks (Note [Data hooks]), before anybody can write by way of it. So the
 /// bytes of a region's result are hashed then, with a number of UnversionedWrites, and looked at
-/// again when backward asks for what was saved before that. A result that has been given other
-/// memory counts as changed. On the CPU, and as long as somebody has the memory.
+/// again when backward asks for what was saved before that. On the CPU, and as long as somebody has
+/// the memory.
 ///
 /// From any thread.
 class REMAT_API ResultAliases {
@@ -32,9 +32,6 @@ class REMAT_API ResultAliases {
 
   /// Somebody gets a tensor on the memory of `tensor` that has versions of its own.
   static void before_alias(const at::Tensor& tensor);
-
-  /// `tensor` is about to get other memory.
-  static void before_exchange(const at::Tensor& tensor);
 
   /// True if a result of a region that is `saved`, or shares its memory through views, has been
   /// changed in one of these ways since it was saved.

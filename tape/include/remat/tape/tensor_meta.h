@@ -14,6 +14,15 @@
 
 namespace remat {
 
+/// What to do about a tensor that is brought into the graph after the forward.
+inline constexpr const char* kGradAsked =
+    "expected a tensor that requires no gradient, as in the forward, got one of which somebody has "
+    "asked for one since (requires_grad_()), in a backward with create_graph, whose graph would "
+    "lead to it. Ask before the forward.";
+
+/// True in a backward with create_graph if `original` is a leaf that requires a gradient.
+REMAT_API bool is_grad_asked(const at::Tensor& original);
+
 /// "float32", as PyTorch's Python users know it.
 REMAT_API const char* dtype_name(c10::ScalarType dtype);
 
@@ -80,6 +89,11 @@ class REMAT_API SavedVersion {
 
   /// Of UnversionedWrites: the last write that had begun when it was saved.
   uint64_t writes() const { return writes_; }
+  /// Tells the tensor and its storage of then from others.
+  uintptr_t place() const { return place_; }
+  static uintptr_t place_of(const void* tensor, const void* storage) {
+    return reinterpret_cast<uintptr_t>(tensor) ^ (reinterpret_cast<uintptr_t>(storage) << 1U);
+  }
   /// True if the op that saved it writes it too, and says so to nobody.
   bool is_written_by_op() const;
 
@@ -100,6 +114,7 @@ class REMAT_API SavedVersion {
  private:
   c10::VariableVersion counter_;
   uint64_t writes_;
+  uintptr_t place_;
   uint32_t saved_;
   bool is_from_outside_;
   std::optional<uint64_t> sample_;

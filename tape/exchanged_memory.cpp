@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What the process has exchanged.
+#include "exchanged_memory.h"
+
+#include <c10/util/accumulate.h>
+
+#include <algorithm>
+#include <atomic>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/held_storage.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/tensor_layout.h>
+#include <remat/tape/unversioned_writes.h>
+
+namespace remat {
+
+/// Where a tensor lies. The address of its memory stays taken.
+struct ExchangedMemory::Place {
+  explicit Place(const at::Tensor& tensor) {
+    if (!has_layout(tensor)) return;
+    layout = TensorLayout(tensor);
+    storage = weak_storage(tensor);
+  }
+
+  const void* memory() const { return storage ? storage->_unsafe_get_target() : nullptr; }
+  bool is_empty() const { return storage && c10::multiply_integers(layout.sizes) == 0; }
+  bool is_gone() const { return !storage || storage->expired(); }
+  bool operator==(const Place& other) const {
+    return memory() == other.memory() && layout == other.layout;
+  }
+
+  TensorLayout layout;
+  std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage;
+};
+
+namespace {
+
+using Now = ExchangedMemory::Now;
+using Place = ExchangedMemory::Place;
+
+std::atomic<uint64_t> last_exchange{0};
+
+/// One tensor.
+class Exchanges {
+ public:
+  Exchanges(const void* tensor, const Place& now) : tensor_(tensor), now_(now) {}
+
+  const void* tensor() const { return tensor_; }
+
+  void add(const Place& before, const Place& now, uint64_t number) {
+    const auto known = std::find_if(left_.begin(), left_.end(),
+                                    [&](const Left& left) { return left.place == before; });
+    if (known == left_.end()) {
+      if (left_.size() >= kMost) forget();
+      left_.push_back({before, number});
+    } else {
+      known->number = number;
+    }
+    now_ = now;
+  }
+
+  Now find(const SavedVersion& saved) const {
+    if (saved.writes() < forgotten_) return Now::kElsewhere;
+    const auto left = std::find_if(left_.begin(), left_.end(), [&](const Left& place) {
+      return place.number > saved.writes() &&
+             SavedVersion::place_of(tensor_, place.place.memory()) == saved.place();
+    });
+    if (left == left_.end() || left->place == now_) return Now::kThere;
+    return now_.is_empty() ? Now::kGivenUp : Now::kElsewhere;
+  }
+
+ private:
+  static constexpr size_t kMost = 8;
+
+  struct Left {
+    Place place;
+    uint64_t number;  // of the last time
+  };
+
+  /// What was saved before counts as exchanged.
+  void forget() {
+    std::erase_if(left_, [&](const Left& left) {
+      if (left.place.is_gone()) forgotten_ = std::max(forgotten_, left.number);
+      return left.place.is_gone();
+    });
+  }
+
+  const void* tensor_;  // not to be looked into
+  Place now_;
+  std::vector<Left> left_;
+  uint64_t forgotten_ = 0;
+};
+
+/// By the versions of the tensors. Leaked: tensors may die after static objects.
+class Table {
+ public:
+  static Table& get() {
+    static Table& table = *new Table;
+    return table;
+  }
+
+  void add(const at::Tensor& tensor, const Place& before, const Place& now) {
+    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (entries_.size() >= most_) sweep();
+    Entry& entry =
+        entries_.try_emplace(version_counter_of(counter), Entry{counter, {}}).first->second;
+    const void* const address = tensor.unsafeGetTensorImpl();
+    auto one = std::find_if(entry.tensors.begin(), entry.tensors.end(),
+                            [&](const Exchanges& known) { return known.tensor() == address; });
+    if (one == entry.tensors.end()) one = entry.tensors.emplace(one, address, now);
+    const uint64_t number = UnversionedWrites::next();
+    one->add(before, now, number);
+    last_exchange.store(number, std::memory_order_release);
+  }
+
+  Now find(const SavedVersion& saved) const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const auto entry = entries_.find(saved.counter());
+    Now now = Now::kThere;
+    if (entry == entries_.end()) return now;
+    for (const Exchanges& one : entry->second.tensors) now = std::max(now, one.find(saved));
+    return now;
+  }
+
+ private:
+  static constexpr size_t kFew = 256;
+
+  struct Entry {
+    c10::VariableVersion counter;  // its address stays taken
+    std::vector<Exchanges> tensors;
+  };
+
+  void sweep() {
+    std::erase_if(entries_, [](const auto& entry) { return entry.second.counter.unique(); });
+    most_ = std::max(kFew, 2 * entries_.size());
+  }
+
+  mutable std::mutex mutex_;
+  std::unordered_map<const void*, Entry> entries_;
+  size_t most_ = kFew;
+};
+
+}  // namespace
+
+ExchangedMemory::ExchangedMemory(const at::Tensor& tensor) {
+  if (tensor.defined() && !tensor.is_inference()) before_ = std::make_unique<Place>(tensor);
+}
+
+ExchangedMemory::~ExchangedMemory() = default;
+
+void ExchangedMemory::finish(const at::Tensor& tensor) {
+  if (!before_) return;
+  const Place now(tensor);
+  if (!(now == *before_)) Table::get().add(tensor, *before_, now);
+}
+
+ExchangedMemory::Now ExchangedMemory::find(const SavedVersion& saved) {
+  if (C10_LIKELY(saved.writes() >= last_exchange.load(std::memory_order_acquire)))
+    return Now::kThere;
+  return Table::get().find(saved);
+}
+
+}  // namespace remat
