@@ -101,9 +101,10 @@ std::pair<py::list, py::dict> python_arguments(const OpCall& call) {
 }
 
 PyObject* ask_function() {
-  static PyObject* const ask =
-      py::object(py::module_::import("remat_meta._policy").attr("_ask")).release().ptr();
-  return ask;
+  static PyObject* found = nullptr;  // Note [Imports and the GIL]
+  if (!found)
+    found = py::object(py::module_::import("remat_meta._policy").attr("_ask")).release().ptr();
+  return found;
 }
 
 PolicyFunction make_function(SharedObject function) {

@@ -27,10 +27,8 @@ PyObject* import(const char* module, const char* name) {
 
 /// The dict of the module that has CURRENT_DEVICE, against which torch's compiler guards.
 PyObject* device_globals() {
-  static PyObject* const found = [] {
-    THPObjectPtr module(check(PyImport_ImportModule("torch.utils._device")));
-    return check(PyObject_GetAttrString(module, "__dict__"));
-  }();
+  static PyObject* found = nullptr;  // Note [Imports and the GIL]
+  if (!found) found = import("torch.utils._device", "__dict__");
   return found;
 }
 

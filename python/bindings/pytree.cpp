@@ -4,6 +4,7 @@
 #include "pytree.h"
 
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/object_ptr.h>
 
 namespace remat::python {
 namespace {
@@ -13,15 +14,12 @@ bool has_attribute(PyTypeObject* type, const char* name) {
 }
 
 PyObject* registered_nodes() {
-  static PyObject* const nodes = [] {
-    PyObject* const module = PyImport_ImportModule("torch.utils._pytree");
-    if (!module) throw python_error();
-    PyObject* const found = PyObject_GetAttrString(module, "SUPPORTED_NODES");
-    Py_DECREF(module);
-    if (!found) throw python_error();
-    return found;
-  }();
-  return nodes;
+  static PyObject* found = nullptr;  // Note [Imports and the GIL]
+  if (found) return found;
+  THPObjectPtr module(PyImport_ImportModule("torch.utils._pytree"));
+  if (module) found = PyObject_GetAttrString(module, "SUPPORTED_NODES");
+  if (!found) throw python_error();
+  return found;
 }
 
 bool is_scalar(PyTypeObject* type) {

@@ -48,12 +48,16 @@ void check_no_transform(const std::string& region) {
       "Use autograd, or call the function without a region there.");
 }
 
-/// Once: what Python's engine runs inside of regions is told to them from then on.
+/// What Python's engine runs inside of regions is told to them from then on.
+///
+/// Note [Imports and the GIL]: an import lets go of the GIL. If C++ initialised a static variable
+/// by one, a thread that came there meanwhile would wait for it with the GIL in its hands, for
+/// ever. So what is found once is a plain pointer, which two threads may set to the same object.
 void install_engine() {
-  static bool installed = false;  // under the GIL
+  static bool installed = false;
   if (installed) return;
-  installed = true;
   py::module_::import("remat_meta._engine").attr("install")();
+  installed = true;
 }
 
 }  // namespace

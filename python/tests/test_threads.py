@@ -3,6 +3,8 @@
 """Several threads, and who waits for whom."""
 
 import faulthandler
+import subprocess
+import sys
 import threading
 import time
 
@@ -82,3 +84,30 @@ def run_threads(threads):
     for thread in threads:
         thread.join(timeout=60)
         assert not thread.is_alive(), "a thread hangs"
+
+
+FIRST_REGIONS = """
+import faulthandler, threading
+import torch, remat_meta as remat
+
+faulthandler.dump_traceback_later(60, exit=True)
+w = torch.randn(4, 4, requires_grad=True)
+begin = threading.Barrier(4)
+
+def run(x):
+    begin.wait()
+    remat.checkpoint(policy=lambda query: None)(lambda x: (x @ w).sin())([x][0]).sum().backward()
+
+threads = [threading.Thread(target=run, args=(torch.randn(4, 4),)) for _ in range(4)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+print("done")
+"""
+
+
+def test_the_first_regions_of_a_process_may_be_those_of_several_threads():
+    for _ in range(3):
+        finished = subprocess.run([sys.executable, "-c", FIRST_REGIONS], capture_output=True, text=True, check=False)
+        assert finished.stdout == "done\n", finished.stderr
