@@ -20,6 +20,7 @@ POLICIES = (
 )
 OFFLOAD_POLICIES = ('api.table("OFFLOAD", "aten::rrelu*", "aten::*norm*", "aten::mul")', 'api.table("OFFLOAD", "*")')
 USES = ("backward", "retain_graph", "partial", "double", "write_between", "in_flight", "two_steps", "five_steps")
+DATA_USES = ("write_data", "exchange_data")
 RUNS_AGAIN = ("in_flight", "two_steps", "five_steps")  # the forward
 HEADS = {
     "with torch.no_grad()": 3,
@@ -110,7 +111,7 @@ class Generator:
             steps.append(self.region(values, Place()))
         results = self.pick_results(values, 1 + self.below(3))
         # Mostly refused, so a rare use.
-        use = "write_data" if self.one_in(200) else self.random.choice(USES)
+        use = self.random.choice(DATA_USES if self.one_in(200) else USES)
         if "freed storages" in self.words and self.one_in(8):
             steps.append(self.free(values, results, use))
         modes = [self.random.choice(MODES) if "modes" in self.words and self.one_in(8) else "" for _ in range(2)]

@@ -7,23 +7,24 @@ import re
 IN_PLACE = "errors.md: a tensor that the region read was written before backward"
 CAPTURED = "errors.md: a SAVE call writes or returns a captured tensor"
 RESULT = "errors.md: a kept result of a SAVE call was written after the region"
-COPIES = "design.md, Known limits: hooks that copy do not lift autograd's rule of in-place writes"
-BOTH = "design.md, Known limits: a tensor is passed and captured"
-INNER = "design.md, Known limits: a backward inside"
+COPIES = "limits.md, H3: hooks that copy do not lift autograd's rule of in-place writes"
+BOTH = "limits.md, W6: a tensor is passed and captured"
+INNER = "limits.md, B4, B7, B8, H2: a backward inside"
 LIBRARY = "errors.md: an op of a library writes what its schema does not mark"
 WRAPPER = "errors.md: a tensor of a class with __torch_dispatch__ is written, or a SAVE call returns it"
-MADE = "design.md, Known limits: wrapper subclasses that a function makes"
+MADE = "limits.md, C1, C2: wrapper subclasses that a function makes"
 FREED = "errors.md: memory that a replay needs was freed after the forward"
-TRACKED = "design.md, Known limits: CommDebugMode round the backward alone"
-COUNTS = "design.md, Known limits: modes that count by hooks, in each other or with a backward inside"
-THROWS = "design.md, Known limits: a SAVE call writes what it has not made and throws"
-PACK = "design.md, Known limits: a pack hook that throws, in a region inside a region or in an OFFLOAD call"
+TRACKED = "limits.md, A1: CommDebugMode round the backward alone"
+COUNTS = "limits.md, A2, A3, A4: modes that count by hooks, in each other or with a backward inside"
+THROWS = "limits.md, N7: a SAVE call writes what it has not made and throws"
+PACK = "limits.md, H4: a pack hook that throws, in a region inside a region or in an OFFLOAD call"
 DATA = "errors.md: a saved tensor is written by way of .data"
+EXCHANGED = "errors.md: a tensor that is saved or read is given other memory before backward"
 UNVERSIONED = "errors.md: a saved tensor is written by an op that gives it no new version"
-VIEWS = "design.md, Known limits: a mode round the forward or the backward alone, and a policy that keeps views"
-CAME_BACK = "design.md, Known limits: a nested tape has an argument that came back from hooks"
-ASKS = "design.md, Known limits: a function asks requires_grad of what its write changed"
-FUNCTION = "design.md, Known limits: a custom function gets a captured tensor, then it is written"
+VIEWS = "limits.md, A5: a mode round the forward or the backward alone, and a policy that keeps views"
+CAME_BACK = "limits.md, T2: a nested tape has an argument that came back from hooks"
+ASKS = "limits.md, B6: a function asks requires_grad of what its write changed"
+FUNCTION = "limits.md, W7: a custom function gets a captured tensor, then it is written"
 
 # A mode round the forward or the backward alone: in the program, or round all of one of them.
 ONE_MODE = r"(?s)with (PassThrough|Functions|flops|comm_debug)\(\).*policy=|policy=.*# how: \w*\|([^|]*)\|(?!\2\Z)"
@@ -73,6 +74,7 @@ REFUSALS = (
     (r"It reads another tensor than the forward did", r"\.data = ", DATA),
     (r"got a region's result that was written by way of", r"# how: write_data", DATA),
     (r"was written without a new version, through data", r"# how: write_data", DATA),
+    (r"was written by way of|got other memory|reads another tensor than the forward did", r"# how: exchange_data", EXCHANGED),
     (r"expected the values that the forward saved .* got others from its tape", r"# how: write_data", DATA),
     (r"It reads another tensor than the forward did", r"\bwrap\(", MADE),
     (r"has written since, without a new version", r"\bbn\.running|_foreach_mul_|_fused_sgd_|ops\.fuzz", UNVERSIONED),
