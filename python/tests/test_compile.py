@@ -65,7 +65,7 @@ def test_a_compiler_may_take_gradients_of_tensors_without_memory_inside_a_region
     compiled = torch.compile(body, backend="aot_eager")
     region = remat.checkpoint(region_name=f"aot, {replay}", replay=replay)(compiled)
     try:
-        grads(region, x)  # the ops of the compiler are taken for the region's: design.md, Known limits
+        grads(region, x)  # the ops of the compiler are taken for the region's: limits.md, J7
     except remat.ReplayMismatch:
         pass
     for _ in range(2):

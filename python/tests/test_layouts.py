@@ -49,7 +49,7 @@ def plain_values(result):
 @pytest.mark.parametrize("layout", MAKE)
 def test_ops_make_what_they_make_without_a_region(layout, made_inside, op):
     if layout in ("csr", "csc") and op in ("zeros_like", "full_like"):
-        pytest.skip("design.md, Known limits")
+        pytest.skip("limits.md, C5")
     try:
         OPS[op](MAKE[layout]())
     except (RuntimeError, NotImplementedError):

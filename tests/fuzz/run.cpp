@@ -131,8 +131,8 @@ void compare_all(Block& block) {
   }
 }
 
-/// Where a region does not compare, what it would refuse gives other errors or values: design.md,
-/// Known limits.
+/// Where a region does not compare, what it would refuse gives other errors or values: limits.md,
+/// S17.
 const char* refusal_if_compared(const Program& program) {
   if (!any_step(program.body, [](const Step& step) { return !step.region.compares; }))
     return nullptr;

@@ -32,8 +32,8 @@ class Refusal:
 
 
 CHANGES_SHAPE = "op aten::[a-z_]+(.dim)?: expected in-place ops that write data only"
-OUT_SHAPE = "docs/errors.md: the op changes the shape of a tensor from outside"
-OUT_ALIAS = "docs/design.md, Known limits: the op asks whether two tensors share memory"
+OUT_SHAPE = "docs/limits.md, W5: the op changes the shape of a tensor from outside"
+OUT_ALIAS = "docs/limits.md, W4: the op asks whether two tensors share memory"
 
 REFUSED = (
     Refusal(("lu", "svd"), CHANGES_SHAPE, OUT_SHAPE, modes=("out",)),

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Limits of docs/limits.md that several ranks show."""
+
+import torch
+import torch.distributed as dist
+from same import assert_equal, plain
+
+import remat_meta as remat
+
+CHECKS = {}
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def gradient(wrap, fn):
+    torch.manual_seed(dist.get_rank())
+    x = torch.randn(4, 2, requires_grad=True)
+    wrap(lambda x: fn(x).exp() * 1)(x).sum().backward()
+    return x.grad
+
+
+def reduced(x):
+    y = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.OFFLOAD)(x)  # saves its result
+    dist.all_reduce(y)
+    return y
+
+
+@check
+def s20_under_offload_the_value_from_before_a_collective_is_used():
+    got = gradient(remat.checkpoint(offload_store=remat.host_memory_store()), reduced)
+    assert not torch.equal(gradient(plain, reduced), got)
+
+
+@check
+def d6_collectives_that_differentiate_have_no_strict_tape_and_are_right_without():
+    import torch.distributed._functional_collectives as fc
+
+    group = dist.group.WORLD
+    kinds = (
+        lambda x: fc.all_gather_tensor_autograd(x.sin(), 0, group),
+        lambda x: fc.reduce_scatter_tensor_autograd(x.sin(), "sum", 0, group),
+        lambda x: fc.all_to_all_single_autograd(x.sin(), None, None, group),
+    )
+    for fn in kinds:
+        expected = gradient(plain, fn)
+        for replay in ("function", "auto"):
+            assert_equal(expected, gradient(remat.checkpoint(replay=replay), fn))
+        try:
+            gradient(remat.checkpoint(replay="tape"), fn)
+        except NotImplementedError as error:
+            assert "expected what a tape can replay" in str(error)
+        else:
+            raise AssertionError("no error")
