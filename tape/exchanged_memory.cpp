@@ -76,19 +76,23 @@ class Exchanges {
   }
 
  private:
-  static constexpr size_t kMost = 8;
+  static constexpr size_t kMost = 32;
 
   struct Left {
     Place place;
     uint64_t number;  // of the last time
   };
 
-  /// What was saved before counts as exchanged.
+  /// The oldest one that is gone. What was saved before it was left counts as exchanged.
   void forget() {
-    std::erase_if(left_, [&](const Left& left) {
-      if (left.place.is_gone()) forgotten_ = std::max(forgotten_, left.number);
-      return left.place.is_gone();
-    });
+    auto oldest = left_.end();
+    for (auto left = left_.begin(); left != left_.end(); ++left) {
+      const bool is_older = oldest == left_.end() || left->number < oldest->number;
+      if (is_older && left->place.is_gone()) oldest = left;
+    }
+    if (oldest == left_.end()) return;
+    forgotten_ = std::max(forgotten_, oldest->number);
+    left_.erase(oldest);
   }
 
   const void* tensor_;  // not to be looked into

@@ -527,3 +527,39 @@ def test_a_part_of_an_inference_tensor_that_is_written_raises(policy, engine, ro
                 y.sum().backward()
         else:
             y.sum().backward()
+
+
+def test_a_weight_that_the_function_exchanges_and_gives_back_is_right_in_each_step():
+    """As quantization-aware training does, more often than exchanges are remembered one by one."""
+
+    def program(wrap):
+        x, w = leaf(3, 4), leaf(4, 4)
+
+        def fn(x):
+            whole, w.data = w.data, (w.data * 4).round() / 4
+            y = torch.nn.functional.linear(x, w).tanh()
+            w.data = whole
+            return y
+
+        region, seen = wrap(fn), []
+        for _ in range(40):
+            y, z = region(x), region(x * 2)
+            (y.sum() + z.sum()).backward()
+            seen += [w.grad.clone(), w.detach().clone()]
+        return x.grad, *seen
+
+    assert_same(program, remat.checkpoint(region_name="quantized"))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_that_give_weights_other_memory_are_right(engine):
+    def program(wrap):
+        x, w = leaf(3, 4), leaf(4, 4)
+        region = wrap(lambda x: (x @ w).tanh())
+        for _ in range(40):
+            region(x).sum().backward()
+            w.data = w.data - 0.1 * w.grad
+            w.grad = None
+        return x.grad, w
+
+    assert_same(program, remat.checkpoint(replay=engine, region_name=f"steps {engine}"))

@@ -566,6 +566,29 @@ def test_s34_what_a_backward_writes_to_a_saved_tensor_by_way_of_data_is_not_ther
     assert_silent(program, region(replay))
 
 
+class ReturnsAViewOfItsSaved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, w):
+        ctx.save_for_backward(w)
+        return (x * w).sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (w,) = ctx.saved_tensors
+        return w.view(-1).view_as(w), None
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_s35_a_gradient_that_is_a_view_of_a_saved_weight_has_memory_of_its_own(replay):
+    def program(wrap):
+        x, w = leaf(4), leaf(4)
+        wrap(lambda z: ReturnsAViewOfItsSaved.apply(x, w) * z)(torch.ones(())).backward()
+        x.grad.mul_(10)
+        return w
+
+    assert_silent(program, region(replay))
+
+
 # M: memory changed or shared without an op
 
 
@@ -625,6 +648,18 @@ def test_m11_swap_tensors_refuses_what_a_region_needs():
         torch.utils.swap_tensors(held[0], torch.zeros(4))
     y.sum().backward()
     torch.utils.swap_tensors(held[0], torch.zeros(4))
+
+
+def test_m15_a_captured_leaf_that_is_frozen_after_the_forward_is_right_with_a_tape_only():
+    def program(wrap):
+        x, w = leaf(4), leaf(4)
+        y = wrap(lambda x: (x * w).sin())(x)
+        w.requires_grad_(False)
+        y.sum().backward()
+        return x.grad, w.grad
+
+    assert_raises(program, region(), "requires_grad differs", remat.ReplayMismatch)
+    assert_same(program, region("tape"))
 
 
 # W: writes to tensors from outside
