@@ -86,7 +86,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
         "clone. Hint: anomaly detection finds the operation that failed to compute its "
         "gradient.");
     const at::Tensor original(original_ ? original_->lock() : nullptr);
-    TORCH_CHECK(kept_->meta.requires_grad() || !is_grad_asked(original), where(), kGradAsked);
+    TORCH_CHECK(!is_grad_changed(original, kept_->meta.requires_grad()), where(), kGradChanged);
     const auto now = ExchangedMemory::find(*version_);
     TORCH_CHECK(now != ExchangedMemory::Now::kElsewhere, where(), kMemoryExchanged);
     at::Tensor tensor = value_->unpack();

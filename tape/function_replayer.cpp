@@ -3,6 +3,7 @@
 // Running a region's function again and picking up what autograd saves.
 #include <remat/tape/function_replayer.h>
 
+#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/graph_task.h>
@@ -28,8 +29,8 @@
 namespace remat {
 namespace {
 
-/// Leaves from outside require grad after a replay as before it: one that is stopped early may have
-/// left them frozen.
+/// Leaves from outside require grad in a replay as in the forward, and after it as before: one that
+/// is stopped early may have left them frozen.
 class KeptRequiresGrad {
  public:
   explicit KeptRequiresGrad(const OutsideLog& outside) {
@@ -37,6 +38,10 @@ class KeptRequiresGrad {
       at::Tensor tensor(outside[i].first_tensor().lock());
       if (!tensor.defined() || !tensor.is_leaf() || !may_require_grad(tensor)) continue;
       const bool requires_grad = tensor.requires_grad();
+      const bool did_require = outside[i].meta().requires_grad();
+      // The graph of a backward with create_graph would lead to it, or not.
+      if (requires_grad != did_require && !c10::GradMode::is_enabled())
+        tensor.unsafeGetTensorImpl()->set_requires_grad(did_require);
       leaves_.emplace_back(std::move(tensor), requires_grad);
     }
   }

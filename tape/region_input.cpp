@@ -55,10 +55,15 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   }
 }
 
+/// If it is a leaf that somebody still has.
+at::Tensor RegionInput::original() const {
+  const auto& weak = leaf_ ? leaf_ : original_;
+  return at::Tensor(weak ? weak->lock() : nullptr);
+}
+
 void RegionInput::finish_forward() {
   // The function may have asked for a gradient itself, and does so in a replay.
-  const at::Tensor original(original_ ? original_->lock() : nullptr);
-  is_without_grad_ = original.defined() && !original.requires_grad();
+  if (const at::Tensor now = original(); now.defined()) requires_grad_ = now.requires_grad();
   if (!stale_view_) return;
   const at::Tensor tensor(stale_view_->lock());
   stale_view_.reset();
@@ -71,8 +76,8 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   if (!meta_) return {};
   if (inference_tensor_.defined()) return inference_tensor_;
   check_unchanged(!shadow && version_->changed(), region_label);
-  TORCH_CHECK(!is_without_grad_ || !is_grad_asked(at::Tensor(original_->lock())), "[replay] ",
-              region_label, ", ", describe(), ": ", kGradAsked);
+  TORCH_CHECK(!requires_grad_ || !is_grad_changed(original(), *requires_grad_), "[replay] ",
+              region_label, ", ", describe(), ": ", kGradChanged);
   if (leaf_ && !shadow) {
     // The leaf itself, if somebody still has it: its function may have it too, by another way.
     if (const auto leaf = leaf_->lock()) {

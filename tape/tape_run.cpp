@@ -144,8 +144,8 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
                                 ? outside.is_exchanged()
                                 : tape_.holds_itself(value.number) && !is_freed(tensor);
   TORCH_CHECK(!is_exchanged, where(), ": ", kMemoryExchanged);
-  const bool may_be_asked = outside.is_argument() || outside.meta().requires_grad();
-  TORCH_CHECK(may_be_asked || !is_grad_asked(now), where(), ": ", kGradAsked);
+  TORCH_CHECK(outside.is_argument() || !is_grad_changed(now, outside.meta().requires_grad()),
+              where(), ": ", kGradChanged);
   if (has_its_memory) outside.check_unchanged(tensor, where);
   return tensor;
 }

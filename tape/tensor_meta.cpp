@@ -140,9 +140,9 @@ bool is_parameter(const at::Tensor& tensor) {
   return tensor.is_view() && tensor._base().is_leaf() && tensor._base().requires_grad();
 }
 
-bool is_grad_asked(const at::Tensor& original) {
-  return c10::GradMode::is_enabled() && original.defined() && original.requires_grad() &&
-         original.is_leaf();
+bool is_grad_changed(const at::Tensor& original, bool requires_grad) {
+  return c10::GradMode::is_enabled() && original.defined() && original.is_leaf() &&
+         original.requires_grad() != requires_grad;
 }
 
 TensorMeta::TensorMeta(const at::Tensor& tensor)

@@ -55,6 +55,7 @@ class REMAT_API RegionInput {
   void check_not_written_inside(const std::string& region_label) const;
 
  private:
+  at::Tensor original() const;
   bool is_exchanged(const at::Tensor& leaf) const;
   void check_unchanged(bool changed, const std::string& region_label) const;
   std::string describe() const;
@@ -65,8 +66,8 @@ class REMAT_API RegionInput {
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> leaf_;
   // One that requires no gradient.
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> original_;
-  bool is_without_grad_ = false;     // since the region has ended
-  std::optional<GraphPlace> place_;  // of one that requires grad and is no leaf
+  std::optional<bool> requires_grad_;  // of a leaf, when the region ended
+  std::optional<GraphPlace> place_;    // of one that requires grad and is no leaf
   // A view that had no node of its own yet: Note [When a view gets its node].
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> stale_view_;
   std::optional<TensorMeta> meta_;

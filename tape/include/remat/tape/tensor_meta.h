@@ -14,14 +14,15 @@
 
 namespace remat {
 
-/// What to do about a tensor that is brought into the graph after the forward.
-inline constexpr const char* kGradAsked =
-    "expected a tensor that requires no gradient, as in the forward, got one of which somebody has "
-    "asked for one since (requires_grad_()), in a backward with create_graph, whose graph would "
-    "lead to it. Ask before the forward.";
+/// What to do about a leaf that has been frozen or unfrozen.
+inline constexpr const char* kGradChanged =
+    "expected a tensor that requires a gradient or not as in the forward, got one that has been "
+    "frozen or unfrozen since (requires_grad_()), in a backward with create_graph, whose graph "
+    "would be another one. Do that before the forward or after backward.";
 
-/// True in a backward with create_graph if `original` is a leaf that requires a gradient.
-REMAT_API bool is_grad_asked(const at::Tensor& original);
+/// True in a backward with create_graph if `original` is a leaf that does not require a gradient as
+/// it did.
+REMAT_API bool is_grad_changed(const at::Tensor& original, bool requires_grad);
 
 /// "float32", as PyTorch's Python users know it.
 REMAT_API const char* dtype_name(c10::ScalarType dtype);
