@@ -6,6 +6,8 @@ import contextlib
 import gc
 import io
 import itertools
+import pathlib
+import re
 import subprocess
 import sys
 import textwrap
@@ -587,6 +589,35 @@ def test_s35_a_gradient_that_is_a_view_of_a_saved_weight_has_memory_of_its_own(r
         return w
 
     assert_silent(program, region(replay))
+
+
+@pytest.mark.parametrize("change", ["number", "tensor"])
+def test_s38_without_interception_what_has_changed_is_not_noticed(change):
+    def program(wrap):
+        x, w, count = leaf(4), torch.ones(4), [0]
+
+        def fn(x):
+            count[0] += 1
+            return (x + (count[0] if change == "number" else w)).sin()
+
+        y = wrap(fn)(x)
+        if change == "tensor":
+            w.add_(1)
+        y.sum().backward()
+        return x.grad
+
+    assert_silent(program, region(intercept=False))
+    with pytest.raises(RuntimeError):
+        program(region())
+
+
+def test_s39_without_the_state_of_generators_a_replay_draws_other_numbers():
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: x * torch.rand(4))(x).sum().backward()
+        return x.grad
+
+    assert_silent(program, region(preserve_rng_state=False))
 
 
 # M: memory changed or shared without an op
@@ -1648,3 +1679,27 @@ def test_k9_an_op_that_overwrites_a_kept_result_counts_as_a_read_of_it(overwrite
     y = region()(fn)(leaf(100))
     assert remat.memory_report().bytes - before == (400 if overwrites else 0)
     y.sum().backward()
+
+
+ROOT = pathlib.Path(__file__).parents[2]
+
+
+def rows_of_the_page():
+    """Its id and what is in its last column."""
+    lines = (ROOT / "docs" / "limits.md").read_text().splitlines()
+    return [(row[1], row[2]) for row in (re.match(r"\| ([A-Z]\d+) \|.*\| ([^|]+) \|$", line) for line in lines) if row]
+
+
+def test_each_limit_of_the_page_has_an_id_of_its_own_and_names_a_test_that_there_is():
+    rows = rows_of_the_page()
+    ids = [name for name, _ in rows]
+    assert len(ids) > 100 and len(set(ids)) == len(ids)
+    here = (ROOT / "python/tests/test_limits.py").read_text() + (ROOT / "python/tests/limit_checks.py").read_text()
+    cases = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.cpp"))
+    for name, tests in rows:
+        if re.match(r"L\b", tests):
+            assert re.search(rf"def (test_)?(\w+_)?{name.lower()}_", here), name
+        for file, test in re.findall(r"([\w/]+\.py)::(\w+)", tests):
+            assert f"def {test}(" in (ROOT / "python/tests" / file).read_text(), (name, test)
+        for case in re.findall(r'\.cpp "([^"]+)"', tests):
+            assert case in re.sub(r'"\s*\n\s*"', "", cases), (name, case)
