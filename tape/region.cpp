@@ -91,8 +91,9 @@ void note_closed(uint64_t id) {
 /// A replay gives what lies outside of the region by way of tensors with versions of their own. The
 /// graph of a backward (`create_graph`) saves what we give, and is to notice later writes to it.
 void share_version(const Slot& slot, const at::Tensor& value) {
-  if (value.defined() && slot.memory && slot.memory == memory_of(value))
-    slot.version.give_to(value);
+  if (!value.defined() || !slot.memory || slot.memory != memory_of(value)) return;
+  // Memory that nobody else has was made by the replay, at an address that was free again.
+  if (!value.has_storage() || value.storage().use_count() > 1) slot.version.give_to(value);
 }
 
 }  // namespace

@@ -102,11 +102,16 @@ TEST_CASE("A parameter that was changed", "[backend][divergence]") {
                        ContainsSubstring("modified by an inplace operation: [float32 [4] on cpu]"));
 }
 
-TEST_CASE("A parameter that was frozen", "[backend][divergence]") {
-  Tensor w = torch::rand({4}).requires_grad_();
-  check_says(
-      divergence([w](const Tensor& x) { return (x + w).exp(); }, [&] { w.requires_grad_(false); }),
-      "aten::add.Tensor(", "aten::add.Tensor(", "a parameter has been frozen or unfrozen");
+TEST_CASE("A parameter that the function uses as a constant", "[backend][divergence]") {
+  const Tensor w = torch::rand({4}).requires_grad_();
+  const auto frozen = std::make_shared<bool>(false);
+  check_says(divergence(
+                 [w, frozen](const Tensor& x) {
+                   w.requires_grad_(!*frozen);
+                   return (x + w).exp();
+                 },
+                 [&] { *frozen = true; }),
+             "aten::add.Tensor(", "aten::add.Tensor(", "a parameter has been frozen or unfrozen");
 }
 
 TEST_CASE("A call that is missing, and one that was added", "[backend][divergence]") {
