@@ -12,6 +12,7 @@
 
 #include "exchanged_memory.h"
 #include "forward_calls.h"
+#include "saved_original.h"
 #include "taken_gradients.h"
 #include "unseen.h"
 
@@ -49,7 +50,9 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for_saved(record, tensor);
     const bool is_with_user = calls_->frame_.gives_to_user(record.call.keep, pair);
-    sample(tensor, is_with_user);
+    // A region in the call keeps an alias, and knows itself what is written.
+    is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
+    sample(tensor);
     const bool may_be_written = calls_->is_argument_of_op(tensor) || !calls_->pending_.empty();
     if (may_be_written && is_with_user) {
       waiting_ = std::make_unique<Waiting>(tensor, std::move(pair));
@@ -64,7 +67,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     const std::unique_ptr<const Waiting> packed = std::move(waiting_);
     try {
       const bool is_settled = !version_->changed() && !version_->is_written_by_op();
-      if (is_settled) sample(packed->tensor, /*is_with_user=*/true);
+      if (is_settled) sample(packed->tensor);
       keep(packed->tensor, packed->pair);
     } catch (...) {
       keep_itself(packed->tensor);  // an in-place op has its node already
@@ -108,8 +111,8 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   };
 
   /// Whoever copies it goes on with the values of now, autograd with those of then.
-  void sample(const at::Tensor& tensor, bool is_with_user) {
-    version_.emplace(tensor, is_with_user && calls_->is_from_outside(tensor));
+  void sample(const at::Tensor& tensor) {
+    version_.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
   }
 
   void keep(const at::Tensor& tensor, const UserPair& pair) {
@@ -152,6 +155,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   std::shared_ptr<Region> region_;
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
+  bool is_compared_ = false;  // with the original, when hooks bring it back
   std::optional<SavedVersion> version_;
   std::optional<OutsideStorage::WeakTensor> original_;  // if it is a leaf from outside
   std::optional<torch::autograd::SavedVariable> value_;

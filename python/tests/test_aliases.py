@@ -260,6 +260,30 @@ def test_what_hooks_have_copied_after_its_op_wrote_it_is_as_it_was(replay):
     assert_same(program, remat.checkpoint(policy=["*"], saved_tensors_hooks=copies, replay=replay, region_name="noise"))
 
 
+def test_what_a_region_in_a_call_writes_is_no_write_to_what_hooks_have_copied():
+    def program(wrap):
+        plain = wrap(len) is len
+        x, w = torch.randn(4, 4), leaf(4, 4)
+        h = w.sin()
+
+        def write(h):
+            h.copy_(x)
+            return x * h
+
+        def call(h):
+            return wrap(write)(h) * 2
+
+        kept = call if plain else remat.native_op(call, "call", remat.CheckpointPolicy.OFFLOAD)
+        copies = (lambda tensor: tensor.clone(), lambda tensor: tensor)
+        outer = wrap if plain else remat.checkpoint(saved_tensors_hooks=copies)
+        fn = lambda w: w * kept(h)  # noqa: E731
+        y = fn(w) if plain else outer(fn)(w)
+        y.sum().backward()
+        return w.grad, h
+
+    assert_same(program, checkpointed)
+
+
 class Passes(torch.autograd.Function):
     """Its backward gives what it has saved as the gradient of its second argument."""
 
