@@ -56,9 +56,10 @@ class DataHooks final : public VariableHooksInterface {
     const at::Tensor other(data);
     const bool exchanges = tensor.defined() && other.defined() && !is_alike(tensor, other);
     if (exchanges && interception_is_on()) SavedTensorFrame::all_before_set_data(tensor);
-    ExchangedMemory exchange(tensor);
+    std::optional<ExchangedMemory> exchange;
+    if (exchanges) exchange.emplace(tensor);
     next_.set_data(self, data);
-    exchange.finish(tensor);
+    if (exchange) exchange->finish(tensor);
     if (other.defined()) note_data(other);
   }
 

@@ -7,9 +7,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -17,6 +15,8 @@
 #include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
+
+#include "version_table.h"
 
 namespace remat {
 
@@ -101,60 +101,28 @@ class Exchanges {
   uint64_t forgotten_ = 0;
 };
 
-/// By the versions of the tensors. Leaked: tensors may die after static objects.
-class Table {
- public:
-  static Table& get() {
-    static Table& table = *new Table;
-    return table;
-  }
+/// Of all tensors with the same versions.
+VersionTable<std::vector<Exchanges>>& exchanges() {
+  static auto& table = *new VersionTable<std::vector<Exchanges>>(/*few=*/256);
+  return table;
+}
 
-  void add(const at::Tensor& tensor, const Place& before, const Place& now) {
-    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (entries_.size() >= most_) sweep();
-    Entry& entry =
-        entries_.try_emplace(version_counter_of(counter), Entry{counter, {}}).first->second;
-    const void* const address = tensor.unsafeGetTensorImpl();
-    auto one = std::find_if(entry.tensors.begin(), entry.tensors.end(),
+void add(const at::Tensor& tensor, const Place& before, const Place& now) {
+  const c10::TensorImpl* const address = tensor.unsafeGetTensorImpl();
+  exchanges().change(address->version_counter(), [&](std::vector<Exchanges>& tensors) {
+    auto one = std::find_if(tensors.begin(), tensors.end(),
                             [&](const Exchanges& known) { return known.tensor() == address; });
-    if (one == entry.tensors.end()) one = entry.tensors.emplace(one, address, now);
+    if (one == tensors.end()) one = tensors.emplace(one, address, now);
     const uint64_t number = UnversionedWrites::next();
     one->add(before, now, number);
     last_exchange.store(number, std::memory_order_release);
-  }
-
-  Now find(const SavedVersion& saved) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto entry = entries_.find(saved.counter());
-    Now now = Now::kThere;
-    if (entry == entries_.end()) return now;
-    for (const Exchanges& one : entry->second.tensors) now = std::max(now, one.find(saved));
-    return now;
-  }
-
- private:
-  static constexpr size_t kFew = 256;
-
-  struct Entry {
-    c10::VariableVersion counter;  // its address stays taken
-    std::vector<Exchanges> tensors;
-  };
-
-  void sweep() {
-    std::erase_if(entries_, [](const auto& entry) { return entry.second.counter.unique(); });
-    most_ = std::max(kFew, 2 * entries_.size());
-  }
-
-  mutable std::mutex mutex_;
-  std::unordered_map<const void*, Entry> entries_;
-  size_t most_ = kFew;
-};
+  });
+}
 
 }  // namespace
 
 ExchangedMemory::ExchangedMemory(const at::Tensor& tensor) {
-  if (tensor.defined() && !tensor.is_inference()) before_ = std::make_unique<Place>(tensor);
+  if (!tensor.is_inference()) before_ = std::make_unique<Place>(tensor);
 }
 
 ExchangedMemory::~ExchangedMemory() = default;
@@ -162,13 +130,17 @@ ExchangedMemory::~ExchangedMemory() = default;
 void ExchangedMemory::finish(const at::Tensor& tensor) {
   if (!before_) return;
   const Place now(tensor);
-  if (!(now == *before_)) Table::get().add(tensor, *before_, now);
+  if (!(now == *before_)) add(tensor, *before_, now);
 }
 
 ExchangedMemory::Now ExchangedMemory::find(const SavedVersion& saved) {
   if (C10_LIKELY(saved.writes() >= last_exchange.load(std::memory_order_acquire)))
     return Now::kThere;
-  return Table::get().find(saved);
+  Now now = Now::kThere;
+  exchanges().read(saved.counter(), [&](const std::vector<Exchanges>& tensors) {
+    for (const Exchanges& one : tensors) now = std::max(now, one.find(saved));
+  });
+  return now;
 }
 
 }  // namespace remat

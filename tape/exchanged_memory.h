@@ -18,7 +18,8 @@ namespace remat {
 /// when it left that place. Whoever has kept a tensor asks whether it has left the memory that it
 /// had then. It may have come back, as FSDP's weights do.
 ///
-/// While alive, a tensor is given other memory; finish() once it has. From any thread.
+/// While alive, a tensor, which is defined, is given other memory; finish() once it has. From any
+/// thread.
 class ExchangedMemory {
  public:
   explicit ExchangedMemory(const at::Tensor& tensor);

@@ -5,8 +5,6 @@
 
 #include <algorithm>
 #include <atomic>
-#include <mutex>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "storage_bits.h"
 #include "tensor_hash.h"
 #include "unseen.h"
+#include "version_table.h"
 
 namespace remat {
 namespace {
@@ -48,62 +47,38 @@ struct Alias {
   }
 };
 
-/// All of the process, by the versions of the results. Leaked: tensors may die after static
-/// objects.
-class Aliases {
- public:
-  static Aliases& get() {
-    static Aliases& aliases = *new Aliases;
-    return aliases;
-  }
+/// Of all results with the same versions.
+VersionTable<std::vector<Alias>>& all_aliases() {
+  static auto& table = *new VersionTable<std::vector<Alias>>(/*few=*/256);
+  return table;
+}
 
-  void add(const at::Tensor& tensor, uint64_t bytes) {
-    Alias alias{.number = UnversionedWrites::next(),
-                .storage{tensor.storage().getWeakStorageImpl()},
-                .layout = TensorLayout(tensor),
-                .bytes = bytes};
-    const std::lock_guard<std::mutex> lock(mutex_);
+void add(const at::Tensor& tensor, uint64_t bytes) {
+  Alias alias{.number = UnversionedWrites::next(),
+              .storage{tensor.storage().getWeakStorageImpl()},
+              .layout = TensorLayout(tensor),
+              .bytes = bytes};
+  const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  all_aliases().change(counter, [&](std::vector<Alias>& aliases) {
     last_alias = std::max(last_alias.load(), alias.number);
-    if (entries_.size() >= most_) sweep();
-    const c10::VariableVersion& counter = tensor.unsafeGetTensorImpl()->version_counter();
-    Entry& entry =
-        entries_.try_emplace(version_counter_of(counter), Entry{counter, {}}).first->second;
-    if (!entry.aliases.empty()) {
-      Alias& last = entry.aliases.back();
+    if (!aliases.empty()) {
+      Alias& last = aliases.back();
       // For what was saved before it, the bytes are those that it was laid on.
       if (last.is_on(tensor) && last.bytes == bytes) return void(last.number = alias.number);
     }
-    entry.aliases.push_back(std::move(alias));
-  }
+    aliases.push_back(std::move(alias));
+  });
+}
 
-  std::vector<Alias> find_after(uint64_t number, const void* versions) const {
-    std::vector<Alias> later;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto entry = entries_.find(versions);
-    if (entry == entries_.end()) return later;
-    for (const Alias& alias : entry->second.aliases) {
+std::vector<Alias> find_after(uint64_t number, const void* versions) {
+  std::vector<Alias> later;
+  all_aliases().read(versions, [&](const std::vector<Alias>& aliases) {
+    for (const Alias& alias : aliases) {
       if (alias.number > number) later.push_back(alias);
     }
-    return later;
-  }
-
- private:
-  static constexpr size_t kFew = 256;
-
-  struct Entry {
-    c10::VariableVersion counter;  // its address stays taken
-    std::vector<Alias> aliases;
-  };
-
-  void sweep() {
-    std::erase_if(entries_, [](const auto& entry) { return entry.second.counter.unique(); });
-    most_ = std::max(kFew, 2 * entries_.size());
-  }
-
-  mutable std::mutex mutex_;
-  std::unordered_map<const void*, Entry> entries_;
-  size_t most_ = kFew;
-};
+  });
+  return later;
+}
 
 bool is_result(const at::Tensor& tensor) {
   const bool may_be = has_layout(tensor) && memory_of(tensor) && !tensor.is_inference() &&
@@ -126,12 +101,12 @@ void ResultAliases::note_results(c10::ArrayRef<at::Tensor> results) noexcept {
 }
 
 void ResultAliases::before_alias(const at::Tensor& tensor) {
-  if (is_result(tensor)) Aliases::get().add(tensor, hash_of(tensor));
+  if (is_result(tensor)) add(tensor, hash_of(tensor));
 }
 
 bool ResultAliases::changed(const SavedVersion& saved) {
   if (C10_LIKELY(saved.writes() >= last_alias.load(std::memory_order_acquire))) return false;
-  const std::vector<Alias> later = Aliases::get().find_after(saved.writes(), saved.counter());
+  const std::vector<Alias> later = find_after(saved.writes(), saved.counter());
   return std::any_of(later.begin(), later.end(),
                      [](const Alias& alias) { return alias.changed(); });
 }

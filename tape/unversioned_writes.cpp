@@ -3,13 +3,12 @@
 // The writes of the process that have no version.
 #include <remat/tape/unversioned_writes.h>
 
-#include <algorithm>
 #include <atomic>
-#include <mutex>
-#include <unordered_map>
 #include <utility>
 
 #include <remat/tape/tensor_meta.h>
+
+#include "version_table.h"
 
 namespace remat {
 namespace {
@@ -18,42 +17,16 @@ std::atomic<uint64_t> last_number{0};       // of all writes that are seen
 std::atomic<uint64_t> last_unversioned{0};  // of those that are in the log
 thread_local const UnversionedWrites* running = nullptr;
 
-/// The last one to each memory, by its versions. Leaked: tensors may die after static objects.
-class Log {
- public:
-  static Log& get() {
-    static Log& log = *new Log;
-    return log;
-  }
-
-  void add(const void* versions, c10::VariableVersion counter, uint64_t number,
-           const OpInfo* info) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    entries_.insert_or_assign(versions, Entry{std::move(counter), number, info});
-    if (entries_.size() <= most_) return;
-    std::erase_if(entries_, [](const auto& entry) { return entry.second.counter.unique(); });
-    most_ = std::max(kFew, 2 * entries_.size());
-  }
-
-  const OpInfo* find_after(uint64_t last, const void* versions) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto entry = entries_.find(versions);
-    return entry == entries_.end() || entry->second.number <= last ? nullptr : entry->second.info;
-  }
-
- private:
-  static constexpr size_t kFew = 1024;
-
-  struct Entry {
-    c10::VariableVersion counter;  // its address stays taken
-    uint64_t number;
-    const OpInfo* info;
-  };
-
-  mutable std::mutex mutex_;
-  std::unordered_map<const void*, Entry> entries_;
-  size_t most_ = kFew;
+/// The last one to a memory.
+struct LastWrite {
+  uint64_t number = 0;
+  const OpInfo* info = nullptr;
 };
+
+VersionTable<LastWrite>& last_writes() {
+  static auto& table = *new VersionTable<LastWrite>(/*few=*/1024);
+  return table;
+}
 
 /// Ranks write what they send each other, and replays do it again. Ops that change metadata write
 /// no data, and record_stream() but a note for the allocator.
@@ -82,7 +55,8 @@ UnversionedWrites::~UnversionedWrites() {
 void UnversionedWrites::finish() const {
   for (const Written& written : written_) {
     if (written.counter.current_version() != written.version) continue;
-    Log::get().add(version_counter_of(written.counter), written.counter, number_, info_);
+    last_writes().change(written.counter,
+                         [&](LastWrite& write) { write = {.number = number_, .info = info_}; });
     last_unversioned = number_;
   }
 }
@@ -103,7 +77,11 @@ uint64_t UnversionedWrites::next() {
 
 const OpInfo* UnversionedWrites::find_after(uint64_t last, const void* versions) {
   if (C10_LIKELY(last >= last_unversioned.load(std::memory_order_acquire))) return nullptr;
-  return Log::get().find_after(last, versions);
+  const OpInfo* info = nullptr;
+  last_writes().read(versions, [&](const LastWrite& write) {
+    if (write.number > last) info = write.info;
+  });
+  return info;
 }
 
 }  // namespace remat
