@@ -68,7 +68,7 @@ bool runs_on_metadata(const c10::OperatorHandle& op) {
   return contains(kMetadataOps, op.schema().name());
 }
 
-void run_composite(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
+void run_metadata_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
   for (const c10::DispatchKey key : {c10::DispatchKey::CompositeExplicitAutograd,
                                      c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
                                      c10::DispatchKey::CompositeImplicitAutograd}) {
@@ -82,7 +82,7 @@ void run_composite(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
 
 void run_slot_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
                  torch::jit::Stack& stack) {
-  if (runs_on_metadata(op)) return run_composite(op, stack);
+  if (runs_on_metadata(op)) return run_metadata_kernel(op, stack);
   if (!is_view_op(op)) throw_placeholder_access(full_name(op), info);
   MetaCall call(op, stack);
   call.replace_arguments(Numbers::kKeep);

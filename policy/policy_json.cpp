@@ -36,7 +36,7 @@ std::string cut(std::string text) {
 }
 
 /// What the parser says, without the bytes that it has read: they may be no text.
-std::string printable(std::string text) {
+std::string as_printable(std::string text) {
   for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
   return cut(std::move(text));
 }
@@ -113,7 +113,7 @@ Json parse(std::string_view text, const std::string& source) {
   try {
     return Json::parse(text, check);
   } catch (const Json::exception& error) {
-    reject(source, "JSON", printable(error.what()));
+    reject(source, "JSON", as_printable(error.what()));
   }
 }
 

@@ -26,7 +26,7 @@ constexpr size_t max_type_ops = 4096;
 using Fault = std::optional<ProfileFault>;
 
 /// No control characters, which terminals obey and XML does not have.
-bool printable(const std::string& name) {
+bool is_printable(const std::string& name) {
   for (size_t i = 0; i < name.size(); ++i) {
     const auto byte = [&](size_t k) {
       return static_cast<uint8_t>(name[std::min(k, name.size())]);
@@ -39,7 +39,7 @@ bool printable(const std::string& name) {
 }
 
 Fault check_printable(const std::string& path, const std::string& name) {
-  if (printable(name)) return std::nullopt;
+  if (is_printable(name)) return std::nullopt;
   return ProfileFault{path, "", "a name without control characters", "one that has some",
                       "Leave them out."};
 }

@@ -13,14 +13,14 @@ namespace remat {
 namespace {
 
 /// Its memory from its first to its last element: an expanded tensor cannot be copied to.
-at::Tensor span_of(const at::Tensor& tensor) {
+at::Tensor flat_span(const at::Tensor& tensor) {
   const int64_t size = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), 1);
   return at::as_strided(tensor, {size}, {1});
 }
 
 at::Tensor copy_like(const at::Tensor& tensor, at::TensorOptions options) {
   if (!tensor.is_non_overlapping_and_dense()) {
-    const at::Tensor span = copy_like(span_of(tensor), options);
+    const at::Tensor span = copy_like(flat_span(tensor), options);
     return at::as_strided(span, tensor.sizes(), tensor.strides());
   }
   const at::Tensor copy =

@@ -11,7 +11,7 @@
 namespace remat {
 namespace {
 
-uint64_t next_id() {
+uint64_t next_policy_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
@@ -34,7 +34,7 @@ OpName name_of(const OpInfo& op, bool is_composite) {
 }  // namespace
 
 RegionPolicy::RegionPolicy(PolicyTable table, PolicyFunction function)
-    : id_(next_id()),
+    : id_(next_policy_id()),
       own_rules_(table.rules().size()),
       table_(std::move(table.add(safe_defaults()))),
       function_(std::move(function)),

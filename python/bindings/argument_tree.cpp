@@ -13,6 +13,7 @@
 
 #include <remat/tape/region_label.h>
 
+#include "errors.h"
 #include "owned_object.h"
 #include "pytree.h"
 
@@ -30,15 +31,14 @@ class Depth {
   ~Depth() { Py_LeaveRecursiveCall(); }
 };
 
-PyObject* check(PyObject* made) {
-  if (!made) throw python_error();
-  return made;
-}
-
 }  // namespace
 
 size_t CallArguments::count() const {
   return positional + (keywords ? static_cast<size_t>(PyTuple_GET_SIZE(keywords)) : 0);
+}
+
+PyObject* CallArguments::pass_to(PyObject* function) const {
+  return PyObject_Vectorcall(function, values, positional, keywords);
 }
 
 class ArgumentTree::Taker {
@@ -129,11 +129,11 @@ class ArgumentTree::Taker {
   void take_dict(PyObject* object) {
     if (seen(object)) return;
     const Depth depth;
-    PyObject* const keys = check(PyDict_Keys(object));
+    PyObject* const keys = checked(PyDict_Keys(object));
     PyObject* const values = PyDict_Values(object);
     if (values) kept_.push_back(values);
     add({Kind::kDict, 0, keys});
-    take_items(check(values));
+    take_items(checked(values));
   }
 
   void take_pytree(PyObject* node, PyObject* object) {
@@ -142,7 +142,7 @@ class ArgumentTree::Taker {
     const PytreeParts parts = flatten(node, object);
     kept_.push_back(parts.children);
     add({Kind::kPytree, 0, PyObject_GetAttrString(node, "unflatten_fn"), parts.context});
-    check(tree_.nodes_.back().object);
+    checked(tree_.nodes_.back().object);
     take_items(parts.children);
   }
 
@@ -184,11 +184,11 @@ class ArgumentTree::Builder {
  private:
   PyObject* build_tensor(const Node& node) {
     const at::Tensor& tensor = tensors_[next_tensor_++];
-    if (!node.object) return check(THPVariable_Wrap(tensor));
+    if (!node.object) return checked(THPVariable_Wrap(tensor));
     THPObjectPtr made(
-        check(THPVariable_Wrap(tensor, reinterpret_cast<PyTypeObject*>(node.object))));
+        checked(THPVariable_Wrap(tensor, reinterpret_cast<PyTypeObject*>(node.object))));
     if (!node.extra) return made.release();
-    THPObjectPtr attributes(check(PyObject_GenericGetDict(made, nullptr)));
+    THPObjectPtr attributes(checked(PyObject_GenericGetDict(made, nullptr)));
     // The same object as in the forward has its attributes.
     if (PyDict_Merge(attributes, node.extra, /*override=*/0) < 0) throw python_error();
     return made.release();
@@ -201,7 +201,7 @@ class ArgumentTree::Builder {
   }
 
   PyObject* build_list(const Node& node) {
-    THPObjectPtr list(check(PyList_New(0)));
+    THPObjectPtr list(checked(PyList_New(0)));
     containers_.push_back(list);  // borrowed: the arguments hold it
     for ([[maybe_unused]] const auto i : c10::irange(node.size)) {
       THPObjectPtr item(build());
@@ -211,7 +211,7 @@ class ArgumentTree::Builder {
   }
 
   PyObject* build_dict(const Node& node) {
-    THPObjectPtr dict(check(PyDict_New()));
+    THPObjectPtr dict(checked(PyDict_New()));
     containers_.push_back(dict);
     for (const auto i : c10::irange(node.size)) {
       THPObjectPtr value(build());
@@ -223,7 +223,7 @@ class ArgumentTree::Builder {
   PyObject* build_tuple(const Node& node) {
     const size_t number = containers_.size();
     containers_.push_back(nullptr);
-    THPObjectPtr tuple(check(PyTuple_New(node.size)));
+    THPObjectPtr tuple(checked(PyTuple_New(node.size)));
     for (const auto i : c10::irange(node.size)) PyTuple_SET_ITEM(tuple.get(), i, build());
     PyObject* const made = node.kind == Kind::kTuple ? tuple.release() : convert(node, tuple);
     containers_[number] = made;
@@ -232,10 +232,10 @@ class ArgumentTree::Builder {
 
   static PyObject* convert(const Node& node, PyObject* tuple) {
     if (node.kind == Kind::kNamedTuple)
-      return check(PyObject_CallMethod(node.object, "_make", "(O)", tuple));
-    if (node.kind == Kind::kStructSeq) return check(PyObject_CallOneArg(node.object, tuple));
-    THPObjectPtr children(check(PySequence_List(tuple)));
-    return check(PyObject_CallFunctionObjArgs(node.object, children.get(), node.extra, nullptr));
+      return checked(PyObject_CallMethod(node.object, "_make", "(O)", tuple));
+    if (node.kind == Kind::kStructSeq) return checked(PyObject_CallOneArg(node.object, tuple));
+    THPObjectPtr children(checked(PySequence_List(tuple)));
+    return checked(PyObject_CallFunctionObjArgs(node.object, children.get(), node.extra, nullptr));
   }
 
   const ArgumentTree& tree_;

@@ -22,6 +22,9 @@ struct CallArguments {
   PyObject* keywords;  ///< Tuple of names, or null.
 
   size_t count() const;
+
+  /// What `function` returns for them: a new reference, or null with the Python error set.
+  PyObject* pass_to(PyObject* function) const;
 };
 
 /// A copy of the arguments as they were at the call, without their tensors: tensors are found in

@@ -22,7 +22,7 @@
 namespace remat::python {
 namespace {
 
-PyTypeObject* builder_type = nullptr;
+PyTypeObject* checkpoint_builder_type = nullptr;
 PyTypeObject* checkpointed_type = nullptr;
 
 PyObject* call_checkpointed(PyObject* object, PyObject* const* values, size_t flags,
@@ -35,8 +35,8 @@ PyObject* call_checkpointed(PyObject* object, PyObject* const* values, size_t fl
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* call_builder(PyObject* object, PyObject* const* values, size_t flags,
-                       PyObject* keywords) {
+PyObject* call_checkpoint_builder(PyObject* object, PyObject* const* values, size_t flags,
+                                  PyObject* keywords) {
   HANDLE_TH_ERRORS
   const CallArguments arguments = arguments_of(values, flags, keywords);
   TORCH_CHECK_TYPE(arguments.count() == 1 && arguments.positional == 1,
@@ -59,7 +59,8 @@ void set_option(Settings& settings, PyObject* name, PyObject* value) {
 
 PyObject* make_builder(std::shared_ptr<Settings> settings) {
   detail::check_options(settings->options, "checkpoint");
-  return make_wrapper(builder_type, call_builder, std::move(settings), nullptr);
+  return make_wrapper(checkpoint_builder_type, call_checkpoint_builder, std::move(settings),
+                      nullptr);
 }
 
 PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count,
@@ -98,7 +99,7 @@ PyObject* rebuild(PyObject* module, PyObject* arguments) {
   return PyObject_CallOneArg(builder, function);
 }
 
-PyMethodDef functions[] = {
+PyMethodDef checkpoint_functions[] = {
     {"checkpoint", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(checkpoint)),
      METH_FASTCALL | METH_KEYWORDS, kCheckpointDoc},
     {"_rebuild", rebuild, METH_VARARGS, nullptr},
@@ -107,15 +108,17 @@ PyMethodDef functions[] = {
 }  // namespace
 
 void add_checkpoint(PyObject* module) {
-  builder_type = make_wrapper_type("remat_meta._C.CheckpointBuilder",
-                                   "What checkpoint(options) returns: call it with the function.");
+  checkpoint_builder_type =
+      make_wrapper_type("remat_meta._C.CheckpointBuilder",
+                        "What checkpoint(options) returns: call it with the function.");
   checkpointed_type =
       make_wrapper_type("remat_meta._C.Checkpointed", "A function whose calls are checkpointed.");
-  const bool failed = PyModule_AddObjectRef(module, "CheckpointBuilder",
-                                            reinterpret_cast<PyObject*>(builder_type)) < 0 ||
-                      PyModule_AddObjectRef(module, "Checkpointed",
-                                            reinterpret_cast<PyObject*>(checkpointed_type)) < 0 ||
-                      PyModule_AddFunctions(module, functions) < 0;
+  const bool failed =
+      PyModule_AddObjectRef(module, "CheckpointBuilder",
+                            reinterpret_cast<PyObject*>(checkpoint_builder_type)) < 0 ||
+      PyModule_AddObjectRef(module, "Checkpointed",
+                            reinterpret_cast<PyObject*>(checkpointed_type)) < 0 ||
+      PyModule_AddFunctions(module, checkpoint_functions) < 0;
   if (failed) throw python_error();
 }
 

@@ -29,12 +29,8 @@ namespace remat::python {
 namespace {
 
 thread_local OpContext* current_op = nullptr;
-PyTypeObject* builder_type = nullptr;
+PyTypeObject* forward_builder_type = nullptr;
 PyTypeObject* forward_type = nullptr;
-
-PyObject* call(PyObject* function, const CallArguments& arguments) {
-  return PyObject_Vectorcall(function, arguments.values, arguments.positional, arguments.keywords);
-}
 
 class NamesState final : public WrapperState {
  public:
@@ -78,7 +74,7 @@ void check_count(const NamesState& state, size_t saved, const NamedCall* named) 
 }
 
 PyObject* run_unnamed(const NamesState& state, PyObject* forward, const CallArguments& arguments) {
-  THPObjectPtr output(call(forward, arguments));
+  THPObjectPtr output(arguments.pass_to(forward));
   if (output && arguments.positional > 0)
     check_count(state, saved_by(arguments.values[0]).size(), nullptr);
   return output.release();
@@ -104,7 +100,7 @@ PyObject* run_forward(const NamesState& state, PyObject* forward, const CallArgu
   {
     const OpContext hidden(nullptr);
     const HandleBound bound;
-    output = call(forward, arguments);
+    output = arguments.pass_to(forward);
   }
   if (!output) {
     const ErrorAside error;
@@ -132,8 +128,8 @@ PyObject* call_forward(PyObject* object, PyObject* const* values, size_t flags,
   END_HANDLE_TH_ERRORS
 }
 
-PyObject* call_builder(PyObject* object, PyObject* const* values, size_t flags,
-                       PyObject* keywords) {
+PyObject* call_forward_builder(PyObject* object, PyObject* const* values, size_t flags,
+                               PyObject* keywords) {
   HANDLE_TH_ERRORS
   const CallArguments arguments = arguments_of(values, flags, keywords);
   TORCH_CHECK(arguments.count() == 1 && arguments.positional == 1 && PyCallable_Check(values[0]),
@@ -160,12 +156,12 @@ PyObject* auto_forward(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
                 name, ". Give each saved tensor its own.");
     names.emplace_back(name);
   }
-  return make_wrapper(builder_type, call_builder,
+  return make_wrapper(forward_builder_type, call_forward_builder,
                       std::make_shared<const NamesState>(std::move(names)), nullptr);
   END_HANDLE_TH_ERRORS
 }
 
-PyMethodDef functions[] = {
+PyMethodDef custom_functions[] = {
     {"auto_forward", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(auto_forward)),
      METH_FASTCALL, kAutoForwardDoc},
     {nullptr, nullptr, 0, nullptr}};
@@ -188,11 +184,11 @@ const NamedCall* OpContext::take() {
 PyObject* run_op(const NamedCall& named, PyObject* function, const CallArguments& arguments) {
   if (!detail::is_in_region()) {
     const OpContext hidden(nullptr);
-    return call(function, arguments);
+    return arguments.pass_to(function);
   }
   const OpContext context(&named);
   const HandleBound bound;
-  THPObjectPtr output(call(function, arguments));
+  THPObjectPtr output(arguments.pass_to(function));
   if (!output) return nullptr;
   TORCH_CHECK_VALUE(context.used(), "[op] ", named.str(),
                     ": expected a custom function whose forward() has auto_forward() or calls "
@@ -202,15 +198,16 @@ PyObject* run_op(const NamedCall& named, PyObject* function, const CallArguments
 }
 
 void add_custom_functions(PyObject* module) {
-  builder_type = make_wrapper_type("remat_meta._C.AutoForwardBuilder",
-                                   "What auto_forward(names) returns: call it with forward().");
+  forward_builder_type =
+      make_wrapper_type("remat_meta._C.AutoForwardBuilder",
+                        "What auto_forward(names) returns: call it with forward().");
   forward_type =
       make_wrapper_type("remat_meta._C.AutoForward", "A forward() that is a named call.");
   const bool failed =
       PyModule_AddObjectRef(module, "AutoForwardBuilder",
-                            reinterpret_cast<PyObject*>(builder_type)) < 0 ||
+                            reinterpret_cast<PyObject*>(forward_builder_type)) < 0 ||
       PyModule_AddObjectRef(module, "AutoForward", reinterpret_cast<PyObject*>(forward_type)) < 0 ||
-      PyModule_AddFunctions(module, functions) < 0;
+      PyModule_AddFunctions(module, custom_functions) < 0;
   if (failed) throw python_error();
 }
 

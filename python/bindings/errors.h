@@ -26,6 +26,17 @@ bool handles_stop();
 /// True for a Python error that is no Exception and no StopReplay. Under the GIL.
 bool is_interrupt(const std::exception_ptr& error);
 
+/// Name of the class of `value`, for messages; lives as long as the class.
+inline const char* type_of(PyObject* value) {
+  return Py_TYPE(value)->tp_name;
+}
+
+/// `made`, or what Python's API said instead: throws the Python error that is set if it is null.
+inline PyObject* checked(PyObject* made) {
+  if (!made) throw python_error();
+  return made;
+}
+
 /// Throws the Python error that is set as a python_error.
 [[noreturn]] void throw_python_error();
 

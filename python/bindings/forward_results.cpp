@@ -14,15 +14,11 @@
 #include <string_view>
 #include <utility>
 
+#include "errors.h"
 #include "named_call_run.h"
 
 namespace remat::python {
 namespace {
-
-PyObject* check(PyObject* made) {
-  if (!made) throw python_error();
-  return made;
-}
 
 /// Holder of results with marks.
 struct MarkedResults {
@@ -52,15 +48,15 @@ std::vector<size_t> positions(PyObject* ctx, const char* attribute, const CallRe
 void mark(PyObject* ctx, const char* method, const std::vector<size_t>& which,
           const CallResults& results) {
   if (which.empty()) return;
-  THPObjectPtr tensors(check(PyTuple_New(static_cast<Py_ssize_t>(which.size()))));
+  THPObjectPtr tensors(checked(PyTuple_New(static_cast<Py_ssize_t>(which.size()))));
   for (const auto i : c10::irange(which.size()))
-    PyTuple_SET_ITEM(tensors.get(), i, check(THPVariable_Wrap(results.tensors[which[i]])));
-  THPObjectPtr function(check(PyObject_GetAttrString(ctx, method)));
-  THPObjectPtr done(check(PyObject_CallObject(function, tensors)));
+    PyTuple_SET_ITEM(tensors.get(), i, checked(THPVariable_Wrap(results.tensors[which[i]])));
+  THPObjectPtr function(checked(PyObject_GetAttrString(ctx, method)));
+  THPObjectPtr done(checked(PyObject_CallObject(function, tensors)));
 }
 
 int64_t number_of(PyObject* object, const char* attribute) {
-  THPObjectPtr value(check(PyObject_GetAttrString(object, attribute)));
+  THPObjectPtr value(checked(PyObject_GetAttrString(object, attribute)));
   const long number = PyLong_AsLong(value);
   if (number == -1 && PyErr_Occurred()) throw python_error();
   return number;
@@ -82,9 +78,9 @@ std::vector<at::Tensor> tensors_of_forward(PyObject* ctx) {
   PyFrameObject* const frame = PyEval_GetFrame();
   if (!frame) return tensors;
   THPObjectPtr locals(
-      check(PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_locals")));
+      checked(PyObject_GetAttrString(reinterpret_cast<PyObject*>(frame), "f_locals")));
   THPObjectPtr code(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
-  THPObjectPtr names(check(PyObject_GetAttrString(code, "co_varnames")));
+  THPObjectPtr names(checked(PyObject_GetAttrString(code, "co_varnames")));
   const bool has_rest = (number_of(code, "co_flags") & CO_VARARGS) != 0;
   const int64_t count =
       number_of(code, "co_argcount") + number_of(code, "co_kwonlyargcount") + (has_rest ? 1 : 0);
@@ -117,16 +113,16 @@ NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where
     saved.names.emplace_back(name);
     saved.tensors.push_back(is_tensor ? THPVariable_Unpack(value) : at::Tensor());
   }
-  THPObjectPtr function(check(PyObject_GetAttrString(ctx, "save_for_backward")));
-  THPObjectPtr values(check(PyDict_Values(named)));
-  THPObjectPtr tensors(check(PyList_AsTuple(values)));
-  THPObjectPtr done(check(PyObject_CallObject(function, tensors)));
+  THPObjectPtr function(checked(PyObject_GetAttrString(ctx, "save_for_backward")));
+  THPObjectPtr values(checked(PyDict_Values(named)));
+  THPObjectPtr tensors(checked(PyList_AsTuple(values)));
+  THPObjectPtr done(checked(PyObject_CallObject(function, tensors)));
   return saved;
 }
 
 std::vector<at::Tensor> saved_by(PyObject* ctx) {
   std::vector<at::Tensor> tensors;
-  THPObjectPtr saved(check(PyObject_GetAttrString(ctx, "to_save")));
+  THPObjectPtr saved(checked(PyObject_GetAttrString(ctx, "to_save")));
   if (!PyTuple_Check(saved.get())) return tensors;
   for (const auto i : c10::irange(PyTuple_GET_SIZE(saved.get()))) {
     PyObject* const item = PyTuple_GET_ITEM(saved.get(), i);
@@ -147,7 +143,7 @@ PyObject* load_marked(const CallResults& results, PyObject* ctx) {
   const auto& marked = *static_cast<const MarkedResults*>(results.holder.get());
   mark(ctx, "mark_dirty", marked.dirty, results);
   mark(ctx, "mark_non_differentiable", marked.not_differentiable, results);
-  return check(put_together({.tensors = results.tensors, .holder = marked.holder}));
+  return checked(put_together({.tensors = results.tensors, .holder = marked.holder}));
 }
 
 }  // namespace remat::python

@@ -7,18 +7,15 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "errors.h"
+
 namespace remat::python {
 namespace {
 
 thread_local PyObject* open_calls = nullptr;  // a list; made by the first call, then kept
 
-PyObject* check(PyObject* made) {
-  if (!made) throw python_error();
-  return made;
-}
-
 void push(const py::object& call) {
-  if (!open_calls) open_calls = check(PyList_New(0));
+  if (!open_calls) open_calls = checked(PyList_New(0));
   if (PyList_Append(open_calls, call.ptr()) < 0) throw python_error();
 }
 
@@ -31,12 +28,12 @@ void pop() {
 
 PyObject* open_functional_calls() {
   if (!open_calls || PyList_GET_SIZE(open_calls) == 0) return nullptr;
-  return check(PyList_AsTuple(open_calls));
+  return checked(PyList_AsTuple(open_calls));
 }
 
 PyObject* enter_functional_calls(PyObject* calls) {
-  THPObjectPtr module(check(PyImport_ImportModule("remat_meta._functional")));
-  return check(PyObject_CallMethod(module, "enter", "(O)", calls));
+  THPObjectPtr module(checked(PyImport_ImportModule("remat_meta._functional")));
+  return checked(PyObject_CallMethod(module, "enter", "(O)", calls));
 }
 
 void leave_functional_calls(PyObject* entered) {

@@ -21,6 +21,7 @@
 
 #include "custom_functions.h"
 #include "docstrings.h"
+#include "errors.h"
 #include "function_wrapper.h"
 #include "named_call_run.h"
 #include "policy_object.h"
@@ -59,10 +60,6 @@ PyObject* call_named(PyObject* object, PyObject* const* values, size_t flags, Py
   return run(static_cast<const NamedState&>(*state).call, function,
              arguments_of(values, flags, keywords));
   END_HANDLE_TH_ERRORS
-}
-
-std::string type_of(PyObject* value) {
-  return Py_TYPE(value)->tp_name;
 }
 
 PyObject* make_named(const char* where, PyObject* function, PyObject* name, Policy policy,
@@ -184,7 +181,7 @@ PyCFunction c_function(T* function) {
   return reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function));
 }
 
-PyMethodDef functions[] = {
+PyMethodDef named_call_functions[] = {
     {"region", c_function(region), METH_VARARGS | METH_KEYWORDS, kRegionDoc},
     {"native_op", c_function(native_op), METH_VARARGS | METH_KEYWORDS, kNativeOpDoc},
     {"op", c_function(op), METH_VARARGS | METH_KEYWORDS, kOpDoc},
@@ -197,7 +194,7 @@ PyMethodDef functions[] = {
 void add_named_calls(PyObject* module) {
   named_type = make_wrapper_type("remat_meta._C.NamedFunction", "A named part of a region.");
   if (PyModule_AddObjectRef(module, "NamedFunction", reinterpret_cast<PyObject*>(named_type)) < 0 ||
-      PyModule_AddFunctions(module, functions) < 0)
+      PyModule_AddFunctions(module, named_call_functions) < 0)
     throw python_error();
   py::class_<NameScopeObject>(py::reinterpret_borrow<py::module_>(module), "name_scope",
                               kNameScopeDoc)

@@ -7,6 +7,7 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
 
+#include "errors.h"
 #include "functional_call.h"
 #include "owned_object.h"
 
@@ -15,14 +16,9 @@ namespace {
 
 using at::impl::PythonTorchFunctionTLS;
 
-PyObject* check(PyObject* made) {
-  if (!made) throw python_error();
-  return made;
-}
-
 PyObject* import(const char* module, const char* name) {
-  THPObjectPtr found(check(PyImport_ImportModule(module)));
-  return check(PyObject_GetAttrString(found, name));
+  THPObjectPtr found(checked(PyImport_ImportModule(module)));
+  return checked(PyObject_GetAttrString(found, name));
 }
 
 /// The dict of the module that has CURRENT_DEVICE, against which torch's compiler guards.
@@ -33,7 +29,7 @@ PyObject* device_globals() {
 }
 
 PyObject* current_device_name() {
-  static PyObject* const name = check(PyUnicode_InternFromString("CURRENT_DEVICE"));
+  static PyObject* const name = checked(PyUnicode_InternFromString("CURRENT_DEVICE"));
   return name;
 }
 
@@ -63,7 +59,7 @@ PyObject* set_eval_frame() {
 }  // namespace
 
 PythonState::PythonState()
-    : context_(check(PyContext_CopyCurrent())),
+    : context_(checked(PyContext_CopyCurrent())),
       functional_calls_(nullptr),
       device_(nullptr),
       torch_function_(PythonTorchFunctionTLS::get_state()) {
@@ -86,7 +82,7 @@ PythonState::~PythonState() {
 PythonStateScope::PythonStateScope(const PythonState& state)
     : torch_function_(PythonTorchFunctionTLS::get_state()) {
   // A context can be entered by one thread at a time, and must serve the next replay as it is.
-  THPObjectPtr context(check(PyContext_Copy(state.context_)));
+  THPObjectPtr context(checked(PyContext_Copy(state.context_)));
   if (state.functional_calls_) functional_calls_ = enter_functional_calls(state.functional_calls_);
   if (PyContext_Enter(context) < 0) {
     leave_functional_calls(functional_calls_);
@@ -112,7 +108,7 @@ PythonStateScope::~PythonStateScope() {
 CompilerAside::CompilerAside() {
   PyObject* const function = set_eval_frame();
   if (!function) return;
-  prior_ = check(PyObject_CallOneArg(function, Py_None));
+  prior_ = checked(PyObject_CallOneArg(function, Py_None));
   if (prior_ == Py_None) Py_CLEAR(prior_);
 }
 

@@ -25,13 +25,9 @@
 namespace remat::python {
 namespace {
 
-PyObject* call(PyObject* function, const CallArguments& arguments) {
-  return PyObject_Vectorcall(function, arguments.values, arguments.positional, arguments.keywords);
-}
-
 PyObject* call_plainly(const Settings& settings, PyObject* function,
                        const CallArguments& arguments) {
-  THPObjectPtr output(call(function, arguments));
+  THPObjectPtr output(arguments.pass_to(function));
   if (!output || settings.output_rule == OutputRule::kAnyLeaf) return output.release();
   std::vector<at::Tensor> tensors;
   take_output(output, settings.output_rule, settings.options.name, tensors);
@@ -76,7 +72,7 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   {
     const HandleBound bound;
     const CompilerAside compiler;
-    output = call(function, arguments);
+    output = arguments.pass_to(function);
   }
   if (!output) {
     const ErrorAside error;

@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "callbacks.h"
+#include "errors.h"
 #include "policy_table.h"
 #include "saved_tensors_hooks.h"
 
@@ -27,10 +28,6 @@ std::string show(PyObject* value) {
   const char* const bytes = text ? PyUnicode_AsUTF8(text) : nullptr;
   PyErr_Clear();
   return bytes ? bytes : "something without a repr";
-}
-
-std::string type_of(PyObject* value) {
-  return Py_TYPE(value)->tp_name;
 }
 
 bool as_bool(const char* name, PyObject* value) {

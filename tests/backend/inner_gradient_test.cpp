@@ -37,7 +37,7 @@ Region checkpointed(const CheckpointOptions& options = {}) {
   };
 }
 
-void check_as_plain(const Step& of, const CheckpointOptions& options = {}) {
+void check_gradients_as_plain(const Step& of, const CheckpointOptions& options = {}) {
   const auto run = [&](const Region& region) {
     torch::manual_seed(3);
     return step([&](const at::Tensor& x) { return of(x, region); });
@@ -66,8 +66,8 @@ TEST_CASE("A gradient inside a region begins at the value that the region has wr
         return (inner_gradient(h) * t).sin();
       })(x);
     };
-    check_as_plain(of);
-    check_as_plain(of, {.determinism = Determinism::kNone});
+    check_gradients_as_plain(of);
+    check_gradients_as_plain(of, {.determinism = Determinism::kNone});
   };
   check([](at::Tensor h) { h.mul_(0.7); });
   check([](at::Tensor h) { at::_foreach_mul_({h}, 0.7); });
@@ -84,8 +84,8 @@ TEST_CASE("Writes to captured tensors and their views bring the same tensors int
       const at::Tensor view = base.t();
       return region("r", [=](const at::Tensor& t) { return fn(t, base, view); })(x);
     };
-    check_as_plain(of);
-    check_as_plain(of, {.determinism = Determinism::kNone});
+    check_gradients_as_plain(of);
+    check_gradients_as_plain(of, {.determinism = Determinism::kNone});
   };
   check([](const at::Tensor& t, const at::Tensor& base, const at::Tensor& view) {
     view.copy_(t.t());
@@ -99,7 +99,7 @@ TEST_CASE("Writes to captured tensors and their views bring the same tensors int
 
 TEST_CASE("A detached alias may be written before its original is read",
           "[backend][inner_gradient]") {
-  check_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
     const at::Tensor h = x * 1.5;
     const at::Tensor alias = h.detach();
     return region("r", [=](at::Tensor) {
@@ -114,13 +114,14 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
     to.narrow(0, 1, 2).copy_(from.narrow(0, 0, 2));
     return from.clone();
   };
-  check_as_plain([&](const at::Tensor& x, const Region& region) {  // one that is not read again
-    const at::Tensor buffer = at::ones({4, 8});
-    return region("r", [=](const at::Tensor& t) {
-      return save("call", write)(buffer, t).sin() * t.cos();
-    })(x);
-  });
-  check_as_plain(
+  check_gradients_as_plain(
+      [&](const at::Tensor& x, const Region& region) {  // one that is not read again
+        const at::Tensor buffer = at::ones({4, 8});
+        return region("r", [=](const at::Tensor& t) {
+          return save("call", write)(buffer, t).sin() * t.cos();
+        })(x);
+      });
+  check_gradients_as_plain(
       [&](const at::Tensor& x, const Region& region) {  // an alias of what has a gradient
         const at::Tensor h = x * 1.5;
         return region("r", [=](const at::Tensor& t) {
@@ -133,7 +134,7 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
 
 TEST_CASE("Calls and regions inside see what a replay around puts in place of a written tensor",
           "[backend][inner_gradient]") {
-  check_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
     const at::Tensor h = x * 1.5;
     return region("outer", [=](const at::Tensor& t) {
       h.select(0, 1).mul_(1.1);
@@ -149,7 +150,7 @@ TEST_CASE("Calls and regions inside see what a replay around puts in place of a 
 
 TEST_CASE("What a policy SAVEs of a written tensor is seen by a backward inside",
           "[backend][inner_gradient]") {
-  check_as_plain(
+  check_gradients_as_plain(
       [](const at::Tensor& x, const Region& region) {
         const at::Tensor h = x * 1.5;
         return region("r", [=](const at::Tensor& t) {
@@ -176,12 +177,12 @@ TEST_CASE("An OFFLOAD call may take gradients, in a region inside a region",
       })(h);
     })(x);
   };
-  check_as_plain(of, {.offload_store = host_memory_store()});
+  check_gradients_as_plain(of, {.offload_store = host_memory_store()});
 }
 
 TEST_CASE("What a SAVE call made stays from outside of a region inside that goes backward",
           "[backend][inner_gradient]") {
-  check_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
     return region("outer", [=](const at::Tensor& t) {
       const at::Tensor kept = save("clone", [](const at::Tensor& a) { return a.clone(); })(t);
       const at::Tensor copy = kept.clone();
@@ -210,8 +211,8 @@ TEST_CASE("A region whose tape was given up is replayed as its forward ran",
       return with_inner_backward(y).sin();
     })(x);
   };
-  check_as_plain(of, {.replay = ReplayEngine::kAuto});
-  check_as_plain(of, {.replay = ReplayEngine::kAuto});  // refused from the start
+  check_gradients_as_plain(of, {.replay = ReplayEngine::kAuto});
+  check_gradients_as_plain(of, {.replay = ReplayEngine::kAuto});  // refused from the start
 }
 
 // Programs 321532 and 403720 of backend.fuzz, as is the next test.
@@ -256,8 +257,8 @@ TEST_CASE("An outer region sees the same of a region inside with its tape and wi
     })(x);
     return y * weight.grad();
   };
-  check_as_plain(of, {.replay = ReplayEngine::kAuto});
-  check_as_plain(of, {.replay = ReplayEngine::kFunction});
+  check_gradients_as_plain(of, {.replay = ReplayEngine::kAuto});
+  check_gradients_as_plain(of, {.replay = ReplayEngine::kFunction});
 }
 
 // Program 170283 of backend.fuzz.
@@ -265,8 +266,8 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
           "[backend][inner_gradient]") {
   const auto check = [](const Step& of) {
     for (const ReplayEngine engine : {ReplayEngine::kFunction, ReplayEngine::kAuto}) {
-      check_as_plain(of, {.replay = engine});
-      check_as_plain(of, {.replay = engine, .policy = make_policy(save_matmuls())});
+      check_gradients_as_plain(of, {.replay = engine});
+      check_gradients_as_plain(of, {.replay = engine, .policy = make_policy(save_matmuls())});
     }
   };
   const auto run_backward_of = [](const at::Tensor& y) {
@@ -320,7 +321,7 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
 
 TEST_CASE("A view whose base was written is an argument like any other",
           "[backend][inner_gradient]") {
-  check_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
     at::Tensor base = at::ones({4, 8});
     const at::Tensor view = base.view({8, 4});
     base.narrow(0, 1, 2).copy_(x.narrow(0, 0, 2));

@@ -7,8 +7,6 @@
 
 #include <torch/torch.h>
 
-#include <malloc.h>
-
 #include <functional>
 #include <memory>
 #include <stdexcept>
@@ -16,6 +14,7 @@
 #include <vector>
 
 #include "support/error_text.h"
+#include "support/heap_bytes.h"
 #include "support/same_bits.h"
 
 namespace {
@@ -128,12 +127,6 @@ class TwoRegions {
   std::shared_ptr<int> token_ = std::make_shared<int>();
   std::shared_ptr<bool> replay_fails_ = std::make_shared<bool>(false);
 };
-
-// What the process has taken from malloc: sees what no allocator of c10 reports.
-int64_t heap_bytes() {
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<int64_t>(info.uordblks + info.hblkhd);
-}
 
 // Heap bytes of a call's output with its graph.
 template <class Fn>

@@ -22,7 +22,7 @@ namespace {
 using remat::checkpoint;
 using Tensor = at::Tensor;
 
-Tensor input() {
+Tensor misused_input() {
   return torch::ones({4, 4}).requires_grad_();
 }
 
@@ -30,7 +30,7 @@ Tensor sine(const Tensor& x) {
   return x.sin();
 }
 
-remat::CheckpointOptions named() {
+remat::CheckpointOptions named_outer() {
   remat::CheckpointOptions options;
   options.name = "misuse";
   return options;
@@ -66,18 +66,19 @@ TEST_CASE("An empty function is refused with the region's name", "[backend][misu
   const char* const text =
       "[checkpoint] region 'misuse': fn: expected a function, got an empty one. Set it before the "
       "call.";
-  CHECK_THAT(error_text([] { checkpoint(named())(std::function<Tensor(const Tensor&)>()); }),
+  CHECK_THAT(error_text([] { checkpoint(named_outer())(std::function<Tensor(const Tensor&)>()); }),
              ContainsSubstring(text));
-  CHECK_THAT(
-      error_text([] { checkpoint(named())(static_cast<Tensor (*)(const Tensor&)>(nullptr)); }),
-      ContainsSubstring(text));
-  CHECK_THAT(error_text([] { checkpoint(named())(torch::nn::Linear(nullptr)); }),
+  CHECK_THAT(error_text([] {
+               checkpoint(named_outer())(static_cast<Tensor (*)(const Tensor&)>(nullptr));
+             }),
+             ContainsSubstring(text));
+  CHECK_THAT(error_text([] { checkpoint(named_outer())(torch::nn::Linear(nullptr)); }),
              ContainsSubstring(text));
   CHECK_THROWS_AS(checkpoint()(std::function<Tensor(const Tensor&)>()), c10::ValueError);
 }
 
 TEST_CASE("An undefined generator is refused with its index", "[backend][misuse]") {
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_outer();
   options.generators = {at::make_generator<at::CPUGeneratorImpl>(1), at::Generator()};
   const char* const rest =
       "region 'misuse': generators[1]: expected a generator, got an undefined one. Make it with "
@@ -89,7 +90,7 @@ TEST_CASE("An undefined generator is refused with its index", "[backend][misuse]
 }
 
 TEST_CASE("A null state hook is refused with its index", "[backend][misuse]") {
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_outer();
   options.state_hooks = {remat::buffer_hook({}), nullptr};
   CHECK_THAT(error_text([&] { checkpoint(options); }),
              ContainsSubstring("[checkpoint] region 'misuse': state_hooks[1]: expected a "
@@ -98,7 +99,7 @@ TEST_CASE("A null state hook is refused with its index", "[backend][misuse]") {
 
 TEST_CASE("Saved-tensor hooks without pack or unpack are refused, with who was given them",
           "[backend][misuse]") {
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_outer();
   options.saved_tensors_hooks = remat::SavedTensorsHooks{nullptr, give_back};
   CHECK_THAT(
       error_text([&] { checkpoint(options); }),
@@ -135,7 +136,7 @@ TEST_CASE("A buffer hook refuses what is no buffer, with its index", "[backend][
              }),
              ContainsSubstring("[buffer_hook] buffer 1: expected a tensor, got an undefined one."));
   CHECK_THAT(error_text([&] {
-               remat::buffer_hook({buffer, input()});
+               remat::buffer_hook({buffer, misused_input()});
              }),
              ContainsSubstring("[buffer_hook] buffer 1: expected a tensor without gradient, got "
                                "one that requires grad. Pass buffers, not parameters."));
@@ -146,7 +147,7 @@ std::string unpack_error(const std::function<Tensor(const std::any&)>& unpack) {
   Tensor loss;
   {
     const remat::SavedTensorsHooksGuard guard({keep, unpack});
-    loss = checkpoint(named())(sine)(input() * 2).sum();
+    loss = checkpoint(named_outer())(sine)(misused_input() * 2).sum();
   }
   return error_text([&] { loss.backward(); });
 }
@@ -170,7 +171,7 @@ TEST_CASE("Hooks that keep the tensor itself raise when it was written", "[backe
   Tensor loss;
   {
     const remat::SavedTensorsHooksGuard guard(same);
-    loss = (input() * w).sum();
+    loss = (misused_input() * w).sum();
   }
   w.add_(1);
   CHECK_THAT(error_text([&] { loss.backward(); }),
@@ -183,10 +184,10 @@ TEST_CASE("Hooks that keep the tensor itself raise when it was written", "[backe
 TEST_CASE(
     "An error of pack reaches the caller of the forward, one of unpack the caller of backward",
     "[backend][misuse]") {
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_outer();
   const auto failing_pack = [](const Tensor&) -> std::any { TORCH_CHECK(false, "pack failed"); };
   options.saved_tensors_hooks = remat::SavedTensorsHooks{failing_pack, give_back};
-  CHECK_THAT(error_text([&] { checkpoint(options)(sine)(input()); }),
+  CHECK_THAT(error_text([&] { checkpoint(options)(sine)(misused_input()); }),
              ContainsSubstring("pack failed"));
   CHECK_THAT(unpack_error([](const std::any&) -> Tensor { TORCH_CHECK(false, "unpack failed"); }),
              ContainsSubstring("unpack failed"));
@@ -194,7 +195,7 @@ TEST_CASE(
 
 TEST_CASE("An error of a function in the forward passes through and leaves nothing behind",
           "[backend][misuse]") {
-  const Tensor x = input();
+  const Tensor x = misused_input();
   const auto token = std::make_shared<int>();
   const auto fn = [token](const Tensor& t) {
     const Tensor y = checkpoint()(sine)(t).exp();
@@ -202,24 +203,25 @@ TEST_CASE("An error of a function in the forward passes through and leaves nothi
     return y;
   };
   const remat::MemoryMeter meter;
-  CHECK_THROWS_WITH(checkpoint(named())(fn)(x), ContainsSubstring("forward failed"));
+  CHECK_THROWS_WITH(checkpoint(named_outer())(fn)(x), ContainsSubstring("forward failed"));
   CHECK(meter.current_bytes() == 0);
   CHECK(token.use_count() == 2);  // Here and in fn.
-  CHECK_THAT(error_text([&] { checkpoint(named())(fn)(x); }), Catch::Equals("forward failed"));
+  CHECK_THAT(error_text([&] { checkpoint(named_outer())(fn)(x); }),
+             Catch::Equals("forward failed"));
 }
 
 TEST_CASE("A state hook that fails in the forward stops the region before its function",
           "[backend][misuse]") {
   const auto hook = std::make_shared<TestHook>();
   hook->failing_snapshot = 1;
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_outer();
   options.state_hooks = {hook};
   int runs = 0;
   const auto fn = [&runs](const Tensor& x) {
     ++runs;
     return x.sin();
   };
-  CHECK_THAT(error_text([&] { checkpoint(options)(fn)(input()); }),
+  CHECK_THAT(error_text([&] { checkpoint(options)(fn)(misused_input()); }),
              ContainsSubstring("snapshot failed"));
   CHECK(runs == 0);
 }
@@ -230,13 +232,13 @@ TEST_CASE("A state hook that fails in the replay does not keep the others from b
   // the present (2).
   const auto good = std::make_shared<TestHook>();
   const auto bad = std::make_shared<TestHook>();
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_outer();
   options.state_hooks = {good, bad};
   const auto fn = [good](const Tensor& x) {
     ++good->value;
     return x.sin().exp();
   };
-  const Tensor loss = checkpoint(options)(fn)(input()).sum();
+  const Tensor loss = checkpoint(options)(fn)(misused_input()).sum();
   CHECK(good->value == 1);
   good->value = 7;
   SECTION("before its function") {
@@ -254,14 +256,14 @@ TEST_CASE("A state hook that fails in the replay does not keep the others from b
 TEST_CASE("User state is that of the present again after a replay that failed",
           "[backend][misuse]") {
   const auto hook = std::make_shared<TestHook>();
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_outer();
   options.state_hooks = {hook};
   const auto fn = [hook](const Tensor& x) {
     TORCH_CHECK(!remat::is_recomputing(), "replay failed");
     ++hook->value;
     return x.sin();
   };
-  const Tensor loss = checkpoint(options)(fn)(input()).sum();
+  const Tensor loss = checkpoint(options)(fn)(misused_input()).sum();
   hook->value = 7;
   CHECK_THAT(error_text([&] { loss.backward(); }), ContainsSubstring("replay failed"));
   CHECK(hook->value == 7);

@@ -37,7 +37,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-constexpr std::array kPolicies{Policy::kSave, Policy::kRecompute};
+constexpr std::array kReplayedPolicies{Policy::kSave, Policy::kRecompute};
 
 /// sin and cos by the protocol of handles; the sin that it saves is the one it returns.
 struct SinCos : torch::autograd::Function<SinCos> {
@@ -80,7 +80,7 @@ struct Scales : torch::autograd::Function<Scales> {
 }  // namespace
 
 TEST_CASE("A function's context reaches its backward", "[backend][native_op][results]") {
-  for (const Policy policy : kPolicies) {
+  for (const Policy policy : kReplayedPolicies) {
     check_as_plain(
         [&](const at::Tensor& x) { return op<Scales>("a", policy)(x.sin(), 3.0).exp(); });
   }
@@ -107,7 +107,7 @@ TEST_CASE("A handle may record several results", "[backend][native_op][results]"
 }
 
 TEST_CASE("Results of every kind come back with their types", "[backend][native_op][results]") {
-  for (const Policy policy : kPolicies) {
+  for (const Policy policy : kReplayedPolicies) {
     INFO(policy_name(policy));
     check_as_plain([&](const at::Tensor& x) {
       const auto vector = native_op(
@@ -144,7 +144,7 @@ TEST_CASE("Results of every kind come back with their types", "[backend][native_
 }
 
 TEST_CASE("A call may return nothing", "[backend][native_op][results]") {
-  for (const Policy policy : kPolicies) {
+  for (const Policy policy : kReplayedPolicies) {
     int runs = 0;
     const auto call = [&](at::Tensor& t) {
       ++runs;
@@ -363,7 +363,7 @@ TEST_CASE("Every replay begins with a result as the call left it, though the fun
 }
 
 TEST_CASE("Results without elements and of integers come back", "[backend][native_op][results]") {
-  for (const Policy policy : kPolicies) {
+  for (const Policy policy : kReplayedPolicies) {
     check_as_plain([&](const at::Tensor& x) {
       const auto call = [](const at::Tensor& t) {
         return std::tuple(t.narrow(0, 0, 0).exp(), t.argmax(1), t > 0, t.sum());

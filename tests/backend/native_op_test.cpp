@@ -14,13 +14,12 @@
 #include <remat/remat.h>
 
 #include "support/catch.h"
+#include "support/named_step.h"
 #include "support/same_bits.h"
 #include "support/unwound.h"
 
 namespace remat {
 namespace {
-
-using Fn = std::function<at::Tensor(const at::Tensor&)>;
 
 at::Tensor input() {
   torch::manual_seed(5);
@@ -28,7 +27,7 @@ at::Tensor input() {
 }
 
 /// The gradient of the input and of `extra` after one step of `fn`, plain or in a region.
-std::vector<at::Tensor> grads(const Fn& fn, bool checkpointed,
+std::vector<at::Tensor> grads(const TensorFn& fn, bool checkpointed,
                               const std::vector<at::Tensor>& extra = {},
                               const CheckpointOptions& options = {.name = "r"}) {
   const at::Tensor x = input();
@@ -40,15 +39,7 @@ std::vector<at::Tensor> grads(const Fn& fn, bool checkpointed,
   return result;
 }
 
-void check_same(const std::vector<at::Tensor>& a, const std::vector<at::Tensor>& b) {
-  REQUIRE(a.size() == b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    INFO("tensor " << i);
-    CHECK(same_bits(a[i], b[i]));
-  }
-}
-
-void check_bitwise(const Fn& fn, const std::vector<at::Tensor>& extra = {}) {
+void check_bitwise(const TensorFn& fn, const std::vector<at::Tensor>& extra = {}) {
   check_same(grads(fn, true, extra), grads(fn, false, extra));
 }
 
@@ -57,7 +48,7 @@ void check_bitwise(const Fn& fn, const std::vector<at::Tensor>& extra = {}) {
 TEST_CASE("A SAVE call runs once, a RECOMPUTE call twice", "[backend][native_op]") {
   int saved = 0;
   int recomputed = 0;
-  const Fn fn = [&](const at::Tensor& x) {
+  const TensorFn fn = [&](const at::Tensor& x) {
     const auto a = native_op([&](const at::Tensor& t) { return ++saved, t.sin().exp(); }, "a",
                              Policy::kSave)(x);
     const auto b = native_op([&](const at::Tensor& t) { return ++recomputed, t.cos().exp(); }, "b",
@@ -83,7 +74,7 @@ TEST_CASE("Module holders and mutable functions can be named", "[backend][native
 
 TEST_CASE("A region of SAVE calls only is not replayed", "[backend][native_op]") {
   int runs = 0;
-  const Fn fn = [&](const at::Tensor& x) {
+  const TensorFn fn = [&](const at::Tensor& x) {
     ++runs;
     const auto a = native_op([](const at::Tensor& t) { return t.sin(); }, "a", Policy::kSave)(x);
     return native_op([](const at::Tensor& t) { return t.exp(); }, "b", Policy::kSave)(a);
@@ -96,7 +87,7 @@ TEST_CASE("A region of SAVE calls only is not replayed", "[backend][native_op]")
 TEST_CASE("What a SAVE call saves of a recomputed argument is filled from the replay",
           "[backend][native_op]") {
   const at::Tensor w = torch::randn({8, 8}).requires_grad_();
-  const Fn fn = [&](const at::Tensor& x) {
+  const TensorFn fn = [&](const at::Tensor& x) {
     const auto h = x.sin();  // bare, recomputed
     const auto y =
         native_op([&](const at::Tensor& t) { return t.matmul(w); }, "mm", Policy::kSave)(h);
@@ -109,7 +100,7 @@ TEST_CASE("What a SAVE call saves of a recomputed argument is filled from the re
 
 TEST_CASE("Results of every shape come back in a replay", "[backend][native_op]") {
   using Tuple = std::tuple<at::Tensor, std::vector<at::Tensor>, std::map<std::string, at::Tensor>>;
-  const Fn fn = [&](const at::Tensor& x) {
+  const TensorFn fn = [&](const at::Tensor& x) {
     const auto call = native_op(
         [](const at::Tensor& t) {
           return Tuple{t.sin(), {t.cos(), at::Tensor()}, {{"e", t.exp()}, {"t", t.tanh()}}};
@@ -124,7 +115,7 @@ TEST_CASE("Results of every shape come back in a replay", "[backend][native_op]"
 }
 
 TEST_CASE("Random numbers of a skipped call are skipped too", "[backend][native_op]") {
-  const Fn fn = [&](const at::Tensor& x) {
+  const TensorFn fn = [&](const at::Tensor& x) {
     const auto a = native_op([](const at::Tensor& t) { return torch::dropout(t, 0.5, true); },
                              "drop", Policy::kSave)(x.sin());
     return torch::dropout(a.exp(), 0.5, true).sin();
@@ -134,7 +125,7 @@ TEST_CASE("Random numbers of a skipped call are skipped too", "[backend][native_
 
 TEST_CASE("Weights that a SAVE call cast are cast again by a replay", "[backend][native_op]") {
   const at::Tensor w = torch::randn({8, 8}).requires_grad_();
-  const Fn fn = [&](const at::Tensor& x) {
+  const TensorFn fn = [&](const at::Tensor& x) {
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::autocast::increment_nesting();
     const auto matmul = [&](const at::Tensor& t) { return t.matmul(w); };
@@ -197,7 +188,7 @@ TEST_CASE("A call kept in all regions leaves buffers and generators as in the fo
   const auto run = [&](bool checkpointed) {
     torch::manual_seed(3);
     torch::nn::BatchNorm1d norm(8);
-    const Fn inner = [&](const at::Tensor& x) {
+    const TensorFn inner = [&](const at::Tensor& x) {
       const auto call = [&](const at::Tensor& t) {
         ++runs;
         return torch::dropout(norm->forward(t), 0.5, true);
@@ -205,7 +196,7 @@ TEST_CASE("A call kept in all regions leaves buffers and generators as in the fo
       const auto y = native_op(call, "bn", Policy::kSave, Keep::kAllRegions)(x.sin());
       return torch::dropout((y * norm->running_mean).exp(), 0.5, true);
     };
-    const Fn outer = [&](const at::Tensor& x) {
+    const TensorFn outer = [&](const at::Tensor& x) {
       return (checkpointed ? checkpoint()(inner)(x.cos()) : inner(x.cos())).sin();
     };
     auto all = grads(outer, checkpointed, {norm->weight, norm->bias});
@@ -239,7 +230,7 @@ TEST_CASE("A call kept in all regions is a part of the SAVE call around it",
     native_op(halve, "halve", Policy::kSave, Keep::kAllRegions)(t);
     return t.cos();
   };
-  const Fn inner = [call](const at::Tensor& x) {
+  const TensorFn inner = [call](const at::Tensor& x) {
     at::Tensor h = x.clone();
     const auto y = native_op(call, "call", Policy::kSave)(h);
     return y * h.exp().detach();  // reads what the inner call wrote
@@ -257,7 +248,7 @@ TEST_CASE("An inner region may write a result that an outer replay does not have
     t.detach().mul_(0.5);
     return t.detach() * 2;
   };
-  const Fn inner = [shrink](const at::Tensor& x) {
+  const TensorFn inner = [shrink](const at::Tensor& x) {
     at::Tensor t = x;
     return native_op(shrink, "shrink", Policy::kSave, Keep::kAllRegions)(t).exp();
   };
@@ -292,7 +283,7 @@ TEST_CASE("Sparse results of SAVE calls are known in the replay", "[backend][nat
 }
 
 TEST_CASE("SAVE calls refuse what a replay could not leave out", "[backend][native_op]") {
-  const auto refusal = [](const Fn& fn) {
+  const auto refusal = [](const TensorFn& fn) {
     return error_text([&] { checkpoint({.name = "r"})(fn)(input()); });
   };
   CHECK_THAT(refusal([](const at::Tensor& x) {
@@ -337,7 +328,7 @@ TEST_CASE("Batch norm in a SAVE call updates its statistics once", "[backend][na
   const auto run = [](bool checkpointed) {
     torch::manual_seed(3);
     torch::nn::BatchNorm1d norm(8);
-    const Fn fn = [&](const at::Tensor& x) {
+    const TensorFn fn = [&](const at::Tensor& x) {
       const auto y = native_op([&](const at::Tensor& t) { return norm->forward(t); }, "bn",
                                Policy::kSave)(x.sin());
       return (y * norm->running_mean).exp();

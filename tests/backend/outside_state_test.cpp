@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // State outside a region that its function reads and writes: as after one forward, with gradients
-// as plain, or an error; never a wrong gradient in silence.
+// as plain code, or an error; never a wrong gradient in silence.
 #include <remat/remat.h>
 
 #include "support/catch.h"
@@ -31,9 +31,9 @@ struct Stateful {
   std::function<Tensors()> state;
 };
 
-using Call = std::function<Tensor(const Stateful&, const Tensor&)>;
+using StatefulCall = std::function<Tensor(const Stateful&, const Tensor&)>;
 
-Tensor plain(const Stateful& model, const Tensor& x) {
+Tensor plain_call(const Stateful& model, const Tensor& x) {
   return model.forward(x);
 }
 
@@ -52,7 +52,7 @@ Tensor plain_twice(const Stateful& model, const Tensor& x) {
 
 // Outputs, gradients, and the state after forward, backward and backward again; nothing if autograd
 // raises for a saved tensor written since, as it does where state is written twice before backward.
-Tensors train(const std::function<Stateful()>& make, const Call& call) {
+Tensors train(const std::function<Stateful()>& make, const StatefulCall& call) {
   torch::manual_seed(11);
   const Stateful model = make();
   const Tensor x = torch::randn({4, 6}).requires_grad_();
@@ -76,7 +76,7 @@ Tensors train(const std::function<Stateful()>& make, const Call& call) {
   return results;
 }
 
-void check_same(const Tensors& expected, const Tensors& got) {
+void check_same_tensors(const Tensors& expected, const Tensors& got) {
   REQUIRE(expected.size() == got.size());
   for (size_t i = 0; i < expected.size(); ++i) {
     CAPTURE(i);
@@ -85,10 +85,10 @@ void check_same(const Tensors& expected, const Tensors& got) {
 }
 
 void check_as_plain(const std::function<Stateful()>& make) {
-  const Tensors expected = train(make, plain);
+  const Tensors expected = train(make, plain_call);
   REQUIRE_FALSE(expected.empty());
-  check_same(expected, train(make, in_region));
-  check_same(train(make, plain_twice), train(make, in_two_regions));
+  check_same_tensors(expected, train(make, in_region));
+  check_same_tensors(train(make, plain_twice), train(make, in_two_regions));
 }
 
 template <class Holder>
@@ -205,10 +205,10 @@ TEST_CASE("A memory that gradients flow through is as plain", "[backend][outside
     (y + memory).sum().backward();
     return Tensors{y.detach(), memory.detach(), x.grad()};
   };
-  check_same(run(false), run(true));
+  check_same_tensors(run(false), run(true));
 }
 
-// What is only read, and never saved: plain needs no old value, a replay does.
+// What is only read, and never saved: plain code needs no old value, a replay does.
 TEST_CASE("A tensor that is only read, written before backward, raises with region, op and tensor",
           "[backend][outside]") {
   const std::vector<std::function<void(Tensor&)>> writes = {
@@ -370,7 +370,7 @@ TEST_CASE("An argument that is written comes back from hooks in its own place",
            [](const Tensor& base) { return base.slice(0, 4, 6); },
            [](const Tensor& base) { return base.slice(0, 0, 4).t().slice(0, 2, 4); },
            [](const Tensor& base) { return base.slice(0, 0, 4, 2); }}) {
-    check_same(run(false, view), run(true, view));
+    check_same_tensors(run(false, view), run(true, view));
   }
 }
 
@@ -413,7 +413,7 @@ TEST_CASE("Batch norm under autocast in nested regions is as plain", "[backend][
     return Tensors{y.detach(), x.grad(), linear->weight.grad(), norm->running_mean,
                    norm->num_batches_tracked};
   };
-  check_same(run(false), run(true));
+  check_same_tensors(run(false), run(true));
 }
 
 TEST_CASE("An op on very many tensors is compared like any other", "[backend][outside]") {

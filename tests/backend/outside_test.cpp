@@ -21,7 +21,7 @@ using Tensor = at::Tensor;
 
 constexpr const char* kInPlaceError = "modified by an inplace operation";
 
-remat::CheckpointOptions named() {
+remat::CheckpointOptions named_block() {
   remat::CheckpointOptions options;
   options.name = "outside";
   return options;
@@ -82,7 +82,7 @@ const std::vector<Saver> kSavers = {
     {"two ops on", [](const Tensor& x, const Tensor& w) { return (x.sin() / w).exp(); }},
     {"in an inner region",
      [](const Tensor& x, const Tensor& w) {
-       return checkpoint(named())([w](const Tensor& t) { return t.sin() * w; })(x).exp();
+       return checkpoint(named_block())([w](const Tensor& t) { return t.sin() * w; })(x).exp();
      },
      /*has_region=*/true},
 };
@@ -128,7 +128,7 @@ using Region = std::function<Tensor(const Tensor& x, Tensor& w)>;
 // `region` as it is, or checkpointed with w captured.
 Tensor call(bool checkpointed, const Region& region, const Tensor& x, Tensor& w) {
   if (!checkpointed) return region(x, w);
-  return checkpoint(named())([region, w](const Tensor& t) {
+  return checkpoint(named_block())([region, w](const Tensor& t) {
     Tensor same = w;
     return region(t, same);
   })(x);
@@ -195,7 +195,7 @@ TEST_CASE("A write of a tensor without elements changes nothing", "[backend][out
         none.add_(1);  // in the replay once more: there is nothing to keep a copy of
         return in.sin() * at::cat({none, none}).sum() + (none * in[0]).sum();
       };
-      const Tensor y = checkpointed ? checkpoint(named())(fn)(x) : fn(x);
+      const Tensor y = checkpointed ? checkpoint(named_block())(fn)(x) : fn(x);
       y.sum().backward();
       return y;
     };
@@ -280,7 +280,7 @@ TEST_CASE("A tensor argument written between forward and backward raises with it
       const auto fn = [saved](const Tensor& a, const Tensor& b) {
         return saved ? a * b : (a + b).sin();
       };
-      const Tensor y = checkpoint(named())(fn)(x, w);
+      const Tensor y = checkpoint(named_block())(fn)(x, w);
       write(kWriters[0], w);
       y.sum().backward();
       return y;
@@ -295,7 +295,7 @@ TEST_CASE("An argument that is no leaf raises like a leaf, also where no op is s
   const bool intercept = GENERATE(true, false);
   CAPTURE(intercept);
   const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
-    remat::CheckpointOptions options = named();
+    remat::CheckpointOptions options = named_block();
     options.intercept = intercept;
     Tensor b = w * 2;
     const auto fn = [](const Tensor& s, const Tensor& t) { return (s + t).sin(); };
@@ -308,7 +308,7 @@ TEST_CASE("An argument that is no leaf raises like a leaf, also where no op is s
 }
 
 TEST_CASE("A weight written through data() raises also where no op is seen", "[backend][outside]") {
-  remat::CheckpointOptions options = named();
+  remat::CheckpointOptions options = named_block();
   options.intercept = false;
   const Outcome ours = attempt(true, [&](const Tensor& x, Tensor& w) {
     const Tensor y = checkpoint(options)([w](const Tensor& t) { return (t * w).sin(); })(x);
@@ -354,7 +354,7 @@ TEST_CASE("An argument written inside is written once; without interception it r
     const auto step = [&](bool checkpointed, bool intercept = true) {
       return attempt(false, [&](const Tensor& leaf, Tensor& /*w*/) {
         argument = leaf * 1;
-        remat::CheckpointOptions options = named();
+        remat::CheckpointOptions options = named_block();
         options.intercept = intercept;
         const Tensor y =
             checkpointed ? checkpoint(options)(body.run)(argument) : body.run(argument);
@@ -402,7 +402,7 @@ TEST_CASE("An output written in place after the region is as plain, or both rais
       const auto step = [&, &body = body, &writer = writer](bool checkpointed) {
         return attempt(false, [&](const Tensor& leaf, Tensor& /*w*/) {
           const Tensor x = leaf * 1;
-          Tensor y = checkpointed ? checkpoint(named())(body)(x) : body(x);
+          Tensor y = checkpointed ? checkpoint(named_block())(body)(x) : body(x);
           writer(y);
           (y * y).sum().backward();
           return y;
@@ -425,7 +425,7 @@ TEST_CASE("A tensor lent by std::ref may be neither written nor assigned to",
   const auto step = [](const std::function<void(Tensor & w)>& between) {
     return attempt(true, [&](const Tensor& x, Tensor& w) {
       const auto fn = [](const Tensor& a, const Tensor& b) { return (a + b).sin() * b; };
-      const Tensor y = checkpoint(named())(fn)(x, std::ref(w));
+      const Tensor y = checkpoint(named_block())(fn)(x, std::ref(w));
       between(w);
       y.sum().backward();
       return y;

@@ -99,9 +99,9 @@ struct NeverLoads : torch::autograd::Function<NeverLoads> {
   }
 };
 
-using Fn = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
+using HandleFn = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 
-std::vector<at::Tensor> step(const Fn& fn, bool checkpointed) {
+std::vector<at::Tensor> step(const HandleFn& fn, bool checkpointed) {
   torch::manual_seed(9);
   const at::Tensor x = torch::randn({4, 8}).requires_grad_();
   const at::Tensor y = torch::randn({4, 8}).requires_grad_();
@@ -110,7 +110,7 @@ std::vector<at::Tensor> step(const Fn& fn, bool checkpointed) {
   return {out.detach(), x.grad(), y.grad()};
 }
 
-int check_bitwise(const Fn& fn) {
+int check_handle_bitwise(const HandleFn& fn) {
   const auto expected = step(fn, false);
   body_runs = 0;
   const auto got = step(fn, true);
@@ -130,16 +130,17 @@ TEST_CASE("A handle runs a SAVE body once and a RECOMPUTE body twice", "[backend
     handle_policy = policy;
     const int runs = policy == Policy::kSave ? 1 : 2;
     INFO(policy_name(policy));
-    CHECK(check_bitwise(around([](const auto&... in) { return ExpTimes::apply(in...); })) == runs);
-    CHECK(check_bitwise(around(op<ExpTimesOp>("op", policy))) == runs);
-    CHECK(check_bitwise(around(op<ExpTimesAuto>("auto", policy))) == runs);
+    CHECK(check_handle_bitwise(around([](const auto&... in) { return ExpTimes::apply(in...); })) ==
+          runs);
+    CHECK(check_handle_bitwise(around(op<ExpTimesOp>("op", policy))) == runs);
+    CHECK(check_handle_bitwise(around(op<ExpTimesAuto>("auto", policy))) == runs);
   }
 }
 
 TEST_CASE("A custom function that reads a SAVE call's result gets its value", "[backend][handle]") {
   for (const Policy policy : {Policy::kSave, Policy::kRecompute}) {
     handle_policy = policy;
-    check_bitwise([](const at::Tensor& x, const at::Tensor& y) {
+    check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
       const auto a =
           native_op([](const at::Tensor& t) { return t.sin().exp(); }, "a", Policy::kSave)(x);
       return ExpTimes::apply(a, y.cos()).tanh().exp();
@@ -150,7 +151,7 @@ TEST_CASE("A custom function that reads a SAVE call's result gets its value", "[
 TEST_CASE("What a call saves after its handle has ended does not mix with what others save",
           "[backend][handle]") {
   handle_policy = Policy::kSave;
-  check_bitwise([](const at::Tensor& x, const at::Tensor& y) {
+  check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
     at::Tensor a;
     {
       const torch::NoGradGuard no_grad;  // saves nothing

@@ -25,7 +25,7 @@ namespace {
 using remat::checkpoint;
 using Tensor = at::Tensor;
 
-Tensor leaf() {
+Tensor small_leaf() {
   return torch::linspace(-1, 1, 1024).requires_grad_();
 }
 
@@ -38,7 +38,7 @@ Tensor dropout(const Tensor& x) {
 void check_numbers(const std::function<Tensor(const Tensor&)>& fn) {
   const auto step = [&](bool checkpointed) {
     torch::manual_seed(1);
-    const Tensor x = leaf();
+    const Tensor x = small_leaf();
     const Tensor y = checkpointed ? checkpoint()(fn)(x) : fn(x);
     const Tensor between = torch::rand({8});
     y.sum().backward();
@@ -70,7 +70,7 @@ TEST_CASE("Without preserve_rng a replay draws new numbers from the stream", "[b
   remat::CheckpointOptions options;
   options.preserve_rng = false;
   options.early_stop = false;
-  const Tensor x = leaf();
+  const Tensor x = small_leaf();
   std::vector<Tensor> drawn;
   const auto fn = [&drawn](const Tensor& t) {
     drawn.push_back(torch::rand({8}));
@@ -91,7 +91,7 @@ TEST_CASE("A named generator is restored if it is an option, and refused if not"
   };
   const auto step = [&](const remat::CheckpointOptions& options) {
     drawn.clear();
-    const Tensor loss = checkpoint(options)(fn)(leaf()).sum();
+    const Tensor loss = checkpoint(options)(fn)(small_leaf()).sum();
     const auto after_forward = remat::GeneratorState::read(own);
     loss.backward();
     REQUIRE(drawn.size() == 2);
@@ -111,7 +111,7 @@ TEST_CASE("The default dtype of the forward is that of the replay, and the prese
     seen.push_back(c10::get_default_dtype());
     return x.sin() * torch::full({1024}, 0.5);
   };
-  const Tensor loss = checkpoint()(fn)(leaf()).sum();
+  const Tensor loss = checkpoint()(fn)(small_leaf()).sum();
   c10::set_default_dtype(caffe2::TypeMeta::Make<double>());
   loss.backward();
   CHECK(c10::get_default_dtype() == caffe2::TypeMeta::Make<double>());
@@ -131,7 +131,7 @@ TEST_CASE(
   };
   context.setDeterministicAlgorithms(true, /*warn_only=*/false);
   context.setSDPUseMath(false);
-  const Tensor loss = checkpoint()(fn)(leaf()).sum();
+  const Tensor loss = checkpoint()(fn)(small_leaf()).sum();
   context.setDeterministicAlgorithms(false, false);
   context.setSDPUseMath(true);
   loss.backward();
@@ -144,7 +144,7 @@ TEST_CASE("A replay runs under the forward's autocast, and the present one retur
           "[backend][state]") {
   const auto fn = [](const Tensor& x) { return x.view({32, 32}).matmul(x.view({32, 32})).sin(); };
   const auto step = [&](bool checkpointed) {
-    const Tensor x = leaf();
+    const Tensor x = small_leaf();
     at::autocast::set_autocast_enabled(at::kCPU, true);
     at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
     const Tensor y = checkpointed ? checkpoint()(fn)(x) : fn(x);
@@ -164,7 +164,7 @@ TEST_CASE("Gradients are recorded in a replay although backward runs without", "
     seen.push_back(at::GradMode::is_enabled());
     return x.sin();
   };
-  checkpoint()(fn)(leaf()).sum().backward();
+  checkpoint()(fn)(small_leaf()).sum().backward();
   CHECK(seen == std::vector<bool>{true, true});
 }
 
@@ -227,7 +227,7 @@ TEST_CASE("User hooks run outside every region, in forward and replay", "[backen
     }
     return checkpoint(options)(inner)(h).tanh();
   };
-  checkpoint(options)(outer)(leaf()).sum().backward();
+  checkpoint(options)(outer)(small_leaf()).sum().backward();
   // Forward: 2 snapshots at entries and one after the call, what cos saves and the result packed:
   // 5. Outer's replay: snapshot, restore, the result unpacked, restore after the call, the inner
   // forward's snapshot, restore: 6. Inner's replay: 3. Unpacked for cos: 1.

@@ -4,8 +4,6 @@
 // region, no function, no file, no thread.
 #include <torch/torch.h>
 
-#include <malloc.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <cstdlib>
@@ -18,6 +16,7 @@
 #include <remat/remat.h>
 
 #include "support/catch.h"
+#include "support/heap_bytes.h"
 
 namespace {
 
@@ -32,12 +31,6 @@ constexpr int kParts = 10;
 int64_t steps_per_part() {
   const char* const steps = std::getenv("REMAT_SOAK_STEPS");
   return std::max<int64_t>(steps ? std::atoll(steps) : 10'000, 1000) / kParts;
-}
-
-/// What the process has taken from malloc: sees what no allocator of c10 reports.
-int64_t heap_bytes() {
-  const struct mallinfo2 info = mallinfo2();
-  return static_cast<int64_t>(info.uordblks + info.hblkhd);
 }
 
 int64_t entries(const char* folder) {

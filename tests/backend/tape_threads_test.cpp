@@ -21,7 +21,7 @@ constexpr int kBackwards = 10000;
 
 using BlockFn = std::function<at::Tensor(const at::Tensor&)>;
 
-at::Tensor weight() {
+at::Tensor thread_weight() {
   return torch::linspace(-1, 1, 16).view({4, 4});
 }
 
@@ -30,7 +30,7 @@ at::Tensor leaf() {
 }
 
 at::Tensor block(const at::Tensor& x) {
-  at::Tensor y = x.sin().mm(weight());
+  at::Tensor y = x.sin().mm(thread_weight());
   y.mul_(0.5);
   return torch::gelu(torch::dropout(y, 0, true)) + x.exp();
 }

@@ -8,26 +8,26 @@
 namespace remat::fuzz {
 namespace {
 
-constexpr std::array kOps = {"aten::sin",        "aten::tanh",
-                             "aten::mm",         "aten::bmm",
-                             "aten::mul",        "aten::softmax",
-                             "aten::*norm*",     "aten::add",
-                             "aten::cat",        "aten::clone",
-                             "aten::index",      "aten::relu",
-                             "aten::transpose",  "aten::linear",
-                             "aten::matmul",     "aten::scaled_dot_product_attention",
-                             "aten::einsum",     "aten::lstm_cell",
-                             "aten::layer_norm", "aten::sort",
-                             "aten::topk",       "aten::max.dim",
-                             "aten::var_mean",   "aten::split",
-                             "aten::unbind",     "aten::_foreach_mul",
-                             "aten::bernoulli_", "aten::rand_like",
-                             "aten::select",     "aten::dropout",
-                             "aten::mul_",       "aten::add_",
-                             "aten::copy_",      "tag:pointwise",
-                             "tag:view",         "*",
-                             "aten::rrelu*",     "aten::*pad*",
-                             "fuzz::*",          "aten::embedding*"};
+constexpr std::array kRuleOps = {"aten::sin",        "aten::tanh",
+                                 "aten::mm",         "aten::bmm",
+                                 "aten::mul",        "aten::softmax",
+                                 "aten::*norm*",     "aten::add",
+                                 "aten::cat",        "aten::clone",
+                                 "aten::index",      "aten::relu",
+                                 "aten::transpose",  "aten::linear",
+                                 "aten::matmul",     "aten::scaled_dot_product_attention",
+                                 "aten::einsum",     "aten::lstm_cell",
+                                 "aten::layer_norm", "aten::sort",
+                                 "aten::topk",       "aten::max.dim",
+                                 "aten::var_mean",   "aten::split",
+                                 "aten::unbind",     "aten::_foreach_mul",
+                                 "aten::bernoulli_", "aten::rand_like",
+                                 "aten::select",     "aten::dropout",
+                                 "aten::mul_",       "aten::add_",
+                                 "aten::copy_",      "tag:pointwise",
+                                 "tag:view",         "*",
+                                 "aten::rrelu*",     "aten::*pad*",
+                                 "fuzz::*",          "aten::embedding*"};
 constexpr std::array kPresets = {"save_matmuls", "save_compute_intensive", "recompute_pointwise"};
 constexpr std::array kPolicies = {Policy::kSave, Policy::kSave, Policy::kOffload,
                                   Policy::kRecompute};
@@ -60,7 +60,8 @@ std::vector<OpRule> Choices::rules() {
     return {{.op = kPresets[pick(kPresets.size())], .policy = Policy::kSave, .is_preset = true}};
   std::vector<OpRule> rules;
   for (size_t i = 1 + pick(3); i > 0; --i)
-    rules.push_back({.op = kOps[pick(kOps.size())], .policy = kPolicies[pick(kPolicies.size())]});
+    rules.push_back(
+        {.op = kRuleOps[pick(kRuleOps.size())], .policy = kPolicies[pick(kPolicies.size())]});
   return rules;
 }
 

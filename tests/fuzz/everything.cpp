@@ -9,31 +9,31 @@ namespace {
 
 using Kind = ScopeChoices::Kind;
 
-class Writer {
+class EverythingWriter {
  public:
-  explicit Writer(size_t inputs)
+  explicit EverythingWriter(size_t inputs)
       : block_{.inputs = inputs, .steps = {}, .results = {}}, count_(inputs) {}
 
-  Writer& add(Step step) {
+  EverythingWriter& add(Step step) {
     count_ += result_count(step);
     block_.steps.push_back(std::move(step));
     return *this;
   }
 
   /// Of what was made last; in-place ops get a tensor of their own.
-  Writer& op(Op op) {
+  EverythingWriter& op(Op op) {
     if (info(op).effect == Effect::kWrites || info(op).effect == Effect::kHooksArgument)
       add({.op = Op::kClone, .a = 0, .b = 0});
     return add({.op = op, .a = last(), .b = last()});
   }
 
-  Writer& scope(Kind kind, const std::string& name) {
+  EverythingWriter& scope(Kind kind, const std::string& name) {
     Step step{.op = Op::kScope, .a = 0, .b = 0, .scope = {.kind = kind, .name = name}};
-    step.block.push_back(Writer(count_).op(Op::kWeight).op(Op::kSin).done(1));
+    step.block.push_back(EverythingWriter(count_).op(Op::kWeight).op(Op::kSin).done(1));
     return add(std::move(step));
   }
 
-  Writer& call(Policy policy, Keep keep, size_t results, bool no_grad) {
+  EverythingWriter& call(Policy policy, Keep keep, size_t results, bool no_grad) {
     Step step{.op = Op::kCall, .a = 0, .b = 0};
     step.call = {.name = "call" + std::to_string(calls_++),
                  .policy = policy,
@@ -43,11 +43,12 @@ class Writer {
                  .captures = {last() - 1}};
     if (results == 2) step.call.arguments.push_back(last());
     const size_t inputs = step.call.arguments.size() + 1;
-    step.block.push_back(Writer(inputs).op(Op::kTanh).op(Op::kMul).op(Op::kSin).done(results));
+    step.block.push_back(
+        EverythingWriter(inputs).op(Op::kTanh).op(Op::kMul).op(Op::kSin).done(results));
     return add(std::move(step));
   }
 
-  Writer& region(RegionChoices choices, Block block) {
+  EverythingWriter& region(RegionChoices choices, Block block) {
     return add({.op = Op::kRegion,
                 .a = 0,
                 .b = 0,
@@ -72,7 +73,7 @@ class Writer {
 };
 
 Block all_ops(size_t inputs) {
-  Writer writer(inputs);
+  EverythingWriter writer(inputs);
   for (size_t i = 0; i < static_cast<size_t>(Op::kOpCount); ++i) {
     const Op op = static_cast<Op>(i);
     if (has_words(words_of(op)) && !is_rare(op)) writer.op(op);
@@ -81,7 +82,7 @@ Block all_ops(size_t inputs) {
 }
 
 Block all_calls(size_t inputs) {
-  Writer writer(inputs);
+  EverythingWriter writer(inputs);
   writer.op(Op::kSin).op(Op::kTanh);
   for (const Policy policy : {Policy::kSave, Policy::kOffload, Policy::kRecompute}) {
     for (size_t results = 0; results < 3; ++results) {
@@ -95,7 +96,7 @@ Block all_calls(size_t inputs) {
 }  // namespace
 
 Program program_of_everything() {
-  Writer writer(3);
+  EverythingWriter writer(3);
   writer.op(Op::kSin)
       .scope(Kind::kAutocast, "autocast")
       .scope(Kind::kHooks, "hooks")
@@ -107,7 +108,7 @@ Program program_of_everything() {
       {.op = "save_matmuls", .policy = Policy::kSave, .is_preset = true}};
   writer.region(
       {.arguments = {0, 3}, .rules = rules, .tape = true, .cuts = {0.3, 0.5, 0.7}, .group = 2},
-      Writer(writer.count())
+      EverythingWriter(writer.count())
           .op(Op::kSin)
           .op(Op::kMul)
           .op(Op::kWeight)
@@ -117,7 +118,7 @@ Program program_of_everything() {
   writer.region({.arguments = {0}, .tape = true}, all_ops(writer.count()));
   const RegionChoices choices{
       .arguments = {0, 1}, .early_stop = false, .compares = false, .hooks = true};
-  Writer inner(writer.count());
+  EverythingWriter inner(writer.count());
   inner.region({}, all_calls(writer.count())).op(Op::kTanh);
   writer.region(choices, inner.done(2));
   return {.body = writer.done(3), .freed = Freed::kUntilBackward};

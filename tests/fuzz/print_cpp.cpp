@@ -12,7 +12,7 @@
 namespace remat::fuzz {
 namespace {
 
-constexpr const char* kHead = R"(#include <ATen/autocast_mode.h>
+constexpr const char* kCppHead = R"(#include <ATen/autocast_mode.h>
 #include <ATen/native/Resize.h>
 #include <remat/remat.h>
 #include <torch/library.h>
@@ -31,7 +31,7 @@ using torch::autograd::grad;
 
 )";
 
-constexpr const char* kMain = R"(
+constexpr const char* kCppMain = R"(
 bool same(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
   return a.contiguous().view(at::kInt).equal(b.contiguous().view(at::kInt));
@@ -56,20 +56,20 @@ std::string braced(const Names& names) {
   return "{" + joined(names) + "}";
 }
 
-std::string policy_of(Policy policy) {
+std::string cpp_policy(Policy policy) {
   if (policy == Policy::kRecompute) return "remat::Policy::kRecompute";
   return policy == Policy::kSave ? "remat::Policy::kSave" : "remat::Policy::kOffload";
 }
 
-constexpr OptionWords kOptions = {.name = ".name = ",
-                                  .uncompared = ".determinism = remat::Determinism::kNone",
-                                  .runs_to_end = ".early_stop = false",
-                                  .automatic = ".replay = remat::ReplayEngine::kAuto",
-                                  .tape = ".replay = remat::ReplayEngine::kTape",
-                                  .cuts = ".cuts = ",
-                                  .policy = ".policy = ",
-                                  .hooks = ".saved_tensors_hooks = copying_hooks()",
-                                  .store = ".offload_store = store"};
+constexpr OptionWords kCppOptions = {.name = ".name = ",
+                                     .uncompared = ".determinism = remat::Determinism::kNone",
+                                     .runs_to_end = ".early_stop = false",
+                                     .automatic = ".replay = remat::ReplayEngine::kAuto",
+                                     .tape = ".replay = remat::ReplayEngine::kTape",
+                                     .cuts = ".cuts = ",
+                                     .policy = ".policy = ",
+                                     .hooks = ".saved_tensors_hooks = copying_hooks()",
+                                     .store = ".offload_store = store"};
 
 class CppPrinter final : public Printer {
  public:
@@ -78,7 +78,7 @@ class CppPrinter final : public Printer {
   std::string print() {
     const std::string run = this->run();
     const std::string helpers = helpers_for(run, &Helper::cpp);
-    return kHead + helpers + run + kMain;
+    return kCppHead + helpers + run + kCppMain;
   }
 
  private:
@@ -188,7 +188,7 @@ class CppPrinter final : public Printer {
     const Block& block = step.block[0];
     const std::string number = next_region();
     const Names passed = picked(names, step.region.arguments);
-    const std::string options = "{" + joined(this->options(step, kOptions, number)) + "}";
+    const std::string options = "{" + joined(this->options(step, kCppOptions, number)) + "}";
     Names inner = names;
     std::string text;
     for (size_t i = 0; i < passed.size(); ++i) text += argument(inner[step.region.arguments[i]], i);
@@ -236,7 +236,7 @@ class CppPrinter final : public Printer {
     std::string text = "remat::make_policy(remat::PolicyTable()";
     for (const OpRule& rule : rules)
       text += rule.is_preset ? ".add(remat::preset(\"" + rule.op + "\"))"
-                             : ".op(\"" + rule.op + "\", " + policy_of(rule.policy) + ")";
+                             : ".op(\"" + rule.op + "\", " + cpp_policy(rule.policy) + ")";
     return text + ")";
   }
 
@@ -257,7 +257,7 @@ class CppPrinter final : public Printer {
     const Names found = picked(inner, block.results);
     if (count > 0) text += "return " + (single ? found[0] : braced(found)) + ";\n";
     const std::string named =
-        "remat::native_op(" + fn + ", \"" + choices.name + "\", " + policy_of(choices.policy) +
+        "remat::native_op(" + fn + ", \"" + choices.name + "\", " + cpp_policy(choices.policy) +
         (choices.keep == Keep::kAllRegions ? ", remat::Keep::kAllRegions" : "") + ")(";
     if (single)
       return lambda(fn, "const Tensor& " + inner[0], "Tensor", text) + "const Tensor " + made[0] +

@@ -12,7 +12,7 @@
 namespace remat::fuzz {
 namespace {
 
-constexpr const char* kHead = R"(import concurrent.futures
+constexpr const char* kPythonHead = R"(import concurrent.futures
 import sys
 
 import torch
@@ -23,7 +23,7 @@ import remat_meta as remat
 
 )";
 
-constexpr const char* kMain = R"(
+constexpr const char* kPythonMain = R"(
 
 def same(a, b):
     if a is None or b is None:
@@ -40,19 +40,19 @@ std::string listed(const Names& names) {
   return "[" + joined(names) + "]";
 }
 
-std::string policy_of(Policy policy) {
+std::string python_policy(Policy policy) {
   return std::string("remat.CheckpointPolicy.") + policy_name(policy);
 }
 
-constexpr OptionWords kOptions = {.name = "region_name=",
-                                  .uncompared = "determinism_check=\"none\"",
-                                  .runs_to_end = "early_stop=False",
-                                  .automatic = "replay=\"auto\"",
-                                  .tape = "replay=\"tape\"",
-                                  .cuts = "cuts=",
-                                  .policy = "policy=",
-                                  .hooks = "saved_tensors_hooks=(torch.clone, torch.clone)",
-                                  .store = "offload_store=store"};
+constexpr OptionWords kPythonOptions = {.name = "region_name=",
+                                        .uncompared = "determinism_check=\"none\"",
+                                        .runs_to_end = "early_stop=False",
+                                        .automatic = "replay=\"auto\"",
+                                        .tape = "replay=\"tape\"",
+                                        .cuts = "cuts=",
+                                        .policy = "policy=",
+                                        .hooks = "saved_tensors_hooks=(torch.clone, torch.clone)",
+                                        .store = "offload_store=store"};
 
 class PythonPrinter final : public Printer {
  public:
@@ -61,7 +61,7 @@ class PythonPrinter final : public Printer {
   std::string print() {
     const std::string run = this->run();
     const std::string helpers = helpers_for(run, &Helper::python);
-    return kHead + helpers + "\n" + run + kMain;
+    return kPythonHead + helpers + "\n" + run + kPythonMain;
   }
 
  private:
@@ -155,7 +155,7 @@ class PythonPrinter final : public Printer {
     const std::string text = steps(block, inner);
     const std::string made = listed(add_names(names, block.results.size()));
     return function(fn, parameters, text, listed(picked(inner, block.results))) + made + " = (" +
-           fn + " if plain else remat.checkpoint(" + joined(options(step, kOptions, number)) +
+           fn + " if plain else remat.checkpoint(" + joined(options(step, kPythonOptions, number)) +
            ")(" + fn + "))(" + joined(passed) + ")\n";
   }
 
@@ -178,7 +178,7 @@ class PythonPrinter final : public Printer {
     std::string text = "remat.PolicyTable()";
     for (const OpRule& rule : rules)
       text += rule.is_preset ? ".add(remat." + rule.op + "())"
-                             : ".op(\"" + rule.op + "\", " + policy_of(rule.policy) + ")";
+                             : ".op(\"" + rule.op + "\", " + python_policy(rule.policy) + ")";
     return text;
   }
 
@@ -201,7 +201,8 @@ class PythonPrinter final : public Printer {
            (count == 0 ? ""
             : single   ? names.back() + " = "
                        : made + " = ") +
-           "remat.native_op(" + fn + ", \"" + choices.name + "\", " + policy_of(choices.policy) +
+           "remat.native_op(" + fn + ", \"" + choices.name + "\", " +
+           python_policy(choices.policy) +
            (choices.keep == Keep::kAllRegions ? ", keep=\"all_regions\"" : "") + ")(" +
            joined(passed) + ")\n";
   }

@@ -16,9 +16,9 @@
 namespace remat {
 namespace {
 
-constexpr size_t kBytes = 4 * 8 * 8;  // of a float32 [8, 8]
+constexpr size_t kTensorBytes = 4 * 8 * 8;  // of a float32 [8, 8]
 
-at::Tensor input() {
+at::Tensor reported_input() {
   return torch::rand({8, 8}).requires_grad_();
 }
 
@@ -48,7 +48,7 @@ RegionSaves saves_of(Make make) {
     at::Tensor result = Saves::apply(x.sin());
     found = current_region_saves();
     return result;
-  })(input());
+  })(reported_input());
   REQUIRE(found);
   return *found;
 }
@@ -75,11 +75,11 @@ TEST_CASE("Names of one tensor share a line, other views have their own",
   REQUIRE(saves.calls.size() == 1);
   REQUIRE(saves.calls[0].storages.size() == 1);
   const SavedStorage& storage = saves.calls[0].storages[0];
-  CHECK(saves.bytes == kBytes);
-  CHECK(storage.used_bytes == kBytes);
+  CHECK(saves.bytes == kTensorBytes);
+  CHECK(storage.used_bytes == kTensorBytes);
   REQUIRE(storage.views.size() == 2);
   CHECK(storage.views[0].names == std::vector<std::string>{"power", "same"});
-  CHECK(storage.views[1].bytes == kBytes / 2);
+  CHECK(storage.views[1].bytes == kTensorBytes / 2);
   CHECK(saves.str() ==
         "layer: 256 B resident in 1 storage\n"
         "layer::op: 256 B\n"
@@ -95,7 +95,7 @@ TEST_CASE("A storage held by parts of it says how much of it they use",
     return std::vector<std::pair<std::string, at::Tensor>>{{"q", power.narrow(0, 0, 4)},
                                                            {"k", power.narrow(0, 2, 4)}};
   });
-  CHECK(rows.calls[0].storages[0].used_bytes == kBytes * 6 / 8);
+  CHECK(rows.calls[0].storages[0].used_bytes == kTensorBytes * 6 / 8);
   CHECK_THAT(rows.str(), ContainsSubstring("256 B  base of q, k"));
   CHECK_THAT(rows.str(), ContainsSubstring("held for 192 B of 256 B"));
   const RegionSaves column = saves_of([](const at::Tensor& x) {
@@ -108,7 +108,7 @@ TEST_CASE("What an argument of the call gives is rebuilt and not held",
           "[inspect][saved_tensors_report]") {
   const at::Tensor y = checkpoint({.name = "layer"})([](const at::Tensor& x) {
     return native_op([](const at::Tensor& t) { return t.sin(); }, "op", Policy::kSave)(x.exp());
-  })(input());
+  })(reported_input());
   const RegionSaves saves = saved_tensors_report().regions.at(0);
   CHECK(saves.bytes == 0);
   CHECK(saves.rebuilt == 1);
@@ -118,7 +118,7 @@ TEST_CASE("What an argument of the call gives is rebuilt and not held",
 
 TEST_CASE("Regions that hold alike are one group, in natural order",
           "[inspect][saved_tensors_report]") {
-  const at::Tensor x = input();
+  const at::Tensor x = reported_input();
   std::vector<at::Tensor> outputs;
   for (const char* name : {"layer.10", "layer.2", "layer.1", "layer.11"}) {
     outputs.push_back(layer(name, x));
@@ -127,7 +127,7 @@ TEST_CASE("Regions that hold alike are one group, in natural order",
   REQUIRE(report.regions.size() == 4);
   CHECK(report.regions[0].region == "layer.1");
   CHECK(report.regions[3].region == "layer.11");
-  CHECK(report.region_bytes == 4 * kBytes);
+  CHECK(report.region_bytes == 4 * kTensorBytes);
   CHECK_FALSE(report.nodes);
   CHECK_THAT(report.str(),
              ContainsSubstring("\n  256 B  x4  layer.1-2, layer.10-11  (1 storage each)\n"));
@@ -135,7 +135,7 @@ TEST_CASE("Regions that hold alike are one group, in natural order",
 
 TEST_CASE("A graph is walked by what the caller can see of its nodes",
           "[inspect][saved_tensors_report]") {
-  const at::Tensor x = input();
+  const at::Tensor x = reported_input();
   const at::Tensor y = layer("layer", x);
   const at::Tensor saved = torch::ones({3});
   const at::Tensor weight = torch::ones({5}).requires_grad_();
@@ -169,7 +169,7 @@ TEST_CASE("Words on a tensor are found outside of the region that is open",
       return tensor.sum().requires_grad() ? "in the graph" : "detached";
     });
     return std::vector<at::Tensor>{y, x.cos().exp()};
-  })(input());
+  })(reported_input());
   CHECK_THAT(text, ContainsSubstring("saved.0 (output 0)  [8, 8]  float32 on cpu  detached"));
   // The sum is no op of the region, which would keep what it reads for the replay: a row "output
   // 0".
@@ -183,14 +183,14 @@ TEST_CASE("Two traces of calls collect at the same time, each for its thread",
   CallTrace never([] { return false; });
   {
     const CallTrace inner;
-    layer("layer", input()).sum().backward();
+    layer("layer", reported_input()).sum().backward();
     CHECK(inner.str() == "remat trace\nexp: save");
   }
   CHECK(outer.begin_scope("block", "first"));
-  layer("layer", input());
+  layer("layer", reported_input());
   outer.end_scope();
   outer.stop();
-  layer("layer", input());
+  layer("layer", reported_input());
   CHECK(outer.str() == "remat trace\nexp: save\nblock [first]\n  exp: save");
   REQUIRE(outer.entries().size() == 2);
   CHECK(outer.entries()[1].is_scope);

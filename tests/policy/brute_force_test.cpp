@@ -48,7 +48,7 @@ std::map<int64_t, double> frontier_of(const Profile& profile, const std::vector<
 }
 
 /// Empty, or what is wrong. Catch's assertions cost too much for so many.
-std::string fault_of(const Profile& profile, const std::vector<BrutePlan>& plans) {
+std::string plan_fault_of(const Profile& profile, const std::vector<BrutePlan>& plans) {
   const std::map<int64_t, double> expected = frontier_of(profile, plans);
   const Planner planner(profile);
   const std::vector<FrontierPoint>& points = planner.frontier().points();
@@ -111,7 +111,7 @@ TEST_CASE("All plans of random profiles, tried one by one, come to the planner's
     plans_tried += plans.size();
     with_groups += profile.chain.size() > 1;
     with_merges += !profile.merge_patterns.empty();
-    const std::string fault = fault_of(profile, plans);
+    const std::string fault = plan_fault_of(profile, plans);
     if (fault.empty()) continue;
     FAIL("seed " << seed << ": " << fault << "\n" << profile.to_json());
   }

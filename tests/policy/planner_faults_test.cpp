@@ -18,8 +18,8 @@ using remat::ProfileOp;
 
 namespace {
 
-ProfileOp op(const std::string& name, const std::vector<std::string>& ins,
-             const std::vector<remat::ProfileTensor>& outs) {
+ProfileOp op_of(const std::string& name, const std::vector<std::string>& ins,
+                const std::vector<remat::ProfileTensor>& outs) {
   ProfileOp made;
   made.name = name;
   made.fwd_us = 5;
@@ -34,14 +34,14 @@ ProfileOp op(const std::string& name, const std::vector<std::string>& ins,
 Profile two_regions() {
   Profile profile;
   profile.block_types = {
-      {"A", 8, true, "y", {op("a", {"in"}, {{"h", 64}}), op("b", {"h"}, {{"y", 8}})}},
-      {"B", 8, true, "y", {op("c", {"in"}, {{"h", 640}}), op("d", {"h"}, {{"y", 8}})}},
+      {"A", 8, true, "y", {op_of("a", {"in"}, {{"h", 64}}), op_of("b", {"h"}, {{"y", 8}})}},
+      {"B", 8, true, "y", {op_of("c", {"in"}, {{"h", 640}}), op_of("d", {"h"}, {{"y", 8}})}},
       {"M",
        8,
        true,
        "y",
-       {op("a", {"in"}, {{"h", 64}}), op("b", {"h"}, {{"y1", 8}}), op("c", {"y1"}, {{"g", 640}}),
-        op("d", {"g"}, {{"y", 8}})}}};
+       {op_of("a", {"in"}, {{"h", 64}}), op_of("b", {"h"}, {{"y1", 8}}),
+        op_of("c", {"y1"}, {{"g", 640}}), op_of("d", {"g"}, {{"y", 8}})}}};
   profile.chain = {0, 1};
   profile.merge_patterns = {{{0, 1}, 2}};
   return profile;
@@ -61,12 +61,12 @@ std::string read_fault(const Planner& planner, int64_t budget, const char* key,
 }
 
 /// A region of `ops` ops one after the other.
-Profile line(int ops) {
+Profile line_profile(int ops) {
   Profile profile;
   BlockType type{"line", 8, true, "", {}};
   for (int i = 0; i < ops; ++i) {
     const std::string in = i == 0 ? "in" : "t" + std::to_string(i - 1);
-    type.ops.push_back(op("op" + std::to_string(i), {in}, {{"t" + std::to_string(i), 8}}));
+    type.ops.push_back(op_of("op" + std::to_string(i), {in}, {{"t" + std::to_string(i), 8}}));
   }
   type.output = type.ops.back().outs[0].name;
   profile.block_types = {type};
@@ -99,7 +99,7 @@ TEST_CASE("A merged type that differs from its pattern in bytes or in what is re
              }),
              ContainsSubstring("op 'd'): expected number of outs 1, the pattern's, got 2"));
   CHECK_THAT(merged_fault([](BlockType& m) {
-               m.ops.push_back(op("e", {"y"}, {{"z", 8}}));
+               m.ops.push_back(op_of("e", {"y"}, {{"z", 8}}));
              }),
              ContainsSubstring("(type 'M'): expected 4 ops, those of the pattern, got 5"));
   CHECK_THAT(merged_fault([](BlockType& m) { m.output = "y1"; }),
@@ -131,16 +131,16 @@ TEST_CASE("The lower bound leaves out ops that no gradient reaches",
   // 100 bytes of workspace are there: forward of A with m 132, backward of side 132, last's
   // backward 8 + 8 + 8 (x_0, t, x_1) + 8 (gradient of t) + 8 + 8 (gradients) + 100 = 148.
   Profile profile;
-  ProfileOp side = op("side", {"t"}, {{"s", 0}});
+  ProfileOp side = op_of("side", {"t"}, {{"s", 0}});
   side.bwd_needs = {"m"};
-  ProfileOp last = op("last", {"in"}, {{"y", 8}});
+  ProfileOp last = op_of("last", {"in"}, {{"y", 8}});
   last.bwd_tmp_bytes = 100;
   profile.block_types = {
       {"A",
        8,
        true,
        "y",
-       {op("a", {"in"}, {{"t", 8}, {"m", 100}}), side, op("b", {"t"}, {{"y", 8}})}},
+       {op_of("a", {"in"}, {{"t", 8}, {"m", 100}}), side, op_of("b", {"t"}, {{"y", 8}})}},
       {"B", 8, true, "y", {last}}};
   profile.chain = {0, 1};
   CHECK(Planner(profile).lower_bound(150) == 0);
@@ -172,7 +172,7 @@ TEST_CASE("A line of any number of ops is cut, although it cannot run as one reg
           "[policy][planner][split][faults]") {
   for (const int ops : {256, 257, 300}) {
     CAPTURE(ops);
-    const Planner planner(line(ops));
+    const Planner planner(line_profile(ops));
     const Plan plan = planner.plan(planner.budget_bytes("50%"));
     CHECK(plan.feasible);
     CHECK(plan.table.size() == 2 * static_cast<size_t>((ops + 17) / 18));
@@ -181,7 +181,7 @@ TEST_CASE("A line of any number of ops is cut, although it cannot run as one reg
 
 TEST_CASE("A merged type of more ops than run as one region is refused",
           "[policy][profile][faults]") {
-  Profile profile = line(130);
+  Profile profile = line_profile(130);
   profile.block_types.push_back(profile.block_types[0]);
   profile.block_types[1].name = "other";
   profile.chain = {0, 1};

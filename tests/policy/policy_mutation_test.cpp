@@ -25,7 +25,7 @@ bool is_utf8(const std::string& text) {
 }
 
 /// "[policy] mutant.json: expected ..., got ....", or "[policy] mutant.json, rule 3...: ...".
-bool names_the_place(const std::string& text) {
+bool table_names_the_place(const std::string& text) {
   const std::string head = "[policy] mutant.json";
   if (!text.starts_with(head) || text.find("expected ") == std::string::npos ||
       text.find(", got ") == std::string::npos || !is_utf8(text)) {
@@ -53,7 +53,7 @@ std::vector<std::string> policy_files() {
 }
 
 /// Empty if the table can be asked and written, and is the same when it is read back.
-std::string fault_of(const PolicyTable& table) {
+std::string table_fault_of(const PolicyTable& table) {
   for (const char* name : {"attention", "block1/aten::mm#3", "", "aten::add.Tensor#0"}) {
     if (table.explain(name).empty()) return "it explains nothing";
     table.rule_for_call(name);
@@ -77,9 +77,9 @@ TEST_CASE("A damaged policy file is refused at its place, or is a policy",
     const PolicyTable table = PolicyTable::from_json(text, "mutant.json");
     ++tally.accepted;
     tally.changed += table.to_json() != written[which];
-    return fault_of(table);
+    return table_fault_of(table);
   };
-  const test::Tally tally = test::read_mutants(texts, names_the_place, fault);
+  const test::Tally tally = test::read_mutants(texts, table_names_the_place, fault);
   WARN(tally.read << " files, " << tally.refused << " refused, " << tally.accepted
                   << " accepted, of which " << tally.changed << " are other tables");
   CHECK(tally.refused > tally.read / 4);
@@ -99,7 +99,7 @@ TEST_CASE("A policy file of brackets inside brackets is refused, however deep", 
       } catch (const std::invalid_argument& refusal) {
         error = refusal.what();
       }
-      CHECK(names_the_place(error));
+      CHECK(table_names_the_place(error));
       CHECK(error.size() < 1000);  // It names the place and does not print the file.
     }
   }
