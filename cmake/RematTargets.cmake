@@ -20,6 +20,16 @@ if(REMAT_SANITIZE)
   target_link_options(remat_build_options INTERFACE -fsanitize=${REMAT_SANITIZE})
 endif()
 
+# remat_unite(target n) compiles n sources of it as one.
+#
+# Note [Unity builds]
+# Most of the time of a file goes into reading LibTorch's headers, so some files are read as one. They share what is in
+# unnamed namespaces then, which must have different names within a target. The presets dev and tidy compile each file alone,
+# which shows an #include that is missing.
+function(remat_unite target batch)
+  set_target_properties(${target} PROPERTIES UNITY_BUILD ${REMAT_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE ${batch})
+endfunction()
+
 # Stops unless exactly the sources of this folder are in `listed`: a file that nobody compiles is a test that never runs.
 function(remat_check_listed what)
   set(listed ${ARGN})
@@ -62,6 +72,7 @@ function(remat_add_module name)
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
   target_compile_features(${target} PUBLIC cxx_std_20)
   target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE $<BUILD_INTERFACE:remat_build_options>)
+  remat_unite(${target} 12)
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name}
     CXX_VISIBILITY_PRESET hidden
