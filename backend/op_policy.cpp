@@ -204,8 +204,9 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run) {
   // squeeze_ and its kind change the tensor that the function has, which a skipped call could not.
   if (op.changes_metadata()) return false;
-  // Memory that nothing has written has no values to keep, and what fills it would write them.
-  if (op.is_uninitialised()) return false;
+  // Memory that nothing has written has no values to keep, and what fills it would write them;
+  // lift() returns its argument, whose values the log is to have.
+  if (op.is_uninitialised() || op.is_lift()) return false;
   if (policy.is_per_segment() && !op.is_communication())
     return run_in_segment(decision, op, is_composite, stack, run);
   std::optional<Policy> said;

@@ -305,9 +305,13 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
                 slot_region(), slot, is_input);
   }
   // Not of what remat keeps itself, which may be of another state of the tensor.
-  const bool is_of_user = !op_ && has_layout(tensor) && !keeps_part();
-  if (!is_of_user || !logs()) return slot;
+  if (!has_layout(tensor) || keeps_part() || !logs()) return slot;
+  // An op that a call leaves out is not compared.
+  const bool is_given = storages_.find(memory_of(original)).is_given();
+  if (op_ && is_given) slot.layout = given_hash(original);
+  if (op_) return slot;
   slot.layout = layout_hash(tensor);
+  if (is_given) slot.layout ^= given_hash(original);
   const Origin origin = origin_of(saved_original(tensor));
   slot.origin = region_->outside().logged(origin);
   if (origin.is_outside() && !is_read)

@@ -242,7 +242,7 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
   if (!outside.has_storage() && !info.reads_data()) views_memory_outside_ = true;
   const bool writes = call.writes_argument(argument);
   const bool is_written = writes && !accumulates_grad();  // then write_outside() follows
-  if (info.reads_data() && !is_written) read_outside(tensor, outside);
+  if (reads_data(info, tensor) && !is_written) read_outside(tensor, outside);
   if (C10_UNLIKELY(outside.is_received()) && is_parameter(tensor)) refuse_unshard(info);
   note_captured(tensor, origin);
   if (!writes) return;

@@ -74,7 +74,11 @@ void RegionInput::finish_forward() {
 at::Tensor RegionInput::replayed(const std::string& region_label,
                                  const c10::Storage& shadow) const {
   if (!meta_) return {};
-  if (inference_tensor_.defined()) return inference_tensor_;
+  if (inference_tensor_.defined()) {
+    TORCH_CHECK(storage_.address() == memory_of(inference_tensor_), "[replay] ", region_label, ", ",
+                describe(), ": ", kMemoryExchanged);
+    return inference_tensor_;
+  }
   check_unchanged(!shadow && version_->changed(), region_label);
   TORCH_CHECK(!requires_grad_ || !is_grad_changed(original(), *requires_grad_), "[replay] ",
               region_label, ", ", describe(), ": ", kGradChanged);

@@ -27,7 +27,7 @@
 namespace remat {
 namespace {
 
-uint64_t next_id() {
+uint64_t next_replay_id() {
   static std::atomic<uint64_t> last{0};
   return ++last;
 }
@@ -71,7 +71,7 @@ ReplayFrame::ReplayFrame(const ReplayParts& parts)
     : SavedTensorFrame(Phase::kReplay, parts.region.intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(parts.region),
       body_(parts.body),
-      id_(next_id()),
+      id_(next_replay_id()),
       values_(parts.slots),
       ops_(parts.ops),
       hooks_(parts.hooks),
@@ -298,6 +298,8 @@ void ReplayFrame::fill(size_t index, const at::Tensor& value) {
   const Slot& slot = region_.slots()[index];
   if (index != count_ || !slot.meta.matches_data(value))
     mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "");
+  if (slot.op && slot.layout != 0 && compares() && slot.layout != given_hash(value))
+    mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "It has other values.");
   ++count_;
   if (index < end_ && slot.live) values_.put(index, value);
 }
@@ -347,7 +349,7 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
   const TensorMeta got(tensor);
   if (fits && !same_part) {
     mismatch(slot.index, slot.meta.str(), got.str(),
-             "It is another tensor, another part of one, or in another order.");
+             "It is another tensor, another part of one, in another order, or with other values.");
   }
   if (fits) mismatch(slot.index, slot.meta.str(), got.str(), "Another op has saved it.");
   const std::string place =
@@ -364,7 +366,8 @@ bool ReplayFrame::is_same_part(const Slot& slot, const at::Tensor& tensor) const
   const bool is_told = slot.layout != 0 || ReplayOps::is_known(slot.origin);
   if (!is_of_user || !is_told) return true;
   const at::Tensor& original = saved_original(tensor);
-  return slot.layout == layout_hash(tensor, ops_.moved(original)) &&
+  const uint16_t values = ops_.is_given(original) ? given_hash(original) : 0;
+  return slot.layout == (layout_hash(tensor, ops_.moved(original)) ^ values) &&
          ops_.has_origin(original, slot.origin);
 }
 

@@ -408,7 +408,7 @@ void ReplayOps::note_written(const OpCall& call) {
 void ReplayOps::check_read(const OpCall& call, const at::Tensor& tensor, size_t number,
                            size_t slot) {
   const OutsideStorage& outside = region_.outside()[number];
-  if (!call.info().reads_data() || !outside.is_read() || outside_[number].checked) return;
+  if (!reads_data(call.info(), tensor) || !outside.is_read() || outside_[number].checked) return;
   outside_[number].checked = true;
   TORCH_CHECK(!is_freed(tensor) || call.info().writes(), where(slot), ", op ", call.info().name(),
               " (", TensorMeta(tensor).str(), "): ", kMemoryFreed, kGiveMemoryBack);

@@ -67,6 +67,16 @@ void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageT
   words->add_value(static_cast<int64_t>(hash_of_bytes(bytes, size)));
 }
 
+uint16_t given_hash(const at::Tensor& tensor) {
+  uint64_t hash = 0;
+  if (tensor.is_cpu()) {
+    const UnseenBelowAutograd unseen;
+    const auto most = static_cast<int64_t>(OutsideStorage::kMaxCompared / tensor.itemsize());
+    hash = hash_of(tensor.numel() <= most ? tensor : tensor.flatten().narrow(0, 0, most));
+  }
+  return static_cast<uint16_t>(hash_mix(0, hash) >> 48U | 1U);
+}
+
 bool has_values(const at::Tensor& tensor) {
   const c10::Storage& storage = tensor.storage();
   const auto* const bytes = static_cast<const char*>(storage.data());

@@ -35,6 +35,10 @@ inline c10::IValue host_value(const at::Tensor& tensor) {
 void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
                 OpWords* words);
 
+/// Of the values, on the CPU up to kMaxCompared bytes of them, of a tensor whose memory is
+/// Origin::given() and that no op has read. Never 0.
+uint16_t given_hash(const at::Tensor& tensor);
+
 /// Of what the op that is about to run makes. A mode may give memory without values some.
 inline Origin origin_of_results(const OpInfo& op) {
   const bool is_of_mode = op.is_uninitialised() && SavedTensorFrame::modes_here() > 0;

@@ -10,7 +10,8 @@
 namespace remat::python {
 
 /// The tensors that `tensor` says it consists of (__tensor_flatten__); of a class that does not
-/// say, those among its attributes. Takes the GIL; leaves no error.
+/// say, those among its attributes and slots, and in lists, tuples and dicts there. Takes the GIL;
+/// leaves no error.
 std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor);
 
 }  // namespace remat::python

@@ -82,6 +82,67 @@ def test_a_number_that_stays_does_not(make):
     assert_same(program, region)
 
 
+class Scaled(torch.autograd.Function):
+    """Saves what no op reads."""
+
+    @staticmethod
+    def forward(ctx, x, scale):
+        ctx.save_for_backward(scale)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+
+def multiplied(x, scale):
+    return x * scale
+
+
+READERS = {  # of values that no other op of the region reads
+    "custom function": lambda: Scaled.apply,
+    "custom function, through a view": lambda: lambda x, scale: Scaled.apply(x, scale.view(3, 1).view(3)),
+    "a region inside": lambda: region(multiplied),
+    "a region inside with a custom function": lambda: region(Scaled.apply),
+    "a SAVE call": lambda: remat.native_op(multiplied, "call", SAVE),
+    "an OFFLOAD call": lambda: remat.native_op(multiplied, "call", remat.CheckpointPolicy.OFFLOAD),
+}
+
+
+@pytest.mark.parametrize("make", ["load", "pickle", "a storage"])
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("changes", [False, True])
+def test_values_that_are_saved_and_that_only_a_part_left_out_reads_are_compared(make, reader, changes):
+    calls = []
+
+    def fn(x):
+        calls.append(0)
+        return READERS[reader]()(x.sin(), COUNTED[make](len(calls) if changes else 1)).exp()
+
+    def step(wrap):
+        x = torch.ones(3, requires_grad=True)
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    kept = remat.checkpoint(region_name="block", offload_store=remat.host_memory_store())
+    if changes:
+        with pytest.raises(remat.ReplayMismatch, match="(with|It has) other values"):
+            step(kept)
+    else:
+        assert_equal(step(lambda fn: fn), step(kept))
+
+
+def test_large_numbers_of_the_host_are_compared_as_a_whole_whatever_a_policy_keeps():
+    calls = []
+
+    def fn(x):
+        calls.append(0)
+        return (x.sin() * torch.tensor(np.append(np.zeros(1 << 18), len(calls)))[-1]).exp()
+
+    with pytest.raises(remat.ReplayMismatch, match="aten::lift_fresh"):
+        remat.checkpoint(region_name="block", policy=["aten::lift_fresh"])(fn)(leaf(3)).sum().backward()
+
+
 def test_another_file_that_is_mapped_raises(tmp_path):
     for n in (1, 2):
         (tmp_path / str(n)).write_bytes(np.full(3, n, dtype=np.float32).tobytes())

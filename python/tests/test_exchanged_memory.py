@@ -548,6 +548,19 @@ def test_a_part_of_an_inference_tensor_that_is_written_raises(policy, engine, ro
             y.sum().backward()
 
 
+@pytest.mark.parametrize("passed", [False, True])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_inference_tensor_that_gets_other_memory_raises(engine, passed):
+    x = leaf(4, 4)
+    with torch.inference_mode():
+        cache = torch.rand(4, 4)
+    region = remat.checkpoint(replay=engine)
+    y = region(lambda x, c: (x.sin() + c).exp())(x, cache) if passed else region(lambda x: (x.sin() + cache).exp())(x)
+    cache.data = torch.ones(4, 4)
+    with pytest.raises(RuntimeError, match="got other memory|got others from its tape|reads another tensor"):
+        y.sum().backward()
+
+
 def test_a_weight_that_the_function_exchanges_and_gives_back_is_right_in_each_step():
     """As quantization-aware training does, more often than exchanges are remembered one by one."""
 

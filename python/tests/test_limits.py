@@ -24,7 +24,7 @@ from same import assert_equal, assert_same, plain
 from torch.distributed.tensor.debug import CommDebugMode
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
-from wrappers import Opaque, Passing
+from wrappers import Opaque, Passing, Quantized
 
 import remat_meta as remat
 from remat_meta import _C
@@ -316,6 +316,73 @@ def test_s17_without_a_determinism_check_numbers_are_not_compared():
     program = count_of(float, 1.0, 2.0)
     assert_silent(program, region(determinism_check="none"))
     assert_silent(count_of(lambda number: number + 0 * remat.is_recomputing(), 1.0, 2.0), region())
+
+
+class Hidden(torch.Tensor):
+    """Has another tensor where nobody looks."""
+
+    @staticmethod
+    def __new__(cls, inner):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype)
+
+    def __init__(self, inner):
+        self.get = lambda: inner
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return func(*[arg.get() if isinstance(arg, Hidden) else arg for arg in args], **(kwargs or {}))
+
+
+def test_s40_a_tensor_that_a_wrapper_has_in_a_closure_is_not_watched():
+    def program(wrap):
+        x, inner = leaf(4), torch.ones(4)
+        hidden = Hidden(inner)
+        y = wrap(lambda x: (x.detach() * hidden + x).sin())(x)
+        inner.mul_(2)
+        y.sum().backward()
+        return x.grad
+
+    assert_silent(program, region())
+
+
+@torch.library.custom_op("remat_limits::doubled", mutates_args=(), schema="(Tensor(a) x) -> Tensor(a)")
+def doubled(x):
+    return x * 2
+
+
+def test_s41_an_op_that_computes_what_its_schema_calls_a_view_is_no_read():
+    def program(wrap):
+        x, captured = leaf(4), torch.ones(4)
+        y = wrap(lambda x: (x.detach() * doubled(captured) + x).sin())(x)
+        captured.mul_(2)
+        y.sum().backward()
+        return x.grad
+
+    assert_silent(program, region())
+    assert_raises(program, region("tape"), "a copy where its schema says view", NotImplementedError)
+
+
+def test_s42_a_tensor_in_a_wrapper_that_is_an_argument_may_be_exchanged_unseen():
+    def program(wrap):
+        x, w = leaf(4, 4), Quantized(torch.ones(4, 4, dtype=torch.int8), torch.tensor(1.0))
+        y = wrap(lambda x, w: (x @ w).sin())(x, w)
+        w.scale = torch.tensor(2.0)
+        y.sum().backward()
+        return x.grad
+
+    assert_silent(program, region())
+
+
+@pytest.mark.torch_warns  # nested tensors are a prototype
+def test_s43_a_captured_nested_tensor_may_be_written_by_way_of_data_unseen():
+    def program(wrap):
+        x, nested = leaf(4, 4), torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(2, 4)])
+        y = wrap(lambda x: (x * nested.to_padded_tensor(0.0).reshape(4, 4)).exp())(x)
+        nested.data.zero_()
+        y.sum().backward()
+        return x.grad
+
+    assert_silent(program, region())
 
 
 class DoubledSines(TorchDispatchMode):
@@ -1120,6 +1187,19 @@ def test_c6_a_jagged_nested_tensor_that_the_function_makes_raises():
     assert_same(program, region("tape"))
 
 
+class Dequantized(Hidden):
+    """detach() gives a plain tensor."""
+
+
+def test_c7_a_class_whose_detach_is_plain_raises_in_a_nested_region():
+    def program(wrap):
+        x = leaf(4, 4)
+        wrap(lambda *given: wrap(lambda x, w: (x @ w).sin())(*given))(x, Dequantized(torch.ones(4, 4))).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), r"expected float32 \[4, 4\] on cpu as in the forward, got")
+
+
 # N: named calls and policies
 
 
@@ -1326,6 +1406,22 @@ def test_t7_memory_that_the_function_exchanges_and_gives_back_raises_with_a_tape
     assert_raises(program, region("tape"), "expected the memory that it had in the forward, got other memory", RuntimeError)
 
 
+@pytest.mark.torch_warns  # nested tensors are a prototype
+def test_t8_a_jagged_tensor_catches_the_refusal_of_a_strict_tape():
+    linear = torch.nn.Linear(8, 8)
+
+    def attention(nested):
+        q = linear(nested).unflatten(-1, (2, 4)).transpose(1, 2)
+        return torch.nn.functional.scaled_dot_product_attention(q, q, q).transpose(1, 2).flatten(-2)
+
+    def program(wrap):
+        rows = [torch.randn(n, 8) for n in (3, 5, 2)]
+        nested = torch.nested.nested_tensor(rows, layout=torch.jagged, requires_grad=True)
+        wrap(attention)(nested).values().sum().backward()
+
+    assert_raises(program, region("tape"), "they must be contiguous|expected what a tape can replay")
+
+
 # P: what the function does again
 
 
@@ -1380,6 +1476,22 @@ def test_p4_a_cache_that_is_filled_before_and_left_before_backward_raises():
 
     assert_raises(program, region(), "The function branches on state", remat.ReplayMismatch)
     assert_same(program, region("tape"))
+
+
+def test_p6_a_generator_that_the_function_makes_cannot_be_named():
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: x * torch.rand(4, generator=torch.Generator().manual_seed(1)))(x).sum().backward()
+
+    assert_raises(program, region(), "expected a default generator or one of", NotImplementedError)
+
+
+def test_p7_the_first_batch_of_an_observer_is_refused():
+    def program(wrap):
+        x, observer = leaf(4, 4), torch.ao.quantization.default_fused_per_channel_wt_fake_quant()
+        wrap(lambda x: observer(x) * 2)(x).sum().backward()
+
+    assert_raises(program, region(), "to keep its size, got a storage of", NotImplementedError)
 
 
 # D: threads, processes, distributed

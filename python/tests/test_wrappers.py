@@ -7,7 +7,7 @@ import torch
 from programs import leaf
 from same import assert_equal
 from torch.testing._internal.two_tensor import TwoTensor
-from wrappers import Opaque
+from wrappers import Holding, Opaque, Quantized
 
 import remat_meta as remat
 
@@ -255,6 +255,55 @@ def test_another_tensor_in_one_is_noticed(kind):
     _, y = make_in("function", False, False, False)(w)
     setattr(w, "a" if kind == "flattened" else "inner", torch.zeros(4))
     with pytest.raises(RuntimeError, match=r"\[replay\] region 'r'.*to hold the tensors that it held in the forward"):
+        y.sum().backward()
+
+
+READS = {  # what looks like a view of it computes
+    "linear": torch.nn.functional.linear,
+    "matmul": lambda x, w: x @ w,
+    "transposed": lambda x, w: x * w.t(),
+    "viewed": lambda x, w: x * w.view(-1)[:4],
+    "expanded": lambda x, w: (x * w.expand(2, 4, 4)).sum(0),
+    "in a region inside": lambda x, w: remat.checkpoint()(lambda x: torch.nn.functional.linear(x, w))(x),
+}
+CHANGES = {
+    "integers": lambda w: w.integers.zero_(),
+    "scale": lambda w: w.scale.mul_(0.5),
+    "exchange": lambda w: setattr(w, "scale", torch.tensor(0.5)),
+}
+
+
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.parametrize("as_argument", [False, True], ids=["captured", "argument"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_change_in_one_whose_views_compute_is_noticed(read, change, as_argument, engine):
+    def run(wrap, changes):
+        torch.manual_seed(0)
+        w = Quantized(torch.randint(-9, 9, (4, 4)), torch.tensor(0.02))
+        x = torch.randn(4, 4, requires_grad=True)
+        fn = lambda x, w: READS[read](x, w).sin()  # noqa: E731
+        y = wrap(fn)(x, w) if as_argument else wrap(lambda x: fn(x, w))(x)
+        if changes:
+            CHANGES[change](w)
+        y.sum().backward()
+        return x.grad
+
+    wrap = remat.checkpoint(replay=engine)
+    assert_equal(run(plain, False), run(wrap, False))
+    if as_argument and change == "exchange":  # limit S42
+        return
+    with pytest.raises(RuntimeError, match="Python class of its own"):
+        run(wrap, True)
+
+
+@pytest.mark.parametrize("place", ["slot", "list", "dict", "lists"])
+def test_a_write_of_a_tensor_that_one_holds_elsewhere_is_noticed(place):
+    x, inner = leaf(4), torch.ones(4)
+    held = Holding(inner, place)
+    y = remat.checkpoint()(lambda x: (x.detach() * held + x).sin())(x)
+    inner.mul_(2)
+    with pytest.raises(RuntimeError, match="tensors in one of a Python class of its own"):
         y.sum().backward()
 
 

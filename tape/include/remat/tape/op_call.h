@@ -250,6 +250,13 @@ inline bool is_of_python_class(const at::Tensor& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Python);
 }
 
+/// True if a call of `info` may read the values of its argument `tensor`. Of a class of Python's,
+/// what looks like a view may compute: F.linear(x, quantized) asks for aten::t(quantized), and gets
+/// a plain matrix.
+inline bool reads_data(const OpInfo& info, const at::Tensor& tensor) {
+  return info.reads_data() || is_of_python_class(tensor);
+}
+
 /// What tells a tensor's memory from another's: its storage, or the tensor itself if it has none
 /// (sparse, opaque, wrapped by a transform). Null if there are no bytes, or if LibTorch made the
 /// tensor of a plain number.

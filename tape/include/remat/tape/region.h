@@ -46,9 +46,10 @@ struct Slot {
   SavedVersion version;
   const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  // Of what no op has saved:
-  uint16_t layout = 0;               ///< A hash of how it lay in its memory.
-  Origin origin = Origin::inside();  ///< As logged.
+  /// A hash of how it lay in its memory where no op has saved it, and of its values if these are
+  /// given (Origin::given()); of those alone in a call that is left out. 0: not compared.
+  uint16_t layout = 0;
+  Origin origin = Origin::inside();  ///< As logged, where no op has saved it.
 };
 
 /// The nodes of autograd's graph that a forward made, by their numbers on its thread.
