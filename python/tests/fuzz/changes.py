@@ -36,6 +36,8 @@ PAIRS = {
     "list": ("{a} * torch.tensor([1.0, 2.0, 3.0, 4.0])", "{a} * torch.tensor([1.0, 2.0, 3.0, 5.0])"),
     "index": ("{a}[torch.tensor([0, 1, 2, 3])]", "{a}[torch.tensor([3, 1, 2, 0])]"),
     "op": ("{a}.sin()", "{a}.cos()"),
+    "given": ("{a} * given(0.5)", "{a} * given(0.25)"),
+    "saved": ("Scaled.apply({a}, given(0.5))", "Scaled.apply({a}, given(0.25))"),
     "random": ("{a} * torch.rand(4, 4)", "{a} * torch.rand(8, 4)[4:]"),
 }
 

@@ -94,6 +94,11 @@ WRAPPERS = {
     "unwrap": Op("{r} = unwrap({a})", view=True, weight=RARE, needs="made wrappers"),
 }  # fmt: skip
 
+COMPUTING = {
+    "read_computing": Op("{r} = {a} * F.linear({a}.detach(), {c})", buffer=1, of="q", weight=1),
+    "read_computing_row": Op("{r} = {a} + {c}[1]", buffer=1, of="q", weight=1),
+    "write_computing": Op("{c}.inner.mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2, of="q", weight=RARE),
+}
 
 
 def _with_needs(ops, needs):
@@ -106,5 +111,6 @@ FOREIGN = {
     **_with_needs(WRITE_SAVED, "write saved"),
     **_with_needs(BANK, "bank"),
     **_with_needs(WRAPPERS, "wrappers"),
+    **_with_needs(COMPUTING, "computing wrappers"),
     **_with_needs(CHANGES, "changes"),
 }

@@ -37,7 +37,7 @@ FOREIGN_HEADS = {
 MODES = tuple(mode for mode in MODE_KINDS if mode)
 REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # if they keep such an op's results
 COPYING_HEADS = ("clones", "save_on_cpu", "_pair")
-BUFFERS = "bckt"
+BUFFERS = "bcktq"
 LEAVES = "xwp"
 
 

@@ -3,6 +3,7 @@
 """Tensors, modes, hooks and ops of libraries that are not torch's: what foreign programs bring along."""
 
 import contextlib
+import pickle
 
 import torch
 from torch.overrides import TorchFunctionMode
@@ -46,6 +47,17 @@ class Opaque(Wrapper):
     """Without __tensor_flatten__."""
 
 
+class Computing(Flat):
+    """What looks like a view of it computes: every op but detach() gets a plain tensor."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].inner)
+        args_inside = tree_map_only(Computing, lambda t: t.inner * 0.5, args)
+        return func(*args_inside, **(kwargs or {}))
+
+
 class _Wrap(torch.autograd.Function):
     @staticmethod
     def forward(ctx, kind, a):
@@ -72,6 +84,27 @@ def plain_part(tensor):
     while isinstance(tensor, Wrapper):
         tensor = tensor.inner
     return tensor
+
+
+GIVEN = {number: pickle.dumps(torch.full((4, 4), number)) for number in (0.5, 0.25)}
+
+
+def given(number):
+    """Its memory is filled by no op."""
+    return pickle.loads(GIVEN[number])
+
+
+class Scaled(torch.autograd.Function):
+    """Saves what no op reads."""
+
+    @staticmethod
+    def forward(ctx, a, scale):
+        ctx.save_for_backward(scale)
+        return a * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
 
 
 def wrap(kind, a):

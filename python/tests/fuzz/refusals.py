@@ -12,6 +12,7 @@ BOTH = "limits.md, W6: a tensor is passed and captured"
 INNER = "limits.md, B4, B7, B8, H2: a backward inside"
 LIBRARY = "errors.md: an op of a library writes what its schema does not mark"
 WRAPPER = "errors.md: a tensor of a class with __torch_dispatch__ is written, or a SAVE call returns it"
+INSIDE = "errors.md: what is in a tensor subclass was written in place"
 MADE = "limits.md, C1, C2: wrapper subclasses that a function makes"
 FREED = "errors.md: memory that a replay needs was freed after the forward"
 TRACKED = "limits.md, A1: CommDebugMode round the backward alone"
@@ -34,6 +35,7 @@ HOOKS = r"clones\(\)|save_on_cpu|_pair\("  # that copy
 REFUSALS = (
     (r"tensor argument \d+ .*expected the argument as the forward got it", "", IN_PLACE),
     (r"expected the tensor from outside the region as the forward (read|saved) it", "", IN_PLACE),
+    (r"expected the tensors in one of a Python class of its own", r"q0\.inner\.", INSIDE),
     (r"expected its result as it left it, got it modified in-place", "SAVE|OFFLOAD|policy", RESULT),
     (r"modified by an inplace operation.*expected (the tensor as the forward saved it|it as the call left it)", HOOKS, COPIES),
     (r"expected to write strided arguments of the call or tensors from outside", "", CAPTURED),
@@ -44,8 +46,8 @@ REFUSALS = (
     (r"inside the region's function that passes no SAVE call", "inner_(grad|backward)", INNER),
     (r"from elsewhere", "inner_(grad|backward)", INNER),
     (r"expected ops that mark in their schema what they write", r"ops\.fuzz\.", LIBRARY),
-    (r"expected in-place ops on plain tensors from outside the region", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
-    (r"expected a plain tensor, got a subclass with __torch_dispatch__", r"\b(t0|t1|p0|p1|wrap)\b", WRAPPER),
+    (r"expected in-place ops on plain tensors from outside the region", r"\b(t0|t1|p0|p1|q0|wrap)\b", WRAPPER),
+    (r"expected a plain tensor, got a subclass with __torch_dispatch__", r"\b(t0|t1|p0|p1|q0|wrap)\b", WRAPPER),
     (r"from elsewhere", r"\bwrap\(", MADE),
     (r"is a view and is being modified inplace.*created inside a custom Function", r"\bbn\(", TRACKED),
     (r"Another op has saved it", r"(?s)\bbn\(.*# how: \w*\|(?!comm_debug)[^|]*\|comm_debug", TRACKED),

@@ -9,7 +9,7 @@ import torch
 from same import bits
 
 from . import prelude
-from .kinds import MODES, Flat, Opaque, plain_part, unwrap
+from .kinds import MODES, Computing, Flat, Opaque, plain_part, unwrap
 from .program import STATE
 from .refusals import reason_of
 
@@ -59,6 +59,7 @@ MAKERS = {
     "k": lambda name: torch.randn(6, 4, 4),
     "t": wrapped,
     "p": wrapped,
+    "q": lambda name: Computing(torch.randn(4, 4)),
 }
 
 

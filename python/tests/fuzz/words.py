@@ -11,6 +11,7 @@ ALL = (
     "bank",  # a buffer that is read and written in parts
     "wrappers",  # subclasses, read and written as buffers
     "made wrappers",  # that functions make
+    "computing wrappers",  # whose views are none
     "modes",  # dispatch and function modes
     "hooks inside",  # pairs that are opened in functions
     "freed storages",
