@@ -76,7 +76,11 @@ REFUSALS = (
     (r"It reads another tensor than the forward did", r"\.data = ", DATA),
     (r"got a region's result that was written by way of", r"# how: write_data", DATA),
     (r"was written without a new version, through data", r"# how: write_data", DATA),
-    (r"was written by way of|got other memory|[Ii]t (reads|is) another tensor", r"# how: exchange_data", EXCHANGED),
+    (
+        r"was written by way of|got other memory|[Ii]t (reads|is) (another tensor|a cast of another)",
+        r"# how: exchange_data",
+        EXCHANGED,
+    ),
     (r"expected the values that the forward saved .* got others from its tape", r"# how: write_data", DATA),
     (r"It reads another tensor than the forward did", r"\bwrap\(", MADE),
     (r"has written since, without a new version", r"\bbn\.running|_foreach_mul_|_fused_sgd_|ops\.fuzz", UNVERSIONED),
