@@ -1187,6 +1187,25 @@ def test_c6_a_jagged_nested_tensor_that_the_function_makes_raises():
     assert_same(program, region("tape"))
 
 
+def test_n11_the_result_of_a_kept_attention_is_written_by_the_outer_region():
+    def program(wrap):
+        x, w = leaf(1, 4, 4), leaf(1, 4, 4)
+
+        def attention(x):
+            y = torch.nn.functional.scaled_dot_product_attention(w, x, w)
+            w.sin()
+            return y
+
+        def block(x):
+            y = (attention if wrap is plain else region(policy="save_matmuls")(attention))(x)
+            y += x
+            return y.sin()
+
+        wrap(block)(x).sum().backward()
+
+    assert_raises(program, region(), "expected in-place ops that autograd notices", NotImplementedError)
+
+
 class Dequantized(Hidden):
     """detach() gives a plain tensor."""
 
