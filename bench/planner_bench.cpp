@@ -6,8 +6,8 @@
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
-#include <remat/policy/planner.h>
-#include <remat/policy/transformer_profile.h>
+#include <remat/planner/planner.h>
+#include <remat/planner/transformer_profile.h>
 
 namespace {
 

@@ -9,6 +9,6 @@ write_basic_package_version_file(RematConfigVersion.cmake COMPATIBILITY SameMino
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/RematConfig.cmake" "${CMAKE_CURRENT_BINARY_DIR}/RematConfigVersion.cmake"
   cmake/FindLibTorch.cmake DESTINATION ${config_dir})
 install(EXPORT RematTargets NAMESPACE remat:: DESTINATION ${config_dir})
-install(FILES policy/schema/plan.schema.json policy/schema/profile.schema.json
+install(FILES policy/planner/schema/plan.schema.json policy/planner/schema/profile.schema.json
   DESTINATION ${CMAKE_INSTALL_DATADIR}/remat/schema)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})

@@ -13,7 +13,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
-#include "policy/test_data.h"
+#include "planner/test_data.h"
 #include "support/catch.h"
 
 namespace {

@@ -5,7 +5,7 @@
 
 #include <string>
 
-#include <remat/policy/transformer_profile.h>
+#include <remat/planner/transformer_profile.h>
 
 namespace remat_plan {
 

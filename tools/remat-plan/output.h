@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include <remat/policy/planner.h>
+#include <remat/planner/planner.h>
 
 namespace remat_plan {
 

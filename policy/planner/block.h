@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A block type in numbers: tensors and ops by index, times in ticks that add up exactly in any
+// order.
+#pragma once
+
+#include <bitset>
+#include <cmath>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <remat/planner/profile.h>
+
+namespace remat::detail {
+
+/// Millionths of a microsecond.
+using Ticks = int64_t;
+
+inline Ticks to_ticks(double us) {
+  return std::llround(us * 1e6);
+}
+inline double to_us(Ticks ticks) {
+  return static_cast<double>(ticks) / 1e6;
+}
+
+constexpr size_t max_region_ops = 256;  ///< Of a region that cannot be split.
+using OpSet = std::bitset<max_region_ops>;
+
+struct BlockTensor {
+  int64_t bytes = 0;
+  int producer = -1;             ///< Index of an op; -1: the region's input
+  int last_reader = -1;          ///< Last op that reads it forward; its producer if there is none
+  int first_backward_user = -1;  ///< Lowest op whose backward needs it; -1: none does
+  bool has_gradient = false;
+};
+
+struct BlockOp {
+  Ticks fwd = 0;
+  Ticks bwd = 0;
+  int64_t fwd_tmp = 0;
+  int64_t bwd_tmp = 0;
+  std::vector<int> ins;
+  std::vector<int> outs;
+  std::vector<int> backward_needs;
+};
+
+/// Tensor 0 is the region's input.
+struct Block {
+  explicit Block(const BlockType& type);
+
+  int64_t input_bytes() const { return tensors[0].bytes; }
+  int64_t output_bytes() const { return tensors[output].bytes; }
+  bool inner(int tensor) const { return tensor != 0 && tensor != output; }
+
+  std::vector<BlockOp> ops;
+  std::vector<BlockTensor> tensors;
+  int output = 0;
+  Ticks fwd = 0;  ///< Sum over ops
+  Ticks bwd = 0;
+};
+
+/// Per op, does a gradient reach its backward? Its first out must be the region's output or be read
+/// by such an op.
+std::vector<char> ops_with_gradient(const Block& block);
+
+}  // namespace remat::detail

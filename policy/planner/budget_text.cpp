@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Budgets as people write them.
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <remat/planner/planner.h>
+
+namespace remat {
+
+namespace {
+
+struct Unit {
+  std::string_view name;
+  int64_t bytes;
+};
+
+constexpr int64_t most_bytes = 9000000000000000000;
+
+constexpr std::array<Unit, 9> units = {{{"B", 1},
+                                        {"kB", 1000},
+                                        {"MB", 1000000},
+                                        {"GB", 1000000000},
+                                        {"TB", 1000000000000},
+                                        {"KiB", int64_t{1} << 10},
+                                        {"MiB", int64_t{1} << 20},
+                                        {"GiB", int64_t{1} << 30},
+                                        {"TiB", int64_t{1} << 40}}};
+
+/// A number at the beginning of a text, and what follows it.
+template <typename Number>
+struct Amount {
+  std::optional<Number> value;
+  std::string_view unit;
+};
+
+template <typename Number>
+Amount<Number> read_amount(std::string_view text) {
+  Number value = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error != std::errc()) return {};
+  Amount<Number> amount{value, {rest, static_cast<size_t>(end - rest)}};
+  while (!amount.unit.empty() && amount.unit.front() == ' ') amount.unit.remove_prefix(1);
+  return amount;
+}
+
+const Unit* unit_named(std::string_view name) {
+  const auto* at =
+      std::find_if(units.begin(), units.end(), [&](const Unit& unit) { return unit.name == name; });
+  return at == units.end() ? nullptr : at;
+}
+
+/// A share of `bytes`; all of them are not rounded.
+int64_t share_of(int64_t bytes, double share) {
+  return share == 1 ? bytes : static_cast<int64_t>(share * static_cast<double>(bytes));
+}
+
+[[noreturn]] void refuse(std::string_view text) {
+  throw std::invalid_argument(
+      "[planner] budget: expected bytes with a unit (2.5GiB, 300MB, 4096B), a percentage of the "
+      "no-checkpoint "
+      "peak (60%), or a number from 0 (each layer checkpointed) to 1 (nothing runs twice), got \"" +
+      std::string(text) + "\". Give one of these.");
+}
+
+}  // namespace
+
+int64_t Planner::budget_bytes(std::string_view text) const {
+  // Whole numbers stay exact: doubles have no odd ones beyond 2^53.
+  const Amount<int64_t> whole = read_amount<int64_t>(text);
+  const Unit* const whole_unit = unit_named(whole.unit);
+  if (whole.value && whole_unit != nullptr && *whole.value >= 0 &&
+      *whole.value <= most_bytes / whole_unit->bytes) {
+    return *whole.value * whole_unit->bytes;
+  }
+  const auto [value, unit] = read_amount<double>(text);
+  if (!value || !(*value >= 0 && *value <= static_cast<double>(most_bytes))) refuse(text);
+  const int64_t peak = frontier().no_checkpoint_peak_bytes();
+  if (unit.empty()) {
+    if (*value > 1) refuse(text);
+    const int64_t least = layer_checkpoint().simulated_peak_bytes;
+    return least + share_of(peak - least, *value);
+  }
+  const Unit* const known = unit_named(unit);
+  if (unit != "%" && known == nullptr) refuse(text);
+  const double share = *value / 100;
+  const double bytes = known == nullptr ? share * static_cast<double>(peak)
+                                        : *value * static_cast<double>(known->bytes);
+  if (bytes > static_cast<double>(most_bytes)) refuse(text);
+  return known == nullptr ? share_of(peak, share) : static_cast<int64_t>(bytes);
+}
+
+}  // namespace remat

@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A profile in numbers: equal block types are one, merged types know where they fit, each type has
+// its options.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include <remat/planner/profile.h>
+
+#include "block.h"
+#include "options.h"
+
+namespace remat::detail {
+
+/// Regions that run as one.
+struct Merge {
+  std::vector<int> pattern;  ///< Types, as in ChainModel::chain
+  int type = 0;
+  int named = 0;  ///< The block type of the profile that names its ops and tensors
+};
+
+/// What a planner may choose from.
+enum class OptionClass : uint8_t {
+  kAll,       ///< Any policy of any op
+  kSaveOnly,  ///< No op of a region that is replayed by itself runs again: Rotor's plans
+  kNone,      ///< For replays: no options
+};
+
+struct ChainModel {
+  ChainModel(const Profile& profile, OptionClass options);
+
+  size_t length() const { return chain.size(); }
+  const Block& block(size_t position) const { return types[chain[position]]; }
+  int64_t input_bytes(size_t position) const { return block(position).input_bytes(); }
+  int64_t output_bytes(size_t position) const { return block(position).output_bytes(); }
+  bool matches(const Merge& merge, size_t first, size_t last) const;
+
+  std::vector<Block> types;
+  std::vector<std::vector<Option>> options;      ///< Per type
+  std::vector<int64_t> forward_only_peak_bytes;  ///< Per type
+  std::vector<int> chain;
+  std::vector<Merge> merges;
+  Ticks ideal_time = 0;
+  double link_ticks_per_byte = 0;  ///< To host memory and back; 0: there is no link.
+};
+
+}  // namespace remat::detail

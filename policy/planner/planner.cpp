@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Joins what plans: the exact frontier, the bound, and OFFLOAD.
+#include <remat/planner/planner.h>
+
+#include <algorithm>
+#include <limits>
+#include <optional>
+#include <stdexcept>
+
+#include "lower_bound.h"
+#include "offload_search.h"
+#include "planned_chain.h"
+#include "sequence_solver.h"
+#include "slot_reports.h"
+
+namespace remat {
+
+using detail::OptionClass;
+using detail::Schedule;
+using detail::ScheduledRegion;
+
+struct Planner::State {
+  State(const Profile& profile, const PlannerOptions& options)
+      : chain(profile,
+              options.plan_class == PlanClass::kAll ? OptionClass::kAll : OptionClass::kSaveOnly),
+        solver(chain.model, {options.max_breakpoints, options.progress}),
+        bound(chain.model) {
+    const double ideal_us = detail::to_us(chain.model.ideal_time);
+    std::vector<FrontierPoint> points;
+    for (const detail::Step& step : solver.whole()) {
+      points.push_back({step.bytes + input_bytes(), detail::to_us(step.time), overhead(step.time)});
+    }
+    frontier = Frontier(std::move(points), ideal_us, solver.exact());
+    if (options.offload && chain.model.link_ticks_per_byte > 0 &&
+        options.plan_class == PlanClass::kAll) {
+      offload.emplace(chain.model,
+                      detail::SolverOptions{options.max_breakpoints, options.progress});
+    }
+  }
+
+  int64_t input_bytes() const { return chain.model.input_bytes(0); }
+
+  double overhead(detail::Ticks time) const {
+    if (chain.model.ideal_time == 0) return 0;
+    return static_cast<double>(time) / static_cast<double>(chain.model.ideal_time) - 1;
+  }
+
+  /// A little less than the bound comes to, so that the roundings of two overheads never make it
+  /// more than a plan's.
+  double lower_bound(int64_t budget_bytes) const {
+    if (chain.model.ideal_time == 0) return 0;
+    constexpr double roundings = 4 * std::numeric_limits<double>::epsilon();
+    const double ratio = bound.total_time_us(budget_bytes) / detail::to_us(chain.model.ideal_time);
+    return std::max(0.0, ratio * (1 - roundings) - 1);
+  }
+
+  /// Says what all plans of the planner say alike, and how far this one is from the bound.
+  /// The bound is of schedules without OFFLOAD; where the link could do better, it says nothing.
+  void add_bounds(Plan& plan) const {
+    plan.least_budget_bytes = std::min(frontier.least_budget_bytes(), plan.simulated_peak_bytes);
+    if (offload)
+      plan.least_budget_bytes = std::min(plan.least_budget_bytes, offload->least_budget_bytes());
+    plan.lower_bound = offload || !plan.feasible ? 0 : lower_bound(plan.budget_bytes);
+    plan.gap = plan.overhead - plan.lower_bound;
+    if (plan.gap >= 0) return;
+    throw std::logic_error("[planner] budget " + std::to_string(plan.budget_bytes) +
+                           ": expected a lower bound of at most the overhead " +
+                           std::to_string(plan.overhead) + ", got " +
+                           std::to_string(plan.lower_bound) + ". Report this.");
+  }
+
+  /// The schedule for a budget, or for the least one that fits.
+  Schedule best(int64_t budget_bytes) const {
+    const int64_t least = solver.whole().front().bytes + input_bytes();
+    const detail::OffloadPlan* moved = offload ? offload->best(budget_bytes) : nullptr;
+    const detail::Step* step = detail::step_at(solver.whole(), budget_bytes - input_bytes());
+    if (moved != nullptr && (step == nullptr || moved->time < step->time)) return moved->schedule;
+    return detail::extract_schedule(solver, std::max(budget_bytes, least) - input_bytes());
+  }
+
+  detail::PlannedChain chain;
+  detail::SequenceSolver solver;
+  detail::LowerBound bound;
+  Frontier frontier;
+  std::optional<detail::OffloadSearch> offload;
+};
+
+namespace {
+
+/// Every run of a merged pattern replays whole, or every region but the last if there is no
+/// pattern.
+Schedule layer_schedule(const detail::ChainModel& model) {
+  Schedule schedule;
+  const size_t last = model.length() - 1;
+  for (size_t first = 0; first <= last;) {
+    ScheduledRegion region;
+    region.first = first;
+    region.type = model.chain[first];
+    bool replays = model.merges.empty() && first < last;
+    for (const detail::Merge& merge : model.merges) {
+      if (!model.matches(merge, first, last)) continue;
+      region.count = merge.pattern.size();
+      region.type = merge.type;
+      replays = true;
+      break;
+    }
+    const detail::Block& block = model.types[region.type];
+    if (replays) region.rerun = detail::without_dead_ops(block, detail::all_ops(block));
+    first += region.count;
+    schedule.regions.push_back(region);
+  }
+  return schedule;
+}
+
+/// The replay must come to what was planned: if not, the planner is wrong, and says so.
+void check_replay(const Plan& plan, bool has_offload, double planned_us, bool exact) {
+  const bool same_peak = has_offload || plan.predicted_peak_bytes == plan.simulated_peak_bytes;
+  const bool in_time =
+      has_offload || (exact ? plan.total_time_us == planned_us : plan.total_time_us <= planned_us);
+  const bool in_budget = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;
+  if (same_peak && in_time && in_budget) return;
+  throw std::logic_error("[planner] budget " + std::to_string(plan.budget_bytes) +
+                         ": expected a replay of " + std::to_string(plan.predicted_peak_bytes) +
+                         " bytes and " + std::to_string(planned_us) + " us, got " +
+                         std::to_string(plan.simulated_peak_bytes) + " bytes and " +
+                         std::to_string(plan.total_time_us) + " us. Report this.");
+}
+
+}  // namespace
+
+Planner::Planner(const Profile& profile, const PlannerOptions& options)
+    : state_(std::make_shared<const State>(profile, options)) {}
+
+const Profile& Planner::profile() const {
+  return state_->chain.original;
+}
+
+const Frontier& Planner::frontier() const {
+  return state_->frontier;
+}
+
+double Planner::lower_bound(int64_t budget_bytes) const {
+  return state_->lower_bound(budget_bytes);
+}
+
+Plan Planner::plan(int64_t budget_bytes) const {
+  if (budget_bytes < 0) {
+    throw std::invalid_argument("[planner] budget: expected 0 bytes or more, got " +
+                                std::to_string(budget_bytes) +
+                                ". Give the bytes that activations may take.");
+  }
+  const Schedule schedule = state_->best(budget_bytes);
+  Plan plan = detail::to_plan(state_->chain, schedule);
+  detail::add_costs(state_->chain, schedule, plan);
+  const bool has_offload =
+      std::any_of(schedule.regions.begin(), schedule.regions.end(),
+                  [](const ScheduledRegion& region) { return !region.offloaded.empty(); });
+  plan.budget_bytes = budget_bytes;
+  plan.feasible = plan.simulated_peak_bytes <= budget_bytes;
+  state_->add_bounds(plan);
+  const FrontierPoint* point =
+      state_->frontier.at(plan.feasible ? budget_bytes : state_->frontier.least_budget_bytes());
+  check_replay(plan, has_offload, point == nullptr ? 0 : point->total_time_us,
+               state_->frontier.exact());
+  return plan;
+}
+
+Plan Planner::layer_checkpoint() const {
+  const Schedule schedule = layer_schedule(state_->chain.model);
+  Plan plan = detail::to_plan(state_->chain, schedule);
+  detail::add_costs(state_->chain, schedule, plan);
+  plan.feasible = true;
+  plan.budget_bytes = plan.simulated_peak_bytes;
+  state_->add_bounds(plan);
+  return plan;
+}
+
+std::vector<SlotReport> Planner::explain(const Plan& plan, std::string_view slot) const {
+  return detail::slot_reports(state_->chain, plan, slot);
+}
+
+}  // namespace remat

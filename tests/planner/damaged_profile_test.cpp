@@ -1,0 +1,118 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A damaged file is refused by name and line, or it is another valid file and everything said of it
+// is true.
+#include "damage/mutation.h"
+
+#include <string>
+#include <vector>
+
+#include <remat/planner/planner.h>
+
+#include "damage/read_mutants.h"
+#include "planner/test_data.h"
+#include "support/catch.h"
+
+namespace {
+
+using remat::Plan;
+using remat::Planner;
+using remat::Profile;
+using remat::test::read_mutants;
+using remat::test::Tally;
+
+/// "[profile] mutant.json:12: place: expected ..., got .... What to do."
+bool names_the_place(const std::string& what, const std::string& text) {
+  const std::string head = "[" + what + "] mutant.json:";
+  if (text.rfind(head, 0) != 0 || text.find(": expected ") == std::string::npos ||
+      text.find(", got ") == std::string::npos) {
+    return false;
+  }
+  const size_t colon = text.find(':', head.size());
+  return colon != std::string::npos && colon > head.size() &&
+         text.find_first_not_of("0123456789", head.size()) == colon;
+}
+
+/// Empty if all that the planner says of the profile is true.
+std::string fault_of(const Profile& profile) {
+  const Profile again = Profile::from_json(profile.to_json());
+  if (again.digest() != profile.digest()) return "written and read back it is another profile";
+  if (profile.chain.size() > 12)
+    return "";  // A long chain takes long; what it says is no different.
+  const Planner planner(profile);
+  const int64_t least = planner.frontier().least_budget_bytes();
+  const int64_t peak = planner.frontier().no_checkpoint_peak_bytes();
+  for (const int64_t budget : {least, (least + peak) / 2, peak}) {
+    const Plan plan = planner.plan(budget);  // Throws if its replay differs.
+    if (!plan.feasible || plan.simulated_peak_bytes > budget) return "a plan does not fit";
+    if (plan.lower_bound > plan.overhead) return "a bound above a plan";
+    if (Plan::from_json(plan.to_json(), profile).to_json() != plan.to_json())
+      return "a plan changes when it is read back";
+  }
+  return least > 0 && planner.plan(least - 1).feasible ? "a plan below the least budget" : "";
+}
+
+}  // namespace
+
+TEST_CASE("A damaged profile is refused with its line, or is a profile",
+          "[policy][profile][fuzz]") {
+  std::vector<std::string> texts;
+  std::vector<std::string> digests;
+  for (const auto& path : remat::test::instances("small_")) {
+    texts.push_back(remat::test::read_file(path));
+    // Without the expected answers, so that changes hit what is read; with a link, so that OFFLOAD
+    // is planned.
+    Profile profile = Profile::from_json(texts.back());
+    profile.link_gbps = 1e-3;
+    texts.push_back(profile.to_json());
+    digests.push_back(Profile::from_json(texts[texts.size() - 2]).digest());
+    digests.push_back(profile.digest());
+  }
+  const auto fault = [&](size_t which, const std::string& text, Tally& tally) -> std::string {
+    const Profile profile = Profile::from_json(text, "mutant.json");
+    ++tally.accepted;
+    if (profile.digest() == digests[which]) return "";
+    ++tally.changed;
+    return fault_of(profile);
+  };
+  const Tally tally = read_mutants(
+      texts, [](const std::string& text) { return names_the_place("profile", text); }, fault);
+  WARN(tally.read << " files, " << tally.refused << " refused, " << tally.accepted
+                  << " accepted, of which " << tally.changed << " are other profiles");
+  CHECK(tally.refused > tally.read / 4);
+  CHECK(tally.changed > remat::test::mutants_per_damage() / 50);
+}
+
+TEST_CASE("A damaged plan is refused with its line, or is a plan that does what it says",
+          "[policy][plan][fuzz]") {
+  std::vector<Profile> profiles;
+  std::vector<std::string> texts;
+  for (const auto& path : remat::test::instances("small_")) {
+    Profile profile = Profile::from_json(remat::test::read_file(path));
+    for (const double link_gbps : {0.0, 1e-3}) {
+      profile.link_gbps = link_gbps;
+      const Planner planner(profile);
+      const int64_t least = planner.frontier().least_budget_bytes();
+      const int64_t peak = planner.frontier().no_checkpoint_peak_bytes();
+      for (const int64_t budget : {least - 1, least, (2 * least + peak) / 3, (least + peak) / 2}) {
+        profiles.push_back(profile);
+        texts.push_back(planner.plan(budget).to_json());
+      }
+    }
+  }
+  const auto fault = [&](size_t which, const std::string& text, Tally& tally) -> std::string {
+    const Plan plan = Plan::from_json(text, profiles[which], "mutant.json");
+    ++tally.accepted;
+    const std::string written = plan.to_json();
+    tally.changed += written != texts[which];
+    if (Plan::from_json(written, profiles[which]).to_json() != written)
+      return "it changes when it is read back";
+    const bool fits = !plan.feasible || plan.simulated_peak_bytes <= plan.budget_bytes;
+    return fits ? "" : "it does not fit its budget";
+  };
+  const Tally tally = read_mutants(
+      texts, [](const std::string& text) { return names_the_place("plan", text); }, fault);
+  WARN(tally.read << " files, " << tally.refused << " refused, " << tally.accepted
+                  << " accepted, of which " << tally.changed << " say something else");
+  CHECK(tally.refused > tally.read / 4);
+}
