@@ -38,6 +38,7 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
     offset_ = tensor.storage_offset();
     is_conjugated_ = tensor.is_conj();
     is_negated_ = tensor.is_neg();
+    alignment_ = alignment_of(tensor);
   }
   const SavedOriginalGuard original(tensor);
   data_ = torch::autograd::SavedVariable(variable_data(tensor), /*is_output=*/false);
@@ -105,10 +106,10 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides_, offset_);
     }
   }
-  // Hooks may have brought it back with other strides, on which ops may round otherwise.
+  // Hooks may have brought it back with other strides or elsewhere, where ops may round otherwise.
   const auto was = has_layout(tensor) ? layout() : std::nullopt;
   if (was && !shadow && tensor.sizes() == was->sizes) {
-    const at::Tensor there = with_layout(tensor, *was);
+    const at::Tensor there = with_layout(tensor, *was, alignment_);
     if (!there.is_same(tensor)) SavedTensorFrame::all_adopt(there);
     tensor = there;
   }

@@ -54,6 +54,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     c10::NoGradGuard no_grad;
     meta_.emplace(tensor_data(tensor));
     if (has_layout(tensor)) layout_.emplace(tensor);
+    alignment_ = alignment_of(tensor);
     version_.emplace(tensor);
     original_ = HeldStorage(tensor);
     SavedTensorInfo info = info_of_next ? *info_of_next : SavedTensorInfo();
@@ -77,7 +78,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     TORCH_CHECK(!version_->changed_in(tensor), modified_in_place(*meta_, *version_),
                 "[saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
                 "write it before backward.");
-    if (layout_) tensor = with_layout(tensor, *layout_);
+    if (layout_) tensor = with_layout(tensor, *layout_, alignment_);
     // Hooks may have kept the tensor itself.
     if (original_.address() != memory_of(tensor)) SavedTensorFrame::all_adopt(tensor);
     return tensor;
@@ -101,6 +102,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
   at::Tensor placeholder_;  // in an outer replay: without data that a user could pack
   std::optional<TensorMeta> meta_;
   std::optional<TensorLayout> layout_;
+  uint8_t alignment_ = 0;
   std::optional<SavedVersion> version_;
   HeldStorage original_;
   std::any packed_;

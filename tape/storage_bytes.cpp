@@ -8,6 +8,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
+#include <cstdint>
 #include <utility>
 
 #include <remat/placeholder/placeholder_impl.h>
@@ -19,6 +20,8 @@
 
 namespace remat {
 namespace {
+
+constexpr uintptr_t kVectorBytes = 64;  // of the widest instructions
 
 at::Tensor as_bytes(const c10::Storage& storage) {
   return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
@@ -117,11 +120,23 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
   return storage;
 }
 
-at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout) {
+uint8_t alignment_of(const at::Tensor& tensor) {
+  if (!has_layout(tensor) || !tensor.is_cpu() || PlaceholderStorage::is(tensor.storage())) return 0;
+  const auto base = reinterpret_cast<uintptr_t>(tensor.storage().data());
+  const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
+  return base != 0 ? static_cast<uint8_t>((base + offset) % kVectorBytes) : 0;
+}
+
+at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment) {
+  if (!has_layout(value)) return value;
   TensorLayout there = layout;
   there.offset = value.storage_offset();
-  if (!has_layout(value) || TensorLayout(value) == there) return value;
-  there.offset = 0;
+  const bool is_possible =
+      value.is_cpu() && value.numel() > 0 && !is_freed(value) && alignment % value.itemsize() == 0;
+  const bool is_aligned = !is_possible || alignment_of(value) == alignment;
+  if (is_aligned && TensorLayout(value) == there) return value;
+  // LibTorch's memory begins at a multiple.
+  there.offset = is_possible ? static_cast<int64_t>(alignment / value.itemsize()) : 0;
   return lay_out(copy_into_storage(value, there, there.bytes_spanned()), there);
 }
 

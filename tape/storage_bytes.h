@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <cstddef>
+#include <cstdint>
 
 #include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_layout.h>
@@ -26,9 +27,13 @@ torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStora
 c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
                                size_t size_bytes);
 
-/// `value` laid out as `layout` says, but for the offset; itself if it is. Some kernels sum in
-/// another order if strides or a lazy conjugation or negation differ. Nobody sees the ops.
-at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout);
+/// How many bytes after a multiple of 64 a tensor begins; 0 where it has no memory on the CPU.
+uint8_t alignment_of(const at::Tensor& tensor);
+
+/// `value` laid out as `layout` says, but for the offset, and aligned so; itself if it is. Some
+/// kernels sum in another order if strides, a lazy conjugation or negation, or the alignment
+/// differ. Nobody sees the ops.
+at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment);
 
 /// `value` on a storage of `size_bytes`, at `layout`; itself if it lies so. Hooks may have brought
 /// back a copy of a kept one.

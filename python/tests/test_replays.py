@@ -375,3 +375,61 @@ def test_a_module_that_occurs_twice_in_a_chain_runs_twice():
     x = leaf(2, 4)
     for segments in (1, 2, 4):
         assert torch.equal(remat.checkpoint_sequential(segments)(chain)(x), chain(x))
+
+
+class Noted(torch.autograd.Function):
+    """Notes where what it saves lies, in forward and backward."""
+
+    places = []
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        Noted.places.append(x.data_ptr() % 64)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        Noted.places.append(ctx.saved_tensors[0].data_ptr() % 64)
+        return 2 * ctx.saved_tensors[0] * grad
+
+
+class Clones(remat.OffloadStore):
+    class Ticket:
+        def __init__(self, tensor):
+            self.tensor = tensor
+
+        def get(self):
+            return self.tensor.clone()
+
+    def put(self, tensor):
+        return self.Ticket(tensor.clone())
+
+
+def copies(tensor):
+    return tensor.clone()
+
+
+# What brings tensors back as copies.
+BRINGERS = {
+    "hooks of the region": lambda fn: remat.checkpoint(saved_tensors_hooks=(copies, copies))(fn),
+    "a store": lambda fn: remat.checkpoint(offload_store=Clones())(remat.native_op(fn, "call", remat.CheckpointPolicy.OFFLOAD)),
+    "the store in host memory": lambda fn: remat.checkpoint(offload_store=remat.host_memory_store())(
+        remat.native_op(fn, "call", remat.CheckpointPolicy.OFFLOAD)
+    ),
+}
+
+
+@pytest.mark.parametrize("bring", BRINGERS)
+@pytest.mark.parametrize("begin", [0, 3, 16])
+@pytest.mark.parametrize("as_argument", [False, True])
+def test_what_comes_back_begins_where_it_began_between_two_multiples_of_64_bytes(bring, begin, as_argument):
+    """Kernels may sum in another order elsewhere."""
+    x = torch.randn(64, requires_grad=True)
+    Noted.places.clear()
+
+    def fn(part):
+        return Noted.apply(part if as_argument else part.sin()[begin : begin + 24]).exp()
+
+    BRINGERS[bring](fn)(x.sin()[begin : begin + 24] if as_argument else x.sin()).sum().backward()
+    assert set(Noted.places) == {begin * 4 % 64} and len(Noted.places) >= 2

@@ -75,6 +75,7 @@ class REMAT_API RegionInput {
   int64_t offset_ = 0;
   bool is_conjugated_ = false;
   bool is_negated_ = false;
+  uint8_t alignment_ = 0;  // of its memory on the CPU
   std::optional<SavedVersion> version_;
   HeldStorage storage_;
 };
