@@ -286,8 +286,9 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
           note_given(call, i, tensor, storages_, compared ? &words_ : nullptr);
         if (!compared) return;
         if (shows_host_value(call, i, tensor, origin, region_.outside())) {
-          if (origin.is_outside()) check_read(call, tensor, origin.number(), slot);
-          words_.add_value(host_value(stand_in(tensor)));
+          const at::Tensor seen = stand_in(tensor);  // what the region writes has been kept
+          if (origin.is_outside()) check_read(call, seen, origin.number(), slot);
+          words_.add_value(host_value(seen));
         }
         add_word(tensor, origin);
       },

@@ -4,6 +4,7 @@
 
 import contextlib
 
+import numpy as np
 import pytest
 import torch
 from allocations import allocated_bytes
@@ -536,3 +537,33 @@ def test_a_save_call_that_writes_what_the_function_made_and_throws_is_refused(fn
     options = {"policy": remat.PolicyTable().op("*", remat.CheckpointPolicy.SAVE)} if fn is throws_after_a_part else {}
     with pytest.raises(NotImplementedError, match=r"\(SAVE\).*writes what it has not made.*threw, and a function that"):
         remat.checkpoint(replay=engine, **options)(fn)(leaf(4))
+
+
+HOST = {
+    "numpy": lambda n: torch.from_numpy(np.ones((n, n), dtype=np.float32)),
+    "frombuffer": lambda n: torch.frombuffer(bytearray(4 * n * n), dtype=torch.float32).view(n, n),
+    "dlpack": lambda n: torch.from_dlpack(np.ones((n, n), dtype=np.float32)),
+    "shared": lambda n: torch.ones(n, n).share_memory_(),
+}
+
+
+@pytest.mark.parametrize("make", HOST)
+@pytest.mark.parametrize("rows", [6, 600])
+@pytest.mark.parametrize("engine", ["function", "tape", "auto", "nested"])
+def test_memory_of_the_host_is_read_and_then_written(engine, rows, make):
+    def program(wrap):
+        x, memory = torch.ones(rows, rows, requires_grad=True), HOST[make](rows)
+
+        def fn(x):
+            y = x.sin() + memory * x.detach()
+            with torch.no_grad():
+                memory.mul_(0.9).add_(x.detach(), alpha=0.1)
+            return (y * memory).exp()
+
+        for _ in range(2):
+            wrap(fn)(x * 1.0).sum().backward()
+        return x.grad, memory
+
+    replay = "function" if engine == "nested" else engine
+    one = remat.checkpoint(replay=replay)
+    assert_same(program, (lambda fn: one(one(fn))) if engine == "nested" else one)
