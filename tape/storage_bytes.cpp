@@ -121,19 +121,21 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
 }
 
 uint8_t alignment_of(const at::Tensor& tensor) {
-  if (!has_layout(tensor) || !tensor.is_cpu() || PlaceholderStorage::is(tensor.storage())) return 0;
+  const bool may_have_memory = has_layout(tensor) && tensor.is_cpu() && tensor.numel() > 0;
+  if (!may_have_memory || PlaceholderStorage::is(tensor.storage())) return kNoAlignment;
   const auto base = reinterpret_cast<uintptr_t>(tensor.storage().data());
   const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
-  return base != 0 ? static_cast<uint8_t>((base + offset) % kVectorBytes) : 0;
+  return base != 0 ? static_cast<uint8_t>((base + offset) % kVectorBytes) : kNoAlignment;
 }
 
 at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment) {
   if (!has_layout(value)) return value;
   TensorLayout there = layout;
   there.offset = value.storage_offset();
+  const uint8_t now = alignment_of(value);
   const bool is_possible =
-      value.is_cpu() && value.numel() > 0 && !is_freed(value) && alignment % value.itemsize() == 0;
-  const bool is_aligned = !is_possible || alignment_of(value) == alignment;
+      alignment != kNoAlignment && now != kNoAlignment && alignment % value.itemsize() == 0;
+  const bool is_aligned = !is_possible || now == alignment;
   if (is_aligned && TensorLayout(value) == there) return value;
   // LibTorch's memory begins at a multiple.
   there.offset = is_possible ? static_cast<int64_t>(alignment / value.itemsize()) : 0;

@@ -27,7 +27,10 @@ torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStora
 c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
                                size_t size_bytes);
 
-/// How many bytes after a multiple of 64 a tensor begins; 0 where it has no memory on the CPU.
+/// Of what has no memory on the CPU.
+inline constexpr uint8_t kNoAlignment = 255;
+
+/// How many bytes after a multiple of 64 a tensor begins, or kNoAlignment.
 uint8_t alignment_of(const at::Tensor& tensor);
 
 /// `value` laid out as `layout` says, but for the offset, and aligned so; itself if it is. Some
