@@ -11,6 +11,7 @@ import random
 import numpy as np
 import pytest
 import torch
+from fuzz.kinds import Scaled
 from programs import leaf
 from same import assert_equal, assert_same
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -80,19 +81,6 @@ def test_a_number_that_stays_does_not(make):
         return x.grad
 
     assert_same(program, region)
-
-
-class Scaled(torch.autograd.Function):
-    """Saves what no op reads."""
-
-    @staticmethod
-    def forward(ctx, x, scale):
-        ctx.save_for_backward(scale)
-        return x * 1
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * ctx.saved_tensors[0], None
 
 
 def multiplied(x, scale):
