@@ -97,7 +97,7 @@ bool ForwardCalls::takes_ops() const {
 }
 
 bool ForwardCalls::is_given(const at::Tensor& tensor) const {
-  return frame_.storages_.find(memory_of(tensor)).is_given();
+  return frame_.storages_.is_given(tensor);
 }
 
 /// `tensors` as ops of this region see them; `replaced` holds them if they are others.

@@ -307,7 +307,7 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   // Not of what remat keeps itself, which may be of another state of the tensor.
   if (!has_layout(tensor) || keeps_part() || !logs()) return slot;
   // An op that a call leaves out is not compared.
-  const bool is_given = storages_.find(memory_of(original)).is_given();
+  const bool is_given = storages_.is_given(original);
   if (op_ && is_given) slot.layout = given_hash(original);
   if (op_) return slot;
   slot.layout = layout_hash(tensor);

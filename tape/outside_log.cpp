@@ -128,11 +128,14 @@ struct OutsideStorage::Written {
   };
 
   explicit Written(const at::Tensor& tensor)
-      : device(tensor.device()), base(tensor.getIntrusivePtr()), place(tensor) {}
+      : device(tensor.device()), base(tensor.getIntrusivePtr()), place(tensor) {
+    if (tensor.has_storage()) alignment = alignment_of(tensor.storage());
+  }
 
   c10::Device device;
-  WeakTensor base;   // that was written, or of what was
-  GraphPlace place;  // of that one
+  uint8_t alignment = kNoAlignment;  // of the storage
+  WeakTensor base;                   // that was written, or of what was
+  GraphPlace place;                  // of that one
   std::vector<Part> parts;
   ByteRanges known;
   bool knows_all = false;
@@ -220,8 +223,9 @@ at::Tensor OutsideStorage::unpack_kept() const {
   if (!written_) return {};
   if (written_->placeholder) return lay_out(written_->placeholder, whole());
   const auto& parts = written_->parts;
-  if (parts.size() == 1 && parts[0].layout == whole()) return parts[0].value.unpack();
-  const c10::Storage storage = empty_storage(size_bytes_, written_->device);
+  const bool is_as_kept = written_->alignment == 0 || written_->alignment == kNoAlignment;
+  if (is_as_kept && parts.size() == 1 && parts[0].layout == whole()) return parts[0].value.unpack();
+  const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->alignment);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     const at::Tensor value = part->value.unpack();
     // Of an outer region's replay, that nobody may read.
@@ -269,14 +273,15 @@ void OutsideStorage::mark_written_by_alias() const {
 
 void OutsideStorage::check_unchanged(const at::Tensor& tensor,
                                      c10::function_ref<std::string()> where) const {
+  const bool by_op =
+      std::atomic_ref(written_by_alias_).load(std::memory_order_relaxed) || version_.changed();
   TORCH_CHECK(
-      !has_storage() || is_written() || has_bytes_of(tensor.storage()), where(),
+      by_op || !has_storage() || is_written() || has_bytes_of(tensor.storage()), where(),
       ": expected memory from outside the region (", meta_.str(),
       ") as the forward read it, got other bytes: the host has written it (numpy, a raw pointer), "
       "or an op in inference mode. Do not write it between forward and backward, or pass a clone.");
-  const bool by_alias = std::atomic_ref(written_by_alias_).load(std::memory_order_relaxed);
-  TORCH_CHECK(!by_alias && !version_.changed() && !version_.has_other_bytes(tensor),
-              modified_in_place(meta_, version_), where(),
+  TORCH_CHECK(!by_op && !version_.has_other_bytes(tensor), modified_in_place(meta_, version_),
+              where(),
               ": expected the tensor from outside the region as the forward read it. Do not write "
               "it between forward and backward, or pass a clone.");
 }

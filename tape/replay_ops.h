@@ -61,9 +61,7 @@ class ReplayOps {
   /// far as that is known.
   bool has_origin(const at::Tensor& tensor, Origin logged);
   /// See Origin::given().
-  bool is_given(const at::Tensor& tensor) const {
-    return storages_.find(memory_of(tensor)).is_given();
-  }
+  bool is_given(const at::Tensor& tensor) const { return storages_.is_given(tensor); }
   /// By how many bytes it begins earlier in its memory than in the forward: an argument that came
   /// back from hooks.
   int64_t moved(const at::Tensor& tensor) const;

@@ -27,6 +27,12 @@ at::Tensor as_bytes(const c10::Storage& storage) {
   return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
 }
 
+/// Null if it has no memory: a placeholder's and a fake tensor's would throw.
+const char* begin_of(const c10::Storage& storage) {
+  c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
+  return impl ? static_cast<const char*>(impl->_mutable_data_ptr_no_checks().get()) : nullptr;
+}
+
 [[gnu::tls_model("initial-exec")]] thread_local bool keeps_part_now = false;
 
 class KeepsPart {
@@ -54,7 +60,13 @@ at::Tensor clone_unseen(const at::Tensor& tensor) {
 }  // namespace
 
 at::Tensor clone_bytes(const c10::Storage& storage) {
-  return clone_unseen(as_bytes(storage));
+  const at::Tensor bytes = as_bytes(storage);
+  const uint8_t alignment = alignment_of(storage);
+  if (alignment == 0 || alignment == kNoAlignment) return clone_unseen(bytes);
+  const UnseenBelowAutograd unseen;
+  const at::Tensor copy = as_bytes(empty_storage(storage.nbytes(), storage.device(), alignment));
+  copy.copy_(bytes);
+  return copy;
 }
 
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held) {
@@ -73,21 +85,25 @@ torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage
   return torch::autograd::SavedVariable(copy, /*is_output=*/false);
 }
 
-c10::Storage empty_storage(size_t size_bytes, c10::Device device) {
+c10::Storage empty_storage(size_t size_bytes, c10::Device device, uint8_t alignment) {
   const UnseenBelowAutograd unseen;
-  return at::empty({static_cast<int64_t>(size_bytes)},
-                   at::TensorOptions().dtype(c10::kByte).device(device))
-      .storage();
+  const size_t skipped = alignment == kNoAlignment ? 0 : alignment;
+  c10::Storage storage = at::empty({static_cast<int64_t>(skipped + size_bytes)},
+                                   at::TensorOptions().dtype(c10::kByte).device(device))
+                             .storage();
+  if (skipped == 0) return storage;
+  // LibTorch's memory begins at a multiple.
+  c10::DataPtr memory = storage.set_data_ptr({});
+  char* const begin = static_cast<char*>(memory.get()) + skipped;
+  const c10::DeleterFnPtr deleter = memory.get_deleter();
+  return {c10::Storage::use_byte_size_t(), size_bytes,
+          c10::DataPtr(begin, memory.release_context(), deleter, device), storage.allocator(),
+          /*resizable=*/true};
 }
 
 bool overlap(const c10::Storage& a, const c10::Storage& b) {
-  const auto begin = [](const c10::Storage& storage) {
-    // A placeholder's and a fake tensor's has none, and would throw.
-    c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
-    return impl ? static_cast<const char*>(impl->_mutable_data_ptr_no_checks().get()) : nullptr;
-  };
-  const char* const first = begin(a);
-  const char* const second = begin(b);
+  const char* const first = begin_of(a);
+  const char* const second = begin_of(b);
   return first && second && first < second + b.nbytes() && second < first + a.nbytes();
 }
 
@@ -120,12 +136,18 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
   return storage;
 }
 
+uint8_t alignment_of(const c10::Storage& storage) {
+  const bool may_have_memory = storage.device().is_cpu() && storage.nbytes() > 0;
+  if (!may_have_memory || PlaceholderStorage::is(storage)) return kNoAlignment;
+  const auto begin = reinterpret_cast<uintptr_t>(begin_of(storage));
+  return begin != 0 ? static_cast<uint8_t>(begin % kVectorBytes) : kNoAlignment;
+}
+
 uint8_t alignment_of(const at::Tensor& tensor) {
-  const bool may_have_memory = has_layout(tensor) && tensor.is_cpu() && tensor.numel() > 0;
-  if (!may_have_memory || PlaceholderStorage::is(tensor.storage())) return kNoAlignment;
-  const auto base = reinterpret_cast<uintptr_t>(tensor.storage().data());
+  if (!has_layout(tensor) || tensor.numel() == 0) return kNoAlignment;
+  const uint8_t base = alignment_of(tensor.storage());
   const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
-  return base != 0 ? static_cast<uint8_t>((base + offset) % kVectorBytes) : kNoAlignment;
+  return base != kNoAlignment ? static_cast<uint8_t>((base + offset) % kVectorBytes) : base;
 }
 
 at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment) {

@@ -16,11 +16,12 @@
 
 namespace remat {
 
-/// A tensor of uint8 with a copy of all bytes of `storage`; nobody sees the ops. On the storage
-/// itself if that is a placeholder's: in a replay, what a region inside keeps may never be read.
+/// A tensor of uint8 with a copy of all bytes of `storage`, aligned as they are; nobody sees the
+/// ops. On the storage itself if that is a placeholder's: in a replay, what a region inside keeps
+/// may never be read.
 at::Tensor clone_bytes(const c10::Storage& storage);
 
-/// Keeps such a copy as the scopes of the thread want it; `held` becomes its storage.
+/// Keeps a copy of all bytes as the scopes of the thread want it; `held` becomes its storage.
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
 
 /// A new storage of `size_bytes` in which `value` lies as `layout` says; nobody sees the ops.
@@ -30,7 +31,8 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
 /// Of what has no memory on the CPU.
 inline constexpr uint8_t kNoAlignment = 255;
 
-/// How many bytes after a multiple of 64 a tensor begins, or kNoAlignment.
+/// How many bytes after a multiple of 64 it begins, or kNoAlignment.
+uint8_t alignment_of(const c10::Storage& storage);
 uint8_t alignment_of(const at::Tensor& tensor);
 
 /// `value` laid out as `layout` says, but for the offset, and aligned so; itself if it is. Some
@@ -42,8 +44,8 @@ at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint
 /// back a copy of a kept one.
 at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout, size_t size_bytes);
 
-/// A storage of `size_bytes` without values.
-c10::Storage empty_storage(size_t size_bytes, c10::Device device);
+/// A storage of `size_bytes` without values, which begins `alignment` bytes after a multiple of 64.
+c10::Storage empty_storage(size_t size_bytes, c10::Device device, uint8_t alignment = kNoAlignment);
 
 /// As keep_bytes(), for a part; `original`: that part of the storage. The copy is laid out like it
 /// but for gaps and the offset.

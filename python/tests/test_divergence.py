@@ -160,6 +160,14 @@ def test_memory_of_the_host_that_is_written_later_raises():
         y.sum().backward()
 
 
+def test_memory_of_the_host_that_an_op_writes_later_raises_as_other_memory():
+    outside = torch.from_numpy(np.ones(3, dtype=np.float32))
+    y = region(lambda x: (x.sin() * outside).exp())(leaf(3))
+    outside.mul_(2)
+    with pytest.raises(RuntimeError, match=r"modified by an inplace operation(?s:.*)op aten::mul.*outside the region as the"):
+        y.sum().backward()
+
+
 # Generators
 def seeded_anew(x, state):
     with torch.random.fork_rng(devices=[]):

@@ -1497,12 +1497,40 @@ def test_p4_a_cache_that_is_filled_before_and_left_before_backward_raises():
     assert_same(program, region("tape"))
 
 
+def test_p4_a_cache_that_a_region_fills_and_that_stays_raises():
+    def program(wrap):
+        x, module = leaf(4), torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(4, 4))
+        with torch.nn.utils.parametrize.cached():
+            if is_filled:
+                module.weight  # fills it
+            wrap(lambda x: module(x).exp())(x).sum().backward()
+        return x.grad
+
+    is_filled = False
+    assert_raises(program, region(), "the function branches on state", remat.ReplayMismatch)
+    assert_same(program, region("tape"))
+    is_filled = True
+    assert_same(program, region())
+
+
 def test_p6_a_generator_that_the_function_makes_cannot_be_named():
     def program(wrap):
         x = leaf(4)
         wrap(lambda x: x * torch.rand(4, generator=torch.Generator().manual_seed(1)))(x).sum().backward()
 
     assert_raises(program, region(), "expected a default generator or one of", NotImplementedError)
+
+
+def test_p8_an_argument_that_is_handed_through_is_not_written_before_backward():
+    def program(wrap):
+        x, w = leaf(4), leaf(4)
+        y, h = wrap(lambda h, w: (w.exp(), h))(x * 1.0, w)
+        h += y
+        h.sum().backward()
+        return x.grad, w.grad
+
+    assert_raises(program, region(), "expected the argument as the forward got it", RuntimeError)
+    assert_same(program, region("tape"))
 
 
 def test_p7_the_first_batch_of_an_observer_is_refused():

@@ -567,3 +567,43 @@ def test_memory_of_the_host_is_read_and_then_written(engine, rows, make):
     replay = "function" if engine == "nested" else engine
     one = remat.checkpoint(replay=replay)
     assert_same(program, (lambda fn: one(one(fn))) if engine == "nested" else one)
+
+
+def begins_at(alignment, numbers):
+    """`numbers` ones of the host, which begin so many bytes after a multiple of 64."""
+    memory = np.ones(numbers + 16, dtype=np.float32)
+    begin = (alignment - memory.ctypes.data) % 64 // 4
+    return torch.from_numpy(memory[begin : begin + numbers])
+
+
+@torch.library.custom_op("remat_outside_writes::note_begin", mutates_args=())
+def note_begin(x: torch.Tensor) -> torch.Tensor:
+    begins.append(x.data_ptr() % 64)
+    return x.clone()
+
+
+begins: list[int] = []
+
+
+@pytest.mark.parametrize("read", (slice(None), slice(5, 60)))
+@pytest.mark.parametrize("alignment", (0, 12, 32))
+@pytest.mark.parametrize("engine", ("function", "tape", "auto", "nested"))
+def test_the_copy_of_memory_of_the_host_begins_where_that_began(engine, alignment, read):
+    """Kernels may sum in another order elsewhere."""
+
+    def program(wrap):
+        x, memory = torch.ones(64, requires_grad=True), begins_at(alignment, 64)
+
+        def fn(x):
+            y = x[read].sin() * note_begin(memory[read])
+            with torch.no_grad():
+                memory.mul_(0.5)
+            return y.exp()
+
+        wrap(fn)(x * 1.0).sum().backward()
+        return x.grad, memory
+
+    begins.clear()
+    one = remat.checkpoint(replay="function" if engine == "nested" else engine)
+    assert_same(program, (lambda fn: one(one(fn))) if engine == "nested" else one)
+    assert len(begins) >= 3 and set(begins) == {(alignment + 4 * (read.start or 0)) % 64}

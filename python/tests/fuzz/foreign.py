@@ -101,6 +101,15 @@ COMPUTING = {
 }
 
 
+HOST = {
+    "read_host": Op("{r} = {a} * torch.ops.fuzz.place({c})", buffer=1, of="h", weight=1),
+    "read_host_rows": Op("{r} = {a} + torch.ops.fuzz.place({c}[{i} % 3:])[0]", buffer=1, of="h", weight=1),
+    "save_host": Op("{r} = {a} * {c}", buffer=1, of="h", weight=1),
+    "write_host": Op("{c}.mul_(0.5).add_({a}.detach().tanh())", results=0, buffer=2, of="h", weight=1),
+    "write_host_row": Op("{c}[1] = {a}.detach()[0]", results=0, buffer=2, of="h", weight=1),
+}
+
+
 def _with_needs(ops, needs):
     return {kind: dataclasses.replace(op, needs=op.needs or needs) for kind, op in ops.items()}
 
@@ -112,5 +121,6 @@ FOREIGN = {
     **_with_needs(BANK, "bank"),
     **_with_needs(WRAPPERS, "wrappers"),
     **_with_needs(COMPUTING, "computing wrappers"),
+    **_with_needs(HOST, "host memory"),
     **_with_needs(CHANGES, "changes"),
 }

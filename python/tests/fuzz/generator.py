@@ -37,7 +37,7 @@ FOREIGN_HEADS = {
 MODES = tuple(mode for mode in MODE_KINDS if mode)
 REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # if they keep such an op's results
 COPYING_HEADS = ("clones", "save_on_cpu", "_pair")
-BUFFERS = "bcktq"
+BUFFERS = "bcktqh"
 LEAVES = "xwp"
 
 
@@ -119,10 +119,11 @@ class Generator:
 
     def free(self, values, results, use):
         """Of what nobody reads before backward, or of a buffer, which nothing saves, for good."""
+        buffers = [value for value in self.buffers if STATE[value.number][0] != "h"]  # which cannot be
         if self.one_in(3) and use not in RUNS_AGAIN:
-            return Step("free", [self.random.choice(self.buffers).number], [])
+            return Step("free", [self.random.choice(buffers).number], [])
         kept = [value.memory for value in results]
-        free = [v for v in values + self.buffers if not any(v.memory is memory for memory in kept)]
+        free = [v for v in values + buffers if not any(v.memory is memory for memory in kept)]
         count = min(len(free), 1 + self.below(2))
         return Step("free", [v.number for v in self.random.sample(free, count)], [], {"until": "backward"})
 

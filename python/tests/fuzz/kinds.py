@@ -5,6 +5,7 @@
 import contextlib
 import pickle
 
+import numpy as np
 import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode, return_and_correct_aliasing
@@ -94,6 +95,13 @@ def given(number):
     return pickle.loads(GIVEN[number])
 
 
+def of_host(values):
+    """A copy in NumPy's memory, 12 bytes after a multiple of 64."""
+    memory = np.empty(values.numel() + 16, dtype=np.float32)
+    begin = (12 - memory.ctypes.data) % 64 // 4
+    return torch.from_numpy(memory[begin : begin + values.numel()]).view(values.shape).copy_(values)
+
+
 class Scaled(torch.autograd.Function):
     """Saves what no op reads."""
 
@@ -181,6 +189,7 @@ LIBRARY.define("scale_lists(Tensor[][] xs, float factor) -> ()")
 LIBRARY.define("scale_unseen(Tensor x, float factor) -> ()")
 LIBRARY.define("fill(Tensor x, Tensor y) -> Tensor")
 LIBRARY.define("mix(Tensor[] xs) -> Tensor")
+LIBRARY.define("place(Tensor x) -> Tensor")
 LIBRARY.define("scale_marked(Tensor(a!) x, Tensor(b!)[] xs, float factor) -> ()")
 
 
@@ -217,5 +226,10 @@ def mix(xs):
     return torch.stack([x.detach() for x in xs]).tanh().sum(0)
 
 
-for kernel in (scale, scale_all, scale_lists, scale_unseen, fill, mix, scale_marked):
+def place(x):
+    """As kernels that sum in another order where memory begins elsewhere between two multiples of 64 bytes."""
+    return x.detach() + x.data_ptr() % 64 / 64
+
+
+for kernel in (scale, scale_all, scale_lists, scale_unseen, fill, mix, place, scale_marked):
     LIBRARY.impl(kernel.__name__, kernel, "CompositeExplicitAutograd")

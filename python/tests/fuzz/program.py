@@ -13,9 +13,9 @@ import textwrap
 from .ops import OPS
 
 # What a program is given. x: inputs, w: parameters, b: buffers, c: complex ones, k: ones of six 4 x 4
-# parts, t: buffers of wrapper subclasses, p: parameters of these, q: of one whose views compute. All x
-# but the last, w and p require grad.
-STATE = ("x0", "x1", "x2", "w0", "w1", "b0", "b1", "c0", "k0", "t0", "t1", "p0", "p1", "q0")
+# parts, t: buffers of wrapper subclasses, p: parameters of these, q: of one whose views compute, h: a
+# buffer of the host. All x but the last, w and p require grad.
+STATE = ("x0", "x1", "x2", "w0", "w1", "b0", "b1", "c0", "k0", "t0", "t1", "p0", "p1", "q0", "h0")
 
 
 @dataclasses.dataclass

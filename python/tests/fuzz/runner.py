@@ -9,7 +9,7 @@ import torch
 from same import bits
 
 from . import prelude
-from .kinds import MODES, Computing, Flat, Opaque, plain_part, unwrap
+from .kinds import MODES, Computing, Flat, Opaque, of_host, plain_part, unwrap
 from .program import STATE
 from .refusals import reason_of
 
@@ -60,6 +60,7 @@ MAKERS = {
     "t": wrapped,
     "p": wrapped,
     "q": lambda name: Computing(torch.randn(4, 4)),
+    "h": lambda name: of_host(torch.randn(4, 4)),
 }
 
 

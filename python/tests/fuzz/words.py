@@ -12,6 +12,7 @@ ALL = (
     "wrappers",  # subclasses, read and written as buffers
     "made wrappers",  # that functions make
     "computing wrappers",  # whose views are none
+    "host memory",  # NumPy's, which begins where LibTorch's own does not
     "modes",  # dispatch and function modes
     "hooks inside",  # pairs that are opened in functions
     "freed storages",

@@ -79,8 +79,14 @@ class REMAT_API StorageTable {
     const void* const memory = storage.unsafeGetStorageImpl();
     Cell& cell = cells_[cell_of(memory)];
     if (!cell.origin.is_unknown()) return;
+    has_given_ = true;
     enter(cell, {memory, Origin::given(), cell.value});
     addresses_.emplace_back(storage.getWeakStorageImpl());
+  }
+
+  /// True if its memory is one that note_storage() has entered.
+  bool is_given(const at::Tensor& tensor) const {
+    return C10_UNLIKELY(has_given_) && find(memory_of(tensor)).is_given();
   }
 
   /// The address of its storage is not used again while the table lives.
@@ -118,6 +124,7 @@ class REMAT_API StorageTable {
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses_;
   std::vector<Cell> cells_;  // a power of two of them, at most half of them used
   size_t count_ = 0;
+  bool has_given_ = false;
 };
 
 }  // namespace remat
