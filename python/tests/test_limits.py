@@ -804,6 +804,31 @@ def test_w7_a_custom_function_that_gets_a_captured_tensor_before_a_write_raises(
     assert_same(program, region("tape"))
 
 
+def test_w10_a_nested_region_hands_torchs_checkpoint_a_captured_tensor_that_it_has_written():
+    def program(wrap):
+        def outer(x):
+            def inner(x):
+                h.select(0, 1).mul_(2)
+                return checkpoint_of(lambda h: (h.sin() * 0.5).exp().tanh().neg(), h)
+
+            wrap(inner)(x)
+            return x.sin()
+
+        w = leaf(4, 4)
+        h = w.exp() * 2
+        wrap(outer)(w).sum().backward()
+        return w.grad
+
+    def of_torch(fn, h):
+        return torch.utils.checkpoint.checkpoint(fn, h, use_reentrant=False)
+
+    checkpoint_of = of_torch
+    assert_raises(program, region(), "It was saved between other ops")
+    assert_same(program, region("tape"))
+    checkpoint_of = lambda fn, h: region()(fn)(h)  # noqa: E731
+    assert_same(program, region())
+
+
 class Halved(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):

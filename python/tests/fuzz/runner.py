@@ -244,10 +244,13 @@ def check_source(source, seed, how, engine=prelude.Remat):
     if plain.error is not None:
         # autograd counts writes of tensors without elements too
         expected = got.error is not None or "[0, 4]" in str(plain.error)
+        expected |= "comm_debug()" in source and isinstance(plain.error, IndexError)  # its tracker's own fault
         return Verdict("raises" if expected else "no error", str(plain.error)[:200])
     changes = "api.other(" in source
-    if changes and (got.error is not None or NOT_COMPARED in source):
+    if changes and got.error is not None:
         return Verdict("noticed")
+    if NOT_COMPARED in source and (changes or how.startswith("exchange_data")):
+        return Verdict("noticed")  # limits.md, S17
     if got.error is not None:
         reason = reason_of(str(got.error), source, how)
         text = f"{type(got.error).__name__}: {got.error}"
