@@ -180,6 +180,35 @@ def test_s6_memory_of_the_host_of_more_than_1_mib_is_not_compared_after_it_was_w
     assert_raises(program, region(), "A number differs", remat.ReplayMismatch)
 
 
+class KeepsTwice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.buffer = x.exp()
+        ctx.save_for_backward(ctx.buffer)
+        return x * ctx.buffer
+
+    @staticmethod
+    def backward(ctx, grad):
+        (saved,) = ctx.saved_tensors
+        ctx.buffer.mul_(2)
+        return grad * (ctx.buffer if reads_what_it_wrote else saved)
+
+
+reads_what_it_wrote = False
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_s45_a_backward_writes_an_attribute_and_reads_the_same_memory_as_a_saved_tensor(replay, monkeypatch):
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: KeepsTwice.apply(x.sin()))(x).sum().backward()
+        return x.grad
+
+    assert_silent(program, region(replay))
+    monkeypatch.setattr(sys.modules[__name__], "reads_what_it_wrote", True)
+    assert_same(program, region(replay))
+
+
 @pytest.mark.parametrize("requires_grad", [False, True], ids=["buffer", "leaf"])
 def test_s7_memory_of_the_host_is_compared_as_a_whole_unless_it_is_a_leaf_that_requires_grad(requires_grad):
     def program(wrap):
