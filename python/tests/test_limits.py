@@ -209,6 +209,35 @@ def test_s45_a_backward_writes_an_attribute_and_reads_the_same_memory_as_a_saved
     assert_same(program, region(replay))
 
 
+class WritesResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        before = grad * y
+        y.log_()
+        return before
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_s45_a_backward_that_writes_a_saved_result_does_not_write_what_the_region_has_returned(replay):
+    def program(wrap):
+        x = leaf(4)
+        y = wrap(lambda x: WritesResult.apply(x.sin()))(x)
+        y.sum().backward()
+        return (x.grad, y.detach().clone()) if sees_result else x.grad
+
+    sees_result = True
+    assert_silent(program, region(replay))
+    sees_result = False
+    assert_same(program, region(replay))
+
+
 @pytest.mark.parametrize("requires_grad", [False, True], ids=["buffer", "leaf"])
 def test_s7_memory_of_the_host_is_compared_as_a_whole_unless_it_is_a_leaf_that_requires_grad(requires_grad):
     def program(wrap):
