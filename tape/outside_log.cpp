@@ -128,14 +128,15 @@ struct OutsideStorage::Written {
   };
 
   explicit Written(const at::Tensor& tensor)
-      : device(tensor.device()), base(tensor.getIntrusivePtr()), place(tensor) {
-    if (tensor.has_storage()) alignment = alignment_of(tensor.storage());
-  }
+      : device(tensor.device()),
+        skipped(tensor.has_storage() ? misalignment(tensor.storage()) : 0),
+        base(tensor.getIntrusivePtr()),
+        place(tensor) {}
 
   c10::Device device;
-  uint8_t alignment = kNoAlignment;  // of the storage
-  WeakTensor base;                   // that was written, or of what was
-  GraphPlace place;                  // of that one
+  size_t skipped;    // by the storage: NumPy's memory may begin anywhere
+  WeakTensor base;   // that was written, or of what was
+  GraphPlace place;  // of that one
   std::vector<Part> parts;
   ByteRanges known;
   bool knows_all = false;
@@ -223,9 +224,9 @@ at::Tensor OutsideStorage::unpack_kept() const {
   if (!written_) return {};
   if (written_->placeholder) return lay_out(written_->placeholder, whole());
   const auto& parts = written_->parts;
-  const bool is_as_kept = written_->alignment == 0 || written_->alignment == kNoAlignment;
-  if (is_as_kept && parts.size() == 1 && parts[0].layout == whole()) return parts[0].value.unpack();
-  const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->alignment);
+  const bool is_as_kept = written_->skipped == 0 && parts.size() == 1;
+  if (is_as_kept && parts[0].layout == whole()) return parts[0].value.unpack();
+  const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->skipped);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     const at::Tensor value = part->value.unpack();
     // Of an outer region's replay, that nobody may read.

@@ -61,10 +61,10 @@ at::Tensor clone_unseen(const at::Tensor& tensor) {
 
 at::Tensor clone_bytes(const c10::Storage& storage) {
   const at::Tensor bytes = as_bytes(storage);
-  const uint8_t alignment = alignment_of(storage);
-  if (alignment == 0 || alignment == kNoAlignment) return clone_unseen(bytes);
+  const size_t skipped = misalignment(storage);
+  if (skipped == 0) return clone_unseen(bytes);
   const UnseenBelowAutograd unseen;
-  const at::Tensor copy = as_bytes(empty_storage(storage.nbytes(), storage.device(), alignment));
+  const at::Tensor copy = as_bytes(empty_storage(storage.nbytes(), storage.device(), skipped));
   copy.copy_(bytes);
   return copy;
 }
@@ -85,14 +85,12 @@ torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage
   return torch::autograd::SavedVariable(copy, /*is_output=*/false);
 }
 
-c10::Storage empty_storage(size_t size_bytes, c10::Device device, uint8_t alignment) {
+c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped) {
   const UnseenBelowAutograd unseen;
-  const size_t skipped = alignment == kNoAlignment ? 0 : alignment;
   c10::Storage storage = at::empty({static_cast<int64_t>(skipped + size_bytes)},
                                    at::TensorOptions().dtype(c10::kByte).device(device))
                              .storage();
   if (skipped == 0) return storage;
-  // LibTorch's memory begins at a multiple.
   c10::DataPtr memory = storage.set_data_ptr({});
   char* const begin = static_cast<char*>(memory.get()) + skipped;
   const c10::DeleterFnPtr deleter = memory.get_deleter();
@@ -136,18 +134,18 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
   return storage;
 }
 
-uint8_t alignment_of(const c10::Storage& storage) {
+size_t misalignment(const c10::Storage& storage) {
   const bool may_have_memory = storage.device().is_cpu() && storage.nbytes() > 0;
-  if (!may_have_memory || PlaceholderStorage::is(storage)) return kNoAlignment;
-  const auto begin = reinterpret_cast<uintptr_t>(begin_of(storage));
-  return begin != 0 ? static_cast<uint8_t>(begin % kVectorBytes) : kNoAlignment;
+  if (!may_have_memory || PlaceholderStorage::is(storage)) return 0;
+  return reinterpret_cast<uintptr_t>(begin_of(storage)) % kVectorBytes;
 }
 
 uint8_t alignment_of(const at::Tensor& tensor) {
-  if (!has_layout(tensor) || tensor.numel() == 0) return kNoAlignment;
-  const uint8_t base = alignment_of(tensor.storage());
+  const bool may_have_memory = has_layout(tensor) && tensor.is_cpu() && tensor.numel() > 0;
+  if (!may_have_memory || PlaceholderStorage::is(tensor.storage())) return kNoAlignment;
+  const auto base = reinterpret_cast<uintptr_t>(begin_of(tensor.storage()));
   const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.itemsize();
-  return base != kNoAlignment ? static_cast<uint8_t>((base + offset) % kVectorBytes) : base;
+  return base != 0 ? static_cast<uint8_t>((base + offset) % kVectorBytes) : kNoAlignment;
 }
 
 at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment) {

@@ -31,8 +31,10 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
 /// Of what has no memory on the CPU.
 inline constexpr uint8_t kNoAlignment = 255;
 
-/// How many bytes after a multiple of 64 it begins, or kNoAlignment.
-uint8_t alignment_of(const c10::Storage& storage);
+/// How many bytes after a multiple of 64 the memory begins; 0 if it is not on the CPU.
+size_t misalignment(const c10::Storage& storage);
+
+/// How many bytes after a multiple of 64 a tensor begins, or kNoAlignment.
 uint8_t alignment_of(const at::Tensor& tensor);
 
 /// `value` laid out as `layout` says, but for the offset, and aligned so; itself if it is. Some
@@ -44,8 +46,9 @@ at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint
 /// back a copy of a kept one.
 at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout, size_t size_bytes);
 
-/// A storage of `size_bytes` without values, which begins `alignment` bytes after a multiple of 64.
-c10::Storage empty_storage(size_t size_bytes, c10::Device device, uint8_t alignment = kNoAlignment);
+/// A storage of `size_bytes` without values, which begins `skipped` bytes into the memory that
+/// LibTorch gives for it.
+c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped = 0);
 
 /// As keep_bytes(), for a part; `original`: that part of the storage. The copy is laid out like it
 /// but for gaps and the offset.
