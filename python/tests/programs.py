@@ -2,6 +2,9 @@
 
 """What several test files build their programs from."""
 
+import math
+
+import numpy as np
 import torch
 
 import remat_meta as remat
@@ -15,6 +18,14 @@ def grads_of(model, *more):
 
 def leaf(*shape):
     return torch.randn(*shape, requires_grad=True)
+
+
+def begins_at(alignment, *shape):
+    """Memory of the host with float32, which begins `alignment` bytes after a multiple of 64."""
+    numbers = math.prod(shape)
+    memory = np.empty(numbers + 16, dtype=np.float32)
+    begin = (alignment - memory.ctypes.data) % 64 // 4
+    return torch.from_numpy(memory[begin : begin + numbers]).view(shape)
 
 
 class Square(torch.autograd.Function):

@@ -3,6 +3,7 @@
 """Limits of docs/limits.md that no other file shows, each under its id."""
 
 import contextlib
+import functools
 import gc
 import io
 import itertools
@@ -191,31 +192,38 @@ class KeepsTwice(torch.autograd.Function):
     def backward(ctx, grad):
         (saved,) = ctx.saved_tensors
         ctx.buffer.mul_(2)
-        return grad * (ctx.buffer if reads_what_it_wrote else saved)
+        return grad * saved
 
 
-reads_what_it_wrote = False
+class KeepsTwiceAndUsesOne(KeepsTwice):
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.buffer.mul_(2)
 
 
 @pytest.mark.parametrize("replay", ["function", "tape"])
-def test_s45_a_backward_writes_an_attribute_and_reads_the_same_memory_as_a_saved_tensor(replay, monkeypatch):
-    def program(wrap):
-        x = leaf(4)
-        wrap(lambda x: KeepsTwice.apply(x.sin()))(x).sum().backward()
-        return x.grad
+def test_s45_a_backward_writes_an_attribute_and_reads_the_same_memory_as_a_saved_tensor(replay):
+    def program_of(function):
+        def program(wrap):
+            x = leaf(4)
+            wrap(lambda x: function.apply(x.sin()))(x).sum().backward()
+            return x.grad
 
-    assert_silent(program, region(replay))
-    monkeypatch.setattr(sys.modules[__name__], "reads_what_it_wrote", True)
-    assert_same(program, region(replay))
+        return program
+
+    assert_silent(program_of(KeepsTwice), region(replay))
+    assert_same(program_of(KeepsTwiceAndUsesOne), region(replay))
 
 
-class WritesResult(torch.autograd.Function):
+class SavesExp(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):
         y = x.exp()
         ctx.save_for_backward(y)
         return y
 
+
+class WritesResult(SavesExp):
     @staticmethod
     def backward(ctx, grad):
         (y,) = ctx.saved_tensors
@@ -226,16 +234,14 @@ class WritesResult(torch.autograd.Function):
 
 @pytest.mark.parametrize("replay", ["function", "tape"])
 def test_s45_a_backward_that_writes_a_saved_result_does_not_write_what_the_region_has_returned(replay):
-    def program(wrap):
+    def gradient_and_result(wrap):
         x = leaf(4)
         y = wrap(lambda x: WritesResult.apply(x.sin()))(x)
         y.sum().backward()
-        return (x.grad, y.detach().clone()) if sees_result else x.grad
+        return x.grad, y.detach().clone()
 
-    sees_result = True
-    assert_silent(program, region(replay))
-    sees_result = False
-    assert_same(program, region(replay))
+    assert_silent(gradient_and_result, region(replay))
+    assert_same(lambda wrap: gradient_and_result(wrap)[0], region(replay))
 
 
 @pytest.mark.parametrize("requires_grad", [False, True], ids=["buffer", "leaf"])
@@ -863,28 +869,27 @@ def test_w7_a_custom_function_that_gets_a_captured_tensor_before_a_write_raises(
 
 
 def test_w10_a_nested_region_hands_torchs_checkpoint_a_captured_tensor_that_it_has_written():
-    def program(wrap):
-        def outer(x):
-            def inner(x):
-                h.select(0, 1).mul_(2)
-                return checkpoint_of(lambda h: (h.sin() * 0.5).exp().tanh().neg(), h)
+    def program_with(checkpoint):
+        def program(wrap):
+            def outer(x):
+                def inner(x):
+                    h.select(0, 1).mul_(2)
+                    return checkpoint(lambda h: (h.sin() * 0.5).exp().tanh().neg(), h)
 
-            wrap(inner)(x)
-            return x.sin()
+                wrap(inner)(x)
+                return x.sin()
 
-        w = leaf(4, 4)
-        h = w.exp() * 2
-        wrap(outer)(w).sum().backward()
-        return w.grad
+            w = leaf(4, 4)
+            h = w.exp() * 2
+            wrap(outer)(w).sum().backward()
+            return w.grad
 
-    def of_torch(fn, h):
-        return torch.utils.checkpoint.checkpoint(fn, h, use_reentrant=False)
+        return program
 
-    checkpoint_of = of_torch
-    assert_raises(program, region(), "It was saved between other ops")
-    assert_same(program, region("tape"))
-    checkpoint_of = lambda fn, h: region()(fn)(h)  # noqa: E731
-    assert_same(program, region())
+    of_torch = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
+    assert_raises(program_with(of_torch), region(), "It was saved between other ops")
+    assert_same(program_with(of_torch), region("tape"))
+    assert_same(program_with(lambda fn, h: region()(fn)(h)), region())
 
 
 class Halved(torch.autograd.Function):
@@ -1002,14 +1007,8 @@ def test_b7_a_gradient_edge_of_a_captured_tensor_that_was_written_raises():
     assert_raises(program, region(), "differentiated Tensors appears to not have been used")
 
 
-class SavedGradient(torch.autograd.Function):
+class SavedGradient(SavesExp):
     """Its gradient is a tensor that it has saved."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
-        ctx.save_for_backward(y)
-        return y
 
     @staticmethod
     def backward(ctx, grad):
@@ -1604,6 +1603,14 @@ def test_p6_a_generator_that_the_function_makes_cannot_be_named():
     assert_raises(program, region(), "expected a default generator or one of", NotImplementedError)
 
 
+def test_p7_the_first_batch_of_an_observer_is_refused():
+    def program(wrap):
+        x, observer = leaf(4, 4), torch.ao.quantization.default_fused_per_channel_wt_fake_quant()
+        wrap(lambda x: observer(x) * 2)(x).sum().backward()
+
+    assert_raises(program, region(), "to keep its size, got a storage of", NotImplementedError)
+
+
 def test_p8_an_argument_that_is_handed_through_is_not_written_before_backward():
     def program(wrap):
         x, w = leaf(4), leaf(4)
@@ -1614,14 +1621,6 @@ def test_p8_an_argument_that_is_handed_through_is_not_written_before_backward():
 
     assert_raises(program, region(), "expected the argument as the forward got it", RuntimeError)
     assert_same(program, region("tape"))
-
-
-def test_p7_the_first_batch_of_an_observer_is_refused():
-    def program(wrap):
-        x, observer = leaf(4, 4), torch.ao.quantization.default_fused_per_channel_wt_fake_quant()
-        wrap(lambda x: observer(x) * 2)(x).sum().backward()
-
-    assert_raises(program, region(), "to keep its size, got a storage of", NotImplementedError)
 
 
 # D: threads, processes, distributed

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from allocations import allocated_bytes
-from programs import leaf
+from programs import begins_at, leaf
 from same import assert_same, plain
 
 import remat_meta as remat
@@ -539,6 +539,12 @@ def test_a_save_call_that_writes_what_the_function_made_and_throws_is_refused(fn
         remat.checkpoint(replay=engine, **options)(fn)(leaf(4))
 
 
+def wrapped_by(engine):
+    """"nested": a region in a region, both of functions."""
+    one = remat.checkpoint(replay="function" if engine == "nested" else engine)
+    return (lambda fn: one(one(fn))) if engine == "nested" else one
+
+
 HOST = {
     "numpy": lambda n: torch.from_numpy(np.ones((n, n), dtype=np.float32)),
     "frombuffer": lambda n: torch.frombuffer(bytearray(4 * n * n), dtype=torch.float32).view(n, n),
@@ -564,16 +570,7 @@ def test_memory_of_the_host_is_read_and_then_written(engine, rows, make):
             wrap(fn)(x * 1.0).sum().backward()
         return x.grad, memory
 
-    replay = "function" if engine == "nested" else engine
-    one = remat.checkpoint(replay=replay)
-    assert_same(program, (lambda fn: one(one(fn))) if engine == "nested" else one)
-
-
-def begins_at(alignment, numbers):
-    """`numbers` ones of the host, which begin so many bytes after a multiple of 64."""
-    memory = np.ones(numbers + 16, dtype=np.float32)
-    begin = (alignment - memory.ctypes.data) % 64 // 4
-    return torch.from_numpy(memory[begin : begin + numbers])
+    assert_same(program, wrapped_by(engine))
 
 
 @torch.library.custom_op("remat_outside_writes::note_begin", mutates_args=())
@@ -592,7 +589,7 @@ def test_the_copy_of_memory_of_the_host_begins_where_that_began(engine, alignmen
     """Kernels may sum in another order elsewhere."""
 
     def program(wrap):
-        x, memory = torch.ones(64, requires_grad=True), begins_at(alignment, 64)
+        x, memory = torch.ones(64, requires_grad=True), begins_at(alignment, 64).fill_(1)
 
         def fn(x):
             y = x[read].sin() * note_begin(memory[read])
@@ -604,6 +601,5 @@ def test_the_copy_of_memory_of_the_host_begins_where_that_began(engine, alignmen
         return x.grad, memory
 
     begins.clear()
-    one = remat.checkpoint(replay="function" if engine == "nested" else engine)
-    assert_same(program, (lambda fn: one(one(fn))) if engine == "nested" else one)
+    assert_same(program, wrapped_by(engine))
     assert len(begins) >= 3 and set(begins) == {(alignment + 4 * (read.start or 0)) % 64}

@@ -26,7 +26,7 @@ UNVERSIONED = "errors.md: a saved tensor is written by an op that gives it no ne
 VIEWS = "limits.md, A5: a mode round the forward or the backward alone, and a policy that keeps views"
 CAME_BACK = "limits.md, T2: a nested tape has an argument that came back from hooks"
 ASKS = "limits.md, B6: a function asks requires_grad of what its write changed"
-VIEW = "limits.md, W10: a nested region writes a part of what it then hands to torch's checkpoint"
+HANDED = "limits.md, W10: a nested region writes a part of what it then hands to torch's checkpoint"
 FUNCTION = "limits.md, W7: a custom function gets a captured tensor, then it is written"
 
 # A mode round the forward or the backward alone: in the program, or round all of one of them.
@@ -46,7 +46,7 @@ REFUSALS = (
     (r"as in the forward.*requires_grad differs", "", BOTH),
     (r"It had requires_grad on, not a leaf; now requires_grad off, a leaf", "", BOTH),
     (r"It was saved between other ops", r"(?s)\.apply\(.*_\(", FUNCTION),
-    (r"It was saved between other ops", r"(?s)select\(0, 1\)\.mul_.*stops_early", VIEW),
+    (r"It was saved between other ops", r"(?s)select\(0, 1\)\.mul_.*stops_early", HANDED),
     (r"inside the region's function that passes no SAVE call", "inner_(grad|backward)", INNER),
     (r"stays in what runs again, got one that reaches the graph of the forward", r"inner_(grad|backward)", CUSTOM),
     (r"from elsewhere", "inner_(grad|backward)", INNER),
