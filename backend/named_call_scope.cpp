@@ -3,6 +3,8 @@
 // Finding the regions that a named call belongs to.
 #include <remat/backend/named_call_scope.h>
 
+#include <c10/core/DispatchKey.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -10,6 +12,7 @@
 
 #include <remat/backend/name_scope.h>
 #include <remat/backend/native_op.h>
+#include <remat/tape/region.h>
 #include <remat/tape/region_policy.h>
 #include <remat/tape/saved_tensor_frame.h>
 
@@ -61,6 +64,17 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
   return scopes;
 }
 
+/// What it returns would have to be a placeholder on all levels of the transform.
+void check_no_transform(const NamedCall& call) {
+  constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+  if (call.is_op || !c10::impl::tls_is_dispatch_key_included(key)) return;
+  const Region* const region = SavedTensorFrame::current_trace_scope().region;
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, "[native_op] ", region ? region->label() + ", " : "", call.str(),
+      ": expected to be called outside of torch.func's transforms, got a call inside of one (vmap, "
+      "grad, ...). Put the transform into the function of the call, or RECOMPUTE.");
+}
+
 NamedCall renumbered(const NamedCall& op, NamedCalls& calls) {
   NamedCall call = op;
   call.name = op.collective + '#' + std::to_string(calls.count_op(op.collective));
@@ -103,7 +117,10 @@ NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> 
 
 void NamedCallScope::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   is_saved_ = call.is_saved();
-  if (is_saved_) prepare_placeholders();
+  if (is_saved_) {
+    check_no_transform(call);
+    prepare_placeholders();
+  }
   const TraceScope before = scope_if_traced();
   const c10::SmallVector<NamedCalls*, 2> scopes = scopes_of(call);
   for (NamedCalls* const calls : scopes) {

@@ -52,6 +52,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     const bool is_with_user = calls_->frame_.gives_to_user(record.call.keep, pair);
     // A region in the call keeps an alias, and knows itself what is written.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
+    if (is_with_user || calls_->frame_.previous()) note_others(tensor);
     sample(tensor);
     const bool may_be_written = calls_->is_argument_of_op(tensor) || !calls_->pending_.empty();
     if (may_be_written && is_with_user) {
@@ -92,18 +93,35 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     TORCH_CHECK(!is_grad_changed(original, kept_->meta.requires_grad()), where(), kGradChanged);
     const auto now = ExchangedMemory::find(*version_);
     TORCH_CHECK(now != ExchangedMemory::Now::kElsewhere, where(), kMemoryExchanged);
-    at::Tensor tensor = value_->unpack();
-    const bool is_kept = is_on_kept_storage(tensor);
-    TORCH_CHECK(!is_kept || now == ExchangedMemory::Now::kThere, where(), kMemoryExchanged);
-    TORCH_CHECK(!is_freed(tensor), where(), kMemoryFreed, kGiveMemoryBack);
+    const at::Tensor tensor = given_back(now == ExchangedMemory::Now::kThere);
     TakenGradients::note_given(tensor);
-    if (is_kept) return tensor;
-    check_original(has_layout(tensor));
-    SavedTensorFrame::all_adopt(tensor);
     return tensor;
   }
 
  private:
+  void note_others(const at::Tensor& tensor) {
+    if (auto memory = calls_->frame_.memory_for_others(tensor))
+      others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
+  }
+
+  /// What hooks or a store bring back, or the memory that they have copied it from: see
+  /// Note [Memory that others hold].
+  at::Tensor given_back(bool is_there) const {
+    at::Tensor tensor = value_->unpack();
+    const bool is_kept = is_on_kept_storage(tensor);
+    TORCH_CHECK(!is_kept || is_there, where(), kMemoryExchanged);
+    TORCH_CHECK(!is_freed(tensor), where(), kMemoryFreed, kGiveMemoryBack);
+    if (is_kept) return tensor;
+    check_original(has_layout(tensor));
+    const bool is_shared = others_ && !others_->is_hooked() && !version_->is_written_by_op();
+    if (at::Tensor saved = is_shared ? others_->lock(kept_->meta) : at::Tensor(); saved.defined()) {
+      version_->give_to(saved);
+      return saved;
+    }
+    SavedTensorFrame::all_adopt(tensor);
+    return tensor;
+  }
+
   struct Waiting {
     Waiting(at::Tensor of, UserPair with) : tensor(std::move(of)), pair(std::move(with)) {}
     at::Tensor tensor;
@@ -157,6 +175,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   KeptTensor* kept_ = nullptr;
   bool is_compared_ = false;  // with the original, when hooks bring it back
   std::optional<SavedVersion> version_;
+  std::unique_ptr<const ForwardMemory> others_;         // if what comes back may be a copy
   std::optional<OutsideStorage::WeakTensor> original_;  // if it is a leaf from outside
   std::optional<torch::autograd::SavedVariable> value_;
   std::unique_ptr<const Waiting> waiting_;  // while it is in pending_

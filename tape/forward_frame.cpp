@@ -70,6 +70,7 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
     : SavedTensorFrame(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(std::move(region)),
       graph_task_(torch::autograd::get_current_graph_task_id()),
+      has_hooks_around_(gives_to_user(Keep::kAllRegions, {})),
       call_settings_(std::move(calls)) {
   set_policy(region_->policy());
   region_->set_nodes(
@@ -282,6 +283,14 @@ bool ForwardFrame::is_read_outside(const at::Tensor& tensor) const {
   return origin.is_outside() && std::as_const(*region_).outside()[origin.number()].is_read();
 }
 
+/// None if remat itself saves it. Of what others save it is the memory that plain code saves.
+std::optional<ForwardMemory> ForwardFrame::memory_for_others(const at::Tensor& tensor) const {
+  const bool is_own = saves_own() || packs_region_input() || keeps_part();
+  if (is_own || !has_layout(tensor)) return std::nullopt;
+  const bool is_hooked = has_hooks_around_ || current() != this || has_python_hooks_inside();
+  return ForwardMemory(tensor, is_hooked);
+}
+
 Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
@@ -297,6 +306,9 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   Slot& slot = slot_region()->add_slot(tensor);
   slot.log_position = region_->ops().end();
   slot.op = op_;
+  // Batch norm in training does not look at the statistics that it writes.
+  if (auto memory = memory_for_others(tensor); memory && !slot.version.is_written_by_op())
+    slot_region()->add_memory_of_others(slot, *std::move(memory));
   const bool is_input = packs_region_input() && !copied && !original.is_same(tensor);
   const bool is_of_function = !packs_region_input() && !saves_own();
   if (saved_ && (is_input || ((op_ || is_of_function) && !keeps_part()))) {

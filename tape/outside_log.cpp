@@ -224,8 +224,7 @@ at::Tensor OutsideStorage::unpack_kept() const {
   if (!written_) return {};
   if (written_->placeholder) return lay_out(written_->placeholder, whole());
   const auto& parts = written_->parts;
-  const bool is_as_kept = written_->skipped == 0 && parts.size() == 1;
-  if (is_as_kept && parts[0].layout == whole()) return parts[0].value.unpack();
+  if (is_kept_whole()) return parts[0].value.unpack();
   const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->skipped);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
     const at::Tensor value = part->value.unpack();
@@ -234,6 +233,16 @@ at::Tensor OutsideStorage::unpack_kept() const {
     put_part(storage, part->layout, value);
   }
   return lay_out(storage, whole());
+}
+
+/// In one part, and with nothing before it.
+bool OutsideStorage::is_kept_whole() const {
+  const auto& parts = written_->parts;
+  return written_->skipped == 0 && parts.size() == 1 && parts[0].layout == whole();
+}
+
+bool OutsideStorage::unpacks_afresh() const {
+  return !handed_over() && !is_kept_whole();
 }
 
 bool OutsideStorage::is_kept_copy(const at::Tensor& unpacked) const {

@@ -88,12 +88,11 @@ void note_closed(uint64_t id) {
   closed_here.push_back(id);
 }
 
-/// A replay gives what lies outside of the region by way of tensors with versions of their own. The
-/// graph of a backward (`create_graph`) saves what we give, and is to notice later writes to it.
-void share_version(const Slot& slot, const at::Tensor& value) {
-  if (!value.defined() || !slot.memory || slot.memory != memory_of(value)) return;
-  // Memory that nobody else has was made by the replay, at an address that was free again.
-  if (!value.has_storage() || value.storage().use_count() > 1) slot.version.give_to(value);
+/// True if `value` is on the memory that was saved, which somebody else has.
+bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
+  if (!slot.memory || slot.memory != memory_of(value)) return false;
+  // What nobody else has was made by the replay, at an address that was free again.
+  return !value.has_storage() || value.storage().use_count() > 1;
 }
 
 }  // namespace
@@ -108,10 +107,30 @@ struct Region::Pass {
 
   explicit Pass(int task) : graph_task(task) {}
 
+  /// A value that backward has got for a slot whose memory others had, and hooks may have copied.
+  struct Hooked {
+    const Slot* slot;
+    c10::VariableVersion version;  // of the value
+    uint32_t before;
+
+    bool is_written() const {
+      return version.current_version() != before || slot->version.changed();
+    }
+  };
+
+  void note_hooked(std::shared_ptr<const Region> of, const Slot& slot, const at::Tensor& value) {
+    if (value.is_inference() || slot.version.is_of(value)) return;
+    region = std::move(of);
+    const c10::VariableVersion& version = value.unsafeGetTensorImpl()->version_counter();
+    hooked.push_back({&slot, version, version.current_version()});
+  }
+
   const int graph_task;
   State state = State::kNew;
   std::thread::id runner{};  // while it runs
   ReplayedSlots values{0};
+  std::vector<Hooked> hooked;
+  std::shared_ptr<const Region> region;  // of these, until the pass ends
 };
 
 class Region::PassEnd {
@@ -121,6 +140,13 @@ class Region::PassEnd {
   PassEnd(const PassEnd&) = delete;
   PassEnd& operator=(const PassEnd&) = delete;
   ~PassEnd() { end(); }
+
+  /// The graph task has succeeded.
+  void check() const {
+    const std::shared_ptr<Region> region = region_.lock();
+    const std::shared_ptr<Pass> pass = pass_.lock();
+    if (region && pass) region->check_hooked(*pass);
+  }
 
   void end() noexcept {
     const std::shared_ptr<Region> region = region_.lock();
@@ -195,6 +221,19 @@ Slot& Region::add_slot(const at::Tensor& tensor) {
   return slot;
 }
 
+void Region::add_memory_of_others(Slot& slot, ForwardMemory memory) {
+  slot.shares_versions = !memory.is_hooked();
+  memory_of_others_.emplace_back(slot.index, std::move(memory));
+}
+
+const ForwardMemory* Region::memory_of_others(const Slot& slot) const {
+  const auto entry =
+      std::lower_bound(memory_of_others_.begin(), memory_of_others_.end(), slot.index,
+                       [](const auto& memory, size_t index) { return memory.first < index; });
+  const bool is_it = entry != memory_of_others_.end() && entry->first == slot.index;
+  return is_it ? &entry->second : nullptr;
+}
+
 void Region::set_results(c10::ArrayRef<at::Tensor> results) {
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const at::Tensor& result : results) {
@@ -214,6 +253,8 @@ void Region::close() {
   ops_.finish();
   if (calls_) calls_->finish(early_stop() && !options_.is_cut ? slots_.size() : ~size_t{0});
   live_end_ = slots_.size();
+  std::erase_if(memory_of_others_, [](const auto& memory) { return memory.second.is_gone(); });
+  memory_of_others_.shrink_to_fit();
   closed_ = true;
   note_closed(id_);
   if (live_count_ == 0 && !options_.is_cut) release_unneeded();
@@ -230,24 +271,43 @@ at::Tensor Region::load(const Slot& slot) {
   if (graph_task < 0) {
     // Asked for outside backward, by somebody who looks at the graph: nothing to key a pass by.
     check_not_replaying_here();
-    ReplayedSlots values(slots_.size());
-    running_replayer()->replay(*this, values);
-    at::Tensor value = values.take(slot.index);
-    share_version(slot, value);
-    return value;
+    return replay().take(slot.index);
   }
   const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
   const std::shared_ptr<Pass> pass = replayed_pass(graph_task, &slot);
+  const ForwardMemory* const memory = slot.shares_versions ? nullptr : memory_of_others(slot);
+  const bool others_have_it = memory && memory->is_hooked() && !memory->is_gone();
   at::Tensor value;
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     value = keep_graph ? pass->values.take(slot.index) : pass->values.get(slot.index);
+    if (others_have_it && value.defined()) pass->note_hooked(shared_from_this(), slot, value);
   }
   if (value.defined()) {
     check_not_freed(slot, value);
     TakenGradients::note_given(value);
   }
-  share_version(slot, value);
+  return value;
+}
+
+ReplayedSlots Region::replay() {
+  ReplayedSlots values(slots_.size());
+  running_replayer()->replay(*this, values);
+  for (const Slot& slot : slots_) {
+    if (values.has(slot.index)) values.put(slot.index, shared_value(slot, values.take(slot.index)));
+  }
+  return values;
+}
+
+/// What backward gets for `value` of a replay: see Note [Memory that others hold]. A replay gives
+/// it with versions of its own, but a write to it is one to what was saved: other slots on that
+/// memory are to notice it, and what the graph of a backward (`create_graph`) has saved of it later
+/// writes.
+at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
+  const ForwardMemory* const memory = slot.shares_versions ? memory_of_others(slot) : nullptr;
+  if (at::Tensor saved = memory ? memory->lock(slot.meta) : at::Tensor(); saved.defined())
+    value = std::move(saved);
+  if (slot.shares_versions || is_saved_memory(slot, value)) slot.version.give_to(value);
   return value;
 }
 
@@ -341,17 +401,20 @@ std::shared_ptr<Region::Pass> Region::find_or_add_pass(int graph_task) {
   }
   auto pass = std::make_shared<Pass>(graph_task);
   auto end = std::make_shared<PassEnd>(weak_from_this(), pass);
-  torch::autograd::Engine::get_default_engine().queue_callback([end] { end->end(); });
+  torch::autograd::Engine::get_default_engine().queue_callback([end] {
+    end->check();
+    end->end();
+  });
   passes_.push_back(pass);
   ++pass_count_;
   return pass;
 }
 
 void Region::run_pass(const std::shared_ptr<Pass>& pass) {
-  ReplayedSlots values(slots_.size());
+  ReplayedSlots values(0);
   std::exception_ptr error;
   try {
-    running_replayer()->replay(*this, values);
+    values = replay();
   } catch (...) {
     error = std::current_exception();
   }
@@ -380,6 +443,21 @@ void Region::forget(const Pass* pass) noexcept {
   forgotten = std::move(*position);
   passes_.erase(position);
   --pass_count_;
+}
+
+void Region::check_hooked(const Pass& pass) const {
+  for (const Pass::Hooked& hooked : pass.hooked) {
+    const Slot& slot = *hooked.slot;
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !hooked.is_written(), "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
+        "), saved by ", slot.op ? slot.op->name() : "a custom function",
+        ": expected that nobody writes in backward what the region has saved under saved-tensor "
+        "hooks, got "
+        "a write to it, or to the forward's memory of it, which somebody else has (an attribute of "
+        "a custom function's context, the region's result). Hooks that copy part the two, others "
+        "do "
+        "not, and remat cannot know. Write a clone() in backward, or open no hooks there.");
+  }
 }
 
 void Region::check_not_replaying_here() const {

@@ -72,18 +72,6 @@ size_t bytes_spanned(const at::Tensor& tensor) {
   return has_layout(tensor) ? TensorLayout(tensor).bytes_spanned() : 0;
 }
 
-/// True if unpack_kept() puts parts together, in memory of its own. What it finds whole may be the
-/// user's: hooks may return the same tensor each time.
-bool unpacks_afresh(const OutsideStorage& outside) {
-  size_t parts = 0;
-  bool has_whole = false;
-  outside.visit_kept([&](const TensorLayout& part, const HeldStorage&) {
-    ++parts;
-    has_whole = has_whole || part == outside.whole();
-  });
-  return parts != 1 || !has_whole;
-}
-
 }  // namespace
 
 ReplayOps::ReplayOps(const Region& region)
@@ -102,7 +90,7 @@ ReplayOps::ReplayOps(const Region& region)
   for (const auto i : c10::irange(outside_.size())) {
     if (!kept[i].defined()) continue;
     const c10::Storage storage = kept[i].storage();
-    outside_[i].shadow = unpacks_afresh(outside[i]) ? storage : clone_bytes(storage).storage();
+    outside_[i].shadow = outside[i].unpacks_afresh() ? storage : clone_bytes(storage).storage();
     if (const ByteRanges* const known = outside[i].known()) outside_[i].known = *known;
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
     // A backward inside the function of an outer region: the ops on it are that region's too.

@@ -49,16 +49,21 @@ class Given {
     const c10::AutoGradMode no_grad(false);
     for (const at::Tensor& leaf : leaves) {
       at::Tensor& grad = leaf.mutable_grad();
-      if (grad.defined() && has_layout(grad) && is_shared(grad)) grad = grad.clone();
+      if (!grad.defined() || !has_layout(grad) || !is_given(grad)) continue;
+      if (grad.storage().use_count() > 1) {
+        grad = grad.clone();
+      } else if (!grad.is_inference()) {
+        // It has those of the saved tensor: Note [Memory that others hold].
+        grad.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(0));
+      }
     }
   }
 
  private:
-  bool is_shared(const at::Tensor& grad) const {
-    return grad.storage().use_count() > 1 &&
-           std::any_of(memory_.begin(), memory_.end(), [&](const HeldStorage& memory) {
-             return memory.address() == memory_of(grad);
-           });
+  bool is_given(const at::Tensor& grad) const {
+    return std::any_of(memory_.begin(), memory_.end(), [&](const HeldStorage& memory) {
+      return memory.address() == memory_of(grad);
+    });
   }
 
   const Node* node_;  // not to be looked into

@@ -13,7 +13,8 @@ namespace remat {
 /// is a tensor that nobody else has, but on memory that others may have: an argument, a weight, a
 /// kept result, which whoever writes the .grad would then write. So it is noted which memory such a
 /// node is given, and the leaves behind it. When the thread's next node is given something, or the
-/// backward ends, a .grad on that memory is exchanged for a copy, if others have the memory.
+/// backward ends, a .grad on that memory is exchanged for a copy, if others have the memory, and
+/// gets versions of its own.
 ///
 /// From any thread, in a backward or outside.
 struct TakenGradients {

@@ -2,6 +2,9 @@
 
 """Limits of docs/limits.md that several ranks show."""
 
+import time
+import weakref
+
 import torch
 import torch.distributed as dist
 from same import assert_equal, plain
@@ -16,22 +19,30 @@ def check(function):
     return function
 
 
-def gradient(wrap, fn):
+def gradient(wrap, fn, before_backward=lambda: None):
     torch.manual_seed(dist.get_rank())
     x = torch.randn(4, 2, requires_grad=True)
-    wrap(lambda x: fn(x).exp() * 1)(x).sum().backward()
+    y = wrap(lambda x: fn(x).exp() * 1)(x)
+    before_backward()
+    y.sum().backward()
     return x.grad
-
-
-def reduced(x):
-    y = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.OFFLOAD)(x)  # saves its result
-    dist.all_reduce(y)
-    return y
 
 
 @check
 def s20_under_offload_the_value_from_before_a_collective_is_used():
-    got = gradient(remat.checkpoint(offload_store=remat.host_memory_store()), reduced)
+    memory = []
+
+    def reduced(x):
+        y = remat.native_op(torch.exp, "exp", remat.CheckpointPolicy.OFFLOAD)(x)  # saves its result
+        memory.append(weakref.ref(y.untyped_storage()))
+        dist.all_reduce(y)
+        return y
+
+    def nobody_has_it():
+        while memory[-1]() is not None:  # gloo's thread lets go of it a little later
+            time.sleep(0.01)
+
+    got = gradient(remat.checkpoint(offload_store=remat.host_memory_store()), reduced, nobody_has_it)
     assert not torch.equal(gradient(plain, reduced), got)
 
 

@@ -62,9 +62,11 @@ class Writer {
     // Two forwards before a backward: the second would write what the first has read.
     Program program{
         .body = body(1 + choose_.pick(3), use != Use::kTwoInFlight), .use = use, .seed = seed};
-    // Backwards inside of two threads would add to one .grad at once.
-    const auto adds = [](const Step& step) { return step.op == Op::kInnerBackward; };
-    if (program.use == Use::kTwoThreads && any_step(program.body, adds))
+    // Of two threads backwards inside would add to one .grad at once, others write what both read.
+    const auto writes = [](const Step& step) {
+      return step.op == Op::kInnerBackward || step.op == Op::kWritesSaved;
+    };
+    if (program.use == Use::kTwoThreads && any_step(program.body, writes))
       program.use = Use::kBackwardThread;
     if (has_words(Words::kFreedStorages)) program.freed = choose_.freed(program.use);
     // Plain autograd looks at the statistics that batch norm has saved, though it needs none.

@@ -73,6 +73,22 @@ struct InPlace : torch::autograd::Function<InPlace> {
   }
 };)
 
+REMAT_FUZZ_HELPER(WritesSaved,
+struct WritesSaved : torch::autograd::Function<WritesSaved> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x) {
+    const at::Tensor kept = x.tanh();
+    context->saved_data["kept"] = kept;
+    context->save_for_backward({kept});
+    return x * kept;
+  }
+  static std::vector<at::Tensor> backward(torch::autograd::AutogradContext* context, const std::vector<at::Tensor>& grads) {
+    const at::Tensor saved = context->get_saved_variables()[0];
+    const at::Tensor before = saved * 2;
+    saved.mul_(0.5);
+    return {grads[0] * (before + context->saved_data["kept"].toTensor())};
+  }
+};)
+
 REMAT_FUZZ_HELPER(add_out,
 inline at::Tensor add_out(const at::Tensor& a, const at::Tensor& b) {
   const at::NoGradGuard no_grad;

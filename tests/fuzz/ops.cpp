@@ -124,6 +124,7 @@ const std::array kOps = {
     REMAT_FUZZ_OP(kTwoResults, kMakes, 2, "", "r, s = TwoResults.apply(a, b, 0.6)",
                   const auto parts = TwoResults::apply(a, b, 0.6); r = parts[0]; s = parts[1]),
     REMAT_FUZZ_OP(kInPlaceFunction, kMakes, 1, "", "r = InPlace.apply(a.clone())", r = InPlace::apply(a.clone())),
+    REMAT_FUZZ_OP(kWritesSaved, kMakes, 1, "", "r = WritesSaved.apply(a)", r = WritesSaved::apply(a)),
     REMAT_FUZZ_OP(kHook, kMakes, 1, "", "r = a * 1.5\nset_hook(r, 0.5)", r = a * 1.5; set_hook(r, 0.5)),
     REMAT_FUZZ_OP(kHookLater, kHooksArgument, 1, "a", "r = a.sin()\nset_hook(a, 0.9)", r = a.sin(); set_hook(a, 0.9)),
     REMAT_FUZZ_OP(kInnerGrad, kGoesBack, 1, "a", "r = inner_grad(a)", r = inner_grad(a)),
@@ -219,6 +220,21 @@ class TwoResults(torch.autograd.Function):
     def backward(ctx, first, second):
         (middle,) = ctx.saved_tensors
         return (first * ctx.factor + second) * (1 - middle * middle), second, None
+)"),
+    REMAT_FUZZ_HELPER_OF(WritesSaved, R"(
+class WritesSaved(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x.tanh()
+        ctx.save_for_backward(ctx.kept)
+        return x * ctx.kept
+
+    @staticmethod
+    def backward(ctx, grad):
+        (saved,) = ctx.saved_tensors
+        before = saved * 2
+        saved.mul_(0.5)
+        return grad * (before + ctx.kept)
 )"),
     REMAT_FUZZ_HELPER_OF(InPlace, R"(
 class InPlace(torch.autograd.Function):

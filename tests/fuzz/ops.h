@@ -79,6 +79,7 @@ enum class Op {
   kSavesResult,
   kTwoResults,
   kInPlaceFunction,
+  kWritesSaved,
   // Hooks and backwards inside.
   kHook,
   kHookLater,

@@ -96,6 +96,11 @@ bool write_and_hooks(const Block& body) {
   return any_step(body, &writes) && any_step(body, &has_hooks);
 }
 
+bool writing_backward_and_hooks(const Block& body) {
+  const auto writes_saved = [](const Step& step) { return step.op == Op::kWritesSaved; };
+  return any_step(body, writes_saved) && any_step(body, &has_hooks);
+}
+
 bool gradient_hook_and_backward(const Block& body) {
   return backward(body) && any_step(body, [](const Step& step) {
            return step.block.empty() && step.op != Op::kSame &&
@@ -198,6 +203,9 @@ constexpr std::array kRefusals = {
             "replay.md: a tensor that crosses a cut is written"},
     Refusal{"modified by an inplace operation", &write_and_hooks,
             "limits.md, H3: hooks that copy, and a write to what a region has saved"},
+    Refusal{"writes in backward what the region has saved under saved-tensor hooks",
+            &writing_backward_and_hooks,
+            "limits.md, H8: a backward writes what was saved under hooks"},
     Refusal{"expected the gradients that it gave in the forward", &gradient_hook_and_backward,
             "limits.md, H2: a hook that is set after a gradient inside was taken"},
     Refusal{"passes no hook which the function has set or removed", &gradient_hook_and_backward,

@@ -13,9 +13,9 @@ namespace remat::fuzz {
 namespace {
 
 constexpr auto kCount = static_cast<size_t>(Words::kCount);
-constexpr std::array<const char*, kCount> kNames = {"always",         "complex",     "library",
-                                                    "unseen writes",  "write saved", "bank",
-                                                    "freed storages", "later writes"};
+constexpr std::array<const char*, kCount> kNames = {
+    "always", "complex",        "library",      "unseen writes",    "write saved",
+    "bank",   "freed storages", "later writes", "writing backwards"};
 using Chosen = std::bitset<kCount>;
 
 Chosen choose() {
@@ -72,6 +72,8 @@ Words words_of(Op op) {
     case Op::kWriteBankColumn:
     case Op::kWriteColumn:
       return Words::kBank;
+    case Op::kWritesSaved:
+      return Words::kWritingBackwards;
     default:
       return Words::kAlways;
   }

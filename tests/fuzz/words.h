@@ -15,7 +15,8 @@ enum class Words {
   kWriteSaved,    // ops that write what they save
   kBank,          // a buffer that is read and written in parts
   kFreedStorages,
-  kLaterWrites,  // of buffers that an inner or another region has read
+  kLaterWrites,       // of buffers that an inner or another region has read
+  kWritingBackwards,  // of custom functions, of what they have saved
   kCount,
 };
 

@@ -63,6 +63,9 @@ OPS = {
     "saves_result": Op("{r} = SavesResult.apply({a})", "r"),
     "two_results": Op("{r}, {s}, _ = TwoResults.apply({a}, {b}, 0.6)", results=2),
     "in_place_function": Op("{r} = InPlace.apply({a}.clone())"),
+    "writes_saved": Op("{r} = WritesSaved.apply({a})", needs="writing backwards"),
+    # Often {r} is saved once more, which plain code refuses.
+    "writes_result": Op("{r} = WritesResult.apply({a})", "r", weight=RARE, needs="writing backwards"),
     "out": Op(
         "{r} = torch.zeros(4, 4)\nwith torch.no_grad():\n    torch.add({a}, {b}, out={r})"
     ),

@@ -85,6 +85,34 @@ class InPlace(torch.autograd.Function):
         return grad * 0.5
 
 
+class WritesSaved(torch.autograd.Function):
+    """Its backward writes an intermediate value, and reads it as an attribute."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x.tanh()
+        ctx.save_for_backward(ctx.kept)
+        return x * ctx.kept
+
+    @staticmethod
+    def backward(ctx, grad):
+        (saved,) = ctx.saved_tensors
+        before = saved * 2
+        saved.mul_(0.5)
+        return grad * (before + ctx.kept)
+
+
+class WritesResult(SavesResult):
+    """Its backward writes what it has returned."""
+
+    @staticmethod
+    def backward(ctx, grad):
+        (result,) = ctx.saved_tensors
+        slope = result * (1 - result)
+        result.mul_(0.5)
+        return grad * slope
+
+
 class Raises(Exception):
     """What fuzzed programs raise and catch."""
 

@@ -27,6 +27,7 @@ VIEWS = "limits.md, A5: a mode round the forward or the backward alone, and a po
 CAME_BACK = "limits.md, T2: a nested tape has an argument that came back from hooks"
 ASKS = "limits.md, B6: a function asks requires_grad of what its write changed"
 HANDED = "limits.md, W10: a nested region writes a part of what it then hands to torch's checkpoint"
+HOOKED = "limits.md, H8: a backward writes what was saved under hooks"
 FUNCTION = "limits.md, W7: a custom function gets a captured tensor, then it is written"
 
 # A mode round the forward or the backward alone: in the program, or round all of one of them.
@@ -38,6 +39,7 @@ REFUSALS = (
     (r"tensor argument \d+ .*expected the argument as the forward got it", "", IN_PLACE),
     (r"expected the tensor from outside the region as the forward (read|saved) it", "", IN_PLACE),
     (r"expected the tensors in one of a Python class of its own", r"q0\.inner\.", INSIDE),
+    (r"what the region has saved under saved-tensor hooks", r"Writes(Saved|Result)", HOOKED),
     (r"expected its result as it left it, got it modified in-place", "SAVE|OFFLOAD|policy", RESULT),
     (r"modified by an inplace operation.*expected (the tensor as the forward saved it|it as the call left it)", HOOKS, COPIES),
     (r"expected in-place ops that autograd notices.* by way of another with versions", "SAVE|OFFLOAD|policy", RESULT),

@@ -19,6 +19,7 @@ ALL = (
     "later writes",  # of buffers that an inner or another region has read
     "changes",  # functions that do something else in the replay
     "unseen writes",  # by a pointer, in ops that do not mark it
+    "writing backwards",  # of custom functions, of what they have saved
 )
 
 

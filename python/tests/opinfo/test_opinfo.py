@@ -114,15 +114,16 @@ class ForgetsBits(remat.OffloadStore):
 
 class Zeros:
     def __init__(self, tensor):
-        self.tensor = tensor
+        self.zeros = torch.zeros_like(tensor)  # not the tensor: who has its memory gets that
 
     def get(self):
-        return torch.zeros_like(self.tensor)
+        return self.zeros
 
 
 @once
 def test_the_harness_sees_a_broken_store():
     (case,) = harness.cases(op_named("exp"), torch.float64, 1)
-    configuration = Configuration(dtype=torch.float64, policy="all_offload")
+    # Nested: of a result that is returned backward gets the memory itself.
+    configuration = Configuration(dtype=torch.float64, mode="nested", policy="all_offload")
     options = {**POLICIES["all_offload"], "offload_store": ForgetsBits()}
     assert "other bits" in harness.check(case, configuration, remat.checkpoint(**options))

@@ -85,6 +85,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   friend class SlotHook;
 
   void before_slot(const at::Tensor& tensor);
+  std::optional<ForwardMemory> memory_for_others(const at::Tensor& tensor) const;
   /// Stands for `tensor`, which autograd saves.
   Slot& add_slot(const at::Tensor& tensor);
   /// The one that the slots are of.
@@ -159,6 +160,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   bool phase_asked_ = false;
   bool views_wrapper_outside_ = false;
   std::unordered_set<const void*> wrapper_views_;  // see watch_wrapper()
+  const bool has_hooks_around_;                    // the user's, outside of all regions
   CallSettings call_settings_;
   std::vector<GeneratorMark> marks_;     // before the op that runs, if it may draw
   std::unique_ptr<ForwardCalls> calls_;  // from the first named call on

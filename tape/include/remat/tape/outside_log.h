@@ -108,6 +108,9 @@ class REMAT_API OutsideStorage {
   /// The kept parts in a storage of its size, as bytes; undefined if the region wrote none. May
   /// replay outer regions.
   at::Tensor unpack_kept() const;
+  /// True if that makes memory of its own. What it finds whole may be the user's: hooks may return
+  /// the same tensor each time.
+  bool unpacks_afresh() const;
   /// True if that is the very copy that is kept, not to be written.
   bool is_kept_copy(const at::Tensor& unpacked) const;
   /// The bytes in it that replays may read before they write them; null if all.
@@ -162,6 +165,7 @@ class REMAT_API OutsideStorage {
 
  private:
   void cover(const TensorLayout& layout);
+  bool is_kept_whole() const;
 
   const void* address_;
   std::optional<c10::weak_intrusive_ptr<c10::StorageImpl>> storage_;

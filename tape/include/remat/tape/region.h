@@ -14,10 +14,12 @@
 #include <mutex>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/call_log.h>
 #include <remat/tape/export.h>
+#include <remat/tape/forward_memory.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/op_sites.h>
 #include <remat/tape/outside_log.h>
@@ -46,6 +48,8 @@ struct Slot {
   SavedVersion version;
   const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
+  /// A write to what backward gets for it is one to what was saved: Note [Memory that others hold].
+  bool shares_versions = false;
   /// A hash of how it lay in its memory where no op has saved it, and of its values if these are
   /// given (Origin::given()); of those alone in a call that is left out. 0: not compared.
   uint16_t layout = 0;
@@ -141,6 +145,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   bool has_result(const c10::VariableVersion& versions) const;
 
   Slot& add_slot(const at::Tensor& tensor);
+  /// Others may have the memory of that slot, the last one, in backward.
+  void add_memory_of_others(Slot& slot, ForwardMemory memory);
   const std::deque<Slot>& slots() const { return slots_; }
   Slot& slot(size_t index) { return slots_[index]; }
 
@@ -237,6 +243,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::shared_ptr<Pass> replayed_pass(int graph_task, const Slot* wanted);
   std::shared_ptr<Pass> find_or_add_pass(int graph_task);
   void run_pass(const std::shared_ptr<Pass>& pass);
+  ReplayedSlots replay();
+  at::Tensor shared_value(const Slot& slot, at::Tensor value) const;
+  const ForwardMemory* memory_of_others(const Slot& slot) const;
   void wait_for(const Pass& pass);
   void forget(const Pass* pass) noexcept;
   void release_unneeded() noexcept;
@@ -245,6 +254,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void check_not_replaying_here() const;
   void check_not_replaying(bool holds) const;
   void check_version(const Slot& slot) const;
+  void check_hooked(const Pass& pass) const;
   void check_not_freed(const Slot& slot, const at::Tensor& value) const;
 
   const Options options_;
@@ -252,6 +262,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   const uint64_t made_in_replay_;
   std::shared_ptr<const Replayer> replayer_;  // guarded by mutex_ once closed
   std::deque<Slot> slots_;
+  std::vector<std::pair<size_t, ForwardMemory>> memory_of_others_;  // with the slot's index
   c10::SmallVector<c10::VariableVersion, 2> results_;  // their versions; guarded by mutex_
   const ComputeSettings settings_;
   OpLog ops_;

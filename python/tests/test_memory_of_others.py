@@ -1,0 +1,382 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Memory that autograd has saved and that somebody else has, too: backward gets it, as in plain code."""
+
+import threading
+import weakref
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_same, plain
+
+import remat_meta as remat
+
+REPLAYS = ("function", "tape", "auto")
+SAVE, OFFLOAD = remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD
+CALLS = {"bare": None, "SAVE": SAVE, "OFFLOAD": OFFLOAD}
+
+
+class ReadsAnAttribute(torch.autograd.Function):
+    """Saves what it has as an attribute, too; its backward writes the one and reads the other."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x.exp()
+        ctx.save_for_backward(ctx.kept)
+        return x * ctx.kept
+
+    @staticmethod
+    def backward(ctx, grad):
+        (saved,) = ctx.saved_tensors
+        saved.add_(1)
+        return grad * ctx.kept
+
+
+class WritesAnAttribute(ReadsAnAttribute):
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.kept.mul_(2)
+        (saved,) = ctx.saved_tensors
+        return grad * saved
+
+
+class ReadsAnAttributeAfter(ReadsAnAttribute):
+    @staticmethod
+    def backward(ctx, grad):
+        (saved,) = ctx.saved_tensors
+        ctx.kept.mul_(2)
+        return grad * saved
+
+
+class WritesItsResult(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        (y,) = ctx.saved_tensors
+        before = grad * y
+        y.mul_(3)
+        return before
+
+
+class KeepsAView(ReadsAnAttribute):
+    """The saved tensor is a part of the memory, in another order."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.kept = x.exp()
+        ctx.save_for_backward(ctx.kept.t()[1:, ::2])
+        return x * ctx.kept
+
+
+def region(replay, **options):
+    return remat.checkpoint(region_name="others", replay=replay, **options)
+
+
+def called(function, policy):
+    return function.apply if policy is None else remat.native_op(function.apply, "call", policy)
+
+
+def options_of(call):
+    return {"offload_store": remat.host_memory_store()} if call == "OFFLOAD" else {}
+
+
+def calls(wrap, fn, policy):
+    """In the plain run nothing is a call."""
+    return called(fn, None if wrap is plain else policy)
+
+
+def gradient_and_result(function, policy):
+    def program(wrap):
+        x = leaf(4, 4)
+        y = wrap(lambda x: calls(wrap, function, policy)(x.sin()))(x)
+        y.sum().backward()
+        return x.grad, y.detach().clone()
+
+    return program
+
+
+def gradient_and_what_is_left(function, policy):
+    def program(wrap):
+        x, left = leaf(4, 4), []
+
+        def fn(x):
+            left.append(calls(wrap, function, policy)(x.sin()))
+            return left[-1].cos() * 2
+
+        wrap(fn)(x).sum().backward()
+        return x.grad, left[0].detach().clone()
+
+    return program
+
+
+def nested(function, policy):
+    def program(wrap):
+        x = leaf(4, 4)
+        inner = wrap(lambda x: calls(wrap, function, policy)(x.sin()))
+        y = wrap(lambda x: inner(x * 2) + 1)(x)
+        y.sum().backward()
+        return x.grad, y.detach().clone()
+
+    return program
+
+
+FUNCTIONS = (ReadsAnAttribute, WritesAnAttribute, ReadsAnAttributeAfter, WritesItsResult, KeepsAView)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("call", CALLS)
+@pytest.mark.parametrize("function", FUNCTIONS)
+@pytest.mark.parametrize("program_of", (gradient_and_result, gradient_and_what_is_left, nested))
+def test_a_backward_writes_what_it_has_saved_for_all_who_have_it(program_of, function, call, replay):
+    try:
+        expected = program_of(function, None)(plain)
+    except RuntimeError:  # what plain code refuses: a version tells of the write
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            program_of(function, CALLS[call])(region(replay, **options_of(call)))
+        return
+    assert expected
+    assert_same(program_of(function, CALLS[call]), region(replay, **options_of(call)))
+
+
+def by_numpy(y):
+    y.detach().numpy()[:] = 3
+
+
+def by_an_op_without_a_version(y):
+    with torch.no_grad():  # y is taken for running statistics, and written
+        torch.nn.functional.batch_norm(torch.randn(6, 4), y[0].detach(), torch.ones(4), training=True)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize(
+    "call, is_left", [("bare", False), ("bare", True), ("SAVE", False), ("OFFLOAD", False), ("OFFLOAD", True)]
+)
+@pytest.mark.parametrize("write", [by_numpy, by_an_op_without_a_version])
+def test_backward_sees_what_is_written_without_a_version_while_somebody_has_the_memory(write, call, is_left, replay):
+    def program(wrap):
+        x, left = leaf(4, 4), []
+        exp = torch.exp if wrap is plain or CALLS[call] is None else remat.native_op(torch.exp, "call", CALLS[call])
+
+        def fn(x):
+            y = exp(x.sin())
+            if is_left:
+                left.append(y)
+            return (y * y).cos() if is_left else y
+
+        y = wrap(fn)(x)
+        write(left[0] if is_left else y)
+        y.sum().backward()
+        return x.grad
+
+    assert_same(program, region(replay, **options_of(call)))
+
+
+LAYOUTS = {
+    "transposed": lambda y: y.t(),
+    "part": lambda y: y[1:, ::2],
+    "expanded": lambda y: y[:, :1].expand(4, 4),
+    "scalar": lambda y: y[1, 2],
+    "complex": lambda y: torch.complex(y, y * 2),
+    "conjugated": lambda y: torch.complex(y, y * 2).conj(),
+    "negated": lambda y: torch.complex(y, y * 2).conj().imag,
+    "double": lambda y: y.double(),
+    "empty": lambda y: y[:0],
+}
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_whatever_way_it_lies_there(layout, replay):
+    def program(wrap):
+        x, left = leaf(4, 4), []
+
+        def fn(x):
+            z = LAYOUTS[layout](x.sin())
+            left.append(z)
+            return (z * z.exp()).abs()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad, left[0].detach().resolve_conj().resolve_neg()
+
+    assert_same(program, region(replay))
+
+
+class Saves(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+class SavesAndWrites(Saves):
+    @staticmethod
+    def backward(ctx, grad):
+        ctx.saved_tensors[0].mul_(2)
+        return grad
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("keeps", [False, True], ids=["nobody has it", "somebody has it"])
+def test_another_slot_on_the_memory_that_a_backward_has_written_raises_as_in_plain_code(keeps, replay):
+    def program(wrap):
+        x, left = leaf(4), []
+
+        def fn(x):
+            h = x.sin()
+            if keeps:
+                left.append(h)
+            first = Saves.apply(h)  # goes backward last
+            return first + SavesAndWrites.apply(h)
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    for wrap in (plain, region(replay)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            program(wrap)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_a_second_backward_over_what_the_first_has_written_raises_as_in_plain_code(replay):
+    for wrap in (plain, region(replay)):
+        x = leaf(4)
+        y = wrap(lambda x: WritesItsResult.apply(x.sin()))(x)
+        y.sum().backward(retain_graph=True)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_the_graph_of_a_backward_notices_later_writes(replay):
+    def second(wrap):
+        x = leaf(4)
+        y = wrap(lambda x: x.sin().exp())(x)
+        (g,) = torch.autograd.grad(y.sum(), x, create_graph=True)
+        with torch.no_grad():
+            y.mul_(2)
+        g.sum().backward()
+
+    for wrap in (plain, region(replay)):
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            second(wrap)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_nothing_holds_the_memory(replay):
+    x = leaf(4)
+    left = []
+
+    def fn(x):
+        h = x.sin()
+        left.append(weakref.ref(h.untyped_storage()))
+        return h.exp().sum()
+
+    y = region(replay)(fn)(x)
+    assert left[0]() is None
+    y.backward()
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_a_leaf_does_not_take_the_memory_of_others_for_its_gradient(replay):
+    class GivesSaved(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, saved):
+            ctx.save_for_backward(saved)
+            return x * 1
+
+        @staticmethod
+        def backward(ctx, grad):
+            return ctx.saved_tensors[0], None
+
+    def program(wrap):
+        x, left = leaf(4), []
+
+        def fn(x):
+            left.append(torch.full((4,), 2.0))
+            return GivesSaved.apply(x, left[-1])
+
+        wrap(fn)(x).sum().backward()
+        x.grad.add_(1)
+        return x.grad, left[0]
+
+    assert_same(program, region(replay))
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_backwards_of_two_threads(replay):
+    def program(wrap):
+        x = leaf(4)
+        ys = [wrap(lambda x: WritesItsResult.apply(x.sin()))(x) for _ in range(2)]
+        threads = [threading.Thread(target=y.sum().backward) for y in ys]
+        for thread in threads:
+            thread.start()
+            thread.join()
+        return x.grad, *(y.detach() for y in ys)
+
+    assert_same(program, region(replay))
+
+
+HOOKS = {
+    "copy": lambda: torch.autograd.graph.saved_tensors_hooks(torch.clone, lambda t: t),
+    "same": lambda: torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t),
+    "remat's": lambda: remat.saved_tensors_hooks(torch.clone, lambda t: t),
+}
+
+
+def under(hooks, is_inside, wrap, fn):
+    """fn in a region, with hooks round it or in it."""
+
+    def hooked(fn):
+        def run(x):
+            with HOOKS[hooks]():
+                return fn(x)
+
+        return run
+
+    return wrap(hooked(fn)) if is_inside else hooked(wrap(fn))
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("is_inside", [False, True], ids=["round", "inside"])
+@pytest.mark.parametrize("hooks", HOOKS)
+def test_where_hooks_may_have_copied_a_write_raises(hooks, is_inside, replay):
+    def program(wrap, function):
+        x = leaf(4)
+        y = under(hooks, is_inside, wrap, lambda x: function.apply(x.sin()))(x)
+        y.sum().backward()
+        return x.grad
+
+    words = r"region 'others', slot \d+ .*saved by a custom function.*under saved-tensor hooks.*clone\(\)"
+    for function in (ReadsAnAttribute, ReadsAnAttributeAfter, WritesItsResult):
+        with pytest.raises(NotImplementedError, match=words):
+            program(region(replay), function)
+    # Nothing is left of it, and what writes nothing is right.
+    assert_same(lambda wrap: program(wrap, Saves), region(replay))
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_memory_that_somebody_has_freed_is_made_again(replay):
+    def program(wrap):
+        x, left = leaf(4), []
+
+        def fn(x):
+            left.append(x.exp())
+            return left[-1].sin()
+
+        y = wrap(fn)(x)
+        if wrap is not plain:  # which would read it
+            left[0].untyped_storage().resize_(8)
+        y.sum().backward()
+        return x.grad
+
+    assert_same(program, region(replay))

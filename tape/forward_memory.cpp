@@ -1,0 +1,50 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Finding the forward's memory again.
+#include <remat/tape/forward_memory.h>
+
+#include <c10/util/strides.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <remat/placeholder/placeholder_impl.h>
+#include <remat/tape/held_storage.h>
+#include <remat/tape/tensor_layout.h>
+
+namespace remat {
+
+ForwardMemory::ForwardMemory(const at::Tensor& tensor, bool is_hooked)
+    : storage_(weak_storage(tensor)),
+      offset_(tensor.storage_offset()),
+      conjugated_(tensor.is_conj()),
+      negated_(tensor.is_neg()),
+      is_hooked_(is_hooked) {
+  const c10::IntArrayRef strides = tensor.strides();
+  if (strides == c10::IntArrayRef(c10::contiguous_strides(tensor.sizes()))) return;
+  auto copy = std::make_unique<int64_t[]>(strides.size());
+  std::copy(strides.begin(), strides.end(), copy.get());
+  strides_ = std::move(copy);
+}
+
+at::Tensor ForwardMemory::lock(const TensorMeta& meta) const {
+  auto locked = storage_.lock();
+  if (!locked) return {};
+  const c10::Storage storage(std::move(locked));
+  if (PlaceholderStorage::is(storage)) return {};
+  TensorLayout layout;
+  layout.sizes.append(meta.sizes().begin(), meta.sizes().end());
+  if (strides_) {
+    layout.strides.append(strides_.get(), strides_.get() + layout.sizes.size());
+  } else {
+    const auto strides = c10::contiguous_strides(meta.sizes());
+    layout.strides.append(strides.begin(), strides.end());
+  }
+  layout.offset = offset_;
+  layout.dtype = meta.dtype();
+  layout.conjugated = conjugated_;
+  layout.negated = negated_;
+  return storage.nbytes() >= layout.bytes_spanned() ? lay_out(storage, layout) : at::Tensor();
+}
+
+}  // namespace remat
