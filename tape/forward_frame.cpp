@@ -33,6 +33,15 @@
 #include "user_pair.h"
 
 namespace remat {
+namespace {
+
+/// True if the user has opened hooks in `frame` or around it.
+bool has_hooks_from(const SavedTensorFrame* frame) {
+  while (frame && !frame->is_user_hooks()) frame = frame->previous();
+  return frame || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+}
+
+}  // namespace
 
 /// Stands for one slot in autograd's graph. Hooks own their region; the region does not own them.
 class SlotHook final : public torch::autograd::SavedVariableHooks {
@@ -70,7 +79,7 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
     : SavedTensorFrame(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(std::move(region)),
       graph_task_(torch::autograd::get_current_graph_task_id()),
-      has_hooks_around_(gives_to_user(Keep::kAllRegions, {})),
+      has_hooks_around_(has_hooks_from(previous())),
       call_settings_(std::move(calls)) {
   set_policy(region_->policy());
   region_->set_nodes(
@@ -284,10 +293,12 @@ bool ForwardFrame::is_read_outside(const at::Tensor& tensor) const {
 }
 
 /// None if remat itself saves it. Of what others save it is the memory that plain code saves.
+/// Parameters may be written in a backward under hooks: an optimizer does that, step by step.
 std::optional<ForwardMemory> ForwardFrame::memory_for_others(const at::Tensor& tensor) const {
   const bool is_own = saves_own() || packs_region_input() || keeps_part();
   if (is_own || !has_layout(tensor)) return std::nullopt;
   const bool is_hooked = has_hooks_around_ || current() != this || has_python_hooks_inside();
+  if (is_hooked && is_parameter(tensor)) return std::nullopt;
   return ForwardMemory(tensor, is_hooked);
 }
 

@@ -119,7 +119,7 @@ struct Region::Pass {
   };
 
   void note_hooked(std::shared_ptr<const Region> of, const Slot& slot, const at::Tensor& value) {
-    if (value.is_inference() || slot.version.is_of(value)) return;
+    if (value.is_inference()) return;
     region = std::move(of);
     const c10::VariableVersion& version = value.unsafeGetTensorImpl()->version_counter();
     hooked.push_back({&slot, version, version.current_version()});

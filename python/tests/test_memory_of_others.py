@@ -333,8 +333,8 @@ HOOKS = {
 }
 
 
-def under(hooks, is_inside, wrap, fn):
-    """fn in a region, with hooks round it or in it."""
+def under(hooks, where, wrap, fn):
+    """fn in a region, with hooks round it, in it, or in a region round it."""
 
     def hooked(fn):
         def run(x):
@@ -343,25 +343,63 @@ def under(hooks, is_inside, wrap, fn):
 
         return run
 
-    return wrap(hooked(fn)) if is_inside else hooked(wrap(fn))
+    if where == "inside":
+        return wrap(hooked(fn))
+    return hooked(wrap(fn)) if where == "round" else wrap(hooked(wrap(fn)))
 
 
-@pytest.mark.parametrize("replay", REPLAYS)
-@pytest.mark.parametrize("is_inside", [False, True], ids=["round", "inside"])
+HOOKED = r"region 'others', slot \d+ .*under saved-tensor hooks.*clone\(\)"
+
+
+@pytest.mark.parametrize("replay", ("function", "auto"))
+@pytest.mark.parametrize("where", ["round", "inside", "between"])
 @pytest.mark.parametrize("hooks", HOOKS)
-def test_where_hooks_may_have_copied_a_write_raises(hooks, is_inside, replay):
+@pytest.mark.parametrize("function", [ReadsAnAttribute, ReadsAnAttributeAfter, WritesItsResult])
+def test_where_hooks_may_have_copied_a_write_raises(function, hooks, where, replay):
     def program(wrap, function):
         x = leaf(4)
-        y = under(hooks, is_inside, wrap, lambda x: function.apply(x.sin()))(x)
+        y = under(hooks, where, wrap, lambda x: function.apply(x.sin()))(x)
         y.sum().backward()
         return x.grad
 
-    words = r"region 'others', slot \d+ .*saved by a custom function.*under saved-tensor hooks.*clone\(\)"
-    for function in (ReadsAnAttribute, ReadsAnAttributeAfter, WritesItsResult):
-        with pytest.raises(NotImplementedError, match=words):
-            program(region(replay), function)
+    with pytest.raises(NotImplementedError, match=HOOKED):
+        program(region(replay), function)
     # Nothing is left of it, and what writes nothing is right.
     assert_same(lambda wrap: program(wrap, Saves), region(replay))
+
+
+@pytest.mark.parametrize("hooks", HOOKS)
+def test_what_is_kept_and_cut_under_hooks_is_not_written_by_backward_either(hooks):
+    def program(wrap):
+        x = leaf(4)
+
+        def fn(x):
+            with HOOKS[hooks]():
+                return ReadsAnAttribute.apply(x).clone().sin()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    cut = region("tape", cuts=remat.Cuts([1]), policy=remat.PolicyTable().op("aten::exp", SAVE))
+    with pytest.raises(NotImplementedError, match="under saved-tensor hooks"):
+        program(cut)
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_an_optimizer_may_step_in_backward_under_hooks(replay):
+    def program(wrap):
+        w, x = leaf(4), leaf(4)
+        w.register_post_accumulate_grad_hook(step)
+        with HOOKS["copy"]():
+            y = wrap(lambda x: (x * w).sin())(x)
+        y.sum().backward()
+        return x.grad, w.detach()
+
+    def step(w):
+        with torch.no_grad():
+            w.sub_(w.grad)
+
+    assert_same(program, region(replay))
 
 
 @pytest.mark.parametrize("replay", REPLAYS)

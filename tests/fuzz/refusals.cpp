@@ -96,9 +96,16 @@ bool write_and_hooks(const Block& body) {
   return any_step(body, &writes) && any_step(body, &has_hooks);
 }
 
+bool writing_backward(const Block& body) {
+  return any_step(body, [](const Step& step) { return step.op == Op::kWritesSaved; });
+}
+
 bool writing_backward_and_hooks(const Block& body) {
-  const auto writes_saved = [](const Step& step) { return step.op == Op::kWritesSaved; };
-  return any_step(body, writes_saved) && any_step(body, &has_hooks);
+  return writing_backward(body) && any_step(body, &has_hooks);
+}
+
+bool writing_backward_and_kept(const Block& body) {
+  return writing_backward(body) && kept(body);
 }
 
 bool gradient_hook_and_backward(const Block& body) {
@@ -206,6 +213,9 @@ constexpr std::array kRefusals = {
     Refusal{"writes in backward what the region has saved under saved-tensor hooks",
             &writing_backward_and_hooks,
             "limits.md, H8: a backward writes what was saved under hooks"},
+    Refusal{"expected its result as it left it, got it modified in-place",
+            &writing_backward_and_kept,
+            "limits.md, N8: a backward writes what a SAVE call keeps for code that runs again"},
     Refusal{"expected the gradients that it gave in the forward", &gradient_hook_and_backward,
             "limits.md, H2: a hook that is set after a gradient inside was taken"},
     Refusal{"passes no hook which the function has set or removed", &gradient_hook_and_backward,

@@ -160,7 +160,7 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   bool phase_asked_ = false;
   bool views_wrapper_outside_ = false;
   std::unordered_set<const void*> wrapper_views_;  // see watch_wrapper()
-  const bool has_hooks_around_;                    // the user's, outside of all regions
+  const bool has_hooks_around_;                    // the user's
   CallSettings call_settings_;
   std::vector<GeneratorMark> marks_;     // before the op that runs, if it may draw
   std::unique_ptr<ForwardCalls> calls_;  // from the first named call on

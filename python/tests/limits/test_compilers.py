@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""torch.func, torch.jit and torch.compile."""
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_same
+
+import remat_meta as remat
+
+from .common import ANOTHER, OFFLOAD, SAVE, assert_raises, call, outcome, region
+
+
+@pytest.mark.torch_warns
+def test_j2_a_dual_tensor_as_argument_loses_its_tangent():
+    from torch.autograd import forward_ad
+
+    def program(wrap):
+        x = leaf(4)
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones(4))
+
+            def fn(d):
+                tangent = forward_ad.unpack_dual(d).tangent
+                return d.sin() if tangent is None else (d * tangent).sin()
+
+            forward_ad.unpack_dual(wrap(fn)(dual)).primal.sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "The function branches on state", remat.ReplayMismatch)
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_j3_batched_gradients_of_a_region_that_draws_raise(replay):
+    def program(wrap):
+        x = leaf(4)
+        y = wrap(lambda x: (x * torch.rand(4)).sin())(x)
+        return torch.autograd.grad(y, x, torch.eye(4), is_grads_batched=True)
+
+    assert_raises(program, region(replay), "vmap: We do not yet support calling random operations")
+
+
+def test_j4_a_random_factory_that_differs_in_vmap_raises():
+    def program(wrap):
+        x = leaf(4, 3)
+        rows = torch.vmap(lambda row: (row * torch.rand(3)).sin(), randomness="different")
+        wrap(rows)(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), ANOTHER, remat.ReplayMismatch)
+
+
+@pytest.mark.parametrize("policy", [SAVE, OFFLOAD, remat.CheckpointPolicy.RECOMPUTE])
+def test_j10_a_call_inside_vmap_raises(policy):
+    def program(wrap):
+        x = leaf(4, 3)
+        wrap(torch.vmap(lambda row: call(torch.exp, policy)(row.sin()).cos()))(x).sum().backward()
+        return x.grad
+
+    words = "region '.*', call 'call'.*outside of torch.func's transforms"
+    if policy == remat.CheckpointPolicy.RECOMPUTE:
+        assert_raises(program, region(), ANOTHER, remat.ReplayMismatch)
+        assert_same(program, region("tape"))
+    else:
+        assert_raises(program, region(), words, NotImplementedError)
+        assert_raises(program, region("tape"), words, NotImplementedError)
+    round_it = call(torch.vmap(lambda row: row.sin().exp()), SAVE)
+    assert_same(lambda wrap: [wrap(lambda x: round_it(x).cos())(leaf(4, 3))], region())
+
+
+@pytest.mark.torch_warns  # that TorchScript is old
+def test_j5_torch_jit_fork_raises_without_a_tape():
+    @torch.jit.script
+    def forked(x):
+        return torch.jit.wait(torch.jit.fork(torch.sin, x)).exp()
+
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: forked(x) * x)(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "as in the forward, got", remat.ReplayMismatch)
+    assert_same(program, region("tape"))
+
+
+@pytest.mark.torch_warns
+def test_j6_torch_script_runs_other_ops_in_its_first_calls():
+    @torch.jit.script
+    def scripted(x):
+        return (x.sin() * x.cos()).exp().tanh()
+
+    with pytest.raises(remat.ReplayMismatch, match="as in the forward, got"):
+        region()(lambda x: scripted(x) * x)(leaf(4)).sum().backward()
+    for _ in range(4):
+        scripted(leaf(4)).sum().backward()
+
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: scripted(x) * x)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region("tape"))
+
+
+@pytest.mark.torch_warns
+def test_j7_the_first_call_of_a_compiled_function_raises_with_a_strict_tape():
+    torch._dynamo.reset()
+    compiled = torch.compile(lambda x: (x.sin() * x).exp(), backend="aot_eager")
+    with pytest.raises(Exception, match="expected what a tape can replay, got a backward in the function"):
+        region("tape")(compiled)(leaf(4))
+    compiled(leaf(4)).sum().backward()
+    torch._dynamo.reset()
+
+
+@pytest.mark.torch_warns
+def test_j8_torch_cond_has_no_kernel_for_the_key_that_sees_ops():
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).exp())(x).sum().backward()
+        return x.grad
+
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="could not find kernel for"):
+        outcome(program, region())
+    torch._dynamo.reset()

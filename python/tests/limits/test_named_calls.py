@@ -1,0 +1,125 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Named calls, policies and stores."""
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_same
+from wrappers import Opaque
+
+import remat_meta as remat
+
+from .common import OFFLOAD, assert_raises, call, region
+
+
+class SavesAWrapper(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(Opaque(x.detach()))
+        return torch.ones(4)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0].inner
+
+
+def test_n1_a_kept_result_that_a_custom_function_saves_in_a_subclass_is_a_placeholder():
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: SavesAWrapper.apply(call(lambda x: x * 2)(x)).exp())(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), r"\[placeholder\] slot 'call' .*expected a use of its shape only")
+    assert_same(program, region("tape"))
+
+
+@pytest.mark.parametrize("name", ["new_tensor", "new"])
+def test_n2_new_tensor_of_a_placeholder_raises(name):
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: (x * getattr(call(torch.sin)(x), name)([1.0, 2.0, 3.0, 4.0])).sin())(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "No module named 'torch.privateuseone'", ModuleNotFoundError)
+    assert_same(program, region("tape"))
+
+
+def test_n3_an_offload_call_in_a_nested_region_meets_casts_that_autocast_has_already():
+    def program(wrap):
+        x, w = leaf(4, 4), torch.nn.Parameter(torch.randn(4, 4))
+        inner = wrap(lambda h: call(lambda h: h @ w, OFFLOAD)(h).sin())
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            x @ w  # fills the cache
+            y = wrap(lambda x: inner(x.sin()).exp())(x)
+        y.float().sum().backward()
+        return x.grad
+
+    store = remat.host_memory_store()
+    assert_raises(program, region(offload_store=store), "expected bfloat16 .*It was saved between other ops")
+    assert_same(program, region("tape", offload_store=store))
+
+
+def test_n4_the_lengths_of_a_packed_sequence_are_read_by_pointer():
+    def program(wrap):
+        torch.manual_seed(0)
+        lstm, x = torch.nn.LSTM(4, 4, batch_first=True), leaf(2, 5, 4)
+
+        def fn(x):
+            packed = torch.nn.utils.rnn.pack_padded_sequence(x * 2, torch.tensor([5, 3]), batch_first=True)
+            return lstm(packed)[1][0].sin()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    words = "slot 'aten::_pack_padded_sequence#0'.*got a read of its memory"
+    assert_raises(program, region(policy="recompute_pointwise"), words)
+    table = remat.PolicyTable().op("aten::_pack_padded_sequence", remat.CheckpointPolicy.RECOMPUTE)
+    assert_same(program, region(policy=table.add(remat.recompute_pointwise())))
+
+
+def test_n9_an_op_that_a_policy_saves_and_that_resizes_its_out_raises():
+    def program(wrap):
+        x = leaf(4)
+
+        def fn(x):
+            values, indices = torch.empty(0), torch.empty(0, dtype=torch.int64)
+            torch.sort(x.detach(), out=(values, indices))
+            return (x * values).sin()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(policy=["aten::sort"]), "A shape differs", remat.ReplayMismatch)
+    assert_same(program, region())
+
+
+class Copies(remat.OffloadStore):
+    def __init__(self):
+        super().__init__()
+        self.layouts = set()
+
+    def put(self, tensor):
+        self.layouts.add(tensor.layout)
+        return Copy(tensor.clone())
+
+
+class Copy:
+    def __init__(self, tensor):
+        self.tensor = tensor
+
+    def get(self):
+        return self.tensor
+
+
+def test_n10_a_store_is_given_no_sparse_tensors():
+    store, sparse = Copies(), torch.eye(4).to_sparse()
+
+    def program(wrap):
+        x = leaf(4, 4)
+        product = call(lambda x: torch.sparse.mm(sparse * 2, x.exp()), OFFLOAD)
+        wrap(lambda x: product(x).sin())(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region(offload_store=store))
+    assert store.layouts == {torch.strided}
