@@ -114,7 +114,9 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     if (is_kept) return tensor;
     check_original(has_layout(tensor));
     const bool is_shared = others_ && !others_->is_hooked() && !version_->is_written_by_op();
-    if (at::Tensor saved = is_shared ? others_->lock(kept_->meta) : at::Tensor(); saved.defined()) {
+    const auto place = [&] { return where_kept(); };
+    if (at::Tensor saved = is_shared ? others_->lock(kept_->meta, tensor, place) : at::Tensor();
+        saved.defined()) {
       version_->give_to(saved);
       return saved;
     }
@@ -158,10 +160,12 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
                 modified_in_place(kept_->meta, *version_), kWrittenByWayOfData);
   }
 
-  std::string where() const {
+  std::string where() const { return c10::str(where_kept(), " (", kept_->meta.str(), "): "); }
+
+  std::string where_kept() const {
     return c10::str("[replay] ", region_->label(), ", ",
                     region_->calls().records()[kept_->call].call.str(), ", tensor '", kept_->name,
-                    "' (", kept_->meta.str(), "): ");
+                    "'");
   }
 
   // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.

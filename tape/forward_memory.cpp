@@ -3,6 +3,7 @@
 // Finding the forward's memory again.
 #include <remat/tape/forward_memory.h>
 
+#include <c10/util/Exception.h>
 #include <c10/util/strides.h>
 
 #include <algorithm>
@@ -10,7 +11,10 @@
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/held_storage.h>
+#include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
+
+#include "tensor_hash.h"
 
 namespace remat {
 
@@ -27,7 +31,8 @@ ForwardMemory::ForwardMemory(const at::Tensor& tensor, bool is_hooked)
   strides_ = std::move(copy);
 }
 
-at::Tensor ForwardMemory::lock(const TensorMeta& meta) const {
+at::Tensor ForwardMemory::lock(const TensorMeta& meta, const at::Tensor& value,
+                               c10::function_ref<std::string()> where) const {
   auto locked = storage_.lock();
   if (!locked) return {};
   const c10::Storage storage(std::move(locked));
@@ -44,7 +49,17 @@ at::Tensor ForwardMemory::lock(const TensorMeta& meta) const {
   layout.dtype = meta.dtype();
   layout.conjugated = conjugated_;
   layout.negated = negated_;
-  return storage.nbytes() >= layout.bytes_spanned() ? lay_out(storage, layout) : at::Tensor();
+  if (storage.nbytes() < layout.bytes_spanned()) return {};
+  const at::Tensor saved = lay_out(storage, layout);
+  const bool is_compared = value.defined() && saved.is_cpu() &&
+                           memory_of(value) != memory_of(saved) &&
+                           !PlaceholderStorage::is(value.storage());
+  TORCH_CHECK(!is_compared || hash_of(saved) == hash_of(value), where(), " (", meta.str(),
+              "): expected memory that somebody else has, too, as the forward saved it, got other "
+              "values: it was written without a new version (numpy, a raw pointer, `.data`, an op "
+              "that does not tell autograd), or a custom function has returned it as a gradient "
+              "and autograd has added to it. Write it with ops, write a clone, or return a clone.");
+  return saved;
 }
 
 }  // namespace remat

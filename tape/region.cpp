@@ -221,8 +221,7 @@ Slot& Region::add_slot(const at::Tensor& tensor) {
   return slot;
 }
 
-void Region::add_memory_of_others(Slot& slot, ForwardMemory memory) {
-  slot.shares_versions = !memory.is_hooked();
+void Region::add_memory_of_others(const Slot& slot, ForwardMemory memory) {
   memory_of_others_.emplace_back(slot.index, std::move(memory));
 }
 
@@ -275,7 +274,7 @@ at::Tensor Region::load(const Slot& slot) {
   }
   const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
   const std::shared_ptr<Pass> pass = replayed_pass(graph_task, &slot);
-  const ForwardMemory* const memory = slot.shares_versions ? nullptr : memory_of_others(slot);
+  const ForwardMemory* const memory = memory_of_others(slot);
   const bool others_have_it = memory && memory->is_hooked() && !memory->is_gone();
   at::Tensor value;
   {
@@ -300,14 +299,19 @@ ReplayedSlots Region::replay() {
 }
 
 /// What backward gets for `value` of a replay: see Note [Memory that others hold]. A replay gives
-/// it with versions of its own, but a write to it is one to what was saved: other slots on that
-/// memory are to notice it, and what the graph of a backward (`create_graph`) has saved of it later
-/// writes.
+/// it with versions of its own. Of memory that others have a write to it is one to what was saved:
+/// other slots on it are to notice it, and what the graph of a backward (`create_graph`) has saved
+/// of it later writes.
 at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
-  const ForwardMemory* const memory = slot.shares_versions ? memory_of_others(slot) : nullptr;
-  if (at::Tensor saved = memory ? memory->lock(slot.meta) : at::Tensor(); saved.defined())
+  const ForwardMemory* const memory = memory_of_others(slot);
+  const bool is_shared = memory && !memory->is_hooked() && !memory->is_gone() && is_as_saved(slot);
+  const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
+  const at::Tensor expected = determinism() == Determinism::kNone ? at::Tensor() : value;
+  if (at::Tensor saved = is_shared ? memory->lock(slot.meta, expected, where) : at::Tensor();
+      saved.defined()) {
     value = std::move(saved);
-  if (slot.shares_versions || is_saved_memory(slot, value)) slot.version.give_to(value);
+  }
+  if (is_saved_memory(slot, value)) slot.version.give_to(value);
   return value;
 }
 
@@ -477,6 +481,15 @@ void Region::check_not_replaying(bool holds) const {
 void Region::check_not_freed(const Slot& slot, const at::Tensor& value) const {
   TORCH_CHECK(!is_freed(value), "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
               "): ", kMemoryFreed, kGiveMemoryBack);
+}
+
+/// False if check_version() throws.
+bool Region::is_as_saved(const Slot& slot) const {
+  const SavedVersion& version = slot.version;
+  return !version.changed() &&
+         !UnversionedWrites::find_after(version.writes(), version.counter()) &&
+         ExchangedMemory::find(version) != ExchangedMemory::Now::kElsewhere &&
+         !ResultAliases::changed(version);
 }
 
 void Region::check_version(const Slot& slot) const {

@@ -158,7 +158,7 @@ def by_an_op_without_a_version(y):
     "call, is_left", [("bare", False), ("bare", True), ("SAVE", False), ("OFFLOAD", False), ("OFFLOAD", True)]
 )
 @pytest.mark.parametrize("write", [by_numpy, by_an_op_without_a_version])
-def test_backward_sees_what_is_written_without_a_version_while_somebody_has_the_memory(write, call, is_left, replay):
+def test_what_is_written_without_a_version_raises_while_somebody_has_the_memory(write, call, is_left, replay):
     def program(wrap):
         x, left = leaf(4, 4), []
         exp = torch.exp if wrap is plain or CALLS[call] is None else remat.native_op(torch.exp, "call", CALLS[call])
@@ -174,7 +174,13 @@ def test_backward_sees_what_is_written_without_a_version_while_somebody_has_the_
         y.sum().backward()
         return x.grad
 
-    assert_same(program, region(replay, **options_of(call)))
+    program(plain)
+    if call == "SAVE":  # what is kept is that very memory
+        assert_same(program, region(replay))
+        return
+    words = r"region 'others', (slot \d+|call 'call').*expected memory that somebody else has.*written without a new version"
+    with pytest.raises(RuntimeError, match=words):
+        program(region(replay, **options_of(call)))
 
 
 LAYOUTS = {
@@ -226,15 +232,13 @@ class SavesAndWrites(Saves):
 
 
 @pytest.mark.parametrize("replay", REPLAYS)
-@pytest.mark.parametrize("keeps", [False, True], ids=["nobody has it", "somebody has it"])
-def test_another_slot_on_the_memory_that_a_backward_has_written_raises_as_in_plain_code(keeps, replay):
+def test_another_slot_on_the_memory_that_a_backward_has_written_raises_as_in_plain_code(replay):
     def program(wrap):
         x, left = leaf(4), []
 
         def fn(x):
             h = x.sin()
-            if keeps:
-                left.append(h)
+            left.append(h)
             first = Saves.apply(h)  # goes backward last
             return first + SavesAndWrites.apply(h)
 
@@ -288,16 +292,6 @@ def test_nothing_holds_the_memory(replay):
 
 @pytest.mark.parametrize("replay", REPLAYS)
 def test_a_leaf_does_not_take_the_memory_of_others_for_its_gradient(replay):
-    class GivesSaved(torch.autograd.Function):
-        @staticmethod
-        def forward(ctx, x, saved):
-            ctx.save_for_backward(saved)
-            return x * 1
-
-        @staticmethod
-        def backward(ctx, grad):
-            return ctx.saved_tensors[0], None
-
     def program(wrap):
         x, left = leaf(4), []
 
@@ -305,7 +299,7 @@ def test_a_leaf_does_not_take_the_memory_of_others_for_its_gradient(replay):
             left.append(torch.full((4,), 2.0))
             return GivesSaved.apply(x, left[-1])
 
-        wrap(fn)(x).sum().backward()
+        wrap(fn)(x).backward()
         x.grad.add_(1)
         return x.grad, left[0]
 
@@ -324,6 +318,66 @@ def test_backwards_of_two_threads(replay):
         return x.grad, *(y.detach() for y in ys)
 
     assert_same(program, region(replay))
+
+
+class GivesSaved(torch.autograd.Function):
+    """Its backward returns what it has saved as a gradient, to which autograd may add."""
+
+    @staticmethod
+    def forward(ctx, x, c):
+        ctx.save_for_backward(c)
+        return (x * c).sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.saved_tensors[0], None
+
+
+class GivesAttribute(torch.autograd.Function):
+    """The same of what it has as an attribute, and lets go of."""
+
+    @staticmethod
+    def forward(ctx, x, c):
+        ctx.kept = c.data
+        return (x * c).sum()
+
+    @staticmethod
+    def backward(ctx, grad):
+        kept, ctx.kept = ctx.kept, None
+        return kept, None
+
+
+def sum_of_gradients(function):
+    def program(wrap):
+        x = leaf(4)
+
+        def fn(x):
+            c = x.detach().exp()
+            return (x * c).sum() + x.sum() + function.apply(x, c)
+
+        y = wrap(fn)(x)
+        retain = function is GivesSaved
+        gradients = [torch.autograd.grad(y, x, retain_graph=retain)[0].clone() for _ in range(1 + retain)]
+        return gradients
+
+    return program
+
+
+OFFLOADED = {"policy": remat.PolicyTable().op("*", OFFLOAD), "offload_store": remat.host_memory_store()}
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+@pytest.mark.parametrize("options", [{}, OFFLOADED], ids=["recomputed", "offloaded"])
+def test_autograd_adds_to_a_gradient_that_is_a_saved_tensor(options, replay):
+    assert_same(sum_of_gradients(GivesSaved), region(replay, **options))
+
+
+@pytest.mark.parametrize("replay", REPLAYS)
+def test_autograd_adds_to_memory_that_a_context_has_given_away(replay):
+    """In plain code autograd itself has that memory, too, and so adds elsewhere."""
+    assert_same(sum_of_gradients(GivesAttribute), region(replay))
+    with pytest.raises(RuntimeError, match="expected memory that somebody else has.*returned it as a gradient"):
+        sum_of_gradients(GivesAttribute)(region(replay, **OFFLOADED))
 
 
 HOOKS = {

@@ -69,7 +69,7 @@ def count_of(make, first, then):
 
     def program(wrap):
         number, x = [first], leaf(4)
-        y = wrap(lambda x: (x * make(number[0])).sin().exp())(x)
+        y = wrap(lambda x: (x * make(number[0])).sin().exp().cos())(x)  # y itself is not saved
         number[0] = then
         y.sum().backward()
         return x.grad

@@ -106,7 +106,7 @@ def test_s29_a_hook_on_a_node_that_is_set_after_a_backward_inside_is_not_noticed
 
         def fn(x):
             (h * h * x).sum().backward(inputs=[w], retain_graph=True)
-            return (x * w.grad.detach()).sin()
+            return (x * (w.grad.detach() * 1)).sin()
 
         y = wrap(fn)(x)
         h.grad_fn.register_prehook(lambda grads: (grads[0] * 4,))

@@ -84,7 +84,7 @@ def written_after_the_region(write, is_gone, exp=torch.exp):
 @pytest.mark.parametrize("write", [by_numpy, by_data, by_batch_norm])
 def test_s2_s5_what_is_written_without_a_version_and_gone_in_backward_is_not_seen(write, replay):
     assert_silent(written_after_the_region(write, is_gone=True), region(replay))
-    assert_same(written_after_the_region(write, is_gone=False), region(replay))
+    assert_raises(written_after_the_region(write, is_gone=False), region(replay), "expected memory that somebody else has")
 
 
 @pytest.mark.parametrize("write", [by_numpy, by_data, by_batch_norm])
@@ -94,14 +94,15 @@ def test_s3_s5_what_a_save_call_keeps_is_not_to_be_written_without_a_version(wri
 
     assert_silent(kept(SAVE), region())
     assert_raises(kept(SAVE), region("tape"), UNSEEN)
-    assert_same(kept(OFFLOAD), region(offload_store=remat.host_memory_store()))
+    words = "expected memory that somebody else has"
+    assert_raises(kept(OFFLOAD), region(offload_store=remat.host_memory_store()), words)
 
 
 @pytest.mark.parametrize("requires_grad", [False, True], ids=["buffer", "parameter"])
 def test_s4_a_few_elements_of_large_memory_may_be_written_by_way_of_data_unseen(requires_grad):
     def program(wrap):
         x, b = leaf(4), torch.ones(100_000, requires_grad=requires_grad)
-        y = wrap(lambda x: (x * b.sum()).sin().exp())(x)
+        y = wrap(lambda x: (x * b.sum()).sin().exp().cos())(x)
         b.data[3] = 7
         y.sum().backward()
         return x.grad
@@ -131,7 +132,7 @@ def test_s7_memory_of_the_host_is_compared_as_a_whole_unless_it_is_a_leaf_that_r
     def program(wrap):
         array, x = np.ones(5000, np.float32), leaf(4)
         wrapped = torch.from_numpy(array).requires_grad_(requires_grad)
-        y = wrap(lambda x: (x * wrapped.sum()).sin().exp())(x)
+        y = wrap(lambda x: (x * wrapped.sum()).sin().exp().cos())(x)
         array[3] = 7
         y.sum().backward()
         return x.grad
@@ -293,7 +294,7 @@ def test_s42_a_tensor_in_a_wrapper_that_is_an_argument_may_be_exchanged_unseen()
 def test_s43_a_captured_nested_tensor_may_be_written_by_way_of_data_unseen():
     def program(wrap):
         x, nested = leaf(4, 4), torch.nested.nested_tensor([torch.ones(2, 4), torch.ones(2, 4)])
-        y = wrap(lambda x: (x * nested.to_padded_tensor(0.0).reshape(4, 4)).exp())(x)
+        y = wrap(lambda x: (x * nested.to_padded_tensor(0.0).reshape(4, 4)).exp().cos())(x)
         nested.data.zero_()
         y.sum().backward()
         return x.grad

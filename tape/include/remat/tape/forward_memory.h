@@ -5,9 +5,11 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/FunctionRef.h>
 
 #include <cstdint>
 #include <memory>
+#include <string>
 
 #include <remat/tape/export.h>
 #include <remat/tape/tensor_meta.h>
@@ -22,6 +24,11 @@ namespace remat {
 /// saves what they make of it, which may be a copy or not: there backward gets the value, and a
 /// backward that writes it raises at its end if somebody has the memory.
 ///
+/// A replay makes what was saved. If the memory has something else by then, it was written without
+/// a new version: by the host or by way of `data`, which plain code would see; or autograd's sum of
+/// gradients has taken it, as it takes what nobody else has, and in plain code autograd itself has
+/// what it saves. So that raises. On devices it is not looked at, as that would wait for them.
+///
 /// Does not keep the memory alive.
 class REMAT_API ForwardMemory {
  public:
@@ -34,8 +41,11 @@ class REMAT_API ForwardMemory {
   bool is_gone() const { return storage_.expired(); }
 
   /// The tensor, of which `meta` is, as it lay there, outside any graph; undefined if nobody has
-  /// the memory any more, or somebody has made it smaller. From any thread.
-  at::Tensor lock(const TensorMeta& meta) const;
+  /// the memory any more, or somebody has made it smaller. Throws, with `where`, if it is not
+  /// `value`, which a replay has made of it or a store has brought back; one that is undefined is
+  /// not compared. From any thread.
+  at::Tensor lock(const TensorMeta& meta, const at::Tensor& value,
+                  c10::function_ref<std::string()> where) const;
 
  private:
   c10::weak_intrusive_ptr<c10::StorageImpl> storage_;

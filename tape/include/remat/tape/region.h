@@ -48,8 +48,6 @@ struct Slot {
   SavedVersion version;
   const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  /// A write to what backward gets for it is one to what was saved: Note [Memory that others hold].
-  bool shares_versions = false;
   /// A hash of how it lay in its memory where no op has saved it, and of its values if these are
   /// given (Origin::given()); of those alone in a call that is left out. 0: not compared.
   uint16_t layout = 0;
@@ -146,7 +144,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   Slot& add_slot(const at::Tensor& tensor);
   /// Others may have the memory of that slot, the last one, in backward.
-  void add_memory_of_others(Slot& slot, ForwardMemory memory);
+  void add_memory_of_others(const Slot& slot, ForwardMemory memory);
   const std::deque<Slot>& slots() const { return slots_; }
   Slot& slot(size_t index) { return slots_[index]; }
 
@@ -253,6 +251,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   size_t live_end(size_t end) const;
   void check_not_replaying_here() const;
   void check_not_replaying(bool holds) const;
+  bool is_as_saved(const Slot& slot) const;
   void check_version(const Slot& slot) const;
   void check_hooked(const Pass& pass) const;
   void check_not_freed(const Slot& slot, const at::Tensor& value) const;
