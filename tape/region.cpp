@@ -306,7 +306,9 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   const ForwardMemory* const memory = memory_of_others(slot);
   const bool is_shared = memory && !memory->is_hooked() && !memory->is_gone() && is_as_saved(slot);
   const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
-  const at::Tensor expected = determinism() == Determinism::kNone ? at::Tensor() : value;
+  // Otherwise a replay may make other values: its user has said so.
+  const bool is_compared = determinism() != Determinism::kNone && intercept() && preserve_rng();
+  const at::Tensor expected = is_compared ? value : at::Tensor();
   if (at::Tensor saved = is_shared ? memory->lock(slot.meta, expected, where) : at::Tensor();
       saved.defined()) {
     value = std::move(saved);
