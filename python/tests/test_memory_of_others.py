@@ -7,7 +7,7 @@ import weakref
 
 import pytest
 import torch
-from programs import leaf
+from programs import SavesExp, leaf
 from same import assert_same, plain
 
 import remat_meta as remat
@@ -49,13 +49,7 @@ class ReadsAnAttributeAfter(ReadsAnAttribute):
         return grad * saved
 
 
-class WritesItsResult(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
-        ctx.save_for_backward(y)
-        return y
-
+class WritesItsResult(SavesExp):
     @staticmethod
     def backward(ctx, grad):
         (y,) = ctx.saved_tensors
@@ -78,23 +72,19 @@ def region(replay, **options):
     return remat.checkpoint(region_name="others", replay=replay, **options)
 
 
-def called(function, policy):
-    return function.apply if policy is None else remat.native_op(function.apply, "call", policy)
-
-
 def options_of(call):
     return {"offload_store": remat.host_memory_store()} if call == "OFFLOAD" else {}
 
 
-def calls(wrap, fn, policy):
+def called(wrap, fn, policy):
     """In the plain run nothing is a call."""
-    return called(fn, None if wrap is plain else policy)
+    return fn if wrap is plain or policy is None else remat.native_op(fn, "call", policy)
 
 
 def gradient_and_result(function, policy):
     def program(wrap):
         x = leaf(4, 4)
-        y = wrap(lambda x: calls(wrap, function, policy)(x.sin()))(x)
+        y = wrap(lambda x: called(wrap, function.apply, policy)(x.sin()))(x)
         y.sum().backward()
         return x.grad, y.detach().clone()
 
@@ -106,7 +96,7 @@ def gradient_and_what_is_left(function, policy):
         x, left = leaf(4, 4), []
 
         def fn(x):
-            left.append(calls(wrap, function, policy)(x.sin()))
+            left.append(called(wrap, function.apply, policy)(x.sin()))
             return left[-1].cos() * 2
 
         wrap(fn)(x).sum().backward()
@@ -118,7 +108,7 @@ def gradient_and_what_is_left(function, policy):
 def nested(function, policy):
     def program(wrap):
         x = leaf(4, 4)
-        inner = wrap(lambda x: calls(wrap, function, policy)(x.sin()))
+        inner = wrap(lambda x: called(wrap, function.apply, policy)(x.sin()))
         y = wrap(lambda x: inner(x * 2) + 1)(x)
         y.sum().backward()
         return x.grad, y.detach().clone()
@@ -161,7 +151,7 @@ def by_an_op_without_a_version(y):
 def test_what_is_written_without_a_version_raises_while_somebody_has_the_memory(write, call, is_left, replay):
     def program(wrap):
         x, left = leaf(4, 4), []
-        exp = torch.exp if wrap is plain or CALLS[call] is None else remat.native_op(torch.exp, "call", CALLS[call])
+        exp = called(wrap, torch.exp, CALLS[call])
 
         def fn(x):
             y = exp(x.sin())
@@ -357,8 +347,7 @@ def sum_of_gradients(function):
 
         y = wrap(fn)(x)
         retain = function is GivesSaved
-        gradients = [torch.autograd.grad(y, x, retain_graph=retain)[0].clone() for _ in range(1 + retain)]
-        return gradients
+        return [torch.autograd.grad(y, x, retain_graph=retain)[0].clone() for _ in range(1 + retain)]
 
     return program
 

@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 import torch
-from programs import Square, leaf
+from programs import SavesExp, Square, leaf
 from same import assert_same
 
 import remat_meta as remat
@@ -91,14 +91,8 @@ def test_b7_a_gradient_edge_of_a_captured_tensor_that_was_written_raises():
     assert_raises(program, region(), "differentiated Tensors appears to not have been used")
 
 
-class SavedGradient(torch.autograd.Function):
+class SavedGradient(SavesExp):
     """Its gradient is a tensor that it has saved."""
-
-    @staticmethod
-    def forward(ctx, x):
-        y = x.exp()
-        ctx.save_for_backward(y)
-        return y
 
     @staticmethod
     def backward(ctx, grad):
