@@ -309,10 +309,8 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   // Otherwise a replay may make other values: its user has said so.
   const bool is_compared = determinism() != Determinism::kNone && intercept() && preserve_rng();
   const at::Tensor expected = is_compared ? value : at::Tensor();
-  if (at::Tensor saved = is_shared ? memory->lock(slot.meta, expected, where) : at::Tensor();
-      saved.defined()) {
-    value = std::move(saved);
-  }
+  at::Tensor saved = is_shared ? memory->lock(slot.meta, expected, where) : at::Tensor();
+  if (saved.defined()) value = std::move(saved);
   if (is_saved_memory(slot, value)) slot.version.give_to(value);
   return value;
 }
@@ -458,11 +456,10 @@ void Region::check_hooked(const Pass& pass) const {
         !hooked.is_written(), "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
         "), saved by ", slot.op ? slot.op->name() : "a custom function",
         ": expected that nobody writes in backward what the region has saved under saved-tensor "
-        "hooks, got "
-        "a write to it, or to the forward's memory of it, which somebody else has (an attribute of "
-        "a custom function's context, the region's result). Hooks that copy part the two, others "
-        "do "
-        "not, and remat cannot know. Write a clone() in backward, or open no hooks there.");
+        "hooks, got a write to it, or to the forward's memory of it, which somebody else has (an "
+        "attribute of a custom function's context, the region's result). Hooks that copy part the "
+        "two, others do not, and remat cannot know. Write a clone() in backward, or open no hooks "
+        "there.");
   }
 }
 
