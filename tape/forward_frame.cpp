@@ -318,8 +318,10 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   slot.log_position = region_->ops().end();
   slot.op = op_;
   // Batch norm in training does not look at the statistics that it writes.
-  if (auto memory = memory_for_others(tensor); memory && !slot.version.is_written_by_op())
-    slot_region()->add_memory_of_others(slot, *std::move(memory));
+  if (!slot.version.is_written_by_op()) {
+    if (auto memory = memory_for_others(tensor))
+      slot_region()->add_memory_of_others(slot, *std::move(memory));
+  }
   const bool is_input = packs_region_input() && !copied && !original.is_same(tensor);
   const bool is_of_function = !packs_region_input() && !saves_own();
   if (saved_ && (is_input || ((op_ || is_of_function) && !keeps_part()))) {

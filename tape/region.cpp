@@ -304,7 +304,8 @@ ReplayedSlots Region::replay() {
 /// of it later writes.
 at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   const ForwardMemory* const memory = memory_of_others(slot);
-  const bool is_shared = memory && !memory->is_hooked() && !memory->is_gone() && is_as_saved(slot);
+  const bool is_shared =
+      memory && !memory->is_hooked() && !memory->is_gone() && change_of(slot).empty();
   const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
   // Otherwise a replay may make other values: its user has said so.
   const bool is_compared = determinism() != Determinism::kNone && intercept() && preserve_rng();
@@ -482,34 +483,36 @@ void Region::check_not_freed(const Slot& slot, const at::Tensor& value) const {
               "): ", kMemoryFreed, kGiveMemoryBack);
 }
 
-/// False if check_version() throws.
-bool Region::is_as_saved(const Slot& slot) const {
+/// What has become of the memory that `slot` saved; empty if it is as the forward saved it.
+std::string Region::change_of(const Slot& slot) const {
   const SavedVersion& version = slot.version;
-  return !version.changed() &&
-         !UnversionedWrites::find_after(version.writes(), version.counter()) &&
-         ExchangedMemory::find(version) != ExchangedMemory::Now::kElsewhere &&
-         !ResultAliases::changed(version);
+  if (C10_UNLIKELY(version.changed())) {
+    return c10::str(
+        modified_in_place(slot.meta, version), "[replay] ", label(), ", slot ", slot.index,
+        ": expected the tensor as the forward saved it. Do not write it between forward and "
+        "backward, or save a clone. Hint: anomaly detection finds the operation that failed to "
+        "compute its gradient.");
+  }
+  const auto slot_is = [&](const auto&... what) {
+    return c10::str("[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
+                    "): ", what...);
+  };
+  if (const OpInfo* const op = UnversionedWrites::find_after(version.writes(), version.counter())) {
+    return slot_is(
+        "expected the tensor as the forward saved it, got one that ", op->name(),
+        " has written since, without a new version: autograd would go on with what it wrote, "
+        "a replay with what was saved. Run that op after backward, or give the region a "
+        "clone() of the tensor (of batch norm's running statistics, of an optimizer's "
+        "weight).");
+  }
+  const auto now = ExchangedMemory::find(version);
+  if (now == ExchangedMemory::Now::kElsewhere) return slot_is(kMemoryExchanged);
+  return ResultAliases::changed(version) ? slot_is(kResultChanged) : std::string();
 }
 
 void Region::check_version(const Slot& slot) const {
-  TORCH_CHECK(
-      !slot.version.changed(), modified_in_place(slot.meta, slot.version), "[replay] ", label(),
-      ", slot ", slot.index,
-      ": expected the tensor as the forward saved it. Do not write it between forward and "
-      "backward, or save a clone. Hint: anomaly detection finds the operation that failed to "
-      "compute its gradient.");
-  const OpInfo* const op =
-      UnversionedWrites::find_after(slot.version.writes(), slot.version.counter());
-  TORCH_CHECK(!op, "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
-              "): expected the tensor as the forward saved it, got one that ", op->name(),
-              " has written since, without a new version: autograd would go on with what it wrote, "
-              "a replay with what was saved. Run that op after backward, or give the region a "
-              "clone() of the tensor (of batch norm's running statistics, of an optimizer's "
-              "weight).");
-  TORCH_CHECK(ExchangedMemory::find(slot.version) != ExchangedMemory::Now::kElsewhere, "[replay] ",
-              label(), ", slot ", slot.index, " (", slot.meta.str(), "): ", kMemoryExchanged);
-  TORCH_CHECK(!ResultAliases::changed(slot.version), "[replay] ", label(), ", slot ", slot.index,
-              " (", slot.meta.str(), "): ", kResultChanged);
+  const std::string change = change_of(slot);
+  TORCH_CHECK(change.empty(), change);
 }
 
 }  // namespace remat

@@ -92,7 +92,10 @@ PYBIND11_MODULE(_C, m) {
         kIsPlaceholderDoc);
   m.def("register_device", torch::wrap_pybind_function(register_device));
   py::class_<OffloadStore, std::shared_ptr<OffloadStore>>(
-      m, "CppOffloadStore", "A store of C++: what host_memory_store() returns.");
+      m, "CppOffloadStore",
+      "A store of C++: what host_memory_store() returns. A copy of a function shares its store.")
+      .def("__copy__", [](py::object self) { return self; })
+      .def("__deepcopy__", [](py::object self, const py::dict& /*memo*/) { return self; });
   m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
 }
 

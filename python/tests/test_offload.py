@@ -3,6 +3,7 @@
 """What hooks and stores get: after the op that saves it has run, and inside the function's own pairs."""
 
 import contextlib
+import copy
 import warnings
 
 import pytest
@@ -445,3 +446,15 @@ def test_an_error_of_an_unpack_in_the_replay_reaches_the_caller_though_the_funct
     y = remat.checkpoint(saved_tensors_hooks=(lambda t: t.clone(), unpack))(fn)(leaf(3))
     with pytest.raises(KeyError, match="not here"):
         y.sum().backward()
+
+
+@all_engines
+def test_a_copy_of_a_function_shares_its_store(engine):
+    store = remat.host_memory_store()
+    assert copy.copy(store) is store
+    model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Tanh())
+    model.run = remat.checkpoint(offload_store=store, policy=remat.save_matmuls(), replay=engine)(model[0])
+    copied = copy.deepcopy(model)
+    for module in (model, copied):
+        module.run(torch.ones(2, 3)).sin().sum().backward()
+    assert_equal(model[0].weight.grad, copied[0].weight.grad)

@@ -251,7 +251,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   size_t live_end(size_t end) const;
   void check_not_replaying_here() const;
   void check_not_replaying(bool holds) const;
-  bool is_as_saved(const Slot& slot) const;
+  std::string change_of(const Slot& slot) const;
   void check_version(const Slot& slot) const;
   void check_hooked(const Pass& pass) const;
   void check_not_freed(const Slot& slot, const at::Tensor& value) const;
