@@ -17,6 +17,7 @@
 #include <remat/tape/collective_work.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/outside_log.h>
+#include <remat/tape/outside_readers.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/unversioned_writes.h>
 
@@ -145,6 +146,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   // and nobody else has it.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
   SavedTensorFrame::all_before_op(call, logged || info.is_lift());
+  if (info.writes()) hand_to_readers(call);
   {
     const InLeaf in_leaf;
     HandlerResults inner(call, below);

@@ -3,6 +3,7 @@
 // In the place of LibTorch's VariableHooks.
 #include <remat/tape/data_hooks.h>
 
+#include <algorithm>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -11,6 +12,8 @@
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/libtorch_hooks.h>
+#include <remat/tape/region.h>
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/storage_table.h>
@@ -35,6 +38,14 @@ void note_memory(const at::Tensor& tensor) {
 bool is_alike(const at::Tensor& tensor, const at::Tensor& other) {
   return has_layout(tensor) && has_layout(other) && memory_of(tensor) == memory_of(other) &&
          TensorLayout(tensor) == TensorLayout(other);
+}
+
+bool is_result(const at::Tensor& tensor) {
+  if (C10_LIKELY(!ResultAliases::may_be_result(tensor))) return false;
+  const c10::VariableVersion& versions = tensor.unsafeGetTensorImpl()->version_counter();
+  const auto regions = live_regions();
+  return std::any_of(regions.begin(), regions.end(),
+                     [&](const auto& region) { return region->has_result(versions); });
 }
 
 class DataHooks final : public VariableHooksInterface {
@@ -111,7 +122,7 @@ class DataHooks final : public VariableHooksInterface {
   static void note_data(const TensorBase& self) {
     const at::Tensor tensor(self);
     note_memory(tensor);
-    ResultAliases::before_alias(tensor);
+    if (is_result(tensor)) ResultAliases::before_alias(tensor);
     if (interception_is_on()) SavedTensorFrame::all_after_data(tensor);
   }
 
@@ -125,11 +136,6 @@ class DataHooks final : public VariableHooksInterface {
 }();
 
 }  // namespace
-
-const VariableHooksInterface& libtorch_variable_hooks() {
-  static const VariableHooksInterface* const hooks = at::impl::GetVariableHooks();  // before ours
-  return *hooks;
-}
 
 void note_other_versions(const c10::StorageImpl* storage) noexcept {
   other_versions.add(storage);

@@ -21,6 +21,7 @@
 
 #include "forward_calls.h"
 #include "graph_walk.h"
+#include "host_values.h"
 #include "offload_hooks.h"
 #include "own_saves.h"
 #include "root_views.h"

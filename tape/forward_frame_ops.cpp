@@ -20,10 +20,10 @@
 
 #include "drawn_generator.h"
 #include "forward_calls.h"
+#include "host_values.h"
 #include "saved_memory.h"
 #include "storage_bytes.h"
 #include "tape_recorder.h"
-#include "tensor_hash.h"
 #include "write_kind.h"
 
 namespace remat {

@@ -7,7 +7,6 @@
 #include <utility>
 
 #include <remat/tape/op_call.h>
-#include <remat/tape/saved_tensor_frame.h>
 
 #include "sparse_parts.h"
 #include "unseen.h"
@@ -42,7 +41,6 @@ void set_inner_tensors(InnerTensors find) {
 std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
   std::vector<at::Tensor> all;
   if (!is_of_python_class(tensor)) return all;
-  const SuspendFrames suspend;
   add_inner(all, tensor);
   return all;
 }

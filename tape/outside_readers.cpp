@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Finding the readers of a storage.
-#include "outside_readers.h"
+#include <remat/tape/outside_readers.h>
 
 #include <c10/util/irange.h>
 

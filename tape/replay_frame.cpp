@@ -18,6 +18,7 @@
 
 #include "graph_of_replay.h"
 #include "graph_walk.h"
+#include "host_values.h"
 #include "root_views.h"
 #include "saved_original.h"
 #include "storage_bytes.h"

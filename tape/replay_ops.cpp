@@ -21,8 +21,8 @@
 #include <ATen/ops/as_strided.h>
 
 #include "drawn_generator.h"
+#include "host_values.h"
 #include "storage_bytes.h"
-#include "tensor_hash.h"
 #include "unseen.h"
 #include "write_kind.h"
 

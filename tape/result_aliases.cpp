@@ -9,7 +9,6 @@
 #include <vector>
 
 #include <remat/tape/op_call.h>
-#include <remat/tape/region.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
 
@@ -80,17 +79,6 @@ std::vector<Alias> find_after(uint64_t number, const void* versions) {
   return later;
 }
 
-bool is_result(const at::Tensor& tensor) {
-  const bool may_be = has_layout(tensor) && memory_of(tensor) && !tensor.is_inference() &&
-                      tensor.is_cpu() &&
-                      results_of_regions.may_have(tensor.storage().unsafeGetStorageImpl());
-  if (C10_LIKELY(!may_be)) return false;
-  const c10::VariableVersion& versions = tensor.unsafeGetTensorImpl()->version_counter();
-  const auto regions = live_regions();
-  return std::any_of(regions.begin(), regions.end(),
-                     [&](const auto& region) { return region->has_result(versions); });
-}
-
 }  // namespace
 
 void ResultAliases::note_results(c10::ArrayRef<at::Tensor> results) noexcept {
@@ -100,8 +88,13 @@ void ResultAliases::note_results(c10::ArrayRef<at::Tensor> results) noexcept {
   }
 }
 
-void ResultAliases::before_alias(const at::Tensor& tensor) {
-  if (is_result(tensor)) add(tensor, hash_of(tensor));
+bool ResultAliases::may_be_result(const at::Tensor& tensor) noexcept {
+  return has_layout(tensor) && memory_of(tensor) && !tensor.is_inference() && tensor.is_cpu() &&
+         results_of_regions.may_have(tensor.storage().unsafeGetStorageImpl());
+}
+
+void ResultAliases::before_alias(const at::Tensor& result) {
+  add(result, hash_of(result));
 }
 
 bool ResultAliases::changed(const SavedVersion& saved) {

@@ -11,7 +11,6 @@
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_call.h>
 
-#include "outside_readers.h"
 #include "own_saves.h"
 
 namespace remat {
@@ -137,7 +136,6 @@ void SavedTensorFrame::before_op_from(SavedTensorFrame* frame, OpCall& call, boo
 void SavedTensorFrame::all_before_op(OpCall& call, bool logged) {
   if (!current_frame) return;
   before_op_from(current_frame, call, logged);
-  if (call.info().writes()) hand_to_readers(call);
   if (!all_scopes_see_ops()) note_memory_given(call);
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->before_op(current_trace_scope(), call);

@@ -3,7 +3,6 @@
 // Mixing words.
 #include "tensor_hash.h"
 
-#include <algorithm>
 #include <cstring>
 
 #include <remat/placeholder/placeholder_impl.h>
@@ -14,24 +13,21 @@
 
 #include "hash_mix.h"
 #include "unseen.h"
-#include "write_kind.h"
 
 namespace remat {
-namespace {
 
-uint64_t hash_of_bytes(const char* bytes, size_t size) {
+uint64_t hash_of_bytes(const void* bytes, size_t size) {
+  const auto* const from = static_cast<const char*>(bytes);
   uint64_t hash = size;
   size_t i = 0;
   for (uint64_t word = 0; i + sizeof(word) <= size; i += sizeof(word)) {
-    std::memcpy(&word, bytes + i, sizeof(word));
+    std::memcpy(&word, from + i, sizeof(word));
     hash = hash_mix(hash, word);
   }
   uint64_t rest = 0;
-  std::memcpy(&rest, bytes + i, size - i);
+  std::memcpy(&rest, from + i, size - i);
   return hash_mix(hash, rest);
 }
-
-}  // namespace
 
 uint64_t hash_of(const at::Tensor& tensor) {
   if (!has_layout(tensor) || tensor.numel() == 0 || tensor.is_quantized()) return 0;
@@ -41,7 +37,7 @@ uint64_t hash_of(const at::Tensor& tensor) {
   if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));
   data = data.contiguous();
   if (!data.storage().data()) return 0;
-  return hash_of_bytes(static_cast<const char*>(data.const_data_ptr()), data.nbytes());
+  return hash_of_bytes(data.const_data_ptr(), data.nbytes());
 }
 
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {
@@ -51,36 +47,6 @@ uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {
     hash = hash_mix(hash, has_values ? hash_of(tensor) : 0);
   }
   return hash;
-}
-
-void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
-                OpWords* words) {
-  if (!call.info().reads_data()) return;
-  const c10::Storage& storage = tensor.storage();
-  const bool overwrites = call.writes_argument(i) && write_kind(call, i) != WriteKind::kReads;
-  if (overwrites && tensor.nbytes() != storage.nbytes()) return;  // the rest may be read later
-  if (!overwrites && !words) return;
-  storages.enter(memory_of(tensor), Origin::inside());
-  if (overwrites || !storage.device().is_cpu() || PlaceholderStorage::is(storage)) return;
-  const auto* const bytes = static_cast<const char*>(storage.data());
-  const size_t size = bytes ? std::min(storage.nbytes(), OutsideStorage::kMaxCompared) : 0;
-  words->add_value(static_cast<int64_t>(hash_of_bytes(bytes, size)));
-}
-
-uint16_t given_hash(const at::Tensor& tensor) {
-  uint64_t hash = 0;
-  if (tensor.is_cpu()) {
-    const UnseenBelowAutograd unseen;
-    const auto most = static_cast<int64_t>(OutsideStorage::kMaxCompared / tensor.itemsize());
-    hash = hash_of(tensor.numel() <= most ? tensor : tensor.flatten().narrow(0, 0, most));
-  }
-  return static_cast<uint16_t>(hash_mix(0, hash) >> 48U | 1U);
-}
-
-bool has_values(const at::Tensor& tensor) {
-  const c10::Storage& storage = tensor.storage();
-  const auto* const bytes = static_cast<const char*>(storage.data());
-  return bytes && std::any_of(bytes, bytes + storage.nbytes(), [](char byte) { return byte != 0; });
 }
 
 }  // namespace remat

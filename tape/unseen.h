@@ -12,8 +12,8 @@
 #include <optional>
 #include <utility>
 
-#include <remat/tape/data_hooks.h>
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/libtorch_hooks.h>
 
 namespace remat {
 

@@ -3,8 +3,6 @@
 // Tensors that share memory and not their versions.
 #pragma once
 
-#include <ATen/core/Tensor.h>
-#include <ATen/core/VariableHooksInterface.h>
 #include <c10/core/StorageImpl.h>
 
 #include <remat/tape/export.h>
@@ -15,14 +13,10 @@ namespace remat {
 /// a tensor other memory, both without an op. LibTorch asks its VariableHooks for them; ours, which
 /// this library puts in their place as it is loaded, tell the scopes of the thread
 /// (SavedTensorFrame::after_data(), before_set_data()) and do what LibTorch's do.
-
 ///
 /// Note [The op that makes a node]: a stale view (current_node.h) that as_strided() cannot make, as
 /// `z.real`, is made once more by its op when somebody asks for its node. No code of the function
 /// calls that op, and a replay, where other tensors are stale, need not; so it is nobody's.
-
-/// LibTorch's own, which tell nobody.
-REMAT_API const at::impl::VariableHooksInterface& libtorch_variable_hooks();
 
 /// Somebody has, or gets, a tensor on this memory with a version counter of its own. From any
 /// thread.

@@ -65,7 +65,8 @@ class REMAT_API HeldStorage {
   Parts parts_;
 };
 
-/// Finds the tensors in one of a Python class of its own. Of the language's binding; may be null.
+/// Finds the tensors in one of a Python class of its own, outside of all scopes. Of the language's
+/// binding; may be null.
 using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
 REMAT_API void set_inner_tensors(InnerTensors find);
 

@@ -30,8 +30,11 @@ class REMAT_API ResultAliases {
   /// A region returns them.
   static void note_results(c10::ArrayRef<at::Tensor> results) noexcept;
 
-  /// Somebody gets a tensor on the memory of `tensor` that has versions of its own.
-  static void before_alias(const at::Tensor& tensor);
+  /// False if no region has returned a tensor on its memory that these could be asked about.
+  static bool may_be_result(const at::Tensor& tensor) noexcept;
+
+  /// Somebody gets a tensor on the memory of a region's `result` that has versions of its own.
+  static void before_alias(const at::Tensor& result);
 
   /// True if a result of a region that is `saved`, or shares its memory through views, has been
   /// changed in one of these ways since it was saved.

@@ -3,12 +3,13 @@
 // Regions that have read what an op is about to write.
 #pragma once
 
+#include <remat/tape/export.h>
 #include <remat/tape/op_call.h>
 
 namespace remat {
 
 /// An op is about to write arguments: hands their bytes to the regions that this thread has closed
 /// and that have read them. See Note [Writes after the region].
-void hand_to_readers(const OpCall& call);
+REMAT_API void hand_to_readers(const OpCall& call);
 
 }  // namespace remat

@@ -1,0 +1,13 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The VariableHooks that were there before ours.
+#include <remat/tape/libtorch_hooks.h>
+
+namespace remat {
+
+const at::impl::VariableHooksInterface& libtorch_variable_hooks() {
+  static const at::impl::VariableHooksInterface* const hooks = at::impl::GetVariableHooks();
+  return *hooks;
+}
+
+}  // namespace remat
