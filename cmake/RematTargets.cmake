@@ -44,6 +44,15 @@ function(remat_check_listed what)
   endif()
 endfunction()
 
+# The files of a module or room: all there, none besides.
+function(remat_check_files what sources headers)
+  remat_check_listed("${what}, sources" ${sources})
+  if(headers)
+    remat_check_listed("${what}, headers" ${headers})
+  endif()
+  remat_check_all_listed(PATTERNS *.cpp *.h LISTED ${sources} ${headers})
+endfunction()
+
 function(remat_check_all_listed)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "IN;LISTED;PATTERNS")
   list(TRANSFORM arg_PATTERNS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
@@ -66,40 +75,82 @@ function(remat_check_all_listed)
   endif()
 endfunction()
 
-# remat_add_module(tape SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/tape/c.h LINKS targets...)
-# Target remat_tape, alias remat::tape: a library that sees its own folder and what it links, no other module.
+# What module libraries and rooms of them are compiled with.
+function(remat_set_module_properties target)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:remat_build_options>)
+  remat_unite(${target} 12)
+  set_target_properties(${target} PROPERTIES
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON
+    DEFINE_SYMBOL "")
+endfunction()
+
+# remat_add_module(placeholder SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/placeholder/c.h LINKS targets...)
+# Target remat_placeholder, alias remat::placeholder: a library that sees its own folder and what it links, no other module.
+#
+# remat_add_module(tape ROOMS tensor region... LINKS targets...)
+# One whose files are in folders, each with a CMakeLists.txt that calls remat_add_room().
 function(remat_add_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS;ROOMS;LINKS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "[remat_add_module ${name}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  remat_check_listed("module ${name}, sources" ${arg_SOURCES})
-  remat_check_listed("module ${name}, headers" ${arg_HEADERS} ${arg_PRIVATE_HEADERS})
-  remat_check_all_listed(PATTERNS *.cpp *.h LISTED ${arg_SOURCES} ${arg_HEADERS} ${arg_PRIVATE_HEADERS})
+  if(NOT arg_ROOMS)
+    remat_check_files("module ${name}" "${arg_SOURCES}" "${arg_HEADERS};${arg_PRIVATE_HEADERS}")
+  else()
+    remat_check_all_listed(PATTERNS *.cpp *.h LISTED ${arg_SOURCES} ${arg_HEADERS} ${arg_PRIVATE_HEADERS})
+  endif()
 
   set(target remat_${name})
   add_library(${target} ${arg_SOURCES} ${arg_PRIVATE_HEADERS})
   add_library(remat::${name} ALIAS ${target})
   target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
-  target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE $<BUILD_INTERFACE:remat_build_options>)
-  remat_unite(${target} 12)
+  target_link_libraries(${target} PUBLIC ${arg_LINKS})
+  remat_set_module_properties(${target})
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name}
-    CXX_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON
-    POSITION_INDEPENDENT_CODE ON
+    LINKER_LANGUAGE CXX
     VERIFY_INTERFACE_HEADER_SETS ON
-    DEFINE_SYMBOL ""
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     # A wheel's LibTorch lies where no loader looks, so installed libraries remember it.
     INSTALL_RPATH "$ORIGIN"
     INSTALL_RPATH_USE_LINK_PATH ON)
+
+  set(module ${target})
+  set(module_links ${arg_LINKS})
+  set(rooms_below "")
+  foreach(room IN LISTS arg_ROOMS)
+    add_subdirectory(${room})
+    list(APPEND rooms_below ${target}_${room})
+  endforeach()
+
   install(TARGETS ${target} EXPORT RematTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
     FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+endfunction()
+
+# remat_add_room(SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/tape/c.h)
+# In the folder of a room of a module: objects that see their own folder, the rooms listed before theirs, and what the module
+# links. An #include of a file in a room further on finds no such file.
+function(remat_add_room)
+  cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS")
+  if(arg_UNPARSED_ARGUMENTS)
+    message(FATAL_ERROR "[remat_add_room ${room}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
+  endif()
+  remat_check_files("room ${module}/${room}" "${arg_SOURCES}" "${arg_HEADERS};${arg_PRIVATE_HEADERS}")
+
+  set(target ${module}_${room})
+  add_library(${target} OBJECT ${arg_SOURCES} ${arg_PRIVATE_HEADERS})
+  target_include_directories(${target} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}/include")
+  target_link_libraries(${target} PUBLIC ${rooms_below} ${module_links})
+  remat_set_module_properties(${target})
+  target_sources(${module}
+    PRIVATE $<TARGET_OBJECTS:${target}>
+    PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
 endfunction()
 
 # remat_add_plain_program(name SOURCES ... LINKS ...): an executable with our options that links nothing but LINKS.

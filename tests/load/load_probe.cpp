@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Loads remat and succeeds.
-#include "tape/torch_version.h"
+#include "tape/support/torch_version.h"
 
 // A call, because linkers leave out a library of which nothing is used.
 int main() {

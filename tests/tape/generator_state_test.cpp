@@ -16,7 +16,7 @@
 #include <vector>
 
 #include "support/same_bits.h"
-#include "tape/turn.h"
+#include "tape/support/turn.h"
 
 namespace {
 

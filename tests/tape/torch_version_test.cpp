@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Which LibTorch versions fit the one remat was compiled for.
-#include "tape/torch_version.h"
+#include "tape/support/torch_version.h"
 
 #include <torch/version.h>
 
