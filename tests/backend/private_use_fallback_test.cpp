@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Who gets an op at PrivateUse1.
-#include "backend/private_use_fallback.h"
+#include "backend/dispatch/private_use_fallback.h"
 
 #include "support/slot_probe.h"
 

@@ -13,7 +13,7 @@
 #include <functional>
 #include <string>
 
-#include "backend/private_use_fallback.h"
+#include "backend/dispatch/private_use_fallback.h"
 
 /// A placeholder for a tensor like `like`, made by aten::mm in slot 's' of region 'r'.
 inline at::Tensor slot_like(const at::Tensor& like) {

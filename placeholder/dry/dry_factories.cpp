@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Factories of remat_meta, and the one question that is answered before the fallback is asked.
-#include "dry_factories.h"
+// Dry tensors of a shape, and the one question that is answered before the fallback is asked.
+#include <remat/placeholder/dry_factories.h>
 
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
@@ -9,14 +9,11 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/core/TensorOptions.h>
 #include <c10/util/Exception.h>
-#include <torch/library.h>
 
 #include <optional>
 
 #include <remat/placeholder/placeholder.h>
 #include <remat/placeholder/placeholder_impl.h>
-
-#include "kept_library.h"
 
 namespace remat {
 namespace {
@@ -34,32 +31,6 @@ void check_options(std::optional<c10::Layout> layout, std::optional<c10::Device>
                     "CPU memory can be pinned.");
 }
 
-at::Tensor empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
-                 std::optional<c10::Layout> layout, std::optional<c10::Device> device,
-                 std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> format) {
-  check_options(layout, device, pin_memory);
-  const at::Tensor shape = at::empty(sizes, at::TensorOptions(at::kMeta).memory_format(format));
-  return make_dry(sizes, shape.strides(), c10::dtype_or_default(dtype), "aten::empty");
-}
-
-at::Tensor empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
-                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
-  check_options(layout, device, pin_memory);
-  return make_dry(sizes, strides, c10::dtype_or_default(dtype), "aten::empty_strided");
-}
-
-/// Module::to() replaces the data of parameters, and is refused where this says no.
-bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
-  const auto is_ours = [](const at::Tensor& tensor) {
-    return is_placeholder(tensor) && placeholder_info(tensor).kind == PlaceholderKind::kDry;
-  };
-  if (!is_ours(self) && !is_ours(from))
-    return self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
-  return self.layout() == c10::Layout::Strided && from.layout() == c10::Layout::Strided;
-}
-
-/// Memory of any size, at no address.
 class DryAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t /*size_bytes*/) override {
@@ -68,25 +39,47 @@ class DryAllocator final : public c10::Allocator {
   void copy_data(void* /*target*/, const void* /*source*/, size_t /*size_bytes*/) const override {}
 };
 
-/// Storages that are made without a tensor, as Python does to copy one.
-c10::intrusive_ptr<c10::StorageImpl> make_storage(c10::StorageImpl::use_byte_size_t /*in_bytes*/,
-                                                  c10::SymInt size_bytes, c10::DataPtr /*data*/,
-                                                  c10::Allocator* /*allocator*/,
-                                                  bool /*resizable*/) {
+}  // namespace
+
+at::Tensor DryFactories::empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
+                               std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                               std::optional<bool> pin_memory,
+                               std::optional<c10::MemoryFormat> format) {
+  check_options(layout, device, pin_memory);
+  const at::Tensor shape = at::empty(sizes, at::TensorOptions(at::kMeta).memory_format(format));
+  return make_dry(sizes, shape.strides(), c10::dtype_or_default(dtype), "aten::empty");
+}
+
+at::Tensor DryFactories::empty_strided(c10::IntArrayRef sizes, c10::IntArrayRef strides,
+                                       std::optional<c10::ScalarType> dtype,
+                                       std::optional<c10::Layout> layout,
+                                       std::optional<c10::Device> device,
+                                       std::optional<bool> pin_memory) {
+  check_options(layout, device, pin_memory);
+  return make_dry(sizes, strides, c10::dtype_or_default(dtype), "aten::empty_strided");
+}
+
+bool DryFactories::has_compatible_shallow_copy_type(const at::Tensor& self,
+                                                    const at::Tensor& from) {
+  const auto is_ours = [](const at::Tensor& tensor) {
+    return is_placeholder(tensor) && placeholder_info(tensor).kind == PlaceholderKind::kDry;
+  };
+  if (!is_ours(self) && !is_ours(from))
+    return self.unsafeGetTensorImpl()->has_compatible_shallow_copy_type(from.key_set());
+  return self.layout() == c10::Layout::Strided && from.layout() == c10::Layout::Strided;
+}
+
+c10::Allocator* DryFactories::allocator() {
+  static auto* const allocator = new DryAllocator();
+  return allocator;
+}
+
+c10::intrusive_ptr<c10::StorageImpl> DryFactories::make_storage(
+    c10::StorageImpl::use_byte_size_t /*in_bytes*/, c10::SymInt size_bytes, c10::DataPtr /*data*/,
+    c10::Allocator* /*allocator*/, bool /*resizable*/) {
   const int64_t bytes = size_bytes.expect_int();
   c10::Storage storage = make_dry_storage(static_cast<size_t>(bytes), "a storage");
   return c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl());
-}
-
-}  // namespace
-
-void register_dry_factories() {
-  c10::SetAllocator(c10::DeviceType::PrivateUse1, new DryAllocator());
-  c10::SetStorageImplCreate(c10::DeviceType::PrivateUse1, &make_storage);
-  torch::Library& library = keep_library("aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
-  library.impl("empty.memory_format", &empty);
-  library.impl("empty_strided", &empty_strided);
-  library.impl("_has_compatible_shallow_copy_type", &has_compatible_shallow_copy_type);
 }
 
 }  // namespace remat

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The one check of the guard.
-#include "dry_device_guard.h"
+#include <remat/placeholder/dry_device_guard.h>
 
 #include <c10/util/Exception.h>
 

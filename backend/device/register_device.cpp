@@ -15,10 +15,11 @@
 #include <string_view>
 #include <typeinfo>
 
+#include <remat/placeholder/dry_device_guard.h>
+#include <remat/placeholder/dry_hooks.h>
+
 #include "dry_autocast.h"
-#include "dry_device_guard.h"
-#include "dry_factories.h"
-#include "dry_hooks.h"
+#include "dry_registration.h"
 #include "private_use_fallback.h"
 #include "saved_tensor_engine.h"
 

@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+#include "composite_kernel.h"
 #include "meta_call.h"
 #include "schema_facts.h"
 
@@ -69,13 +70,8 @@ bool runs_on_metadata(const c10::OperatorHandle& op) {
 }
 
 void run_metadata_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack) {
-  for (const c10::DispatchKey key : {c10::DispatchKey::CompositeExplicitAutograd,
-                                     c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
-                                     c10::DispatchKey::CompositeImplicitAutograd}) {
-    if (!op.hasKernelForDispatchKey(key)) continue;
-    return op.callBoxedForDispatchKey(key, stack);
-  }
-  TORCH_INTERNAL_ASSERT(false, full_name(op), " has no composite kernel");
+  const bool ran = run_composite(op, stack);
+  TORCH_INTERNAL_ASSERT(ran, full_name(op), " has no composite kernel");
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Hooks of remat_meta.
-#include "dry_hooks.h"
+#include <remat/placeholder/dry_hooks.h>
 
 #include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Storage.h>

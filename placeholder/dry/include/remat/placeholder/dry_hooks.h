@@ -6,6 +6,8 @@
 #include <ATen/core/Generator.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 
+#include <remat/placeholder/visibility.h>
+
 namespace remat {
 
 /// One device, always there, without memory.
@@ -16,7 +18,7 @@ namespace remat {
 /// CUDA when it is there. Autograd's nodes ask the accelerator for their
 /// stream, so nodes of another accelerator report none after register_device(): with more than one
 /// stream on a GPU, do not register the device in the same process.
-class DryHooks final : public at::PrivateUse1HooksInterface {
+class REMAT_API DryHooks final : public at::PrivateUse1HooksInterface {
  public:
   DryHooks();
 

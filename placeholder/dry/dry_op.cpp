@@ -15,6 +15,7 @@
 #include <remat/placeholder/placeholder_impl.h>
 
 #include "argument_tensors.h"
+#include "composite_kernel.h"
 #include "dry_kernels.h"
 #include "meta_call.h"
 #include "schema_facts.h"
@@ -98,18 +99,6 @@ void run_on_meta(const c10::OperatorHandle& op, Stack& stack, Numbers numbers,
     kernel();
   }
   call.replace_results();
-}
-
-/// Its inner ops come back here one by one.
-bool run_composite(const c10::OperatorHandle& op, Stack& stack) {
-  for (const DispatchKey key :
-       {DispatchKey::CompositeExplicitAutograd, DispatchKey::CompositeExplicitAutogradNonFunctional,
-        DispatchKey::CompositeImplicitAutograd}) {
-    if (!op.hasKernelForDispatchKey(key)) continue;
-    op.callBoxedForDispatchKey(key, stack);
-    return true;
-  }
-  return false;
 }
 
 /// An op that writes its results into arguments, of which none changes its shape.

@@ -5,11 +5,13 @@
 
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 
+#include <remat/placeholder/visibility.h>
+
 namespace remat {
 
 /// Autograd's engine indexes its tables by the device of a stream, so unlike LibTorch's
 /// NoOpDeviceGuardImpl this one has an index.
-class DryDeviceGuard final : public c10::impl::DeviceGuardImplInterface {
+class REMAT_API DryDeviceGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }
   c10::Device exchangeDevice(c10::Device /*device*/) const override { return device(); }

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Kernels by name, and the allocator.
+#include "dry_registration.h"
+
+#include <c10/core/Allocator.h>
+#include <c10/core/StorageImpl.h>
+#include <torch/library.h>
+
+#include <remat/placeholder/dry_factories.h>
+
+#include "kept_library.h"
+
+namespace remat {
+
+void register_dry_factories() {
+  c10::SetAllocator(c10::DeviceType::PrivateUse1, DryFactories::allocator());
+  c10::SetStorageImplCreate(c10::DeviceType::PrivateUse1, &DryFactories::make_storage);
+  torch::Library& library = keep_library("aten", c10::DispatchKey::PrivateUse1, __FILE__, __LINE__);
+  library.impl("empty.memory_format", &DryFactories::empty);
+  library.impl("empty_strided", &DryFactories::empty_strided);
+  library.impl("_has_compatible_shallow_copy_type",
+               &DryFactories::has_compatible_shallow_copy_type);
+}
+
+}  // namespace remat
