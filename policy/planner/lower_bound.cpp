@@ -105,28 +105,38 @@ void LowerBound::add_moments(size_t position) {
   }
 }
 
-LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const {
-  struct State {
-    double cost = infinity;
-    Line line;
-  };
-  const auto add = [&](const State& from, Ticks time, int64_t bytes) {
-    State to = from;
+/// The best way through regions, a fate of what lies between them at a time.
+struct LowerBound::State {
+  double cost = infinity;
+  Line line;
+
+  State plus(Ticks time, int64_t bytes, double price) const {
+    State to = *this;
     to.line.time += time;
     to.line.bytes += bytes;
     to.cost += static_cast<double>(time) + price * static_cast<double>(bytes);
     return to;
-  };
-  // The best point per type and pair of fates at this price.
-  std::vector<std::vector<const KeepPoint*>> best(
-      hulls_.size(), std::vector<const KeepPoint*>(fates * fates, nullptr));
-  for (size_t type = 0; type < hulls_.size(); ++type) {
-    for (size_t pair = 0; pair < hulls_[type].size(); ++pair) {
-      best[type][pair] = cheapest_point(hulls_[type][pair], price);
-    }
   }
+  void improve(const State& from, const KeepPoint* point, int64_t more_bytes, double price) {
+    if (point == nullptr || from.cost == infinity) return;
+    const State candidate = from.plus(point->time, point->bytes + more_bytes, price);
+    if (candidate.cost < cost) *this = candidate;
+  }
+};
+
+std::vector<LowerBound::BestPoints> LowerBound::best_points(double price) const {
+  std::vector<BestPoints> best(hulls_.size(), BestPoints(fates * fates, nullptr));
+  for (size_t type = 0; type < hulls_.size(); ++type) {
+    for (size_t pair = 0; pair < hulls_[type].size(); ++pair)
+      best[type][pair] = cheapest_point(hulls_[type][pair], price);
+  }
+  return best;
+}
+
+LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const {
+  const std::vector<BestPoints> best = best_points(price);
   std::vector<State> states(fates);
-  states[static_cast<size_t>(Fate::kKept)] = add({0, {}}, 0, model_.input_bytes(0));
+  states[static_cast<size_t>(Fate::kKept)] = State{0, {}}.plus(0, model_.input_bytes(0), price);
   states[static_cast<size_t>(Fate::kGone)] = {0, {}};
   for (size_t i = 0; i < moment.position; ++i) {
     const bool is_last = i + 1 == moment.position;
@@ -135,22 +145,14 @@ LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const 
       const Fate fate = static_cast<Fate>(to);
       if (fate == Fate::kHeldByOp && !(is_last && moment.holds_input)) continue;
       const int64_t own = fate == Fate::kKept ? model_.output_bytes(i) : 0;
-      for (size_t from = 0; from < fates; ++from) {
-        const KeepPoint* point = best[model_.chain[i]][from * fates + to];
-        if (point == nullptr || states[from].cost == infinity) continue;
-        const State candidate = add(states[from], point->time, point->bytes + own);
-        if (candidate.cost < after[to].cost) after[to] = candidate;
-      }
+      for (size_t from = 0; from < fates; ++from)
+        after[to].improve(states[from], best[model_.chain[i]][from * fates + to], own, price);
     }
     states = std::move(after);
   }
   State least;
-  for (size_t fate = 0; fate < fates; ++fate) {
-    const KeepPoint* point = cheapest_point(moment.hulls[fate], price);
-    if (point == nullptr || states[fate].cost == infinity) continue;
-    const State candidate = add(states[fate], point->time, point->bytes);
-    if (candidate.cost < least.cost) least = candidate;
-  }
+  for (size_t fate = 0; fate < fates; ++fate)
+    least.improve(states[fate], cheapest_point(moment.hulls[fate], price), 0, price);
   return least.line;
 }
 

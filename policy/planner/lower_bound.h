@@ -46,7 +46,11 @@ class LowerBound {
     int64_t bytes = 0;
   };
 
+  struct State;
+  using BestPoints = std::vector<const KeepPoint*>;  // Per pair of fates; nullptr: there is none.
+
   void add_moments(size_t position);
+  std::vector<BestPoints> best_points(double price) const;  // Per type
   Line cheapest(const Moment& moment, double price) const;
   double bound_at(const Moment& moment, int64_t room_bytes) const;
 

@@ -62,6 +62,33 @@ std::vector<Move> moves_of(const Block& block, const Option& option, const Offlo
   return best;
 }
 
+/// Each type moves what its own time hides; or one type moves what the time between two of its
+/// regions hides.
+std::vector<std::vector<OffloadRoom>> families_of(const ChainModel& model) {
+  std::vector<size_t> uses(model.types.size(), 0);
+  Ticks forward = 0;
+  Ticks backward = 0;
+  for (const int type : model.chain) {
+    ++uses[type];
+    forward += model.types[type].fwd;
+    backward += model.types[type].bwd;
+  }
+  std::vector<std::vector<OffloadRoom>> families(1);
+  for (const Block& block : model.types)
+    families[0].push_back({0, model.link_ticks_per_byte, block.fwd, block.bwd});
+  for (size_t type = 0; type < uses.size(); ++type) {
+    if (uses[type] < 2) continue;
+    std::vector<OffloadRoom> family = families[0];
+    for (size_t other = 0; other < uses.size(); ++other) {
+      if (uses[other] > 0) family[other].ticks_per_byte = 0;  // Moves nothing.
+    }
+    const Ticks count = static_cast<Ticks>(uses[type]);
+    family[type] = {0, model.link_ticks_per_byte, forward / count, backward / count};
+    families.push_back(std::move(family));
+  }
+  return families;
+}
+
 }  // namespace
 
 std::vector<Option> with_offload(const Block& block, const std::vector<Option>& options,
@@ -87,34 +114,14 @@ std::vector<Option> with_offload(const Block& block, const std::vector<Option>& 
 }
 
 OffloadSearch::OffloadSearch(const ChainModel& model, const SolverOptions& options) {
-  std::vector<size_t> uses(model.types.size(), 0);
+  const std::vector<std::vector<OffloadRoom>> families = families_of(model);
   Ticks forward = 0;
-  Ticks backward = 0;
-  for (const int type : model.chain) {
-    ++uses[type];
-    forward += model.types[type].fwd;
-    backward += model.types[type].bwd;
-  }
-  // Each type moves what its own time hides; or one type moves what the time between two of its
-  // regions hides.
-  std::vector<std::vector<OffloadRoom>> families(1);
-  for (const Block& block : model.types)
-    families[0].push_back({0, model.link_ticks_per_byte, block.fwd, block.bwd});
-  for (size_t type = 0; type < uses.size(); ++type) {
-    if (uses[type] < 2) continue;
-    std::vector<OffloadRoom> family = families[0];
-    for (size_t other = 0; other < uses.size(); ++other) {
-      if (uses[other] > 0) family[other].ticks_per_byte = 0;  // Moves nothing.
-    }
-    const Ticks count = static_cast<Ticks>(uses[type]);
-    family[type] = {0, model.link_ticks_per_byte, forward / count, backward / count};
-    families.push_back(std::move(family));
-  }
+  for (const int type : model.chain) forward += model.types[type].fwd;
   const double mean = static_cast<double>(forward) / static_cast<double>(model.length()) /
                       model.link_ticks_per_byte;
   double done = 0;
   const double windows = static_cast<double>(families.size()) * window_count;
-  for (std::vector<OffloadRoom>& family : families) {
+  for (const std::vector<OffloadRoom>& family : families) {
     double bytes = mean * first_window;
     for (int i = 0; i < window_count; ++i, bytes *= window_growth) {
       SolverOptions part = options;

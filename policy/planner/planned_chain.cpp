@@ -17,27 +17,6 @@ const Profile& validated(const Profile& profile) {
   return profile;
 }
 
-/// Index of each op's out by name.
-int tensor_index(const BlockType& type, const std::string& name) {
-  int index = 1;
-  for (const ProfileOp& op : type.ops) {
-    for (const ProfileTensor& out : op.outs) {
-      if (out.name == name) return index;
-      ++index;
-    }
-  }
-  return -1;
-}
-
-const std::string& tensor_name(const BlockType& type, int index) {
-  for (const ProfileOp& op : type.ops) {
-    if (index <= static_cast<int>(op.outs.size())) return op.outs[index - 1].name;
-    index -= static_cast<int>(op.outs.size());
-  }
-  throw std::logic_error(
-      "[planner] tensor: expected an index of the type, got a larger one. Report this.");
-}
-
 /// An op of a run, in the row that it belongs to.
 struct RowOp {
   size_t position = 0;
@@ -84,6 +63,15 @@ PeakHolding describe(const PlannedChain& chain, const Holding& holding) {
 }
 
 }  // namespace
+
+const std::string& tensor_name(const BlockType& type, int index) {
+  for (const ProfileOp& op : type.ops) {
+    if (index <= static_cast<int>(op.outs.size())) return op.outs[index - 1].name;
+    index -= static_cast<int>(op.outs.size());
+  }
+  throw std::logic_error(
+      "[planner] tensor: expected an index of the type, got a larger one. Report this.");
+}
 
 PlannedChain::PlannedChain(const Profile& from, OptionClass options)
     : original(validated(from)),
@@ -158,109 +146,6 @@ void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan) 
     if (plan.held.size() == holdings_listed) break;
     plan.held.push_back(describe(chain, holding));
   }
-}
-
-Schedule to_schedule(const PlannedChain& chain, const Plan& plan, const PlanFault& fail) {
-  const size_t length = chain.model.length();
-  if (plan.table.size() != length) {
-    fail("table", std::to_string(length) + " rows, one per region",
-         std::to_string(plan.table.size()));
-  }
-  Schedule schedule;
-  for (size_t first = 0; first < length;) {
-    const std::string place = "table[" + std::to_string(first) + "]";
-    ScheduledRegion region;
-    region.first = first;
-    region.count = static_cast<size_t>(std::max(0, plan.table[first].run_count));
-    region.type = chain.model.chain[first];
-    if (region.count != 1) {
-      const auto& merges = chain.model.merges;
-      const auto merge = std::find_if(merges.begin(), merges.end(), [&](const Merge& candidate) {
-        return candidate.pattern.size() == region.count &&
-               chain.model.matches(candidate, first, length - 1);
-      });
-      if (merge == merges.end())
-        fail(place, "regions that the profile lets run as one",
-             std::to_string(region.count) + " rows");
-      region.type = merge->type;
-    }
-    const Block& block = chain.model.types[region.type];
-    const BlockType& run_type = chain.names(region);
-    OpSet offloaded_ops;
-    size_t u = 0;
-    for (size_t position = first; position < first + region.count; ++position) {
-      const PlanRow& row = plan.table[position];
-      const std::string row_place = "table[" + std::to_string(position) + "]";
-      if (row.position != static_cast<int>(position) || row.region != chain.region_name(position) ||
-          row.part != chain.split.part[position]) {
-        fail(row_place,
-             "region " + std::to_string(position) + " '" + chain.region_name(position) +
-                 "', part " + std::to_string(chain.split.part[position]),
-             "region " + std::to_string(row.position) + " '" + row.region + "', part " +
-                 std::to_string(row.part));
-      }
-      if (row.run_first != static_cast<int>(first) ||
-          row.run_count != static_cast<int>(region.count)) {
-        fail(row_place + ".run",
-             "[" + std::to_string(first) + ", " + std::to_string(region.count) + "]",
-             "[" + std::to_string(row.run_first) + ", " + std::to_string(row.run_count) + "]");
-      }
-      const std::vector<ProfileOp>& ops = chain.names(position).ops;
-      if (row.ops.size() != ops.size()) {
-        fail(row_place + ".ops", std::to_string(ops.size()) + " ops",
-             std::to_string(row.ops.size()));
-      }
-      for (size_t i = 0; i < ops.size(); ++i, ++u) {
-        if (row.ops[i].name != ops[i].name)
-          fail(row_place + ".ops", "op '" + ops[i].name + "'", "'" + row.ops[i].name + "'");
-        region.rerun[u] = row.ops[i].policy == Policy::kRecompute;
-        offloaded_ops[u] = row.ops[i].policy == Policy::kOffload;
-      }
-      for (const ProfileTensor& tensor : row.offloaded) {
-        const int t = tensor_index(run_type, tensor.name);
-        if (t < 0 || block.tensors[t].bytes != tensor.bytes) {
-          fail(row_place + ".offload", "a tensor of the region with its bytes",
-               "'" + tensor.name + "', " + std::to_string(tensor.bytes));
-        }
-        region.offloaded.push_back(t);
-      }
-    }
-    if (without_dead_ops(block, region.rerun) != region.rerun) {
-      fail(place + ".ops",
-           "RECOMPUTE only of ops whose results backward or an op that runs again needs", "others");
-    }
-    std::sort(region.offloaded.begin(), region.offloaded.end());
-    const std::vector<char> kept = kept_tensors(block, region.rerun);
-    OpSet moved_ops;
-    for (size_t i = 0; i < region.offloaded.size(); ++i) {
-      const int t = region.offloaded[i];
-      if (!kept[t] || (i > 0 && region.offloaded[i - 1] == t)) {
-        fail(place + ".offload", "each kept tensor at most once",
-             "'" + tensor_name(run_type, t) + "'");
-      }
-      moved_ops.set(block.tensors[t].producer);
-    }
-    if (moved_ops != offloaded_ops)
-      fail(place + ".offload", "tensors of the OFFLOAD ops", "others");
-    if (moved_ops.any() && chain.model.link_ticks_per_byte == 0)
-      fail(place, "no OFFLOAD, for the profile has no link", "OFFLOAD");
-    first += region.count;
-    schedule.regions.push_back(std::move(region));
-  }
-  for (size_t i = 0; i < plan.groups.size(); ++i) {
-    const PlanGroup& group = plan.groups[i];
-    if (group.first < 0 || group.next <= group.first || group.next >= static_cast<int>(length)) {
-      fail("groups[" + std::to_string(i) + "]", "0 <= first < next < " + std::to_string(length),
-           "[" + std::to_string(group.first) + ", " + std::to_string(group.next) + "]");
-    }
-    schedule.groups.push_back({static_cast<size_t>(group.first), static_cast<size_t>(group.next)});
-  }
-  try {
-    events_of(schedule, length);
-  } catch (const std::invalid_argument& error) {
-    fail("groups", "groups that nest around whole runs", error.what());
-  }
-  return schedule;
 }
 
 }  // namespace remat::detail

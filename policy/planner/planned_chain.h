@@ -33,6 +33,9 @@ struct PlannedChain {
   ChainModel model;
 };
 
+/// Of the tensor that an op of a type puts out; `index` as in its Block.
+const std::string& tensor_name(const BlockType& type, int index);
+
 /// Table and groups. Costs are left out.
 Plan to_plan(const PlannedChain& chain, const Schedule& schedule);
 
