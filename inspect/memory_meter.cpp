@@ -23,6 +23,16 @@ using c10::ThreadLocalDebugInfo;
 
 constexpr auto kReportingSlot = c10::DebugInfoKind::PROFILER_STATE;
 
+c10::MemoryReportingInfoBase* current_listener() {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): as
+  // c10::reportMemoryUsageToProfiler.
+  return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(kReportingSlot));
+}
+
+}  // namespace
+
+namespace detail {
+
 // Note [A table of live blocks]
 // The size in a free report is no base for exact counts. c10 keeps one table of sizes for the
 // process and updates it only where a meter or profiler is on: a block freed elsewhere leaves its
@@ -62,16 +72,6 @@ class BlockTable {
   int64_t allocated_bytes_ = 0;
   int64_t allocation_count_ = 0;
 };
-
-c10::MemoryReportingInfoBase* current_listener() {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): as
-  // c10::reportMemoryUsageToProfiler.
-  return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(kReportingSlot));
-}
-
-}  // namespace
-
-namespace detail {
 
 // Torch takes whatever is in the slot for a ProfilerStateBase, so it must be one; its config says
 // that nothing is profiled.
@@ -195,19 +195,19 @@ MemoryMeter::~MemoryMeter() {
 }
 
 int64_t MemoryMeter::current_bytes(c10::DeviceType device_type) const {
-  return state_->read(&BlockTable::current_bytes, device_type);
+  return state_->read(&detail::BlockTable::current_bytes, device_type);
 }
 
 int64_t MemoryMeter::peak_bytes(c10::DeviceType device_type) const {
-  return state_->read(&BlockTable::peak_bytes, device_type);
+  return state_->read(&detail::BlockTable::peak_bytes, device_type);
 }
 
 int64_t MemoryMeter::allocated_bytes(c10::DeviceType device_type) const {
-  return state_->read(&BlockTable::allocated_bytes, device_type);
+  return state_->read(&detail::BlockTable::allocated_bytes, device_type);
 }
 
 int64_t MemoryMeter::allocation_count(c10::DeviceType device_type) const {
-  return state_->read(&BlockTable::allocation_count, device_type);
+  return state_->read(&detail::BlockTable::allocation_count, device_type);
 }
 
 void MemoryMeter::reset_peak() {

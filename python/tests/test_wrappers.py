@@ -211,6 +211,38 @@ def test_jagged_nested_tensors_that_a_tape_holds_are_billed(engine):
     y.values().sum().backward()
 
 
+JAGGED = {
+    "components": lambda a, b: torch.nested.as_nested_tensor([a, b], layout=torch.jagged),
+    "values": lambda a, b: torch.nested.nested_tensor_from_jagged(torch.cat([a, b]), torch.tensor([0, 3, 8])),
+}
+
+
+@pytest.mark.parametrize("engine", ["function", "tape", "auto"])
+@pytest.mark.parametrize("nest", [False, True], ids=["flat", "nested"])
+@pytest.mark.parametrize("made_of", JAGGED)
+def test_a_jagged_nested_tensor_made_of_tensors_with_gradients_is_an_argument(made_of, nest, engine):
+    def run(wrap):
+        torch.manual_seed(0)
+        a, b = leaf(3, 8), leaf(5, 8)
+        fn = wrap(lambda x: x.sin().cos())
+        y = (wrap(lambda x: fn(x) * 2) if nest else fn)(JAGGED[made_of](a, b)).values()
+        y.sum().backward()
+        return [y.detach(), a.grad, b.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_the_tensor_in_an_argument_may_require_a_gradient(kind, engine):
+    def run(wrap):
+        x = KINDS[kind](torch.linspace(0, 1, 4).requires_grad_() * 2).requires_grad_()
+        (inner_grad,) = torch.autograd.grad(wrap(lambda x: x.sin().exp())(x * 3).sum(), [x])
+        return inner(inner_grad).detach()
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
 def test_sparse_tensors_are_billed_by_their_indices_and_values():
     x = torch.eye(16).to_sparse().requires_grad_()
     y = remat.checkpoint(region_name="r")(lambda x: torch.sparse.mm(x, torch.ones(16, 2)).sin())(x * 2)

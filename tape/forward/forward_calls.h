@@ -129,6 +129,7 @@ class ForwardCalls final : public NamedCalls {
   /// Other code runs: what was expected to be saved will not be.
   void end_expected();
   CallOutput output_of(const at::Tensor& tensor, size_t position);
+  void check_result(const at::Tensor& tensor, size_t position) const;
   size_t product_of(const at::Tensor& tensor);
   void add_write(const Written& written);
   void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin, bool joins_graph);

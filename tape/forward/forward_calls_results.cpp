@@ -20,29 +20,34 @@ bool is_view_of(const at::Tensor& tensor, const at::Tensor& other) {
 
 }  // namespace
 
+/// What a call has made must be such that a replay can put something else in its place.
+void ForwardCalls::check_result(const at::Tensor& tensor, size_t position) const {
+  const auto result = [&] {
+    return c10::str(where(saved_.record->call), ", result ", position, " (",
+                    TensorMeta(tensor).str(), "): ");
+  };
+  TORCH_CHECK_VALUE(
+      !tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(), result(),
+      "expected a tensor that the call computes, got a leaf that requires grad: it returned a "
+      "leaf tensor that requires grad. Make it outside of the call, or return a computation on "
+      "it.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !tensor.key_set().has(c10::DispatchKey::Python), result(),
+      "expected a plain tensor, got a subclass with __torch_dispatch__, whose data a replay "
+      "cannot stand in for. Use the policy RECOMPUTE.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !tensor.is_inference(), result(),
+      "expected a normal tensor, got an inference tensor, which a replay cannot stand in for. "
+      "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
+}
+
 CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   CallOutput output;
   output.same_as = position;
   if (!tensor.defined()) return output;
   const size_t number = saved_.argument_on_storage_of(tensor);
   output.is_argument_itself = number != kNone && saved_.arguments[number].is_same(tensor);
-  TORCH_CHECK_VALUE(
-      output.is_argument_itself || !tensor.requires_grad() || !tensor.is_leaf() || tensor.is_view(),
-      where(saved_.record->call), ", result ", position, " (", TensorMeta(tensor).str(),
-      "): expected a tensor that the call computes, got a leaf that requires grad: it returned a "
-      "leaf tensor that requires grad. Make it outside of the call, or return a computation on "
-      "it.");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      output.is_argument_itself || !tensor.key_set().has(c10::DispatchKey::Python),
-      where(saved_.record->call), ", result ", position, " (", TensorMeta(tensor).str(),
-      "): expected a plain tensor, got a subclass with __torch_dispatch__, whose data a replay "
-      "cannot "
-      "stand in for. Use the policy RECOMPUTE.");
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      output.is_argument_itself || !tensor.is_inference(), where(saved_.record->call), ", result ",
-      position, " (", TensorMeta(tensor).str(),
-      "): expected a normal tensor, got an inference tensor, which a replay cannot stand in for. "
-      "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
+  if (!output.is_argument_itself) check_result(tensor, position);
   output.requires_grad = tensor.requires_grad();
   output.has_node = will_have_node(tensor);
   if (has_layout(tensor)) output.layout = TensorLayout(tensor);

@@ -164,7 +164,8 @@ uint64_t layout_of(const Value& tensor) {
   return layout_words(tensor.head) != 0 ? tensor.payload[dim_of(tensor.head)] : 0;
 }
 
-const char* cause_of_tensor(const Value& logged, const Value& replayed) {
+/// Of tensors that differ before anybody looks at where they come from; null if they do not.
+const char* cause_of_meta(const Value& logged, const Value& replayed) {
   if (byte_at(logged.head, kDtypeShift) != byte_at(replayed.head, kDtypeShift)) {
     return "A dtype differs: autocast, a cast or the default dtype has changed.";
   }
@@ -190,6 +191,11 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
     return "requires_grad differs: a parameter has been frozen or unfrozen, or the region writes a "
            "value with a gradient into memory that another of its arguments shares.";
   }
+  return nullptr;
+}
+
+const char* cause_of_tensor(const Value& logged, const Value& replayed) {
+  if (const char* const cause = cause_of_meta(logged, replayed)) return cause;
   if (origin_of(logged).is_cast() || origin_of(replayed).is_cast()) {
     return "It reads a cast of another parameter than the forward did: which module or weight is "
            "used depends on state that has changed, or it has been replaced.";
@@ -205,6 +211,34 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
            "(DTensor.from_local), which is no op.";
   }
   return "";
+}
+
+/// Of the first word in which one op differs from the other.
+const char* cause_of_value(const Value& logged, const Value& replayed) {
+  if (logged.kind == OpWord::kSettings || replayed.kind == OpWord::kSettings) {
+    return "It computes under another setting (threads, precision, libraries, denormal numbers) "
+           "that the function itself sets.";
+  }
+  if (logged.kind == OpWord::kTensor && replayed.kind == OpWord::kTensor)
+    return cause_of_tensor(logged, replayed);
+  if (logged.kind == OpWord::kDraw) {
+    return "It draws other random numbers: the function seeds a generator otherwise, or draws "
+           "from one that is not restored.";
+  }
+  if (logged.kind == OpWord::kBool && replayed.kind == OpWord::kBool) {
+    return "A flag differs, such as training.";
+  }
+  if (logged.kind == OpWord::kNone || replayed.kind == OpWord::kNone ||
+      logged.kind == OpWord::kTensors)
+    return "An optional argument differs, or the length of a list.";
+  if (logged.kind == OpWord::kText) return "A text differs: a mode or a setting has changed.";
+  if (logged.kind == OpWord::kDevice) return "A device differs: a tensor or module has been moved.";
+  if (logged.kind == OpWord::kObject) return "Another object is passed.";
+  if (logged.kind == OpWord::kInts || replayed.kind == OpWord::kInts) {
+    return "A size differs: a cache that has grown, or a size taken from changed state.";
+  }
+  return "A number differs: a counter, a schedule, or a random number not from a generator of "
+         "LibTorch.";
 }
 
 }  // namespace
@@ -254,31 +288,8 @@ std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<ui
   const std::vector<Value> before_values = values_of(logged);
   const std::vector<Value> now_values = values_of(replayed);
   for (const auto i : c10::irange(std::min(before_values.size(), now_values.size()))) {
-    const Value& a = before_values[i];
-    const Value& b = now_values[i];
-    if (same(a, b)) continue;
-    if (a.kind == OpWord::kSettings || b.kind == OpWord::kSettings) {
-      return "It computes under another setting (threads, precision, libraries, denormal numbers) "
-             "that the function itself sets.";
-    }
-    if (a.kind == OpWord::kTensor && b.kind == OpWord::kTensor) return cause_of_tensor(a, b);
-    if (a.kind == OpWord::kDraw) {
-      return "It draws other random numbers: the function seeds a generator otherwise, or draws "
-             "from one that is not restored.";
-    }
-    if (a.kind == OpWord::kBool && b.kind == OpWord::kBool) {
-      return "A flag differs, such as training.";
-    }
-    if (a.kind == OpWord::kNone || b.kind == OpWord::kNone || a.kind == OpWord::kTensors)
-      return "An optional argument differs, or the length of a list.";
-    if (a.kind == OpWord::kText) return "A text differs: a mode or a setting has changed.";
-    if (a.kind == OpWord::kDevice) return "A device differs: a tensor or module has been moved.";
-    if (a.kind == OpWord::kObject) return "Another object is passed.";
-    if (a.kind == OpWord::kInts || b.kind == OpWord::kInts) {
-      return "A size differs: a cache that has grown, or a size taken from changed state.";
-    }
-    return "A number differs: a counter, a schedule, or a random number not from a generator of "
-           "LibTorch.";
+    if (!same(before_values[i], now_values[i]))
+      return cause_of_value(before_values[i], now_values[i]);
   }
   return "The number of arguments differs.";
 }

@@ -6,6 +6,7 @@
 #include <ATen/core/ivalue.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/SymNodeImpl.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/hash.h>
 #include <c10/util/irange.h>
 
@@ -29,6 +30,14 @@ bool wraps_readable_number(const at::Tensor& tensor) {
          tensor.storage().data() != nullptr;
 }
 
+/// Where it does not, requires_grad says nothing: a copy from autocast's cache may require grad
+/// where the replay's own does not, as may a tensor in one of a Python class, whose handler calls
+/// ops below autograd.
+bool autograd_sees_ops() {
+  return c10::GradMode::is_enabled() && !c10::impl::tls_local_dispatch_key_set().excluded_.has(
+                                            c10::DispatchKey::AutogradFunctionality);
+}
+
 uint64_t device_word(c10::Device device) {
   return static_cast<uint64_t>(static_cast<uint8_t>(device.type())) |
          static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 8U;
@@ -47,6 +56,13 @@ uint64_t layout_word(const at::Tensor& tensor, int64_t moved) {
     flags |= kStrided | (hash >> kOffsetShift & kStridesMask);
   }
   return static_cast<uint64_t>(offset) << kOffsetShift | flags;
+}
+
+/// Of a symbolic number.
+c10::SymNode node_of(const c10::IValue& value) {
+  if (value.isSymInt()) return value.toSymInt().toSymNode();
+  return value.isSymFloat() ? value.toSymFloat().toSymNodeImpl()
+                            : value.toSymBool().toSymNodeImpl();
 }
 
 /// The expression of a symbol; of the ragged dimension of a nested tensor its kind only, since
@@ -109,9 +125,7 @@ void OpWords::add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved)
   head |= static_cast<uint64_t>(tensor.scalar_type()) << kDtypeShift;
   head |= static_cast<uint64_t>(static_cast<uint8_t>(device.type())) << kDeviceShift;
   head |= static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << kIndexShift;
-  // Without grad mode it says nothing: a copy from autocast's cache may require grad where the
-  // replay's own does not.
-  if (tensor.requires_grad() && c10::GradMode::is_enabled()) head |= kRequiresGrad;
+  if (tensor.requires_grad() && autograd_sees_ops()) head |= kRequiresGrad;
   if (wrapped) head |= kHasValue;
   const uint64_t layout = layout_word(tensor, moved);
   if (layout != 0) head |= kLaidOut;
@@ -209,12 +223,8 @@ void OpWords::add_rare(const c10::IValue& value) {
   } else if (value.isTensor()) {  // in a list of lists, a dict, an object
     value.toTensor().defined() ? add_tensor(value.toTensor(), Origin::inside())
                                : words_.push_back(header(OpWord::kNone));
-  } else if (value.isSymInt()) {
-    add_text(symbol_of(value.toSymInt().toSymNode()));
-  } else if (value.isSymFloat()) {
-    add_text(symbol_of(value.toSymFloat().toSymNodeImpl()));
-  } else if (value.isSymBool()) {
-    add_text(symbol_of(value.toSymBool().toSymNodeImpl()));
+  } else if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) {
+    add_text(symbol_of(node_of(value)));
   } else if (value.isGenerator()) {
     // Which one it is, and where it stands, a draw says: add_draw().
     words_.push_back(header(OpWord::kGenerator));

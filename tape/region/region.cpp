@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include <remat/tape/blocking_wait.h>
@@ -21,72 +20,11 @@
 
 #include "exchanged_memory.h"
 #include "graph_of_replay.h"
+#include "region_registry.h"
 #include "taken_gradients.h"
 
 namespace remat {
 namespace {
-
-/// All regions, by id. Leaked: regions may die after static objects.
-class RegionRegistry {
- public:
-  static RegionRegistry& get() {
-    static RegionRegistry& registry = *new RegionRegistry;
-    return registry;
-  }
-
-  uint64_t add(Region& region) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    regions_.emplace(++last_id_, &region);
-    return last_id_;
-  }
-
-  void remove(uint64_t id) noexcept {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    regions_.erase(id);
-  }
-
-  std::vector<std::shared_ptr<const Region>> live() const {
-    std::vector<std::shared_ptr<const Region>> live;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (const auto& [id, region] : regions_) {
-      // None for one that is being made or destroyed.
-      if (auto shared = region->weak_from_this().lock()) live.push_back(std::move(shared));
-    }
-    return live;
-  }
-
-  std::shared_ptr<const Region> find(uint64_t id) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    const auto entry = regions_.find(id);
-    return entry == regions_.end() ? nullptr : entry->second->weak_from_this().lock();
-  }
-
-  uint64_t last_id() const { return last_id_; }
-
-  /// The oldest one with a higher id; null if there is none.
-  std::shared_ptr<Region> find_after(uint64_t id) const {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    for (auto entry = regions_.upper_bound(id); entry != regions_.end(); ++entry) {
-      if (auto shared = entry->second->weak_from_this().lock()) return shared;
-    }
-    return nullptr;
-  }
-
- private:
-  mutable std::mutex mutex_;
-  std::atomic<uint64_t> last_id_{0};
-  std::map<uint64_t, Region*> regions_;
-};
-
-thread_local std::vector<uint64_t> closed_here;  // ids
-
-void note_closed(uint64_t id) {
-  constexpr size_t kFew = 256;
-  if (closed_here.capacity() == 0) closed_here.reserve(kFew);
-  if (closed_here.size() == closed_here.capacity())  // before it grows
-    std::erase_if(closed_here, [](uint64_t closed) { return !find_region(closed); });
-  closed_here.push_back(id);
-}
 
 /// True if `value` is on the memory that was saved, which somebody else has.
 bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
@@ -161,41 +99,17 @@ class Region::PassEnd {
 
 Region::Region(Options options)
     : options_(std::move(options)),
-      id_(RegionRegistry::get().add(*this)),
+      id_(RegionRegistry::add(*this)),
       made_in_replay_(SavedTensorFrame::current_replay()) {
   if (options_.op_site) op_sites_ = std::make_unique<OpSites>(options_.op_site);
 }
 
 Region::~Region() {
-  RegionRegistry::get().remove(id_);
+  RegionRegistry::remove(id_);
 }
 
 bool NodeRange::contains(const torch::autograd::Node& node) const {
   return node.thread_id() == thread && node.sequence_nr() >= begin && node.sequence_nr() < end;
-}
-
-std::vector<std::shared_ptr<const Region>> live_regions() {
-  return RegionRegistry::get().live();
-}
-
-std::vector<uint64_t> take_closed_here() {
-  return closed_here.empty() ? std::vector<uint64_t>() : std::exchange(closed_here, {});
-}
-
-std::shared_ptr<const Region> find_region(uint64_t id) {
-  return RegionRegistry::get().find(id);
-}
-
-uint64_t youngest_region() {
-  return RegionRegistry::get().last_id();
-}
-
-void end_regions_of_replay(uint64_t replay_id, uint64_t after) noexcept {
-  if (youngest_region() == after) return;
-  while (const std::shared_ptr<Region> region = RegionRegistry::get().find_after(after)) {
-    after = region->id();
-    if (region->made_in_replay() == replay_id) region->end_with_replay();
-  }
 }
 
 std::string Region::label() const {
@@ -255,7 +169,7 @@ void Region::close() {
   std::erase_if(memory_of_others_, [](const auto& memory) { return memory.second.is_gone(); });
   memory_of_others_.shrink_to_fit();
   closed_ = true;
-  note_closed(id_);
+  RegionRegistry::note_closed(id_);
   if (live_count_ == 0 && !options_.is_cut) release_unneeded();
 }
 
