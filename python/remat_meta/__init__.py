@@ -8,6 +8,7 @@ region installs what remat needs in torch's dispatcher and autograd engine.
 
 from . import _torch_version
 
+_torch_version.check_compiled(__name__)
 _torch_version.import_torch()
 
 from . import _functional, testing  # noqa: E402

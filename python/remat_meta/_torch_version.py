@@ -3,6 +3,8 @@
 """Looks at torch before the bindings are loaded: with another minor version they would end in
 `undefined symbol`."""
 
+import importlib.util
+
 from ._build_info import TORCH_VERSION, VERSION
 
 
@@ -20,6 +22,16 @@ def check(found: str, where: str) -> None:
         f"[remat_meta] torch: expected {expected}.x (remat_meta {VERSION} was compiled for "
         f"{TORCH_VERSION}), got {found} in {where}. Run pip install 'torch=={expected}.*', or "
         "install remat_meta again from its source to compile it for the torch you have."
+    )
+
+
+def check_compiled(package: str) -> None:
+    """Raises ImportError where a build has put the package's Python files only."""
+    if importlib.util.find_spec(f"{package}._C"):
+        return
+    raise ImportError(
+        f"[remat_meta] {package}._C: expected the compiled part beside the Python files, got none. "
+        "Build it with ninja -C build/release remat_python (or your build folder), or run pip install ."
     )
 
 

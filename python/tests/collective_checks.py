@@ -631,6 +631,26 @@ def a_checkpoint_inside_a_sharded_module_is_right():
             assert_equal(program(plain), program(wrap))
 
 
+@check
+def a_tensor_parallel_module_in_a_region_raises_or_is_not_compared():
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    def step(wrap):
+        module = parallelize_module(
+            block(), init_device_mesh("cpu", (world(),)), {"0": ColwiseParallel(), "2": RowwiseParallel()}
+        )
+        torch.manual_seed(3)  # the same input on all ranks
+        x = leaf(3, 4)
+        y = wrap(module)(x)
+        y.square().sum().backward()
+        return [y.detach(), x.grad] + [p.grad.to_local() for p in module.parameters()]
+
+    refusal(lambda: step(remat.checkpoint()), "It reads another tensor than the forward did", "DTensor.from_local")
+    refusal(lambda: step(remat.checkpoint(replay="tape")), "a tensor of a Python class of its own")
+    assert_equal(step(plain), step(remat.checkpoint(determinism_check="none")))
+
+
 ON_FOUR_RANKS = (
     "all_gather_lists_inside",
     "all_to_all_inside",

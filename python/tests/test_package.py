@@ -4,6 +4,7 @@
 
 import copy
 import inspect
+import pathlib
 import pickle
 import re
 import subprocess
@@ -61,6 +62,22 @@ def test_a_python_without_torch_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"expected 2\.11\.x, got none.*pip install 'torch==2\.11\.\*'"):
         _torch_version.import_torch()
+
+
+def test_a_package_that_is_not_compiled_says_how_to(tmp_path):
+    package = tmp_path / "remat_meta"
+    package.mkdir()
+    for source in pathlib.Path(remat.__file__).parent.glob("*.py"):
+        (package / source.name).write_text(source.read_text())
+    code = """
+        try:
+            import remat_meta
+        except ImportError as error:
+            print(error)
+        """
+    text = run_python(code, PYTHONPATH=str(tmp_path))
+    assert text.startswith("[remat_meta] remat_meta._C: expected the compiled part")
+    assert "ninja -C build/release remat_python" in text
 
 
 def test_import_registers_nothing():

@@ -9,12 +9,13 @@ import torch
 from programs import leaf
 from same import assert_same
 from torch.distributed.tensor.debug import CommDebugMode
+from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils.flop_counter import FlopCounterMode
 from wrappers import Passing
 
 import remat_meta as remat
 
-from .common import assert_raises, in_a_process, region
+from .common import UNSEEN, assert_raises, in_a_process, region
 
 
 def test_a1_comm_debug_mode_round_the_backward_alone_forbids_writes_to_what_modules_return():
@@ -129,3 +130,27 @@ def test_a7_a_profiler_that_records_shapes_prints_that_it_cannot_read_placeholde
     """)
     assert "right True" in printed
     assert "Exception in RecordFunction callback: [placeholder]" in printed
+
+
+class DoublesSin(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        return result * 2 if func is torch.ops.aten.sin.default else result
+
+
+def test_a8_a_mode_that_the_function_opens_and_that_changes_values_raises_on_tapes():
+    def program(wrap):
+        x = leaf(4)
+
+        def fn(x):
+            with DoublesSin():
+                return x.cos().sin().exp()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, region())
+    assert_raises(program, region("tape"), UNSEEN)
+    auto = remat.checkpoint(replay="auto", region_name="a mode inside")
+    assert_raises(program, auto, UNSEEN)
+    assert_same(program, auto)

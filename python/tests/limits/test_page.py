@@ -28,3 +28,12 @@ def test_each_limit_of_the_page_has_an_id_of_its_own_and_names_a_test_that_there
             assert f"def {test}(" in (ROOT / "python/tests" / file).read_text(), (name, test)
         for case in re.findall(r'\.cpp "([^"]+)"', tests):
             assert case in re.sub(r'"\s*\n\s*"', "", cases), (name, case)
+
+
+def test_each_limit_of_the_page_is_in_a_table():
+    in_table, outside = False, []
+    for line in (ROOT / "docs" / "limits.md").read_text().splitlines():
+        in_table = line.startswith("|") and (in_table or line.startswith("| id |"))
+        if re.match(r"\| [A-Z]\d+ \|", line) and not in_table:
+            outside.append(line[:40])
+    assert not outside
