@@ -91,9 +91,9 @@ class PythonOffloadStore final : public OffloadStore {
     const pybind11::gil_scoped_acquire gil;
     THPObjectPtr argument = returned(THPVariable_Wrap(tensor));
     THPObjectPtr ticket = returned(PyObject_CallMethod(store_->get(), "put", "O", argument.get()));
-    TORCH_CHECK_TYPE(PyObject_HasAttrString(ticket, "get"),
-                     "[OffloadStore] put: expected it to return a ticket with get(), got ",
-                     Py_TYPE(ticket.get())->tp_name, ". Raise if it cannot store the tensor.");
+    TORCH_CHECK_VALUE(PyObject_HasAttrString(ticket, "get"),
+                      "[OffloadStore] put: expected it to return a ticket with get(), got ",
+                      Py_TYPE(ticket.get())->tp_name, ". Raise if it cannot store the tensor.");
     return std::make_shared<PythonTicket>(share(ticket));
   }
 

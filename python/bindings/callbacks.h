@@ -20,8 +20,8 @@ SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpac
 /// `hook`: an object with snapshot() and restore(state).
 std::shared_ptr<StateHook> make_state_hook(SharedObject hook);
 
-/// `store`: an object with put(tensor), which returns one with get(). The result's own check of
-/// what they return throws TypeError.
+/// `store`: an object with put(tensor), which returns one with get(). put() throws ValueError for
+/// what has none (torch's operators swallow a TypeError), get() TypeError for what is no tensor.
 std::shared_ptr<OffloadStore> make_offload_store(SharedObject store);
 
 }  // namespace remat::python

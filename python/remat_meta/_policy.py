@@ -52,13 +52,20 @@ _ANSWERS = {
 def _ask(function, slot, is_recompute, op, args, kwargs):
     if op in stock.SAC_IGNORED_OPS:
         return None
-    answer = function(PolicyContext(is_recompute, slot), op, *args, **kwargs)
+    where = f"[checkpoint] policy, slot {slot!r}, op {op}"
+    # No TypeError leaves this: torch's operators (a @ b) take one to mean that they do not know b.
+    try:
+        answer = function(PolicyContext(is_recompute, slot), op, *args, **kwargs)
+    except TypeError as error:
+        raise RuntimeError(
+            f"{where}: expected a function that takes (context, op, *args, **kwargs) and answers, got "
+            f"TypeError: {error}"
+        ) from error
     try:
         return _ANSWERS[answer]
     except (KeyError, TypeError):
-        raise TypeError(
-            f"[checkpoint] policy, op {op}: expected a CheckpointPolicy (remat's or torch's), a "
-            f"bool or None, got {answer!r}."
+        raise ValueError(
+            f"{where}: expected a CheckpointPolicy (remat's or torch's), a bool or None, got {answer!r}."
         ) from None
 
 

@@ -136,11 +136,24 @@ def test_answers_of_functions(answer, runs):
 
 
 def test_a_wrong_answer_and_an_error_come_in_the_forward():
-    with pytest.raises(TypeError, match=r"op aten\.sin\.default: expected a CheckpointPolicy .* got 'save'"):
+    with pytest.raises(ValueError, match=r"op aten\.sin\.default: expected a CheckpointPolicy .* got 'save'"):
         remat.checkpoint(policy=lambda *args: "save")(torch.sin)(leaf(2))
     with pytest.raises(ZeroDivisionError):
         remat.checkpoint(policy=lambda *args: 1 // 0)(torch.sin)(leaf(2))
     assert_same(mlp, remat.checkpoint(policy="save_matmuls"))
+
+
+def test_operators_do_not_swallow_a_wrong_answer_or_a_wrong_form_of_the_function():
+    def error(policy):
+        with pytest.raises((ValueError, RuntimeError)) as caught:
+            remat.checkpoint(region_name="block", policy=policy)(lambda x: x @ x)(leaf(2, 2))
+        return str(caught.value)
+
+    where = "[checkpoint] policy, slot 'block/aten::mm#0', op aten.mm.default: expected a"
+    assert error(lambda *args, **kwargs: "save").startswith(f"{where} CheckpointPolicy (remat's or torch's)")
+    text = error(lambda context, op: SAVE)
+    assert text.startswith(f"{where} function that takes (context, op, *args, **kwargs)")
+    assert "takes 2 positional arguments but 4 were given" in text
 
 
 def counting_policy():

@@ -317,7 +317,7 @@ def test_114_errors_of_a_store_are_named_and_pass():
         def put(self, tensor):
             return 3
 
-    with pytest.raises(TypeError, match="expected it to return a ticket with get.*, got int"):
+    with pytest.raises(ValueError, match="expected it to return a ticket with get.*, got int"):
         run(NoTicket())
 
     class BadTicket(Store):
