@@ -44,15 +44,6 @@ function(remat_check_listed what)
   endif()
 endfunction()
 
-# The files of a module or room: all there, none besides.
-function(remat_check_files what sources headers)
-  remat_check_listed("${what}, sources" ${sources})
-  if(headers)
-    remat_check_listed("${what}, headers" ${headers})
-  endif()
-  remat_check_all_listed(PATTERNS *.cpp *.h LISTED ${sources} ${headers})
-endfunction()
-
 function(remat_check_all_listed)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "IN;LISTED;PATTERNS")
   list(TRANSFORM arg_PATTERNS PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
@@ -75,44 +66,30 @@ function(remat_check_all_listed)
   endif()
 endfunction()
 
-# What module libraries and rooms of them are compiled with.
-function(remat_set_module_properties target)
-  target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PRIVATE $<BUILD_INTERFACE:remat_build_options>)
-  remat_unite(${target} 12)
-  set_target_properties(${target} PROPERTIES
-    CXX_VISIBILITY_PRESET hidden
-    VISIBILITY_INLINES_HIDDEN ON
-    POSITION_INDEPENDENT_CODE ON
-    DEFINE_SYMBOL "")
-endfunction()
-
 # remat_add_module(placeholder SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/placeholder/c.h LINKS targets...)
 # Target remat_placeholder, alias remat::placeholder: a library that sees its own folder and what it links, no other module.
 #
 # remat_add_module(tape ROOMS tensor region... LINKS targets...)
-# One whose files are in folders, each with a CMakeLists.txt that calls remat_add_room().
+# One whose files are in folders, from the ground up, each with a CMakeLists.txt that calls remat_add_room().
 function(remat_add_module name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS;ROOMS;LINKS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "[remat_add_module ${name}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  if(NOT arg_ROOMS)
-    remat_check_files("module ${name}" "${arg_SOURCES}" "${arg_HEADERS};${arg_PRIVATE_HEADERS}")
-  else()
-    remat_check_all_listed(PATTERNS *.cpp *.h LISTED ${arg_SOURCES} ${arg_HEADERS} ${arg_PRIVATE_HEADERS})
-  endif()
-
   set(target remat_${name})
-  add_library(${target} ${arg_SOURCES} ${arg_PRIVATE_HEADERS})
+  add_library(${target})
   add_library(remat::${name} ALIAS ${target})
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
-  target_link_libraries(${target} PUBLIC ${arg_LINKS})
-  remat_set_module_properties(${target})
+  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include)
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE $<BUILD_INTERFACE:remat_build_options>)
+  remat_unite(${target} 12)
   set_target_properties(${target} PROPERTIES
     EXPORT_NAME ${name}
-    LINKER_LANGUAGE CXX
+    CXX_VISIBILITY_PRESET hidden
+    VISIBILITY_INLINES_HIDDEN ON
+    POSITION_INDEPENDENT_CODE ON
     VERIFY_INTERFACE_HEADER_SETS ON
+    DEFINE_SYMBOL ""
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     # A wheel's LibTorch lies where no loader looks, so installed libraries remember it.
@@ -120,12 +97,15 @@ function(remat_add_module name)
     INSTALL_RPATH_USE_LINK_PATH ON)
 
   set(module ${target})
-  set(module_links ${arg_LINKS})
-  set(rooms_below "")
-  foreach(room IN LISTS arg_ROOMS)
-    add_subdirectory(${room})
-    list(APPEND rooms_below ${target}_${room})
-  endforeach()
+  if(arg_ROOMS)
+    remat_check_all_listed(PATTERNS *.cpp *.h LISTED "")
+    foreach(room IN LISTS arg_ROOMS)
+      add_subdirectory(${room})
+    endforeach()
+    remat_check_rooms(${target} ${arg_ROOMS})
+  else()
+    remat_add_files("module ${name}" "${arg_SOURCES}" "${arg_PRIVATE_HEADERS}" "${arg_HEADERS}")
+  endif()
 
   install(TARGETS ${target} EXPORT RematTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -134,23 +114,39 @@ function(remat_add_module name)
 endfunction()
 
 # remat_add_room(SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/tape/c.h)
-# In the folder of a room of a module: objects that see their own folder, the rooms listed before theirs, and what the module
-# links. An #include of a file in a room further on finds no such file.
+# In the folder of a room of a module: its files, which may include those of the rooms listed before theirs.
 function(remat_add_room)
   cmake_parse_arguments(PARSE_ARGV 0 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "[remat_add_room ${room}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  remat_check_files("room ${module}/${room}" "${arg_SOURCES}" "${arg_HEADERS};${arg_PRIVATE_HEADERS}")
+  remat_add_files("room ${module}/${room}" "${arg_SOURCES}" "${arg_PRIVATE_HEADERS}" "${arg_HEADERS}")
+  target_include_directories(${module} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+endfunction()
 
-  set(target ${module}_${room})
-  add_library(${target} OBJECT ${arg_SOURCES} ${arg_PRIVATE_HEADERS})
-  target_include_directories(${target} PUBLIC "${CMAKE_CURRENT_SOURCE_DIR}" "${CMAKE_CURRENT_SOURCE_DIR}/include")
-  target_link_libraries(${target} PUBLIC ${rooms_below} ${module_links})
-  remat_set_module_properties(${target})
+# Files of this folder for the target `module`: all that are here.
+function(remat_add_files what sources private_headers headers)
+  remat_check_listed("${what}, sources" ${sources})
+  if(headers OR private_headers)
+    remat_check_listed("${what}, headers" ${headers} ${private_headers})
+  endif()
+  remat_check_all_listed(PATTERNS *.cpp *.h LISTED ${sources} ${headers} ${private_headers})
   target_sources(${module}
-    PRIVATE $<TARGET_OBJECTS:${target}>
-    PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${arg_HEADERS})
+    PRIVATE ${sources} ${private_headers}
+    PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${headers})
+endfunction()
+
+# Nothing of `target` is compiled while a file of a room includes one of a room above its own.
+function(remat_check_rooms target)
+  file(GLOB_RECURSE files CONFIGURE_DEPENDS "${CMAKE_CURRENT_SOURCE_DIR}/*.h" "${CMAKE_CURRENT_SOURCE_DIR}/*.cpp")
+  string(REPLACE ";" "," rooms "${ARGN}")
+  set(script "${PROJECT_SOURCE_DIR}/cmake/CheckRooms.cmake")
+  set(stamp "${CMAKE_CURRENT_BINARY_DIR}/rooms.stamp")
+  add_custom_command(OUTPUT "${stamp}" DEPENDS ${files} "${script}" VERBATIM
+    COMMAND "${CMAKE_COMMAND}" "-DFOLDER=${CMAKE_CURRENT_SOURCE_DIR}" "-DROOMS=${rooms}" "-DSTAMP=${stamp}" -P "${script}"
+    COMMENT "Looking at who includes whom in the rooms of ${target}")
+  add_custom_target(${target}_rooms DEPENDS "${stamp}")
+  add_dependencies(${target} ${target}_rooms)
 endfunction()
 
 # remat_add_plain_program(name SOURCES ... LINKS ...): an executable with our options that links nothing but LINKS.

@@ -137,15 +137,12 @@ function(remat_add_failing_command name budget_s regex)
     -P "${PROJECT_SOURCE_DIR}/cmake/ExpectFailure.cmake" -- ${ARGN})
 endfunction()
 
-# remat_add_compile_fail_test(name compile_fail/file.cpp "regex" [target]): the compiler must refuse the file, which is
-# compiled with what links `target` (remat::remat), and say `regex`.
+# remat_add_compile_fail_test(name compile_fail/file.cpp "regex"): the compiler must refuse the file and say `regex`.
 function(remat_add_compile_fail_test name file regex)
-  set(linked remat::remat ${ARGN})
-  list(GET linked -1 linked)
   remat_check_listed("compile failure ${name}" ${file})
   string(REPLACE "." "_" target "${name}_compile_fail")
   add_library(${target} OBJECT EXCLUDE_FROM_ALL ${file})
-  target_link_libraries(${target} PRIVATE ${linked})
+  target_link_libraries(${target} PRIVATE remat::remat)
   # A response file: the compiler with what this target would be compiled with, without the build tool.
   set(includes "$<TARGET_PROPERTY:${target},INCLUDE_DIRECTORIES>")
   set(definitions "$<TARGET_PROPERTY:${target},COMPILE_DEFINITIONS>")

@@ -1,0 +1,6 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Looks up.
+#pragma once
+
+#include <remat/tests/high.h>
