@@ -3,6 +3,7 @@
 # cmake -DFOLDER=.../tape -DROOMS=support,tensor,... -DSTAMP=file -P CheckRooms.cmake: fails where a file of a room includes one
 # of a room that is listed after its own; else writes the stamp.
 
+cmake_minimum_required(VERSION 3.25)
 string(REPLACE "," ";" ROOMS "${ROOMS}")
 set(wrong "")
 set(above ${ROOMS})
