@@ -124,3 +124,30 @@ def test_j8_torch_cond_has_no_kernel_for_the_key_that_sees_ops():
     with pytest.raises(Exception, match="could not find kernel for"):
         outcome(program, region())
     torch._dynamo.reset()
+
+
+class Product(torch.autograd.Function):
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x, y):
+        return x * y
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, y = ctx.saved_tensors
+        return grad * y, grad * x
+
+
+def test_j8_vmap_of_a_custom_function_without_a_rule_of_its_own_is_such_an_operator():
+    def program(wrap):
+        x, w = leaf(5, 4), leaf(4)
+        wrap(lambda x: torch.vmap(Product.apply, in_dims=(0, None))(x, w).sin())(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "could not find kernel for HigherOrderOperator custom_function_call", NotImplementedError)
+    assert_same(program, remat.checkpoint(intercept=False))
