@@ -2,6 +2,7 @@
 
 """Checkpointing a chain of layers in segments."""
 
+import collections.abc
 import itertools
 
 import torch
@@ -21,10 +22,22 @@ class _Run:
         return x
 
 
+def layers_of(chain):
+    """Raises TypeError for a module whose forward may be another than that of a chain."""
+    if isinstance(chain, torch.nn.Sequential):
+        return [*chain._modules.values()]  # not children(): a module that occurs twice runs twice
+    is_module = isinstance(chain, torch.nn.Module) and not isinstance(chain, torch.nn.ModuleList)
+    if isinstance(chain, collections.abc.Iterable) and not is_module:
+        return [*chain]
+    raise TypeError(
+        "[checkpoint_sequential] layers: expected torch.nn.Sequential, or a list of functions that take a "
+        f"Tensor and return one, got {type(chain).__name__}. Write checkpoint(options)(fn)(x) for one function."
+    )
+
+
 def split(layers, segments):
     """`segments` parts of equal length, the last one takes the rest. Raises ValueError."""
-    # Not children(): a module that occurs twice runs twice.
-    layers = [*layers._modules.values()] if isinstance(layers, torch.nn.Module) else [*layers]
+    layers = layers_of(layers)
     if not 1 <= segments <= len(layers):
         raise ValueError(
             f"[checkpoint_sequential] segments: expected 1 to {len(layers)}, the number of layers, "

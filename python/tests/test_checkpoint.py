@@ -228,6 +228,25 @@ def test_checkpoint_sequential_is_bitwise_the_chain():
     assert_same(program, remat.checkpoint_sequential(5, region_name="chain"))
 
 
+class OtherThanItsChildren(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
+
+    def forward(self, x):
+        return self.b(x) - self.a(x)
+
+
+@pytest.mark.parametrize("layers", [torch.sin, OtherThanItsChildren(), torch.nn.Linear(4, 4)])
+def test_checkpoint_sequential_takes_chains_alone(layers):
+    with pytest.raises(TypeError, match=r"\[checkpoint_sequential\] layers: expected torch\.nn\.Sequential, or a list"):
+        remat.checkpoint_sequential(1)(layers)
+    with pytest.raises(TypeError, match=r"\[checkpoint_sequential\] layers: expected"):
+        remat.checkpoint_sequential(layers, 1, leaf(4, 4))
+    for chain in (torch.nn.ModuleList([torch.nn.Tanh()]), (torch.sin,), iter([torch.sin])):
+        assert remat.checkpoint_sequential(1)(chain)(leaf(4, 4)).shape == (4, 4)
+
+
 def test_checkpoint_sequential_runs_all_but_the_last_segment_again():
     runs = []
 
