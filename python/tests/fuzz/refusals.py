@@ -21,6 +21,7 @@ COUNTS = "limits.md, A2, A3, A4: modes that count by hooks, in each other or wit
 THROWS = "limits.md, N7: a SAVE call writes what it has not made and throws"
 PACK = "limits.md, H4: a pack hook that throws, in a region inside a region or in an OFFLOAD call"
 DATA = "errors.md: a saved tensor is written by way of .data"
+STATISTICS = "limits.md, M7: batch norm writes statistics that were saved, without a new version"
 EXCHANGED = "errors.md: a tensor that is saved or read is given other memory before backward"
 UNVERSIONED = "errors.md: a saved tensor is written by an op that gives it no new version"
 VIEWS = "limits.md, A5: a mode round the forward or the backward alone, and a policy that keeps views"
@@ -83,6 +84,7 @@ REFUSALS = (
     (r"It reads another tensor than the forward did", r"\.data = ", DATA),
     (r"got a region's result that was written by way of", r"# how: write_data", DATA),
     (r"was written without a new version, through data", r"# how: write_data", DATA),
+    (r"was written without a new version, through data", r"\bbn\.running", STATISTICS),
     (
         r"was written by way of|got other memory|[Ii]t (reads|is) (another tensor|a cast of another)"
         r"|from outside #\d+\) as in the forward.*from elsewhere|expected to write what the forward wrote",
