@@ -69,3 +69,21 @@ def test_m11_swap_tensors_refuses_what_a_region_needs():
         torch.utils.swap_tensors(held[0], torch.zeros(4))
     y.sum().backward()
     torch.utils.swap_tensors(held[0], torch.zeros(4))
+
+
+@pytest.mark.parametrize("view", [lambda base: base[1:3], lambda base: torch.view_as_complex(base.view(4, 2, 2)).real])
+def test_m16_a_view_that_was_given_other_memory_and_is_written_raises(view):
+    def program(wrap):
+        x = leaf(4, 4)
+        moved = view(torch.ones(4, 4))
+        moved.data = (moved.data * 3).clone()
+
+        def fn(x):
+            moved.mul_(0.5)
+            return (x * moved.sum()).sin()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "to have the size that it had in the forward")
+    assert_same(program, region("tape"))
