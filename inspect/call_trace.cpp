@@ -12,7 +12,7 @@
 #include <utility>
 
 #include <remat/tape/named_call.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "trace_sinks.h"
 
@@ -20,8 +20,8 @@ namespace remat {
 namespace {
 
 bool in_replay() {
-  const SavedTensorFrame* const frame = SavedTensorFrame::current();
-  return frame && frame->in_replay();
+  const Scope* const scope = Scope::current();
+  return scope && scope->in_replay();
 }
 
 const char* word_for(Policy policy) {

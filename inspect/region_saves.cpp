@@ -11,7 +11,7 @@
 #include <utility>
 
 #include <remat/tape/region_input.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tape.h>
 
 #include "region_saves_of.h"
@@ -264,10 +264,9 @@ class RegionWalk {
 };
 
 const Region* innermost_region() {
-  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
-       frame = frame->previous()) {
-    if (const Region* const region = frame->forward_region()) return region;
-    if (const Region* const region = frame->replayed_region()) return region;
+  for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
+    if (const Region* const region = scope->forward_region()) return region;
+    if (const Region* const region = scope->replayed_region()) return region;
   }
   return nullptr;
 }
@@ -276,9 +275,8 @@ const Region* innermost_region() {
 
 bool may_be_looked_into(const Region& region) {
   if (region.closed()) return true;
-  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
-       frame = frame->previous()) {
-    if (frame->forward_region() == &region) return true;
+  for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
+    if (scope->forward_region() == &region) return true;
   }
   return false;
 }

@@ -10,7 +10,7 @@
 #include <utility>
 
 #include <remat/inspect/region_saves.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tensor_meta.h>
 
 #include "report_text.h"
@@ -45,7 +45,7 @@ std::string shape_of(const SavedView& view) {
 /// The user's code runs outside of the region that may be open here.
 std::string words_on(const SavedStorage& storage, const Annotate& annotate) {
   if (!annotate) return "";
-  const SuspendFrames suspend;
+  const SuspendScopes suspend;
   const at::Tensor tensor = storage.tensor();
   return tensor.defined() ? annotate(tensor) : "";
 }

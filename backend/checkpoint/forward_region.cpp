@@ -15,7 +15,7 @@
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tape_replayer.h>
 
 #include "environment_policy.h"
@@ -40,20 +40,20 @@ bool records(const CheckpointOptions& options) {
 c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   c10::SmallVector<at::Tensor, 4> seen(arguments.begin(), arguments.end());
   for (at::Tensor& tensor : seen) {
-    if (tensor.defined()) tensor = SavedTensorFrame::current_stand_in(tensor);
+    if (tensor.defined()) tensor = Scope::current_stand_in(tensor);
   }
   return seen;
 }
 
 /// See Note [Nested tapes].
 bool tapes_allowed() {
-  const SavedTensorFrame* const frame = SavedTensorFrame::current();
-  return !frame || frame->allows_tapes();
+  const Scope* const scope = Scope::current();
+  return !scope || scope->allows_tapes();
 }
 
 bool in_replay() {
-  const SavedTensorFrame* const frame = SavedTensorFrame::current();
-  return frame && frame->in_replay();
+  const Scope* const scope = Scope::current();
+  return scope && scope->in_replay();
 }
 
 }  // namespace
@@ -109,12 +109,12 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
       .offload_store = options.offload_store,
       .state = {options.preserve_rng, options.generators, options.state_hooks},
   };
-  std::optional<UserHooksFrame> input_hooks;
+  std::optional<UserHooksScope> input_hooks;
   if (options.saved_tensors_hooks) {
     calls.hooks = std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks);
-    input_hooks.emplace(calls.hooks, UserHooksFrame::Of::kKeeping);
+    input_hooks.emplace(calls.hooks, UserHooksScope::Of::kKeeping);
   }
-  const bool hooks_around = SavedTensorFrame::current() != nullptr;
+  const bool hooks_around = Scope::current() != nullptr;
   std::optional<SavedTensorInfoGuard> info;
   if (hooks_around)
     info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
@@ -126,12 +126,12 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   input_hooks.reset();
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
   const bool wants_tape = strict || (!advice.refused && tapes_allowed());
-  const bool has_tape = SavedTensorFrame::all_decide_tape(wants_tape) && trust;
-  frame_.emplace(region_, inputs, std::move(calls));
+  const bool has_tape = Scope::all_decide_tape(wants_tape) && trust;
+  scope_.emplace(region_, inputs, std::move(calls));
   if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
-    frame_->record(tape->writable_tape(), std::move(advice.trusted), strict);
-    if (!options.cuts.empty()) frame_->cut(options.cuts, tape);
+    scope_->record(tape->writable_tape(), std::move(advice.trusted), strict);
+    if (!options.cuts.empty()) scope_->cut(options.cuts, tape);
     replayer_ = tape;
   } else {
     replayer_ = std::move(replayer);
@@ -142,8 +142,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
 ForwardRegion::~ForwardRegion() = default;
 
 void ForwardRegion::finish(c10::ArrayRef<at::Tensor> outputs) {
-  frame_->finish();
-  frame_.reset();
+  scope_->finish();
+  scope_.reset();
   std::exchange(replayer_, nullptr)->finish_forward(*region_);
   region_->set_results(outputs);
   region_->close();

@@ -16,7 +16,7 @@
 #include <remat/backend/inner_backward.h>
 #include <remat/tape/hook_count.h>
 #include <remat/tape/recomputing_pair.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 namespace {
@@ -61,7 +61,7 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
 EdgeList stand_ins(const EdgeList& edges) {
   EdgeList exchanged = edges;
   for (torch::autograd::Edge& edge : exchanged) {
-    if (edge.is_valid()) edge = SavedTensorFrame::current_stand_in(edge);
+    if (edge.is_valid()) edge = Scope::current_stand_in(edge);
   }
   return exchanged;
 }
@@ -74,14 +74,14 @@ class TracedHooks final : public SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     TraceSink* const sink = trace_sink.load(std::memory_order_acquire);
     if (!sink) return hooks_->call_pack_hook(tensor);
-    sink->before_save(SavedTensorFrame::current_trace_scope(), tensor);
+    sink->before_save(Scope::current_trace_scope(), tensor);
     try {
       hooks_->call_pack_hook(tensor);
     } catch (...) {
-      sink->after_save(SavedTensorFrame::current_trace_scope(), /*threw=*/true);
+      sink->after_save(Scope::current_trace_scope(), /*threw=*/true);
       throw;
     }
-    sink->after_save(SavedTensorFrame::current_trace_scope(), /*threw=*/false);
+    sink->after_save(Scope::current_trace_scope(), /*threw=*/false);
   }
   at::Tensor call_unpack_hook() override { return hooks_->call_unpack_hook(); }
   std::optional<std::pair<c10::SafePyObject, c10::SafePyObject>> retrieve_unpack_hook_data()
@@ -111,8 +111,8 @@ torch::autograd::variable_list SavedTensorEngine::execute(
     bool keep_graph, bool create_graph, bool accumulate_grad,
     const torch::autograd::edge_list& outputs) {
   const OneThread one_thread(starts_dry(roots));
-  SavedTensorFrame* const frame = SavedTensorFrame::current();
-  if (!frame)
+  Scope* const scope = Scope::current();
+  if (!scope)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   const EdgeList from = stand_ins(roots);
   const EdgeList to = stand_ins(outputs);
@@ -123,15 +123,15 @@ torch::autograd::variable_list SavedTensorEngine::execute(
 }
 
 void detail::before_backward_inside(const EdgeList& roots, const EdgeList& ends, bool accumulates) {
-  SavedTensorFrame* const frame = SavedTensorFrame::current();
-  if (!frame) return;
-  frame->before_backward(roots);
-  frame->before_hooks(count_hooks(roots, ends));
-  if (accumulates) frame->before_accumulate(roots);
+  Scope* const scope = Scope::current();
+  if (!scope) return;
+  scope->before_backward(roots);
+  scope->before_hooks(count_hooks(roots, ends));
+  if (accumulates) scope->before_accumulate(roots);
 }
 
 void detail::after_backward_inside(c10::ArrayRef<at::Tensor> gradients) {
-  if (SavedTensorFrame* const frame = SavedTensorFrame::current()) frame->after_backward(gradients);
+  if (Scope* const scope = Scope::current()) scope->after_backward(gradients);
 }
 
 c10::intrusive_ptr<at::ivalue::Future> SavedTensorEngine::execute_with_graph_task(
@@ -146,19 +146,19 @@ std::unique_ptr<torch::autograd::AnomalyMetadata> SavedTensorEngine::make_anomal
 
 std::unique_ptr<torch::autograd::SavedVariableHooks>
 SavedTensorEngine::get_default_saved_variable_hooks() {
-  SavedTensorFrame* const frame = SavedTensorFrame::current();
-  if (C10_LIKELY(!frame)) return inner_.get_default_saved_variable_hooks();
+  Scope* const scope = Scope::current();
+  if (C10_LIKELY(!scope)) return inner_.get_default_saved_variable_hooks();
   // Python hooks that were pushed inside those of ours are nearer to the tensor, but a region comes
   // first: Note [Hooks inside a region]. Tracers and torch.func want no hooks at all.
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
-  SavedTensorFrame* const region = frame->region_scope();
+  Scope* const region = scope->region_scope();
   const bool python_is_nearer =
-      frame->has_python_hooks_inside() &&
+      scope->has_python_hooks_inside() &&
       (!region || is_recomputing_pair(python.stack.top().first));  // see there
   if (python_is_nearer || python.disabled_error_message || python.is_tracing) {
     return inner_.get_default_saved_variable_hooks();
   }
-  std::unique_ptr<SavedVariableHooks> hooks = (region ? region : frame)->make_hooks();
+  std::unique_ptr<SavedVariableHooks> hooks = (region ? region : scope)->make_hooks();
   if (hooks && trace_sink.load(std::memory_order_acquire))
     return std::make_unique<TracedHooks>(std::move(hooks));
   return hooks;

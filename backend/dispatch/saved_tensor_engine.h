@@ -10,7 +10,7 @@
 namespace remat {
 
 /// Stands in front of the engine that was the default one, and does its work through it. What it
-/// adds: default hooks for saved tensors come from SavedTensorFrame::current(), and a backward
+/// adds: default hooks for saved tensors come from Scope::current(), and a backward
 /// inside a replay leaves the grads of leaves alone, and one of dry tensors stays on its thread.
 class SavedTensorEngine final : public torch::autograd::Engine {
  public:

@@ -19,7 +19,7 @@ std::shared_ptr<const SavedTensorsHooks> checked(SavedTensorsHooks hooks) {
 }  // namespace
 
 SavedTensorsHooksGuard::SavedTensorsHooksGuard(SavedTensorsHooks hooks)
-    : frame_(checked(std::move(hooks))) {}
+    : scope_(checked(std::move(hooks))) {}
 
 SavedTensorsHooksGuard::~SavedTensorsHooksGuard() = default;
 

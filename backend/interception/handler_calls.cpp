@@ -7,7 +7,7 @@
 #include <utility>
 
 #include <remat/tape/held_storage.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 namespace {
@@ -32,7 +32,7 @@ void HandlerResults::adopt() const {
   if (C10_LIKELY(!may_be_)) return;
   for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
     for (const at::Tensor& part : inner_tensors(tensor)) {
-      if (!contains(given_, memory_of(part))) SavedTensorFrame::all_adopt_part(part);
+      if (!contains(given_, memory_of(part))) Scope::all_adopt_part(part);
     }
   });
 }
@@ -55,7 +55,7 @@ HandlerWrites::~HandlerWrites() {
 void HandlerWrites::note(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     if (call.writes_argument(i) && tensor.has_storage() && !contains(own_, memory_of(tensor)))
-      writes_.push_back({weak_storage(tensor), call.info().name(), SavedTensorFrame::modes_here()});
+      writes_.push_back({weak_storage(tensor), call.info().name(), Scope::modes_here()});
   });
 }
 
@@ -67,7 +67,7 @@ void HandlerWrites::check() const {
   for (const Write& write : writes_) {
     const c10::Storage storage(write.storage.lock());
     if (storage && !contains(results, storage.unsafeGetStorageImpl()))
-      SavedTensorFrame::all_check_handler_write(call_.info(), write.op, storage, write.modes);
+      Scope::all_check_handler_write(call_.info(), write.op, storage, write.modes);
   }
 }
 

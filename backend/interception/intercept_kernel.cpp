@@ -18,7 +18,7 @@
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/outside_readers.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/unversioned_writes.h>
 
 #include "handler_calls.h"
@@ -64,17 +64,17 @@ void hide_works(const OpCall& call) {
 }
 
 // In whose leaf op this thread is. See Note [Ops inside a leaf op].
-[[gnu::tls_model("initial-exec")]] thread_local const SavedTensorFrame* frame_of_leaf = nullptr;
+[[gnu::tls_model("initial-exec")]] thread_local const Scope* scope_of_leaf = nullptr;
 
 class InLeaf {
  public:
-  InLeaf() : outer_(std::exchange(frame_of_leaf, SavedTensorFrame::current())) {}
+  InLeaf() : outer_(std::exchange(scope_of_leaf, Scope::current())) {}
   InLeaf(const InLeaf&) = delete;
   InLeaf& operator=(const InLeaf&) = delete;
-  ~InLeaf() { frame_of_leaf = outer_; }
+  ~InLeaf() { scope_of_leaf = outer_; }
 
  private:
-  const SavedTensorFrame* outer_;
+  const Scope* outer_;
 };
 
 /// Memory that nobody has written is zeros in a region: a replay, which compares what the host may
@@ -107,7 +107,7 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   inner.adopt();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
-      SavedTensorFrame::all_adopt_part(tensor);
+      Scope::all_adopt_part(tensor);
   });
 }
 
@@ -144,8 +144,8 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     return run_below(op, below, stack);
   // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
   // and nobody else has it.
-  if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &SavedTensorFrame::all_adopt);
-  SavedTensorFrame::all_before_op(call, logged || info.is_lift());
+  if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &Scope::all_adopt);
+  Scope::all_before_op(call, logged || info.is_lift());
   if (info.writes()) hand_to_readers(call);
   {
     const InLeaf in_leaf;
@@ -166,14 +166,14 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     outside.check();
   }
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
-  SavedTensorFrame::all_after_op(call);
+  Scope::all_after_op(call);
 }
 
 /// True if this thread is in a region and its ops can be seen. The bits may have come to it without
 /// the region, in a copy of another thread's state; and under the Python dispatcher (a compiler
 /// traces) a composite op would redispatch to itself for ever.
 bool is_seen(DispatchKeySet keys) {
-  return SavedTensorFrame::current() && !keys.has(DispatchKey::PythonDispatcher);
+  return Scope::current() && !keys.has(DispatchKey::PythonDispatcher);
 }
 
 /// Note [Ops inside a leaf op]: where Python handles an op (a dispatch mode, a tensor subclass, all
@@ -183,12 +183,12 @@ bool is_seen(DispatchKeySet keys) {
 /// But an op that goes to Python from below autograd (rand_like, or any on inference tensors) is
 /// the function's own, and comes to remat's kernel for the backend only in the handler.
 bool is_in_leaf() {
-  return SavedTensorFrame::current() == frame_of_leaf;
+  return Scope::current() == scope_of_leaf;
 }
 
 /// Of what comes to an autograd key, or is made from nothing.
 bool is_part_of_op() {
-  return is_in_leaf() || SavedTensorFrame::current()->in_mode_handler();
+  return is_in_leaf() || Scope::current()->in_mode_handler();
 }
 
 bool resolves_to_composite(const OperatorHandle& op, DispatchKey key) {
@@ -212,7 +212,7 @@ void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, 
   if (C10_UNLIKELY(is_part)) return run_adopted(op, info(op), below, stack);
   const bool by_autograd = level_ == Level::kAutograd;
   const bool composite = by_autograd && is_composite(op, below.highestPriorityTypeId());
-  const RegionPolicy* const policy = by_autograd ? SavedTensorFrame::current()->policy() : nullptr;
+  const RegionPolicy* const policy = by_autograd ? Scope::current()->policy() : nullptr;
   if (composite && !policy) return op.redispatchBoxed(below, stack);
   const OpInfo& info = this->info(op);
   if (C10_UNLIKELY(info.is_communication()) && by_autograd) wait_first({info, *stack});
@@ -261,12 +261,12 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
 // a strict tape refuses it refuses again when the region ends, should the function have caught it.
 void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   run_unseen(op, keys.remove_backend(backend), stack);
-  if (is_seen(keys)) for_each_tensor(stack->back(), &SavedTensorFrame::all_adopt);
+  if (is_seen(keys)) for_each_tensor(stack->back(), &Scope::all_adopt);
 }
 
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
-  if (!SavedTensorFrame::current()) return run_unseen(op, keys, stack);
+  if (!Scope::current()) return run_unseen(op, keys, stack);
   if (is_part_of_op()) return run_adopted(op, op_info(op), keys, stack);
   // Compilers make memory, too; but values come from the function.
   const OpInfo& info = op_info(op);

@@ -14,7 +14,7 @@
 #include <remat/tape/collective_work.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/region.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 namespace {
@@ -109,7 +109,7 @@ std::string numbered(NamedCalls& calls, const std::string& op) {
 std::optional<Policy> ask(const RegionPolicy& policy, const OpCall& call, const std::string& name,
                           bool is_recompute, bool is_composite) {
   const std::string slot = NameScope::is_open() ? NameScope::full_name(name) : name;
-  const SuspendFrames suspend;
+  const SuspendScopes suspend;
   return policy.of_op({.op = call, .slot = slot, .is_recompute = is_recompute}, is_composite);
 }
 
@@ -138,19 +138,19 @@ bool writes_given(const OpCall& call, const NamedCalls& calls) {
 /// As run_by_policy(), in a region with cuts: what is saved is a value of the tape, not a call.
 bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
-  SavedTensorFrame* const frame = SavedTensorFrame::innermost_with_calls();
-  const RegionPolicy* const policy = frame ? frame->segment_policy() : nullptr;
+  Scope* const scope = Scope::innermost_with_calls();
+  const RegionPolicy* const policy = scope ? scope->segment_policy() : nullptr;
   if (!policy) return false;
   const OpCall call(op, stack);
   if (is_cacheable_cast(call)) return false;
-  NamedCalls* const calls = policy->is_static() ? nullptr : frame->named_calls();
+  NamedCalls* const calls = policy->is_static() ? nullptr : scope->named_calls();
   const std::optional<Policy> said =
       calls ? ask(*policy, call, numbered(*calls, op.name()), /*is_recompute=*/false, is_composite)
             : decision.get(*policy, op, is_composite);
   if (!said || *said == Policy::kRecompute) return false;
-  if (!is_composite) frame->save_next(*said);
+  if (!is_composite) scope->save_next(*said);
   run();
-  if (is_composite) frame->save_results(call, *said);
+  if (is_composite) scope->save_results(call, *said);
   return true;
 }
 
@@ -173,10 +173,9 @@ const RegionPolicy& default_policy() {
 
 /// True if each region around sees its ops, and so may leave calls out.
 bool all_regions_see_ops() {
-  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
-       frame = frame->next_to_see_ops()) {
+  for (const Scope* scope = Scope::current(); scope; scope = scope->next_to_see_ops()) {
     const Region* const region =
-        frame->forward_region() ? frame->forward_region() : frame->replayed_region();
+        scope->forward_region() ? scope->forward_region() : scope->replayed_region();
     if (region && !region->intercept()) return false;
   }
   return true;
@@ -214,8 +213,8 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
     said = decision.get(policy, op, is_composite);
     if (!said || *said == Policy::kRecompute) return false;
   }
-  SavedTensorFrame* const frame = SavedTensorFrame::innermost_with_calls();
-  NamedCalls* const calls = frame ? frame->named_calls() : nullptr;
+  Scope* const scope = Scope::innermost_with_calls();
+  NamedCalls* const calls = scope ? scope->named_calls() : nullptr;
   if (!calls || !calls->takes_ops()) return false;
   const OpCall call(op, stack);
   if (is_cacheable_cast(call) || is_view_without_storage(call) || writes_given(call, *calls))
@@ -234,10 +233,10 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
 
 bool run_communication(StaticDecision& decision, const OpInfo& op, torch::jit::Stack& stack,
                        c10::function_ref<void()> run) {
-  const SavedTensorFrame* const frame = SavedTensorFrame::innermost_with_calls();
-  const Region* const region = !frame                    ? nullptr
-                               : frame->forward_region() ? frame->forward_region()
-                                                         : frame->replayed_region();
+  const Scope* const scope = Scope::innermost_with_calls();
+  const Region* const region = !scope                    ? nullptr
+                               : scope->forward_region() ? scope->forward_region()
+                                                         : scope->replayed_region();
   if (!region || !region->intercept()) return false;
   return run_by_policy(default_policy(), decision, op, /*is_composite=*/false, stack, run);
 }

@@ -12,7 +12,7 @@
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/region.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tensor_meta.h>
 
 namespace remat {
@@ -46,10 +46,10 @@ std::optional<uint64_t> sample_of(const at::Tensor& tensor) {
 }
 
 std::string region_in_which_this_is() {
-  const SavedTensorFrame* const frame = SavedTensorFrame::innermost_with_calls();
-  const Region* const region = !frame                    ? nullptr
-                               : frame->forward_region() ? frame->forward_region()
-                                                         : frame->replayed_region();
+  const Scope* const scope = Scope::innermost_with_calls();
+  const Region* const region = !scope                    ? nullptr
+                               : scope->forward_region() ? scope->forward_region()
+                                                         : scope->replayed_region();
   return region ? region->label() : "a region";
 }
 

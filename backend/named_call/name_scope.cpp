@@ -7,7 +7,7 @@
 
 #include <utility>
 
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 namespace {
@@ -17,9 +17,7 @@ thread_local NameScope* innermost = nullptr;
 }  // namespace
 
 NameScope::NameScope(std::string prefix)
-    : prefix_(std::move(prefix)),
-      outer_(innermost),
-      region_(SavedTensorFrame::innermost_with_calls()) {
+    : prefix_(std::move(prefix)), outer_(innermost), region_(Scope::innermost_with_calls()) {
   TORCH_CHECK_VALUE(!prefix_.empty(),
                     "[NameScope] prefix: expected a prefix, must be non-empty, got an empty one.");
   innermost = this;
@@ -36,7 +34,7 @@ bool NameScope::is_open() {
 // A replay opens the scopes that the region's function opens, and no others.
 std::string NameScope::full_name(std::string_view name) {
   std::string text(name);
-  const SavedTensorFrame* const region = SavedTensorFrame::innermost_with_calls();
+  const Scope* const region = Scope::innermost_with_calls();
   for (const NameScope* scope = innermost; scope && scope->region_ == region;
        scope = scope->outer_) {
     text = scope->prefix_ + "/" + text;

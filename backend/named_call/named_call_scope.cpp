@@ -14,7 +14,7 @@
 #include <remat/backend/native_op.h>
 #include <remat/tape/region.h>
 #include <remat/tape/region_policy.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "private_use_fallback.h"
 
@@ -39,24 +39,23 @@ void prepare_placeholders() {
 
 void trace(const TraceScope& before, const NamedCall& call, std::string_view what) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
-    sink->named_call(before, SavedTensorFrame::current_trace_scope(), call, what);
+    sink->named_call(before, Scope::current_trace_scope(), call, what);
 }
 
 void trace_end(bool threw) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
-    sink->call_ended(SavedTensorFrame::current_trace_scope(), threw);
+    sink->call_ended(Scope::current_trace_scope(), threw);
 }
 
 TraceScope scope_if_traced() {
-  return trace_sink ? SavedTensorFrame::current_trace_scope() : TraceScope();
+  return trace_sink ? Scope::current_trace_scope() : TraceScope();
 }
 
 /// The scopes in which `call` is a call of its own, the outermost first.
 c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
   c10::SmallVector<NamedCalls*, 2> scopes;
-  for (SavedTensorFrame* frame = SavedTensorFrame::innermost_with_calls(); frame;
-       frame = frame->next_to_see_ops()) {
-    NamedCalls* const calls = frame->named_calls();
+  for (Scope* scope = Scope::innermost_with_calls(); scope; scope = scope->next_to_see_ops()) {
+    NamedCalls* const calls = scope->named_calls();
     if (!calls) continue;
     scopes.insert(scopes.begin(), calls);
     if (call.keep == Keep::kInnermostRegion || calls->is_replay()) break;
@@ -68,7 +67,7 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
 void check_no_transform(const NamedCall& call) {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
   if (call.is_op || !c10::impl::tls_is_dispatch_key_included(key)) return;
-  const Region* const region = SavedTensorFrame::current_trace_scope().region;
+  const Region* const region = Scope::current_trace_scope().region;
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[native_op] ", region ? region->label() + ", " : "", call.str(),
       ": expected to be called outside of torch.func's transforms, got a call inside of one (vmap, "
@@ -84,7 +83,7 @@ NamedCall renumbered(const NamedCall& op, NamedCalls& calls) {
 }  // namespace
 
 bool is_in_region() {
-  return SavedTensorFrame::current() && SavedTensorFrame::innermost_with_calls();
+  return Scope::current() && Scope::innermost_with_calls();
 }
 
 void check_call_name(const NamedCall& call, const char* where) {
@@ -94,13 +93,12 @@ void check_call_name(const NamedCall& call, const char* where) {
 }
 
 void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors) {
-  if (is_in_region())
-    SavedTensorFrame::innermost_with_calls()->named_calls()->name_saved(names, tensors);
+  if (is_in_region()) Scope::innermost_with_calls()->named_calls()->name_saved(names, tensors);
 }
 
 NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   try {
-    const RegionPolicy* const policy = SavedTensorFrame::current()->policy();
+    const RegionPolicy* const policy = Scope::current()->policy();
     if (NameScope::is_open() || policy) {
       NamedCall scoped = call;
       if (NameScope::is_open()) scoped.name = NameScope::full_name(call.name);
@@ -178,9 +176,8 @@ void NamedCallScope::finish(const CallResults& results) {
 namespace remat {
 
 void recompute_needs_tensor(c10::ArrayRef<at::Tensor> tensors) {
-  for (SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
-       frame = frame->next_to_see_ops()) {
-    NamedCalls* const calls = frame->named_calls();
+  for (Scope* scope = Scope::current(); scope; scope = scope->next_to_see_ops()) {
+    NamedCalls* const calls = scope->named_calls();
     if (!calls) continue;
     for (const at::Tensor& tensor : tensors) {
       if (tensor.defined()) calls->need(tensor);

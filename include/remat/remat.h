@@ -27,5 +27,5 @@
 #include <remat/tape/offload_store.h>
 #include <remat/tape/region_policy.h>
 #include <remat/tape/replay_mismatch.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/state_hook.h>

@@ -8,7 +8,7 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "owned_object.h"
 
@@ -62,7 +62,7 @@ bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
 std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
   const pybind11::gil_scoped_acquire gil;
   const ErrorAside error;
-  const SuspendFrames suspend;
+  const SuspendScopes suspend;
   std::vector<at::Tensor> tensors;
   THPObjectPtr object(THPVariable_Wrap(tensor));
   if (object && !add_flattened(object, tensors)) {

@@ -17,7 +17,7 @@
 #include <remat/tape/held_storage.h>
 #include <remat/tape/offload_store.h>
 #include <remat/tape/region.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "checkpoint_types.h"
 #include "custom_functions.h"
@@ -61,14 +61,13 @@ PYBIND11_MODULE(_C, m) {
   count_hooks_in_dicts();
   set_inner_tensors(inner_tensors);
 
-  m.def("_in_scope", [] { return SavedTensorFrame::current() != nullptr; });
+  m.def("_in_scope", [] { return Scope::current() != nullptr; });
   m.def("_in_replay", [] {
-    const SavedTensorFrame* const frame = SavedTensorFrame::current();
-    return frame && frame->in_replay();
+    const Scope* const scope = Scope::current();
+    return scope && scope->in_replay();
   });
-  m.def("_stand_in", torch::wrap_pybind_function([](const at::Tensor& tensor) {
-          return SavedTensorFrame::current_stand_in(tensor);
-        }));
+  m.def("_stand_in", torch::wrap_pybind_function(
+                         [](const at::Tensor& tensor) { return Scope::current_stand_in(tensor); }));
   m.def("_before_backward",
         torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots,
                                        const std::vector<at::Tensor>& ends, bool accumulates) {

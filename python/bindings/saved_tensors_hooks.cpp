@@ -16,7 +16,7 @@
 
 #include <remat/backend/saved_tensors_hooks_guard.h>
 #include <remat/tape/recomputing_pair.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "callbacks.h"
 #include "docstrings.h"
@@ -50,7 +50,7 @@ class HooksObject {
     auto guard = std::make_unique<SavedTensorsHooksGuard>(
         make_saved_tensors_hooks(share(PyTuple_GET_ITEM(parts_.ptr(), 0)),
                                  share(PyTuple_GET_ITEM(parts_.ptr(), 1)), std::move(capture)));
-    open_.push_back({std::move(guard), SavedTensorFrame::current(), std::this_thread::get_id()});
+    open_.push_back({std::move(guard), Scope::current(), std::this_thread::get_id()});
   }
 
   void exit() {
@@ -76,12 +76,12 @@ class HooksObject {
   struct Open {
     // A forked child has no scopes.
     bool is_innermost() const {
-      const SavedTensorFrame* const innermost = SavedTensorFrame::current();
-      return thread == std::this_thread::get_id() && (!innermost || innermost == frame);
+      const Scope* const innermost = Scope::current();
+      return thread == std::this_thread::get_id() && (!innermost || innermost == scope);
     }
 
     std::unique_ptr<SavedTensorsHooksGuard> guard;
-    const SavedTensorFrame* frame;
+    const Scope* scope;
     std::thread::id thread;
   };
 

@@ -89,7 +89,7 @@ std::string ForwardCalls::where(const NamedCall& call) const {
 }
 
 bool ForwardCalls::is_own_code() const {
-  return torch::autograd::get_current_graph_task_id() == frame_.graph_task_;
+  return torch::autograd::get_current_graph_task_id() == scope_.graph_task_;
 }
 
 bool ForwardCalls::takes_ops() const {
@@ -97,16 +97,16 @@ bool ForwardCalls::takes_ops() const {
 }
 
 bool ForwardCalls::is_given(const at::Tensor& tensor) const {
-  return frame_.storages_.is_given(tensor);
+  return scope_.storages_.is_given(tensor);
 }
 
 /// `tensors` as ops of this region see them; `replaced` holds them if they are others.
 c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensors,
                                                 c10::SmallVector<at::Tensor, 2>& replaced) const {
-  if (!frame_.in_replay()) return tensors;
+  if (!scope_.in_replay()) return tensors;
   replaced.assign(tensors.begin(), tensors.end());
   for (at::Tensor& tensor : replaced) {
-    if (tensor.defined()) tensor = frame_.as_seen(tensor);
+    if (tensor.defined()) tensor = scope_.as_seen(tensor);
   }
   return replaced;
 }
@@ -123,12 +123,12 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
     return Action::kRun;
   }
   check_call(call);
-  if (frame_.recorder_ && call.keep == Keep::kAllRegions && frame_.previous())
-    frame_.recorder_->give_up("a call that all regions keep, in a nested region");
+  if (scope_.recorder_ && call.keep == Keep::kAllRegions && scope_.previous())
+    scope_.recorder_->give_up("a call that all regions keep, in a nested region");
   const size_t log_position = region_->ops().end();
   c10::SmallVector<at::Tensor, 2> replaced;
   const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
-  frame_.log_call(call, seen);
+  scope_.log_call(call, seen);
   CallRecord& record = region_->calls().add(call);
   record.log_position = log_position;
   record.first_slot = region_->slots().size();
@@ -140,7 +140,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
     // A result that is an argument is told from one that the call makes, also if no op has seen it.
     // Before the call counts as running: what code around it is given a SAVE call has not made.
     for (const at::Tensor& argument : seen) {
-      if (argument.defined()) frame_.origin_of(argument);
+      if (argument.defined()) scope_.origin_of(argument);
     }
     saved_.record = &record;
     saved_.index = region_->calls().records().size() - 1;
@@ -165,7 +165,7 @@ void ForwardCalls::check_call(const NamedCall& call) const {
       "knows who reads the call's results. Set intercept = true, or use the policy RECOMPUTE.");
   TORCH_CHECK(
       call.policy != Policy::kOffload || settings_.offload_store || settings_.hooks ||
-          UserPair::inside(frame_, call.keep),
+          UserPair::inside(scope_, call.keep),
       where(call),
       ": expected a place to keep its tensors in, got neither "
       "CheckpointOptions::offload_store nor CheckpointOptions::saved_tensors_hooks "
@@ -183,7 +183,7 @@ void ForwardCalls::begin_saved(c10::ArrayRef<at::Tensor> arguments) {
 void ForwardCalls::end(const CallResults& returned) {
   const Open kind = open_.back();
   CallResults replaced;
-  if (frame_.in_replay() && (skipped_ || kind == Open::kSaved)) {
+  if (scope_.in_replay() && (skipped_ || kind == Open::kSaved)) {
     replaced.holder = returned.holder;
     replaced.work = returned.work;
     as_seen(returned.tensors, replaced.tensors);
@@ -228,7 +228,7 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
   const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
   skipped_arguments_.assign(seen.begin(), seen.end());
   for (const at::Tensor& tensor : writes)
-    note_write(/*op=*/nullptr, tensor, frame_.origin_of(tensor), /*joins_graph=*/false);
+    note_write(/*op=*/nullptr, tensor, scope_.origin_of(tensor), /*joins_graph=*/false);
 }
 
 void ForwardCalls::enter_skipped(const CallResults& results) {
@@ -248,10 +248,10 @@ void ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
   // First: what is kept from here on is kept with the hooks and the context of the call.
   CallEnd& end = ends_.back();
-  end.pair = UserPair::inside(frame_, record.call.keep);
+  end.pair = UserPair::inside(scope_, record.call.keep);
   end.context = end.pair            ? end.pair.capture_context()
-                : settings_.hooks   ? UserHooksFrame::capture(*settings_.hooks)
-                : frame_.previous() ? frame_.previous()->capture_context()
+                : settings_.hooks   ? UserHooksScope::capture(*settings_.hooks)
+                : scope_.previous() ? scope_.previous()->capture_context()
                                     : std::any();
   FirstPosition<const c10::TensorImpl*> seen;
   for (const auto i : c10::irange(results.tensors.size())) {
@@ -267,7 +267,7 @@ void ForwardCalls::end_saved(const CallResults& results) {
     if (mark.has_moved()) record.generators.push_back(GeneratorState::read(mark.generator()));
   }
   {
-    const SuspendFrames suspend;
+    const SuspendScopes suspend;
     for (const auto& hook : settings_.state.state_hooks) record.states.push_back(hook->snapshot());
   }
   if (!record.call.collective.empty() || !results.work.isNone()) note_work(results);
@@ -280,8 +280,8 @@ void ForwardCalls::close_saved() noexcept {
     const void* const address = storage._unsafe_get_target();
     if (storage.expired()) {
       // The address may come again, for something else.
-      frame_.storages_.enter(address, Origin::inside());
-    } else if (frame_.storages_.find(address).is_in_call()) {
+      scope_.storages_.enter(address, Origin::inside());
+    } else if (scope_.storages_.find(address).is_in_call()) {
       lived_on_.push_back(std::move(storage));
     }
   }
@@ -289,8 +289,8 @@ void ForwardCalls::close_saved() noexcept {
   drop_pending();  // the op may have thrown
   op_runs_ = false;
   for (const at::Tensor& tensor : made_opaque_) {
-    if (frame_.storages_.find(memory_of(tensor)).is_in_call())
-      frame_.storages_.enter(memory_of(tensor), Origin::inside());
+    if (scope_.storages_.find(memory_of(tensor)).is_in_call())
+      scope_.storages_.enter(memory_of(tensor), Origin::inside());
   }
   made_opaque_.clear();
   named_.clear();
@@ -312,12 +312,12 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const void* const given = memory_of(tensor);
     op_memories_.add(given);
-    const Origin known = frame_.storages_.find(given);
-    if (known.is_unknown() || known.is_outside()) frame_.note_captured(tensor, known);
+    const Origin known = scope_.storages_.find(given);
+    if (known.is_unknown() || known.is_outside()) scope_.note_captured(tensor, known);
     if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call()) takes_part_ = true;
     if (call.writes_argument(i) && given) {
-      const Origin origin = frame_.origin_of(tensor);
-      frame_.check_writable(info, tensor, origin);
+      const Origin origin = scope_.origin_of(tensor);
+      scope_.check_writable(info, tensor, origin);
       if (info.is_communication()) note_received(info, tensor, origin);
       note_write(&info, tensor, origin, may_join_graph(call, i));
     }
@@ -327,7 +327,7 @@ void ForwardCalls::before_saved_op(const OpCall& call) {
 void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin,
                               bool joins_graph) {
   if (origin.is_in_call() || saved_.has_written(tensor)) return;
-  if (frame_.recorder_) frame_.recorder_->before_saved_write(tensor);
+  if (scope_.recorder_) scope_.recorder_->before_saved_write(tensor);
   Written written{.tensor = tensor,
                   .origin = origin,
                   .argument = saved_.argument_on_storage_of(tensor),
@@ -338,11 +338,11 @@ void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin
     const OutsideLog& outside = region_->outside();
     // Regions inside may be told that it is skipped, and see no op of it.
     const bool is_for_all =
-        saved_.record->call.keep == Keep::kAllRegions && frame_.previous() != nullptr;
+        saved_.record->call.keep == Keep::kAllRegions && scope_.previous() != nullptr;
     if (outside[origin.number()].is_read() || outside[origin.number()].is_argument() ||
         (joins_graph && !tensor.requires_grad() && !is_for_all)) {
       settle(tensor);
-      frame_.keep_before_write(tensor, origin);
+      scope_.keep_before_write(tensor, origin);
     }
   } else {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -367,7 +367,7 @@ void ForwardCalls::after_saved_op(const OpCall& call) {
     const auto* const memory = memory_of(tensor);
     if (!memory || op_memories_.contains(memory)) return;
     if (takes_part_) {
-      frame_.storages_.enter(memory, Origin::inside());  // no argument has it: not to be written
+      scope_.storages_.enter(memory, Origin::inside());  // no argument has it: not to be written
     } else {
       enter_made(tensor);
     }
@@ -381,13 +381,13 @@ void ForwardCalls::after_saved_op(const OpCall& call) {
 void ForwardCalls::adopt(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || !tensor.has_storage()) return;
-  const Origin origin = frame_.storages_.find(memory);
+  const Origin origin = scope_.storages_.find(memory);
   if (origin.is_unknown() || (origin.is_inside() && tensor.storage().use_count() == 1))
     enter_made(tensor);
 }
 
 void ForwardCalls::enter_made(const at::Tensor& tensor) {
-  frame_.storages_.enter(memory_of(tensor), Origin::in_call());
+  scope_.storages_.enter(memory_of(tensor), Origin::in_call());
   if (tensor.has_storage()) {
     made_.push_back(weak_storage(tensor));
   } else {

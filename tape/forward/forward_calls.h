@@ -24,7 +24,7 @@
 
 #include <remat/tape/call_settings.h>
 #include <remat/tape/first_position.h>
-#include <remat/tape/forward_frame.h>
+#include <remat/tape/forward_scope.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/region.h>
@@ -43,8 +43,8 @@ namespace remat {
 /// replay gets there.
 class ForwardCalls final : public NamedCalls {
  public:
-  /// `settings` live as long as `frame`, which owns this object.
-  ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region, const CallSettings& settings);
+  /// `settings` live as long as `scope`, which owns this object.
+  ForwardCalls(ForwardScope& scope, std::shared_ptr<Region> region, const CallSettings& settings);
   ForwardCalls(const ForwardCalls&) = delete;
   ForwardCalls& operator=(const ForwardCalls&) = delete;
   ~ForwardCalls() override;
@@ -164,7 +164,7 @@ class ForwardCalls final : public NamedCalls {
   std::string next_name(SavedCall& call, const at::Tensor& tensor);
   std::string where(const NamedCall& call) const;
 
-  ForwardFrame& frame_;
+  ForwardScope& scope_;
   const std::shared_ptr<Region> region_;
   const CallSettings& settings_;
   std::unordered_set<std::string_view> names_;  // in the records

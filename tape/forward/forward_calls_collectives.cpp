@@ -89,7 +89,7 @@ void ForwardCalls::settle_functional(const void* memory) {
 void ForwardCalls::read_inside(const at::Tensor& wrapper, const OpInfo* reader) {
   if (!has_functional_ || saving()) return;
   for (const at::Tensor& inner : inner_tensors(wrapper)) {
-    const Origin origin = frame_.storages_.find(memory_of(inner));
+    const Origin origin = scope_.storages_.find(memory_of(inner));
     if (origin.is_product()) read_product(origin.number(), inner, reader);
   }
 }
@@ -112,7 +112,7 @@ void ForwardCalls::finish() {
   keep_read_by_thrown();
   for (const Unread& entry : std::exchange(unread_, {})) {
     if (!has_ended(entry.work)) continue;
-    const Origin origin = frame_.storages_.find(memory_of(entry.tensor));
+    const Origin origin = scope_.storages_.find(memory_of(entry.tensor));
     if (origin.is_product()) region_->calls().product(origin.number()).mark_in_slot(entry.slot);
     keep_for_host(entry.tensor);
   }
@@ -121,7 +121,7 @@ void ForwardCalls::finish() {
 // Collectives write without a new version: autograd does not notice that what it has saved is
 // another value by now, and goes on with that. A replay would give it the old one.
 void ForwardCalls::note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const {
-  for (const Slot& slot : frame_.slot_region()->slots()) {
+  for (const Slot& slot : scope_.slot_region()->slots()) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !slot.version.is_of(tensor), "[checkpoint] ", region_->label(), ", slot ", slot.index,
         ", op ", op.name(),
@@ -139,7 +139,7 @@ bool ForwardCalls::is_of_collective(size_t product) const {
 }
 
 void ForwardCalls::keep_for_host(const at::Tensor& tensor) {
-  const Origin origin = frame_.storages_.find(memory_of(tensor));
+  const Origin origin = scope_.storages_.find(memory_of(tensor));
   if (origin.is_product()) read_product(origin.number(), tensor, /*reader=*/nullptr);
 }
 

@@ -52,7 +52,7 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
   output.has_node = will_have_node(tensor);
   if (has_layout(tensor)) output.layout = TensorLayout(tensor);
   const void* const memory = memory_of(tensor);
-  const Origin origin = memory ? frame_.storages_.find(memory) : Origin::in_call();
+  const Origin origin = memory ? scope_.storages_.find(memory) : Origin::in_call();
   const bool made_here =
       origin.is_in_call() || origin.is_unknown() ||
       (origin.is_product() && !region_->calls().product(origin.number()).is_written() &&
@@ -75,11 +75,11 @@ CallOutput ForwardCalls::output_of(const at::Tensor& tensor, size_t position) {
 
 size_t ForwardCalls::product_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
-  const Origin origin = memory ? frame_.storages_.find(memory) : Origin::unknown();
+  const Origin origin = memory ? scope_.storages_.find(memory) : Origin::unknown();
   if (origin.is_product()) return origin.number();
   CallLog& calls = region_->calls();
   const size_t number = calls.add_product(CallProduct(calls.records().size() - 1, tensor));
-  if (memory) frame_.storages_.enter(memory, Origin::product(number));
+  if (memory) scope_.storages_.enter(memory, Origin::product(number));
   CallProduct& product = calls.product(number);
   // What no placeholder can stand for: no bytes to leave out, or more than bytes.
   if (product.is_opaque() || product.size_bytes() == 0 || !placeholders_work)
@@ -104,9 +104,9 @@ void ForwardCalls::add_write(const Written& written) {
     if (has_joined && (written.argument == kNone || !outside.meta().requires_grad()))
       outside_in_graph_.insert(write.number);
     outside_products_[write.number] = number;
-    if (frame_.recorder_) frame_.recorder_->set_outside(write.number, number);
+    if (scope_.recorder_) scope_.recorder_->set_outside(write.number, number);
   } else {
-    frame_.storages_.enter(memory_of(written.tensor), Origin::product(number));
+    scope_.storages_.enter(memory_of(written.tensor), Origin::product(number));
     if (written.origin.is_product()) base_products_[number] = written.origin.number();
   }
   saved_.record->writes.push_back(write);
@@ -116,7 +116,7 @@ void ForwardCalls::before_use(const OpCall& call, size_t argument, const at::Ten
                               Origin origin) {
   const OpInfo& info = call.info();
   if (origin.is_product() && is_parameter(tensor) && is_of_collective(origin.number()))
-    frame_.refuse_unshard(info);
+    scope_.refuse_unshard(info);
   if (!info.reads_data()) return;
   if (origin.is_in_call()) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -152,8 +152,8 @@ void ForwardCalls::read_outside(const at::Tensor& tensor, Origin origin, const O
   // is kept apart from them and copied there when the call is skipped.
   if (!region_->outside()[origin.number()].is_written()) {
     settle(tensor);
-    frame_.keep_before_write(tensor, origin);
-    if (frame_.recorder_) frame_.recorder_->reset_outside(origin.number());
+    scope_.keep_before_write(tensor, origin);
+    if (scope_.recorder_) scope_.recorder_->reset_outside(origin.number());
   } else {
     read_product(entry->second, tensor, reader);
     region_->outside()[origin.number()].cover_all();  // it has all bytes
@@ -165,7 +165,7 @@ void ForwardCalls::read_outside(const at::Tensor& tensor, Origin origin, const O
 std::optional<size_t> ForwardCalls::product_in(const at::Tensor& tensor) const {
   const void* const memory = memory_of(tensor);
   if (!memory) return std::nullopt;
-  const Origin origin = frame_.storages_.find(memory);
+  const Origin origin = scope_.storages_.find(memory);
   if (origin.is_product()) return origin.number();
   if (!origin.is_outside()) return std::nullopt;
   const auto written = outside_products_.find(origin.number());
@@ -181,7 +181,7 @@ void ForwardCalls::before_slot(const at::Tensor& tensor) {
 void ForwardCalls::need(const at::Tensor& tensor) {
   if (is_of_python_class(tensor)) read_inside(tensor, /*reader=*/nullptr);
   if (saving() || !memory_of(tensor)) return;
-  const Origin origin = frame_.storages_.find(memory_of(tensor));
+  const Origin origin = scope_.storages_.find(memory_of(tensor));
   if (origin.is_product()) read_product(origin.number(), tensor, /*reader=*/nullptr);
   if (origin.is_outside()) read_outside(tensor, origin, /*reader=*/nullptr);
 }

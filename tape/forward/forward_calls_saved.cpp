@@ -41,18 +41,18 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     SavedCall* const call = calls_->call_that_saves(tensor);
     if (!call || calls_->add_refill(*call, tensor)) {
-      region_ = calls_->frame_.slot_region();
-      slot_ = &calls_->frame_.add_slot(tensor);
+      region_ = calls_->scope_.slot_region();
+      slot_ = &calls_->scope_.add_slot(tensor);
       return;
     }
     kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call, tensor), tensor);
     const CallRecord& record = *call->record;
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for_saved(record, tensor);
-    const bool is_with_user = calls_->frame_.gives_to_user(record.call.keep, pair);
+    const bool is_with_user = calls_->scope_.gives_to_user(record.call.keep, pair);
     // A region in the call keeps an alias, and knows itself what is written.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
-    if (is_with_user || calls_->frame_.previous()) note_others(tensor);
+    if (is_with_user || calls_->scope_.previous()) note_others(tensor);
     sample(tensor);
     const bool may_be_written = calls_->is_argument_of_op(tensor) || !calls_->pending_.empty();
     if (may_be_written && is_with_user) {
@@ -100,7 +100,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
 
  private:
   void note_others(const at::Tensor& tensor) {
-    if (auto memory = calls_->frame_.memory_for_others(tensor))
+    if (auto memory = calls_->scope_.memory_for_others(tensor))
       others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
   }
 
@@ -120,7 +120,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
       version_->give_to(saved);
       return saved;
     }
-    SavedTensorFrame::all_adopt(tensor);
+    Scope::all_adopt(tensor);
     return tensor;
   }
 
@@ -139,7 +139,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     const bool is_unmade = is_parameter(tensor) || calls_->is_from_outside(tensor);
     if (is_unmade && tensor.is_leaf()) original_.emplace(tensor.getIntrusivePtr());
     const CallRecord& record = region_->calls().records()[kept_->call];
-    calls_->frame_.through_hooks({.kind = SavedTensorKind::kBackward,
+    calls_->scope_.through_hooks({.kind = SavedTensorKind::kBackward,
                                   .region = region_->name(),
                                   .call = record.call.name,
                                   .context = {}},
@@ -202,9 +202,9 @@ void ForwardCalls::check_exchanged() const {
   }
 }
 
-ForwardCalls::ForwardCalls(ForwardFrame& frame, std::shared_ptr<Region> region,
+ForwardCalls::ForwardCalls(ForwardScope& scope, std::shared_ptr<Region> region,
                            const CallSettings& settings)
-    : frame_(frame), region_(std::move(region)), settings_(settings) {}
+    : scope_(scope), region_(std::move(region)), settings_(settings) {}
 
 ForwardCalls::~ForwardCalls() {
   drop_pending();
@@ -214,7 +214,7 @@ ForwardCalls::~ForwardCalls() {
 bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
   const void* const memory = memory_of(tensor);
   if (!memory) return false;
-  const Origin origin = frame_.storages_.find(memory);
+  const Origin origin = scope_.storages_.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
   if (!op_runs_) return true;  // what the call made has been entered
   return op_memories_.contains(memory);
@@ -252,10 +252,10 @@ bool ForwardCalls::may_store(const CallRecord& record, const at::Tensor& tensor)
 /// What gets a tensor that autograd saves in the call, or right after it: a pair that was opened
 /// inside the call, the store, a pair that was opened in the region, the hooks of the options.
 UserPair ForwardCalls::pair_for_saved(const CallRecord& record, const at::Tensor& tensor) const {
-  UserPair pair = UserPair::inside(frame_, record.call.keep);
+  UserPair pair = UserPair::inside(scope_, record.call.keep);
   const bool stores = settings_.offload_store && may_store(record, tensor);
   if (stores && pair && !(saving() && UserPair::inside(place_))) pair = {};
-  return pair ? pair : frame_.pair_of_options(stores);
+  return pair ? pair : scope_.pair_of_options(stores);
 }
 
 void ForwardCalls::keep_result(CallProduct& product, const at::Tensor& tensor,
@@ -263,9 +263,9 @@ void ForwardCalls::keep_result(CallProduct& product, const at::Tensor& tensor,
   const CallRecord& record = region_->calls().records()[product.call()];
   const CallEnd& end = ends_[product.call()];
   const bool stores = settings_.offload_store && may_store(record, tensor);
-  const UserPair pair = end.pair && !stores ? end.pair : frame_.pair_of_options(stores);
-  product.set_is_with_user(frame_.gives_to_user(record.call.keep, pair));
-  frame_.through_hooks({.kind = SavedTensorKind::kSaveOutput,
+  const UserPair pair = end.pair && !stores ? end.pair : scope_.pair_of_options(stores);
+  product.set_is_with_user(scope_.gives_to_user(record.call.keep, pair));
+  scope_.through_hooks({.kind = SavedTensorKind::kSaveOutput,
                         .region = region_->name(),
                         .call = record.call.name,
                         .context = end.context},
@@ -342,7 +342,7 @@ std::string ForwardCalls::next_name(SavedCall& call, const at::Tensor& tensor) {
 bool ForwardCalls::add_refill(SavedCall& call, const at::Tensor& tensor) {
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
   // logged(): see Note [Casts that a cache answers]
-  if (!region_->outside().logged(frame_.storages_.find(memory_of(tensor))).is_inside())
+  if (!region_->outside().logged(scope_.storages_.find(memory_of(tensor))).is_inside())
     return false;
   const size_t number = call.argument_on_storage_of(tensor);
   if (number == kNone || call.arguments[number].scalar_type() != tensor.scalar_type()) return false;

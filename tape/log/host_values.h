@@ -12,7 +12,7 @@
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/outside_log.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/storage_table.h>
 
 #include "tensor_hash.h"
@@ -36,7 +36,7 @@ uint16_t given_hash(const at::Tensor& tensor);
 
 /// Of what the op that is about to run makes. A mode may give memory without values some.
 inline Origin origin_of_results(const OpInfo& op) {
-  const bool is_of_mode = op.is_uninitialised() && SavedTensorFrame::modes_here() > 0;
+  const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0;
   return is_of_mode ? Origin::inside() : Origin::made_by(op);
 }
 

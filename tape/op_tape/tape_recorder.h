@@ -27,7 +27,7 @@
 
 namespace remat {
 
-/// Told by a ForwardFrame of each op, of what is made unseen, and of each slot. Gives up, for good,
+/// Told by a ForwardScope of each op, of what is made unseen, and of each slot. Gives up, for good,
 /// at what a tape cannot replay: Tape::failure() says what.
 class TapeRecorder {
  public:
@@ -77,7 +77,7 @@ class TapeRecorder {
   void note_mode();
   /// It is to run under another setting than the region began with.
   void note_settings(const OpCall& call);
-  /// The frame has looked at the arguments: all of them are in its table.
+  /// The scope has looked at the arguments: all of them are in its table.
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
 
@@ -100,7 +100,7 @@ class TapeRecorder {
 
   /// The function has returned. Drops what no slot needs and takes hold of what is needed from
   /// outside; `arguments` are held by somebody else. To be called where remat's own tensors are
-  /// kept: see OuterFrames.
+  /// kept: see OuterScopes.
   void finish(OutsideLog& outside);
 
  private:

@@ -12,7 +12,7 @@
 #include <remat/tape/generator_state.h>
 #include <remat/tape/region.h>
 #include <remat/tape/replay_mismatch.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "tape_run.h"
 #include "turn.h"
@@ -71,7 +71,7 @@ void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) co
     if (!generators.empty()) turn.emplace();
     KeptGenerators kept;
     for (const at::Generator& generator : generators) kept.add(generator);
-    const SuspendFrames suspend;
+    const SuspendScopes suspend;
     const ThreadState& state = function_->thread_state();
     state.check_precision(part.region.label());
     const ReplayThreadState thread_state(state, /*casts_weights=*/false);

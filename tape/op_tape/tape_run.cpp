@@ -18,7 +18,7 @@
 
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/replay_mismatch.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "cut_value.h"
@@ -338,7 +338,7 @@ void TapeRun::fill(ReplayedSlots& slots) {
               "put an op that computes other values each time into a SAVE call, or use replay = "
               "kFunction."));
     }
-    if (!slot.held && is_new(slot.ref.value)) SavedTensorFrame::all_adopt(value);
+    if (!slot.held && is_new(slot.ref.value)) Scope::all_adopt(value);
     slots.put(i, std::move(value));
   }
 }

@@ -15,7 +15,7 @@
 #include <remat/tape/libtorch_hooks.h>
 #include <remat/tape/region.h>
 #include <remat/tape/result_aliases.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tensor_layout.h>
 
@@ -66,7 +66,7 @@ class DataHooks final : public VariableHooksInterface {
     const at::Tensor tensor(self);
     const at::Tensor other(data);
     const bool exchanges = tensor.defined() && other.defined() && !is_alike(tensor, other);
-    if (exchanges && interception_is_on()) SavedTensorFrame::all_before_set_data(tensor);
+    if (exchanges && interception_is_on()) Scope::all_before_set_data(tensor);
     std::optional<ExchangedMemory> exchange;
     if (exchanges) exchange.emplace(tensor);
     next_.set_data(self, data);
@@ -123,7 +123,7 @@ class DataHooks final : public VariableHooksInterface {
     const at::Tensor tensor(self);
     note_memory(tensor);
     if (is_result(tensor)) ResultAliases::before_alias(tensor);
-    if (interception_is_on()) SavedTensorFrame::all_after_data(tensor);
+    if (interception_is_on()) Scope::all_after_data(tensor);
   }
 
   const VariableHooksInterface& next_;

@@ -16,7 +16,7 @@
 
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/torch_compat.h>
 
 namespace remat {

@@ -15,7 +15,7 @@
 #include <remat/tape/data_hooks.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tensor_meta.h>
 
 #include "storage_bytes.h"
@@ -46,7 +46,7 @@ class Readers {
     const std::vector<Reader> readers = std::move(entry->second);
     readers_.erase(entry);
     // A replay has tensors with versions of their own on what its forward wrote.
-    const bool is_by_alias = SavedTensorFrame::current_replay() == 0 &&
+    const bool is_by_alias = Scope::current_replay() == 0 &&
                              may_have_other_versions(tensor.storage().unsafeGetStorageImpl());
     std::shared_ptr<const at::Tensor> bytes;
     for (const Reader& reader : readers) {

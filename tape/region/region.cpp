@@ -14,7 +14,7 @@
 #include <remat/tape/op_call.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
 
@@ -100,7 +100,7 @@ class Region::PassEnd {
 Region::Region(Options options)
     : options_(std::move(options)),
       id_(RegionRegistry::add(*this)),
-      made_in_replay_(SavedTensorFrame::current_replay()) {
+      made_in_replay_(Scope::current_replay()) {
   if (options_.op_site) op_sites_ = std::make_unique<OpSites>(options_.op_site);
 }
 
@@ -379,9 +379,8 @@ void Region::check_hooked(const Pass& pass) const {
 }
 
 void Region::check_not_replaying_here() const {
-  for (const SavedTensorFrame* frame = SavedTensorFrame::current(); frame;
-       frame = frame->previous()) {
-    check_not_replaying(frame->replayed_region() != this);
+  for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
+    check_not_replaying(scope->replayed_region() != this);
   }
 }
 

@@ -8,8 +8,8 @@
 
 #include <remat/tape/current_node.h>
 #include <remat/tape/op_call.h>
-#include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/scope.h>
 
 #include "exchanged_memory.h"
 #include "storage_bytes.h"
@@ -110,7 +110,7 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   const auto was = has_layout(tensor) ? layout() : std::nullopt;
   if (was && !shadow && tensor.sizes() == was->sizes) {
     const at::Tensor there = with_layout(tensor, *was, alignment_);
-    if (!there.is_same(tensor)) SavedTensorFrame::all_adopt(there);
+    if (!there.is_same(tensor)) Scope::all_adopt(there);
     tensor = there;
   }
   if (leaf_) tensor.set_requires_grad(true);

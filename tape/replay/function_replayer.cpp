@@ -18,10 +18,10 @@
 #include <remat/tape/first_position.h>
 #include <remat/tape/region.h>
 #include <remat/tape/replay_mismatch.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "leaf_grads.h"
-#include "replay_frame.h"
+#include "replay_scope.h"
 #include "tensor_hooks.h"
 #include "turn.h"
 #include "unseen.h"
@@ -68,13 +68,13 @@ class UserStateExchange {
   UserStateExchange(const std::vector<std::shared_ptr<StateHook>>& hooks,
                     const std::vector<std::any>& entry)
       : hooks_(hooks), entry_(entry) {
-    SuspendFrames suspend;
+    SuspendScopes suspend;
     present_.reserve(hooks_.size());
     for (const auto& hook : hooks_) present_.push_back(hook->snapshot());
   }
 
   void begin() {
-    SuspendFrames suspend;
+    SuspendScopes suspend;
     for (const auto i : c10::irange(hooks_.size())) {
       begun_ = i + 1;
       hooks_[i]->restore(entry_[i]);
@@ -84,7 +84,7 @@ class UserStateExchange {
   /// Undoes what begin() did, also if that threw. Returns the first error of a hook, after all of
   /// them have run.
   std::exception_ptr end() {
-    SuspendFrames suspend;
+    SuspendScopes suspend;
     std::exception_ptr error;
     for (; begun_ > 0; --begun_) {
       try {
@@ -126,11 +126,11 @@ class UserStateExchange {
 
 /// True if what is saved is the innermost region's, outside of its SAVE calls.
 bool saves_into_slots() {
-  SavedTensorFrame* const frame = SavedTensorFrame::current();
-  const SavedTensorFrame* const region = frame ? frame->region_scope() : nullptr;
+  Scope* const scope = Scope::current();
+  const Scope* const region = scope ? scope->region_scope() : nullptr;
   if (!region) return false;
-  const TraceScope scope = region->trace_scope();
-  return scope.region && !scope.saved_call;
+  const TraceScope place = region->trace_scope();
+  return place.region && !place.saved_call;
 }
 
 /// Note [Slots of arguments]: the outer region's replay may pass two tensors where its forward
@@ -156,10 +156,10 @@ class RegionsMadeInside {
   uint64_t replay_ = 0;
 };
 
-/// Throws what `frame` has found wrong, with the ops of both runs if the region lists them.
-void check_complete(const ReplayFrame& frame, const ReplayOps& ops) {
+/// Throws what `scope` has found wrong, with the ops of both runs if the region lists them.
+void check_complete(const ReplayScope& scope, const ReplayOps& ops) {
   try {
-    frame.check_complete();
+    scope.check_complete();
   } catch (const ReplayMismatch& mismatch) {
     const std::string lists = ops.op_lists();
     if (lists.empty()) throw;
@@ -186,7 +186,7 @@ FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
     inputs_.emplace_back(i, position == i ? inputs[i] : at::Tensor());
   }
   if (options.preserve_rng) generators_ = read_generators(options.generators);
-  SuspendFrames suspend;
+  SuspendScopes suspend;
   for (const auto& hook : state_hooks_) states_.push_back(hook->snapshot());
 }
 
@@ -248,8 +248,8 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
       regions;  // end when nothing is left of the replay: functions run code as they die
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
-  ReplayFrame frame(parts);
-  regions.set_replay(frame.replay_id());
+  ReplayScope scope(parts);
+  regions.set_replay(scope.replay_id());
   std::exception_ptr escaped;
   try {
     body_->run(inputs);
@@ -257,9 +257,9 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
     escaped = std::current_exception();
   }
   try {
-    if (escaped && ((!frame.stopped() && !frame.failed()) || body_->outranks_stop(escaped)))
+    if (escaped && ((!scope.stopped() && !scope.failed()) || body_->outranks_stop(escaped)))
       rethrow_with_region(escaped, region);
-    check_complete(frame, parts.ops);
+    check_complete(scope, parts.ops);
   } catch (...) {
     body_->rethrow(std::current_exception(), escaped);
   }

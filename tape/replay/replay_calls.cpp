@@ -17,7 +17,7 @@
 #include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
 
-#include "replay_frame.h"
+#include "replay_scope.h"
 #include "unseen.h"
 
 namespace remat {
@@ -47,7 +47,7 @@ std::string ReplayCalls::where(const CallRecord& record) const {
 }
 
 bool ReplayCalls::takes_ops() const {
-  return frame_.is_own_code() && !unwatched();
+  return scope_.is_own_code() && !unwatched();
 }
 
 NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
@@ -55,17 +55,17 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
     open_.push_back(nullptr);
     return Action::kRun;
   }
-  if (frame_.stopped()) {
-    frame_.stop();
+  if (scope_.stopped()) {
+    scope_.stop();
     open_.push_back(nullptr);  // the function is being left, by way of this call
     return Action::kRun;
   }
-  return frame_.or_fail([&] { return begin_recorded(call, arguments); });
+  return scope_.or_fail([&] { return begin_recorded(call, arguments); });
 }
 
 NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
                                                c10::ArrayRef<at::Tensor> arguments) {
-  if (frame_.compares()) ops_.compare_call(call, arguments, frame_.slot_count());
+  if (scope_.compares()) ops_.compare_call(call, arguments, scope_.slot_count());
   if (is_past_forward()) {
     open_.push_back(nullptr);
     return Action::kRun;
@@ -100,7 +100,7 @@ CallResults ReplayCalls::results() {
   --unwatched_;
   const std::vector<at::Tensor> arguments = std::move(arguments_);
   arguments_.clear();
-  return frame_.or_fail([&] { return skip(record, arguments); });
+  return scope_.or_fail([&] { return skip(record, arguments); });
 }
 
 bool ReplayCalls::is_past_forward() const {
@@ -110,13 +110,13 @@ bool ReplayCalls::is_past_forward() const {
 const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   const auto& records = region_.calls().records();
   // A function that has asked is_recomputing() may leave calls out that have no effect here.
-  while (frame_.comparison_ended() && next_ < records.size() && !records[next_].call.is_saved() &&
+  while (scope_.comparison_ended() && next_ < records.size() && !records[next_].call.is_saved() &&
          records[next_].call.name != call.name) {
     ++next_;
   }
   const NamedCall* const expected = next_ < records.size() ? &records[next_].call : nullptr;
   if (!expected || expected->name != call.name || expected->policy != call.policy)
-    ops_.call_mismatch(expected, call, frame_.slot_count());
+    ops_.call_mismatch(expected, call, scope_.slot_count());
   return records[next_++];
 }
 
@@ -168,9 +168,9 @@ void ReplayCalls::fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor>
     const ArgumentView& refill = record.refills[i];
     const at::Tensor& argument = arguments[refill.argument];
     refill.check(argument, [&] { return where(record); });
-    frame_.fill(record.first_slot + i, refill.of(argument));
+    scope_.fill(record.first_slot + i, refill.of(argument));
   }
-  frame_.stop_if_complete();
+  scope_.stop_if_complete();
 }
 
 void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
@@ -239,7 +239,7 @@ void ReplayCalls::put_in_graph(const CallRecord& record, at::Tensor tensor) {
 
 void ReplayCalls::restore_state(const CallRecord& record) {
   for (const GeneratorState& generator : record.generators) generator.restore();
-  const SuspendFrames suspend;
+  const SuspendScopes suspend;
   for (const auto i : c10::irange(record.states.size())) {
     state_hooks_[i]->restore(record.states[i]);
   }
@@ -257,7 +257,7 @@ void ReplayCalls::end(const CallResults& /*results*/) {
       c10::str(where(*record),
                ": expected the exception that it threw in the forward, got a result. Make what it "
                "does depend on its arguments."));
-  frame_.fail(std::make_exception_ptr(error));
+  scope_.fail(std::make_exception_ptr(error));
   throw error;
 }
 
@@ -267,13 +267,13 @@ void ReplayCalls::abandon() noexcept {
   if (!record || !record->call.is_saved()) return;
   --unwatched_;
   arguments_.clear();
-  frame_.pass_slots(record->refills.size());
+  scope_.pass_slots(record->refills.size());
 }
 
 void ReplayCalls::check_complete() const {
   const auto& records = region_.calls().records();
-  if (next_ < records.size() && !frame_.comparison_ended())
-    ops_.call_missing(records[next_].call, frame_.slot_count());
+  if (next_ < records.size() && !scope_.comparison_ended())
+    ops_.call_missing(records[next_].call, scope_.slot_count());
 }
 
 }  // namespace remat

@@ -22,16 +22,16 @@
 
 namespace remat {
 
-class ReplayFrame;
+class ReplayScope;
 using StateHooks = std::vector<std::shared_ptr<StateHook>>;
 
 /// Lets RECOMPUTE calls run and leaves SAVE calls out: their slots are filled from their arguments,
 /// their results made from what is kept, or placeholders.
 class ReplayCalls final : public NamedCalls {
  public:
-  ReplayCalls(ReplayFrame& frame, const Region& region, ReplayOps& ops,
+  ReplayCalls(ReplayScope& scope, const Region& region, ReplayOps& ops,
               const StateHooks& state_hooks)
-      : frame_(frame), region_(region), ops_(ops), state_hooks_(state_hooks) {}
+      : scope_(scope), region_(region), ops_(ops), state_hooks_(state_hooks) {}
 
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
   std::vector<at::Tensor> to_write() override;
@@ -71,7 +71,7 @@ class ReplayCalls final : public NamedCalls {
   void put_in_graph(const CallRecord& record, at::Tensor tensor);
   std::string where(const CallRecord& record) const;
 
-  ReplayFrame& frame_;
+  ReplayScope& scope_;
   const Region& region_;
   ReplayOps& ops_;
   const StateHooks& state_hooks_;

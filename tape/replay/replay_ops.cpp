@@ -16,7 +16,7 @@
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/current_node.h>
 #include <remat/tape/replay_mismatch.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include <ATen/ops/as_strided.h>
 
@@ -94,7 +94,7 @@ ReplayOps::ReplayOps(const Region& region)
     if (const ByteRanges* const known = outside[i].known()) outside_[i].known = *known;
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
     // A backward inside the function of an outer region: the ops on it are that region's too.
-    SavedTensorFrame::all_adopt(outside_bytes(i));
+    Scope::all_adopt(outside_bytes(i));
   }
   const std::vector<CallProduct::Held> held =
       products_.empty() ? std::vector<CallProduct::Held>() : region.kept_products();
@@ -132,7 +132,7 @@ const at::Tensor& ReplayOps::value_of(size_t number) {
   Product& product = products_[number];
   if (const CallProduct::Held held = std::exchange(product.held, nullptr)) {
     const at::ThreadLocalStateGuard before(*state_before_);
-    const SuspendFrames suspend;
+    const SuspendScopes suspend;
     product.value = unpack(number, held);
   }
   return product.value;
@@ -168,7 +168,7 @@ at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
     storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));
     // Of a replay inside a region's function: it is made there too, unless the forward made it.
     if (record.storage().address() != product.storage.unsafeGetStorageImpl())
-      SavedTensorFrame::all_adopt(lay_out(product.storage, layout));
+      Scope::all_adopt(lay_out(product.storage, layout));
   }
   return lay_out(product.storage, layout);
 }

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <remat/tape/region_body.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/torch_compat.h>
 
 namespace remat {

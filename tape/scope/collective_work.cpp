@@ -11,7 +11,7 @@
 #include <vector>
 
 #include <remat/tape/blocking_wait.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 namespace {
@@ -41,12 +41,12 @@ class UnseenWork final : public c10d::Work {
   int sourceRank() const override { return work_->sourceRank(); }
   std::vector<at::Tensor> result() override { return work_->result(); }
   void synchronize() override {
-    const SuspendFrames unseen;
+    const SuspendScopes unseen;
     work_->synchronize();
   }
   bool wait(std::chrono::milliseconds timeout) override {
     if (waited_) return true;
-    const SuspendFrames unseen;
+    const SuspendScopes unseen;
     const bool done = work_->wait(timeout);
     waited_ = done;
     return done;
@@ -83,7 +83,7 @@ void wait_for(const c10::IValue& work) {
 
 void wait_for_functional(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
-  const SuspendFrames unseen;
+  const SuspendScopes unseen;
   blocking_wait([&] { c10d::wait_tensor(tensor); });
 }
 

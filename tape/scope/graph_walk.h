@@ -8,7 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 

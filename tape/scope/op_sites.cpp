@@ -6,12 +6,12 @@
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 
 std::string OpSites::now() const {
-  const SuspendFrames suspend;
+  const SuspendScopes suspend;
   return site_();
 }
 

@@ -5,7 +5,7 @@
 
 namespace remat {
 
-/// True while scopes of this thread are hidden (OuterFrames, ScopesAround): what is saved then no
+/// True while scopes of this thread are hidden (OuterScopes, ScopesAround): what is saved then no
 /// op and no custom function saves, but a region inside, or a SAVE call for its user.
 bool saves_own();
 

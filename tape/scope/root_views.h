@@ -5,7 +5,7 @@
 
 #include <cstdint>
 
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 

@@ -50,7 +50,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
       placeholder_ = tensor_data(tensor);
       return;
     }
-    SuspendFrames suspend;
+    SuspendScopes suspend;
     c10::NoGradGuard no_grad;
     meta_.emplace(tensor_data(tensor));
     if (has_layout(tensor)) layout_.emplace(tensor);
@@ -60,7 +60,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     SavedTensorInfo info = info_of_next ? *info_of_next : SavedTensorInfo();
     const at::Tensor* const original = std::exchange(original_of_next, nullptr);
     info.original = original ? original : &tensor;
-    if (info_of_next && !info.context.has_value()) info.context = UserHooksFrame::capture(*hooks_);
+    if (info_of_next && !info.context.has_value()) info.context = UserHooksScope::capture(*hooks_);
     const InPack in_pack(info);
     packed_ = hooks_->pack(tensor_data(tensor));
   }
@@ -80,13 +80,13 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
                 "write it before backward.");
     if (layout_) tensor = with_layout(tensor, *layout_, alignment_);
     // Hooks may have kept the tensor itself.
-    if (original_.address() != memory_of(tensor)) SavedTensorFrame::all_adopt(tensor);
+    if (original_.address() != memory_of(tensor)) Scope::all_adopt(tensor);
     return tensor;
   }
 
  private:
   at::Tensor unpack() const {
-    SuspendFrames suspend;
+    SuspendScopes suspend;
     try {
       return hooks_->unpack(packed_);
     } catch (const std::exception&) {
@@ -165,19 +165,18 @@ std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor) {
   return CopiedOriginal{*original_of_next, original_is_after_op};
 }
 
-std::any UserHooksFrame::capture(const SavedTensorsHooks& hooks) {
+std::any UserHooksScope::capture(const SavedTensorsHooks& hooks) {
   if (!hooks.capture_context) return {};
-  const SuspendFrames suspend;
+  const SuspendScopes suspend;
   return hooks.capture_context();
 }
 
-std::any UserHooksFrame::capture_context() {
+std::any UserHooksScope::capture_context() {
   return region_scope() == this || !region_scope() ? capture(*hooks_) : std::any();
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> UserHooksFrame::make_hooks() {
-  if (SavedTensorFrame* const region = region_scope(); region && region != this)
-    return region->make_hooks();
+std::unique_ptr<torch::autograd::SavedVariableHooks> UserHooksScope::make_hooks() {
+  if (Scope* const region = region_scope(); region && region != this) return region->make_hooks();
   if (in_replay()) return nullptr;
   return std::make_unique<UserHook>(hooks_);
 }

@@ -26,7 +26,7 @@ bool is_recomputing_pair(const c10::SafePyObject& pack) {
 }
 
 ScopePlace ScopePlace::here() {
-  return {SavedTensorFrame::current(), PythonHooks::get_tls_state().stack.size()};
+  return {Scope::current(), PythonHooks::get_tls_state().stack.size()};
 }
 
 /// The innermost one on PyTorch's stack that keeps tensors, of those from number `begin` to `end`;
@@ -43,26 +43,24 @@ UserPair UserPair::of_python(size_t begin, size_t end) {
 
 UserPair UserPair::inside(const ScopePlace& place) {
   size_t depth = PythonHooks::get_tls_state().stack.size();
-  for (SavedTensorFrame* frame = SavedTensorFrame::current(); frame && frame != place.frame;
-       frame = frame->previous()) {
-    if (UserPair pair = of_python(frame->python_hooks_depth(), depth)) return pair;
-    depth = frame->python_hooks_depth();
-    if (auto hooks = frame->opened_hooks()) return UserPair(std::move(hooks));
+  for (Scope* scope = Scope::current(); scope && scope != place.scope; scope = scope->previous()) {
+    if (UserPair pair = of_python(scope->python_hooks_depth(), depth)) return pair;
+    depth = scope->python_hooks_depth();
+    if (auto hooks = scope->opened_hooks()) return UserPair(std::move(hooks));
   }
   return of_python(place.python_hooks, depth);
 }
 
-UserPair UserPair::inside(const SavedTensorFrame& frame, Keep keep) {
-  const SavedTensorFrame* region = &frame;
-  for (const SavedTensorFrame* outer = &frame; outer && keep == Keep::kAllRegions;
-       outer = outer->previous()) {
+UserPair UserPair::inside(const Scope& scope, Keep keep) {
+  const Scope* region = &scope;
+  for (const Scope* outer = &scope; outer && keep == Keep::kAllRegions; outer = outer->previous()) {
     if (!outer->is_user_hooks()) region = outer;
   }
   return inside({region, region->python_hooks_depth()});
 }
 
 std::any UserPair::capture_context() const {
-  return hooks_ ? UserHooksFrame::capture(*hooks_) : std::any();
+  return hooks_ ? UserHooksScope::capture(*hooks_) : std::any();
 }
 
 PairScope::PairScope(const UserPair& pair, bool in_replay)
@@ -71,7 +69,7 @@ PairScope::PairScope(const UserPair& pair, bool in_replay)
   alone.stack = {};
   if (pair.python_ && !in_replay) alone.stack.push(*pair.python_);
   PythonHooks::set_tls_state(alone);
-  if (pair.hooks_ && !in_replay) hooks_.emplace(pair.hooks_, UserHooksFrame::Of::kKeeping);
+  if (pair.hooks_ && !in_replay) hooks_.emplace(pair.hooks_, UserHooksScope::Of::kKeeping);
 }
 
 PairScope::~PairScope() {

@@ -13,15 +13,15 @@
 #include <utility>
 
 #include <remat/policy/policy.h>
-#include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 
 /// A place in the thread's scopes: all that are inside of it were opened after it.
 struct ScopePlace {
-  const SavedTensorFrame* frame = nullptr;  ///< The innermost one there.
-  size_t python_hooks = 0;                  ///< On PyTorch's own stack.
+  const Scope* scope = nullptr;  ///< The innermost one there.
+  size_t python_hooks = 0;       ///< On PyTorch's own stack.
 
   static ScopePlace here();
 };
@@ -35,9 +35,9 @@ class UserPair {
   /// The nearest one of this thread that was opened inside `place`.
   static UserPair inside(const ScopePlace& place);
 
-  /// The nearest one that was opened in the function of the region of `frame`, which is open; with
+  /// The nearest one that was opened in the function of the region of `scope`, which is open; with
   /// Keep::kAllRegions, of the outermost region.
-  static UserPair inside(const SavedTensorFrame& frame, Keep keep);
+  static UserPair inside(const Scope& scope, Keep keep);
 
   explicit operator bool() const { return hooks_ || python_; }
 
@@ -64,9 +64,9 @@ class PairScope {
   ~PairScope();
 
  private:
-  SuspendFrames suspended_;
+  SuspendScopes suspended_;
   at::impl::SavedTensorDefaultHooksTLS python_hooks_;  // of before
-  std::optional<UserHooksFrame> hooks_;
+  std::optional<UserHooksScope> hooks_;
 };
 
 }  // namespace remat

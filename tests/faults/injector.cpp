@@ -13,7 +13,7 @@
 #include <atomic>
 #include <utility>
 
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat::faults {
 namespace {
@@ -131,7 +131,7 @@ Phase Injector::phase() const {
   if (phase_of_op_) return *phase_of_op_;
   const bool below = c10::impl::tls_local_dispatch_key_set().excluded_.has(
       c10::DispatchKey::AutogradFunctionality);
-  return below || SavedTensorFrame::current() ? Phase::kReplay : Phase::kBackward;
+  return below || Scope::current() ? Phase::kReplay : Phase::kBackward;
 }
 
 void Injector::pass(const char* name) {

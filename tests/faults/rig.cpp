@@ -13,7 +13,7 @@
 #include <utility>
 
 #include <remat/tape/region.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "support/same_bits.h"
 
@@ -68,7 +68,7 @@ void add(std::string& text, const char* where, const std::string& complaint) {
 
 /// What a thread and a process must not be left with.
 std::string lasting_state() {
-  if (is_recomputing() || SavedTensorFrame::current()) return "; a region is open";
+  if (is_recomputing() || Scope::current()) return "; a region is open";
   if (!at::GradMode::is_enabled()) return "; gradients are off";
   if (c10::InferenceMode::is_enabled()) return "; inference mode is on";
   if (at::autocast::is_autocast_enabled(at::kCPU)) return "; autocast is on";

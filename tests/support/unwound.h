@@ -6,7 +6,7 @@
 
 #include <remat/backend/checkpoint.h>
 #include <remat/tape/generator_state.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "support/catch.h"
 
@@ -45,7 +45,7 @@ std::string error_text(Fn&& fn) {
   }
   CHECK_FALSE(text.empty());
   CHECK_FALSE(remat::is_recomputing());
-  CHECK(remat::SavedTensorFrame::current() == nullptr);
+  CHECK(remat::Scope::current() == nullptr);
   CHECK(stream.is_current());
   CHECK(at::GradMode::is_enabled());
   CHECK(same_bits(dropout_step(true), dropout_step(false)));

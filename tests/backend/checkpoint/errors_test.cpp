@@ -197,7 +197,7 @@ TEST_CASE("A std::exception of the function passes a replay untouched", "[backen
   CHECK_THROWS_AS(loss.backward(), std::out_of_range);
   CHECK_THROWS_WITH(loss.backward(), Catch::Equals("mine"));
   CHECK_FALSE(is_recomputing());
-  CHECK(remat::SavedTensorFrame::current() == nullptr);
+  CHECK(remat::Scope::current() == nullptr);
   CHECK(stream.is_current());
   CHECK(same_bits(dropout_step(true), dropout_step(false)));
 }
@@ -336,9 +336,9 @@ TEST_CASE("Compiled autograd is refused with the region's name", "[backend][erro
                         "got one by compiled autograd, which takes no hooks of C++. Run backward "
                         "outside of it."));
 
-  remat::ForwardFrame frame(
+  remat::ForwardScope scope(
       std::make_shared<remat::Region>(remat::Region::Options{.name = "errors"}), {});
-  const auto hook = frame.make_hooks();
+  const auto hook = scope.make_hooks();
   CHECK_THROWS_WITH(
       hook->retrieve_unpack_hook_data(),
       ContainsSubstring(

@@ -199,7 +199,7 @@ class WatchingHook final : public remat::StateHook {
   void restore(const std::any& /*state*/) override { note(); }
   void note() {
     ++calls;
-    if (remat::SavedTensorFrame::current()) saw_region = true;
+    if (remat::Scope::current()) saw_region = true;
   }
   int calls = 0;
   bool saw_region = false;

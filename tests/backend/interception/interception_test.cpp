@@ -28,9 +28,9 @@ using Tensor = at::Tensor;
 using Names = std::vector<std::string>;
 
 // Writes down the ops that scopes of this thread are shown.
-class Recorder final : public remat::SavedTensorFrame {
+class Recorder final : public remat::Scope {
  public:
-  Recorder() : SavedTensorFrame(Phase::kForward, Ops::kSeen) {}
+  Recorder() : Scope(Phase::kForward, Ops::kSeen) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override { return nullptr; }
   void before_op(remat::OpCall& call, bool logged) override {
     names_.push_back(call.info().name() + (logged ? "" : " (not logged)"));

@@ -144,7 +144,7 @@ TEST_CASE("A function decides by arguments, and between calls and ops", "[backen
   std::vector<std::string> slots;
   size_t recomputed = 0;
   const PolicyFunction wide = [&](const PolicyQuery& query) -> std::optional<Policy> {
-    CHECK(SavedTensorFrame::current() == nullptr);
+    CHECK(Scope::current() == nullptr);
     if (query.op.info().name() != "remat_policy_test::exp") return std::nullopt;
     recomputed += query.is_recompute;
     if (!query.is_recompute) slots.emplace_back(query.slot);

@@ -3,7 +3,7 @@
 // Backward of regions in several threads at once, and the one place where they wait.
 #include <remat/remat.h>
 #include <remat/tape/blocking_wait.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "support/catch.h"
 

@@ -4,7 +4,7 @@
 #pragma once
 
 #include <remat/tape/export.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat::detail {
 

@@ -20,7 +20,7 @@ class REMAT_API SavedTensorsHooksGuard {
   ~SavedTensorsHooksGuard();
 
  private:
-  UserHooksFrame frame_;
+  UserHooksScope scope_;
 };
 
 }  // namespace remat

@@ -10,7 +10,7 @@
 
 namespace remat {
 
-class SavedTensorFrame;
+class Scope;
 
 /// While alive, names of calls on this thread begin with `prefix` and a slash; scopes nest. Made in
 /// the function of a region, and counting for the calls of that region only. Scoped: to be
@@ -31,7 +31,7 @@ class REMAT_API NameScope {
  private:
   std::string prefix_;
   NameScope* outer_;
-  const SavedTensorFrame* region_;
+  const Scope* region_;
 };
 
 }  // namespace remat

@@ -12,7 +12,7 @@ namespace remat {
 /// Note [Data hooks]: `tensor.data` has a version counter of its own, and an assignment to it gives
 /// a tensor other memory, both without an op. LibTorch asks its VariableHooks for them; ours, which
 /// this library puts in their place as it is loaded, tell the scopes of the thread
-/// (SavedTensorFrame::after_data(), before_set_data()) and do what LibTorch's do.
+/// (Scope::after_data(), before_set_data()) and do what LibTorch's do.
 ///
 /// Note [The op that makes a node]: a stale view (current_node.h) that as_strided() cannot make, as
 /// `z.real`, is made once more by its op when somebody asks for its node. No code of the function

@@ -9,7 +9,7 @@
 #include <optional>
 
 #include <remat/tape/export.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 

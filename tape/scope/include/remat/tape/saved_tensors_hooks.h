@@ -14,7 +14,7 @@
 #include <utility>
 
 #include <remat/tape/export.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 namespace remat {
 
@@ -85,13 +85,13 @@ REMAT_API void check_saved_tensors_hooks(const SavedTensorsHooks& hooks, const c
 /// Note [Hooks inside a region]: a pair that the user opens in a region's function is for what the
 /// region keeps, which is what SAVE calls keep that are made under it: see UserPair. All else is
 /// the region's as without the pair: a slot.
-class REMAT_API UserHooksFrame final : public SavedTensorFrame {
+class REMAT_API UserHooksScope final : public Scope {
  public:
   enum class Of : uint8_t {
     kUser,     ///< Opened by the user.
     kKeeping,  ///< For what a region keeps, wherever it is: what is saved is what is kept.
   };
-  explicit UserHooksFrame(std::shared_ptr<const SavedTensorsHooks> hooks, Of of = Of::kUser)
+  explicit UserHooksScope(std::shared_ptr<const SavedTensorsHooks> hooks, Of of = Of::kUser)
       : hooks_(std::move(hooks)), of_(of) {}
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   bool is_user_hooks() const override { return true; }

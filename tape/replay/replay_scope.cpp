@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Picking up what autograd saves in a replay, and stopping it.
-#include "replay_frame.h"
+#include "replay_scope.h"
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
@@ -47,13 +47,13 @@ bool writes_any_argument(const OpCall& call) {
 // replay runs too. If there are none it holds no values: the function may keep a tensor of it (a
 // list of router logits), and what backward needs is in the slots. The regions that it made replay
 // nothing any more once it has ended: their functions may hold such a tensor, and so themselves.
-class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
+class ReplayScope::Hook final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit Hook(ReplayFrame& frame) : frame_(frame), region_(frame.region_.weak_from_this()) {}
+  explicit Hook(ReplayScope& scope) : scope_(scope), region_(scope.region_.weak_from_this()) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     const at::Tensor value = tensor_data(tensor);
-    if (frame_.region_.has_inner_backward()) value_ = value;
-    frame_.receive(tensor, value);
+    if (scope_.region_.has_inner_backward()) value_ = value;
+    scope_.receive(tensor, value);
   }
   at::Tensor call_unpack_hook() override {
     const std::shared_ptr<const Region> region = region_.lock();
@@ -63,13 +63,13 @@ class ReplayFrame::Hook final : public torch::autograd::SavedVariableHooks {
   }
 
  private:
-  ReplayFrame& frame_;  // dead once the replay has ended; used while packing only
+  ReplayScope& scope_;  // dead once the replay has ended; used while packing only
   std::weak_ptr<const Region> region_;
   at::Tensor value_;
 };
 
-ReplayFrame::ReplayFrame(const ReplayParts& parts)
-    : SavedTensorFrame(Phase::kReplay, parts.region.intercept() ? Ops::kSeen : Ops::kAsAround),
+ReplayScope::ReplayScope(const ReplayParts& parts)
+    : Scope(Phase::kReplay, parts.region.intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(parts.region),
       body_(parts.body),
       id_(next_replay_id()),
@@ -87,21 +87,21 @@ ReplayFrame::ReplayFrame(const ReplayParts& parts)
   hide_ops_up_to(region_.made_in_replay());
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayFrame::make_hooks() {
+std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayScope::make_hooks() {
   if (calls_.unwatched()) return nullptr;
   return std::make_unique<Hook>(*this);
 }
 
-bool ReplayFrame::is_own_code() const {
+bool ReplayScope::is_own_code() const {
   return torch::autograd::get_current_graph_task_id() == graph_task_;
 }
 
-bool ReplayFrame::compares() const {
+bool ReplayScope::compares() const {
   return region_.intercept() && !stopped_ && !comparison_ends_ && !calls_.unwatched() &&
          region_.determinism() != Determinism::kNone && is_own_code();
 }
 
-void ReplayFrame::before_op(OpCall& call, bool logged) {
+void ReplayScope::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
   if (std::exchange(stops_before_op_, false)) stop();
   op_ = &call.info();
@@ -110,7 +110,7 @@ void ReplayFrame::before_op(OpCall& call, bool logged) {
   or_fail([&] { ops_.before(call, compared, count_); });
 }
 
-void ReplayFrame::after_op(OpCall& call) {
+void ReplayScope::after_op(OpCall& call) {
   if (!region_.intercept()) return;
   ops_.after(call);
   op_ = nullptr;
@@ -118,28 +118,28 @@ void ReplayFrame::after_op(OpCall& call) {
   if (stops_after_op_) stop();
 }
 
-void ReplayFrame::adopt(const at::Tensor& tensor) {
+void ReplayScope::adopt(const at::Tensor& tensor) {
   if (region_.intercept()) ops_.adopt(tensor);
 }
 
-at::Tensor ReplayFrame::stand_in(const at::Tensor& tensor) {
+at::Tensor ReplayScope::stand_in(const at::Tensor& tensor) {
   return region_.intercept() ? ops_.stand_in(tensor) : tensor;
 }
 
-bool ReplayFrame::decide_tape(bool wanted) {
+bool ReplayScope::decide_tape(bool wanted) {
   if (calls_.unwatched()) return wanted;
   const std::vector<bool>& forward = region_.inner_tapes();
   const size_t number = inner_regions_++;
   return number < forward.size() ? forward[number] : wanted;
 }
 
-torch::autograd::Edge ReplayFrame::stand_in(const torch::autograd::Edge& edge) {
+torch::autograd::Edge ReplayScope::stand_in(const torch::autograd::Edge& edge) {
   return region_.intercept() ? ops_.stand_in(edge) : edge;
 }
 
 // Tensors from outside that the forward has written stand where they stood before, as far as that
 // is known. If not, their gradients would go through what the forward did, and what it does again.
-void ReplayFrame::before_backward(const EdgeList& roots) {
+void ReplayScope::before_backward(const EdgeList& roots) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !hooks_.changed_before(roots), "[replay] ", region_.label(), ", slot ", count_,
       ": expected a backward inside the function that passes no hook which the function has set or "
@@ -163,27 +163,27 @@ void ReplayFrame::before_backward(const EdgeList& roots) {
   const std::vector<at::Tensor> captured = region_.outside().captured();
   leaf_grads_.set_aside_retained(captured);
   leaf_grads_.take_retained(roots, captured, [&](const auto& node) { return is_mine(node); });
-  SavedTensorFrame::before_backward(roots);
+  Scope::before_backward(roots);
 }
 
-bool ReplayFrame::compares_backward() const {
+bool ReplayScope::compares_backward() const {
   return region_.intercept() && !stopped_ && !comparison_ends_ && !calls_.unwatched() &&
          is_own_code();
 }
 
 // A hook that was not there in the forward is called by the replay, though its gradient is no part
 // of what anybody has asked for.
-void ReplayFrame::before_hooks(size_t count) {
+void ReplayScope::before_hooks(size_t count) {
   if (compares_backward()) {
     const size_t number = begun_backwards_++;
     const auto& forward = region_.inner_hooks();
     if (number < forward.size() && forward[number] != count)
       or_fail([&] { hooks_mismatch(number, forward[number], count); });
   }
-  SavedTensorFrame::before_hooks(count);
+  Scope::before_hooks(count);
 }
 
-void ReplayFrame::hooks_mismatch(size_t backward, size_t expected, size_t got) const {
+void ReplayScope::hooks_mismatch(size_t backward, size_t expected, size_t got) const {
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str("[replay] ", region_.label(), ", slot ", count_, ", backward ", backward,
@@ -193,7 +193,7 @@ void ReplayFrame::hooks_mismatch(size_t backward, size_t expected, size_t got) c
                "region, and remove them after backward."));
 }
 
-void ReplayFrame::roots_mismatch(size_t backward) const {
+void ReplayScope::roots_mismatch(size_t backward) const {
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(
@@ -203,17 +203,17 @@ void ReplayFrame::roots_mismatch(size_t backward) const {
           kMakeItDepend));
 }
 
-void ReplayFrame::before_accumulate(const EdgeList& roots) {
+void ReplayScope::before_accumulate(const EdgeList& roots) {
   leaf_grads_.set_aside(roots);
 }
 
-void ReplayFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
+void ReplayScope::after_backward(c10::ArrayRef<at::Tensor> gradients) {
   if (!gradients.empty() && compares()) or_fail([&] { compare_gradients(gradients); });
   if (stopped_) stop();
 }
 
 // Hooks run again with a backward inside, and those too that were set after the forward.
-void ReplayFrame::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
+void ReplayScope::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
   const size_t number = backwards_++;
   const auto& forward = region_.inner_gradients();
   if (number >= forward.size() || forward[number] == hash_of(gradients)) return;
@@ -226,15 +226,15 @@ void ReplayFrame::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
                "after backward."));
 }
 
-bool ReplayFrame::is_mine(const torch::autograd::Node& node) const {
+bool ReplayScope::is_mine(const torch::autograd::Node& node) const {
   return node.thread_id() == thread_ && node.sequence_nr() >= first_node_;
 }
 
-bool ReplayFrame::is_of_forward(const torch::autograd::Node& node) const {
+bool ReplayScope::is_of_forward(const torch::autograd::Node& node) const {
   return !is_mine(node) && region_.nodes().contains(node);
 }
 
-void ReplayFrame::check_complete() const {
+void ReplayScope::check_complete() const {
   if (error_) std::rethrow_exception(error_);
   if (stopped_) return;
   calls_.check_complete();
@@ -245,7 +245,7 @@ void ReplayFrame::check_complete() const {
       c10::str("The forward saved ", region_.slots().size(), " tensors, the replay ", count_, "."));
 }
 
-void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
+void ReplayScope::receive(const at::Tensor& tensor, const at::Tensor& value) {
   if (stops_before_op_) return;
   if (stopped_) return stop();  // the function caught the stop and went on
   // A backward inside the function replays what the open region has saved so far; its replay may
@@ -266,7 +266,7 @@ void ReplayFrame::receive(const at::Tensor& tensor, const at::Tensor& value) {
 // function's context, until all of it is saved. A stop in the middle would leave it there: a result
 // then holds its node, which holds the context, which holds the result, for ever. So the stop waits
 // for the next op.
-bool ReplayFrame::is_saved_by_custom_function() const {
+bool ReplayScope::is_saved_by_custom_function() const {
   return region_.intercept() && !op_ && !packs_region_input();
 }
 
@@ -277,7 +277,7 @@ bool ReplayFrame::is_saved_by_custom_function() const {
 //
 // If no op of the forward is left, the function is let return: an exception costs more. Without
 // early stop it is let return too; not if a backward inside it replays what it has saved so far.
-void ReplayFrame::stop_if_complete() {
+void ReplayScope::stop_if_complete() {
   const bool runs_to_end = !region_.early_stop() && region_.closed();
   if (runs_to_end || count_ < end_) return;
   if (op_writes_) {
@@ -295,7 +295,7 @@ void ReplayFrame::stop_if_complete() {
   }
 }
 
-void ReplayFrame::fill(size_t index, const at::Tensor& value) {
+void ReplayScope::fill(size_t index, const at::Tensor& value) {
   const Slot& slot = region_.slots()[index];
   if (index != count_ || !slot.meta.matches_data(value))
     mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "");
@@ -309,7 +309,7 @@ void ReplayFrame::fill(size_t index, const at::Tensor& value) {
 // that leaves a node would leave the engine's queues and depth counts as they were in the middle
 // of the task. If a backward inside the function saves the last tensor, the stop waits until it
 // has ended.
-void ReplayFrame::stop() {
+void ReplayScope::stop() {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire); sink && !stopped_)
     sink->replay_stops(trace_scope());
   stopped_ = true;
@@ -321,7 +321,7 @@ void ReplayFrame::stop() {
 // Another tensor of the same shape would not be noticed: a custom function saves what has come to
 // require grad, past all ops. Where this throws while a named call is left by an exception, which
 // keeps its arguments then, that exception counts.
-void ReplayFrame::check_position(const at::Tensor& tensor) const {
+void ReplayScope::check_position(const at::Tensor& tensor) const {
   if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
   const Slot& slot = region_.slots()[count_];
   if (slot.log_position == ops_.position()) return;
@@ -329,7 +329,7 @@ void ReplayFrame::check_position(const at::Tensor& tensor) const {
            "It was saved between other ops.");
 }
 
-void ReplayFrame::check(const at::Tensor& tensor) const {
+void ReplayScope::check(const at::Tensor& tensor) const {
   if (count_ >= region_.slots().size()) {
     mismatch(count_, "the end of the function", TensorMeta(tensor).str(),
              "The replay saved more tensors.");
@@ -362,7 +362,7 @@ void ReplayFrame::check(const at::Tensor& tensor) const {
 
 /// Of what a custom function saves. What an op saves it has read or made, and its words are
 /// compared.
-bool ReplayFrame::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
+bool ReplayScope::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
   const bool is_of_user = has_layout(tensor) && !keeps_part();
   const bool is_told = slot.layout != 0 || ReplayOps::is_known(slot.origin);
   if (!is_of_user || !is_told) return true;
@@ -373,11 +373,11 @@ bool ReplayFrame::is_same_part(const Slot& slot, const at::Tensor& tensor) const
 }
 
 /// Where ops are not compared, tensors of one shape must not take each other's places.
-bool ReplayFrame::is_saved_by_same_op(const Slot& slot) const {
+bool ReplayScope::is_saved_by_same_op(const Slot& slot) const {
   return !region_.intercept() || compares() || slot.op == op_;
 }
 
-void ReplayFrame::mismatch(size_t index, const std::string& expected, const std::string& got,
+void ReplayScope::mismatch(size_t index, const std::string& expected, const std::string& got,
                            const std::string& detail) const {
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},

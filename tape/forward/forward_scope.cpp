@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The hooks that stand for dropped tensors in autograd's graph, and what a forward saves.
-#include <remat/tape/forward_frame.h>
+#include <remat/tape/forward_scope.h>
 
 #include <ATen/SavedTensorHooks.h>
 #include <ATen/SequenceNumber.h>
@@ -36,10 +36,10 @@
 namespace remat {
 namespace {
 
-/// True if the user has opened hooks in `frame` or around it.
-bool has_hooks_from(const SavedTensorFrame* frame) {
-  while (frame && !frame->is_user_hooks()) frame = frame->previous();
-  return frame || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+/// True if the user has opened hooks in `scope` or around it.
+bool has_hooks_from(const Scope* scope) {
+  while (scope && !scope->is_user_hooks()) scope = scope->previous();
+  return scope || !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
 }  // namespace
@@ -47,7 +47,7 @@ bool has_hooks_from(const SavedTensorFrame* frame) {
 /// Stands for one slot in autograd's graph. Hooks own their region; the region does not own them.
 class SlotHook final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit SlotHook(ForwardFrame& frame) : region_(frame.region_), frame_(&frame) {}
+  explicit SlotHook(ForwardScope& scope) : region_(scope.region_), scope_(&scope) {}
   SlotHook(const SlotHook&) = delete;
   SlotHook& operator=(const SlotHook&) = delete;
   ~SlotHook() override {
@@ -55,9 +55,9 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
   }
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    if (frame_->calls_) frame_->before_slot(tensor);
-    region_ = frame_->slot_region();
-    slot_ = &frame_->add_slot(tensor);
+    if (scope_->calls_) scope_->before_slot(tensor);
+    region_ = scope_->slot_region();
+    slot_ = &scope_->add_slot(tensor);
   }
   at::Tensor call_unpack_hook() override { return region_->load(*slot_); }
 
@@ -71,13 +71,13 @@ class SlotHook final : public torch::autograd::SavedVariableHooks {
 
  private:
   std::shared_ptr<Region> region_;
-  ForwardFrame* frame_;  // dead once the forward has ended; used while packing only
+  ForwardScope* scope_;  // dead once the forward has ended; used while packing only
   Slot* slot_ = nullptr;
 };
 
-ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
+ForwardScope::ForwardScope(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                            CallSettings calls)
-    : SavedTensorFrame(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
+    : Scope(Phase::kForward, region->intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(std::move(region)),
       graph_task_(torch::autograd::get_current_graph_task_id()),
       has_hooks_around_(has_hooks_from(previous())),
@@ -94,13 +94,13 @@ ForwardFrame::ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Ten
   }
 }
 
-ForwardFrame::~ForwardFrame() {
+ForwardScope::~ForwardScope() {
   NodeRange nodes = region_->nodes();
   nodes.end = at::sequence_number::peek();
   region_->set_nodes(nodes);
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() {
+std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardScope::make_hooks() {
   if (calls_ && calls_->takes_saved()) return calls_->make_hooks();
   return std::make_unique<SlotHook>(*this);
 }
@@ -111,11 +111,11 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardFrame::make_hooks() 
 // tape are regions inside replayed from tapes. Where the outer tape is given up after that, a
 // replay of its function records the same ones as the forward did, whatever has become known of
 // them since: a region saves other tensors with a tape than without.
-bool ForwardFrame::allows_tapes() const {
+bool ForwardScope::allows_tapes() const {
   return recorder_ && !recorder_->gave_up();
 }
 
-bool ForwardFrame::decide_tape(bool wanted) {
+bool ForwardScope::decide_tape(bool wanted) {
   if (!(calls_ && calls_->saving())) region_->add_inner_tape(wanted);
   return wanted;
 }
@@ -124,7 +124,7 @@ bool ForwardFrame::decide_tape(bool wanted) {
 // then the log goes on as if there were none, for the replay of a function whose tape is given up;
 // so what the tape knows of memory must not show in it. A strict tape needs none: giving up ends
 // it.
-void ForwardFrame::record(Tape& tape, TrustedOps trusted, bool strict) {
+void ForwardScope::record(Tape& tape, TrustedOps trusted, bool strict) {
   const FunctionReplayer::Options& state = call_settings_.state;
   recorder_ = std::make_unique<TapeRecorder>(
       tape, storages_,
@@ -134,7 +134,7 @@ void ForwardFrame::record(Tape& tape, TrustedOps trusted, bool strict) {
   if (strict) region_->ops().break_off();
 }
 
-void ForwardFrame::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
+void ForwardScope::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
   Tape& tape = whole->writable_tape();
   recorder_->cut(std::make_unique<TapeCutter>(
       tape, cuts, region_, std::move(whole),
@@ -144,7 +144,7 @@ void ForwardFrame::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
   set_policy(&RegionPolicy::per_segment());
 }
 
-void ForwardFrame::keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy) {
+void ForwardScope::keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy) {
   TORCH_CHECK_VALUE(
       policy != Policy::kOffload || call_settings_.offload_store || call_settings_.hooks,
       "[checkpoint] ", region_->label(), ", ", slot_region()->label(),
@@ -165,59 +165,59 @@ void ForwardFrame::keep_cut_value(CallProduct& value, const at::Tensor& tensor, 
                 });
 }
 
-void ForwardFrame::through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep scope,
+void ForwardScope::through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep reach,
                                  const UserPair& pair, c10::function_ref<void()> keep) {
   std::optional<ScopesAround> around;
   std::optional<PairScope> alone;
   if (pair) {
     alone.emplace(pair, in_replay());
   } else {
-    around.emplace(*this, scope);
+    around.emplace(*this, reach);
   }
   const SavedTensorInfoGuard info_guard(info);
   const SavedOriginalGuard original(tensor, recorder_ && recorder_->op_has_run());
   keep();
 }
 
-UserPair ForwardFrame::pair_of_options(bool may_store) {
+UserPair ForwardScope::pair_of_options(bool may_store) {
   if (may_store && !offload_hooks_) offload_hooks_ = as_hooks(call_settings_.offload_store);
   return UserPair(may_store && offload_hooks_ ? offload_hooks_ : call_settings_.hooks);
 }
 
-bool ForwardFrame::gives_to_user(Keep scope, const UserPair& pair) const {
+bool ForwardScope::gives_to_user(Keep reach, const UserPair& pair) const {
   if (in_replay()) return false;
   if (pair) return true;
   const bool any_python = !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
   if (!previous() && !any_python) return false;
-  const ScopesAround around(*this, scope);
-  SavedTensorFrame* const frame = SavedTensorFrame::current();
-  if (frame) return !frame->region_scope();
+  const ScopesAround around(*this, reach);
+  Scope* const scope = Scope::current();
+  if (scope) return !scope->region_scope();
   return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
 }
 
-const RegionPolicy* ForwardFrame::segment_policy() {
+const RegionPolicy* ForwardScope::segment_policy() {
   recorder_->enter_segment();
   return slot_region()->policy();
 }
 
-void ForwardFrame::save_next(Policy policy) {
+void ForwardScope::save_next(Policy policy) {
   recorder_->save_next(policy);
 }
 
-void ForwardFrame::save_results(const OpCall& call, Policy policy) {
+void ForwardScope::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) { recorder_->save(tensor, policy); });
 }
 
-void ForwardFrame::after_data(const at::Tensor& tensor) {
+void ForwardScope::after_data(const at::Tensor& tensor) {
   if (saved_) saved_->after_data(tensor);
 }
 
-void ForwardFrame::before_set_data(const at::Tensor& tensor) {
+void ForwardScope::before_set_data(const at::Tensor& tensor) {
   if (saved_) saved_->before_set_data(tensor);
   if (saved_ && calls_) calls_->before_set_data(tensor);
 }
 
-void ForwardFrame::check_saved() {
+void ForwardScope::check_saved() {
   const SavedMemory::Change change = saved_->find_change();
   if (!change.slot) return;
   const std::string where =
@@ -232,19 +232,19 @@ void ForwardFrame::check_saved() {
       "use a clone().");
 }
 
-void ForwardFrame::check_outside_sizes() const {
+void ForwardScope::check_outside_sizes() const {
   const OutsideLog& outside = region_->outside();
   for (const auto i : c10::irange(outside.size()))
     outside[i].check_size([&] { return "[checkpoint] " + region_->label(); });
 }
 
-void ForwardFrame::phase_was_asked() {
+void ForwardScope::phase_was_asked() {
   phase_asked_ = true;
   region_->ops().break_off();
 }
 
 // See Note [What the user has]: the function is to bring it back, and a tape does not call it.
-void ForwardFrame::finish() {
+void ForwardScope::finish() {
   if (recorder_ || !region_->slots().empty()) check_outside_sizes();
   if (saved_) check_saved();
   if (calls_) calls_->finish();
@@ -257,7 +257,7 @@ void ForwardFrame::finish() {
       });
   if (brings_back && !recorder_->is_strict())
     recorder_->give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
-  const OuterFrames outer(*this);
+  const OuterScopes outer(*this);
   recorder_->finish(region_->outside());
   if (recorder_->gave_up()) check_no_stale_cast();
   if (!recorder_->gave_up()) region_->drop_op_log();
@@ -265,7 +265,7 @@ void ForwardFrame::finish() {
 
 // A custom function may save what no op outside of SAVE calls reads. What a region inside gets as
 // an argument its ops read, if anything does.
-void ForwardFrame::before_slot(const at::Tensor& tensor) {
+void ForwardScope::before_slot(const at::Tensor& tensor) {
   calls_->before_slot(tensor);
   if (!recorder_ && packs_region_input()) return;
   calls_->need(tensor);
@@ -276,7 +276,7 @@ void ForwardFrame::before_slot(const at::Tensor& tensor) {
 
 /// A replay gives it to the slot, whether an op has read it or not: `tensor`, or what that is a
 /// copy of.
-void ForwardFrame::read_for_slot(const at::Tensor& tensor) {
+void ForwardScope::read_for_slot(const at::Tensor& tensor) {
   const auto copied = copied_original(tensor);
   const at::Tensor& read = copied ? copied->tensor : tensor;
   const Origin origin = memory_of(read) ? storages_.find(memory_of(read)) : Origin::inside();
@@ -287,7 +287,7 @@ void ForwardFrame::read_for_slot(const at::Tensor& tensor) {
   read_outside(is_whole ? lay_out(read.storage(), outside.whole()) : read, outside);
 }
 
-bool ForwardFrame::is_read_outside(const at::Tensor& tensor) const {
+bool ForwardScope::is_read_outside(const at::Tensor& tensor) const {
   const void* const memory = memory_of(tensor);
   const Origin origin = memory ? storages_.find(memory) : Origin::inside();
   return origin.is_outside() && std::as_const(*region_).outside()[origin.number()].is_read();
@@ -295,7 +295,7 @@ bool ForwardFrame::is_read_outside(const at::Tensor& tensor) const {
 
 /// None if remat itself saves it. Of what others save it is the memory that plain code saves.
 /// Parameters may be written in a backward under hooks: an optimizer does that, step by step.
-std::optional<ForwardMemory> ForwardFrame::memory_for_others(const at::Tensor& tensor) const {
+std::optional<ForwardMemory> ForwardScope::memory_for_others(const at::Tensor& tensor) const {
   const bool is_own = saves_own() || packs_region_input() || keeps_part();
   if (is_own || !has_layout(tensor)) return std::nullopt;
   const bool is_hooked = has_hooks_around_ || current() != this || has_python_hooks_inside();
@@ -303,7 +303,7 @@ std::optional<ForwardMemory> ForwardFrame::memory_for_others(const at::Tensor& t
   return ForwardMemory(tensor, is_hooked);
 }
 
-Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
+Slot& ForwardScope::add_slot(const at::Tensor& tensor) {
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool is_read = is_read_outside(original);
@@ -345,12 +345,12 @@ Slot& ForwardFrame::add_slot(const at::Tensor& tensor) {
   return slot;
 }
 
-const std::shared_ptr<Region>& ForwardFrame::slot_region() const {
+const std::shared_ptr<Region>& ForwardScope::slot_region() const {
   const TapeCutter* const cutter = recorder_ ? recorder_->cutter() : nullptr;
   return cutter ? cutter->region() : region_;
 }
 
-TraceScope ForwardFrame::trace_scope() const {
+TraceScope ForwardScope::trace_scope() const {
   const Region& region = *slot_region();
   return {.region = &region,
           .slot = region.slots().size(),
@@ -358,12 +358,12 @@ TraceScope ForwardFrame::trace_scope() const {
           .saved_call = calls_ ? calls_->saved_call() : nullptr};
 }
 
-void ForwardFrame::before_backward(const EdgeList& roots) {
+void ForwardScope::before_backward(const EdgeList& roots) {
   region_->mark_inner_backward();
   if (calls_) calls_->check_backward(roots);
   if (recorder_) recorder_->give_up("a backward in the function");
   // First: replays around put other .grads there.
-  SavedTensorFrame::before_backward(roots);
+  Scope::before_backward(roots);
   if (!replays_backward()) return;
   region_->add_inner_roots(hash_of_views(roots));
   grads_.clear();
@@ -372,18 +372,18 @@ void ForwardFrame::before_backward(const EdgeList& roots) {
   }
 }
 
-bool ForwardFrame::replays_backward() const {
+bool ForwardScope::replays_backward() const {
   return region_->intercept() && !(calls_ && calls_->saving()) &&
          torch::autograd::get_current_graph_task_id() == graph_task_;
 }
 
-void ForwardFrame::before_hooks(size_t count) {
+void ForwardScope::before_hooks(size_t count) {
   if (replays_backward()) region_->add_inner_hooks(count);
-  SavedTensorFrame::before_hooks(count);
+  Scope::before_hooks(count);
 }
 
-void ForwardFrame::before_accumulate(const EdgeList& roots) {
-  SavedTensorFrame::before_accumulate(roots);  // first, as above
+void ForwardScope::before_accumulate(const EdgeList& roots) {
+  Scope::before_accumulate(roots);  // first, as above
   if (!replays_backward()) return;
   visit_nodes(roots, [&](torch::autograd::Node& node) {
     auto* const accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
@@ -393,7 +393,7 @@ void ForwardFrame::before_accumulate(const EdgeList& roots) {
   });
 }
 
-void ForwardFrame::check_leaf(const torch::autograd::Node& node, const at::Tensor& leaf) const {
+void ForwardScope::check_leaf(const torch::autograd::Node& node, const at::Tensor& leaf) const {
   if (storages_.find(memory_of(leaf)).is_inside()) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
       count_accumulated(node) == 0, "[checkpoint] ", region_->label(), ", node ", node.name(),
@@ -404,7 +404,7 @@ void ForwardFrame::check_leaf(const torch::autograd::Node& node, const at::Tenso
       "call.");
 }
 
-void ForwardFrame::note_grad(const at::Tensor& tensor) {
+void ForwardScope::note_grad(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   const at::Tensor& grad = tensor.mutable_grad();
   if (!grad.defined()) grads_made_.insert(impl);
@@ -413,7 +413,7 @@ void ForwardFrame::note_grad(const at::Tensor& tensor) {
 }
 
 /// Keeps the .grad of what the backward has given a new one: Note [The .grad of a replay].
-void ForwardFrame::keep_grads() {
+void ForwardScope::keep_grads() {
   for (auto& [tensor, before] : std::exchange(grads_, {})) {
     if (tensor.mutable_grad().is_same(before.grad)) {
       if (before.version.changed()) grads_written_.insert(before.tensor);
@@ -430,16 +430,16 @@ void ForwardFrame::keep_grads() {
   }
 }
 
-void ForwardFrame::after_backward(c10::ArrayRef<at::Tensor> gradients) {
+void ForwardScope::after_backward(c10::ArrayRef<at::Tensor> gradients) {
   if (replays_backward()) {
     keep_grads();
     if (!gradients.empty() && region_->determinism() != Determinism::kNone)
       region_->add_inner_gradients(hash_of(gradients));
   }
-  SavedTensorFrame::after_backward(gradients);
+  Scope::after_backward(gradients);
 }
 
-NamedCalls* ForwardFrame::named_calls() {
+NamedCalls* ForwardScope::named_calls() {
   if (!calls_) calls_ = std::make_unique<ForwardCalls>(*this, region_, call_settings_);
   return calls_.get();
 }

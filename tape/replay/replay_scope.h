@@ -14,7 +14,7 @@
 
 #include <remat/tape/region.h>
 #include <remat/tape/region_body.h>
-#include <remat/tape/saved_tensor_frame.h>
+#include <remat/tape/scope.h>
 
 #include "leaf_grads.h"
 #include "replay_calls.h"
@@ -35,9 +35,9 @@ struct ReplayParts {
 
 /// Gives each tensor that autograd saves to the slot at the same place in the forward's order, and
 /// compares what is seen with the forward.
-class ReplayFrame final : public SavedTensorFrame {
+class ReplayScope final : public Scope {
  public:
-  explicit ReplayFrame(const ReplayParts& parts);
+  explicit ReplayScope(const ReplayParts& parts);
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* replayed_region() const override { return &region_; }

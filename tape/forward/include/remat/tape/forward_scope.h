@@ -20,8 +20,8 @@
 #include <remat/tape/generator_state.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/region.h>
-#include <remat/tape/saved_tensor_frame.h>
 #include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape_trust.h>
 
@@ -36,11 +36,11 @@ class TapeReplayer;
 class UserPair;
 struct Cuts;
 
-class REMAT_API ForwardFrame final : public SavedTensorFrame {
+class REMAT_API ForwardScope final : public Scope {
  public:
   /// `inputs`: the region's tensor arguments. Ops are seen if the region asks for it. `calls`: for
   /// its named calls.
-  ForwardFrame(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
+  ForwardScope(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                CallSettings calls = {});
 
   /// Its ops are recorded on `tape`, with hashes of what those save that are not `trusted`; if
@@ -52,9 +52,9 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
 
   /// The function has returned.
   void finish();
-  ForwardFrame(const ForwardFrame&) = delete;
-  ForwardFrame& operator=(const ForwardFrame&) = delete;
-  ~ForwardFrame() override;
+  ForwardScope(const ForwardScope&) = delete;
+  ForwardScope& operator=(const ForwardScope&) = delete;
+  ~ForwardScope() override;
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* forward_region() const override { return region_.get(); }
@@ -93,12 +93,12 @@ class REMAT_API ForwardFrame final : public SavedTensorFrame {
   void keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy);
   /// Runs `keep`, which keeps `tensor`, so that `pair` gets it; without one, in the scopes around
   /// the region.
-  void through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep scope,
+  void through_hooks(const SavedTensorInfo& info, const at::Tensor& tensor, Keep reach,
                      const UserPair& pair, c10::function_ref<void()> keep);
   /// The store if it `may_store` and there is one, else the hooks of the options.
   UserPair pair_of_options(bool may_store);
   /// True if hooks of the user get what through_hooks() keeps, not an outer region.
-  bool gives_to_user(Keep scope, const UserPair& pair) const;
+  bool gives_to_user(Keep reach, const UserPair& pair) const;
   bool logs() const;
   /// The function itself goes backward now, and will in a replay.
   bool replays_backward() const;

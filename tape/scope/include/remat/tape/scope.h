@@ -34,11 +34,11 @@ using EdgeList = std::vector<torch::autograd::Edge>;
 /// One scope of the thread's stack: a region's forward, a replay, or a pair of user hooks. Pushed
 /// when made, popped when destroyed, on the same thread. New threads and forked children begin with
 /// an empty stack.
-class REMAT_API SavedTensorFrame {
+class REMAT_API Scope {
  public:
-  SavedTensorFrame(const SavedTensorFrame&) = delete;
-  SavedTensorFrame& operator=(const SavedTensorFrame&) = delete;
-  virtual ~SavedTensorFrame();
+  Scope(const Scope&) = delete;
+  Scope& operator=(const Scope&) = delete;
+  virtual ~Scope();
 
   /// Hooks for the tensor that autograd is about to save; null keeps the tensor itself.
   virtual std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() = 0;
@@ -129,7 +129,7 @@ class REMAT_API SavedTensorFrame {
 
   /// This scope if it is of a region, else the next one outward that is; null if there is none:
   /// then the user's hooks get what is saved. See Note [Hooks inside a region].
-  SavedTensorFrame* region_scope();
+  Scope* region_scope();
 
   /// Names a replay in this process; 0 for every other kind of scope.
   virtual uint64_t replay_id() const { return 0; }
@@ -172,15 +172,15 @@ class REMAT_API SavedTensorFrame {
   static TraceScope current_trace_scope();
 
   /// The innermost scope of this thread, null if there is none.
-  static SavedTensorFrame* current();
+  static Scope* current();
 
   /// The innermost scope of this thread that has named calls, null if there is none.
-  static SavedTensorFrame* innermost_with_calls();
+  static Scope* innermost_with_calls();
 
-  SavedTensorFrame* previous() const { return previous_; }
+  Scope* previous() const { return previous_; }
 
   /// The next scope outward that sees the ops of this one: Note [Who sees an op].
-  SavedTensorFrame* next_to_see_ops() const { return next_to_see_ops_; }
+  Scope* next_to_see_ops() const { return next_to_see_ops_; }
 
   /// True while a dispatch mode of Python's that was there when this scope began handles something:
   /// its handler runs without it.
@@ -208,7 +208,7 @@ class REMAT_API SavedTensorFrame {
     kAsAround,  ///< Seen if the scope around this one sees them.
     kSeen,
   };
-  explicit SavedTensorFrame(Phase phase = Phase::kForward, Ops ops = Ops::kAsAround);
+  explicit Scope(Phase phase = Phase::kForward, Ops ops = Ops::kAsAround);
 
   /// For a region: null if it has none.
   void set_policy(const RegionPolicy* policy) { policy_ = policy; }
@@ -218,15 +218,15 @@ class REMAT_API SavedTensorFrame {
 
  private:
   friend class HiddenScopes;
-  friend class OuterFrames;
+  friend class OuterScopes;
   friend class ScopesAround;
-  static void before_op_from(SavedTensorFrame* frame, OpCall& call, bool logged);
-  static bool decide_tape_from(SavedTensorFrame* frame, bool wanted);
+  static void before_op_from(Scope* scope, OpCall& call, bool logged);
+  static bool decide_tape_from(Scope* scope, bool wanted);
   template <class T>
-  static T stand_in_from(SavedTensorFrame* frame, const T& of);
+  static T stand_in_from(Scope* scope, const T& of);
 
-  SavedTensorFrame* previous_;
-  SavedTensorFrame* next_to_see_ops_;
+  Scope* previous_;
+  Scope* next_to_see_ops_;
   const RegionPolicy* policy_;  // of the innermost region
   size_t python_hooks_depth_;   // of PyTorch's stack, when this scope began
   int64_t dispatch_modes_;      // of Python's, then
@@ -236,15 +236,15 @@ class REMAT_API SavedTensorFrame {
 
 /// Hides all scopes of this thread while alive: user callbacks run as if outside every region, and
 /// no op is seen.
-class REMAT_API SuspendFrames {
+class REMAT_API SuspendScopes {
  public:
-  SuspendFrames();
-  SuspendFrames(const SuspendFrames&) = delete;
-  SuspendFrames& operator=(const SuspendFrames&) = delete;
-  ~SuspendFrames();
+  SuspendScopes();
+  SuspendScopes(const SuspendScopes&) = delete;
+  SuspendScopes& operator=(const SuspendScopes&) = delete;
+  ~SuspendScopes();
 
  private:
-  SavedTensorFrame* hidden_;
+  Scope* hidden_;
   bool ops_were_seen_;
 };
 
@@ -258,28 +258,28 @@ class REMAT_API HiddenScopes {
   HiddenScopes();
   ~HiddenScopes();
 
-  /// Hides `frame`, which is the current one or around it.
-  void hide(const SavedTensorFrame& frame);
+  /// Hides `scope`, which is the current one or around it.
+  void hide(const Scope& scope);
   void hide_python_hooks(size_t count);
 
  private:
-  SavedTensorFrame* hidden_;
+  Scope* hidden_;
   std::optional<at::impl::SavedTensorDefaultHooksTLS> python_hooks_;  // if some are hidden
 };
 
-/// Hides `frame`, the scopes inside it and user hooks right around it, PyTorch's own too, while
+/// Hides `scope`, the scopes inside it and user hooks right around it, PyTorch's own too, while
 /// alive: what is saved then is remat's own.
-class REMAT_API OuterFrames final : HiddenScopes {
+class REMAT_API OuterScopes final : HiddenScopes {
  public:
-  explicit OuterFrames(const SavedTensorFrame& frame);
+  explicit OuterScopes(const Scope& scope);
 };
 
-/// Hides `frame` and the scopes inside it while alive; with Keep::kAllRegions, everything up to the
+/// Hides `scope` and the scopes inside it while alive; with Keep::kAllRegions, everything up to the
 /// outermost region. What is saved then is kept for the user: by the hooks around, or an outer
 /// region.
 class REMAT_API ScopesAround final : HiddenScopes {
  public:
-  ScopesAround(const SavedTensorFrame& frame, Keep keep);
+  ScopesAround(const Scope& scope, Keep keep);
 };
 
 /// True while this thread runs a region's function again, before backward. A function that asks may

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // What a forward notes of its ops.
-#include <remat/tape/forward_frame.h>
+#include <remat/tape/forward_scope.h>
 
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
@@ -64,7 +64,7 @@ void check_generators(const OpCall& call, c10::ArrayRef<at::Generator> named,
 
 }  // namespace
 
-Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
+Origin ForwardScope::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return Origin::inside();
   Origin origin = storages_.find(memory);
@@ -86,25 +86,25 @@ Origin ForwardFrame::origin_of(const at::Tensor& tensor) {
   return origin;
 }
 
-void ForwardFrame::note_cast(const at::Tensor& leaf, Origin origin) {
+void ForwardScope::note_cast(const at::Tensor& leaf, Origin origin) {
   made_ = Origin::cast_of(origin, layout_hash(leaf));
   cast_leaf_ = leaf;
 }
 
 // The leaf may have been written by the region since: Note [Stale casts].
-void ForwardFrame::check_cast(const at::Tensor& tensor, Origin origin) {
+void ForwardScope::check_cast(const at::Tensor& tensor, Origin origin) {
   if (!region_->outside().logged(origin).is_cast()) return;
   const at::Tensor leaf = autocast_source(tensor);
   if (leaf.defined() && is_known_cast(tensor) && is_stale_cast(tensor, leaf))
     refuse_stale_cast(leaf);
 }
 
-void ForwardFrame::refuse_stale_cast(const at::Tensor& leaf) {
+void ForwardScope::refuse_stale_cast(const at::Tensor& leaf) {
   if (!stale_cast_) stale_cast_.emplace(leaf);
   if (!recorder_ || recorder_->gave_up()) check_no_stale_cast();
 }
 
-void ForwardFrame::check_no_stale_cast() const {
+void ForwardScope::check_no_stale_cast() const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !stale_cast_, "[checkpoint] ", region_->label(),
       ": expected casts in autocast's cache that have the values of their weights, got one of a "
@@ -115,13 +115,13 @@ void ForwardFrame::check_no_stale_cast() const {
       "replay = kTape (\"tape\").");
 }
 
-bool ForwardFrame::logs() const {
+bool ForwardScope::logs() const {
   return region_->intercept() && !region_->ops().broken_off() &&
          region_->determinism() != Determinism::kNone &&
          torch::autograd::get_current_graph_task_id() == graph_task_;
 }
 
-void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+void ForwardScope::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!logs()) return;
   OpWords& words = region_->ops().writer();
   words.begin_call(call.hash());
@@ -134,7 +134,7 @@ void ForwardFrame::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
   if (region_->op_sites()) region_->op_sites()->add();
 }
 
-void ForwardFrame::before_op(OpCall& call, bool logged) {
+void ForwardScope::before_op(OpCall& call, bool logged) {
   if (!region_->intercept()) return;
   op_ = &call.info();
   if (C10_UNLIKELY(!writes_whole_.empty())) writes_whole_.clear();  // the op before it has thrown
@@ -196,14 +196,14 @@ void ForwardFrame::before_op(OpCall& call, bool logged) {
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too
 // late to look.
-void ForwardFrame::before_draw(const OpCall& call) {
+void ForwardScope::before_draw(const OpCall& call) {
   const FunctionReplayer::Options& state = call_settings_.state;
   if (!state.preserve_rng) return;
   check_generators(call, state.generators, *region_);
   if (!region_->draws()) marks_ = mark_generators(state.generators);
 }
 
-void ForwardFrame::after_draw() {
+void ForwardScope::after_draw() {
   const bool drew = std::any_of(marks_.begin(), marks_.end(),
                                 [](const GeneratorMark& mark) { return mark.has_moved(); });
   if (drew) region_->mark_draws();
@@ -212,7 +212,7 @@ void ForwardFrame::after_draw() {
 
 // A view that the region has made has a node of its own there; after a write, one from outside has
 // too.
-void ForwardFrame::note_captured(const at::Tensor& tensor, Origin origin) {
+void ForwardScope::note_captured(const at::Tensor& tensor, Origin origin) {
   if (!tensor.requires_grad()) return;
   if (origin.is_outside()) {
     const OutsideStorage& outside = region_->outside()[origin.number()];
@@ -225,7 +225,7 @@ void ForwardFrame::note_captured(const at::Tensor& tensor, Origin origin) {
 
 // A view of a tensor of a Python class of its own has a storage of its own, and writes memory that
 // only the class knows.
-void ForwardFrame::watch_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
+void ForwardScope::watch_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                  Origin origin) {
   if (calls_ && call.info().reads_data()) calls_->read_inside(tensor, &call.info());
   const void* const memory = memory_of(tensor);
@@ -235,7 +235,7 @@ void ForwardFrame::watch_wrapper(const OpCall& call, size_t argument, const at::
   if (call.writes_argument(argument) && !accumulates_grad()) check_plain(call.info(), tensor);
 }
 
-void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
+void ForwardScope::watch(const OpCall& call, size_t argument, const at::Tensor& tensor,
                          Origin origin) {
   const OpInfo& info = call.info();
   OutsideStorage& outside = region_->outside()[origin.number()];
@@ -250,7 +250,7 @@ void ForwardFrame::watch(const OpCall& call, size_t argument, const at::Tensor& 
   writes_outside_ = writes_outside_ || is_written;
 }
 
-void ForwardFrame::read_outside(const at::Tensor& tensor, OutsideStorage& outside) {
+void ForwardScope::read_outside(const at::Tensor& tensor, OutsideStorage& outside) {
   outside.mark_read(tensor);
   if (!outside.is_written()) return;
   if (const auto part = outside.part_to_keep(tensor)) keep_part(tensor, outside, *part);
@@ -259,7 +259,7 @@ void ForwardFrame::read_outside(const at::Tensor& tensor, OutsideStorage& outsid
 /// The op that is about to run writes tensors from outside; what it reads of them has been noted.
 /// What it writes without reading counts as made when it has run: a region inside may keep it as it
 /// was until then.
-void ForwardFrame::write_outside(const OpCall& call) {
+void ForwardScope::write_outside(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
     if (!origin.is_outside()) return;
@@ -272,7 +272,7 @@ void ForwardFrame::write_outside(const OpCall& call) {
   });
 }
 
-void ForwardFrame::cover_written(bool op_has_ended) {
+void ForwardScope::cover_written(bool op_has_ended) {
   std::erase_if(writes_whole_, [&](const WholeWrite& write) {
     const bool has_written = op_has_ended || write.before.changed();
     if (has_written) region_->outside()[write.number].cover(write.tensor);
@@ -280,22 +280,22 @@ void ForwardFrame::cover_written(bool op_has_ended) {
   });
 }
 
-void ForwardFrame::begin_write(const at::Tensor& tensor, OutsideStorage& outside) {
+void ForwardScope::begin_write(const at::Tensor& tensor, OutsideStorage& outside) {
   writes_any_outside_ = true;
   outside.begin_write(tensor);
   if (const auto part = outside.part_read()) keep_part(tensor, outside, *part);
 }
 
 /// Of a tensor that a region writes: in the scopes around it, as it is now.
-void ForwardFrame::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
+void ForwardScope::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
                              const TensorLayout& part) {
-  const OuterFrames outer(*this);
+  const OuterScopes outer(*this);
   const at::Tensor original = lay_out(tensor.storage(), part);
   const SavedOriginalGuard guard(original);
   outside.keep(tensor.storage(), part);
 }
 
-void ForwardFrame::refuse_unshard(const OpInfo& info) const {
+void ForwardScope::refuse_unshard(const OpInfo& info) const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[checkpoint] ", region_->label(), ", op ", info.name(),
       ": expected weights that are whole before the region begins, got some that are gathered "
@@ -305,14 +305,14 @@ void ForwardFrame::refuse_unshard(const OpInfo& info) const {
 }
 
 // See Note [Writes by way of data].
-void ForwardFrame::note_saved_writes(const OpCall& call) {
+void ForwardScope::note_saved_writes(const OpCall& call) {
   if (accumulates_grad()) return;
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     if (call.writes_argument(i)) saved_->before_write(tensor, call.info());
   });
 }
 
-void ForwardFrame::note_other_versions_of(const OpCall& call) {
+void ForwardScope::note_other_versions_of(const OpCall& call) {
   for (size_t i = 0; i < call.info().argument_count(); ++i) {
     if (call.argument(i).isStorage()) {
       const c10::Storage storage = call.argument(i).toStorage();
@@ -327,7 +327,7 @@ void ForwardFrame::note_other_versions_of(const OpCall& call) {
   });
 }
 
-void ForwardFrame::check_plain(const OpInfo& info, const at::Tensor& tensor) const {
+void ForwardScope::check_plain(const OpInfo& info, const at::Tensor& tensor) const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !is_of_python_class(tensor), "[checkpoint] ", region_->label(), ", op ", info.name(),
       ": expected in-place ops on plain tensors from outside the region, got one on a tensor of a "
@@ -337,7 +337,7 @@ void ForwardFrame::check_plain(const OpInfo& info, const at::Tensor& tensor) con
       "out-of-place form.");
 }
 
-void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
+void ForwardScope::check_writable(const OpInfo& info, const at::Tensor& tensor,
                                   Origin origin) const {
   if (!origin.is_outside()) return;
   if (is_of_python_class(tensor) && !accumulates_grad()) check_plain(info, tensor);
@@ -360,7 +360,7 @@ void ForwardFrame::check_writable(const OpInfo& info, const at::Tensor& tensor,
 }
 
 // Of two tensors on one memory a replay would write a copy of the one, and read the other.
-void ForwardFrame::check_unshared(const OpInfo& info, const at::Tensor& tensor) const {
+void ForwardScope::check_unshared(const OpInfo& info, const at::Tensor& tensor) const {
   const c10::Storage& storage = tensor.storage();
   const auto& products = std::as_const(*region_).calls().products();
   const bool is_shared =
@@ -378,13 +378,13 @@ void ForwardFrame::check_unshared(const OpInfo& info, const at::Tensor& tensor) 
 }
 
 // A SAVE call writes it, or has: all of it.
-void ForwardFrame::keep_before_write(const at::Tensor& tensor, Origin origin) {
+void ForwardScope::keep_before_write(const at::Tensor& tensor, Origin origin) {
   OutsideStorage& outside = region_->outside()[origin.number()];
   if (!outside.is_written()) outside.begin_write(tensor);
   if (outside.known()) keep_part(tensor, outside, outside.whole());
 }
 
-void ForwardFrame::after_op(OpCall& call) {
+void ForwardScope::after_op(OpCall& call) {
   if (!region_->intercept()) return;
   op_ = nullptr;
   saved_->after_writes();
@@ -413,7 +413,7 @@ void ForwardFrame::after_op(OpCall& call) {
   });
 }
 
-void ForwardFrame::check_handler_write(const OpInfo& info, const std::string& op,
+void ForwardScope::check_handler_write(const OpInfo& info, const std::string& op,
                                        const c10::Storage& storage) const {
   const Origin origin = storages_.find(storage.unsafeGetStorageImpl());
   const bool is_made_again = origin.is_inside() || origin.is_in_call() || origin.is_product();
@@ -429,12 +429,12 @@ void ForwardFrame::check_handler_write(const OpInfo& info, const std::string& op
       "the op into a SAVE call.");
 }
 
-void ForwardFrame::adopt_part(const at::Tensor& tensor) {
+void ForwardScope::adopt_part(const at::Tensor& tensor) {
   if (!recorder_ || !recorder_->in_op()) return adopt(tensor);
   storages_.enter_result(tensor);  // the recorder is told of the whole op
 }
 
-void ForwardFrame::adopt(const at::Tensor& tensor) {
+void ForwardScope::adopt(const at::Tensor& tensor) {
   if (!region_->intercept()) return;
   if (calls_ && calls_->saving()) return calls_->adopt(tensor);
   if (recorder_) recorder_->adopt(tensor);
