@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <remat/inspect/region_saves.h>
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/tensor_meta.h>
 

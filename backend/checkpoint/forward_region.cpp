@@ -2,6 +2,8 @@
 
 // Opening and closing a region on this thread.
 #include <remat/backend/forward_region.h>
+#include <remat/tape/nested_tapes.h>
+#include <remat/tape/op_observer.h>
 
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
@@ -40,15 +42,9 @@ bool records(const CheckpointOptions& options) {
 c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   c10::SmallVector<at::Tensor, 4> seen(arguments.begin(), arguments.end());
   for (at::Tensor& tensor : seen) {
-    if (tensor.defined()) tensor = Scope::current_stand_in(tensor);
+    if (tensor.defined()) tensor = OpObserver::current_stand_in(tensor);
   }
   return seen;
-}
-
-/// See Note [Nested tapes].
-bool tapes_allowed() {
-  const Scope* const scope = Scope::current();
-  return !scope || scope->allows_tapes();
 }
 
 bool in_replay() {
@@ -125,8 +121,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   info.reset();
   input_hooks.reset();
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
-  const bool wants_tape = strict || (!advice.refused && tapes_allowed());
-  const bool has_tape = Scope::all_decide_tape(wants_tape) && trust;
+  const bool wants_tape = strict || (!advice.refused && NestedTapes::allowed_here());
+  const bool has_tape = NestedTapes::decide_here(wants_tape) && trust;
   scope_.emplace(region_, inputs, std::move(calls));
   if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);

@@ -14,7 +14,9 @@
 #include <utility>
 
 #include <remat/backend/inner_backward.h>
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/hook_count.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/recomputing_pair.h>
 #include <remat/tape/scope.h>
 
@@ -61,7 +63,7 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
 EdgeList stand_ins(const EdgeList& edges) {
   EdgeList exchanged = edges;
   for (torch::autograd::Edge& edge : exchanged) {
-    if (edge.is_valid()) edge = Scope::current_stand_in(edge);
+    if (edge.is_valid()) edge = OpObserver::current_stand_in(edge);
   }
   return exchanged;
 }
@@ -123,15 +125,16 @@ torch::autograd::variable_list SavedTensorEngine::execute(
 }
 
 void detail::before_backward_inside(const EdgeList& roots, const EdgeList& ends, bool accumulates) {
-  Scope* const scope = Scope::current();
-  if (!scope) return;
-  scope->before_backward(roots);
-  scope->before_hooks(count_hooks(roots, ends));
-  if (accumulates) scope->before_accumulate(roots);
+  BackwardObserver* const observer = BackwardObserver::current();
+  if (!observer) return;
+  observer->before_backward(roots);
+  observer->before_hooks(count_hooks(roots, ends));
+  if (accumulates) observer->before_accumulate(roots);
 }
 
 void detail::after_backward_inside(c10::ArrayRef<at::Tensor> gradients) {
-  if (Scope* const scope = Scope::current()) scope->after_backward(gradients);
+  if (BackwardObserver* const observer = BackwardObserver::current())
+    observer->after_backward(gradients);
 }
 
 c10::intrusive_ptr<at::ivalue::Future> SavedTensorEngine::execute_with_graph_task(

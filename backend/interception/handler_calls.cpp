@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <remat/tape/held_storage.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/scope.h>
 
 namespace remat {
@@ -32,7 +33,7 @@ void HandlerResults::adopt() const {
   if (C10_LIKELY(!may_be_)) return;
   for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
     for (const at::Tensor& part : inner_tensors(tensor)) {
-      if (!contains(given_, memory_of(part))) Scope::all_adopt_part(part);
+      if (!contains(given_, memory_of(part))) OpObserver::all_adopt_part(part);
     }
   });
 }
@@ -67,7 +68,7 @@ void HandlerWrites::check() const {
   for (const Write& write : writes_) {
     const c10::Storage storage(write.storage.lock());
     if (storage && !contains(results, storage.unsafeGetStorageImpl()))
-      Scope::all_check_handler_write(call_.info(), write.op, storage, write.modes);
+      OpObserver::all_check_handler_write(call_.info(), write.op, storage, write.modes);
   }
 }
 

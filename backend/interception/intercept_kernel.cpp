@@ -16,6 +16,7 @@
 
 #include <remat/tape/collective_work.h>
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/outside_readers.h>
 #include <remat/tape/scope.h>
@@ -107,7 +108,7 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   inner.adopt();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
-      Scope::all_adopt_part(tensor);
+      OpObserver::all_adopt_part(tensor);
   });
 }
 
@@ -144,8 +145,8 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     return run_below(op, below, stack);
   // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
   // and nobody else has it.
-  if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &Scope::all_adopt);
-  Scope::all_before_op(call, logged || info.is_lift());
+  if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &OpObserver::all_adopt);
+  OpObserver::all_before_op(call, logged || info.is_lift());
   if (info.writes()) hand_to_readers(call);
   {
     const InLeaf in_leaf;
@@ -166,7 +167,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     outside.check();
   }
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
-  Scope::all_after_op(call);
+  OpObserver::all_after_op(call);
 }
 
 /// True if this thread is in a region and its ops can be seen. The bits may have come to it without
@@ -261,7 +262,7 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
 // a strict tape refuses it refuses again when the region ends, should the function have caught it.
 void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   run_unseen(op, keys.remove_backend(backend), stack);
-  if (is_seen(keys)) for_each_tensor(stack->back(), &Scope::all_adopt);
+  if (is_seen(keys)) for_each_tensor(stack->back(), &OpObserver::all_adopt);
 }
 
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {

@@ -12,9 +12,11 @@
 #include <remat/backend/named_call_scope.h>
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/collective_work.h>
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
+#include <remat/tape/segment_policies.h>
 
 namespace remat {
 namespace {
@@ -139,7 +141,8 @@ bool writes_given(const OpCall& call, const NamedCalls& calls) {
 bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
   Scope* const scope = Scope::innermost_with_calls();
-  const RegionPolicy* const policy = scope ? scope->segment_policy() : nullptr;
+  SegmentPolicies* const segments = scope ? scope->segments() : nullptr;
+  const RegionPolicy* const policy = segments ? segments->enter() : nullptr;
   if (!policy) return false;
   const OpCall call(op, stack);
   if (is_cacheable_cast(call)) return false;
@@ -148,9 +151,9 @@ bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composit
       calls ? ask(*policy, call, numbered(*calls, op.name()), /*is_recompute=*/false, is_composite)
             : decision.get(*policy, op, is_composite);
   if (!said || *said == Policy::kRecompute) return false;
-  if (!is_composite) scope->save_next(*said);
+  if (!is_composite) segments->save_next(*said);
   run();
-  if (is_composite) scope->save_results(call, *said);
+  if (is_composite) segments->save_results(call, *said);
   return true;
 }
 
@@ -174,8 +177,7 @@ const RegionPolicy& default_policy() {
 /// True if each region around sees its ops, and so may leave calls out.
 bool all_regions_see_ops() {
   for (const Scope* scope = Scope::current(); scope; scope = scope->next_to_see_ops()) {
-    const Region* const region =
-        scope->forward_region() ? scope->forward_region() : scope->replayed_region();
+    const Region* const region = scope->region();
     if (region && !region->intercept()) return false;
   }
   return true;
@@ -234,9 +236,7 @@ bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const O
 bool run_communication(StaticDecision& decision, const OpInfo& op, torch::jit::Stack& stack,
                        c10::function_ref<void()> run) {
   const Scope* const scope = Scope::innermost_with_calls();
-  const Region* const region = !scope                    ? nullptr
-                               : scope->forward_region() ? scope->forward_region()
-                                                         : scope->replayed_region();
+  const Region* const region = scope ? scope->region() : nullptr;
   if (!region || !region->intercept()) return false;
   return run_by_policy(default_policy(), decision, op, /*is_composite=*/false, stack, run);
 }

@@ -47,9 +47,7 @@ std::optional<uint64_t> sample_of(const at::Tensor& tensor) {
 
 std::string region_in_which_this_is() {
   const Scope* const scope = Scope::innermost_with_calls();
-  const Region* const region = !scope                    ? nullptr
-                               : scope->forward_region() ? scope->forward_region()
-                                                         : scope->replayed_region();
+  const Region* const region = scope ? scope->region() : nullptr;
   return region ? region->label() : "a region";
 }
 

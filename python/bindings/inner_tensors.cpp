@@ -8,6 +8,7 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/scope.h>
 
 #include "owned_object.h"

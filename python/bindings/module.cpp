@@ -13,9 +13,11 @@
 #include <remat/backend/inner_backward.h>
 #include <remat/backend/register_device.h>
 #include <remat/placeholder/placeholder.h>
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/blocking_wait.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/offload_store.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 
@@ -66,8 +68,9 @@ PYBIND11_MODULE(_C, m) {
     const Scope* const scope = Scope::current();
     return scope && scope->in_replay();
   });
-  m.def("_stand_in", torch::wrap_pybind_function(
-                         [](const at::Tensor& tensor) { return Scope::current_stand_in(tensor); }));
+  m.def("_stand_in", torch::wrap_pybind_function([](const at::Tensor& tensor) {
+          return OpObserver::current_stand_in(tensor);
+        }));
   m.def("_before_backward",
         torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots,
                                        const std::vector<at::Tensor>& ends, bool accumulates) {

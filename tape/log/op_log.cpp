@@ -251,7 +251,7 @@ c10::ArrayRef<uint64_t> OpLog::at(size_t position) const {
 }
 
 bool OpLog::is_call(c10::ArrayRef<uint64_t> op) {
-  return !op.empty() && address_of(op) == kCall;
+  return !op.empty() && address_of(op) == kNamedCall;
 }
 
 std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {

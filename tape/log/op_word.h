@@ -62,7 +62,7 @@ inline constexpr uint64_t kStridesMask = 0xFFFFFFF8;
 // Of an op's word 0.
 inline constexpr uint64_t kAddressBits = 48;
 inline constexpr uint64_t kManyWords = 0xFFFF;  // then word 1 is their number
-inline constexpr uint64_t kCall = 1;            // in place of an OpInfo's address
+inline constexpr uint64_t kNamedCall = 1;       // in place of an OpInfo's address
 
 inline constexpr size_t kWordBytes = sizeof(uint64_t);
 

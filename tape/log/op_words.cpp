@@ -102,7 +102,7 @@ void OpWords::begin(const OpInfo& info) {
 
 void OpWords::begin_call(uint64_t hash) {
   start_ = words_.size();
-  words_.insert(words_.end(), {kCall, header(OpWord::kHash), hash});
+  words_.insert(words_.end(), {kNamedCall, header(OpWord::kHash), hash});
 }
 
 void OpWords::end() {

@@ -20,6 +20,7 @@
 #include <remat/tape/op_call.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region.h>
+#include <remat/tape/segment_policies.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tape.h>
 
@@ -29,7 +30,7 @@ namespace remat {
 
 /// Told by a ForwardScope of each op, of what is made unseen, and of each slot. Gives up, for good,
 /// at what a tape cannot replay: Tape::failure() says what.
-class TapeRecorder {
+class TapeRecorder final : public SegmentPolicies {
  public:
   struct Options {
     TrustedOps trusted{};                                    ///< See Note [Trusting a tape].
@@ -49,16 +50,13 @@ class TapeRecorder {
   /// Null if it is not cut.
   const TapeCutter* cutter() const { return cutter_.get(); }
 
-  /// An op is about to run: a segment may begin with it.
-  void enter_segment() {
-    const size_t number = tape_.records().size();
-    if (!gave_up() && !in_op_ && cutter_->begins(number)) cutter_->enter_next(number);
+  // Of a tape that is cut: a segment may begin with the op that is about to run.
+  const RegionPolicy* enter() override {
+    enter_segment();
+    return cutter_->policy();
   }
-
-  /// A rule says SAVE or OFFLOAD of the op that runs next; of the composite op that has just made
-  /// `tensor`. Of a tape that is cut.
-  void save_next(Policy policy) { save_next_ = policy; }
-  void save(const at::Tensor& tensor, Policy policy);
+  void save_next(Policy policy) override { save_next_ = policy; }
+  void save_results(const OpCall& call, Policy policy) override;
 
   /// True while an op runs that it was told of.
   bool in_op() const { return in_op_; }
@@ -120,6 +118,10 @@ class TapeRecorder {
   static constexpr size_t kMostBytes = 4096;
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
+  void enter_segment() {
+    const size_t number = tape_.records().size();
+    if (!gave_up() && !in_op_ && cutter_->begins(number)) cutter_->enter_next(number);
+  }
   static const char* unsupported(const at::Tensor& tensor);
   void give_up(const OpCall& call, const char* what);
   /// Throws if giving up is an error.

@@ -80,9 +80,11 @@ void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
 }
 
 // In a replay of an outer region a tensor from outside is another one by now, see Note [Shadows].
-void TapeRecorder::save(const at::Tensor& tensor, Policy policy) {
-  const void* const memory = memory_of(tensor);
-  if (memory && storages_.value(memory) != TapeValue::kNone) save_value(tensor, policy);
+void TapeRecorder::save_results(const OpCall& call, Policy policy) {
+  for_each_result_tensor(call, [&](const at::Tensor& tensor) {
+    const void* const memory = memory_of(tensor);
+    if (memory && storages_.value(memory) != TapeValue::kNone) save_value(tensor, policy);
+  });
 }
 
 // Note [The value before a write]: an in-place op whose backward wants the value from before it

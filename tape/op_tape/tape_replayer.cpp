@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Choosing the tape, and the state that its ops run in.
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/tape_replayer.h>
 
 #include <c10/util/Exception.h>

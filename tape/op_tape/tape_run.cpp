@@ -17,6 +17,7 @@
 #include <utility>
 
 #include <remat/tape/interception_bits.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/tensor_layout.h>
@@ -338,7 +339,7 @@ void TapeRun::fill(ReplayedSlots& slots) {
               "put an op that computes other values each time into a SAVE call, or use replay = "
               "kFunction."));
     }
-    if (!slot.held && is_new(slot.ref.value)) Scope::all_adopt(value);
+    if (!slot.held && is_new(slot.ref.value)) OpObserver::all_adopt(value);
     slots.put(i, std::move(value));
   }
 }

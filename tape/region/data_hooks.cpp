@@ -2,6 +2,7 @@
 
 // In the place of LibTorch's VariableHooks.
 #include <remat/tape/data_hooks.h>
+#include <remat/tape/op_observer.h>
 
 #include <algorithm>
 #include <functional>
@@ -66,7 +67,7 @@ class DataHooks final : public VariableHooksInterface {
     const at::Tensor tensor(self);
     const at::Tensor other(data);
     const bool exchanges = tensor.defined() && other.defined() && !is_alike(tensor, other);
-    if (exchanges && interception_is_on()) Scope::all_before_set_data(tensor);
+    if (exchanges && interception_is_on()) OpObserver::all_before_set_data(tensor);
     std::optional<ExchangedMemory> exchange;
     if (exchanges) exchange.emplace(tensor);
     next_.set_data(self, data);
@@ -123,7 +124,7 @@ class DataHooks final : public VariableHooksInterface {
     const at::Tensor tensor(self);
     note_memory(tensor);
     if (is_result(tensor)) ResultAliases::before_alias(tensor);
-    if (interception_is_on()) Scope::all_after_data(tensor);
+    if (interception_is_on()) OpObserver::all_after_data(tensor);
   }
 
   const VariableHooksInterface& next_;

@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Keeping a region's tensor arguments and giving them to its replay.
+#include <remat/tape/op_observer.h>
 #include <remat/tape/region_input.h>
 
 #include <c10/util/Exception.h>
@@ -110,7 +111,7 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   const auto was = has_layout(tensor) ? layout() : std::nullopt;
   if (was && !shadow && tensor.sizes() == was->sizes) {
     const at::Tensor there = with_layout(tensor, *was, alignment_);
-    if (!there.is_same(tensor)) Scope::all_adopt(there);
+    if (!there.is_same(tensor)) OpObserver::all_adopt(there);
     tensor = there;
   }
   if (leaf_) tensor.set_requires_grad(true);

@@ -2,6 +2,7 @@
 
 // Running a region's function again and picking up what autograd saves.
 #include <remat/tape/function_replayer.h>
+#include <remat/tape/hidden_scopes.h>
 
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
@@ -257,7 +258,8 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
     escaped = std::current_exception();
   }
   try {
-    if (escaped && ((!scope.stopped() && !scope.failed()) || body_->outranks_stop(escaped)))
+    if (escaped && ((!scope.progress().stopped() && !scope.progress().failed()) ||
+                    body_->outranks_stop(escaped)))
       rethrow_with_region(escaped, region);
     check_complete(scope, parts.ops);
   } catch (...) {

@@ -12,12 +12,12 @@
 
 #include <utility>
 
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/replay_mismatch.h>
 
 #include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
 
-#include "replay_scope.h"
 #include "unseen.h"
 
 namespace remat {
@@ -47,7 +47,7 @@ std::string ReplayCalls::where(const CallRecord& record) const {
 }
 
 bool ReplayCalls::takes_ops() const {
-  return scope_.is_own_code() && !unwatched();
+  return progress_.is_own_code() && progress_.is_watched();
 }
 
 NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
@@ -55,17 +55,17 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
     open_.push_back(nullptr);
     return Action::kRun;
   }
-  if (scope_.stopped()) {
-    scope_.stop();
+  if (progress_.stopped()) {
+    progress_.stop();
     open_.push_back(nullptr);  // the function is being left, by way of this call
     return Action::kRun;
   }
-  return scope_.or_fail([&] { return begin_recorded(call, arguments); });
+  return progress_.or_fail([&] { return begin_recorded(call, arguments); });
 }
 
 NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
                                                c10::ArrayRef<at::Tensor> arguments) {
-  if (scope_.compares()) ops_.compare_call(call, arguments, scope_.slot_count());
+  if (progress_.compares()) ops_.compare_call(call, arguments, progress_.slot_count());
   if (is_past_forward()) {
     open_.push_back(nullptr);
     return Action::kRun;
@@ -78,7 +78,7 @@ NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
   }
   if (call.is_saved() && !record.threw) check_arguments(record, arguments);
   open_.push_back(&record);
-  if (call.is_saved()) ++unwatched_;
+  if (call.is_saved()) progress_.look_away();
   if (!call.is_saved() || record.threw) return Action::kRun;
   arguments_.assign(arguments.begin(), arguments.end());
   return Action::kSkip;
@@ -97,10 +97,10 @@ std::vector<at::Tensor> ReplayCalls::to_write() {
 CallResults ReplayCalls::results() {
   const CallRecord& record = *open_.back();
   open_.pop_back();
-  --unwatched_;
+  progress_.watch_again();
   const std::vector<at::Tensor> arguments = std::move(arguments_);
   arguments_.clear();
-  return scope_.or_fail([&] { return skip(record, arguments); });
+  return progress_.or_fail([&] { return skip(record, arguments); });
 }
 
 bool ReplayCalls::is_past_forward() const {
@@ -110,13 +110,13 @@ bool ReplayCalls::is_past_forward() const {
 const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   const auto& records = region_.calls().records();
   // A function that has asked is_recomputing() may leave calls out that have no effect here.
-  while (scope_.comparison_ended() && next_ < records.size() && !records[next_].call.is_saved() &&
-         records[next_].call.name != call.name) {
+  while (progress_.comparison_ended() && next_ < records.size() &&
+         !records[next_].call.is_saved() && records[next_].call.name != call.name) {
     ++next_;
   }
   const NamedCall* const expected = next_ < records.size() ? &records[next_].call : nullptr;
   if (!expected || expected->name != call.name || expected->policy != call.policy)
-    ops_.call_mismatch(expected, call, scope_.slot_count());
+    ops_.call_mismatch(expected, call, progress_.slot_count());
   return records[next_++];
 }
 
@@ -168,9 +168,9 @@ void ReplayCalls::fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor>
     const ArgumentView& refill = record.refills[i];
     const at::Tensor& argument = arguments[refill.argument];
     refill.check(argument, [&] { return where(record); });
-    scope_.fill(record.first_slot + i, refill.of(argument));
+    progress_.fill(record.first_slot + i, refill.of(argument));
   }
-  scope_.stop_if_complete();
+  progress_.stop_if_complete();
 }
 
 void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
@@ -257,7 +257,7 @@ void ReplayCalls::end(const CallResults& /*results*/) {
       c10::str(where(*record),
                ": expected the exception that it threw in the forward, got a result. Make what it "
                "does depend on its arguments."));
-  scope_.fail(std::make_exception_ptr(error));
+  progress_.fail(std::make_exception_ptr(error));
   throw error;
 }
 
@@ -265,15 +265,15 @@ void ReplayCalls::abandon() noexcept {
   const CallRecord* const record = open_.back();
   open_.pop_back();
   if (!record || !record->call.is_saved()) return;
-  --unwatched_;
+  progress_.watch_again();
   arguments_.clear();
-  scope_.pass_slots(record->refills.size());
+  progress_.pass_slots(record->refills.size());
 }
 
 void ReplayCalls::check_complete() const {
   const auto& records = region_.calls().records();
-  if (next_ < records.size() && !scope_.comparison_ended())
-    ops_.call_missing(records[next_].call, scope_.slot_count());
+  if (next_ < records.size() && !progress_.comparison_ended())
+    ops_.call_missing(records[next_].call, progress_.slot_count());
 }
 
 }  // namespace remat

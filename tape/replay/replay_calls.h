@@ -19,19 +19,19 @@
 #include <remat/tape/torch_compat.h>
 
 #include "replay_ops.h"
+#include "replay_progress.h"
 
 namespace remat {
 
-class ReplayScope;
 using StateHooks = std::vector<std::shared_ptr<StateHook>>;
 
 /// Lets RECOMPUTE calls run and leaves SAVE calls out: their slots are filled from their arguments,
 /// their results made from what is kept, or placeholders.
 class ReplayCalls final : public NamedCalls {
  public:
-  ReplayCalls(ReplayScope& scope, const Region& region, ReplayOps& ops,
+  ReplayCalls(ReplayProgress& progress, const Region& region, ReplayOps& ops,
               const StateHooks& state_hooks)
-      : scope_(scope), region_(region), ops_(ops), state_hooks_(state_hooks) {}
+      : progress_(progress), region_(region), ops_(ops), state_hooks_(state_hooks) {}
 
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
   std::vector<at::Tensor> to_write() override;
@@ -46,10 +46,6 @@ class ReplayCalls final : public NamedCalls {
   bool is_replay() const override { return true; }
   bool takes_ops() const override;
   bool is_given(const at::Tensor& tensor) const override { return ops_.is_given(tensor); }
-
-  /// True in a SAVE call that threw in the forward, and runs again to throw again, and until the
-  /// results of a skipped one are asked for: it is no part of what the replay does.
-  bool unwatched() const { return unwatched_ > 0; }
 
   /// Throws if the forward made calls that the replay did not.
   void check_complete() const;
@@ -71,15 +67,14 @@ class ReplayCalls final : public NamedCalls {
   void put_in_graph(const CallRecord& record, at::Tensor tensor);
   std::string where(const CallRecord& record) const;
 
-  ReplayScope& scope_;
+  ReplayProgress& progress_;
   const Region& region_;
   ReplayOps& ops_;
   const StateHooks& state_hooks_;
   size_t next_ = 0;                      // of the region's records
   std::vector<const CallRecord*> open_;  // calls that run; null for those of nobody's concern
-  size_t unwatched_ = 0;
-  std::vector<at::Tensor> arguments_;  // of the call that is skipped
-  NodePtr node_;                       // of it
+  std::vector<at::Tensor> arguments_;    // of the call that is skipped
+  NodePtr node_;                         // of it
 };
 
 }  // namespace remat

@@ -15,13 +15,14 @@
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/current_node.h>
+#include <remat/tape/hidden_scopes.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/scope.h>
 
 #include <ATen/ops/as_strided.h>
 
-#include "drawn_generator.h"
-#include "host_values.h"
+#include "op_writer.h"
 #include "storage_bytes.h"
 #include "unseen.h"
 #include "write_kind.h"
@@ -94,7 +95,7 @@ ReplayOps::ReplayOps(const Region& region)
     if (const ByteRanges* const known = outside[i].known()) outside_[i].known = *known;
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
     // A backward inside the function of an outer region: the ops on it are that region's too.
-    Scope::all_adopt(outside_bytes(i));
+    OpObserver::all_adopt(outside_bytes(i));
   }
   const std::vector<CallProduct::Held> held =
       products_.empty() ? std::vector<CallProduct::Held>() : region.kept_products();
@@ -168,7 +169,7 @@ at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
     storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));
     // Of a replay inside a region's function: it is made there too, unless the forward made it.
     if (record.storage().address() != product.storage.unsafeGetStorageImpl())
-      Scope::all_adopt(lay_out(product.storage, layout));
+      OpObserver::all_adopt(lay_out(product.storage, layout));
   }
   return lay_out(product.storage, layout);
 }
@@ -245,54 +246,46 @@ Origin ReplayOps::origin_of(const at::Tensor& tensor) const {
 }
 
 void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
-  exchanged_ = false;
-  is_compared_ = compared = compared && is_written_down(call);
-  if (compared) {
+  op_ = {.slot = slot,
+         .is_compared = compared && is_written_down(call),
+         .is_cast = is_cacheable_cast(call),
+         .made = origin_of_results(call.info())};
+  if (op_.is_compared) {
     words_.clear();
-    words_.begin(call.info());
-    if (!call.info().is_plain_view()) words_.add_settings(region_.settings().changed(call.info()));
-    if (call.info().may_draw() && region_.preserve_rng()) words_.add_draw(draw_position(call));
     unknown_.clear();
+    // Views compute nothing.
+    const bool computes = !call.info().is_plain_view();
+    write_op(words_, call, region_, computes ? region_.settings().changed(call.info()) : 0);
   }
-  made_ = origin_of_results(call.info());
-  const bool is_cast = is_cacheable_cast(call);
-  views_unknown_ = false;
-  bool touches_outside = false;
-  bool touches_product = false;
-  visit_arguments(
-      call,
-      [&](size_t i, const at::Tensor& tensor) {
-        const Origin origin = origin_of(tensor);
-        check_not_freed(call, i, tensor, slot);
-        touches_outside = touches_outside || origin.is_outside() || origin.is_unknown();
-        touches_product = touches_product || origin.is_product();
-        storages_.note_write(call, i, tensor, origin);
-        if (origin.is_unknown() && call.info().is_plain_view()) views_unknown_ = has_layout(tensor);
-        if (is_cast && i == 0)
-          made_ = Origin::cast_of(origin, layout_hash(tensor, this->moved(tensor)));
-        if (C10_UNLIKELY(origin.is_given()))
-          note_given(call, i, tensor, storages_, compared ? &words_ : nullptr);
-        if (!compared) return;
-        if (shows_host_value(call, i, tensor, origin, region_.outside())) {
-          const at::Tensor seen = stand_in(tensor);  // what the region writes has been kept
-          if (origin.is_outside()) check_read(call, seen, origin.number(), slot);
-          words_.add_value(host_value(seen));
-        }
-        add_word(tensor, origin);
-      },
-      [&](size_t, const c10::IValue& value) {
-        if (C10_UNLIKELY(value.isStorage())) storages_.note_storage(value.toStorage());
-        if (compared) words_.add_value(value);
-      });
+  write_arguments(op_.is_compared ? &words_ : nullptr, call, region_, storages_, *this);
   // First: an op that differs explains more than a tensor that does.
-  if (compared) {
-    words_.end();
-    compare(slot, nullptr);
-  }
-  if (touches_product) check_products(call, slot);
-  if (!touches_outside) return;
+  if (op_.is_compared) compare(slot, nullptr);
+  if (op_.touches_product) check_products(call, slot);
+  if (!op_.touches_outside) return;
   exchange(call);
   check_outside(call, slot);
+}
+
+Origin ReplayOps::look(const OpCall& call, size_t argument, const at::Tensor& tensor) {
+  const Origin origin = origin_of(tensor);
+  check_not_freed(call, argument, tensor, op_.slot);
+  if (origin.is_outside() || origin.is_unknown()) op_.touches_outside = true;
+  if (origin.is_product()) op_.touches_product = true;
+  if (origin.is_unknown() && call.info().is_plain_view()) op_.views_unknown = has_layout(tensor);
+  if (C10_UNLIKELY(op_.is_cast) && argument == 0)
+    op_.made = Origin::cast_of(origin, layout_hash(tensor, moved(tensor)));
+  return origin;
+}
+
+// What the region writes has been kept.
+void ReplayOps::look_at_values(const OpCall& call, const at::Tensor& tensor, Origin origin) {
+  if (origin.is_outside()) check_read(call, written_as(tensor, origin), origin.number(), op_.slot);
+}
+
+const at::Tensor& ReplayOps::written_as(const at::Tensor& tensor, Origin origin) {
+  const bool is_asked_for = origin.is_unknown() && !(has_layout(tensor) && tensor.numel() == 0);
+  if (is_asked_for) unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
+  return has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor;
 }
 
 /// Of what the region has found: what it makes itself it may free, and give memory to again.
@@ -314,9 +307,10 @@ void ReplayOps::exchange(OpCall& call) {
       any = any || has_shadow(tensor, origin_of(tensor));
     });
     if (!any) continue;
-    exchanged_ = true;
+    op_.is_exchanged = true;
     transform_tensors(value, [&](const at::Tensor& tensor) { return stand_in(tensor); });
   }
+  if (op_.is_exchanged) call.collect();
 }
 
 at::Tensor ReplayOps::stand_in(const at::Tensor& tensor) {
@@ -443,10 +437,11 @@ void ReplayOps::after(OpCall& call) {
     c10::IValue& result = call.result(i);
     if (C10_UNLIKELY(call.info().makes_objects())) words_.note_made(result);
     for_each_tensor(result, [&](const at::Tensor& tensor) {
-      if (C10_UNLIKELY(views_unknown_)) viewed_unknown_.push_back(memory_of(tensor));
-      storages_.enter_result(tensor, is_compared_ ? Origin::made(op_count_ - 1, number++) : made_);
+      if (C10_UNLIKELY(op_.views_unknown)) viewed_unknown_.push_back(memory_of(tensor));
+      storages_.enter_result(tensor,
+                             op_.is_compared ? Origin::made(op_count_ - 1, number++) : op_.made);
     });
-    if (exchanged_ && call.info().writes()) {
+    if (op_.is_exchanged && call.info().writes()) {
       transform_tensors(result, [&](const at::Tensor& tensor) { return original_of(tensor); });
     }
   }

@@ -100,6 +100,13 @@ class ReplayOps {
   void put_inside(const c10::Storage& storage, size_t product);
   void put_outside(size_t number, size_t product);
 
+  // What write_arguments() and write_call() ask for.
+  Origin origin_of(const at::Tensor& tensor) const;
+  Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
+  void look_at_values(const OpCall& call, const at::Tensor& tensor, Origin origin);
+  /// Once for each tensor that is written down.
+  const at::Tensor& written_as(const at::Tensor& tensor, Origin origin);
+
  private:
   struct Outside {
     c10::Storage
@@ -123,12 +130,10 @@ class ReplayOps {
     at::Tensor tensor;
   };
 
-  Origin origin_of(const at::Tensor& tensor) const;
   bool has_shadow(const at::Tensor& tensor, Origin origin) const;
   bool is_shadow(const at::Tensor& tensor, Origin origin) const;
   const at::Tensor& shadow_of(const at::Tensor& tensor, Origin origin);
   const at::Tensor& original_of(const at::Tensor& tensor) const;
-  void add_word(const at::Tensor& tensor, Origin origin);
   void exchange(OpCall& call);
   void check_outside(const OpCall& call, size_t slot);
   void check_known(const OpCall& call, size_t argument, const at::Tensor& tensor, size_t number,
@@ -160,14 +165,21 @@ class ReplayOps {
   std::optional<at::ThreadLocalState> state_before_;  // if the user has any of them
   std::unordered_map<const c10::TensorImpl*, Shadow> tensors_;
   std::unordered_map<const c10::TensorImpl*, const Shadow*> by_shadow_;
-  bool views_unknown_ = false;               // the op that runs
   std::vector<const void*> viewed_unknown_;  // memory that a view of what nobody knows has shown
   std::vector<at::Tensor> opaque_;           // results of calls, so that their addresses stay taken
-  bool exchanged_ = false;                   // an argument of the op that runs
-  bool is_compared_ = false;                 // that op
-  Origin made_ = Origin::inside();           // of what it makes, if it is not
-  OpWords words_;                            // of the op that runs
-  std::vector<c10::Storage> unknown_;        // of its tensors of unknown origin, in order
+  struct Op {
+    size_t slot = 0;  // the next one, for messages
+    bool is_compared = false;
+    bool is_cast = false;
+    Origin made = Origin::inside();  // what it makes, if it is not compared
+    bool touches_outside = false;
+    bool touches_product = false;
+    bool views_unknown = false;
+    bool is_exchanged = false;  // an argument
+  };
+  Op op_;                              // that runs
+  OpWords words_;                      // of it
+  std::vector<c10::Storage> unknown_;  // of its tensors of unknown origin, in order
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> matched_;  // keep their addresses taken
   size_t position_ = 0;  // in the forward's log, in words
   size_t op_count_ = 0;

@@ -9,6 +9,7 @@
 
 #include <remat/tape/replay_mismatch.h>
 
+#include "op_writer.h"
 #include "replay_ops.h"
 
 namespace remat {
@@ -44,20 +45,9 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
 void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments,
                              size_t slot) {
   words_.clear();
-  words_.begin_call(call.hash());
   unknown_.clear();
-  for (const at::Tensor& argument : arguments) {
-    if (argument.defined()) add_word(argument, origin_of(argument));
-  }
-  words_.end();
+  write_call(words_, call.hash(), arguments, region_, *this);
   compare(slot, &call);
-}
-
-void ReplayOps::add_word(const at::Tensor& tensor, Origin origin) {
-  const bool is_asked_for = origin.is_unknown() && !(has_layout(tensor) && tensor.numel() == 0);
-  if (is_asked_for) unknown_.push_back(tensor.has_storage() ? tensor.storage() : c10::Storage());
-  words_.add_tensor(has_shadow(tensor, origin) ? shadow_of(tensor, origin) : tensor,
-                    region_.outside().logged(origin), moved(tensor));
 }
 
 int64_t ReplayOps::moved(const at::Tensor& tensor) const {

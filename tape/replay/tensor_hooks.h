@@ -12,6 +12,7 @@
 #include <optional>
 #include <vector>
 
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/region_body.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/torch_compat.h>

@@ -2,6 +2,7 @@
 
 // Works of c10d.
 #include <remat/tape/collective_work.h>
+#include <remat/tape/hidden_scopes.h>
 
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <torch/csrc/distributed/c10d/Work.hpp>

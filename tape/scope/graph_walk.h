@@ -8,6 +8,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/scope.h>
 
 namespace remat {

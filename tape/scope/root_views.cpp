@@ -11,6 +11,7 @@
 #include <string>
 #include <string_view>
 
+
 #include "hash_mix.h"
 
 namespace remat {

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/scope.h>
 
 namespace remat {

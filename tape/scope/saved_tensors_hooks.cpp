@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // User hooks on saved tensors as a scope of the thread's stack.
+#include <remat/tape/hidden_scopes.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include <c10/core/GradMode.h>
@@ -80,7 +82,7 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
                 "write it before backward.");
     if (layout_) tensor = with_layout(tensor, *layout_, alignment_);
     // Hooks may have kept the tensor itself.
-    if (original_.address() != memory_of(tensor)) Scope::all_adopt(tensor);
+    if (original_.address() != memory_of(tensor)) OpObserver::all_adopt(tensor);
     return tensor;
   }
 

@@ -1,47 +1,21 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The thread-local stack of saved-tensor scopes.
+// The thread-local stack of scopes.
 #include <remat/tape/scope.h>
 
 #include <ATen/SavedTensorHooks.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <pthread.h>
 
-#include <remat/tape/first_position.h>
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/interception_bits.h>
-#include <remat/tape/op_call.h>
+#include <remat/tape/nested_tapes.h>
+#include <remat/tape/op_observer.h>
 
-#include "own_saves.h"
+#include "scope_stack.h"
 
 namespace remat {
 namespace {
-
-// A few accesses per op: no call to find it.
-[[gnu::tls_model("initial-exec")]] thread_local Scope* current_scope = nullptr;
-thread_local size_t hidden_depth = 0;  // of HiddenScopes
-
-/// Memory of the arguments of the op that runs, if a scope is not shown it.
-thread_local FirstPosition<const void*> memory_given;
-
-bool all_scopes_see_ops() {
-  const Scope* scope = current_scope;
-  while (scope && scope->next_to_see_ops() == scope->previous()) scope = scope->previous();
-  return !scope;
-}
-
-void note_memory_given(const OpCall& call) {
-  memory_given.clear();
-  for_each_argument_tensor(
-      call, [](size_t, const at::Tensor& tensor) { memory_given.add(memory_of(tensor)); });
-  for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    if (call.argument(i).isStorage())
-      memory_given.add(call.argument(i).toStorage().unsafeGetStorageImpl());
-  }
-}
-
-bool is_given(const at::Tensor& tensor) {
-  return memory_given.contains(memory_of(tensor));
-}
 
 // A forked child goes on in the middle of its parent's regions; what it computes is not part of
 // them.
@@ -50,8 +24,17 @@ bool is_given(const at::Tensor& tensor) {
   switch_interception(false);
 });
 
+// Not beyond a replay: one inside another begins regions that the forward around did not note.
+bool decide_from(const Scope* scope, bool wanted) {
+  if (!scope) return wanted;
+  const bool is_replay = scope->replay_id() != 0;
+  const bool said = decide_from(is_replay ? nullptr : scope->next_to_see_ops(), wanted);
+  return scope->nested_tapes() ? scope->nested_tapes()->decide(said) : said;
+}
+
 }  // namespace
 
+constinit thread_local Scope* current_scope = nullptr;
 std::atomic<TraceSink*> trace_sink{nullptr};
 
 Scope::Scope(Phase phase, Ops ops)
@@ -87,25 +70,8 @@ Scope* Scope::region_scope() {
   return scope;
 }
 
-void Scope::before_backward(const EdgeList& roots) {
-  if (previous_) previous_->before_backward(roots);
-}
-
 std::any Scope::capture_context() {
   return previous_ ? previous_->capture_context() : std::any();
-}
-
-void Scope::before_hooks(size_t count) {
-  if (previous_) previous_->before_hooks(count);
-}
-
-void Scope::before_accumulate(const EdgeList& roots) {
-  if (previous_) previous_->before_accumulate(roots);
-}
-
-void Scope::after_backward(c10::ArrayRef<at::Tensor> gradients) {
-  if (!is_user_hooks()) gradients = {};
-  if (previous_) previous_->after_backward(gradients);
 }
 
 void Scope::hide_ops_up_to(uint64_t replay_id) {
@@ -119,107 +85,6 @@ uint64_t Scope::current_replay() {
     if (scope->replay_id() != 0) return scope->replay_id();
   }
   return 0;
-}
-
-// Note [Who sees an op]: the outermost scope first, since an outer replay puts its own tensors in
-// place of those from outside, and everything made inside it is to see these. A replay inside other
-// scopes (a backward in a region's function) is no part of what they do: it is shown only to the
-// replay that its region was made in, if any, and not for comparison. But what it makes is made in
-// all of them.
-void Scope::before_op_from(Scope* scope, OpCall& call, bool logged) {
-  if (scope->next_to_see_ops_) {
-    before_op_from(scope->next_to_see_ops_, call, logged && scope->replay_id() == 0);
-  }
-  scope->before_op(call, logged);
-}
-
-void Scope::all_before_op(OpCall& call, bool logged) {
-  if (!current_scope) return;
-  before_op_from(current_scope, call, logged);
-  if (!all_scopes_see_ops()) note_memory_given(call);
-  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
-    sink->before_op(current_trace_scope(), call);
-}
-
-void Scope::all_after_op(OpCall& call) {
-  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
-    sink->after_op(current_trace_scope(), call);
-  // First: a replay that sees the op puts tensors from outside in the place of their shadows, and
-  // those are nothing new to anyone.
-  const Scope* seeing = current_scope;
-  for (Scope* scope = current_scope; scope; scope = scope->previous_) {
-    if (scope == seeing) {
-      seeing = scope->next_to_see_ops_;
-      continue;
-    }
-    // Not on memory that was there. Not every op that returns such memory says so (_unsafe_view).
-    for_each_result_tensor(call, [&](const at::Tensor& tensor) {
-      if (!is_given(tensor)) scope->adopt(tensor);
-    });
-  }
-  for (Scope* scope = current_scope; scope; scope = scope->next_to_see_ops_) {
-    scope->after_op(call);
-  }
-}
-
-void Scope::all_after_data(const at::Tensor& tensor) {
-  for (Scope* scope = current_scope; scope; scope = scope->next_to_see_ops_) {
-    scope->after_data(tensor);
-  }
-}
-
-void Scope::all_before_set_data(const at::Tensor& tensor) {
-  for (Scope* scope = current_scope; scope; scope = scope->next_to_see_ops_) {
-    scope->before_set_data(tensor);
-  }
-}
-
-void Scope::all_adopt(const at::Tensor& tensor) {
-  for (Scope* scope = current_scope; scope; scope = scope->previous_) {
-    scope->adopt(tensor);
-  }
-}
-
-void Scope::all_adopt_part(const at::Tensor& tensor) {
-  for (Scope* scope = current_scope; scope; scope = scope->previous_) {
-    scope->adopt_part(tensor);
-  }
-}
-
-void Scope::all_check_handler_write(const OpInfo& info, const std::string& op,
-                                    const c10::Storage& storage, int64_t modes) {
-  for (Scope* scope = current_scope; scope; scope = scope->next_to_see_ops_) {
-    if (!scope->was_before(modes)) scope->check_handler_write(info, op, storage);
-  }
-}
-
-template <class T>
-T Scope::stand_in_from(Scope* scope, const T& of) {
-  return scope ? scope->stand_in(stand_in_from(scope->next_to_see_ops_, of)) : of;
-}
-
-at::Tensor Scope::as_seen(const at::Tensor& tensor) const {
-  return stand_in_from(next_to_see_ops_, tensor);
-}
-
-// Not beyond a replay: one inside another begins regions that the forward around did not note.
-bool Scope::decide_tape_from(Scope* scope, bool wanted) {
-  if (!scope) return wanted;
-  const bool is_replay = scope->replay_id() != 0;
-  Scope* const around = is_replay ? nullptr : scope->next_to_see_ops_;
-  return scope->decide_tape(decide_tape_from(around, wanted));
-}
-
-bool Scope::all_decide_tape(bool wanted) {
-  return decide_tape_from(current_scope, wanted);
-}
-
-at::Tensor Scope::current_stand_in(const at::Tensor& tensor) {
-  return stand_in_from(current_scope, tensor);
-}
-
-torch::autograd::Edge Scope::current_stand_in(const torch::autograd::Edge& edge) {
-  return stand_in_from(current_scope, edge);
 }
 
 TraceScope Scope::current_trace_scope() {
@@ -245,64 +110,31 @@ Scope* Scope::innermost_with_calls() {
   return scope;
 }
 
-SuspendScopes::SuspendScopes() : hidden_(current_scope), ops_were_seen_(interception_is_on()) {
-  current_scope = nullptr;
-  if (ops_were_seen_) switch_interception(false);
+BackwardObserver* BackwardObserver::current() {
+  const Scope* scope = current_scope;
+  while (scope && !scope->backwards()) scope = scope->previous();
+  return scope ? scope->backwards() : nullptr;
 }
 
-SuspendScopes::~SuspendScopes() {
-  current_scope = hidden_;
-  if (ops_were_seen_) switch_interception(true);
+BackwardObserver* BackwardObserver::around() const {
+  const Scope* scope = scope_.previous();
+  while (scope && !scope->backwards()) scope = scope->previous();
+  return scope ? scope->backwards() : nullptr;
 }
 
-bool saves_own() {
-  return hidden_depth > 0;
+bool NestedTapes::allowed_here() {
+  const Scope* scope = current_scope;
+  while (scope && !scope->nested_tapes()) scope = scope->previous();
+  return !scope || scope->nested_tapes()->are_allowed();
 }
 
-HiddenScopes::HiddenScopes() : hidden_(current_scope) {
-  ++hidden_depth;
-}
-
-HiddenScopes::~HiddenScopes() {
-  --hidden_depth;
-  current_scope = hidden_;
-  if (python_hooks_) at::SavedTensorDefaultHooks::set_tls_state(*python_hooks_);
-}
-
-void HiddenScopes::hide(const Scope& scope) {
-  current_scope = scope.previous_;
-  hide_python_hooks(scope.python_hooks_depth_);
-}
-
-/// All but the outermost `count`.
-void HiddenScopes::hide_python_hooks(size_t count) {
-  const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
-  if (python.stack.size() <= count) return;
-  if (!python_hooks_) python_hooks_ = python;
-  at::impl::SavedTensorDefaultHooksTLS around = python;
-  while (around.stack.size() > count) around.stack.pop();
-  at::SavedTensorDefaultHooks::set_tls_state(around);
-}
-
-// PyTorch's pairs too: torch.utils.checkpoint counts what it is given, and how many tensors a tape
-// holds depends on which of them share memory.
-OuterScopes::OuterScopes(const Scope& scope) {
-  hide(scope);
-  while (current_scope && current_scope->is_user_hooks()) hide(*current_scope);
-  hide_python_hooks(current_scope ? current_scope->python_hooks_depth() : 0);
-}
-
-ScopesAround::ScopesAround(const Scope& scope, Keep keep) {
-  hide(scope);
-  if (keep == Keep::kInnermostRegion) return;
-  for (const Scope* outer = current_scope; outer; outer = outer->previous_) {
-    if (!outer->is_user_hooks()) hide(*outer);
-  }
+bool NestedTapes::decide_here(bool wanted) {
+  return decide_from(current_scope, wanted);
 }
 
 bool is_recomputing() {
-  for (Scope* scope = current_scope; scope; scope = scope->previous()) {
-    scope->phase_was_asked();
+  for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
+    if (scope->ops()) scope->ops()->phase_was_asked();
   }
   return current_scope && current_scope->in_replay();
 }

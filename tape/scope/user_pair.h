@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <remat/policy/policy.h>
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/scope.h>
 

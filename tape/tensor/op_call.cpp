@@ -123,4 +123,14 @@ std::string OpInfo::name() const {
   return c10::toString(op_.operator_name());
 }
 
+void OpCall::collect() const {
+  tensors_.clear();
+  is_collected_ = true;
+  for (size_t i = 0; i < info_->argument_count(); ++i) {
+    for_each_tensor(argument(i), [&](const at::Tensor& tensor) {
+      tensors_.push_back({i, &tensor, memory_of(tensor)});
+    });
+  }
+}
+
 }  // namespace remat

@@ -28,13 +28,14 @@ using Tensor = at::Tensor;
 using Names = std::vector<std::string>;
 
 // Writes down the ops that scopes of this thread are shown.
-class Recorder final : public remat::Scope {
+class Recorder final : public remat::Scope, remat::OpObserver {
  public:
-  Recorder() : Scope(Phase::kForward, Ops::kSeen) {}
+  Recorder() : Scope(Phase::kForward, Ops::kSeen) { set_parts({.ops = this}); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override { return nullptr; }
   void before_op(remat::OpCall& call, bool logged) override {
     names_.push_back(call.info().name() + (logged ? "" : " (not logged)"));
   }
+  void after_op(remat::OpCall& /*call*/) override {}
   const Names& names() const { return names_; }
 
  private:

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The stack of scopes: order, threads, forked children, and scopes hidden from user callbacks.
+#include <remat/tape/backward_observer.h>
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/scope.h>
 
 #include "support/catch.h"
@@ -15,14 +17,21 @@ namespace {
 
 using remat::Scope;
 
-class TestScope final : public Scope {
+class TestScope final : public Scope, remat::BackwardObserver {
  public:
-  explicit TestScope(bool replay = false) : Scope(replay ? Phase::kReplay : Phase::kForward) {}
+  explicit TestScope(bool replay = false)
+      : Scope(replay ? Phase::kReplay : Phase::kForward),
+        remat::BackwardObserver(static_cast<const Scope&>(*this)) {
+    set_parts({.backwards = this});
+  }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override { return nullptr; }
+  void before_backward(const remat::EdgeList& /*roots*/) override {}
+  void before_hooks(size_t /*count*/) override {}
   void before_accumulate(const remat::EdgeList& roots) override {
     ++accumulations;
-    Scope::before_accumulate(roots);
+    if (around()) around()->before_accumulate(roots);
   }
+  void after_backward(c10::ArrayRef<at::Tensor> /*gradients*/) override {}
   int accumulations = 0;
 };
 
@@ -59,7 +68,7 @@ TEST_CASE("A scope opened in a replay belongs to it; one around it does not", "[
 TEST_CASE("A backward that accumulates is told to every scope around it", "[tape][scope]") {
   TestScope outer;
   TestScope inner;
-  Scope::current()->before_accumulate({});
+  remat::BackwardObserver::current()->before_accumulate({});
   CHECK(inner.accumulations == 1);
   CHECK(outer.accumulations == 1);
 }

@@ -3,6 +3,7 @@
 // A backward inside a region's function, for engines that are not made in C++.
 #pragma once
 
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/export.h>
 #include <remat/tape/scope.h>
 

@@ -8,6 +8,7 @@
 #include <cstddef>
 #include <optional>
 
+#include <remat/tape/backward_observer.h>
 #include <remat/tape/export.h>
 #include <remat/tape/scope.h>
 

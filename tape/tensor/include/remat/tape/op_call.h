@@ -7,6 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/stack.h>
 #include <c10/util/ArrayRef.h>
+#include <c10/util/SmallVector.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -134,8 +135,26 @@ class REMAT_API OpInfo {
   bool may_multiply_matrices_;
 };
 
+/// What tells a tensor's memory from another's: its storage, or the tensor itself if it has none
+/// (sparse, opaque, wrapped by a transform). Null if there are no bytes, or if LibTorch made the
+/// tensor of a plain number.
+inline const void* memory_of(const at::Tensor& tensor) {
+  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
+  if (impl->is_wrapped_number()) return nullptr;
+  if (!impl->has_storage()) return impl;
+  const c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
+  return storage && storage->nbytes() > 0 ? storage : nullptr;
+}
+
+/// A defined tensor among the arguments of a call.
+struct OpTensor {
+  size_t argument;  ///< The position of the argument that it is, or is an element of.
+  const at::Tensor* tensor;
+  const void* memory;  ///< memory_of() it.
+};
+
 /// A call of an op: its arguments on the stack before it ran, its results after.
-class OpCall {
+class REMAT_API OpCall {
  public:
   OpCall(const OpInfo& info, torch::jit::Stack& stack) : info_(&info), stack_(&stack) {}
 
@@ -145,6 +164,16 @@ class OpCall {
   c10::IValue& argument(size_t i) const {
     return (*stack_)[stack_->size() - info_->argument_count() + i];
   }
+
+  /// The defined tensors among them in order, collected when first asked for. Only before the op
+  /// runs.
+  c10::ArrayRef<OpTensor> tensors() const {
+    if (!is_collected_) collect();
+    return tensors_;
+  }
+
+  /// Arguments have been replaced.
+  void collect() const;
 
   /// Only after the op has run.
   c10::IValue& result(size_t i) const {
@@ -165,6 +194,8 @@ class OpCall {
  private:
   const OpInfo* info_;
   torch::jit::Stack* stack_;
+  mutable c10::SmallVector<OpTensor, 6> tensors_;
+  mutable bool is_collected_ = false;
 };
 
 /// True for a list of lists of tensors, as collectives take and return.
@@ -196,17 +227,19 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
 /// tensor) for each defined tensor of argument i, in order: for a list of tensors on_value() first.
 template <class OnTensor, class OnValue>
 void visit_arguments(const OpCall& call, OnTensor&& on_tensor, OnValue&& on_value) {
+  const c10::ArrayRef<OpTensor> tensors = call.tensors();
+  const OpTensor* next = tensors.begin();
   for (size_t i = 0; i < call.info().argument_count(); ++i) {
     const c10::IValue& value = call.argument(i);
     if (!value.isTensor() || !value.toTensor().defined()) on_value(i, value);
-    for_each_tensor(value, [&](const at::Tensor& tensor) { on_tensor(i, tensor); });
+    for (; next != tensors.end() && next->argument == i; ++next) on_tensor(i, *next->tensor);
   }
 }
 
 /// As visit_arguments(), for the tensors only.
 template <class OnTensor>
 void for_each_argument_tensor(const OpCall& call, OnTensor&& on_tensor) {
-  visit_arguments(call, on_tensor, [](size_t, const c10::IValue&) {});
+  for (const OpTensor& entry : call.tensors()) on_tensor(entry.argument, *entry.tensor);
 }
 
 /// Calls f(tensor) for each defined tensor that `call` has returned.
@@ -255,17 +288,6 @@ inline bool is_of_python_class(const at::Tensor& tensor) {
 /// a plain matrix.
 inline bool reads_data(const OpInfo& info, const at::Tensor& tensor) {
   return info.reads_data() || is_of_python_class(tensor);
-}
-
-/// What tells a tensor's memory from another's: its storage, or the tensor itself if it has none
-/// (sparse, opaque, wrapped by a transform). Null if there are no bytes, or if LibTorch made the
-/// tensor of a plain number.
-inline const void* memory_of(const at::Tensor& tensor) {
-  const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
-  if (impl->is_wrapped_number()) return nullptr;
-  if (!impl->has_storage()) return impl;
-  const c10::StorageImpl* const storage = impl->unsafe_storage().unsafeGetStorageImpl();
-  return storage && storage->nbytes() > 0 ? storage : nullptr;
 }
 
 }  // namespace remat

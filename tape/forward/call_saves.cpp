@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What autograd saves in SAVE calls, and where it and their results are kept.
+// What autograd saves in SAVE calls, and where it is kept.
+#include "call_saves.h"
+
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
@@ -8,10 +10,10 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/op_observer.h>
 #include <remat/tape/result_aliases.h>
 
 #include "exchanged_memory.h"
-#include "forward_calls.h"
 #include "saved_original.h"
 #include "taken_gradients.h"
 #include "unseen.h"
@@ -27,9 +29,9 @@ constexpr const char* kWrittenByWayOfData =
 
 /// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
 /// arguments, or the tensor itself, kept as the scopes around the region want it.
-class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
+class CallSaves::Hook final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit Hook(ForwardCalls& calls) : calls_(&calls), region_(calls.region_) {}
+  explicit Hook(CallSaves& calls) : calls_(&calls), region_(calls.state_.region) {}
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
   ~Hook() override {
@@ -41,20 +43,21 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
   void call_pack_hook(const at::Tensor& tensor) override {
     SavedCall* const call = calls_->call_that_saves(tensor);
     if (!call || calls_->add_refill(*call, tensor)) {
-      region_ = calls_->scope_.slot_region();
-      slot_ = &calls_->scope_.add_slot(tensor);
+      region_ = calls_->state_.slot_region();
+      slot_ = &calls_->slots_.add(tensor);
       return;
     }
     kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call, tensor), tensor);
     const CallRecord& record = *call->record;
     if (record.ended) region_->calls().find_results(*kept_);
-    UserPair pair = calls_->pair_for_saved(record, tensor);
-    const bool is_with_user = calls_->scope_.gives_to_user(record.call.keep, pair);
+    UserPair pair = calls_->pair_for(record, tensor);
+    const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
     // A region in the call keeps an alias, and knows itself what is written.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
-    if (is_with_user || calls_->scope_.previous()) note_others(tensor);
+    if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
     sample(tensor);
-    const bool may_be_written = calls_->is_argument_of_op(tensor) || !calls_->pending_.empty();
+    const bool may_be_written =
+        calls_->running_.is_argument_of_op(tensor) || !calls_->pending_.empty();
     if (may_be_written && is_with_user) {
       waiting_ = std::make_unique<Waiting>(tensor, std::move(pair));
       calls_->pending_.push_back(this);
@@ -100,7 +103,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
 
  private:
   void note_others(const at::Tensor& tensor) {
-    if (auto memory = calls_->scope_.memory_for_others(tensor))
+    if (auto memory = calls_->slots_.memory_for_others(tensor))
       others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
   }
 
@@ -120,7 +123,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
       version_->give_to(saved);
       return saved;
     }
-    Scope::all_adopt(tensor);
+    OpObserver::all_adopt(tensor);
     return tensor;
   }
 
@@ -139,12 +142,12 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     const bool is_unmade = is_parameter(tensor) || calls_->is_from_outside(tensor);
     if (is_unmade && tensor.is_leaf()) original_.emplace(tensor.getIntrusivePtr());
     const CallRecord& record = region_->calls().records()[kept_->call];
-    calls_->scope_.through_hooks({.kind = SavedTensorKind::kBackward,
-                                  .region = region_->name(),
-                                  .call = record.call.name,
-                                  .context = {}},
-                                 tensor, record.call.keep, pair,
-                                 [&] { value_.emplace(tensor_data(tensor), false); });
+    const SavedTensorInfo info{.kind = SavedTensorKind::kBackward,
+                               .region = region_->name(),
+                               .call = record.call.name,
+                               .context = {}};
+    calls_->slots_.keep_through(pair, info, tensor, record.call.keep,
+                                [&] { value_.emplace(tensor_data(tensor), false); });
   }
 
   void keep_itself(const at::Tensor& tensor) {
@@ -173,7 +176,7 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
   }
 
-  ForwardCalls* calls_;  // dead once the forward has ended; used while packing only
+  CallSaves* calls_;  // dead once the forward has ended; used while packing only
   std::shared_ptr<Region> region_;
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
@@ -186,109 +189,59 @@ class ForwardCalls::Hook final : public torch::autograd::SavedVariableHooks {
 };
 
 // Autograd goes on with the tensor that it has saved, whatever memory that has by then.
-void ForwardCalls::before_set_data(const at::Tensor& tensor) {
-  for (const KeptTensor& kept : std::as_const(*region_).calls().kept()) {
+void CallSaves::before_set_data(const at::Tensor& tensor) {
+  for (const KeptTensor& kept : std::as_const(*state_.region).calls().kept()) {
     const bool is_it = kept.tensor == tensor.unsafeGetTensorImpl() && kept.storage.address() &&
                        kept.storage.address() == memory_of(tensor);
     if (is_it) exchanged_.push_back(&kept);
   }
 }
 
-void ForwardCalls::check_exchanged() const {
+void CallSaves::check_exchanged() const {
   for (const KeptTensor* const kept : exchanged_) {
-    TORCH_CHECK_NOT_IMPLEMENTED(!kept->live, where(region_->calls().records()[kept->call].call),
-                                ", tensor '", kept->name, "' (", kept->meta.str(),
-                                "): ", kMemoryExchangedInRegion);
+    TORCH_CHECK_NOT_IMPLEMENTED(
+        !kept->live, where(state_.region->calls().records()[kept->call].call), ", tensor '",
+        kept->name, "' (", kept->meta.str(), "): ", kMemoryExchangedInRegion);
   }
 }
 
-ForwardCalls::ForwardCalls(ForwardScope& scope, std::shared_ptr<Region> region,
-                           const CallSettings& settings)
-    : scope_(scope), region_(std::move(region)), settings_(settings) {}
-
-ForwardCalls::~ForwardCalls() {
+CallSaves::~CallSaves() {
   drop_pending();
 }
 
-// What only SAVE calls have read is in no table: it is unknown like the result of the op that runs.
-bool ForwardCalls::is_from_outside(const at::Tensor& tensor) const {
-  const void* const memory = memory_of(tensor);
-  if (!memory) return false;
-  const Origin origin = scope_.storages_.find(memory);
-  if (!origin.is_unknown()) return origin.is_outside();
-  if (!op_runs_) return true;  // what the call made has been entered
-  return op_memories_.contains(memory);
-}
-
-bool ForwardCalls::is_argument_of_op(const at::Tensor& tensor) const {
-  return op_runs_ && op_memories_.contains(memory_of(tensor));
+std::string CallSaves::where(const NamedCall& call) const {
+  return c10::str("[checkpoint] ", state_.region->label(), ", ", call.str());
 }
 
 // Note [Packed when the op has run]: an op may save an argument that its kernel writes after that
 // (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself has the new
 // values then; a copy, which hooks or a store may make at once, has not. So what the user is given
 // waits until the op has run, and what the op saves after it waits too, to be packed in order.
-void ForwardCalls::pack_pending() {
+void CallSaves::pack_pending() {
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->pack_pending();
   }
   pending_.clear();
 }
 
-void ForwardCalls::drop_pending() noexcept {
+void CallSaves::drop_pending() noexcept {
   for (Hook*& hook : pending_) {
     if (hook) std::exchange(hook, nullptr)->drop_pending();
   }
   pending_.clear();
 }
 
-// A store is for what the region makes; weights and arguments have their place. In a backward
-// inside the call nobody can tell them apart: what that unpacks may have been made again.
-bool ForwardCalls::may_store(const CallRecord& record, const at::Tensor& tensor) const {
-  return record.call.policy == Policy::kOffload && has_layout(tensor) && is_own_code() &&
-         !is_from_outside(tensor);
+// A store is for what the region makes; a pair that was opened in the call comes before it.
+UserPair CallSaves::pair_for(const CallRecord& record, const at::Tensor& tensor) const {
+  const bool is_opened_in_call = running_.record && UserPair::inside(place_);
+  return products_.pair_for_saved(record, tensor, is_opened_in_call);
 }
 
-/// What gets a tensor that autograd saves in the call, or right after it: a pair that was opened
-/// inside the call, the store, a pair that was opened in the region, the hooks of the options.
-UserPair ForwardCalls::pair_for_saved(const CallRecord& record, const at::Tensor& tensor) const {
-  UserPair pair = UserPair::inside(scope_, record.call.keep);
-  const bool stores = settings_.offload_store && may_store(record, tensor);
-  if (stores && pair && !(saving() && UserPair::inside(place_))) pair = {};
-  return pair ? pair : scope_.pair_of_options(stores);
-}
-
-void ForwardCalls::keep_result(CallProduct& product, const at::Tensor& tensor,
-                               c10::function_ref<void()> keep) {
-  const CallRecord& record = region_->calls().records()[product.call()];
-  const CallEnd& end = ends_[product.call()];
-  const bool stores = settings_.offload_store && may_store(record, tensor);
-  const UserPair pair = end.pair && !stores ? end.pair : scope_.pair_of_options(stores);
-  product.set_is_with_user(scope_.gives_to_user(record.call.keep, pair));
-  scope_.through_hooks({.kind = SavedTensorKind::kSaveOutput,
-                        .region = region_->name(),
-                        .call = record.call.name,
-                        .context = end.context},
-                       tensor, record.call.keep, pair, keep);
-}
-
-void ForwardCalls::keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason) {
-  settle(tensor);
-  keep_result(product, tensor,
-              [&] { product.keep(tensor, std::move(reason), region_->slots().size()); });
-}
-
-void ForwardCalls::keep_copy(CallProduct& product, const at::Tensor& tensor) {
-  settle(tensor);
-  keep_result(product, tensor, [&] { product.keep_copy(tensor); });
-}
-
-std::unique_ptr<torch::autograd::SavedVariableHooks> ForwardCalls::make_hooks() {
+std::unique_ptr<torch::autograd::SavedVariableHooks> CallSaves::make_hooks() {
   return std::make_unique<Hook>(*this);
 }
 
-void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
-  if (open_.back() != Open::kSaved) return name_saved(names, tensors);
+void CallSaves::expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
   for (const auto i : c10::irange(tensors.size())) {
     if (!tensors[i].defined()) continue;
     expected_.push_back(tensors[i]);
@@ -296,17 +249,21 @@ void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at
   }
 }
 
-void ForwardCalls::name_saved(const std::vector<std::string>& names,
-                              c10::ArrayRef<at::Tensor> tensors) {
-  if (!saving()) return;
+void CallSaves::name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors) {
   for (const auto i : c10::irange(tensors.size())) {
     if (tensors[i].defined()) named_.emplace_back(names[i], tensors[i]);
   }
 }
 
+void CallSaves::end_call() noexcept {
+  drop_pending();  // the op may have thrown
+  named_.clear();
+  if (!expected_.empty()) ended_ = std::move(running_);
+}
+
 /// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
-ForwardCalls::SavedCall* ForwardCalls::call_that_saves(const at::Tensor& tensor) {
-  if (saving()) return &saved_;
+SavedCall* CallSaves::call_that_saves(const at::Tensor& tensor) {
+  if (running_.record) return &running_;
   const bool is_next =
       ended_.count < expected_.size() && (expected_[ended_.count].is_same(tensor) ||
                                           memory_of(expected_[ended_.count]) == memory_of(tensor));
@@ -315,14 +272,14 @@ ForwardCalls::SavedCall* ForwardCalls::call_that_saves(const at::Tensor& tensor)
   return nullptr;
 }
 
-void ForwardCalls::end_expected() {
+void CallSaves::end_expected() {
   if (!ended_.record) return;
   ended_ = {};
   expected_.clear();
   expected_names_.clear();
 }
 
-std::string ForwardCalls::next_name(SavedCall& call, const at::Tensor& tensor) {
+std::string CallSaves::next_name(SavedCall& call, const at::Tensor& tensor) {
   const size_t i = call.count++;
   if (&call == &ended_) return expected_names_[i];
   for (auto named = named_.begin(); named != named_.end(); ++named) {
@@ -339,13 +296,14 @@ std::string ForwardCalls::next_name(SavedCall& call, const at::Tensor& tensor) {
   return names[i];
 }
 
-bool ForwardCalls::add_refill(SavedCall& call, const at::Tensor& tensor) {
+bool CallSaves::add_refill(SavedCall& call, const at::Tensor& tensor) {
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
   // logged(): see Note [Casts that a cache answers]
-  if (!region_->outside().logged(scope_.storages_.find(memory_of(tensor))).is_inside())
+  if (!state_.region->outside().logged(state_.storages.find(memory_of(tensor))).is_inside())
     return false;
   const size_t number = call.argument_on_storage_of(tensor);
-  if (number == kNone || call.arguments[number].scalar_type() != tensor.scalar_type()) return false;
+  if (number == SavedCall::kNone || call.arguments[number].scalar_type() != tensor.scalar_type())
+    return false;
   call.record->refills.emplace_back(number, call.arguments[number], tensor);
   next_name(call, tensor);
   return true;

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The ops of a region's forward.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remat/tape/generator_state.h>
+#include <remat/tape/named_call.h>
+#include <remat/tape/op_observer.h>
+
+#include "forward_calls.h"
+#include "forward_state.h"
+#include "op_writer.h"
+#include "outside_watch.h"
+
+namespace remat {
+
+/// Writes the ops of a forward down, and shows them to whom they concern: the watch over memory
+/// from outside, the named calls, the tape's recorder.
+class ForwardOps final : public OpObserver, public WrittenAsTheyAre {
+ public:
+  /// `calls`: null until the first named call.
+  ForwardOps(ForwardState& state, OutsideWatch& outside, const std::unique_ptr<ForwardCalls>& calls)
+      : state_(state), region_(*state.region), outside_(outside), calls_(calls) {}
+
+  void before_op(OpCall& call, bool logged) override;
+  void after_op(OpCall& call) override;
+  void after_data(const at::Tensor& tensor) override;
+  void before_set_data(const at::Tensor& tensor) override;
+  void adopt(const at::Tensor& tensor) override;
+  void adopt_part(const at::Tensor& tensor) override;
+  void check_handler_write(const OpInfo& info, const std::string& op,
+                           const c10::Storage& storage) const override;
+  void phase_was_asked() override;
+
+  /// The function has asked is_recomputing().
+  bool is_phase_asked() const { return is_phase_asked_; }
+
+  /// An argument of the op that is about to run: see write_arguments().
+  Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
+
+ private:
+  void write_down(const OpCall& call, uint64_t settings);
+  void record(const OpCall& call, uint64_t settings);
+  void before_draw(const OpCall& call);
+  void after_draw();
+  void after_cast(const OpCall& call);
+  void note_saved_writes(const OpCall& call);
+  void note_other_versions_of(const OpCall& call);
+
+  ForwardState& state_;
+  Region& region_;
+  OutsideWatch& outside_;
+  const std::unique_ptr<ForwardCalls>& calls_;
+  bool is_phase_asked_ = false;
+  // The op that runs:
+  bool is_written_down_ = false;
+  bool casts_weight_ = false;         // a cache could have answered
+  Origin made_ = Origin::inside();    // what it makes, if it is not written down
+  at::Tensor cast_leaf_;              // what it casts then
+  std::vector<GeneratorMark> marks_;  // before it, if it may draw
+};
+
+}  // namespace remat

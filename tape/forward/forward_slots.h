@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Slots of a region's forward, and what is kept for its user.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/FunctionRef.h>
+
+#include <memory>
+#include <optional>
+
+#include <remat/policy/policy.h>
+#include <remat/tape/call_log.h>
+#include <remat/tape/forward_memory.h>
+#include <remat/tape/saved_tensors_hooks.h>
+
+#include "forward_state.h"
+#include "outside_watch.h"
+#include "user_pair.h"
+
+namespace remat {
+
+/// Adds a slot for what autograd saves, or keeps it where the user wants it: by the hooks and the
+/// store of the options, or in the scopes around the region.
+class ForwardSlots {
+ public:
+  ForwardSlots(ForwardState& state, OutsideWatch& outside);
+  ForwardSlots(const ForwardSlots&) = delete;
+  ForwardSlots& operator=(const ForwardSlots&) = delete;
+
+  /// Stands for `tensor`, which autograd saves.
+  Slot& add(const at::Tensor& tensor);
+
+  /// Keeps a value that crosses a cut.
+  void keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy);
+
+  /// Runs `keep`, which keeps `tensor`, so that `pair` gets it; without one, in the scopes around
+  /// the region.
+  void keep_through(const UserPair& pair, const SavedTensorInfo& info, const at::Tensor& tensor,
+                    Keep reach, c10::function_ref<void()> keep);
+
+  /// The store if it `may_store` and there is one, else the hooks of the options.
+  UserPair pair_of_options(bool may_store);
+
+  /// True if hooks of the user get what keep_through() keeps, not an outer region.
+  bool gives_to_user(Keep reach, const UserPair& pair) const;
+
+  /// The memory that others may have copied `tensor` from. None if remat itself saves it.
+  std::optional<ForwardMemory> memory_for_others(const at::Tensor& tensor) const;
+
+  /// Throws NotImplementedError if what a slot has saved was written or exchanged by way of
+  /// `.data`.
+  void check_saved() const;
+
+ private:
+  void note_memory(const at::Tensor& tensor, const at::Tensor& original, bool is_copy, Slot& slot);
+  void write_down(const at::Tensor& tensor, const at::Tensor& original, bool was_read, Slot& slot);
+
+  ForwardState& state_;
+  Region& region_;
+  OutsideWatch& outside_;
+  const bool has_hooks_around_;                             // the user's
+  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // the store as hooks, once asked for
+};
+
+}  // namespace remat

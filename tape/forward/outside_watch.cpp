@@ -1,0 +1,166 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Noting what a forward reads and writes outside, and keeping what replays need of it.
+#include "outside_watch.h"
+
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+
+#include <utility>
+
+#include <remat/tape/autocast_cache.h>
+#include <remat/tape/current_node.h>
+#include <remat/tape/hidden_scopes.h>
+#include <remat/tape/saved_tensors_hooks.h>
+
+#include "saved_original.h"
+#include "storage_bytes.h"
+#include "write_kind.h"
+
+namespace remat {
+
+bool accumulates_grad() {
+  const auto node = torch::autograd::get_current_node();
+  return node && dynamic_cast<const torch::autograd::AccumulateGrad*>(node.get()) != nullptr;
+}
+
+Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
+  const void* const memory = memory_of(tensor);
+  if (!memory) return Origin::inside();
+  Origin origin = state_.storages.find(memory);
+  // A cast that a SAVE call left in autocast's cache is made again by a replay, like any other.
+  const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
+                                                     autocast_source(tensor).defined());
+  if (!may_be_cached) return origin;
+  if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
+    const Origin source = origin_of(parameter);
+    if (source.is_outside()) read(parameter, region_.outside()[source.number()]);
+    origin = region_.outside().add(tensor);
+    region_.outside()[origin.number()].mark_cast(Origin::cast_of(source, layout_hash(parameter)));
+    region_.mark_casts_weights();
+    if (is_stale_cast(tensor, parameter)) refuse_stale_cast(parameter);
+  } else {
+    origin = region_.outside().add(tensor);
+  }
+  state_.storages.enter(memory, origin);
+  return origin;
+}
+
+// A view that the region has made has a node of its own there; after a write, one from outside has
+// too.
+void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
+  if (!tensor.requires_grad()) return;
+  if (origin.is_outside()) {
+    const OutsideStorage& outside = region_.outside()[origin.number()];
+    if (outside.first_tensor()._unsafe_get_target() == tensor.unsafeGetTensorImpl()) return;
+    const torch::autograd::Node* const node = current_node(tensor);
+    if (!outside.is_written() && node && region_.nodes().contains(*node)) return;
+  }
+  region_.outside().add_captured(tensor);
+}
+
+// A view of a tensor of a Python class of its own has a storage of its own, and writes memory that
+// only the class knows.
+void OutsideWatch::see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                               Origin origin) {
+  const void* const memory = memory_of(tensor);
+  const bool is_outside = origin.is_outside() || (memory && wrapper_views_.contains(memory));
+  if (!is_outside) return;
+  if (!call.info().reads_data()) views_wrapper_ = true;
+  if (call.writes_argument(argument) && !accumulates_grad()) check_plain(call.info(), tensor);
+}
+
+void OutsideWatch::see(const OpCall& call, size_t argument, const at::Tensor& tensor,
+                       Origin origin) {
+  const OpInfo& info = call.info();
+  OutsideStorage& outside = region_.outside()[origin.number()];
+  if (!outside.has_storage() && !info.reads_data()) views_memory_ = true;
+  const bool writes = call.writes_argument(argument);
+  const bool is_written = writes && !accumulates_grad();  // then note_writes() follows
+  if (reads_data(info, tensor) && !is_written) read(tensor, outside);
+  if (C10_UNLIKELY(outside.is_received()) && is_parameter(tensor)) refuse_unshard(info);
+  note_captured(tensor, origin);
+  if (!writes) return;
+  check_writable(info, tensor, origin);
+  writes_ = writes_ || is_written;
+}
+
+void OutsideWatch::read(const at::Tensor& tensor, OutsideStorage& outside) {
+  outside.mark_read(tensor);
+  if (!outside.is_written()) return;
+  if (const auto part = outside.part_to_keep(tensor)) keep_part(tensor, outside, *part);
+}
+
+/// A replay gives it to the slot, whether an op has read it or not: `tensor`, or what that is a
+/// copy of.
+void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
+  const auto copied = copied_original(tensor);
+  const at::Tensor& original = copied ? copied->tensor : tensor;
+  const void* const memory = memory_of(original);
+  const Origin origin = memory ? state_.storages.find(memory) : Origin::inside();
+  if (!origin.is_outside()) return;
+  if (!copied || copied->after_op) cover_written(/*op_has_ended=*/false);
+  OutsideStorage& outside = region_.outside()[origin.number()];
+  const bool is_whole = copied && tensor.nbytes() == original.storage().nbytes();
+  read(is_whole ? lay_out(original.storage(), outside.whole()) : original, outside);
+}
+
+bool OutsideWatch::is_read(const at::Tensor& tensor) const {
+  const void* const memory = memory_of(tensor);
+  const Origin origin = memory ? state_.storages.find(memory) : Origin::inside();
+  return origin.is_outside() && std::as_const(region_).outside()[origin.number()].is_read();
+}
+
+/// The op that is about to run writes tensors from outside; what it reads of them has been noted.
+/// What it writes without reading counts as made when it has run: a region inside may keep it as it
+/// was until then.
+void OutsideWatch::note_writes(const OpCall& call) {
+  for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
+    const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
+    if (!origin.is_outside()) return;
+    OutsideStorage& outside = region_.outside()[origin.number()];
+    if (!outside.is_written()) begin_write(tensor, outside);
+    const WriteKind kind = write_kind(call, i);
+    if (kind == WriteKind::kReads) read(tensor, outside);
+    if (kind == WriteKind::kWhole)
+      writes_whole_.push_back({origin.number(), tensor, SavedVersion(tensor)});
+  });
+}
+
+// The values of a sparse tensor from outside are from outside.
+bool OutsideWatch::see_view(const at::Tensor& view) {
+  if (views_memory_) origin_of(view);
+  if (views_wrapper_ && memory_of(view)) wrapper_views_.insert(memory_of(view));
+  return views_memory_;
+}
+
+void OutsideWatch::cover_whole_writes(bool op_has_ended) {
+  std::erase_if(writes_whole_, [&](const WholeWrite& write) {
+    const bool has_written = op_has_ended || write.before.changed();
+    if (has_written) region_.outside()[write.number].cover(write.tensor);
+    return has_written;
+  });
+}
+
+void OutsideWatch::begin_write(const at::Tensor& tensor, OutsideStorage& outside) {
+  writes_any_ = true;
+  outside.begin_write(tensor);
+  if (const auto part = outside.part_read()) keep_part(tensor, outside, *part);
+}
+
+/// Of a tensor that a region writes: in the scopes around it, as it is now.
+void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
+                             const TensorLayout& part) {
+  const OuterScopes outer(state_.scope);
+  const at::Tensor original = lay_out(tensor.storage(), part);
+  const SavedOriginalGuard guard(original);
+  outside.keep(tensor.storage(), part);
+}
+
+// A SAVE call writes it, or has: all of it.
+void OutsideWatch::keep_before_write(const at::Tensor& tensor, Origin origin) {
+  OutsideStorage& outside = region_.outside()[origin.number()];
+  if (!outside.is_written()) outside.begin_write(tensor);
+  if (outside.known()) keep_part(tensor, outside, outside.whole());
+}
+
+}  // namespace remat

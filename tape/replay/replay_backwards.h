@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Backwards that a region's function runs, in a replay.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+
+#include <remat/tape/backward_observer.h>
+#include <remat/tape/region.h>
+#include <remat/tape/scope.h>
+
+#include "leaf_grads.h"
+#include "replay_ops.h"
+#include "replay_progress.h"
+#include "tensor_hooks.h"
+
+namespace remat {
+
+/// Compares them with the forward's, and gives leaves the .grad that they had then. Outer scopes
+/// are not told of what they would do again.
+class ReplayBackwards final : public BackwardObserver {
+ public:
+  ReplayBackwards(const Scope& scope, const Region& region, ReplayProgress& progress,
+                  const ReplayOps& ops, const TensorHooks& hooks);
+
+  void before_backward(const EdgeList& roots) override;
+  void before_hooks(size_t count) override;
+  void before_accumulate(const EdgeList& roots) override;
+  void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
+
+ private:
+  bool is_mine(const torch::autograd::Node& node) const;
+  bool is_of_forward(const torch::autograd::Node& node) const;
+  void check_stays_inside(const EdgeList& roots) const;
+  [[noreturn]] void hooks_mismatch(size_t backward, size_t expected, size_t got) const;
+  [[noreturn]] void roots_mismatch(size_t backward) const;
+  void compare_gradients(c10::ArrayRef<at::Tensor> gradients);
+
+  const Region& region_;
+  ReplayProgress& progress_;
+  const ReplayOps& ops_;
+  const TensorHooks& hooks_;
+  const uint64_t thread_;      // as nodes know it
+  const uint64_t first_node_;  // that this replay makes
+  size_t begun_ = 0;
+  size_t with_gradients_ = 0;  // of them, those that returned gradients
+  LeafGrads leaf_grads_;
+};
+
+}  // namespace remat

@@ -1,0 +1,207 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Picking up what autograd saves in a replay, and stopping it.
+#include "replay_progress.h"
+
+#include <c10/util/Exception.h>
+#include <torch/csrc/autograd/graph_task.h>
+
+#include <utility>
+
+#include <remat/tape/replay_mismatch.h>
+#include <remat/tape/saved_tensors_hooks.h>
+
+#include "host_values.h"
+#include "saved_original.h"
+
+namespace remat {
+namespace {
+
+bool writes_any_argument(const OpCall& call) {
+  if (!call.info().writes()) return false;
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (call.writes_argument(i)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+ReplayProgress::ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
+                               ReplayOps& ops)
+    : region_(region),
+      body_(body),
+      values_(slots),
+      ops_(ops),
+      begin_{.graph_task = torch::autograd::get_current_graph_task_id(),
+             .uncaught_exceptions = std::uncaught_exceptions()} {}
+
+bool ReplayProgress::is_own_code() const {
+  return torch::autograd::get_current_graph_task_id() == begin_.graph_task;
+}
+
+void ReplayProgress::begin_op(const OpCall& call) {
+  if (std::exchange(stops_before_op_, false)) stop();
+  op_ = {.info = &call.info(), .writes = writes_any_argument(call), .stops_after = op_.stops_after};
+}
+
+void ReplayProgress::end_op() {
+  op_.info = nullptr;
+  op_.writes = false;
+  if (op_.stops_after) stop();
+}
+
+void ReplayProgress::check_all_slots() const {
+  if (count_ >= ops_.slot_end()) return;
+  const Slot& slot = region_.slots()[count_];
+  mismatch(
+      slot.index, slot.meta.str(), "the end of the function",
+      c10::str("The forward saved ", region_.slots().size(), " tensors, the replay ", count_, "."));
+}
+
+void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) {
+  if (stops_before_op_) return;
+  if (stopped_) return stop();  // the function caught the stop and went on
+  // A backward inside the function replays what the open region has saved so far; its replay may
+  // get further.
+  if (!region_.closed() && count_ >= region_.slots().size()) return;
+  check_position(tensor);
+  or_fail([&] { check(tensor); });
+  const size_t index = count_++;
+  if (index < ops_.slot_end() && region_.slots()[index].live) values_.put(index, value);
+  if (region_.early_stop() && region_.closed() && count_ >= ops_.slot_end() &&
+      is_saved_by_custom_function()) {
+    stops_before_op_ = true;
+  } else {
+    stop_if_complete();
+  }
+}
+
+// Note [What custom functions hold]: torch keeps what a custom function is to save in the
+// function's context, until all of it is saved. A stop in the middle would leave it there: a result
+// then holds its node, which holds the context, which holds the result, for ever. So the stop waits
+// for the next op.
+bool ReplayProgress::is_saved_by_custom_function() const {
+  return region_.intercept() && !op_.info && !packs_region_input();
+}
+
+// Note [Saved before it is written]: an op may save an argument that its kernel fills after that
+// (the noise of rrelu_with_noise), so the stop waits until the op has run. Where no ops are seen it
+// waits for the next saved tensor, or the end of the function; not at the argument of a region
+// inside, which no op saves.
+//
+// If no op of the forward is left, the function is let return: an exception costs more. Without
+// early stop it is let return too; not if a backward inside it replays what it has saved so far.
+void ReplayProgress::stop_if_complete() {
+  const bool runs_to_end = !region_.early_stop() && region_.closed();
+  if (runs_to_end || count_ < ops_.slot_end()) return;
+  if (op_.writes) {
+    op_.stops_after = true;
+    return;
+  }
+  if (!region_.intercept() && !packs_region_input()) {
+    stopped_ = true;
+    return;
+  }
+  if (compares() && region_.closed() && ops_.is_past_last_op()) {
+    stopped_ = true;
+  } else {
+    stop();
+  }
+}
+
+void ReplayProgress::fill(size_t index, const at::Tensor& value) {
+  const Slot& slot = region_.slots()[index];
+  if (index != count_ || !slot.meta.matches_data(value))
+    mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "");
+  if (slot.op && slot.layout != 0 && compares() && slot.layout != given_hash(value))
+    mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "It has other values.");
+  ++count_;
+  if (index < ops_.slot_end() && slot.live) values_.put(index, value);
+}
+
+// Note [Stopping inside a backward]: autograd's engine handles only std::exceptions; another one
+// that leaves a node would leave the engine's queues and depth counts as they were in the middle
+// of the task. If a backward inside the function saves the last tensor, the stop waits until it
+// has ended.
+void ReplayProgress::stop() {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire); sink && !stopped_)
+    sink->replay_stops(trace_scope());
+  stopped_ = true;
+  const bool in_inner_backward = torch::autograd::get_current_graph_task_id() != begin_.graph_task;
+  const bool in_destructor = std::uncaught_exceptions() != begin_.uncaught_exceptions;
+  if (!in_inner_backward && !in_destructor) body_.stop();
+}
+
+// Another tensor of the same shape would not be noticed: a custom function saves what has come to
+// require grad, past all ops. Where this throws while a named call is left by an exception, which
+// keeps its arguments then, that exception counts.
+void ReplayProgress::check_position(const at::Tensor& tensor) const {
+  if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
+  const Slot& slot = region_.slots()[count_];
+  if (slot.log_position == ops_.position()) return;
+  mismatch(slot.index, slot.meta.str(), TensorMeta(tensor).str(),
+           "It was saved between other ops.");
+}
+
+void ReplayProgress::check(const at::Tensor& tensor) const {
+  if (count_ >= region_.slots().size()) {
+    mismatch(count_, "the end of the function", TensorMeta(tensor).str(),
+             "The replay saved more tensors.");
+  }
+  const Slot& slot = region_.slots()[count_];
+  // The very tensor that the forward saved, written since: other slots that are made from it
+  // would be wrong in silence.
+  TORCH_CHECK(!slot.version.changed_in(tensor), modified_in_place(slot.meta, slot.version),
+              "[replay] ", region_.label(), ", slot ", slot.index,
+              ": expected the tensor from outside the region as the forward saved it. Do not "
+              "write it in the region or between forward and backward, or use a clone.");
+  // A module's argument may come through a view: CommDebugMode sets hooks that make one.
+  const bool may_be_elsewhere = region_.determinism() == Determinism::kNone ||
+                                (slot.meta.requires_grad() && is_parameter(tensor));
+  const bool fits = may_be_elsewhere ? slot.meta.matches_data(tensor) : slot.meta.matches(tensor);
+  const bool same_part = op_.info || slot.op || !compares() || is_same_part(slot, tensor);
+  if (fits && same_part && is_saved_by_same_op(slot)) return;
+  const TensorMeta got(tensor);
+  if (fits && !same_part) {
+    mismatch(slot.index, slot.meta.str(), got.str(),
+             "It is another tensor, another part of one, in another order, or with other values.");
+  }
+  if (fits) mismatch(slot.index, slot.meta.str(), got.str(), "Another op has saved it.");
+  const std::string place =
+      slot.meta.matches_data(tensor)
+          ? c10::str("It had ", slot.meta.place_str(), "; now ", got.place_str(), ".")
+          : std::string();
+  mismatch(slot.index, slot.meta.str(), got.str(), place);
+}
+
+/// Of what a custom function saves. What an op saves it has read or made, and its words are
+/// compared.
+bool ReplayProgress::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
+  const bool is_of_user = has_layout(tensor) && !keeps_part();
+  const bool is_told = slot.layout != 0 || ReplayOps::is_known(slot.origin);
+  if (!is_of_user || !is_told) return true;
+  const at::Tensor& original = saved_original(tensor);
+  const uint16_t values = ops_.is_given(original) ? given_hash(original) : 0;
+  return slot.layout == (layout_hash(tensor, ops_.moved(original)) ^ values) &&
+         ops_.has_origin(original, slot.origin);
+}
+
+/// Where ops are not compared, tensors of one shape must not take each other's places.
+bool ReplayProgress::is_saved_by_same_op(const Slot& slot) const {
+  return !region_.intercept() || compares() || slot.op == op_.info;
+}
+
+void ReplayProgress::mismatch(size_t index, const std::string& expected, const std::string& got,
+                              const std::string& detail) const {
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str("[replay] ", region_.label(), ", slot ", index, ": expected ", expected,
+               " as in the forward, got ", got, ". ", detail, detail.empty() ? "" : " ",
+               "The function did something else when it ran again: state that it reads has "
+               "changed (a training or requires_grad flag, a cache, a counter, a random number "
+               "not from a generator of LibTorch). Make it depend on its arguments, or keep that "
+               "state with a StateHook (recompute_state_hooks in Python)."));
+}
+
+}  // namespace remat

@@ -1,0 +1,76 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Taking scopes from the thread's stack, and putting them back.
+#include <remat/tape/hidden_scopes.h>
+
+#include <ATen/SavedTensorHooks.h>
+
+#include <remat/tape/interception_bits.h>
+#include <remat/tape/scope.h>
+
+#include "own_saves.h"
+#include "scope_stack.h"
+
+namespace remat {
+namespace {
+
+thread_local size_t hidden_depth = 0;  // of HiddenScopes
+
+}  // namespace
+
+SuspendScopes::SuspendScopes() : hidden_(current_scope), ops_were_seen_(interception_is_on()) {
+  current_scope = nullptr;
+  if (ops_were_seen_) switch_interception(false);
+}
+
+SuspendScopes::~SuspendScopes() {
+  current_scope = hidden_;
+  if (ops_were_seen_) switch_interception(true);
+}
+
+bool saves_own() {
+  return hidden_depth > 0;
+}
+
+HiddenScopes::HiddenScopes() : hidden_(current_scope) {
+  ++hidden_depth;
+}
+
+HiddenScopes::~HiddenScopes() {
+  --hidden_depth;
+  current_scope = hidden_;
+  if (python_hooks_) at::SavedTensorDefaultHooks::set_tls_state(*python_hooks_);
+}
+
+void HiddenScopes::hide(const Scope& scope) {
+  current_scope = scope.previous();
+  hide_python_hooks(scope.python_hooks_depth());
+}
+
+/// All but the outermost `count`.
+void HiddenScopes::hide_python_hooks(size_t count) {
+  const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
+  if (python.stack.size() <= count) return;
+  if (!python_hooks_) python_hooks_ = python;
+  at::impl::SavedTensorDefaultHooksTLS around = python;
+  while (around.stack.size() > count) around.stack.pop();
+  at::SavedTensorDefaultHooks::set_tls_state(around);
+}
+
+// PyTorch's pairs too: torch.utils.checkpoint counts what it is given, and how many tensors a tape
+// holds depends on which of them share memory.
+OuterScopes::OuterScopes(const Scope& scope) {
+  hide(scope);
+  while (current_scope && current_scope->is_user_hooks()) hide(*current_scope);
+  hide_python_hooks(current_scope ? current_scope->python_hooks_depth() : 0);
+}
+
+ScopesAround::ScopesAround(const Scope& scope, Keep keep) {
+  hide(scope);
+  if (keep == Keep::kInnermostRegion) return;
+  for (const Scope* outer = current_scope; outer; outer = outer->previous()) {
+    if (!outer->is_user_hooks()) hide(*outer);
+  }
+}
+
+}  // namespace remat

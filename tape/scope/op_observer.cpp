@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Telling the observers of a thread of its ops.
+#include <remat/tape/op_observer.h>
+
+#include <remat/tape/first_position.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/scope.h>
+
+#include "scope_stack.h"
+
+namespace remat {
+namespace {
+
+/// Memory of the arguments of the op that runs, if a scope is not shown it.
+thread_local FirstPosition<const void*> memory_given;
+
+bool all_scopes_see_ops() {
+  const Scope* scope = current_scope;
+  while (scope && scope->next_to_see_ops() == scope->previous()) scope = scope->previous();
+  return !scope;
+}
+
+void note_memory_given(const OpCall& call) {
+  memory_given.clear();
+  for_each_argument_tensor(
+      call, [](size_t, const at::Tensor& tensor) { memory_given.add(memory_of(tensor)); });
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (call.argument(i).isStorage())
+      memory_given.add(call.argument(i).toStorage().unsafeGetStorageImpl());
+  }
+}
+
+bool is_given(const at::Tensor& tensor) {
+  return memory_given.contains(memory_of(tensor));
+}
+
+// Note [Who sees an op]: the outermost scope first, since an outer replay puts its own tensors in
+// place of those from outside, and everything made inside it is to see these. A replay inside other
+// scopes (a backward in a region's function) is no part of what they do: it is shown only to the
+// replay that its region was made in, if any, and not for comparison. But what it makes is made in
+// all of them.
+void before_op_from(const Scope* scope, OpCall& call, bool logged) {
+  if (scope->next_to_see_ops()) {
+    before_op_from(scope->next_to_see_ops(), call, logged && scope->replay_id() == 0);
+  }
+  if (scope->ops()) scope->ops()->before_op(call, logged);
+}
+
+template <class T>
+T stand_in_from(const Scope* scope, const T& of) {
+  if (!scope) return of;
+  T outer = stand_in_from(scope->next_to_see_ops(), of);
+  return scope->ops() ? scope->ops()->stand_in(outer) : outer;
+}
+
+/// Calls f(observer) for those that see an op that runs here, the innermost first.
+template <class F>
+void for_each_seeing(F&& f) {
+  for (const Scope* scope = current_scope; scope; scope = scope->next_to_see_ops()) {
+    if (scope->ops()) f(*scope->ops());
+  }
+}
+
+/// The same for all observers of the thread.
+template <class F>
+void for_each_here(F&& f) {
+  for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
+    if (scope->ops()) f(*scope->ops());
+  }
+}
+
+}  // namespace
+
+void OpObserver::all_before_op(OpCall& call, bool logged) {
+  if (!current_scope) return;
+  before_op_from(current_scope, call, logged);
+  if (!all_scopes_see_ops()) note_memory_given(call);
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->before_op(Scope::current_trace_scope(), call);
+}
+
+void OpObserver::all_after_op(OpCall& call) {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->after_op(Scope::current_trace_scope(), call);
+  // First: a replay that sees the op puts tensors from outside in the place of their shadows, and
+  // those are nothing new to anyone.
+  const Scope* seeing = current_scope;
+  for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
+    if (scope == seeing) {
+      seeing = scope->next_to_see_ops();
+      continue;
+    }
+    if (!scope->ops()) continue;
+    // Not on memory that was there. Not every op that returns such memory says so (_unsafe_view).
+    for_each_result_tensor(call, [&](const at::Tensor& tensor) {
+      if (!is_given(tensor)) scope->ops()->adopt(tensor);
+    });
+  }
+  for_each_seeing([&](OpObserver& observer) { observer.after_op(call); });
+}
+
+void OpObserver::all_after_data(const at::Tensor& tensor) {
+  for_each_seeing([&](OpObserver& observer) { observer.after_data(tensor); });
+}
+
+void OpObserver::all_before_set_data(const at::Tensor& tensor) {
+  for_each_seeing([&](OpObserver& observer) { observer.before_set_data(tensor); });
+}
+
+void OpObserver::all_adopt(const at::Tensor& tensor) {
+  for_each_here([&](OpObserver& observer) { observer.adopt(tensor); });
+}
+
+void OpObserver::all_adopt_part(const at::Tensor& tensor) {
+  for_each_here([&](OpObserver& observer) { observer.adopt_part(tensor); });
+}
+
+void OpObserver::all_check_handler_write(const OpInfo& info, const std::string& op,
+                                         const c10::Storage& storage, int64_t modes) {
+  for (const Scope* scope = current_scope; scope; scope = scope->next_to_see_ops()) {
+    if (scope->ops() && !scope->was_before(modes))
+      scope->ops()->check_handler_write(info, op, storage);
+  }
+}
+
+at::Tensor OpObserver::as_seen(const Scope& scope, const at::Tensor& tensor) {
+  return stand_in_from(scope.next_to_see_ops(), tensor);
+}
+
+at::Tensor OpObserver::current_stand_in(const at::Tensor& tensor) {
+  return stand_in_from(current_scope, tensor);
+}
+
+torch::autograd::Edge OpObserver::current_stand_in(const torch::autograd::Edge& edge) {
+  return stand_in_from(current_scope, edge);
+}
+
+}  // namespace remat
