@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The tables of docs/behaviours.md and docs/python.md name tests that exist, and every behaviour."""
+"""The tables of docs/behaviours.md and docs/torch_remat.md name tests that exist, and every behaviour. The pages' Python
+runs, and their links lead somewhere."""
 
 import pathlib
 import re
@@ -8,7 +9,8 @@ import re
 import pytest
 
 HERE = pathlib.Path(__file__).parent
-DOCS = HERE.parents[2] / "docs"
+ROOT = HERE.parents[2]
+DOCS = ROOT / "docs"
 COUNT = {"peer": 144, "seed": 41}
 
 
@@ -47,7 +49,7 @@ def test_every_test_with_a_number_is_of_a_behaviour():
 
 
 def test_differences_name_behaviours_once():
-    text = section("python.md", "## Where remat_meta differs from torch_remat")
+    text = section("torch_remat.md", "## Where remat_meta differs from torch_remat")
     for which, pattern in (("peer", r"^\| (\d+) \|"), ("seed", r"^\| 0\.1: (\d+) \|")):
         numbers = [int(number) for number in re.findall(pattern, text, re.MULTILINE)]
         assert numbers == sorted(set(numbers))
@@ -55,17 +57,42 @@ def test_differences_name_behaviours_once():
         assert set(numbers) <= set(range(1, COUNT[which] + 1))
 
 
-@pytest.mark.parametrize(("page", "count"), [("python.md", 4), ("pains.md", 1), ("policies.md", 1)])
+@pytest.mark.parametrize(
+    ("page", "count"), [("README.md", 1), ("docs/python.md", 9), ("docs/pains.md", 1), ("docs/policies.md", 1)]
+)
 def test_the_examples_of_the_pages_run(page, count):
-    blocks = re.findall(r"^```python\n(.*?)^```$", (DOCS / page).read_text(), re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= count
     names = {}
     for block in blocks:
-        exec(compile(block, f"docs/{page}", "exec"), names)
-    if page == "python.md":
+        exec(compile(block, page, "exec"), names)
+    if page in ("README.md", "docs/python.md"):
         assert names["x"].grad is not None
 
 
 def test_all_pages_with_python_are_run():
     pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
     assert sorted(pages) == ["pains.md", "policies.md", "python.md"]
+
+
+def without_code(page):
+    return re.sub(r"^```.*?^```$|`[^`\n]*`", "", page.read_text(), flags=re.MULTILINE | re.DOTALL)
+
+
+def anchors(page):
+    headings = re.findall(r"^#+ (.*)$", page.read_text(), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def test_links_of_the_pages_lead_somewhere():
+    count = 0
+    for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]:
+        for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+            if link.startswith("https://"):
+                continue
+            path, _, anchor = link.partition("#")
+            target = (page.parent / path).resolve() if path else page
+            assert target.is_file(), (page.name, link)
+            assert not anchor or anchor in anchors(target), (page.name, link)
+            count += 1
+    assert count > 50
