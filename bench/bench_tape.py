@@ -2,14 +2,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Replay from a tape, and policies by op, beside plain PyTorch, torch's checkpoint, its SAC and torch_remat.
 
-  bench_tape.py [--rounds N]
+  bench_tape.py [--rounds N] [--bytes]
 
 Rows, each as ratios to a plain step taken in turns, medians, one thread:
   chain   200 ops on 8 numbers in one region: nothing is done but dispatch. `replay` is what a backward takes
           longer than plain's, over a plain forward.
   block   one GPT2Block of Transformers, d = 64, in one region.
   tiny    six blocks of a GPT, d = 64, each a region that saves the results of its matmuls.
-The last column is the largest difference of a gradient from plain's. torch_remat runs where it is installed; SAC
+The last column is the largest difference of a gradient from plain's. --bytes: the host memory of tapes and their
+records instead. torch_remat runs where it is installed; SAC
 and torch_remat have no tape, so their rows are `tiny` only.
 """
 
@@ -120,15 +121,45 @@ def rows(title, cases, rounds):
                f"{ratio(*steps, 0):.2f}", f"{difference:.0e}"]  # fmt: skip
 
 
+def tapes():
+    """(what it is, function, argument) of regions whose tapes are measured."""
+    sines = lambda x: functools.reduce(lambda y, _: y.sin(), range(1000), x)
+    weight = torch.randn(8, 8, requires_grad=True)
+
+    def products(x):
+        for _ in range(200):
+            x = (x @ weight).tanh()
+        return x
+
+    layers = (torch.nn.Conv2d(4, 4, 3, padding=1), torch.nn.BatchNorm2d(4), torch.nn.ReLU())
+    yield "1,000 `sin`", sines, torch.rand(8)
+    yield "200 matrix products, each with a `tanh`", products, torch.rand(8, 8)
+    yield "`TransformerEncoderLayer`", torch.nn.TransformerEncoderLayer(64, 4, 128), torch.rand(2, 8, 64)
+    yield "10 times convolution, batch norm, ReLU", torch.nn.Sequential(*layers * 10), torch.rand(2, 4, 8, 8)
+
+
+def print_bytes():
+    print("| region | records | bytes | bytes a record |\n|---|---|---|---|")
+    for title, fn, x in tapes():
+        y = remat.checkpoint(replay="tape")(fn)(x.requires_grad_())
+        tape = remat.region_tapes()[-1]
+        print(f"| {title} | {len(tape)} | {tape.bytes:,} | {tape.bytes / len(tape):,.0f} |", flush=True)
+        del y, tape
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=21)
-    rounds = parser.parse_args().rounds
+    parser.add_argument("--bytes", action="store_true")
+    args = parser.parse_args()
     torch.set_num_threads(1)
+    if args.bytes:
+        print_bytes()
+        return
     header = ["row", "peer", "step, us", "forward", "replay", "step", "difference"]
     print("| " + " | ".join(header) + " |\n|" + "---|" * len(header))
     for make in (chain, block, tiny):
-        for row in rows(make.__name__, make(), rounds):
+        for row in rows(make.__name__, make(), args.rounds):
             print("| " + " | ".join(row) + " |", flush=True)
 
 
