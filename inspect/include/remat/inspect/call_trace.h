@@ -38,8 +38,8 @@ class REMAT_API CallTrace {
   /// Collects no more.
   void stop();
 
-  /// Calls up to the matching end_scope() belong to it. False, and nothing to end, in a replay.
-  /// Throws ValueError if the name is empty.
+  /// Calls up to the matching end_scope() belong to the scope. False, and nothing to end, in a
+  /// replay. Throws ValueError if the name is empty.
   bool begin_scope(std::string name, std::string metadata = {});
   void end_scope();
 

@@ -34,8 +34,8 @@ class MeterState;
 /// allocated again under the meter. Queries are safe from any thread.
 ///
 /// Nesting: meters nest, and each sees every report. Destroy a meter on the thread that made it,
-/// the innermost first. One destroyed out of turn stops counting at once and its place on the
-/// thread is given up with the next meter's.
+/// the innermost first. A meter that is destroyed out of turn stops counting at once, and its place
+/// on the thread is given up with the next meter's.
 ///
 /// Errors: c10::Error on construction where a torch profiler runs on this thread. Starting one
 /// under a meter fails with torch's "Profiler is already enabled": both need the one place where

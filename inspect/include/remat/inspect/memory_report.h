@@ -16,8 +16,7 @@ struct MemoryRow {
   std::string name;    ///< "argument 0", "attention: saved.1 (result 0)", "attention: result"
   std::string tensor;  ///< "float32 [8, 128] on cpu"
   std::string why;     ///< What it is held for.
-  size_t bytes =
-      0;  ///< Of its storage; 0 if another row has counted that, or it is held elsewhere.
+  size_t bytes = 0;    ///< Of its storage; 0 if another row counts that storage, or hooks hold it.
   bool implicit = false;  ///< A result that is kept only because a bare op reads it.
 };
 

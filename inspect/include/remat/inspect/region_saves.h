@@ -18,8 +18,8 @@
 
 namespace remat {
 
-/// A few words on a tensor for a report, such as where it was allocated; empty for none. It is
-/// given a detached alias of what is kept.
+/// A few words on a tensor for a report, such as where it was allocated; empty for none. The
+/// function is given a detached alias of what is kept.
 using Annotate = std::function<std::string(const at::Tensor&)>;
 
 /// A tensor that is kept.
@@ -48,7 +48,7 @@ struct CallSaves {
   std::vector<SavedStorage> storages;
 };
 
-/// Leaves that require grad and views of them are in none of these numbers.
+/// What one region keeps. Leaves that require grad and views of them are in none of these numbers.
 struct RegionSaves {
   std::string region;                 ///< Its name; empty without one.
   size_t bytes = 0;                   ///< The sum of its calls.

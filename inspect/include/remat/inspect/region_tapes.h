@@ -34,8 +34,8 @@ class RegionTape {
   std::shared_ptr<const Replayer> owner_;
 };
 
-/// The tapes of this process's regions, oldest first: of those whose forward has ended, backward
-/// has not, and that were recorded (CheckpointOptions::replay). Any thread.
+/// The tapes of this process's regions, oldest first: of regions that recorded one
+/// (CheckpointOptions::replay), and whose forward has ended and backward has not. Any thread.
 REMAT_API std::vector<RegionTape> region_tapes();
 
 }  // namespace remat

@@ -18,8 +18,8 @@
 namespace remat {
 
 /// Shows the tensors that a node saves, without unpacking any: those kept by hooks are left out,
-/// and a node that has been freed shows none. LibTorch has no way to ask for them in C++ only; its
-/// Python half has.
+/// and a node that has been freed shows none. LibTorch's Python half has a way to ask for them, its
+/// C++ half has none.
 using VisitSaved = std::function<void(const std::shared_ptr<torch::autograd::Node>& node,
                                       const std::function<void(const at::Tensor&)>& visit)>;
 
@@ -41,8 +41,8 @@ struct SavedTensorsReport {
   REMAT_API std::string str(const Annotate& annotate = {}) const;
 };
 
-/// Of the regions of this process, with those left out whose forward runs on another thread, and of
-/// the graphs behind `roots`, if there are any given. Each storage is billed once: regions first,
+/// What the regions of this process hold, and the graphs behind `roots`, if any are given. Regions
+/// whose forward runs on another thread are left out. Each storage is billed once: regions first,
 /// in their order here. Not billed: leaves that require grad and views of them. Nothing is unpacked
 /// or replayed, and freed graphs do not matter. Any thread.
 REMAT_API SavedTensorsReport

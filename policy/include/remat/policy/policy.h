@@ -12,12 +12,12 @@ namespace remat {
 enum class Policy : uint8_t {
   kSave,       ///< Not run again: what backward and later code need of it is kept.
   kRecompute,  ///< Run again before backward; nothing is kept.
-  kOffload,    ///< As kSave, but what is kept is kept by the region's hooks or OffloadStore.
+  kOffload,    ///< As kSave, but kept by the region's hooks or OffloadStore.
 };
 
 /// Of regions inside regions: in which of them a call is SAVEd.
 enum class Keep : uint8_t {
-  kInnermostRegion,  ///< An outer region's replay runs the call again; from then on it is kept.
+  kInnermostRegion,  ///< An outer region's replay runs the call again, and keeps from then on.
   kAllRegions,       ///< No region runs it again; it is kept from the first forward.
 };
 

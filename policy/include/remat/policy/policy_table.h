@@ -46,7 +46,7 @@ struct OpName {
 /// Says what becomes of the ops and the named calls of a region. A value: copies are independent.
 /// May be read from any thread.
 ///
-/// One precedence: rules for calls come before rules for ops; within each the first rule that
+/// Precedence: rules for calls come before rules for ops; among each kind the first rule that
 /// matches decides; an op or call that no rule matches is what it is without a table: RECOMPUTE, or
 /// the policy that its code gives it.
 ///

@@ -14,7 +14,7 @@ namespace remat {
 /// throws, and so does all that needs values (`item`, `nonzero`, printing).
 ///
 /// Never called on load or by other calls of remat: it changes the process, see
-/// Note [The accelerator] in backend/dry_hooks.h. Call it before tensors are used by several
+/// Note [The accelerator] in placeholder/dry_hooks.h. Call it before tensors are used by several
 /// threads: registration is not atomic with ops that run meanwhile. Any thread otherwise.
 ///
 /// Throws NotImplementedError, and changes nothing, if PrivateUse1 has a name, hooks, a device

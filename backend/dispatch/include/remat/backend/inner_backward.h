@@ -15,8 +15,9 @@ namespace remat::detail {
 REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
                                       bool accumulates);
 
-/// It has ended, without an exception, and is about to return `gradients`. May end the replay that
-/// it ran in, by its stop. Throws ReplayMismatch if they are others than in the forward.
+/// The backward that the thread ran has ended without an exception, and is about to return
+/// `gradients`. If it ran in a replay, this call may stop that replay. Throws ReplayMismatch if the
+/// gradients are others than in the forward.
 REMAT_API void after_backward_inside(c10::ArrayRef<at::Tensor> gradients);
 
 }  // namespace remat::detail

@@ -20,7 +20,7 @@ enum class PlaceholderKind : uint8_t {
   kDry,   ///< Lives on the device remat_meta and computes shapes, never data.
 };
 
-/// Whose data is missing. All aliases of a placeholder share it.
+/// What a placeholder stands for. All aliases of the placeholder share it.
 struct PlaceholderInfo {
   PlaceholderKind kind = PlaceholderKind::kSlot;
   std::string region;  ///< Label of the region, "region 'block3'"; empty for a dry tensor.
@@ -29,9 +29,9 @@ struct PlaceholderInfo {
 };
 
 /// A tensor with the sizes, strides, storage offset, dtype and storage size of `like`, and without
-/// data. A slot placeholder reports the device of `like`, a dry one remat_meta:0. It requires no
-/// grad. Owns nothing of `like`. Any thread. Throws NotImplementedError unless `like` is a strided
-/// tensor.
+/// data. A slot placeholder reports the device of `like`, a dry one remat_meta:0. The
+/// result requires no grad. Owns nothing of `like`. Any thread. Throws NotImplementedError unless
+/// `like` is a strided tensor.
 REMAT_API at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info);
 
 /// A dry tensor of its own storage. Sizes and strides in elements. Any thread.

@@ -14,10 +14,11 @@
 
 namespace remat {
 
-/// A storage of a size, with a null pointer and an error for those who ask for it.
+/// A storage with a size and a null pointer; asking for the pointer is an error.
 ///
 /// Note [Known by the storage]: LibTorch makes plain TensorImpls on the storage of a placeholder
-/// (`view(dtype)`, `set_data`), but never copies a storage. So the storage says who it is.
+/// (`view(dtype)`, `set_data`), but never copies a storage. So the storage tells that a tensor is a
+/// placeholder.
 class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
  public:
   PlaceholderStorage(size_t size_bytes, c10::Device device, PlaceholderInfo info);
@@ -27,14 +28,14 @@ class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
   /// Null unless `tensor` is defined and has a placeholder's storage. Owned by `tensor`.
   static const PlaceholderStorage* of(const at::Tensor& tensor);
 
-  /// True if `storage` is one.
+  /// True if `storage` is a PlaceholderStorage.
   static bool is(const c10::Storage& storage);
 
  private:
   PlaceholderInfo info_;
 };
 
-/// Dispatches to PrivateUse1 whatever device it reports: the device of its storage.
+/// A tensor that reports the device of its storage, and dispatches to PrivateUse1 all the same.
 class REMAT_API PlaceholderImpl final : public c10::TensorImpl {
  public:
   /// `storage` must be a PlaceholderStorage. Sizes are {0} until they are set.

@@ -67,9 +67,9 @@ struct REMAT_API Plan {
   std::string peak_region;        ///< "region 12 'attn', backward": the op's that has the peak
   std::vector<PeakHolding> held;  ///< At the peak, the largest first
 
-  /// One object, described by policy/schema/plan.schema.json. Of an infeasible plan table and
-  /// groups are empty, and total_time, overhead, predicted_peak, simulated_peak, lower_bound and
-  /// gap are null; least_budget, least_at and held say what stands in the way.
+  /// One JSON object, described by policy/planner/schema/plan.schema.json. Of an infeasible plan
+  /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
+  /// lower_bound and gap are null; least_budget, least_at and held say what stands in the way.
   std::string to_json() const;
 
   /// Reads a plan and replays it on the profile: what it says of times and bytes must come out.

@@ -26,8 +26,8 @@ inline c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& 
 }
 
 /// Refers to the storage of a tensor without keeping it alive; while this object lives the
-/// storage's address is not used again. Kept by hooks or in an outer region, a tensor's storage is
-/// gone although its value is held.
+/// storage's address is not used again. A tensor's storage may be gone although its value is held:
+/// by hooks, or in an outer region.
 class REMAT_API HeldStorage {
  public:
   HeldStorage() = default;
@@ -38,11 +38,11 @@ class REMAT_API HeldStorage {
       parts_ = parts_of(tensor);
   }
 
-  /// Where the bytes of a tensor are that has none itself: of a tensor of a Python class of its own
-  /// those in it, of a sparse one its indices and values. Null for any other.
+  /// The tensors that have the bytes of one without a storage: those in a tensor of a Python class
+  /// of its own, the indices and values of a sparse one. Null for any other tensor.
   const std::vector<HeldStorage>* parts() const { return parts_.get(); }
 
-  /// What tells it from others; null if it is gone or was never there.
+  /// Tells the storage from others; null if it is gone or was never there.
   const void* address() const {
     return storage_ && !storage_->expired() ? storage_->_unsafe_get_target() : nullptr;
   }
@@ -50,7 +50,7 @@ class REMAT_API HeldStorage {
   /// The storage, which then lives as long as what is returned; null if it is gone.
   c10::Storage lock() const { return storage_ ? c10::Storage(storage_->lock()) : c10::Storage(); }
 
-  /// 0 if it is gone.
+  /// The size of the storage; 0 if it is gone.
   size_t size_bytes() const {
     if (!storage_) return 0;
     const auto storage = storage_->lock();
@@ -65,13 +65,13 @@ class REMAT_API HeldStorage {
   Parts parts_;
 };
 
-/// Finds the tensors in one of a Python class of its own, outside of all scopes. Of the language's
-/// binding; may be null.
+/// Finds the tensors in a tensor of a Python class of its own, outside of all scopes. Set by the
+/// binding of the language; may be null.
 using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
 REMAT_API void set_inner_tensors(InnerTensors find);
 
-/// The tensors in one of a Python class of its own (__torch_dispatch__), and in those; of others
-/// none. Runs code of the class, outside of all scopes.
+/// The tensors in a tensor of a Python class of its own (__torch_dispatch__), and the tensors in
+/// those; none for any other tensor. Runs code of the class, outside of all scopes.
 REMAT_API std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor);
 
 }  // namespace remat

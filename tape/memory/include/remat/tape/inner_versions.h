@@ -14,8 +14,9 @@
 
 namespace remat {
 
-/// The tensors in one of a Python class of its own (__torch_dispatch__), as they were when it was
-/// met; of others none. Its own version does not tell of writes to these. Holds no memory.
+/// The tensors in a tensor of a Python class of its own (__torch_dispatch__), as they were when the
+/// tensor was met; none for any other tensor. The version of the outer tensor does not tell of
+/// writes to the tensors in it. Holds no memory.
 class REMAT_API InnerVersions {
  public:
   InnerVersions() = default;

@@ -27,10 +27,10 @@ inline constexpr const char* kResultChanged =
 /// From any thread.
 class REMAT_API ResultAliases {
  public:
-  /// A region returns them.
+  /// A region returns these results.
   static void note_results(c10::ArrayRef<at::Tensor> results) noexcept;
 
-  /// False if no region has returned a tensor on its memory that these could be asked about.
+  /// False if no region has returned a tensor on the memory of `tensor`.
   static bool may_be_result(const at::Tensor& tensor) noexcept;
 
   /// Somebody gets a tensor on the memory of a region's `result` that has versions of its own.

@@ -71,7 +71,7 @@ struct TapeMemory {
 
 /// A storage that a record writes.
 struct TapeWrite {
-  uint32_t before;  ///< Values.
+  uint32_t before;  ///< The value before the write, and the one after it.
   uint32_t after;
 };
 
@@ -116,7 +116,7 @@ class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
   const std::vector<TapeValue>& values() const { return values_; }
-  /// One; or of a tape that is cut the segments, then the groups.
+  /// The parts: one, or for a tape that is cut its segments, then its groups.
   const std::vector<TapePart>& parts() const { return parts_; }
   const TapeOutput* outputs(const TapeRecord& record) const { return &outputs_[record.output]; }
   const TapeWrite* writes(const TapeRecord& record) const { return &writes_[record.write]; }
@@ -141,40 +141,43 @@ class REMAT_API Tape {
   const at::Tensor& held(uint32_t number) const { return held_[number]; }
   const TapeMemory& memory(uint32_t number) const { return memories_[number]; }
 
-  /// What it holds of the outside storage; undefined if nothing. May replay outer regions.
+  /// What the tape holds of an outside storage; undefined if nothing. May replay outer regions.
   at::Tensor unpack_outside(size_t number) const;
 
-  /// True if it holds that tensor, not its memory: a leaf, whose memory may be exchanged.
+  /// True if the tape holds the tensor itself, not its memory: a leaf, whose memory may be
+  /// exchanged.
   bool holds_itself(size_t outside) const {
     return outside < outside_.size() && outside_[outside].leaf.defined();
   }
 
-  /// Calls visit(name, tensor, storage) for each tensor that it holds itself, or has its outer
-  /// region hold; weights and other outside tensors that somebody else has too are not among them.
+  /// Calls visit(name, tensor, storage) for each tensor that the tape holds itself, or that the
+  /// outer region holds for it; weights and other outside tensors that somebody else has too are
+  /// not among them.
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
                       visit) const;
 
   /// True if `tensor` lies in its memory as `layout` says.
   bool has_layout(const at::Tensor& tensor, uint32_t layout) const;
 
-  /// A tensor on `storage` in that layout, outside of any graph.
+  /// A tensor on `storage` in the layout of that number, outside of any graph.
   at::Tensor lay_out(const c10::Storage& storage, uint32_t layout) const;
 
-  /// A tensor in that layout whose memory nobody has written, for ops that look at shapes only.
+  /// The same on memory that nobody has written, for ops that look at shapes only.
   at::Tensor without_data(uint32_t layout) const;
 
-  /// Why it cannot be replayed; empty if it can.
+  /// Why the tape cannot be replayed; empty if it can be.
   const std::string& failure() const { return failure_; }
 
-  /// Hashes of the slots are there, and a replay is to compare them: Note [Trusting a tape].
+  /// True if the slots have hashes, which a replay is to compare: Note [Trusting a tape].
   bool has_hashes() const { return has_hashes_; }
-  /// A dispatch mode that the function opens has handled an op: it is compared whenever it replays.
+  /// True if a dispatch mode that the function opens has handled an op: then each replay is
+  /// compared.
   bool is_under_mode() const { return is_under_mode_; }
 
-  /// Of the ops, in order; also of those that no slot needs.
+  /// Hashes of the ops, in order; also of those that no slot needs.
   const OpHashes& op_hashes() const { return op_hashes_; }
 
-  /// Of the tape itself, without the tensors that it holds.
+  /// Host memory of the tape itself, without the tensors that it holds.
   size_t size_bytes() const;
 
   /// The name of the op that makes the value; empty if none does.

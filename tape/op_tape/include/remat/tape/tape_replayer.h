@@ -28,10 +28,10 @@ class REMAT_API TapeReplayer final : public Replayer {
  public:
   TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust);
 
-  /// For the forward to write.
+  /// The tape, for the forward to write.
   Tape& writable_tape() { return tape_; }
 
-  /// Null if it could not be written.
+  /// The tape for replays; null if it could not be written.
   const Tape* tape() const override { return tape_.failure().empty() ? &tape_ : nullptr; }
 
   /// The forward has ended: what only the function would need is dropped if the tape is there.
@@ -42,7 +42,8 @@ class REMAT_API TapeReplayer final : public Replayer {
   /// Fills the slots of a part of the tape.
   void replay_part(const TapeRunPart& part, ReplayedSlots& slots) const;
 
-  /// A part has been replayed for the first time, and compared by hashes if the tape has them.
+  /// To be called when a part has been replayed for the first time, and compared by hashes if the
+  /// tape has them.
   void note_compared() const;
 
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {

@@ -28,8 +28,8 @@ class REMAT_API TrustedOps {
 
   bool empty() const { return !all_ || all_->empty(); }
 
-  /// True if one of them begins with the ops that were asked about so far, and record `number`,
-  /// after which the hash is `hash`. Not to be asked again after it was false.
+  /// True if a sequence begins with the ops that were asked about so far, followed by record
+  /// `number`, after which the hash is `hash`. Not to be asked again after it was false.
   bool follow(size_t number, uint64_t hash) {
     for (; !empty() && at_ < all_->size(); ++at_) {
       const OpHashes& known = *(*all_)[at_];
@@ -43,7 +43,7 @@ class REMAT_API TrustedOps {
   size_t at_ = 0;
 };
 
-/// Of the regions of one name and function. Any thread.
+/// What is known of the regions of one name and function. Any thread.
 ///
 /// Note [Trusting a tape]: what code writes through a raw pointer no dispatcher sees. So the values
 /// that the first forward saves are hashed, and its replay compared with them. A tape with the same
@@ -60,10 +60,10 @@ class REMAT_API TapeTrust {
   };
   Advice advice() const;
 
-  /// No tape can be written. True the first time: the caller tells the user why.
+  /// To be called when no tape can be written. True the first time: the caller tells the user why.
   bool refuse() const;
 
-  /// A replay of such ops has given the right values.
+  /// To be called when a replay of such ops has given the right values.
   void trust(const OpHashes& ops) const;
 
  private:

@@ -33,7 +33,7 @@ namespace remat {
 /// Why the result of a SAVE call is kept.
 struct KeepReason {
   enum class Kind : uint8_t {
-    kNone,      ///< It is not.
+    kNone,      ///< The result is not kept.
     kBareRead,  ///< A bare op reads it.
     kCallRead,  ///< An op of a RECOMPUTE call reads it.
     kNeeded,    ///< recompute_needs_tensor(), or something that a placeholder cannot stand for.
@@ -42,18 +42,18 @@ struct KeepReason {
   std::string reader;  ///< The op; empty for kNeeded.
 };
 
-/// A storage as a SAVE call left it: made by the call, or written by it. What a replay puts in its
-/// place is a placeholder, unless something that the replay runs reads it.
+/// A product: a storage as a SAVE call left it, made by the call or written by it. A replay puts a
+/// placeholder in its place, unless something that the replay runs reads it.
 ///
 /// Note [Products]: a storage may be written by several calls; each leaves a product of its own.
-/// The value of a made one is kept as it is, in the very storage, until code that a replay runs
-/// writes there: from then on a copy from before the write is kept, and each replay gets a copy of
-/// that. Of a written one a copy is kept.
+/// If the call made the storage, its value is kept as it is, in the very storage, until code that a
+/// replay runs writes there: from then on a copy from before the write is kept, and each replay
+/// gets a copy of that copy. If the call wrote a storage that was there before, a copy is kept.
 class REMAT_API CallProduct {
  public:
-  /// Of a storage that the call made; `tensor` is a result on it.
+  /// The product of a storage that the call made; `tensor` is a result on it.
   CallProduct(size_t call, const at::Tensor& tensor);
-  /// Of one that it wrote.
+  /// The product of a storage that the call wrote; `tensor` lies on it.
   static CallProduct written(size_t call, const at::Tensor& tensor);
 
   size_t call() const { return call_; }
@@ -62,8 +62,8 @@ class REMAT_API CallProduct {
   c10::Device device() const { return device_; }
   const TensorMeta& meta() const { return meta_; }
 
-  /// Slot `slot` is about to hold it. If a later op reads it, a replay that fills that slot needs
-  /// the value too: the slot may be an argument of a region inside, which reads it then.
+  /// Slot `slot` is about to hold the product. If a later op reads the product, a replay that fills
+  /// that slot needs the value too: the slot may be an argument of a region inside, which reads it.
   void mark_in_slot(size_t slot) { first_slot_ = std::min(first_slot_, slot); }
 
   /// Keeps the value of the storage of `tensor`; the scopes of the thread decide where.
@@ -76,12 +76,12 @@ class REMAT_API CallProduct {
   /// What holds the value, for one replay; null if nothing does.
   using Held = std::shared_ptr<const torch::autograd::SavedVariable>;
   const Held& held() const { return kept_; }
-  /// Gives it up, to be destroyed by the caller.
+  /// Gives up what holds the value, to be destroyed by the caller.
   Held release() noexcept { return std::exchange(kept_, nullptr); }
 
   const KeepReason& reason() const { return reason_; }
-  /// Hooks of the user have the value: a replay asks for it in the function, which may bring it
-  /// back first, not before.
+  /// Says whether hooks of the user have the value. Then a replay asks for it only once it runs the
+  /// function, which may bring the value back first.
   void set_is_with_user(bool is) { is_with_user_ = is; }
   bool is_with_user() const { return is_with_user_; }
 
@@ -89,15 +89,17 @@ class REMAT_API CallProduct {
   /// stops before that does not need it.
   size_t reader_slot() const { return reader_slot_; }
 
-  /// Replays need memory in its place, if not its value: a later call's value goes there.
+  /// Replays need memory in place of the product, if not its value: a later call's value goes
+  /// there.
   void mark_memory_needed() { needs_memory_ = true; }
   bool needs_memory() const { return needs_memory_; }
 
   /// A tensor on the kept storage, or on a copy of it. May replay outer regions. Throws autograd's
-  /// in-place error, with `where`, if it was written after the region.
+  /// in-place error, with `where`, if the storage was written after the region.
   at::Tensor unpack(const Held& held, c10::function_ref<std::string()> where) const;
 
-  /// A tensor that no storage describes (sparse, quantized); unpack() returns itself.
+  /// True for a tensor that no storage describes (sparse, quantized); unpack() returns the tensor
+  /// itself.
   bool is_opaque() const { return is_opaque_; }
 
   /// The storage that holds the kept value.
@@ -143,12 +145,12 @@ struct REMAT_API ArgumentView {
   /// The same tensor on the storage of `argument`, outside any graph.
   at::Tensor of(const at::Tensor& argument) const;
 
-  /// Where it is, seen from `argument`.
+  /// The layout of the view on the storage of `argument`.
   TensorLayout layout_on(const at::Tensor& argument) const;
 
   size_t argument = 0;
   bool is_whole = true;  ///< The argument itself, seen as it is.
-  TensorLayout layout;   ///< Of the view, if it is not.
+  TensorLayout layout;   ///< Of the view, if it is another.
   TensorLayout base;     ///< Of the argument, then.
 };
 
@@ -175,7 +177,7 @@ struct CallWrite {
   size_t product;
   bool is_outside;
   size_t number;       ///< Of the outside storage, if it is one.
-  size_t argument;     ///< That has it; none if the function captures it: only outside.
+  size_t argument;     ///< The one with that tensor; none if captured: then only outside.
   bool requires_grad;  ///< The argument, after the call.
 };
 
@@ -190,7 +192,7 @@ struct KeptTensor {
   HeldStorage storage;
   const c10::TensorImpl* tensor;  ///< An address, which another one may have by now.
   bool is_parameter;
-  c10::SmallVector<uint32_t, 1> results;  ///< Of the call: the positions of those that it is.
+  c10::SmallVector<uint32_t, 1> results;  ///< Positions of the call's results that this tensor is.
   std::atomic<bool> live{true};
 };
 
@@ -201,8 +203,8 @@ struct CallRecord {
   bool ended = false;  ///< A SAVE call that returned. Else a backward inside it may be replaying.
   size_t log_position = 0;  ///< In the region's OpLog.
   size_t first_slot = 0;
-  /// Of the slots from first_slot on: what autograd saved in the call and is not kept, since a
-  /// replay finds it among the call's arguments.
+  /// One for each slot from first_slot on: a tensor that autograd saved in the call and that is not
+  /// kept, since a replay fills the slot from the call's arguments.
   std::vector<ArgumentView> refills;
   c10::SmallVector<CallOutput, 1> outputs;
   std::shared_ptr<const void> holder;  ///< As in CallResults.
@@ -211,7 +213,8 @@ struct CallRecord {
   std::vector<std::any> states;            ///< The user's state after it, one per StateHook.
 };
 
-/// All of one forward. Owned by its region; filled by the forward's thread, then read by any.
+/// All named calls of one forward. Owned by the region; filled by the forward's thread, then read
+/// by any.
 class REMAT_API CallLog {
  public:
   CallRecord& add(const NamedCall& call);
@@ -227,8 +230,8 @@ class REMAT_API CallLog {
   }
   const std::deque<KeptTensor>& kept() const { return kept_; }
 
-  /// The last call has returned, and all that it made is known: says which kept tensors of its are
-  /// results. `kept`: that tensor only, which was saved after it.
+  /// To be called when the last call has returned and all that it made is known: finds which of its
+  /// kept tensors are results. `kept`: for that tensor only, which was saved after the call.
   void find_results();
   void find_results(KeptTensor& kept) const;
 

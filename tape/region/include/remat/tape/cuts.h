@@ -33,13 +33,13 @@ struct Cuts {
   /// from 1 on; the last segment ends with the function.
   std::vector<size_t> positions{};
 
-  /// Any two lie inside each other or apart. At least two segments each.
+  /// Any two groups lie inside each other or apart. At least two segments each.
   std::vector<Group> groups{};
 
-  /// One per segment, null for none; empty: CheckpointOptions::policy for all. What SAVE and
-  /// OFFLOAD rules match is kept from the run that leaves the segment for backward: the forward, or
-  /// the replay of the innermost group that it is in. It is kept only if a backward or an op that
-  /// is run again reads it.
+  /// The policy of each segment, null for none; empty: CheckpointOptions::policy for all. What SAVE
+  /// and OFFLOAD rules match is kept from the run that leaves the segment for backward: the
+  /// forward, or the replay of the innermost group around the segment. It is kept only if a
+  /// backward or an op that is run again reads it.
   std::vector<std::shared_ptr<const RegionPolicy>> policies{};
 
   bool empty() const { return positions.empty(); }

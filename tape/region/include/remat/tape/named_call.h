@@ -20,34 +20,34 @@
 
 namespace remat {
 
-/// What its caller says of it.
+/// What the caller says of a named call.
 struct NamedCall {
   std::string name;
   Policy policy = Policy::kRecompute;
   Keep keep = Keep::kInnermostRegion;
-  /// Of the tensors that autograd saves in it, in order, for reports; empty: not named.
+  /// Names of the tensors that autograd saves in the call, in order, for reports; empty: not named.
   std::vector<std::string> saved_names{};
-  /// A rule of the region's policy has made it of an op.
+  /// True if a rule of the region's policy has made the call of an op.
   bool is_op = false;
-  /// Of a collective, in its NameScope: outer regions number it by this name. Else empty.
+  /// For a collective its name with the NameScope, by which outer regions number it; else empty.
   std::string collective{};
 
-  /// True if its function does not run in a replay.
+  /// True if the function of the call does not run in a replay.
   bool is_saved() const { return policy != Policy::kRecompute; }
 
-  /// Of name and policy.
+  /// A hash of name and policy.
   REMAT_API uint64_t hash() const;
 
   /// "call 'attention' (SAVE)"
   REMAT_API std::string str() const;
 };
 
-/// What a named call returns: its tensors in order, and whatever holds them, without them. The
-/// latter is for the caller; null if the tensors are enough.
+/// What a named call returns: its tensors in order, and `holder`, the structure that they were in,
+/// without them. The holder is for the caller; null if the tensors are enough.
 struct CallResults {
   c10::SmallVector<at::Tensor, 2> tensors;
   std::shared_ptr<const void> holder;
-  /// Of a collective, which may go on writing after the call: its Work; else None.
+  /// For a collective, which may go on writing after the call, its Work; else None.
   c10::IValue work{};
 };
 
@@ -56,7 +56,7 @@ class REMAT_API NamedCalls {
  public:
   enum class Action {
     kRun,   ///< The function is to run; then end() or abandon().
-    kSkip,  ///< It is not: to_write(), then results(); or abandon().
+    kSkip,  ///< The function is not to run: to_write(), then results(); or abandon().
   };
 
   NamedCalls() = default;
@@ -64,11 +64,11 @@ class REMAT_API NamedCalls {
   NamedCalls& operator=(const NamedCalls&) = delete;
   virtual ~NamedCalls() = default;
 
-  /// `call` begins with these tensors among its arguments. Throws if it is not allowed here.
+  /// `call` begins with these tensors among its arguments. Throws if the call is not allowed here.
   virtual Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) = 0;
 
-  /// Of a call to be skipped: what results() is going to write. Then does what the call did, and
-  /// returns what it would return.
+  /// For a call to be skipped: to_write() returns the tensors that results() is going to write;
+  /// results() does what the call did, and returns what the call would return.
   virtual std::vector<at::Tensor> to_write() = 0;
   virtual CallResults results() = 0;
 
@@ -84,11 +84,11 @@ class REMAT_API NamedCalls {
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// Right after the innermost call autograd will save these, in this order, for it.
+  /// Right after the innermost call autograd will save these tensors, in this order, for the call.
   virtual void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) = 0;
 
-  /// Autograd will save these for code of the innermost call, while or after that runs. Names are
-  /// looked up by tensor.
+  /// Autograd will save these tensors for code of the innermost call, while that code runs or after
+  /// it. Names are looked up by tensor.
   virtual void name_saved(const std::vector<std::string>& /*names*/,
                           c10::ArrayRef<at::Tensor> /*tensors*/) {}
 
@@ -101,10 +101,10 @@ class REMAT_API NamedCalls {
   /// True where an op may become a call: in the region's own code, outside of SAVE calls.
   virtual bool takes_ops() const = 0;
 
-  /// True if its memory came to the function as a bare storage: see Origin::given().
+  /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
   virtual bool is_given(const at::Tensor& tensor) const = 0;
 
-  /// How many ops of that name came before, in the NameScope that is part of the name.
+  /// How many ops of that name, which includes the NameScope, came before.
   size_t count_op(const std::string& name) { return op_counts_[name]++; }
 
  private:

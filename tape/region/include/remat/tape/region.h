@@ -99,10 +99,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     bool early_stop = true;
     bool intercept = true;
     bool preserve_rng = true;
-    std::shared_ptr<const RegionPolicy> policy{};  ///< Null if it has none.
+    std::shared_ptr<const RegionPolicy> policy{};  ///< Null for none.
     OpSite op_site{};
-    /// Its slots are those of the segments of its tape, which hold it: what it keeps stays until
-    /// the last of them is gone.
+    /// True for a region whose tape is cut. Its slots belong to the regions of the segments, which
+    /// hold this region: what it keeps stays until the last segment is gone.
     bool is_cut = false;
   };
 
@@ -112,7 +112,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// Sets what replays this region. Once, before the first slot.
   void set_replayer(std::shared_ptr<const Replayer> replayer) { replayer_ = std::move(replayer); }
 
-  /// Counts up through the process.
+  /// Another number for each region of the process, in the order in which they were made.
   uint64_t id() const { return id_; }
 
   /// The replay that this region was made in, 0 if in none.
@@ -120,7 +120,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   const std::string& name() const { return options_.name; }
   Determinism determinism() const { return options_.determinism; }
-  /// Not where a replay calls collectives: all ranks are to call the same ones, whatever is alive.
+  /// True if a replay may stop early. Not where a replay calls collectives: all ranks are to call
+  /// the same ones, whatever is alive.
   bool early_stop() const { return options_.early_stop && !communicates_; }
 
   /// A replay is going to call a collective again.
@@ -129,21 +130,22 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   const RegionPolicy* policy() const { return options_.policy.get(); }
   const std::shared_ptr<const RegionPolicy>& shared_policy() const { return options_.policy; }
 
-  /// Its ops are seen: ops() and outside() are filled by the forward, and replays are compared with
-  /// them.
+  /// True if the region's ops are seen: the forward fills ops() and outside(), and replays are
+  /// compared with them.
   bool intercept() const { return options_.intercept; }
 
-  /// The function has returned; all slots are there. A region whose function threw stays open.
+  /// To be called when the function has returned and all slots are there. A region whose function
+  /// threw stays open.
   void close();
   bool closed() const { return closed_; }
 
-  /// The function has returned them. Before close().
+  /// The tensors that the function has returned. Before close().
   void set_results(c10::ArrayRef<at::Tensor> results);
-  /// True if one of them has these versions.
+  /// True if one of these results has this version counter.
   bool has_result(const c10::VariableVersion& versions) const;
 
   Slot& add_slot(const at::Tensor& tensor);
-  /// Others may have the memory of that slot, the last one, in backward.
+  /// Others may have, in backward, the memory of `slot`, which is the last one.
   void add_memory_of_others(const Slot& slot, ForwardMemory memory);
   const std::deque<Slot>& slots() const { return slots_; }
   Slot& slot(size_t index) { return slots_[index]; }
@@ -151,21 +153,22 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// How many slots wait for backward.
   size_t live_count() const { return live_count_; }
 
-  /// One past the last of them.
+  /// One past the last slot that waits for backward.
   size_t live_end() const { return live_end(slots_.size()); }
 
-  /// What replays it; null once no slot is live.
+  /// What replays the region; null once no slot is live.
   std::shared_ptr<const Replayer> replayer() const;
 
-  /// Autocast casts weights for it, or has cast them before and answers from its cache.
+  /// Autocast casts weights for the region, or has cast them before and answers from its cache.
   void mark_casts_weights() { casts_weights_ = true; }
   bool casts_weights() const { return casts_weights_ || !intercept(); }
 
-  /// One of its ops has drawn random numbers, though the generators may be back where they were.
+  /// An op of the region has drawn random numbers, though the generators may be back where they
+  /// were.
   void mark_draws() { draws_ = true; }
   bool draws() const { return draws_; }
 
-  /// A backward ran inside the function: the graph of a replay has to be good for one too.
+  /// A backward ran inside the function: the graph of a replay has to serve a backward too.
   void mark_inner_backward() { inner_backward_ = true; }
   bool has_inner_backward() const { return inner_backward_; }
 
@@ -173,11 +176,11 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void add_inner_gradients(uint64_t hash) { inner_gradients_.push_back(hash); }
   const std::vector<uint64_t>& inner_gradients() const { return inner_gradients_; }
 
-  /// How many hooks on gradients these backwards passed, and those that return nothing.
+  /// How many hooks on gradients each backward inside passed, also one that returns nothing.
   void add_inner_hooks(size_t count) { inner_hooks_.push_back(count); }
   const std::vector<size_t>& inner_hooks() const { return inner_hooks_; }
 
-  /// Hashes of the views that they began at.
+  /// Hashes of the tensors at which the backwards inside began.
   void add_inner_roots(uint64_t hash) { inner_roots_.push_back(hash); }
   const std::vector<uint64_t>& inner_roots() const { return inner_roots_; }
 
@@ -192,7 +195,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   void add_inner_tape(bool has_tape) { inner_tapes_.push_back(has_tape); }
   const std::vector<bool>& inner_tapes() const { return inner_tapes_; }
 
-  /// Under which its function began, and begins again.
+  /// The settings under which the function began, and begins again in a replay.
   const ComputeSettings& settings() const { return settings_; }
 
   OpLog& ops() { return ops_; }
@@ -201,7 +204,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// Where the ops of ops() come from; null if nobody asked for it.
   OpSites* op_sites() { return op_sites_.get(); }
 
-  /// No replay will call the function.
+  /// To be called when no replay will call the function any more.
   void drop_op_log() {
     ops_.drop();
     op_sites_.reset();
@@ -215,7 +218,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   /// What is kept of each product of the SAVE calls, null for those of which nothing is.
   std::vector<CallProduct::Held> kept_products() const;
-  /// Of one of them.
+  /// The same for one product.
   CallProduct::Held kept_product(size_t number) const;
 
   /// The value of a slot for the backward that runs on this thread; replays the region if that has
@@ -228,7 +231,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// The node that held `slot` has been freed: frees its values too.
   void release(Slot& slot) noexcept;
 
-  /// The replay that it was made in has ended: Note [The graph of a replay]. Its function dies.
+  /// The replay in which this region was made has ended: Note [The graph of a replay]. The region's
+  /// function dies.
   void end_with_replay() noexcept;
 
   /// "region 'block3'" or "region without a name", for messages.

@@ -20,7 +20,8 @@ namespace remat {
 /// must not take it for one.
 struct StopReplay {};
 
-/// The hooks that some tensors had; gives them these again when destroyed: see TensorHooks.
+/// The hooks that some tensors had; when destroyed, gives the tensors these hooks again: see
+/// TensorHooks.
 class REMAT_API KeptHooks {
  public:
   KeptHooks() = default;
@@ -28,10 +29,10 @@ class REMAT_API KeptHooks {
   KeptHooks& operator=(const KeptHooks&) = delete;
   virtual ~KeptHooks() = default;
 
-  /// Appends the tensors that have others now.
+  /// Appends the tensors that have other hooks now.
   virtual void append_changed(std::vector<at::Tensor>& changed) const = 0;
 
-  /// True if a tensor lacks one that it had, and the function has not set it anew.
+  /// True if a tensor lacks a hook that it had, and the function has not set that hook anew.
   virtual bool lost() const = 0;
 };
 

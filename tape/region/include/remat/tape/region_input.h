@@ -22,9 +22,9 @@
 
 namespace remat {
 
-/// Made before its region is entered: around an outer region, the outer region's slots hold the
-/// data, not this object. Of the graph that the argument came from it holds nothing: where the
-/// region differentiates its argument, its nodes do.
+/// Made before its region is entered. In an outer region, that region's slots hold the data, not
+/// this object. This object holds nothing of the graph that the argument came from: where the
+/// region differentiates its argument, the region's nodes hold that graph.
 class REMAT_API RegionInput {
  public:
   RegionInput(size_t position, const at::Tensor& tensor);
@@ -41,14 +41,14 @@ class REMAT_API RegionInput {
   const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
   size_t position() const { return position_; }
 
-  /// How it lay in its memory, if hooks may have brought it back in another way.
+  /// How the argument lay in its memory, if hooks may have brought it back in another way.
   std::optional<TensorLayout> layout() const;
   /// By how many bytes `tensor`, from replayed(), begins earlier in its memory than the argument
   /// did.
   int64_t moved(const at::Tensor& tensor) const;
   bool is_leaf_with_grad() const { return leaf_.has_value(); }
 
-  /// The memory that it had, while somebody has it; see HeldStorage.
+  /// The memory that the argument had, while somebody has it; see HeldStorage.
   const HeldStorage& storage() const { return storage_; }
 
   /// Throws if the argument has been written in place since the region was entered.

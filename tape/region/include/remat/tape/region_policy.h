@@ -24,7 +24,7 @@ namespace remat {
 /// An op that is about to run in a region, for a PolicyFunction. Valid during the call.
 struct PolicyQuery {
   const OpCall& op;
-  /// The slot that it would be: "block/aten::mm#3".
+  /// The name of the slot that the op would be: "block/aten::mm#3".
   std::string_view slot;
   bool is_recompute;  ///< A replay asks; the answer must be that of the forward.
 };
@@ -45,7 +45,7 @@ class REMAT_API RegionPolicy {
   static const RegionPolicy& per_segment();
   bool is_per_segment() const { return this == &per_segment(); }
 
-  /// Tells it from all others of the process.
+  /// Tells this policy from all others of the process.
   uint64_t id() const { return id_; }
 
   /// True if the name of an op decides, and nothing else.
@@ -54,11 +54,11 @@ class REMAT_API RegionPolicy {
   /// What the rules for ops say.
   std::optional<Policy> of_op(const OpInfo& op, bool is_composite) const;
 
-  /// What the whole of it says of the op that `query` describes. The function is not asked about
+  /// What the whole policy says of the op that `query` describes. The function is not asked about
   /// composite ops.
   std::optional<Policy> of_op(const PolicyQuery& query, bool is_composite) const;
 
-  /// What it says of a named call.
+  /// What the policy says of a named call.
   std::optional<Policy> of_call(std::string_view name) const;
 
   const PolicyTable& table() const { return table_; }

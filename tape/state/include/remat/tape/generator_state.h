@@ -62,7 +62,7 @@ class REMAT_API GeneratorMark {
   bool has_moved() const;
 
  private:
-  // Of the CPU's Mersenne Twister: its position and words of its state, which are all new after 624
+  // The position of the CPU's Mersenne Twister, and words of its state, which are all new after 624
   // draws.
   using Words = std::array<uint64_t, 12>;
   static Words words_of(c10::GeneratorImpl& cpu);
@@ -73,14 +73,14 @@ class REMAT_API GeneratorMark {
   std::optional<GeneratorState> state_;  // of other kinds
 };
 
-/// A number that differs where the generator stands elsewhere: of the CPU's from the same words as
-/// a GeneratorMark, of CUDA's from seed and offset; 0 for others.
+/// A number that differs where the generator stands elsewhere: for the CPU's made of the words that
+/// a GeneratorMark has, for CUDA's of seed and offset; 0 for others.
 REMAT_API uint64_t position_of(const at::Generator& generator);
 
 /// Marks of the generators that read_generators() reads.
 REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
 
-/// When destroyed, sets these generators back to where they were when it was made.
+/// When destroyed, sets each generator back to where it was when it was added.
 class REMAT_API KeptGenerators {
  public:
   KeptGenerators() = default;

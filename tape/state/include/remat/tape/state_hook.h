@@ -19,9 +19,9 @@ namespace remat {
 /// The forward calls snapshot() at region entry and after each SAVE call. Each replay calls
 /// snapshot() to remember the present, restore() with the entry state, restore() with the state
 /// after a SAVE call where it leaves that call out, and restore() with the present when it has
-/// ended, by an exception too. Both run without any region or saved-tensor hook active, on the
-/// thread that runs the forward or the replay; replays of several threads may call them at once. An
-/// exception from either passes through checkpoint() or backward().
+/// ended, by an exception too. Both functions run without any region or saved-tensor hook active,
+/// on the thread that runs the forward or the replay; replays of several threads may call them at
+/// once. An exception from either passes through checkpoint() or backward().
 class REMAT_API StateHook {
  public:
   StateHook() = default;

@@ -15,14 +15,14 @@ namespace remat {
 /// The place of a tensor, to be given to others. Holds its node weakly.
 class REMAT_API GraphPlace {
  public:
-  /// Behind a node that is gone.
+  /// A place behind a node that is gone.
   GraphPlace() = default;
 
-  /// Of a tensor that is no stale view: Note [When a view gets its node].
+  /// The place of `tensor`, which is no stale view: Note [When a view gets its node].
   explicit GraphPlace(const at::Tensor& tensor);
 
-  /// Puts `tensor` there, which is outside of any graph. Where the node is gone it is no leaf
-  /// either, and a gradient that reaches it goes nowhere.
+  /// Puts `tensor`, which is outside of any graph, at this place. Where the node is gone the tensor
+  /// is no leaf either, and a gradient that reaches it goes nowhere.
   void give_to(at::Tensor tensor) const;
 
  private:

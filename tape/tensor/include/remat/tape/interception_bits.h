@@ -13,7 +13,7 @@
 namespace remat {
 
 /// Note [Interception bits]: an op is seen while certain bits are in the thread's included dispatch
-/// keys. They are bits of the raw set, not keys: c10::impl::IncludeDispatchKeyGuard would take a
+/// keys. These are bits of the raw set, not keys: c10::impl::IncludeDispatchKeyGuard would take a
 /// backend's bit out again when guards nest. The set is thread state that LibTorch carries to other
 /// threads; a thread that has the bits but no scope is not in a region, and remat's kernels pass
 /// its ops on. backend/ decides which bits, once, before the first region; until then the switch

@@ -9,7 +9,7 @@
 
 namespace remat {
 
-/// LibTorch's own, which tell nobody: see Note [Data hooks]. From any thread.
+/// LibTorch's own VariableHooks, which tell no scope: see Note [Data hooks]. From any thread.
 REMAT_API const at::impl::VariableHooksInterface& libtorch_variable_hooks();
 
 }  // namespace remat

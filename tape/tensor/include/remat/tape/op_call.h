@@ -43,16 +43,16 @@ class REMAT_API OpInfo {
   /// and strides only.
   bool needs_memory() const { return needs_memory_; }
 
-  /// True if it returns a view of an argument.
+  /// True if the op returns a view of an argument.
   bool is_view() const { return is_view_; }
 
-  /// True if it returns an object of a custom class (packed weights).
+  /// True if the op returns an object of a custom class (packed weights).
   bool makes_objects() const { return makes_objects_; }
 
   /// True for a view of LibTorch's own that has one tensor among its arguments, the first.
   bool is_plain_view() const { return is_plain_view_; }
 
-  /// True for a view that shows all of its tensor, as it is.
+  /// True for a view that shows all of its tensor unchanged.
   bool shows_all() const { return shows_all_; }
 
   /// The same, if its second argument is the tensor's sizes.
@@ -81,8 +81,8 @@ class REMAT_API OpInfo {
   /// True for ops that change an argument's sizes, strides or storage in place: t_, resize_, set_.
   bool changes_metadata() const { return changes_metadata_; }
 
-  /// True if a tensor has the memory of an argument then, and versions of its own, unmarked: set_()
-  /// and the unsafe views.
+  /// True if after the op a tensor has the memory of an argument, but versions of its own, and the
+  /// schema does not say so: set_() and the unsafe views.
   bool gives_other_versions() const { return gives_other_versions_; }
 
   /// True for _to_copy and the composite to.dtype: casts that autocast answers from its cache or

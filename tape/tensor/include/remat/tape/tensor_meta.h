@@ -35,7 +35,7 @@ class REMAT_API TensorMeta {
 
   bool matches(const at::Tensor& tensor) const;
 
-  /// As matches(), for a tensor that need not stand in a graph.
+  /// As matches(), but does not compare the place in the graph.
   bool matches_data(const at::Tensor& tensor) const;
 
   bool requires_grad() const { return requires_grad_; }
@@ -85,7 +85,7 @@ class REMAT_API SavedVersion {
   /// written since, with or without a new version.
   bool changed_in(const at::Tensor& tensor) const;
 
-  /// What its versions are counted by; null if it has none.
+  /// The counter of the tensor's versions; null if it has none.
   const void* counter() const;
 
   /// Of UnversionedWrites: the last write that had begun when it was saved.

@@ -18,13 +18,13 @@ namespace remat {
 /// goes on with what a saved tensor has in backward, where a replay makes what it had when it was
 /// saved. So each write has a number of the process, a slot notes the last one that had begun, and
 /// a slot whose tensor has been written since without a version raises in backward. Batch norm in
-/// training saves the statistics that it writes, and does not look at them again: they are asked
-/// nothing.
+/// training saves the statistics that it writes, and does not look at them again: their slots do
+/// not ask.
 ///
 /// While alive, an op writes arguments; finish() once it has. On one thread.
 class REMAT_API UnversionedWrites {
  public:
-  /// After all others.
+  /// A number after all others.
   static constexpr uint64_t kNever = ~uint64_t{0};
 
   explicit UnversionedWrites(const OpCall& call);
@@ -39,7 +39,7 @@ class REMAT_API UnversionedWrites {
   /// that runs writes it without saying so.
   static uint64_t last(const at::Tensor& tensor);
 
-  /// Another number, for what is no op.
+  /// The number of a write that is no op.
   static uint64_t next();
 
   /// The op that has written a tensor with these versions after the write `last`, without a new
