@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Prefixes for the names of calls, so that code which is used twice has other names each time.
+// Prefixes for the names of calls, so that code which is used twice has another name each time.
 #pragma once
 
 #include <string>
@@ -25,7 +25,7 @@ class REMAT_API NameScope {
   /// True if this thread has a scope open.
   static bool is_open();
 
-  /// `name` with the prefixes of the scopes of this region's function.
+  /// `name` with the prefixes of the NameScopes that are open in this region's function.
   static std::string full_name(std::string_view name);
 
  private:

@@ -21,7 +21,7 @@ REMAT_API bool is_in_region();
 /// Throws ValueError that begins with `where` if the name is empty.
 REMAT_API void check_call_name(const NamedCall& call, const char* where);
 
-/// Autograd will save these for the SAVE call that this thread is in, if it is in one.
+/// Autograd will save these tensors for the SAVE call that this thread is in, if there is one.
 REMAT_API void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors);
 
 /// Begins the call in the regions that it is a call of; ends it when destroyed, as one that threw
@@ -37,10 +37,10 @@ class REMAT_API NamedCallScope {
   bool is_skipped() const { return skipped_; }
   const CallResults& results() const { return results_; }
 
-  /// Of the call's policy, or of the one that the region's rules give it.
+  /// By the call's own policy, or by the one that the region's rules give the call.
   bool is_saved() const { return is_saved_; }
 
-  /// Autograd will save these for the call, right after it has ended.
+  /// Autograd will save these tensors for the call, right after the call has ended.
   void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors);
 
   /// The function has returned. Throws if a replay could not leave the call out.

@@ -42,11 +42,11 @@ class REMAT_API RematHandle {
   /// Without record_outputs(), the call counts as one that threw.
   ~RematHandle();
 
-  /// In the replay of a SAVE call what forward() is to return at once; else nothing. To be called
-  /// first.
+  /// In the replay of a SAVE call the tensors that forward() is to return at once; else nothing. To
+  /// be called first.
   std::optional<torch::autograd::variable_list> maybe_load_saved();
 
-  /// The inputs. Keeps those that are results of SAVE calls, if forward() runs again.
+  /// Returns the inputs. Keeps those that are results of SAVE calls, if forward() runs again.
   at::Tensor save_or_load_inputs(const at::Tensor& input);
   template <class... Tensors>
   requires(sizeof...(Tensors) >
@@ -59,7 +59,7 @@ class REMAT_API RematHandle {
   void save_for_backward(c10::ArrayRef<NamedTensor> tensors);
   void save_for_backward(std::initializer_list<NamedTensor> tensors);
 
-  /// The call has made these: to be returned from forward().
+  /// Tells which results the call has made. forward() is to return what this returns.
   at::Tensor record_outputs(const at::Tensor& output);
   torch::autograd::variable_list record_outputs(torch::autograd::variable_list outputs);
 
