@@ -12,9 +12,10 @@
 
 #include <remat/tape/held_storage.h>
 #include <remat/tape/region.h>
-#include <remat/tape/region_input.h>
+#include <remat/tape/replayer.h>
 #include <remat/tape/tape.h>
 
+#include "held_tensors.h"
 #include "region_saves_of.h"
 
 namespace remat {
@@ -67,46 +68,6 @@ class Rows {
   std::unordered_set<const void*>& billed_;
 };
 
-void add_inputs(const Replayer& replayer, Rows& rows) {
-  replayer.visit_inputs([&](const RegionInput& input) {
-    if (!input.meta()) return;
-    rows.add({.name = c10::str("argument ", input.position()),
-              .tensor = input.meta()->str(),
-              .why = "argument of the function, for the replay"},
-             input.storage(), input.is_leaf_with_grad());
-  });
-}
-
-/// What its tape holds in place of records, and what it has found outside.
-void add_held(const Tape& tape, Rows& rows) {
-  tape.visit_held(
-      [&](const std::string& name, const TensorMeta& tensor, const HeldStorage& storage) {
-        rows.add({.name = name, .tensor = tensor.str(), .why = "held by its tape"}, storage);
-      });
-}
-
-/// What crosses cuts of its tape.
-void add_values(const Replayer& replayer, Rows& rows) {
-  replayer.visit_kept([&](const KeptValue& value) {
-    rows.add({.name = value.name, .tensor = value.tensor.str(), .why = "made before the cut"},
-             value.storage);
-  });
-}
-
-void add_written(const Region& region, Rows& rows) {
-  for (size_t i = 0; i < region.outside().size(); ++i) {
-    const OutsideStorage& outside = region.outside()[i];
-    outside.visit_kept([&](const TensorLayout& part, const HeldStorage& storage) {
-      const bool is_whole = part == outside.whole();
-      rows.add({.name = c10::str("outside #", i),
-                .tensor = outside.meta().str(),
-                .why = c10::str("copy", is_whole ? "" : " of a part",
-                                " from before the region wrote it")},
-               storage);
-    });
-  }
-}
-
 /// A bare op reads it, and it is not a rule that has made the call.
 bool is_implicit(const NamedCall& call, const KeepReason& reason) {
   return reason.kind == KeepReason::Kind::kBareRead && !call.is_op;
@@ -145,35 +106,50 @@ std::vector<size_t> results_on(const CallRecord& record, size_t product) {
   return positions;
 }
 
-void add_calls(const Region& region, Rows& rows) {
-  const CallLog& calls = region.calls();
-  const auto name_of = [&](size_t call) -> const NamedCall& { return calls.records()[call].call; };
-  for (const KeptTensor& kept : calls.kept()) {
-    if (!kept.live) continue;
-    const NamedCall& call = name_of(kept.call);
-    const std::string role =
-        kept.results.empty()
-            ? ""
-            : c10::str(" (", result_str(calls.records()[kept.call], kept.results), ")");
-    rows.add({.name = c10::str(call.name, ": ", kept.name, role),
-              .tensor = kept.meta.str(),
-              .why = c10::str(policy_name(call.policy), ": saved for backward")},
-             kept.storage, kept.is_parameter);
+MemoryRow row_of_saved(const CallLog& calls, const HeldTensor& held) {
+  const CallRecord& record = calls.records()[held.call()];
+  const auto& results = held.kept->results;
+  const std::string role = results.empty() ? "" : c10::str(" (", result_str(record, results), ")");
+  return {.name = c10::str(record.call.name, ": ", held.name, role),
+          .tensor = held.meta.str(),
+          .why = c10::str(policy_name(record.call.policy), ": saved for backward")};
+}
+
+MemoryRow row_of_result(const CallLog& calls, const HeldTensor& held) {
+  const CallRecord& record = calls.records()[held.call()];
+  const NamedCall& call = record.call;
+  const CallProduct& product = *held.product;
+  const std::string role =
+      product.is_written() ? "written" : result_str(record, results_on(record, held.number));
+  return {.name = c10::str(call.name, ": ", role),
+          .tensor = held.meta.str(),
+          .why = c10::str(policy_name(call.policy), ": ", reason_str(call, product.reason())),
+          .implicit = is_implicit(call, product.reason())};
+}
+
+MemoryRow row_of(const Region& region, const HeldTensor& held) {
+  switch (held.kind) {
+    case HeldTensor::Kind::kArgument:
+      return {.name = c10::str("argument ", held.number),
+              .tensor = held.meta.str(),
+              .why = "argument of the function, for the replay"};
+    case HeldTensor::Kind::kOfCut:
+      return {.name = held.name, .tensor = held.meta.str(), .why = "made before the cut"};
+    case HeldTensor::Kind::kOfTape:
+      return {.name = held.name, .tensor = held.meta.str(), .why = "held by its tape"};
+    case HeldTensor::Kind::kWritten: {
+      const bool is_whole = *held.layout == region.outside()[held.number].whole();
+      return {.name = c10::str("outside #", held.number),
+              .tensor = held.meta.str(),
+              .why = c10::str("copy", is_whole ? "" : " of a part",
+                              " from before the region wrote it")};
+    }
+    case HeldTensor::Kind::kSaved:
+      return row_of_saved(region.calls(), held);
+    case HeldTensor::Kind::kResult:
+      return row_of_result(region.calls(), held);
   }
-  const std::vector<CallProduct::Held> held = region.kept_products();
-  for (size_t i = 0; i < held.size(); ++i) {
-    if (!held[i]) continue;
-    const CallProduct& product = calls.product(i);
-    const NamedCall& call = name_of(product.call());
-    const CallRecord& record = calls.records()[product.call()];
-    const std::string role =
-        product.is_written() ? "written" : result_str(record, results_on(record, i));
-    rows.add({.name = c10::str(call.name, ": ", role),
-              .tensor = product.meta().str(),
-              .why = c10::str(policy_name(call.policy), ": ", reason_str(call, product.reason())),
-              .implicit = is_implicit(call, product.reason())},
-             product.storage());
-  }
+  return {};
 }
 
 std::string with_separators(size_t bytes) {
@@ -232,16 +208,10 @@ MemoryReport memory_report() {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
     Rows rows(memory, billed);
-    if (const std::shared_ptr<const Replayer> replayer = region->replayer()) {
-      add_inputs(*replayer, rows);
-      add_values(*replayer, rows);
-      if (const Tape* const tape = replayer->tape()) {
-        memory.tape_bytes = tape->size_bytes();
-        add_held(*tape, rows);
-      }
-    }
-    add_written(*region, rows);
-    add_calls(*region, rows);
+    for (const HeldTensor& held : held_tensors(*region))
+      rows.add(row_of(*region, held), held.storage, held.is_leaf);
+    const std::shared_ptr<const Replayer> replayer = region->replayer();
+    if (replayer && replayer->tape()) memory.tape_bytes = replayer->tape()->size_bytes();
     report.bytes += memory.bytes;
     report.implicit_bytes += memory.implicit_bytes;
     report.regions.push_back(std::move(memory));

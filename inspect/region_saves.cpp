@@ -10,10 +10,9 @@
 #include <cstdint>
 #include <utility>
 
-#include <remat/tape/region_input.h>
 #include <remat/tape/scope.h>
-#include <remat/tape/tape.h>
 
+#include "held_tensors.h"
 #include "region_saves_of.h"
 
 namespace remat {
@@ -156,34 +155,19 @@ TensorLayout layout_of(const TensorMeta& meta) {
   return contiguous(meta.sizes(), meta.dtype());
 }
 
-void add_own(const Region& region, Collection& into, RegionSaves& saves) {
-  if (const std::shared_ptr<const Replayer> replayer = region.replayer()) {
-    replayer->visit_inputs([&](const RegionInput& input) {
-      if (!input.meta() || input.is_leaf_with_grad()) return;
-      if (!into.add("", c10::str("argument ", input.position()), layout_of(*input.meta()),
-                    input.storage()))
-        ++saves.elsewhere;
-    });
-    if (const Tape* const tape = replayer->tape()) {
-      tape->visit_held(
-          [&](const std::string& name, const TensorMeta& tensor, const HeldStorage& storage) {
-            if (!into.add("", name, layout_of(tensor), storage)) ++saves.elsewhere;
-          });
-    }
-    replayer->visit_kept([&](const KeptValue& value) {
-      if (!into.add("", value.name, layout_of(value.tensor), value.storage)) ++saves.elsewhere;
-    });
-  }
-  for (const auto i : c10::irange(region.outside().size())) {
-    const OutsideStorage& outside = region.outside()[i];
-    outside.visit_kept([&](const TensorLayout& part, const HeldStorage& storage) {
-      const bool is_whole = part == outside.whole();
-      const TensorLayout layout =
-          is_whole ? layout_of(outside.meta()) : contiguous(part.sizes, part.dtype);
-      if (!into.add("", c10::str("outside ", i, " before its write"), layout, storage))
-        ++saves.elsewhere;
-    });
-  }
+std::string name_of(const HeldTensor& held) {
+  if (held.kind == HeldTensor::Kind::kArgument) return c10::str("argument ", held.number);
+  if (held.kind == HeldTensor::Kind::kWritten)
+    return c10::str("outside ", held.number, " before its write");
+  return held.name;
+}
+
+/// Of one that no call has made.
+TensorLayout layout_of(const Region& region, const HeldTensor& held) {
+  if (!held.layout) return layout_of(held.meta);
+  if (held.kind != HeldTensor::Kind::kWritten) return *held.layout;
+  const bool is_whole = *held.layout == region.outside()[held.number].whole();
+  return is_whole ? layout_of(held.meta) : contiguous(held.layout->sizes, held.layout->dtype);
 }
 
 /// What becomes of one call: whether it still keeps something, or did until its graph was dropped.
@@ -195,18 +179,30 @@ struct Fate {
 class RegionWalk {
  public:
   RegionWalk(const Region& region, Collection& into, RegionSaves& saves)
-      : calls_(region.calls()),
-        held_(region.kept_products()),
+      : region_(region),
+        calls_(region.calls()),
+        held_(held_tensors(region)),
         into_(into),
         saves_(saves),
         fates_(calls_.records().size()) {}
 
+  void add_own() {
+    for (const HeldTensor& held : held_) {
+      if (is_of_call(held) || held.is_leaf) continue;
+      if (!into_.add("", name_of(held), layout_of(region_, held), held.storage)) ++saves_.elsewhere;
+    }
+  }
+
   void add_calls() {
+    for (const KeptTensor& kept : calls_.kept()) {
+      if (!kept.live) fates_[kept.call].dropped = true;
+    }
     for (const auto i : c10::irange(calls_.records().size())) {
       const CallRecord& record = calls_.records()[i];
       if (!record.call.is_saved()) continue;
-      add_kept(i, record.call);
-      add_results(i, record);
+      for (const HeldTensor& held : held_) {
+        if (is_of_call(held) && held.call() == i) add(record, held);
+      }
       saves_.rebuilt += record.refills.size();
       if (fates_[i].dropped && !fates_[i].kept && record.refills.empty())
         saves_.released.push_back(record.call.name);
@@ -214,50 +210,42 @@ class RegionWalk {
   }
 
  private:
-  void add_kept(size_t number, const NamedCall& call) {
-    for (const KeptTensor& kept : calls_.kept()) {
-      if (kept.call != number) continue;
-      (kept.live ? fates_[number].kept : fates_[number].dropped) = true;
-      if (!kept.live || kept.is_parameter) continue;
-      const TensorLayout layout = kept.layout ? *kept.layout : layout_of(kept.meta);
-      if (!into_.add(call.name, kept.name, layout, kept.storage)) {
-        add_elsewhere(call);
-        continue;
-      }
-      for (const uint32_t result : kept.results)
-        into_.add(call.name, c10::str("output ", result), layout, kept.storage);
-    }
+  static bool is_of_call(const HeldTensor& held) { return held.kept || held.product; }
+
+  void add(const CallRecord& record, const HeldTensor& held) {
+    fates_[held.call()].kept = true;
+    if (held.is_leaf) return;
+    if (!(held.kept ? add_saved(record, held) : add_result(record, held)))
+      add_elsewhere(record.call);
   }
 
-  void add_results(size_t number, const CallRecord& record) {
-    for (const auto i : c10::irange(held_.size())) {
-      const CallProduct& product = calls_.product(i);
-      if (product.call() != number || !held_[i]) continue;
-      fates_[number].kept = true;
-      if (!add_product(record, i)) add_elsewhere(record.call);
-    }
+  bool add_saved(const CallRecord& record, const HeldTensor& held) {
+    const TensorLayout layout = layout_of(region_, held);
+    if (!into_.add(record.call.name, held.name, layout, held.storage)) return false;
+    for (const uint32_t result : held.kept->results)
+      into_.add(record.call.name, c10::str("output ", result), layout, held.storage);
+    return true;
   }
 
-  bool add_product(const CallRecord& record, size_t product) {
-    const HeldStorage& storage = calls_.product(product).storage();
+  bool add_result(const CallRecord& record, const HeldTensor& held) {
     bool added = false;
     for (const auto k : c10::irange(record.outputs.size())) {
       const CallOutput& output = record.outputs[k];
-      if (output.source != CallOutput::Source::kProduct || output.product != product) continue;
-      if (!into_.add(record.call.name, c10::str("output ", k), output.layout, storage))
+      if (output.source != CallOutput::Source::kProduct || output.product != held.number) continue;
+      if (!into_.add(record.call.name, c10::str("output ", k), output.layout, held.storage))
         return false;
       added = true;
     }
-    return added || into_.add(record.call.name, "written",
-                              layout_of(calls_.product(product).meta()), storage);
+    return added || into_.add(record.call.name, "written", layout_of(held.meta), held.storage);
   }
 
   void add_elsewhere(const NamedCall& call) {
     ++(call.policy == Policy::kOffload ? saves_.offloaded : saves_.elsewhere);
   }
 
+  const Region& region_;
   const CallLog& calls_;
-  const std::vector<CallProduct::Held> held_;
+  const std::vector<HeldTensor> held_;
   Collection& into_;
   RegionSaves& saves_;
   std::vector<Fate> fates_;
@@ -265,8 +253,7 @@ class RegionWalk {
 
 const Region* innermost_region() {
   for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
-    if (const Region* const region = scope->forward_region()) return region;
-    if (const Region* const region = scope->replayed_region()) return region;
+    if (const Region* const region = scope->region()) return region;
   }
   return nullptr;
 }
@@ -284,8 +271,9 @@ bool may_be_looked_into(const Region& region) {
 RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed) {
   RegionSaves saves{.region = region.name(), .calls = {}, .released = {}};
   Collection collection(saves, billed);
-  add_own(region, collection, saves);
-  RegionWalk(region, collection, saves).add_calls();
+  RegionWalk walk(region, collection, saves);
+  walk.add_own();
+  walk.add_calls();
   collection.finish();
   return saves;
 }

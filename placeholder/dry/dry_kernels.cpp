@@ -8,7 +8,7 @@
 
 #include <string_view>
 
-#include "schema_facts.h"
+#include <remat/placeholder/op_facts.h>
 
 namespace remat {
 namespace {

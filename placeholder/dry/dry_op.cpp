@@ -12,13 +12,13 @@
 #include <optional>
 #include <string>
 
+#include <remat/placeholder/op_facts.h>
 #include <remat/placeholder/placeholder_impl.h>
 
 #include "argument_tensors.h"
 #include "composite_kernel.h"
 #include "dry_kernels.h"
 #include "meta_call.h"
-#include "schema_facts.h"
 
 namespace remat {
 namespace {

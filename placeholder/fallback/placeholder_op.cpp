@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Which of the two kinds of placeholder an op is about.
+#include <remat/placeholder/op_facts.h>
 #include <remat/placeholder/placeholder_op.h>
 
 #include <c10/core/DispatchKeySet.h>
@@ -10,7 +11,6 @@
 
 #include "argument_tensors.h"
 #include "dry_op.h"
-#include "schema_facts.h"
 #include "slot_op.h"
 
 namespace remat {

@@ -270,11 +270,11 @@ namespace {
 
 /// True for the ops on plain tensors of which a view may be asked for; some ask for it with sizes.
 bool shows_all(const OpCall& call, const at::Tensor& tensor) {
-  if (call.info().shows_all()) return true;
+  if (call.info().facts().has(OpFact::kShowsAll)) return true;
   const bool has_sizes = !tensor.is_nested() &&
                          !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides() &&
                          call.info().argument_count() > 1 && call.argument(1).isIntList();
-  return call.info().shows_all_with_sizes() && has_sizes &&
+  return call.info().facts().has(OpFact::kShowsAllWithSizes) && has_sizes &&
          tensor.sizes() == call.argument(1).toIntVector();
 }
 

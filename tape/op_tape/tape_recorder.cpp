@@ -11,8 +11,6 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
-#include <string_view>
-#include <unordered_set>
 #include <utility>
 
 #include <remat/tape/tensor_layout.h>
@@ -39,31 +37,11 @@ uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
 }
 
-bool resizes(const OpInfo& op) {
-  const std::string& name = op.operator_name().name;
-  return name.starts_with("aten::resize") || name.starts_with("aten::set");
-}
-
-/// True for ops that write an argument without reading it. Of those of libraries it is not known.
+/// True for ops that write an argument without reading it, as far as is known: of ops of libraries
+/// nothing is.
 bool overwrites(const OpInfo& op) {
-  static const std::unordered_set<std::string_view>& names =
-      *new std::unordered_set<std::string_view>{"aten::fill_",
-                                                "aten::zero_",
-                                                "aten::copy_",
-                                                "aten::normal_",
-                                                "aten::uniform_",
-                                                "aten::random_",
-                                                "aten::bernoulli_",
-                                                "aten::exponential_",
-                                                "aten::geometric_",
-                                                "aten::cauchy_",
-                                                "aten::log_normal_",
-                                                "aten::_foreach_zero_",
-                                                "aten::_foreach_copy_",
-                                                "aten::rrelu_with_noise",
-                                                "aten::rrelu_with_noise_"};
   return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
-         names.contains(op.operator_name().name);
+         op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
 }
 
 /// Numbers that LibTorch has made tensors of are often the same.
@@ -233,7 +211,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   written_.clear();
   written_values_.clear();
   makes_views_ = (info.is_view() && !info.writes()) || info.changes_metadata();
-  if (info.changes_metadata() && resizes(info))
+  if (info.facts().has(OpFact::kChangesMemory))
     return give_up(call, "memory that changes its size");
   if (makes_views_) return;
   if (info.argument_count() > kMaxArguments) return give_up(call, "more than 64 arguments");

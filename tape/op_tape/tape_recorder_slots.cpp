@@ -1,8 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Which value of the tape each slot is.
-#include <string>
-
 #include "tape_cutter.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
@@ -13,10 +11,9 @@ namespace {
 
 /// True if `op` saves `tensor`, which it has made or written, with bytes that it has not written.
 bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
-  const std::string& name = op.operator_name().name;
-  if (name == "aten::mkldnn_rnn_layer" || name == "aten::_cudnn_rnn" || name == "aten::miopen_rnn")
-    return tensor.scalar_type() == c10::kByte;
-  return name == "aten::_ctc_loss" || name.starts_with("aten::rrelu_with_noise");
+  const bool has_byte_gaps = op.facts().has(OpFact::kLeavesByteGaps);
+  return op.facts().has(OpFact::kLeavesGaps) ||
+         (has_byte_gaps && tensor.scalar_type() == c10::kByte);
 }
 
 }  // namespace

@@ -11,7 +11,6 @@
 #include <string>
 #include <string_view>
 
-
 #include "hash_mix.h"
 
 namespace remat {

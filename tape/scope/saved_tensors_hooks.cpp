@@ -134,13 +134,13 @@ SavedTensorInfoGuard::~SavedTensorInfoGuard() {
   info_of_next = outer_;
 }
 
-SavedOriginalGuard::SavedOriginalGuard(const at::Tensor& original, bool after_op) {
-  original_of_next = &original;
-  original_is_after_op = after_op;
-}
+SavedOriginalGuard::SavedOriginalGuard(const at::Tensor& original, bool after_op)
+    : outer_(std::exchange(original_of_next, &original)),
+      outer_after_op_(std::exchange(original_is_after_op, after_op)) {}
 
 SavedOriginalGuard::~SavedOriginalGuard() {
-  original_of_next = nullptr;
+  original_of_next = outer_;
+  original_is_after_op = outer_after_op_;
 }
 
 const at::Tensor& original_on_storage(const at::Tensor& tensor) {

@@ -16,33 +16,9 @@
 namespace remat {
 namespace {
 
-bool is_metadata_query(std::string_view op) {
-  const std::string_view base = op.substr(op.find("::") + 2);
-  return base.ends_with("_like") || base.starts_with("new_") || base.starts_with("sym_") ||
-         base == "is_same_size" || base == "_has_compatible_shallow_copy_type" ||
-         wraps_collective(op);
-}
-
-bool keeps_strides(std::string_view op) {
-  return op == "aten::alias" || op == "aten::detach" || op == "aten::view" ||
-         op == "aten::_reshape_alias" || op == "aten::_conj" || op == "aten::_neg_view" ||
-         op == "aten::view_as_real" || op == "aten::view_as_complex";
-}
-
-bool makes_uninitialised(std::string_view op) {
-  return op.starts_with("aten::empty") || op.starts_with("aten::new_empty") ||
-         op == "aten::_empty_affine_quantized";
-}
-
 /// The cast that autocast asks for, whole and as the op that it is made of.
 bool makes_cast(const c10::OperatorName& op) {
   return op.name == "aten::_to_copy" || (op.name == "aten::to" && op.overload_name == "dtype");
-}
-
-bool returns_view(const c10::FunctionSchema& schema) {
-  return std::any_of(schema.returns().begin(), schema.returns().end(), [](const auto& result) {
-    return result.alias_info() && !result.alias_info()->isWrite();
-  });
 }
 
 /// Its first argument is a tensor, and it takes no other.
@@ -73,34 +49,23 @@ bool names_matrices(std::string_view op) {
   });
 }
 
-bool gives_other_versions(std::string_view op) {
-  return op == "aten::set_" || op == "aten::_unsafe_view" || op.starts_with("aten::unsafe_split");
-}
-
-bool is_one_of(const c10::OperatorName& op, std::initializer_list<std::string_view> names) {
-  return op.overload_name.empty() && std::find(names.begin(), names.end(), op.name) != names.end();
-}
-
 }  // namespace
 
 OpInfo::OpInfo(const c10::OperatorHandle& op)
     : op_(op),
+      facts_(op_facts(op.operator_name())),
       argument_count_(op.schema().arguments().size()),
       return_count_(op.schema().returns().size()),
       training_argument_(argument_count_),
       changes_metadata_(op.hasTag(at::Tag::inplace_view)),
-      gives_other_versions_(remat::gives_other_versions(op.operator_name().name)),
       is_cast_(makes_cast(op.operator_name())),
       is_lift_(op.operator_name().name == "aten::lift_fresh"),
       may_draw_(op.hasTag(at::Tag::nondeterministic_seeded)),
-      is_uninitialised_(makes_uninitialised(op.operator_name().name)),
       is_of_library_(!op.operator_name().name.starts_with("aten::")),
       is_communication_(remat::is_communication(op.operator_name().name)),
       is_unshard_(op.operator_name().name.starts_with("fsdp::")),
       is_view_(returns_view(op.schema())),
       makes_objects_(returns_object(op.schema())),
-      shows_all_(is_one_of(op.operator_name(), {"aten::alias", "aten::detach"})),
-      shows_all_with_sizes_(is_one_of(op.operator_name(), {"aten::expand", "aten::view"})),
       is_pointwise_(op.hasTag(at::Tag::pointwise)),
       may_multiply_matrices_(is_of_library_ || names_matrices(op.operator_name().name)) {
   const UnmarkedWrites unmarked = unmarked_writes(op.operator_name().name);
@@ -112,11 +77,12 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
     if (alias && alias->isWrite() && i < 64) written_ |= uint64_t{1} << i;
     if (arguments[i].name() == "training") training_argument_ = i;
   }
-  reads_data_ = writes() || !(is_view_ || is_metadata_query(op.operator_name().name));
+  const bool is_metadata_query =
+      facts_.has(OpFact::kMetadata) || wraps_collective(op.operator_name().name);
+  reads_data_ = writes() || !(is_view_ || is_metadata_query);
   is_plain_view_ =
       is_view_ && !writes() && !is_lift_ && !is_of_library_ && has_one_tensor(op.schema());
-  // The other views are made by as_strided(), which checks the size of the storage.
-  needs_memory_ = reads_data_ || (is_view_ && !keeps_strides(op.operator_name().name));
+  needs_memory_ = reads_data_ || (is_view_ && !facts_.has(OpFact::kKeepsStrides));
 }
 
 std::string OpInfo::name() const {

@@ -32,7 +32,7 @@ VersionTable<LastWrite>& last_writes() {
 /// no data, and record_stream() but a note for the allocator.
 bool writes_data(const OpInfo& info) {
   return !info.is_communication() && !info.changes_metadata() &&
-         info.operator_name().name != "aten::record_stream";
+         !info.facts().has(OpFact::kWritesNoData);
 }
 
 }  // namespace

@@ -74,6 +74,10 @@ class REMAT_API SavedOriginalGuard {
   SavedOriginalGuard(const SavedOriginalGuard&) = delete;
   SavedOriginalGuard& operator=(const SavedOriginalGuard&) = delete;
   ~SavedOriginalGuard();
+
+ private:
+  const at::Tensor* outer_;
+  bool outer_after_op_;
 };
 
 /// Checks that both functions are there. Throws ValueError that begins with `where`.

@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <string>
 
+#include <remat/placeholder/op_facts.h>
 #include <remat/tape/export.h>
 
 namespace remat {
@@ -33,6 +34,9 @@ class REMAT_API OpInfo {
   const c10::OperatorName& operator_name() const { return op_.operator_name(); }
   const c10::OperatorHandle& op() const { return op_; }
 
+  /// What else is known of it by its name.
+  OpFacts facts() const { return facts_; }
+
   size_t argument_count() const { return argument_count_; }
   size_t return_count() const { return return_count_; }
 
@@ -51,12 +55,6 @@ class REMAT_API OpInfo {
 
   /// True for a view of LibTorch's own that has one tensor among its arguments, the first.
   bool is_plain_view() const { return is_plain_view_; }
-
-  /// True for a view that shows all of its tensor unchanged.
-  bool shows_all() const { return shows_all_; }
-
-  /// The same, if its second argument is the tensor's sizes.
-  bool shows_all_with_sizes() const { return shows_all_with_sizes_; }
 
   /// True if LibTorch calls it pointwise.
   bool is_pointwise() const { return is_pointwise_; }
@@ -83,7 +81,7 @@ class REMAT_API OpInfo {
 
   /// True if after the op a tensor has the memory of an argument, but versions of its own, and the
   /// schema does not say so: set_() and the unsafe views.
-  bool gives_other_versions() const { return gives_other_versions_; }
+  bool gives_other_versions() const { return facts_.has(OpFact::kOtherVersions); }
 
   /// True for _to_copy and the composite to.dtype: casts that autocast answers from its cache or
   /// not.
@@ -97,7 +95,7 @@ class REMAT_API OpInfo {
   bool may_draw() const { return may_draw_; }
 
   /// True for empty() and its kind, whose result has no values yet.
-  bool is_uninitialised() const { return is_uninitialised_; }
+  bool is_uninitialised() const { return facts_.has(OpFact::kUninitialised); }
 
   /// True for ops that are not LibTorch's own: of them nothing is known but their schema.
   bool is_of_library() const { return is_of_library_; }
@@ -110,6 +108,7 @@ class REMAT_API OpInfo {
 
  private:
   c10::OperatorHandle op_;
+  OpFacts facts_;
   size_t argument_count_;
   size_t return_count_;
   size_t training_argument_;
@@ -118,19 +117,15 @@ class REMAT_API OpInfo {
   bool reads_data_;
   bool needs_memory_;
   bool changes_metadata_;
-  bool gives_other_versions_;
   bool is_cast_;
   bool is_lift_;
   bool may_draw_;
-  bool is_uninitialised_;
   bool is_of_library_;
   bool is_communication_;
   bool is_unshard_;
   bool is_view_;
   bool is_plain_view_;
   bool makes_objects_;
-  bool shows_all_;
-  bool shows_all_with_sizes_;
   bool is_pointwise_;
   bool may_multiply_matrices_;
 };

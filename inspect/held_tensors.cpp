@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Walking one region.
+#include "held_tensors.h"
+
+#include <c10/util/irange.h>
+
+#include <memory>
+
+#include <remat/tape/outside_log.h>
+#include <remat/tape/region_input.h>
+#include <remat/tape/replayer.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+namespace {
+
+using Kind = HeldTensor::Kind;
+
+void add_of_replayer(const Replayer& replayer, std::vector<HeldTensor>& all) {
+  replayer.visit_inputs([&](const RegionInput& input) {
+    if (!input.meta()) return;
+    all.push_back({.kind = Kind::kArgument,
+                   .number = input.position(),
+                   .name = {},
+                   .meta = *input.meta(),
+                   .layout = {},
+                   .storage = input.storage(),
+                   .is_leaf = input.is_leaf_with_grad()});
+  });
+  replayer.visit_kept([&](const KeptValue& value) {
+    all.push_back({.kind = Kind::kOfCut,
+                   .number = 0,
+                   .name = value.name,
+                   .meta = value.tensor,
+                   .layout = {},
+                   .storage = value.storage});
+  });
+  if (!replayer.tape()) return;
+  replayer.tape()->visit_held(
+      [&](const std::string& name, const TensorMeta& tensor, const HeldStorage& storage) {
+        all.push_back({.kind = Kind::kOfTape,
+                       .number = 0,
+                       .name = name,
+                       .meta = tensor,
+                       .layout = {},
+                       .storage = storage});
+      });
+}
+
+void add_written(const OutsideLog& outside, std::vector<HeldTensor>& all) {
+  for (const auto i : c10::irange(outside.size())) {
+    outside[i].visit_kept([&](const TensorLayout& part, const HeldStorage& storage) {
+      all.push_back({.kind = Kind::kWritten,
+                     .number = i,
+                     .name = {},
+                     .meta = outside[i].meta(),
+                     .layout = part,
+                     .storage = storage});
+    });
+  }
+}
+
+void add_of_calls(const Region& region, std::vector<HeldTensor>& all) {
+  size_t number = 0;
+  for (const KeptTensor& kept : region.calls().kept()) {
+    const size_t i = number++;
+    if (!kept.live) continue;
+    all.push_back({.kind = Kind::kSaved,
+                   .number = i,
+                   .name = kept.name,
+                   .meta = kept.meta,
+                   .layout = kept.layout,
+                   .storage = kept.storage,
+                   .is_leaf = kept.is_parameter,
+                   .kept = &kept});
+  }
+  const std::vector<CallProduct::Held> held = region.kept_products();
+  for (const auto i : c10::irange(held.size())) {
+    if (!held[i]) continue;
+    const CallProduct& product = region.calls().product(i);
+    all.push_back({.kind = Kind::kResult,
+                   .number = i,
+                   .name = {},
+                   .meta = product.meta(),
+                   .layout = {},
+                   .storage = product.storage(),
+                   .product = &product});
+  }
+}
+
+}  // namespace
+
+std::vector<HeldTensor> held_tensors(const Region& region) {
+  std::vector<HeldTensor> all;
+  if (const std::shared_ptr<const Replayer> replayer = region.replayer())
+    add_of_replayer(*replayer, all);
+  add_written(region.outside(), all);
+  add_of_calls(region, all);
+  return all;
+}
+
+}  // namespace remat
