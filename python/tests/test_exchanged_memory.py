@@ -595,3 +595,34 @@ def test_steps_that_give_weights_other_memory_are_right(engine):
         return x.grad, w
 
     assert_same(program, remat.checkpoint(replay=engine, region_name=f"steps {engine}"))
+
+
+VIEWS = {
+    "part": lambda base: base[1:3],
+    "of a complex tensor": lambda base: torch.view_as_complex(base.view(4, 2, 2)).real,
+    "whole": lambda base: base.t(),
+}
+
+
+@pytest.mark.parametrize("gradient", (False, True))
+@pytest.mark.parametrize("moved", ("view", "base"))
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_view_that_lies_elsewhere_than_its_base_may_be_written(engine, view, moved, gradient):
+    def program(wrap):
+        x, base = leaf(4, 4), torch.rand(4, 4)
+        part = VIEWS[view](base)
+        if moved == "view":
+            part.data = torch.rand(part.shape)
+        else:
+            base.data = torch.rand(4, 4)
+
+        def fn(x):
+            y = (part + x.sum()).sin().sum()
+            part.mul_(x.sum() if gradient else 0.5)
+            return (x * part.sum() * y).sin()
+
+        wrap(fn)(x).sum().backward()
+        return x.grad, part.detach().clone(), base.detach().clone()
+
+    assert_same(program, remat.checkpoint(replay=engine, region_name=f"elsewhere {engine} {view} {moved} {gradient}"))

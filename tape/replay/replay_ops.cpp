@@ -51,12 +51,15 @@ const torch::autograd::ViewFunc* view_function(const at::Tensor& view) {
   return has_one ? &meta->get_backward_view().view_fn() : nullptr;
 }
 
-/// True for a view, as autograd knows it, that can be made of its base.
+/// True for a view, as autograd knows it, that can be made of its base: not if one of them has been
+/// given other memory.
 bool is_view_of_base(const at::Tensor& tensor) {
   if (!tensor.is_view() || !has_layout(tensor)) return false;
+  const at::Tensor base(tensor._base());
+  if (memory_of(tensor) != memory_of(base)) return false;
   return view_function(tensor) ||
-         (tensor._base().scalar_type() == tensor.scalar_type() && !tensor.is_conj() &&
-          !tensor.is_neg() && !tensor._base().is_conj() && !tensor._base().is_neg());
+         (base.scalar_type() == tensor.scalar_type() && !tensor.is_conj() && !tensor.is_neg() &&
+          !base.is_conj() && !base.is_neg());
 }
 
 /// The part of `base` that `like` is of its own base: a write to the one is a write to the other,

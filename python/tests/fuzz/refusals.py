@@ -29,7 +29,6 @@ CAME_BACK = "limits.md, T2: a nested tape has an argument that came back from ho
 ASKS = "limits.md, B6: a function asks requires_grad of what its write changed"
 HANDED = "limits.md, W10: a nested region writes a part of what it then hands to torch's checkpoint"
 HOOKED = "limits.md, H8: a backward writes what was saved under hooks"
-VIEW_ELSEWHERE = "limits.md, M16: a view that was given other memory is written"
 FUNCTION = "limits.md, W7: a custom function gets a captured tensor, then it is written"
 
 # A mode round the forward or the backward alone: in the program, or round all of one of them.
@@ -94,7 +93,6 @@ REFUSALS = (
         EXCHANGED,
     ),
     (r"fuzz::place\(.*A number differs", r"# how: exchange_data", EXCHANGED),
-    (r"to have the size that it had in the forward", r"(\w+)\.data = \1\.data", VIEW_ELSEWHERE),
     (r"expected the values that the forward saved .* got others from its tape", r"# how: write_data", DATA),
     (r"It reads another tensor than the forward did", r"\bwrap\(", MADE),
     (r"has written since, without a new version", r"\bbn\.running|_foreach_mul_|_fused_sgd_|ops\.fuzz", UNVERSIONED),
