@@ -292,11 +292,11 @@ PyObject* ArgumentTree::build_one(c10::ArrayRef<at::Tensor> tensors) const {
   return Builder(*this, tensors).build();
 }
 
-const char* ArgumentTree::type_of_other_leaf() const {
+std::string ArgumentTree::type_of_other_leaf() const {
   for (const Node& node : nodes_) {
-    if (node.kind == Kind::kLeaf && node.object != Py_None) return Py_TYPE(node.object)->tp_name;
+    if (node.kind == Kind::kLeaf && node.object != Py_None) return type_of(node.object);
   }
-  return nullptr;
+  return "";
 }
 
 namespace {
@@ -363,7 +363,7 @@ class OutputWalk {
     TORCH_CHECK(
         false, "[checkpoint] ", region_label(region_), ", output", path,
         ": fn must return a Tensor, or a nesting of tuples, lists and dicts of Tensors; got ",
-        Py_TYPE(object)->tp_name,
+        type_of(object),
         ". Return other values another way, or call torch_checkpoint, which lets them "
         "pass.");
   }

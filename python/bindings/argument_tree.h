@@ -45,8 +45,8 @@ class ArgumentTree {
   /// The first value, new. Throws python_error.
   PyObject* build_one(c10::ArrayRef<at::Tensor> tensors) const;
 
-  /// Name of the class of a leaf that is neither tensor nor None; null if there is none.
-  const char* type_of_other_leaf() const;
+  /// Name of the class of a leaf that is neither tensor nor None; empty if there is none.
+  std::string type_of_other_leaf() const;
 
  private:
   class Taker;

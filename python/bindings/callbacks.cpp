@@ -65,7 +65,7 @@ class PythonStateHook final : public StateHook {
 
 at::Tensor as_tensor(PyObject* object, const char* where) {
   TORCH_CHECK_TYPE(THPVariable_Check(object), where, ": expected it to return a Tensor, got ",
-                   Py_TYPE(object)->tp_name, ".");
+                   type_of(object), ".");
   return THPVariable_Unpack(object);
 }
 
@@ -93,7 +93,7 @@ class PythonOffloadStore final : public OffloadStore {
     THPObjectPtr ticket = returned(PyObject_CallMethod(store_->get(), "put", "O", argument.get()));
     TORCH_CHECK_VALUE(PyObject_HasAttrString(ticket, "get"),
                       "[OffloadStore] put: expected it to return a ticket with get(), got ",
-                      Py_TYPE(ticket.get())->tp_name, ". Raise if it cannot store the tensor.");
+                      type_of(ticket.get()), ". Raise if it cannot store the tensor.");
     return std::make_shared<PythonTicket>(share(ticket));
   }
 

@@ -15,6 +15,7 @@
 #include <remat/backend/forward_region.h>
 
 #include "docstrings.h"
+#include "errors.h"
 #include "function_wrapper.h"
 #include "region_call.h"
 #include "settings.h"
@@ -45,7 +46,7 @@ PyObject* call_checkpoint_builder(PyObject* object, PyObject* const* values, siz
                    " arguments. Write checkpoint(options)(fn)(args...): the arguments go into the "
                    "third.");
   TORCH_CHECK_TYPE(PyCallable_Check(values[0]), "[checkpoint] fn: expected a function, got ",
-                   Py_TYPE(values[0])->tp_name, ". Write checkpoint(options)(fn)(args...).");
+                   type_of(values[0]), ". Write checkpoint(options)(fn)(args...).");
   return make_wrapper(checkpointed_type, call_checkpointed, state_of(object), values[0]);
   END_HANDLE_TH_ERRORS
 }
@@ -68,7 +69,7 @@ PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t c
   HANDLE_TH_ERRORS
   TORCH_CHECK_TYPE(count == 0,
                    "[checkpoint] options: expected options by keyword in the first call, got ",
-                   Py_TYPE(values[0])->tp_name,
+                   type_of(values[0]),
                    ". Write checkpoint(options)(fn)(args...), for example "
                    "checkpoint(region_name=\"block\")(fn)(x), or checkpoint()(fn)(x).");
   auto settings = std::make_shared<Settings>();

@@ -19,6 +19,7 @@
 #include <remat/backend/named_call_scope.h>
 
 #include "docstrings.h"
+#include "errors.h"
 #include "forward_results.h"
 #include "function_wrapper.h"
 #include "named_call_run.h"
@@ -144,7 +145,7 @@ PyObject* auto_forward(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
   std::vector<std::string> names;
   for (const auto i : c10::irange(count)) {
     TORCH_CHECK(PyUnicode_Check(values[i]), "[auto_forward] name ", i, ": expected a string, got ",
-                Py_TYPE(values[i])->tp_name, ". Write @auto_forward(\"x\", \"y\") over forward().");
+                type_of(values[i]), ". Write @auto_forward(\"x\", \"y\") over forward().");
     const char* const name = PyUnicode_AsUTF8(values[i]);
     if (!name) throw python_error();
     TORCH_CHECK_VALUE(*name, "[auto_forward] name ", i,

@@ -49,6 +49,17 @@ void add_note(python_error& error, const char* note) {
 
 }  // namespace
 
+std::string type_of(PyObject* value) {
+  const ErrorAside aside;
+  PyTypeObject* const type = Py_TYPE(value);
+  THPObjectPtr module(PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
+  const char* const text = module && PyUnicode_Check(module) ? PyUnicode_AsUTF8(module) : nullptr;
+  PyErr_Clear();
+  const std::string name = type->tp_name;
+  const bool is_plain = !text || std::strcmp(text, "builtins") == 0 || name.find('.') != name.npos;
+  return is_plain ? name : text + ("." + name);
+}
+
 void add_errors(PyObject* module) {
   stop_class = make_class(
       module, "remat_meta._C.StopReplay",

@@ -7,6 +7,7 @@
 #include <torch/csrc/python_headers.h>
 
 #include <exception>
+#include <string>
 
 namespace remat::python {
 
@@ -26,10 +27,9 @@ bool handles_stop();
 /// True for a Python error that is no Exception and no StopReplay. Under the GIL.
 bool is_interrupt(const std::exception_ptr& error);
 
-/// Name of the class of `value`, for messages; lives as long as the class.
-inline const char* type_of(PyObject* value) {
-  return Py_TYPE(value)->tp_name;
-}
+/// Name of the class of `value`, for messages: with its module, since another library may have one
+/// of the same name.
+std::string type_of(PyObject* value);
 
 /// `made`, or what Python's API said instead: throws the Python error that is set if it is null.
 inline PyObject* checked(PyObject* made) {

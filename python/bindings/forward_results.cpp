@@ -95,20 +95,19 @@ std::vector<at::Tensor> tensors_of_forward(PyObject* ctx) {
 
 NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where) {
   TORCH_CHECK_TYPE(PyDict_Check(named), where, ": tensors: expected a dict {name: tensor}, got ",
-                   Py_TYPE(named)->tp_name, ".");
+                   type_of(named), ".");
   NamedTensors saved;
   Py_ssize_t position = 0;
   PyObject* key = nullptr;
   PyObject* value = nullptr;
   while (PyDict_Next(named, &position, &key, &value)) {
-    TORCH_CHECK(PyUnicode_Check(key), where, ": name: expected a string, got ",
-                Py_TYPE(key)->tp_name, ".");
+    TORCH_CHECK(PyUnicode_Check(key), where, ": name: expected a string, got ", type_of(key), ".");
     const char* const name = PyUnicode_AsUTF8(key);
     if (!name) throw python_error();
     check_name(name, where);
     const bool is_tensor = THPVariable_Check(value);
     TORCH_CHECK(is_tensor || value == Py_None, where, ": tensor '", name,
-                "': expected a Tensor or None, got ", Py_TYPE(value)->tp_name,
+                "': expected a Tensor or None, got ", type_of(value),
                 ". Set other values as attributes of ctx.");
     saved.names.emplace_back(name);
     saved.tensors.push_back(is_tensor ? THPVariable_Unpack(value) : at::Tensor());

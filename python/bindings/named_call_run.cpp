@@ -52,8 +52,8 @@ CallResults take_apart(PyObject* output, const NamedCall& call, const char* wher
   std::vector<at::Tensor> tensors;
   auto tree = std::make_unique<const ArgumentTree>(CallArguments{&output, 1, /*keywords=*/nullptr},
                                                    tensors);
-  const char* const other = tree->type_of_other_leaf();
-  TORCH_CHECK(!other, "[", where, "] ", call.str(),
+  const std::string other = tree->type_of_other_leaf();
+  TORCH_CHECK(other.empty(), "[", where, "] ", call.str(),
               ": fn must return a Tensor, None, or a nesting of tuples, lists and dicts of them; "
               "got ",
               other, ". Return other values another way.");

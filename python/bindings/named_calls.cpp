@@ -153,6 +153,13 @@ PyObject* set_policies(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
   Py_RETURN_NONE;
 }
 
+/// For messages that Python code makes.
+PyObject* name_of_type(PyObject* /*module*/, PyObject* value) {
+  HANDLE_TH_ERRORS
+  return checked(PyUnicode_FromString(type_of(value).c_str()));
+  END_HANDLE_TH_ERRORS
+}
+
 /// `with name_scope(prefix)`.
 class NameScopeObject {
  public:
@@ -187,6 +194,7 @@ PyMethodDef named_call_functions[] = {
     {"op", c_function(op), METH_VARARGS | METH_KEYWORDS, kOpDoc},
     {"recompute_needs_tensor", c_function(needs_tensor), METH_FASTCALL, kNeedsTensorDoc},
     {"_set_policies", c_function(set_policies), METH_FASTCALL, nullptr},
+    {"_type_of", name_of_type, METH_O, nullptr},
     {nullptr, nullptr, 0, nullptr}};
 
 }  // namespace

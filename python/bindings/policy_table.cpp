@@ -31,7 +31,7 @@ std::string pattern_of(const py::handle& object) {
   TORCH_CHECK_TYPE(is_text || type == "OpOverload" || type == "OpOverloadPacket",
                    "[PolicyTable] op: expected a string such as \"aten::mm\" or an op such as "
                    "torch.ops.aten.mm, got ",
-                   type, ".");
+                   type_of(object.ptr()), ".");
   return py::str(object).cast<std::string>();
 }
 
@@ -134,7 +134,7 @@ std::shared_ptr<const RegionPolicy> make_from(PyObject* value, SharedObject& kee
   TORCH_CHECK_TYPE(PyCallable_Check(value),
                    "[checkpoint] policy: expected a PolicyTable, the name of a preset, a list of "
                    "ops to SAVE, or a function (context, op, *args, **kwargs), got ",
-                   Py_TYPE(value)->tp_name, ".");
+                   type_of(value), ".");
   keep = share(value);
   return make_policy({}, make_function(keep));
 }

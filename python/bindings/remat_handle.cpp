@@ -19,6 +19,7 @@
 
 #include "custom_functions.h"
 #include "docstrings.h"
+#include "errors.h"
 #include "forward_results.h"
 #include "named_call_run.h"
 #include "owned_object.h"
@@ -118,7 +119,7 @@ std::unique_ptr<Handle> get_handle(py::object ctx, const py::object& name, const
                                    const std::string& keep) {
   TORCH_CHECK_TYPE(py::hasattr(ctx, "save_for_backward"),
                    "[get_handle] ctx: expected the ctx that forward() was given, got ",
-                   Py_TYPE(ctx.ptr())->tp_name, ".");
+                   type_of(ctx.ptr()), ".");
   if (name.is_none() && policy.is_none()) {
     const NamedCall* const call = OpContext::take();
     TORCH_CHECK_VALUE(
@@ -130,7 +131,7 @@ std::unique_ptr<Handle> get_handle(py::object ctx, const py::object& name, const
                                     call ? *call : NamedCall{.name = "outside of regions"});
   }
   TORCH_CHECK(PyUnicode_Check(name.ptr()), "[get_handle] name: expected a string, got ",
-              Py_TYPE(name.ptr())->tp_name, ".");
+              type_of(name.ptr()), ".");
   NamedCall call{.name = name.cast<std::string>(),
                  .policy = policy_of("get_handle", policy.ptr()),
                  .keep = keep_of("get_handle", keep)};
@@ -142,7 +143,7 @@ std::unique_ptr<Handle> get_handle(py::object ctx, const py::object& name, const
 void save_for_backward(const py::object& ctx, const py::object& tensors) {
   TORCH_CHECK_TYPE(py::hasattr(ctx, "save_for_backward"),
                    "[save_for_backward] ctx: expected the ctx that forward() was given, got ",
-                   Py_TYPE(ctx.ptr())->tp_name, ".");
+                   type_of(ctx.ptr()), ".");
   const NamedTensors saved = save_named(ctx.ptr(), tensors.ptr(), "[save_for_backward]");
   detail::name_saved(saved.names, saved.tensors);
 }

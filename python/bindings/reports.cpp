@@ -20,6 +20,7 @@
 #include <remat/inspect/saved_tensors_report.h>
 
 #include "docstrings.h"
+#include "errors.h"
 #include "graph_saves.h"
 #include "owned_object.h"
 #include "policy_object.h"
@@ -31,7 +32,7 @@ Annotate as_annotate(const py::object& annotate) {
   if (annotate.is_none()) return {};
   TORCH_CHECK_TYPE(PyCallable_Check(annotate.ptr()),
                    "[report] annotate: expected a function that takes a Tensor, got ",
-                   Py_TYPE(annotate.ptr())->tp_name, ".");
+                   type_of(annotate.ptr()), ".");
   return [annotate](const at::Tensor& tensor) {
     const py::object words = annotate(tensor);
     return words.is_none() ? std::string() : words.cast<std::string>();

@@ -20,6 +20,7 @@
 
 #include "callbacks.h"
 #include "docstrings.h"
+#include "errors.h"
 #include "owned_object.h"
 
 namespace remat::python {
@@ -70,7 +71,7 @@ class HooksObject {
   void check(size_t i, const char* name) const {
     const py::object part = parts_[i];
     TORCH_CHECK_TYPE(PyCallable_Check(part.ptr()), "[saved_tensors_hooks] ", name,
-                     ": expected a function, got ", Py_TYPE(part.ptr())->tp_name, ".");
+                     ": expected a function, got ", type_of(part.ptr()), ".");
   }
 
   struct Open {

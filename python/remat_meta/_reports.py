@@ -67,6 +67,6 @@ def _as_list(roots):
         if not isinstance(root, torch.Tensor):
             raise TypeError(
                 "[format_saved_tensors_report] roots: expected a Tensor or an iterable of Tensors, "
-                f"got {type(root).__name__}."
+                f"got {_C._type_of(root)}."
             )
     return found

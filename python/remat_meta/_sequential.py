@@ -31,7 +31,7 @@ def layers_of(chain):
         return [*chain]
     raise TypeError(
         "[checkpoint_sequential] layers: expected torch.nn.Sequential, or a list of functions that take a "
-        f"Tensor and return one, got {type(chain).__name__}. Write checkpoint(options)(fn)(x) for one function."
+        f"Tensor and return one, got {_C._type_of(chain)}. Write checkpoint(options)(fn)(x) for one function."
     )
 
 
@@ -64,7 +64,7 @@ def checkpoint_sequential(segments, *args, region_name=None, **options):
     if not isinstance(segments, int) or isinstance(segments, bool):
         raise TypeError(
             "[checkpoint_sequential] segments: expected a number in the first call, got "
-            f"{type(segments).__name__}. Write checkpoint_sequential(segments, **options)(layers)(x)."
+            f"{_C._type_of(segments)}. Write checkpoint_sequential(segments, **options)(layers)(x)."
         )
     _C.checkpoint(region_name=region_name, **options)  # complains now, not at the call
 

@@ -112,14 +112,14 @@ def trace_scope(
     if not callable(function):
         raise RuntimeError(
             "[trace_scope] function: trace_scope expects a function as its first argument, got "
-            f"{type(function).__name__}."
+            f"{_C._type_of(function)}."
         )
     for what, text in (("name", name), ("metadata", metadata)):
         if what == "metadata" and text is None:
             continue
         if not isinstance(text, str):
             raise RuntimeError(
-                f"[trace_scope] {what}: must be a string, got {type(text).__name__}."
+                f"[trace_scope] {what}: must be a string, got {_C._type_of(text)}."
             )
         if not text:
             raise ValueError(f"[trace_scope] {what}: must be non-empty, got an empty one.")

@@ -236,6 +236,58 @@ def test_wrong_arguments_are_named(call, error, text):
         call()
 
 
+TORCH = torch.utils.checkpoint.CheckpointPolicy
+
+
+@pytest.mark.parametrize(
+    ("where", "give"),
+    [
+        ("native_op", lambda policy: remat.native_op(torch.sin, "n", policy)),
+        ("op", lambda policy: remat.op(torch.sin, "n", policy)),
+        ("get_handle", lambda policy: remat.get_handle(torch.autograd.function.FunctionCtx(), "n", policy)),
+        ("PolicyTable", lambda policy: remat.PolicyTable().op("aten::sin", policy)),
+        ("PolicyTable", lambda policy: remat.PolicyTable().call("a", policy)),
+    ],
+)
+@pytest.mark.parametrize(
+    ("policy", "meant"),
+    [
+        (TORCH.MUST_SAVE, "SAVE"),
+        (TORCH.PREFER_SAVE, "SAVE"),
+        (TORCH.MUST_RECOMPUTE, "RECOMPUTE"),
+        (TORCH.PREFER_RECOMPUTE, "RECOMPUTE"),
+    ],
+)
+def test_torchs_policy_is_told_from_ours(where, give, policy, meant):
+    text = (
+        rf"\[{where}\] policy: expected a remat_meta.CheckpointPolicy, got torch.utils.checkpoint.CheckpointPolicy. "
+        rf"Pass remat_meta.CheckpointPolicy.{meant}.$"
+    )
+    with pytest.raises(RuntimeError, match=text):
+        give(policy)
+
+
+def test_a_class_of_the_expected_name_is_named_with_its_module():
+    class Sequential(torch.nn.Module):
+        pass
+
+    class Cuts:
+        pass
+
+    class Tensor:
+        pass
+
+    for call, text in (
+        (lambda: remat.checkpoint_sequential(2)(Sequential()), f"expected torch.nn.Sequential, .* got {__name__}.Sequential"),
+        (lambda: remat.checkpoint(replay="tape", cuts=Cuts()), f"expected Cuts, got {__name__}.Cuts"),
+        (lambda: remat.recompute_needs_tensor(Tensor()), f"expected a Tensor, got {__name__}.Tensor"),
+        (lambda: remat.format_saved_tensors_report([Tensor()]), f"expected a Tensor or an .*, got {__name__}.Tensor"),
+        (lambda: checkpointed(lambda x: Tensor())(leaf(2)), f"nesting .* of Tensors; got {__name__}.Tensor"),
+    ):
+        with pytest.raises((TypeError, RuntimeError), match=text):
+            call()
+
+
 def test_wrappers_keep_metadata_and_can_be_pickled():
     named = remat.native_op(module_level, "call", SAVE, keep="all_regions")
     assert named.__name__ == "module_level" and named.__wrapped__ is module_level
