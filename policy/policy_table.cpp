@@ -58,10 +58,7 @@ std::string_view op_of_slot(std::string_view slot) {
 
 /// One way, or two, to read the pattern of an op.
 struct PolicyTable::OpPattern {
-  struct Form {
-    std::string name;  // with the namespace
-    std::optional<std::string> overload;
-
+  struct Form : NamedOp {
     bool fits(const OpName& op) const {
       return matches(name, op.name) && (!overload || matches(*overload, op.overload));
     }
@@ -80,7 +77,7 @@ struct PolicyTable::OpPattern {
 
   void add(const std::string& space, const std::string& name, std::optional<std::string> overload) {
     if (overload == "default") overload = "";
-    forms.push_back({space + "::" + name, std::move(overload)});
+    forms.push_back({{space + "::" + name, std::move(overload)}});
   }
 
   Tag tag = Tag::kNone;
@@ -179,6 +176,12 @@ std::optional<size_t> PolicyTable::rule_for_op(const OpName& op) const {
     if (rules_[i].kind == PolicyRule::Kind::kOp && patterns_[i].fits(op)) return i;
   }
   return std::nullopt;
+}
+
+std::vector<PolicyTable::NamedOp> PolicyTable::ops_named_by(size_t i) const {
+  const OpPattern& pattern = patterns_[i];
+  if (pattern.is_glob) return {};
+  return {pattern.forms.begin(), pattern.forms.end()};
 }
 
 std::string PolicyTable::explain(std::string_view slot) const {

@@ -29,7 +29,13 @@ namespace remat::detail {
 namespace {
 
 std::shared_ptr<const RegionPolicy> policy_of(const CheckpointOptions& options) {
-  return options.policy || !options.intercept ? options.policy : policy_of_environment();
+  for (const auto& policy : options.cuts.policies) {
+    if (policy) policy->check_ops();
+  }
+  std::shared_ptr<const RegionPolicy> policy =
+      options.policy || !options.intercept ? options.policy : policy_of_environment();
+  if (policy) policy->check_ops();
+  return policy;
 }
 
 bool records(const CheckpointOptions& options) {

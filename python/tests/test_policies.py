@@ -135,6 +135,34 @@ def test_answers_of_functions(answer, runs):
     assert saved_runs(lambda context, op, *args, **kwargs: answer if op is mm else None) == runs
 
 
+@pytest.mark.parametrize(
+    "policy",
+    [
+        ["aten::softmaxx"],
+        ["aten::sin", "softmaxx"],
+        PolicyTable().op("aten.softmaxx", SAVE),
+        PolicyTable.from_json('{"remat_policy": 1, "rules": [{"op": "aten::softmaxx", "policy": "SAVE"}]}'),
+    ],
+)
+def test_an_op_that_there_is_not_is_told_when_the_policy_is_made(policy):
+    words = r"expected an op that is registered, got another name\. Did you mean aten::softmax"
+    with pytest.raises(ValueError, match=words):
+        remat.checkpoint(policy=policy)
+
+
+def test_an_op_that_a_library_registers_before_the_first_region_may_be_named():
+    block = remat.checkpoint(policy=["remat_late::twice", "remat_late::thrice"])(torch.sin)
+    library = torch.library.Library("remat_late", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    with pytest.raises(ValueError, match=r"'remat_late::thrice': expected an op .* got another name"):
+        block(leaf(2))
+    library.define("thrice(Tensor x) -> Tensor")
+    block(leaf(2)).sum().backward()
+    cuts = remat.Cuts([1], policies=[["remat_late::twicee"], None])
+    with pytest.raises(ValueError, match=r"Did you mean remat_late::twice\?"):
+        remat.checkpoint(replay="tape", cuts=cuts)(lambda x: x.sin().exp())(leaf(2))
+
+
 def test_a_wrong_answer_and_an_error_come_in_the_forward():
     with pytest.raises(ValueError, match=r"op aten\.sin\.default: expected a CheckpointPolicy .* got 'save'"):
         remat.checkpoint(policy=lambda *args: "save")(torch.sin)(leaf(2))

@@ -6,6 +6,9 @@
 #include <algorithm>
 #include <utility>
 
+#include <c10/util/irange.h>
+
+#include "op_rules.h"
 #include "unmarked_writes.h"
 
 namespace remat {
@@ -40,7 +43,23 @@ RegionPolicy::RegionPolicy(PolicyTable table, PolicyFunction function)
       function_(std::move(function)),
       has_call_rules_(table_.has_call_rules()),
       names_ops_(names_ops(table_)),
-      matched_(table_.rules().size()) {}
+      matched_(table_.rules().size()) {
+  may_name_no_op_ = !all_name_ops(RulesAsked::kWhenMade);
+}
+
+bool RegionPolicy::all_name_ops(RulesAsked when) const {
+  bool all = true;
+  for (const auto i : c10::irange(own_rules_)) {
+    if (!table_.rules()[i].is_of_preset()) all = names_an_op(table_, i, when) && all;
+  }
+  return all;
+}
+
+void RegionPolicy::check_ops() const {
+  if (C10_LIKELY(!may_name_no_op_.load(std::memory_order_relaxed))) return;
+  all_name_ops(RulesAsked::kInRegion);
+  may_name_no_op_ = false;  // what a library registers later is its own affair
+}
 
 const RegionPolicy& RegionPolicy::per_segment() {
   static const RegionPolicy& policy = *new RegionPolicy(PolicyTable());

@@ -256,17 +256,50 @@ TEST_CASE("Slots of ops have the names of their scopes, and reports show them",
 
 TEST_CASE("Rules that match nothing are told", "[backend][policy]") {
   const auto policy =
-      make_policy(PolicyTable().op("aten::exp", Policy::kSave).op("aten::gemm", Policy::kSave));
+      make_policy(PolicyTable().op("aten::exp", Policy::kSave).op("aten::addmm", Policy::kSave));
   CHECK(policy->unmatched().size() == 2);
   checkpoint({.name = "r", .policy = policy})(exp_of)(step_input()).sum().backward();
   REQUIRE(policy->unmatched().size() == 1);
-  CHECK(policy->unmatched()[0].str() == "op 'aten::gemm' -> SAVE (code)");
-  const auto other = make_policy(save_matmuls().op("aten::gemm", Policy::kSave));
+  CHECK(policy->unmatched()[0].str() == "op 'aten::addmm' -> SAVE (code)");
+  const auto other = make_policy(save_matmuls().op("aten::addmm", Policy::kSave));
   const at::Tensor z = checkpoint({.name = "other", .policy = other})(sin_of)(step_input());
   const at::Tensor y = checkpoint({.name = "r", .policy = policy})(sin_of)(step_input());
   CHECK(memory_report().unmatched_rules.size() == 1);  // once, and none of presets
   CHECK_THAT(memory_report().str(),
-             ContainsSubstring("matched no op or call so far: op 'aten::gemm' -> SAVE (code)"));
+             ContainsSubstring("matched no op or call so far: op 'aten::addmm' -> SAVE (code)"));
+}
+
+TEST_CASE("A rule that names no op is refused, and one with a wildcard is not",
+          "[backend][policy]") {
+  const auto error_of = [](const char* op) {
+    return error_text([&] { make_policy(PolicyTable().op(op, Policy::kSave)); });
+  };
+  CHECK_THAT(
+      error_of("aten::gelo"),
+      ContainsSubstring("[policy] op rule 'aten::gelo': expected an op that is registered, got "
+                        "another name. Did you mean aten::gelu, ") &&
+          ContainsSubstring("? Load the library that registers it before"));
+  CHECK_THAT(error_of("soft_max"), ContainsSubstring("Did you mean aten::softmax"));
+  CHECK_THAT(error_of("torch.ops.aten.add.Tenser"),
+             ContainsSubstring("expected an overload of aten::add that is registered, got another "
+                               "one. Did you mean aten::add.Tensor? "));
+  CHECK_THAT(error_of("aten::mm.Tensor"), ContainsSubstring("all of them are meant"));
+  for (const char* op : {"aten::gelo*", "tag:view", "aten::add", "add.Tensor", "aten::mm.default",
+                         "remat_policy_test::exp", "no_such_library::op", "*"})
+    make_policy(PolicyTable().op(op, Policy::kSave));
+  make_policy(PolicyTable().call("aten::gelo", Policy::kSave));
+}
+
+TEST_CASE("A rule that names no op of a library is refused in the first region",
+          "[backend][policy]") {
+  const auto policy = make_policy(PolicyTable().op("remat_policy_test::exq", Policy::kSave));
+  const auto run = [&] { checkpoint({.name = "r", .policy = policy})(exp_of)(step_input()); };
+  for (int i = 0; i < 2; ++i) {
+    CHECK_THAT(error_text(run), ContainsSubstring("op rule 'remat_policy_test::exq'") &&
+                                    ContainsSubstring("Did you mean remat_policy_test::exp?"));
+  }
+  const auto unknown = make_policy(PolicyTable().op("remat_no_library::exp", Policy::kSave));
+  checkpoint({.name = "r", .policy = unknown})(exp_of)(step_input()).sum().backward();
 }
 
 TEST_CASE("A policy in a region whose ops are not seen is refused", "[backend][policy]") {

@@ -85,6 +85,16 @@ class REMAT_API PolicyTable {
   std::optional<size_t> rule_for_call(std::string_view name) const;
   std::optional<size_t> rule_for_op(const OpName& op) const;
 
+  /// An op without wildcards; without an overload, all of them.
+  struct NamedOp {
+    std::string name;  ///< With the namespace.
+    std::optional<std::string> overload;
+  };
+
+  /// The ops one of which rule `i` means, by all ways to read it. Empty for one with * or ?, a tag,
+  /// and rules for calls.
+  std::vector<NamedOp> ops_named_by(size_t i) const;
+
   /// What becomes of the slot of that name, which is a call's or an op's ("block/aten::mm#3"), and
   /// by which rule, as text.
   std::string explain(std::string_view slot) const;

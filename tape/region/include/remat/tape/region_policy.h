@@ -21,6 +21,8 @@
 
 namespace remat {
 
+enum class RulesAsked : bool;
+
 /// An op that is about to run in a region, for a PolicyFunction. Valid during the call.
 struct PolicyQuery {
   const OpCall& op;
@@ -37,6 +39,7 @@ using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
 /// for calls and those for ops. Shared by all regions of one checkpoint(options). Any thread.
 class REMAT_API RegionPolicy {
  public:
+  /// Throws c10::ValueError if a rule names an op that there is not; see also check_ops().
   explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
   RegionPolicy(const RegionPolicy&) = delete;
   RegionPolicy& operator=(const RegionPolicy&) = delete;
@@ -63,10 +66,15 @@ class REMAT_API RegionPolicy {
 
   const PolicyTable& table() const { return table_; }
 
+  /// When a region begins: throws c10::ValueError if a rule names an op of a library that has
+  /// registered others by now.
+  void check_ops() const;
+
   /// The rules that have decided nothing so far, but for those of presets.
   std::vector<PolicyRule> unmatched() const;
 
  private:
+  bool all_name_ops(RulesAsked when) const;
   std::optional<Policy> decide(std::optional<size_t> rule) const;
 
   const uint64_t id_;
@@ -76,9 +84,10 @@ class REMAT_API RegionPolicy {
   const bool has_call_rules_;
   const bool names_ops_;  // a rule for calls means slots of ops
   mutable std::deque<std::atomic<bool>> matched_;
+  mutable std::atomic<bool> may_name_no_op_{false};  // a rule
 };
 
-/// For CheckpointOptions::policy.
+/// For CheckpointOptions::policy. Throws as RegionPolicy does.
 REMAT_API std::shared_ptr<const RegionPolicy> make_policy(PolicyTable table,
                                                           PolicyFunction function = {});
 
