@@ -6,6 +6,7 @@ mark, ops that write what they save, wrapper subclasses."""
 import dataclasses
 
 from .changes import CHANGES
+from .jagged import JAGGED
 from .op import Op
 
 RARE = 0.002
@@ -123,4 +124,6 @@ FOREIGN = {
     **_with_needs(COMPUTING, "computing wrappers"),
     **_with_needs(HOST, "host memory"),
     **_with_needs(CHANGES, "changes"),
+    # The last ones, with no weight: they change no program that is chosen without them.
+    **{kind: dataclasses.replace(op, needs="jagged", weight=0) for kind, op in JAGGED.items()},
 }

@@ -5,6 +5,7 @@
 import dataclasses
 import random
 
+from .jagged import FIRST_SEED, JaggedRegion
 from .kinds import MODES as MODE_KINDS
 from .ops import OPS
 from .program import STATE, Block, Program, Step
@@ -114,8 +115,16 @@ class Generator:
         use = self.random.choice(DATA_USES if self.one_in(200) else USES)
         if "freed storages" in self.words and self.one_in(8):
             steps.append(self.free(values, results, use))
+        numbers = [value.number for value in results]
+        if self.seed >= FIRST_SEED and "jagged" in self.words:
+            region = JaggedRegion(self)
+            if region.one_in(6):
+                more, number = region.steps(values)
+                frees = steps[-1].kind == "free"
+                steps[-1 if frees else len(steps) :] = [*more, *steps[-1:]] if frees else more
+                numbers.append(number)
         modes = [self.random.choice(MODES) if "modes" in self.words and self.one_in(8) else "" for _ in range(2)]
-        return Program(Block([], steps, [v.number for v in results]), use, *modes)
+        return Program(Block([], steps, numbers), use, *modes)
 
     def free(self, values, results, use):
         """Of what nobody reads before backward, or of a buffer, which nothing saves, for good."""

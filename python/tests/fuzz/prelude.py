@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import remat_meta as remat
 
+from .jagged import jagged_copies, jagged_leaves, jagged_views  # noqa: F401, programs use them
 from .kinds import (  # noqa: F401, programs use them
     Flat,
     Functions,

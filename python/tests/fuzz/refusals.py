@@ -14,6 +14,8 @@ CUSTOM = "limits.md, B5: a backward inside through a custom function of what was
 LIBRARY = "errors.md: an op of a library writes what its schema does not mark"
 WRAPPER = "errors.md: a tensor of a class with __torch_dispatch__ is written, or a SAVE call returns it"
 INSIDE = "errors.md: what is in a tensor subclass was written in place"
+OF_JAGGED = "limits.md, C8: a named call, or a nested region, gets a jagged nested tensor that the region has made"
+JAGGED_MODE = "limits.md, C10: a dispatch mode, and attention on jagged nested tensors"
 MADE = "limits.md, C1, C2: wrapper subclasses that a function makes"
 FREED = "errors.md: memory that a replay needs was freed after the forward"
 TRACKED = "limits.md, A1: CommDebugMode round the backward alone"
@@ -58,6 +60,12 @@ REFUSALS = (
     (r"expected in-place ops on plain tensors from outside the region", r"\b(t0|t1|p0|p1|q0|wrap)\b", WRAPPER),
     (r"expected a plain tensor, got a subclass with __torch_dispatch__", r"\b(t0|t1|p0|p1|q0|wrap)\b", WRAPPER),
     (r"from elsewhere", r"\bwrap\(", MADE),
+    (r"It reads another tensor than the forward did", "jagged_", OF_JAGGED),
+    (
+        r"must be contiguous|is irregular and does not have a size|Multiple dispatch failed",
+        r"(?s)jagged_.*scaled_dot_product_attention\(\*",
+        JAGGED_MODE,
+    ),
     (r"is a view and is being modified inplace.*created inside a custom Function", r"\bbn\(", TRACKED),
     (r"Another op has saved it", r"(?s)\bbn\(.*# how: \w*\|(?!comm_debug)[^|]*\|comm_debug", TRACKED),
     (r"expected to pass \d+ hooks on gradients as in", r"(?s)(flops|comm_debug).*inner_|inner_.*(flops|comm_debug)", COUNTS),

@@ -245,6 +245,7 @@ def check_source(source, seed, how, engine=prelude.Remat):
         # autograd counts writes of tensors without elements too
         expected = got.error is not None or "[0, 4]" in str(plain.error)
         expected |= "comm_debug()" in source and isinstance(plain.error, IndexError)  # its tracker's own fault
+        expected |= "doesn't support sizes" in str(plain.error)  # of a strided nested tensor, which a hook has cloned
         return Verdict("raises" if expected else "no error", str(plain.error)[:200])
     changes = "api.other(" in source
     if changes and (got.error is not None or NOT_COMPARED in source):

@@ -17,6 +17,7 @@ import remat_meta as remat
 from . import child, prelude
 from .campaign import report, run_many
 from .generator import Generator
+from .jagged import FIRST_SEED
 from .kinds import MODES
 from .ops import OPS
 from .runner import check
@@ -63,6 +64,21 @@ def test_every_feature_comes_up():
     ):
         assert text in source, text
     assert modes == {(mode, "") for mode in MODES} | {("", mode) for mode in MODES}
+
+
+@once
+def test_regions_with_jagged_arguments_are_bitwise_plain():
+    summary = run_many(range(FIRST_SEED, FIRST_SEED + 500))
+    assert summary.passed, report(summary)
+
+
+@once
+def test_programs_of_older_seeds_are_the_same_without_jagged_arguments():
+    older, newer, others = 0, 0, tuple(word for word in ALL if word != "jagged")
+    for seed in range(200):
+        older += Generator(seed, ALL).program() != Generator(seed, others).program()
+        newer += Generator(FIRST_SEED + seed, ALL).program() != Generator(FIRST_SEED + seed, others).program()
+    assert older == 0 and newer > 10
 
 
 @once

@@ -19,6 +19,7 @@ ALL = (
     "later writes",  # of buffers that an inner or another region has read
     "changes",  # functions that do something else in the replay
     "unseen writes",  # by a pointer, in ops that do not mark it
+    "jagged",  # nested tensors, in programs of seeds from 200,000 on
     "writing backwards",  # of custom functions, of what they have saved
 )
 

@@ -6,11 +6,12 @@ import pytest
 import torch
 from programs import leaf
 from same import assert_same, plain
+from torch.utils._python_dispatch import TorchDispatchMode
 from wrappers import Opaque
 
 import remat_meta as remat
 
-from .common import ANOTHER, Hidden, assert_raises, outcome, region
+from .common import ANOTHER, Hidden, assert_raises, call, outcome, region
 
 
 @pytest.mark.parametrize("make", [Opaque, lambda tensor: torch.ones_like(Opaque(tensor))], ids=["c1", "c2"])
@@ -53,6 +54,58 @@ def test_c6_a_jagged_nested_tensor_that_the_function_makes_raises():
 
     assert_raises(program, region(), "returned an invalid gradient|as in the forward, got")
     assert_same(program, region("tape"))
+
+
+def values(nested):
+    return nested.sin().values()
+
+
+def jagged():
+    """And the tensor that it is a view of."""
+    x = leaf(4, 4)
+    return x, torch.nested.nested_tensor_from_jagged(x * 1, torch.tensor([0, 1, 4]))
+
+
+@pytest.mark.torch_warns
+@pytest.mark.parametrize("inner", ["call", "region"])
+def test_c8_a_call_or_a_nested_region_that_gets_a_jagged_nested_tensor_of_an_op_raises(inner):
+    def program(wrap):
+        x, nested = jagged()
+        part = call(values, remat.CheckpointPolicy.RECOMPUTE) if inner == "call" and wrap is not plain else wrap(values)
+        wrap(lambda y: part(y.sin()).exp())(nested).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), ANOTHER, remat.ReplayMismatch)
+    assert_same(program, region("tape"))
+
+
+@pytest.mark.torch_warns
+def test_c9_a_call_that_returns_the_values_of_a_jagged_nested_tensor_of_an_op_is_refused():
+    def program(wrap):
+        _, nested = jagged()
+        part = call(lambda y: y.values(), name="a") if wrap is not plain else lambda y: y.values()
+        wrap(lambda y: part(y.sin()).sin())(nested).sum().backward()
+
+    assert_raises(program, region(), "expected a new tensor or a view of an argument", NotImplementedError)
+
+
+@pytest.mark.torch_warns
+def test_c10_a_dispatch_mode_and_attention_on_a_jagged_nested_tensor():
+    class PassThrough(TorchDispatchMode):
+        def __torch_dispatch__(self, op, types, args=(), kwargs=None):
+            return op(*args, **(kwargs or {}))
+
+    def attention(y):
+        heads = y.unflatten(-1, (2, 2)).transpose(1, 2)
+        with PassThrough():
+            return torch.nn.functional.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(-2).sin()
+
+    def program(wrap):
+        parts = [torch.randn(1, 4), torch.randn(3, 4)]
+        nested = torch.nested.nested_tensor(parts, layout=torch.jagged, requires_grad=True)
+        wrap(attention)(nested).values().sum().backward()
+
+    assert_raises(program, region(), "must be contiguous|does not have a size|Multiple dispatch", (RuntimeError, TypeError))
 
 
 def test_n11_the_result_of_a_kept_attention_is_written_by_the_outer_region():
