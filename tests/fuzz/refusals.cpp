@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What remat refuses by design, by the words of its errors, and where that is documented.
+// What remat refuses by design, by the type and the words of its errors, and the row of
+// docs/limits.md that says so.
 #include <algorithm>
 #include <array>
+#include <string>
 #include <string_view>
 
 #include "fuzz/run.h"
@@ -10,6 +12,8 @@
 
 namespace remat::fuzz {
 namespace {
+
+using Type = Outcome::Error::Type;
 
 bool goes_back(const Step& step) {
   return step.op == Op::kInnerGrad || step.op == Op::kInnerBackward;
@@ -171,92 +175,79 @@ bool nested_tape_and_hooks(const Block& body) {
   return nested_tape(body) && any_step(body, &has_hooks);
 }
 
+/// A message of that type, in which a clause begins with the words, of a program that has the part.
 struct Refusal {
-  std::string_view error;
+  const char* rows;  // of docs/limits.md
+  Type type;
+  std::string_view words;  // as one place of remat's source has them
   Part part;
-  const char* rule;
+  std::string_view several{};  // more than one place has them: what else the message has
   Freed freed = Freed::kNone;  // what the program must do with its buffers
+
+  bool fits(const Outcome::Error& error, const Program& program) const {
+    const std::string& message = error.message;
+    const bool frees = freed == Freed::kNone || freed == program.freed;
+    return error.type == type && frees && begins_clause(message) &&
+           message.find(several) != message.npos && part(program.body);
+  }
+
+ private:
+  bool begins_clause(const std::string& message) const {
+    for (size_t at = message.find(words); at != message.npos; at = message.find(words, at + 1)) {
+      if (at == 0 || message[at - 1] == ' ' || message[at - 1] == '(') return true;
+    }
+    return false;
+  }
 };
 
 // clang-format off
 constexpr std::array kRefusals = {
-    Refusal{"inside the region's function that passes no SAVE call", &backward,
-            "errors.md: a backward inside passes a SAVE call"},
-    Refusal{"expected what a tape can replay, got a backward in the function", &cut_and_backward,
-            "replay.md: a cut region goes backward"},
-    Refusal{"into which a SAVE call has written a value with a gradient", &kept,
-            "errors.md: a SAVE call writes a tensor from outside that other code reads"},
-    Refusal{"op aten::add_.Tensor: expected tensors that the function makes or that SAVE calls return",
-            &backward_into_leaves,
-            "limits.md, B11: a .grad to which SAVE calls and other code add"},
-    Refusal{"op aten::add_.Tensor: expected to write strided arguments of the call or tensors from outside",
-            &backward_into_leaves,
-            "limits.md, B11: a .grad to which SAVE calls and other code add"},
-    Refusal{"It reads another tensor than the forward did", &nested_write_and_backward,
-            "limits.md, B4: a gradient in a nested region, by an argument that it wrote"},
-    Refusal{": expected uint8 [", &nested_tape_and_hooks,
-            "limits.md, T2: a nested tape has an argument that came back from hooks"},
-    Refusal{"as in the forward, got uint8 [", &nested_tape_and_hooks,
-            "limits.md, T2: a nested tape has an argument that came back from hooks"},
-    Refusal{"; now requires_grad off, a leaf", &nested_tape_and_hooks,
-            "limits.md, T2: a nested tape has an argument that came back from hooks"},
-    Refusal{"as in the forward, got the end of the function", &write_and_argument,
-            "limits.md, W6: a tensor is an argument and captured, and written"},
-    Refusal{"requires_grad differs: a parameter has been frozen or unfrozen", &write_and_argument,
-            "limits.md, W6: a tensor is an argument and captured, and written"},
-    Refusal{": expected bfloat16 [", &nested_tape_and_autocast,
-            "limits.md, T1: a nested tape under autocast reads a part of a weight"},
-    Refusal{"made before the cut: expected its result as it left it", &cut_and_write,
-            "replay.md: a tensor that crosses a cut is written"},
-    Refusal{"modified by an inplace operation", &write_and_hooks,
-            "limits.md, H3: hooks that copy, and a write to what a region has saved"},
-    Refusal{"writes in backward what the region has saved under saved-tensor hooks",
-            &writing_backward_and_hooks,
-            "limits.md, H8: a backward writes what was saved under hooks"},
-    Refusal{"expected its result as it left it, got it modified in-place",
-            &writing_backward_and_kept,
-            "limits.md, N8: a backward writes what a SAVE call keeps for code that runs again"},
-    Refusal{"expected the gradients that it gave in the forward", &gradient_hook_and_backward,
-            "limits.md, H2: a hook that is set after a gradient inside was taken"},
-    Refusal{"passes no hook which the function has set or removed", &gradient_hook_and_backward,
-            "errors.md: a backward inside passes a hook that the function has set"},
-    Refusal{"reaches the graph of the forward", &write_and_backward,
-            "limits.md, B5: a custom function gets a captured tensor that was written"},
-    Refusal{"got a storage that was freed or made smaller since", &anything,
-            "errors.md: memory that a replay needs was freed after the forward", Freed::kForGood},
-    Refusal{"It was saved between other ops", &write_and_function,
-            "limits.md, W7: a custom function gets a captured tensor, then it is written"},
-    Refusal{"The function branches on state", &write_and_backward,
-            "limits.md, B6: a function asks requires_grad of what its write changed"},
-    Refusal{"expected ops that mark in their schema what they write", &library,
-            "errors.md: an op of a library writes what its schema does not mark"},
-    Refusal{" as in the forward, got ", &backward_in_nested_call,
-            "limits.md, B9: a backward in a named call of a nested region"},
-    Refusal{"expected the tensor from outside the region as the forward read it", &plain_write,
-            "errors.md: a tensor that the region read was written before backward"},
-    Refusal{"expected the tensor from outside the region as the forward saved it", &plain_write,
-            "errors.md: a tensor that the region read was written before backward"},
-    Refusal{" hooks on gradients as in the forward, got ", &gradient_hook_and_backward,
-            "errors.md: a backward inside passes a hook that was set later"},
-    Refusal{"expected float32 [4, 4] on cpu as in the forward, got float32 [4, 4] on cpu. The function did",
-            &nested_tape_and_hooks,
-            "limits.md, T2: a nested tape has an argument that came back from hooks"},
-    Refusal{"It was saved between other ops", &nested_tape_and_hooks,
-            "limits.md, T2: a nested tape has an argument that came back from hooks"},
-    Refusal{"on cpu from elsewhere", &backward,
-            "limits.md, B8: a backward in a nested region uses one of the outer region"},
-    Refusal{"requires grad from elsewhere", &backward,
-            "limits.md, B8: a backward in a nested region uses one of the outer region"},
+    Refusal{"B16", Type::kRefused, "expected a backward inside the region's function that passes no SAVE call", &backward},
+    Refusal{"B17", Type::kRefused, "expected what a tape can replay, got ", &cut_and_backward, "got a backward in the function"},
+    Refusal{"N13", Type::kRefused, "into which a SAVE call has written a value with a gradient", &kept},
+    Refusal{"B11", Type::kRefused, "expected tensors that the function makes or that SAVE calls return", &backward_into_leaves},
+    Refusal{"B11", Type::kRefused, "expected to write strided arguments of the call or tensors from outside", &backward_into_leaves},
+    Refusal{"B4", Type::kMismatch, "It reads another tensor than the forward did", &nested_write_and_backward},
+    Refusal{"T2", Type::kError, "as in the forward, got ", &nested_tape_and_hooks, "expected uint8 ["},
+    Refusal{"T2", Type::kMismatch, "as in the forward, got ", &nested_tape_and_hooks, "expected uint8 ["},
+    Refusal{"T2", Type::kError, "as in the forward, got ", &nested_tape_and_hooks, "got uint8 ["},
+    Refusal{"T2", Type::kMismatch, "as in the forward, got ", &nested_tape_and_hooks, "got uint8 ["},
+    Refusal{"T2", Type::kError, "as in the forward, got ", &nested_tape_and_hooks, "; now requires_grad off, a leaf"},
+    Refusal{"T2", Type::kMismatch, "as in the forward, got ", &nested_tape_and_hooks, "; now requires_grad off, a leaf"},
+    Refusal{"W6", Type::kMismatch, "as in the forward, got the end of the function", &write_and_argument},
+    Refusal{"W6", Type::kError, "as in the forward, got the end of the function", &write_and_argument},
+    Refusal{"W6", Type::kMismatch, "requires_grad differs: a parameter has been frozen or unfrozen", &write_and_argument},
+    Refusal{"T1", Type::kError, "as in the forward, got ", &nested_tape_and_autocast, ": expected bfloat16 ["},
+    Refusal{"T1", Type::kMismatch, "as in the forward, got ", &nested_tape_and_autocast, ": expected bfloat16 ["},
+    Refusal{"T9", Type::kError, "expected its result as it left it, got it modified in-place", &cut_and_write, "made before the cut"},
+    Refusal{"H3", Type::kError, "modified by an inplace operation", &write_and_hooks, "expected "},
+    Refusal{"H8", Type::kRefused, "expected that nobody writes in backward what the region has saved", &writing_backward_and_hooks},
+    Refusal{"N8", Type::kError, "expected its result as it left it, got it modified in-place", &writing_backward_and_kept},
+    Refusal{"H2", Type::kMismatch, "expected the gradients that it gave in the forward", &gradient_hook_and_backward},
+    Refusal{"H2", Type::kRefused, "expected a backward inside the function that passes no hook which the function has set", &gradient_hook_and_backward},
+    Refusal{"H2", Type::kMismatch, "hooks on gradients as in the forward, got ", &gradient_hook_and_backward},
+    Refusal{"B5", Type::kRefused, "expected a backward inside the function that stays in what runs again", &write_and_backward},
+    Refusal{"M17", Type::kError, "expected its memory as the forward left it, got a storage that was freed", &anything, {}, Freed::kForGood},
+    Refusal{"W7", Type::kError, "It was saved between other ops", &write_and_function},
+    Refusal{"W7", Type::kMismatch, "It was saved between other ops", &write_and_function},
+    Refusal{"B6", Type::kMismatch, "The function branches on state", &write_and_backward},
+    Refusal{"M12", Type::kRefused, "expected ops that mark in their schema what they write", &library},
+    Refusal{"B9", Type::kMismatch, "as in the forward, got ", &backward_in_nested_call, " as in the forward, got "},
+    Refusal{"W11", Type::kError, "expected the tensor from outside the region as the forward ", &plain_write, "the forward read it"},
+    Refusal{"W11", Type::kError, "expected the tensor from outside the region as the forward ", &plain_write, "the forward saved it"},
+    Refusal{"T2", Type::kError, "It was saved between other ops", &nested_tape_and_hooks},
+    Refusal{"T2", Type::kMismatch, "It was saved between other ops", &nested_tape_and_hooks},
+    Refusal{"T2", Type::kError, "as in the forward, got ", &nested_tape_and_hooks, "got float32 [4, 4] on cpu. The function did"},
+    Refusal{"T2", Type::kMismatch, "as in the forward, got ", &nested_tape_and_hooks, "got float32 [4, 4] on cpu. The function did"},
+    Refusal{"B8", Type::kMismatch, "from elsewhere", &backward},
 };
 // clang-format on
 
 }  // namespace
 
-const char* refusal_of(const std::string& message, const Program& program) {
+const char* refusal_of(const Outcome::Error& error, const Program& program) {
   for (const Refusal& refusal : kRefusals) {
-    const bool frees = refusal.freed == Freed::kNone || refusal.freed == program.freed;
-    if (message.find(refusal.error) != message.npos && frees && refusal.part(program.body))
-      return refusal.rule;
+    if (refusal.fits(error, program)) return refusal.rows;
   }
   return nullptr;
 }

@@ -7,6 +7,8 @@
 
 #include <regex>
 
+#include <remat/tape/replay_mismatch.h>
+
 #include "fuzz/helpers.h"
 #include "support/same_bits.h"
 #include "support/silence.h"
@@ -76,11 +78,14 @@ std::string difference(const Tensors& a, const Tensors& b) {
   return "";
 }
 
+std::string first_words(const Outcome& outcome) {
+  return outcome.error->message.substr(0, kErrorWords);
+}
+
 bool same(const Outcome& a, const Outcome& b) {
   // Where both raise, only how far the forward got is comparable: a replay may raise before an op
   // that plain has run.
-  if (a.error || b.error)
-    return a.error && b.error && a.error->substr(0, kErrorWords) == b.error->substr(0, kErrorWords);
+  if (a.error || b.error) return a.error && b.error && first_words(a) == first_words(b);
   return difference(a.tensors, b.tensors).empty();
 }
 
@@ -88,7 +93,13 @@ bool same(const Outcome& a, const Outcome& b) {
 std::string summary(const Outcome& outcome) {
   if (!outcome.error) return "ran";
   static const std::regex kDetails("[0-9]|aten::[A-Za-z_.]*");
-  return std::regex_replace(*outcome.error, kDetails, "").substr(0, kSummaryLength);
+  return std::regex_replace(outcome.error->message, kDetails, "").substr(0, kSummaryLength);
+}
+
+Outcome::Error::Type type_of(const c10::Error& error) {
+  if (dynamic_cast<const ReplayMismatch*>(&error)) return Outcome::Error::Type::kMismatch;
+  if (dynamic_cast<const c10::NotImplementedError*>(&error)) return Outcome::Error::Type::kRefused;
+  return Outcome::Error::Type::kError;
 }
 
 }  // namespace
@@ -115,7 +126,7 @@ Outcome run(const Program& program, Mode mode) {
   try {
     run_checked(program, machine, outcome.tensors);
   } catch (const c10::Error& error) {
-    outcome.error = error.what_without_backtrace();
+    outcome.error = {type_of(error), error.what_without_backtrace()};
   }
   if (program.freed != Freed::kForGood) copy_to(outcome.tensors, machine.buffers());
   outcome.tensors.push_back(at::rand({2}));  // the stream goes on as if nothing had happened
@@ -147,7 +158,8 @@ const char* refusal_if_compared(const Program& program) {
 Verdict check(const Program& program, Mode mode) {
   const Outcome plain = run(program, Mode::kPlain);
   const Outcome ours = run(program, mode);
-  Verdict verdict{.message = ours.error.value_or(""), .raised = plain.error.has_value()};
+  Verdict verdict{.message = ours.error ? ours.error->message : "",
+                  .raised = plain.error.has_value()};
   if (same(plain, ours)) return verdict;
   if (ours.error) verdict.refusal = refusal_of(*ours.error, program);
   if (!verdict.refusal && mode == Mode::kCheckpointed)

@@ -3,6 +3,7 @@
 // Running programs and their backward, plain and checkpointed.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -13,8 +14,18 @@ namespace remat::fuzz {
 
 /// What a run of a program leaves behind; or the error that it raised.
 struct Outcome {
+  struct Error {
+    enum class Type : uint8_t {
+      kError,     // c10::Error, and what is none of the others
+      kRefused,   // c10::NotImplementedError
+      kMismatch,  // ReplayMismatch
+    };
+    Type type;
+    std::string message;
+  };
+
   Tensors tensors{};
-  std::optional<std::string> error{};
+  std::optional<Error> error{};
 };
 
 /// Runs the program, and its backward as Program::use says.
@@ -34,7 +45,7 @@ struct Verdict {
 
 Verdict check(const Program& program, Mode mode = Mode::kCheckpointed);
 
-/// The documented rule by which remat refuses the program with that message; null if there is none.
-const char* refusal_of(const std::string& message, const Program& program);
+/// The rows of docs/limits.md by which remat refuses the program with that error; null for none.
+const char* refusal_of(const Outcome::Error& error, const Program& program);
 
 }  // namespace remat::fuzz

@@ -251,7 +251,7 @@ def check_source(source, seed, how, engine=prelude.Remat):
     if changes and (got.error is not None or NOT_COMPARED in source):
         return Verdict("noticed")
     if got.error is not None:
-        reason = reason_of(str(got.error), source, how)
+        reason = reason_of(got.error, source, how)
         text = f"{type(got.error).__name__}: {got.error}"
         return Verdict("refused", reason) if reason else Verdict("unexpected error", text)
     difference = first_difference(plain.values, got.values)

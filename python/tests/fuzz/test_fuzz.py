@@ -6,6 +6,7 @@ REMAT_FUZZ_N: programs (default 5000). REMAT_PYTHON_FUZZ_SHARD: "i/n", every n-t
 i-th on (default "0/1"). REMAT_FUZZ_SHARD: seeds start at this times REMAT_FUZZ_N.
 """
 
+import collections
 import os
 import signal
 
@@ -15,7 +16,7 @@ import pytest
 import remat_meta as remat
 
 from . import child, prelude
-from .campaign import report, run_many
+from .campaign import Summary, report, run_many
 from .generator import Generator
 from .jagged import FIRST_SEED
 from .kinds import MODES
@@ -79,6 +80,12 @@ def test_programs_of_older_seeds_are_the_same_without_jagged_arguments():
         older += Generator(seed, ALL).program() != Generator(seed, others).program()
         newer += Generator(FIRST_SEED + seed, ALL).program() != Generator(FIRST_SEED + seed, others).program()
     assert older == 0 and newer > 10
+
+
+@once
+@pytest.mark.parametrize(("refused", "passed"), [(49, True), (51, False)])
+def test_a_run_with_more_than_two_per_cent_of_refusals_fails(refused, passed):
+    assert Summary(collections.Counter(same=2500 - refused, refused=refused)).passed == passed
 
 
 @once

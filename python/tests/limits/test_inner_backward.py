@@ -141,3 +141,15 @@ def test_b12_a_function_that_reads_what_a_node_has_saved_raises():
 
     assert_raises(program, region(), "expected backwards through the graph of the forward")
     assert_same(program, region("tape"))
+
+
+@pytest.mark.parametrize("options", [{}, {"cuts": remat.Cuts([1], groups=[])}], ids=["whole", "cut"])
+def test_b17_a_tape_refuses_a_backward_in_the_function(options):
+    def program(wrap):
+        x = leaf(4)
+        wrap(lambda x: torch.autograd.grad(x.sin().sum(), x, create_graph=True)[0].exp())(x).sum().backward()
+        return x.grad
+
+    words = "expected what a tape can replay, got a backward in the function"
+    assert_raises(program, region("tape", **options), words, NotImplementedError)
+    assert_same(program, region())

@@ -87,3 +87,14 @@ def test_m16_a_view_that_was_given_other_memory_and_is_written_raises_where_its_
         return x.grad
 
     assert_raises(program, region(replay), "modified by an inplace operation.*expected the argument as the forward got it")
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_m17_memory_that_a_replay_needs_is_freed(replay):
+    def program(wrap):
+        x, held = leaf(4), torch.ones(4)
+        y = wrap(lambda x: (x + held).sin())(x)
+        held.untyped_storage().resize_(0)
+        y.sum().backward()
+
+    assert_raises(program, region(replay), "got a storage that was freed or made smaller since")

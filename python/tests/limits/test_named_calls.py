@@ -123,3 +123,36 @@ def test_n10_a_store_is_given_no_sparse_tensors():
 
     assert_same(program, region(offload_store=store))
     assert store.layouts == {torch.strided}
+
+
+def test_n12_a_kept_call_does_not_write_a_tensor_that_the_region_has_made():
+    def program(wrap):
+        def fn(x):
+            y = x * 1.0
+            call(lambda: y.mul_(2).sum())()
+            return y.sin()
+
+        wrap(fn)(leaf(4)).sum().backward()
+
+    assert_raises(program, region(), "expected to write strided arguments", NotImplementedError)
+
+
+def test_n13_a_kept_call_does_not_write_a_value_with_a_gradient_for_others():
+    def program(wrap):
+        held = torch.zeros(4)
+
+        def fn(x):
+            call(lambda x: held.copy_(x * 2).sum())(x)
+            return (held * x).sin()
+
+        wrap(fn)(leaf(4)).sum().backward()
+
+    assert_raises(program, region(), "into which a SAVE call has written a value with a gradient", NotImplementedError)
+
+
+def test_n14_a_kept_call_does_not_return_a_subclass():
+    def program(wrap):
+        w = Opaque(torch.ones(4))
+        wrap(lambda x: (call(lambda: w * 2)().inner * x).sin())(leaf(4)).sum().backward()
+
+    assert_raises(program, region(), "expected a plain tensor, got a subclass with __torch_dispatch__", NotImplementedError)

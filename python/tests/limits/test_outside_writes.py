@@ -124,3 +124,15 @@ def test_w9_allow_mutation_on_saved_tensors_is_not_followed(replay):
         return x.grad
 
     assert_raises(program, region(replay), "modified by an inplace operation.*tensor argument 0")
+
+
+@pytest.mark.parametrize("passed", [True, False])
+def test_w11_a_tensor_that_the_region_reads_is_not_written_before_backward(passed):
+    def program(wrap):
+        x, held = leaf(4), torch.ones(4)
+        y = wrap(lambda x, *passed: (x + (passed[0] if passed else held)).sin())(x, *([held] if passed else []))
+        held.mul_(2)
+        y.sum().backward()
+
+    words = "expected the argument as the forward got it" if passed else "from outside the region as the forward read it"
+    assert_raises(program, region(), words)
