@@ -17,6 +17,8 @@ PACK = r"(?s)refused_pack.*(SAVE|OFFLOAD|policy)"
 THROWN = r"(?s)suppress.*(SAVE|OFFLOAD|policy)"
 CAME_BACK = r"(?s)saved_tensors_hooks=.*replay=|replay=.*saved_tensors_hooks="
 EXCHANGED = r"# how: exchange_data"
+JAGGED_MODE = r"(?s)jagged_.*(PassThrough|flops|comm_debug)\(\)"
+JAGGED_ONE_MODE = r"(?s)jagged_.*# how: \w*\|([^|]*)\|(?!\1\Z)"  # round all of the forward or of the backward
 JAGGED_ATTENTION = r"(?s)jagged_.*scaled_dot_product_attention\(\*"
 
 
@@ -110,6 +112,8 @@ REFUSALS = (
     Rule("C8", MISMATCH, "It reads another tensor than the forward did", "jagged_"),
     Rule("C10", ERROR, "If inputs are nested tensors they must be contiguous", JAGGED_ATTENTION, torchs=True),
     Rule("C10", ERROR, "is irregular and does not have a size", JAGGED_ATTENTION, torchs=True),
+    Rule("C10", ERROR, "Internal error: NestedTensorImpl doesn't support sizes", JAGGED_MODE, torchs=True),
+    Rule("C10", MISMATCH, "as in the forward, got", JAGGED_ONE_MODE, several="float32"),
     Rule("C10", WRONG_TYPE, "Multiple dispatch failed", "jagged_", torchs=True),
 )  # fmt: skip
 
