@@ -43,15 +43,15 @@ std::string take_prefix(std::string text, std::string_view prefix) {
       "\"tag:pointwise\" or \"tag:view\", got neither. Write the op as its schema does.");
 }
 
-/// The op of a slot that an op rule made: "block/aten::mm#3" is of aten::mm; empty for others.
-std::string_view op_of_slot(std::string_view slot) {
-  const size_t colons = slot.rfind("::");
-  const size_t count = slot.rfind('#');
+/// The op of a call that an op rule made: "block/aten::mm#3" is of aten::mm; empty for others.
+std::string_view op_of_call(std::string_view call) {
+  const size_t colons = call.rfind("::");
+  const size_t count = call.rfind('#');
   if (colons == std::string_view::npos || count == std::string_view::npos || count < colons)
     return {};
-  const size_t slash = slot.rfind('/', colons);
+  const size_t slash = call.rfind('/', colons);
   const size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
-  return slot.substr(begin, count - begin);
+  return call.substr(begin, count - begin);
 }
 
 }  // namespace
@@ -184,15 +184,15 @@ std::vector<PolicyTable::NamedOp> PolicyTable::ops_named_by(size_t i) const {
   return {pattern.forms.begin(), pattern.forms.end()};
 }
 
-std::string PolicyTable::explain(std::string_view slot) const {
-  std::optional<size_t> rule = rule_for_call(slot);
-  const std::string_view op = op_of_slot(slot);
+std::string PolicyTable::explain(std::string_view call) const {
+  std::optional<size_t> rule = rule_for_call(call);
+  const std::string_view op = op_of_call(call);
   if (!rule && !op.empty()) {
     const size_t dot = op.find('.');
     rule = rule_for_op({.name = op.substr(0, dot),
                         .overload = dot == op.npos ? std::string_view() : op.substr(dot + 1)});
   }
-  std::string text = "slot '" + std::string(slot) + "': ";
+  std::string text = "call '" + std::string(call) + "': ";
   if (rule)
     return text + policy_name(rules_[*rule].policy) + " by rule " + std::to_string(*rule) + ", " +
            rules_[*rule].str();

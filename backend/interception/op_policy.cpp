@@ -110,9 +110,9 @@ std::string numbered(NamedCalls& calls, const std::string& op) {
 
 std::optional<Policy> ask(const RegionPolicy& policy, const OpCall& call, const std::string& name,
                           bool is_recompute, bool is_composite) {
-  const std::string slot = NameScope::is_open() ? NameScope::full_name(name) : name;
+  const std::string named = NameScope::is_open() ? NameScope::full_name(name) : name;
   const SuspendScopes suspend;
-  return policy.of_op({.op = call, .slot = slot, .is_recompute = is_recompute}, is_composite);
+  return policy.of_op({.op = call, .call = named, .is_recompute = is_recompute}, is_composite);
 }
 
 /// True for a view of a tensor without a storage: sparse ones, and what wraps others. It makes no

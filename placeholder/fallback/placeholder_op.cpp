@@ -11,7 +11,7 @@
 
 #include "argument_tensors.h"
 #include "dry_op.h"
-#include "slot_op.h"
+#include "result_op.h"
 
 namespace remat {
 namespace {
@@ -32,16 +32,16 @@ bool has_placeholder_argument(const c10::OperatorHandle& op, const torch::jit::S
 
 void run_placeholder_op(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
                         torch::jit::Stack* stack) {
-  at::Tensor slot;
+  at::Tensor result;
   at::Tensor dry;
   visit_argument_tensors(op, *stack, [&](size_t /*index*/, const at::Tensor& tensor) {
     const PlaceholderStorage* const storage = PlaceholderStorage::of(tensor);
     if (!storage) return;
-    (storage->info().kind == PlaceholderKind::kSlot ? slot : dry) = tensor;
+    (storage->info().kind == PlaceholderKind::kResult ? result : dry) = tensor;
   });
-  TORCH_INTERNAL_ASSERT(slot.defined() || dry.defined(), full_name(op));
-  if (slot.defined() && dry.defined()) throw_mixed(op, dry, slot);
-  if (slot.defined()) return run_slot_op(op, placeholder_info(slot), *stack);
+  TORCH_INTERNAL_ASSERT(result.defined() || dry.defined(), full_name(op));
+  if (result.defined() && dry.defined()) throw_mixed(op, dry, result);
+  if (result.defined()) return run_result_op(op, placeholder_info(result), *stack);
   run_dry_op(op, dry, *stack);
 }
 

@@ -40,8 +40,8 @@ std::string placeholder_access_message(std::string_view reader, const Placeholde
                     ", which needs its data. A tensor on remat_meta has none that could reach the "
                     "host: run this part on a real device.");
   }
-  return c10::str("[placeholder] slot '", info.slot, "'", maker(info), " of ", info.region,
-                  ": expected a use of its shape only, got ", reader,
+  return c10::str("[placeholder] result of call '", info.call, "'", maker(info), " of ",
+                  info.region, ": expected a use of its shape only, got ", reader,
                   ", which needs its data. A placeholder stands for a value that was not kept: its "
                   "call is skipped during recompute. Keep or compute the value, by "
                   "recompute_needs_tensor() right before the reader for instance, or do not read "
@@ -49,7 +49,7 @@ std::string placeholder_access_message(std::string_view reader, const Placeholde
 }
 
 at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info) {
-  TORCH_CHECK_NOT_IMPLEMENTED(is_plain(like), "[placeholder] ", info.slot,
+  TORCH_CHECK_NOT_IMPLEMENTED(is_plain(like), "[placeholder] result of call '", info.call, "'",
                               ": expected a strided tensor, got ", describe_tensor(like),
                               ". Keep its value instead.");
   const c10::Device device = info.kind == PlaceholderKind::kDry ? dry_device() : like.device();
@@ -62,7 +62,7 @@ c10::Storage make_dry_storage(size_t size_bytes, std::string_view op) {
   return c10::Storage(c10::make_intrusive<PlaceholderStorage>(
       size_bytes, dry_device(),
       PlaceholderInfo{
-          .kind = PlaceholderKind::kDry, .region = {}, .slot = {}, .op = std::string(op)}));
+          .kind = PlaceholderKind::kDry, .region = {}, .call = {}, .op = std::string(op)}));
 }
 
 at::Tensor make_dry(c10::IntArrayRef sizes, c10::IntArrayRef strides, c10::ScalarType dtype,

@@ -194,7 +194,7 @@ PyObject* run_op(const NamedCall& named, PyObject* function, const CallArguments
   TORCH_CHECK_VALUE(context.used(), "[op] ", named.str(),
                     ": expected a custom function whose forward() has auto_forward() or calls "
                     "get_handle(ctx), got one that does neither, so that no policy could be "
-                    "carried out. Add one of them, or use native_op() or region().");
+                    "carried out. Add one of them, or use native_op().");
   return output.release();
 }
 

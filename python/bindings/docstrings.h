@@ -158,7 +158,7 @@ add(table): adds all rules of another table. These three return the table.
 Rules for calls come before rules for ops; within each, the first that matches decides; after them come
 safe_defaults(). Ops that no rule matches run again.
 
-explain(slot): what becomes of the slot "block/aten::mm#3", and by which rule, as text.
+explain(call): what becomes of the call "block/aten::mm#3", and by which rule, as text.
 to_json(), from_json(text, source), load(path): docs/policies.md has the format.
 
 Raises ValueError for an op that cannot be, and for a file that is none, with its place.)";

@@ -112,9 +112,9 @@ PolicyFunction make_function(SharedObject function) {
     const py::gil_scoped_acquire gil;
     auto [positional, keywords] = python_arguments(query.op);
     const py::handle op = torch::detail::getTorchApiFunction(query.op.info().op());
-    const py::str slot(query.slot.data(), query.slot.size());
+    const py::str call(query.call.data(), query.call.size());
     THPObjectPtr answer(PyObject_CallFunctionObjArgs(
-        ask_function(), function->get(), slot.ptr(), query.is_recompute ? Py_True : Py_False,
+        ask_function(), function->get(), call.ptr(), query.is_recompute ? Py_True : Py_False,
         op.ptr(), positional.ptr(), keywords.ptr(), nullptr));
     if (!answer) throw_python_error();
     if (answer.get() == Py_None) return std::nullopt;
@@ -166,7 +166,7 @@ void add_policy_table(PyObject* module) {
           },
           py::arg("name"), py::arg("policy"), py::return_value_policy::reference)
       .def("add", &PolicyTable::add, py::arg("table"), py::return_value_policy::reference)
-      .def("explain", &PolicyTable::explain, py::arg("slot"))
+      .def("explain", &PolicyTable::explain, py::arg("call"))
       .def("to_json", &PolicyTable::to_json)
       .def_static("from_json", &PolicyTable::from_json, py::arg("text"),
                   py::arg("source") = "policy")

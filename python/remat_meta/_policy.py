@@ -22,7 +22,7 @@ class PolicyContext:
     """What a policy function gets before the op and its arguments.
 
     is_recompute: True in a replay, where the answer must be that of the forward. tensor_name: the
-    slot that the op would be, "block/aten::mm#3".
+    call that the op would be, "block/aten::mm#3".
     op_output: None, since the op has not run yet.
     """
 
@@ -49,13 +49,13 @@ _ANSWERS = {
 }
 
 
-def _ask(function, slot, is_recompute, op, args, kwargs):
+def _ask(function, call, is_recompute, op, args, kwargs):
     if op in stock.SAC_IGNORED_OPS:
         return None
-    where = f"[checkpoint] policy, slot {slot!r}, op {op}"
+    where = f"[checkpoint] policy, call {call!r}, op {op}"
     # No TypeError leaves this: torch's operators (a @ b) take one to mean that they do not know b.
     try:
-        answer = function(PolicyContext(is_recompute, slot), op, *args, **kwargs)
+        answer = function(PolicyContext(is_recompute, call), op, *args, **kwargs)
     except TypeError as error:
         raise RuntimeError(
             f"{where}: expected a function that takes (context, op, *args, **kwargs) and answers, got "

@@ -268,7 +268,7 @@ def test_tables_are_values():
     assert len(other) == len(table) + 1
     assert "op 'aten::sin' -> SAVE (code)" in repr(other) and "aten::sin" not in repr(table)
     again = PolicyTable.from_json(table.to_json(), "file.json")
-    assert again.explain("block/aten::mm#3").startswith("slot 'block/aten::mm#3': SAVE by rule 0, op 'aten::mm'")
+    assert again.explain("block/aten::mm#3").startswith("call 'block/aten::mm#3': SAVE by rule 0, op 'aten::mm'")
     assert len(pickle.loads(pickle.dumps(other))) == len(other)
 
 

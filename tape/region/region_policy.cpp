@@ -80,7 +80,7 @@ std::optional<Policy> RegionPolicy::of_op(const OpInfo& op, bool is_composite) c
 
 std::optional<Policy> RegionPolicy::of_op(const PolicyQuery& query, bool is_composite) const {
   if (names_ops_) {
-    if (const auto policy = decide(table_.rule_for_call(query.slot))) return policy;
+    if (const auto policy = decide(table_.rule_for_call(query.call))) return policy;
   }
   if (function_ && !is_composite) {
     if (const auto policy = function_(query)) return policy;

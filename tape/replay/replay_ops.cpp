@@ -164,9 +164,9 @@ at::Tensor ReplayOps::on_product(size_t number, const TensorLayout& layout) {
     } else {
       product.storage = c10::Storage(c10::make_intrusive<PlaceholderStorage>(
           record.size_bytes(), record.device(),
-          PlaceholderInfo{.kind = PlaceholderKind::kSlot,
+          PlaceholderInfo{.kind = PlaceholderKind::kResult,
                           .region = region_.label(),
-                          .slot = call_of_product(number).name,
+                          .call = call_of_product(number).name,
                           .op = policy_name(call_of_product(number).policy)}));
     }
     storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));

@@ -86,14 +86,14 @@ TEST_CASE("A table says why", "[policy]") {
   PolicyTable table = save_matmuls();
   table.call("*/aten::bmm#1", Policy::kOffload).op("aten::add.Tensor", Policy::kSave);
   CHECK(table.explain("block/aten::mm#3") ==
-        "slot 'block/aten::mm#3': SAVE by rule 0, op 'aten::mm' -> SAVE (save_matmuls)");
+        "call 'block/aten::mm#3': SAVE by rule 0, op 'aten::mm' -> SAVE (save_matmuls)");
   CHECK(table.explain("block/aten::bmm#1") ==
-        "slot 'block/aten::bmm#1': OFFLOAD by rule 13, call '*/aten::bmm#1' -> OFFLOAD (code)");
+        "call 'block/aten::bmm#1': OFFLOAD by rule 13, call '*/aten::bmm#1' -> OFFLOAD (code)");
   CHECK(table.explain("aten::add.Tensor#0") ==
-        "slot 'aten::add.Tensor#0': SAVE by rule 14, op 'aten::add.Tensor' -> SAVE (code)");
-  CHECK(table.explain("aten::sin#0") == "slot 'aten::sin#0': RECOMPUTE, no rule matches");
+        "call 'aten::add.Tensor#0': SAVE by rule 14, op 'aten::add.Tensor' -> SAVE (code)");
+  CHECK(table.explain("aten::sin#0") == "call 'aten::sin#0': RECOMPUTE, no rule matches");
   CHECK(table.explain("attention") ==
-        "slot 'attention': the policy that its code gives it, no rule matches");
+        "call 'attention': the policy that its code gives it, no rule matches");
 }
 
 TEST_CASE("A table survives JSON", "[policy]") {

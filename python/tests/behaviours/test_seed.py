@@ -349,7 +349,7 @@ def test_20_a_name_twice_raises(policy):
     def fn(x):
         return Square.apply(Square.apply(x.sin(), "a", policy), "a", policy)
 
-    with pytest.raises(RuntimeError, match="Duplicate remat region name 'a' during forward"):
+    with pytest.raises(RuntimeError, match="call 'a' .*expected a name that is used once in a region"):
         checkpointed(fn)(leaf(3))
     more = [False]
 

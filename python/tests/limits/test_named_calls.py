@@ -72,7 +72,7 @@ def test_n4_the_lengths_of_a_packed_sequence_are_read_by_pointer():
         wrap(fn)(x).sum().backward()
         return x.grad
 
-    words = "slot 'aten::_pack_padded_sequence#0'.*got a read of its memory"
+    words = "call 'aten::_pack_padded_sequence#0'.*got a read of its memory"
     assert_raises(program, region(policy="recompute_pointwise"), words)
     table = remat.PolicyTable().op("aten::_pack_padded_sequence", remat.CheckpointPolicy.RECOMPUTE)
     assert_same(program, region(policy=table.add(remat.recompute_pointwise())))

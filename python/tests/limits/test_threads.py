@@ -47,7 +47,7 @@ def test_d1_a_thread_of_the_function_gets_a_placeholder_in_the_replay():
 
     assert outcome(program, plain) == []
     (error,) = outcome(program, region())
-    assert error.startswith("[placeholder] slot 'call' (SAVE)")
+    assert error.startswith("[placeholder] result of call 'call' (SAVE)")
 
 
 def test_d3_a_tensor_that_another_thread_makes_inside_the_region_raises():

@@ -3,7 +3,7 @@
 // Who gets an op at PrivateUse1.
 #include "backend/dispatch/private_use_fallback.h"
 
-#include "support/slot_probe.h"
+#include "support/placeholder_probe.h"
 
 namespace {
 

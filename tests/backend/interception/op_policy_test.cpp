@@ -147,7 +147,7 @@ TEST_CASE("A function decides by arguments, and between calls and ops", "[backen
     CHECK(Scope::current() == nullptr);
     if (query.op.info().name() != "remat_policy_test::exp") return std::nullopt;
     recomputed += query.is_recompute;
-    if (!query.is_recompute) slots.emplace_back(query.slot);
+    if (!query.is_recompute) slots.emplace_back(query.call);
     return query.op.argument(0).toTensor().dim() == 2 ? Policy::kSave : Policy::kRecompute;
   };
   CHECK(runs_of(fn, {.name = "r", .policy = make_policy({}, wide)}) == 3);

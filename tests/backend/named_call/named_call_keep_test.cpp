@@ -104,8 +104,9 @@ TEST_CASE("What recompute_needs_tensor asks for is kept, and not implicitly",
   SECTION("without it the read raises in backward, with the call's name") {
     const at::Tensor y = checkpoint({.name = "r"})(reads([](const at::Tensor&) {}))(step_input());
     CHECK_THAT(error_text([&] { y.sum().backward(); }),
-               ContainsSubstring("[placeholder] slot 'a' (SAVE) of region 'r': expected a use of "
-                                 "its shape only, got a read of its memory"));
+               ContainsSubstring(
+                   "[placeholder] result of call 'a' (SAVE) of region 'r': expected a use of "
+                   "its shape only, got a read of its memory"));
   }
   SECTION("the result") {
     const auto fn = reads([](const at::Tensor& a) { recompute_needs_tensor(a); });

@@ -220,8 +220,9 @@ TEST_CASE("A pointer to a placeholder's data raises in the replay, with call and
     };
     const at::Tensor y = checkpoint({.name = "r"})(fn)(step_input());
     CHECK_THAT(error_text([&] { y.sum().backward(); }),
-               ContainsSubstring("[placeholder] slot 'a' (SAVE) of region 'r': expected a use of "
-                                 "its shape only, got a read of its memory"));
+               ContainsSubstring(
+                   "[placeholder] result of call 'a' (SAVE) of region 'r': expected a use of "
+                   "its shape only, got a read of its memory"));
   }
 }
 

@@ -3,7 +3,7 @@
 // Slots as tensors: metadata, graphs, threads, serialisation.
 #include <remat/placeholder/placeholder.h>
 
-#include "support/slot_probe.h"
+#include "support/placeholder_probe.h"
 
 #include <torch/csrc/jit/serialization/pickle.h>
 
@@ -34,7 +34,7 @@ TEST_CASE("Metadata of a slot is that of the tensor it stands for", "[placeholde
   CHECK_FALSE(x.requires_grad());
   CHECK(x.has_storage());
   CHECK(at::result_type(x, at::ones({1}, at::kDouble)) == at::kDouble);
-  CHECK(remat::placeholder_info(x[1]).slot == "s");
+  CHECK(remat::placeholder_info(x[1]).call == "s");
   CHECK(remat::placeholder_info(x.view(at::kInt)).op == "aten::mm");
 }
 
@@ -130,7 +130,7 @@ TEST_CASE("Other threads see the same", "[placeholder]") {
     view = remat::is_placeholder(x.t());
   });
   thread.join();
-  CHECK_THAT(text, ContainsSubstring("slot 's' (aten::mm) of region 'r'"));
+  CHECK_THAT(text, ContainsSubstring("call 's' (aten::mm) of region 'r'"));
   CHECK(view);
 }
 

@@ -3,7 +3,7 @@
 // Views of slots beside views of real tensors.
 #include <remat/placeholder/placeholder.h>
 
-#include "support/slot_probe.h"
+#include "support/placeholder_probe.h"
 
 #include <vector>
 

@@ -95,9 +95,9 @@ class REMAT_API PolicyTable {
   /// and rules for calls.
   std::vector<NamedOp> ops_named_by(size_t i) const;
 
-  /// What becomes of the slot of that name, which is a call's or an op's ("block/aten::mm#3"), and
+  /// What becomes of the call of that name, which may be an op's ("block/aten::mm#3"), and
   /// by which rule, as text.
-  std::string explain(std::string_view slot) const;
+  std::string explain(std::string_view call) const;
 
   /// Throws std::invalid_argument that names `source` and the line or rule.
   static PolicyTable from_json(std::string_view text, const std::string& source);

@@ -16,20 +16,20 @@
 namespace remat {
 
 enum class PlaceholderKind : uint8_t {
-  kSlot,  ///< Stands for a value that a replay did not compute. Only its metadata may be used.
-  kDry,   ///< Lives on the device remat_meta and computes shapes, never data.
+  kResult,  ///< Stands for a value that a replay did not compute. Only its metadata may be used.
+  kDry,     ///< Lives on the device remat_meta and computes shapes, never data.
 };
 
 /// What a placeholder stands for. All aliases of the placeholder share it.
 struct PlaceholderInfo {
-  PlaceholderKind kind = PlaceholderKind::kSlot;
+  PlaceholderKind kind = PlaceholderKind::kResult;
   std::string region;  ///< Label of the region, "region 'block3'"; empty for a dry tensor.
-  std::string slot;    ///< Name of the slot; empty for a dry tensor.
+  std::string call;    ///< Name of the call whose result it stands for; empty for a dry tensor.
   std::string op;      ///< What made the value, "aten::mm"; may be empty.
 };
 
 /// A tensor with the sizes, strides, storage offset, dtype and storage size of `like`, and without
-/// data. A slot placeholder reports the device of `like`, a dry one remat_meta:0. The
+/// data. A placeholder of a result reports the device of `like`, a dry one remat_meta:0. The
 /// result requires no grad. Owns nothing of `like`. Any thread. Throws NotImplementedError unless
 /// `like` is a strided tensor.
 REMAT_API at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info);

@@ -26,8 +26,8 @@ enum class RulesAsked : bool;
 /// An op that is about to run in a region, for a PolicyFunction. Valid during the call.
 struct PolicyQuery {
   const OpCall& op;
-  /// The name of the slot that the op would be: "block/aten::mm#3".
-  std::string_view slot;
+  /// The name of the call that the op would be: "block/aten::mm#3".
+  std::string_view call;
   bool is_recompute;  ///< A replay asks; the answer must be that of the forward.
 };
 
@@ -82,7 +82,7 @@ class REMAT_API RegionPolicy {
   const PolicyTable table_;
   const PolicyFunction function_;
   const bool has_call_rules_;
-  const bool names_ops_;  // a rule for calls means slots of ops
+  const bool names_ops_;  // a rule for calls means calls of ops
   mutable std::deque<std::atomic<bool>> matched_;
   mutable std::atomic<bool> may_name_no_op_{false};  // a rule
 };

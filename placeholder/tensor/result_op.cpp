@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Slot placeholders: what metadata can answer.
-#include "slot_op.h"
+// Placeholders of results: what metadata can answer.
+#include "result_op.h"
 
 #include <ATen/core/enum_tag.h>
 #include <c10/core/DispatchKeySet.h>
@@ -29,8 +29,8 @@ void run_metadata_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack
 
 }  // namespace
 
-void run_slot_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
-                 torch::jit::Stack& stack) {
+void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
+                   torch::jit::Stack& stack) {
   if (op_facts(op.operator_name()).has(OpFact::kMetadata)) return run_metadata_kernel(op, stack);
   if (!is_view_op(op)) throw_placeholder_access(full_name(op), info);
   MetaCall call(op, stack);

@@ -2,7 +2,7 @@
 
 // What needs data of a slot raises, and never reads memory: the pointer is null, so a read that
 // nobody stops ends the process.
-#include "support/slot_probe.h"
+#include "support/placeholder_probe.h"
 
 #include <ATen/DLConvertor.h>
 

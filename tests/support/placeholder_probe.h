@@ -18,9 +18,9 @@
 /// A placeholder for a tensor like `like`, made by aten::mm in slot 's' of region 'r'.
 inline at::Tensor slot_like(const at::Tensor& like) {
   remat::install_private_use_fallback();
-  return remat::make_placeholder(like, {.kind = remat::PlaceholderKind::kSlot,
+  return remat::make_placeholder(like, {.kind = remat::PlaceholderKind::kResult,
                                         .region = "region 'r'",
-                                        .slot = "s",
+                                        .call = "s",
                                         .op = "aten::mm"});
 }
 
@@ -36,9 +36,10 @@ struct Read {
 inline void check_raises(const Read& probe, const at::Tensor& placeholder) {
   const std::string text = error_text([&] { probe.read(placeholder); });
   INFO(probe.reader);
-  CHECK_THAT(text, ContainsSubstring("[placeholder] slot 's' (aten::mm) of region 'r': expected a "
-                                     "use of its shape only, got " +
-                                     probe.reader + ", which needs its data."));
+  CHECK_THAT(text, ContainsSubstring(
+                       "[placeholder] result of call 's' (aten::mm) of region 'r': expected a "
+                       "use of its shape only, got " +
+                       probe.reader + ", which needs its data."));
 }
 
 inline constexpr const char* kMemory = "a read of its memory";

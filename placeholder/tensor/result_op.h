@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops on slot placeholders.
+// Ops on placeholders of results.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -11,7 +11,7 @@
 namespace remat {
 
 /// Runs views and metadata ops; throws what throw_placeholder_access(op, info) throws for others.
-void run_slot_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
-                 torch::jit::Stack& stack);
+void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
+                   torch::jit::Stack& stack);
 
 }  // namespace remat
