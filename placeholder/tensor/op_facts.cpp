@@ -24,7 +24,8 @@ Table make_table() {
       {"aten::_has_same_storage_numel", kMetadata},
       {"aten::_new_zeros_with_same_feature_meta", kMetadata},
       {"aten::full_like", kMetadata},
-      {"aten::is_pinned", kMetadata},
+      // Tensor.__dlpack__() asks for it before it hands the memory out, and calls no other op.
+      {"aten::is_pinned", kMetadata | kHandsOut},
       {"aten::is_same_size", kMetadata},
       {"aten::new_full", kMetadata},
       {"aten::new_ones", kMetadata},

@@ -177,7 +177,7 @@ def test_operators_do_not_swallow_a_wrong_answer_or_a_wrong_form_of_the_function
             remat.checkpoint(region_name="block", policy=policy)(lambda x: x @ x)(leaf(2, 2))
         return str(caught.value)
 
-    where = "[checkpoint] policy, slot 'aten::mm#0', op aten.mm.default: expected a"
+    where = "[checkpoint] policy, call 'aten::mm#0', op aten.mm.default: expected a"
     assert error(lambda *args, **kwargs: "save").startswith(f"{where} CheckpointPolicy (remat's or torch's)")
     text = error(lambda context, op: SAVE)
     assert text.startswith(f"{where} function that takes (context, op, *args, **kwargs)")

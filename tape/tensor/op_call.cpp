@@ -79,7 +79,7 @@ OpInfo::OpInfo(const c10::OperatorHandle& op)
   }
   const bool is_metadata_query =
       facts_.has(OpFact::kMetadata) || wraps_collective(op.operator_name().name);
-  reads_data_ = writes() || !(is_view_ || is_metadata_query);
+  reads_data_ = writes() || facts_.has(OpFact::kHandsOut) || !(is_view_ || is_metadata_query);
   is_plain_view_ =
       is_view_ && !writes() && !is_lift_ && !is_of_library_ && has_one_tensor(op.schema());
   needs_memory_ = reads_data_ || (is_view_ && !facts_.has(OpFact::kKeepsStrides));

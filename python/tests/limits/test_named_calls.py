@@ -30,7 +30,7 @@ def test_n1_a_kept_result_that_a_custom_function_saves_in_a_subclass_is_a_placeh
         wrap(lambda x: SavesAWrapper.apply(call(lambda x: x * 2)(x)).exp())(x).sum().backward()
         return x.grad
 
-    assert_raises(program, region(), r"\[placeholder\] slot 'call' .*expected a use of its shape only")
+    assert_raises(program, region(), r"\[placeholder\] result of call 'call' .*expected a use of its shape only")
     assert_same(program, region("tape"))
 
 

@@ -28,6 +28,7 @@ enum class OpFact : uint32_t {
   kFills = 1U << 11U,           ///< Writes an argument that it does not read, not its first one.
   kLeavesGaps = 1U << 12U,      ///< Saves for backward what it has not written all of.
   kLeavesByteGaps = 1U << 13U,  ///< The same of tensors of bytes: its workspace.
+  kHandsOut = 1U << 15U,        ///< Who asks may go on to read its argument without an op.
   kWritesNoData = 1U << 14U,    ///< Marks an argument as written, and notes something about it.
 };
 
