@@ -187,7 +187,7 @@ void recorded_op(benchmark::State& state) {
   taped_region(x, kOps).sum().backward();  // compared by hashes, and trusted from then on
   compare_forwards(state, unseen_region, taped_region, {.ops = kOps});
   const Tensor y = taped_region(x, kOps);
-  const auto bytes = static_cast<double>(remat::region_tapes().back().tape().size_bytes());
+  const auto bytes = static_cast<double>(remat::region_tapes().back().size_bytes());
   state.counters["tape_bytes"] = bytes / kOps;
   state.SetLabel("per op, over a region without interception");
 }

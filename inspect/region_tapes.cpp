@@ -4,14 +4,32 @@
 #include <remat/inspect/region_tapes.h>
 
 #include <remat/tape/region.h>
+#include <remat/tape/replayer.h>
+#include <remat/tape/tape.h>
 
 namespace remat {
+
+const Tape& RegionTape::tape() const {
+  return *owner_->tape();
+}
 
 std::vector<std::string> RegionTape::ops() const {
   std::vector<std::string> ops;
   ops.reserve(tape().records().size());
   for (const TapeRecord& record : tape().records()) ops.push_back(record.op->name());
   return ops;
+}
+
+size_t RegionTape::size() const {
+  return tape().records().size();
+}
+
+size_t RegionTape::size_bytes() const {
+  return tape().size_bytes();
+}
+
+std::string RegionTape::str() const {
+  return tape().str();
 }
 
 std::vector<RegionTape> region_tapes() {

@@ -12,11 +12,15 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
 
+#include <optional>
 #include <utility>
 
+#include <remat/backend/checkpoint_options.h>
+#include <remat/tape/forward_scope.h>
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
+#include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/tape_replayer.h>
 
@@ -129,7 +133,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
   const bool wants_tape = strict || (!advice.refused && NestedTapes::allowed_here());
   const bool has_tape = NestedTapes::decide_here(wants_tape) && trust;
-  scope_.emplace(region_, inputs, std::move(calls));
+  scope_ = std::make_unique<ForwardScope>(region_, inputs, std::move(calls));
   if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
     scope_->record(tape->writable_tape(), std::move(advice.trusted), strict);

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include <remat/tape/saved_tensors_hooks.h>
+
 #include "saved_tensor_engine.h"
 
 namespace remat {
@@ -19,7 +21,7 @@ std::shared_ptr<const SavedTensorsHooks> checked(SavedTensorsHooks hooks) {
 }  // namespace
 
 SavedTensorsHooksGuard::SavedTensorsHooksGuard(SavedTensorsHooks hooks)
-    : scope_(checked(std::move(hooks))) {}
+    : scope_(std::make_unique<UserHooksScope>(checked(std::move(hooks)))) {}
 
 SavedTensorsHooksGuard::~SavedTensorsHooksGuard() = default;
 

@@ -14,6 +14,7 @@
 #include <remat/tape/collective_work.h>
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/named_call.h>
+#include <remat/tape/named_calls.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/segment_policies.h>

@@ -12,6 +12,7 @@
 
 #include <remat/backend/name_scope.h>
 #include <remat/backend/native_op.h>
+#include <remat/tape/named_calls.h>
 #include <remat/tape/region.h>
 #include <remat/tape/region_policy.h>
 #include <remat/tape/scope.h>

@@ -24,8 +24,11 @@
 #include <remat/policy/policy_table.h>
 #include <remat/tape/blocking_wait.h>
 #include <remat/tape/cuts.h>
+#include <remat/tape/is_recomputing.h>
 #include <remat/tape/offload_store.h>
+#include <remat/tape/op_call.h>
 #include <remat/tape/region_policy.h>
+#include <remat/tape/replay_comparison.h>
 #include <remat/tape/replay_mismatch.h>
-#include <remat/tape/scope.h>
+#include <remat/tape/saved_tensors_pair.h>
 #include <remat/tape/state_hook.h>

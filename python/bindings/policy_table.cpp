@@ -17,6 +17,8 @@
 #include <string>
 #include <utility>
 
+#include <remat/tape/op_call.h>
+
 #include "docstrings.h"
 #include "errors.h"
 #include "policy_object.h"

@@ -116,10 +116,9 @@ void add_region_tapes(py::module_& m) {
                          "A tape that a region has recorded; len() counts its records.")
       .def_property_readonly("region", &RegionTape::region)
       .def_property_readonly("ops", &RegionTape::ops, "The op of each record: 'aten::mm'.")
-      .def_property_readonly("bytes",
-                             [](const RegionTape& tape) { return tape.tape().size_bytes(); })
-      .def("__len__", [](const RegionTape& tape) { return tape.tape().records().size(); })
-      .def("__str__", [](const RegionTape& tape) { return tape.tape().str(); });
+      .def_property_readonly("bytes", &RegionTape::size_bytes)
+      .def("__len__", &RegionTape::size)
+      .def("__str__", &RegionTape::str);
   m.def("region_tapes", torch::wrap_pybind_function(region_tapes), kRegionTapesDoc);
 }
 

@@ -19,7 +19,7 @@
 #include <vector>
 
 #include <remat/tape/backward_observer.h>
-#include <remat/tape/named_call.h>
+#include <remat/tape/named_calls.h>
 #include <remat/tape/op_call.h>
 
 #include "call_collectives.h"

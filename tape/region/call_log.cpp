@@ -13,6 +13,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <remat/tape/named_calls.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/result_aliases.h>
 

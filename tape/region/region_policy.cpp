@@ -8,6 +8,8 @@
 
 #include <c10/util/irange.h>
 
+#include <remat/tape/op_call.h>
+
 #include "op_rules.h"
 #include "unmarked_writes.h"
 

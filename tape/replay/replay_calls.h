@@ -13,7 +13,7 @@
 #include <vector>
 
 #include <remat/tape/call_log.h>
-#include <remat/tape/named_call.h>
+#include <remat/tape/named_calls.h>
 #include <remat/tape/region.h>
 #include <remat/tape/state_hook.h>
 #include <remat/tape/torch_compat.h>

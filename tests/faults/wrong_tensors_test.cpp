@@ -11,6 +11,7 @@
 #include <vector>
 
 #include <remat/remat.h>
+#include <remat/tape/region.h>
 
 #include "support/named_step.h"
 #include "support/unwound.h"

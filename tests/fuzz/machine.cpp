@@ -175,7 +175,7 @@ size_t Machine::number_of(const Step& step) {
 void Machine::note_size(const Step& step, const std::string& name) {
   if (step.region.cuts.empty()) return;
   for (const RegionTape& tape : region_tapes()) {
-    if (tape.region() == name) sizes_[&step] = tape.tape().records().size();
+    if (tape.region() == name) sizes_[&step] = tape.size();
   }
 }
 

@@ -2,6 +2,8 @@
 
 // Errors that reach the user from backward: their text, and that they leave nothing behind.
 #include <remat/remat.h>
+#include <remat/tape/forward_scope.h>
+#include <remat/tape/region.h>
 
 #include "support/catch.h"
 

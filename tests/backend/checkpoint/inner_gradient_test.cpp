@@ -22,14 +22,14 @@ namespace {
 using torch::autograd::grad;
 
 /// A step with regions made by `region(name, fn)`: what it returns, plain or checkpointed.
-using Region = std::function<TensorFn(const std::string& name, const TensorFn& fn)>;
-using Step = std::function<at::Tensor(const at::Tensor& x, const Region& region)>;
+using RegionMaker = std::function<TensorFn(const std::string& name, const TensorFn& fn)>;
+using Step = std::function<at::Tensor(const at::Tensor& x, const RegionMaker& region)>;
 
-Region plain() {
+RegionMaker plain() {
   return [](const std::string&, const TensorFn& fn) { return fn; };
 }
 
-Region checkpointed(const CheckpointOptions& options = {}) {
+RegionMaker checkpointed(const CheckpointOptions& options = {}) {
   return [options](const std::string& name, const TensorFn& fn) {
     CheckpointOptions named = options;
     named.name = name;
@@ -38,7 +38,7 @@ Region checkpointed(const CheckpointOptions& options = {}) {
 }
 
 void check_gradients_as_plain(const Step& of, const CheckpointOptions& options = {}) {
-  const auto run = [&](const Region& region) {
+  const auto run = [&](const RegionMaker& region) {
     torch::manual_seed(3);
     return step([&](const at::Tensor& x) { return of(x, region); });
   };
@@ -59,7 +59,7 @@ at::Tensor with_inner_backward(const at::Tensor& of) {
 TEST_CASE("A gradient inside a region begins at the value that the region has written",
           "[backend][inner_gradient]") {
   const auto check = [](const std::function<void(at::Tensor)>& write) {
-    const Step of = [&](const at::Tensor& x, const Region& region) {
+    const Step of = [&](const at::Tensor& x, const RegionMaker& region) {
       const at::Tensor h = x * 1.5;
       return region("r", [=](const at::Tensor& t) {
         write(h);
@@ -79,7 +79,7 @@ TEST_CASE("Writes to captured tensors and their views bring the same tensors int
           "[backend][inner_gradient]") {
   const auto check = [](const std::function<at::Tensor(const at::Tensor&, const at::Tensor&,
                                                        const at::Tensor&)>& fn) {
-    const Step of = [&](const at::Tensor& x, const Region& region) {
+    const Step of = [&](const at::Tensor& x, const RegionMaker& region) {
       const at::Tensor base = at::ones({4, 8}) * 0.3;
       const at::Tensor view = base.t();
       return region("r", [=](const at::Tensor& t) { return fn(t, base, view); })(x);
@@ -99,7 +99,7 @@ TEST_CASE("Writes to captured tensors and their views bring the same tensors int
 
 TEST_CASE("A detached alias may be written before its original is read",
           "[backend][inner_gradient]") {
-  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const RegionMaker& region) {
     const at::Tensor h = x * 1.5;
     const at::Tensor alias = h.detach();
     return region("r", [=](at::Tensor) {
@@ -115,14 +115,14 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
     return from.clone();
   };
   check_gradients_as_plain(
-      [&](const at::Tensor& x, const Region& region) {  // one that is not read again
+      [&](const at::Tensor& x, const RegionMaker& region) {  // one that is not read again
         const at::Tensor buffer = at::ones({4, 8});
         return region("r", [=](const at::Tensor& t) {
           return save("call", write)(buffer, t).sin() * t.cos();
         })(x);
       });
   check_gradients_as_plain(
-      [&](const at::Tensor& x, const Region& region) {  // an alias of what has a gradient
+      [&](const at::Tensor& x, const RegionMaker& region) {  // an alias of what has a gradient
         const at::Tensor h = x * 1.5;
         return region("r", [=](const at::Tensor& t) {
           const at::Tensor alias = h.detach();
@@ -134,7 +134,7 @@ TEST_CASE("A SAVE call may bring its argument into the graph", "[backend][inner_
 
 TEST_CASE("Calls and regions inside see what a replay around puts in place of a written tensor",
           "[backend][inner_gradient]") {
-  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const RegionMaker& region) {
     const at::Tensor h = x * 1.5;
     return region("outer", [=](const at::Tensor& t) {
       h.select(0, 1).mul_(1.1);
@@ -151,7 +151,7 @@ TEST_CASE("Calls and regions inside see what a replay around puts in place of a 
 TEST_CASE("What a policy SAVEs of a written tensor is seen by a backward inside",
           "[backend][inner_gradient]") {
   check_gradients_as_plain(
-      [](const at::Tensor& x, const Region& region) {
+      [](const at::Tensor& x, const RegionMaker& region) {
         const at::Tensor h = x * 1.5;
         return region("r", [=](const at::Tensor& t) {
           h.add_(h);
@@ -165,7 +165,7 @@ TEST_CASE("What a policy SAVEs of a written tensor is seen by a backward inside"
 TEST_CASE("An OFFLOAD call may take gradients, in a region inside a region",
           "[backend][inner_gradient]") {
   const at::Tensor buffer = at::ones({4, 8});
-  const Step of = [&](const at::Tensor& x, const Region& region) {
+  const Step of = [&](const at::Tensor& x, const RegionMaker& region) {
     buffer.fill_(1);
     return region("outer", [&](const at::Tensor& t) {
       const at::Tensor h = t * 1.5;
@@ -182,7 +182,7 @@ TEST_CASE("An OFFLOAD call may take gradients, in a region inside a region",
 
 TEST_CASE("What a SAVE call made stays from outside of a region inside that goes backward",
           "[backend][inner_gradient]") {
-  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const RegionMaker& region) {
     return region("outer", [=](const at::Tensor& t) {
       const at::Tensor kept = save("clone", [](const at::Tensor& a) { return a.clone(); })(t);
       const at::Tensor copy = kept.clone();
@@ -200,7 +200,7 @@ TEST_CASE("What a SAVE call made stays from outside of a region inside that goes
 TEST_CASE("A region whose tape was given up is replayed as its forward ran",
           "[backend][inner_gradient][tape]") {
   const auto first = [](const at::Tensor& a) { return a; };
-  const Step of = [&](const at::Tensor& x, const Region& region) {
+  const Step of = [&](const at::Tensor& x, const RegionMaker& region) {
     return region("gives up", [=](const at::Tensor& t) {
       const at::Tensor y = region("gives up inside", [=](const at::Tensor& s) {
         const at::Tensor same =
@@ -241,7 +241,7 @@ TEST_CASE("A SAVE call leaves its argument to the replay, tape given up or not",
 
 TEST_CASE("An outer region sees the same of a region inside with its tape and without",
           "[backend][inner_gradient][tape]") {
-  const Step of = [](const at::Tensor& x, const Region& region) {
+  const Step of = [](const at::Tensor& x, const RegionMaker& region) {
     const at::Tensor weight = at::full({4, 8}, 0.7).requires_grad_();
     const at::Tensor y = region("outer", [=](const at::Tensor& t) {
       return region("inner", [=](const at::Tensor& s) {
@@ -277,7 +277,7 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
     });
   };
   SECTION("a result of the outer region, by an op that does not say that it returns a view") {
-    check([](const at::Tensor& x, const Region& region) {
+    check([](const at::Tensor& x, const RegionMaker& region) {
       return region("outer", [=](const at::Tensor& t) {
         const at::Tensor y = at::_unsafe_view(t.mm(t.t()), {2, 8});
         return region("inner", [=](const at::Tensor& s) {
@@ -287,7 +287,7 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
     });
   }
   SECTION("a captured tensor, by a tape") {
-    check([=](const at::Tensor& x, const Region& region) {
+    check([=](const at::Tensor& x, const RegionMaker& region) {
       const at::Tensor v = x * 1.5;
       const at::Tensor y =
           region("first", [=](const at::Tensor& t) { return (t * v).mm(v.t()); })(x);
@@ -295,7 +295,7 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
     });
   }
   SECTION("a captured tensor, by an op that is given its storage") {
-    check([=](const at::Tensor& x, const Region& region) {
+    check([=](const at::Tensor& x, const RegionMaker& region) {
       const at::Tensor v = x * 1.5;
       const at::Tensor y = region("first", [=](const at::Tensor& t) {
         const at::Tensor same = at::empty({0}).set_(v.detach().storage(), 0, {4, 8});
@@ -305,7 +305,7 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
     });
   }
   SECTION("a captured tensor, by hooks that have kept it") {
-    check([=](const at::Tensor& x, const Region& region) {
+    check([=](const at::Tensor& x, const RegionMaker& region) {
       const at::Tensor v = x * 1.5;
       at::Tensor y;
       {
@@ -321,7 +321,7 @@ TEST_CASE("What a backward inside a SAVE call is given again has been there befo
 
 TEST_CASE("A view whose base was written is an argument like any other",
           "[backend][inner_gradient]") {
-  check_gradients_as_plain([](const at::Tensor& x, const Region& region) {
+  check_gradients_as_plain([](const at::Tensor& x, const RegionMaker& region) {
     at::Tensor base = at::ones({4, 8});
     const at::Tensor view = base.view({8, 4});
     base.narrow(0, 1, 2).copy_(x.narrow(0, 0, 2));

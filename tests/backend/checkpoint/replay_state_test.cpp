@@ -4,6 +4,7 @@
 // state.
 #include <remat/remat.h>
 #include <remat/tape/generator_state.h>
+#include <remat/tape/scope.h>
 
 #include "support/catch.h"
 

@@ -14,6 +14,7 @@
 #include <string>
 
 #include <remat/remat.h>
+#include <remat/tape/region.h>
 
 #include "support/catch.h"
 #include "support/heap_bytes.h"

@@ -9,6 +9,9 @@
 #include <vector>
 
 #include <remat/remat.h>
+#include <remat/tape/op_log.h>
+#include <remat/tape/region.h>
+#include <remat/tape/tape.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <remat/remat.h>
+#include <remat/tape/region.h>
 
 #include "support/catch.h"
 #include "support/same_bits.h"

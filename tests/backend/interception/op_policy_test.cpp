@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <remat/remat.h>
+#include <remat/tape/scope.h>
 
 #include "support/catch.h"
 #include "support/error_text.h"

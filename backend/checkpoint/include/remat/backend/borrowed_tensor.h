@@ -5,8 +5,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <memory>
+
 #include <remat/tape/export.h>
-#include <remat/tape/tensor_meta.h>
 
 namespace remat::detail {
 
@@ -20,9 +21,9 @@ class REMAT_API BorrowedTensor {
   void check_unchanged() const;
 
  private:
-  const at::Tensor* variable_;
-  c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl> tensor_;
-  SavedVersion version_;
+  struct Lent;
+
+  std::shared_ptr<const Lent> lent_;
 };
 
 }  // namespace remat::detail

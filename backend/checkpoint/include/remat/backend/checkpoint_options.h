@@ -13,12 +13,13 @@
 #include <remat/policy/policy.h>
 #include <remat/tape/cuts.h>
 #include <remat/tape/offload_store.h>
-#include <remat/tape/region.h>
-#include <remat/tape/region_policy.h>
-#include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/replay_comparison.h>
+#include <remat/tape/saved_tensors_pair.h>
 #include <remat/tape/state_hook.h>
 
 namespace remat {
+
+class RegionPolicy;
 
 /// What makes the saved tensors again.
 enum class ReplayEngine {

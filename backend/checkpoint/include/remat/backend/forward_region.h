@@ -8,16 +8,16 @@
 
 #include <cstdint>
 #include <memory>
-#include <optional>
 
-#include <remat/backend/checkpoint_options.h>
 #include <remat/tape/export.h>
-#include <remat/tape/forward_scope.h>
 #include <remat/tape/region_body.h>
 
 namespace remat {
 
+class ForwardScope;
+class Region;
 class Replayer;
+struct CheckpointOptions;
 
 namespace detail {
 
@@ -44,7 +44,7 @@ class REMAT_API ForwardRegion {
   std::shared_ptr<Region> region_;
   std::shared_ptr<Replayer> replayer_;  // until the forward has ended
   uint64_t first_sequence_nr_;
-  std::optional<ForwardScope> scope_;
+  std::unique_ptr<ForwardScope> scope_;
 };
 
 }  // namespace detail

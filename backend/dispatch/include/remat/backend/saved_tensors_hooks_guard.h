@@ -3,10 +3,14 @@
 // Saved-tensor hooks for a scope of C++ code.
 #pragma once
 
+#include <memory>
+
 #include <remat/tape/export.h>
-#include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/saved_tensors_pair.h>
 
 namespace remat {
+
+class UserHooksScope;
 
 /// While alive, `hooks` serve every tensor that autograd saves on this thread, innermost guard
 /// first. Around a region they get the region's tensor arguments; inside one they get what the code
@@ -20,7 +24,7 @@ class REMAT_API SavedTensorsHooksGuard {
   ~SavedTensorsHooksGuard();
 
  private:
-  UserHooksScope scope_;
+  std::unique_ptr<UserHooksScope> scope_;
 };
 
 }  // namespace remat

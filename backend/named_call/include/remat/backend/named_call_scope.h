@@ -13,7 +13,11 @@
 #include <remat/tape/export.h>
 #include <remat/tape/named_call.h>
 
-namespace remat::detail {
+namespace remat {
+
+class NamedCalls;
+
+namespace detail {
 
 /// True if this thread runs the function of a region.
 REMAT_API bool is_in_region();
@@ -57,4 +61,5 @@ class REMAT_API NamedCallScope {
   bool is_saved_ = false;
 };
 
-}  // namespace remat::detail
+}  // namespace detail
+}  // namespace remat

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include <remat/tape/export.h>
-#include <remat/tape/region_policy.h>
 
 namespace remat {
+
+class RegionPolicy;
 
 /// Cuts a region that is replayed from its tape into segments, each of which backward replays by
 /// itself: only one is whole in memory at a time. Cuts need not match functions or modules.
@@ -29,8 +30,8 @@ struct Cuts {
     size_t end;
   };
 
-  /// Segment i ends before record positions[i] of the tape (Tape::str() numbers them). Ascending,
-  /// from 1 on; the last segment ends with the function.
+  /// Segment i ends before record positions[i] of the tape (RegionTape::str() numbers them).
+  /// Ascending, from 1 on; the last segment ends with the function.
   std::vector<size_t> positions{};
 
   /// Any two groups lie inside each other or apart. At least two segments each.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A named call, and what a scope makes of it.
+// A named call, as its caller sees it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -8,11 +8,9 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
-#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <unordered_map>
 #include <vector>
 
 #include <remat/policy/policy.h>
@@ -50,69 +48,5 @@ struct CallResults {
   /// For a collective, which may go on writing after the call, its Work; else None.
   c10::IValue work{};
 };
-
-/// The named calls of one forward or replay. On the thread of its scope only.
-class REMAT_API NamedCalls {
- public:
-  enum class Action {
-    kRun,   ///< The function is to run; then end() or abandon().
-    kSkip,  ///< The function is not to run: to_write(), then results(); or abandon().
-  };
-
-  NamedCalls() = default;
-  NamedCalls(const NamedCalls&) = delete;
-  NamedCalls& operator=(const NamedCalls&) = delete;
-  virtual ~NamedCalls() = default;
-
-  /// `call` begins with these tensors among its arguments. Throws if the call is not allowed here.
-  virtual Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) = 0;
-
-  /// For a call to be skipped: to_write() returns the tensors that results() is going to write;
-  /// results() does what the call did, and returns what the call would return.
-  virtual std::vector<at::Tensor> to_write() = 0;
-  virtual CallResults results() = 0;
-
-  /// An outer scope skips the innermost call, and is about to write these tensors in its place.
-  /// end() follows.
-  virtual void before_skip(c10::ArrayRef<at::Tensor> writes,
-                           c10::ArrayRef<at::Tensor> arguments) = 0;
-
-  /// The innermost call has returned. Throws if a replay could not leave it out; then abandon() is
-  /// to be called.
-  virtual void end(const CallResults& results) = 0;
-
-  /// The innermost call has thrown.
-  virtual void abandon() noexcept = 0;
-
-  /// Right after the innermost call autograd will save these tensors, in this order, for the call.
-  virtual void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) = 0;
-
-  /// Autograd will save these tensors for code of the innermost call, while that code runs or after
-  /// it. Names are looked up by tensor.
-  virtual void name_saved(const std::vector<std::string>& /*names*/,
-                          c10::ArrayRef<at::Tensor> /*tensors*/) {}
-
-  /// Code that a replay runs again is going to read `tensor` in a way that nobody sees.
-  virtual void need(const at::Tensor& tensor) = 0;
-
-  /// True in a replay: outer scopes are not asked then.
-  virtual bool is_replay() const = 0;
-
-  /// True where an op may become a call: in the region's own code, outside of SAVE calls.
-  virtual bool takes_ops() const = 0;
-
-  /// True if the memory of `tensor` came to the function as a bare storage: see Origin::given().
-  virtual bool is_given(const at::Tensor& tensor) const = 0;
-
-  /// How many ops of that name, which includes the NameScope, came before.
-  size_t count_op(const std::string& name) { return op_counts_[name]++; }
-
- private:
-  std::unordered_map<std::string, size_t> op_counts_;
-};
-
-/// False if placeholders do not work in this process (another library has their dispatch key): then
-/// every result of a SAVE call is kept. Set once, before the first SAVE call.
-extern REMAT_API std::atomic<bool> placeholders_work;
 
 }  // namespace remat

@@ -24,18 +24,12 @@
 #include <remat/tape/op_sites.h>
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region_policy.h>
+#include <remat/tape/replay_comparison.h>
 #include <remat/tape/replayer.h>
 #include <remat/tape/tensor_meta.h>
 #include <remat/tape/thread_state.h>
 
 namespace remat {
-
-/// How a replay is compared with the forward.
-enum class Determinism {
-  kNone,      ///< By the op that saves each tensor, its shape, dtype and device.
-  kMetadata,  ///< Each op with the shape, dtype, device and place in the graph of its tensors and
-              ///< the values of its other arguments; each saved tensor likewise.
-};
 
 /// One tensor that autograd saved in a region's forward, and that was dropped.
 struct Slot {

@@ -17,10 +17,11 @@
 #include <remat/policy/policy.h>
 #include <remat/policy/policy_table.h>
 #include <remat/tape/export.h>
-#include <remat/tape/op_call.h>
 
 namespace remat {
 
+class OpCall;
+class OpInfo;
 enum class RulesAsked : bool;
 
 /// An op that is about to run in a region, for a PolicyFunction. Valid during the call.

@@ -4,17 +4,14 @@
 #pragma once
 
 #include <cstddef>
-#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/replay_comparison.h>
 
 namespace remat {
-
-/// A line that says where the op comes from that is about to run on this thread; may be empty.
-using OpSite = std::function<std::string()>;
 
 /// The sites of one forward's ops, in the order of its OpLog. Filled by the forward's thread, then
 /// read by any.

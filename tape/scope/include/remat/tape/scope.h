@@ -12,6 +12,7 @@
 #include <memory>
 
 #include <remat/tape/export.h>
+#include <remat/tape/is_recomputing.h>
 #include <remat/tape/trace_sink.h>
 
 namespace remat {
@@ -163,10 +164,5 @@ class REMAT_API Scope {
   bool in_replay_;
   bool ops_seen_around_;
 };
-
-/// True while this thread runs a region's function again, before backward. A function that asks may
-/// leave out side effects then; so from the question on, forward and replay are compared by their
-/// saved tensors only, no longer op by op.
-REMAT_API bool is_recomputing();
 
 }  // namespace remat
