@@ -66,37 +66,29 @@ function(remat_check_all_listed)
   endif()
 endfunction()
 
-# remat_add_module(placeholder SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/placeholder/c.h LINKS targets...)
-# Target remat_placeholder, alias remat::placeholder: a library that sees its own folder and what it links, no other module.
+# remat_add_module(placeholder SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/placeholder/c.h USES modules... LINKS targets...)
+# Target remat_placeholder_module: the objects of one folder, which see its headers and those of the modules that it USES, and
+# of no other. remat_add_library() makes libraries of modules.
 #
-# remat_add_module(tape ROOMS tensor region... LINKS targets...)
+# remat_add_module(tape ROOMS tensor region... USES modules... LINKS targets...)
 # One whose files are in folders, from the ground up, each with a CMakeLists.txt that calls remat_add_room().
 function(remat_add_module name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS;ROOMS;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS;ROOMS;USES;LINKS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "[remat_add_module ${name}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
-  set(target remat_${name})
-  add_library(${target})
-  add_library(remat::${name} ALIAS ${target})
-  target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS include)
+  set(target remat_${name}_module)
+  add_library(${target} OBJECT)
   target_compile_features(${target} PUBLIC cxx_std_20)
-  target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE $<BUILD_INTERFACE:remat_build_options>)
+  list(TRANSFORM arg_USES REPLACE "(.+)" "remat_\\1_module")
+  target_link_libraries(${target} PUBLIC ${arg_USES} ${arg_LINKS} PRIVATE remat_build_options)
   remat_unite(${target} 12)
   set_target_properties(${target} PROPERTIES
-    EXPORT_NAME ${name}
     CXX_VISIBILITY_PRESET hidden
     VISIBILITY_INLINES_HIDDEN ON
-    POSITION_INDEPENDENT_CODE ON
-    VERIFY_INTERFACE_HEADER_SETS ON
-    DEFINE_SYMBOL ""
-    VERSION ${PROJECT_VERSION}
-    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
-    # A wheel's LibTorch lies where no loader looks, so installed libraries remember it.
-    INSTALL_RPATH "$ORIGIN"
-    INSTALL_RPATH_USE_LINK_PATH ON)
+    POSITION_INDEPENDENT_CODE ON)
 
-  set(module ${target})
+  set(module ${name})
   if(arg_ROOMS)
     remat_check_all_listed(PATTERNS *.cpp *.h LISTED "")
     foreach(room IN LISTS arg_ROOMS)
@@ -106,7 +98,33 @@ function(remat_add_module name)
   else()
     remat_add_files("module ${name}" "${arg_SOURCES}" "${arg_PRIVATE_HEADERS}" "${arg_HEADERS}")
   endif()
+endfunction()
 
+# remat_add_library(remat MODULES placeholder tape... [HEADERS_OF more modules...] LINKS targets...)
+# Target remat, alias remat::remat and remat::MODULE of each module: a library of these modules, installed with their headers.
+function(remat_add_library target)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "MODULES;HEADERS_OF;LINKS")
+  add_library(${target})
+  foreach(module IN LISTS arg_MODULES)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:remat_${module}_module>)
+    add_library(remat::${module} ALIAS ${target})
+  endforeach()
+  foreach(module IN LISTS arg_MODULES arg_HEADERS_OF)
+    get_property(folders GLOBAL PROPERTY REMAT_HEADER_FOLDERS_${module})
+    get_property(headers GLOBAL PROPERTY REMAT_HEADERS_${module})
+    target_sources(${target} PUBLIC FILE_SET HEADERS BASE_DIRS ${folders} FILES ${headers})
+  endforeach()
+  target_compile_features(${target} PUBLIC cxx_std_20)
+  target_link_libraries(${target} PUBLIC ${arg_LINKS} PRIVATE $<BUILD_INTERFACE:remat_build_options>)
+  string(REGEX REPLACE "^remat_" "" exported "${target}")
+  set_target_properties(${target} PROPERTIES
+    EXPORT_NAME ${exported}
+    VERIFY_INTERFACE_HEADER_SETS ON
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
+    # A wheel's LibTorch lies where no loader looks, so installed libraries remember it.
+    INSTALL_RPATH "$ORIGIN"
+    INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ${target} EXPORT RematTargets
     LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
     ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
@@ -121,19 +139,23 @@ function(remat_add_room)
     message(FATAL_ERROR "[remat_add_room ${room}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
   remat_add_files("room ${module}/${room}" "${arg_SOURCES}" "${arg_PRIVATE_HEADERS}" "${arg_HEADERS}")
-  target_include_directories(${module} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+  target_include_directories(remat_${module}_module PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
 endfunction()
 
-# Files of this folder for the target `module`: all that are here.
+# Files of this folder for `module`: all that are here.
 function(remat_add_files what sources private_headers headers)
   remat_check_listed("${what}, sources" ${sources})
   if(headers OR private_headers)
     remat_check_listed("${what}, headers" ${headers} ${private_headers})
   endif()
   remat_check_all_listed(PATTERNS *.cpp *.h LISTED ${sources} ${headers} ${private_headers})
-  target_sources(${module}
-    PRIVATE ${sources} ${private_headers}
-    PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${headers})
+  target_sources(remat_${module}_module PRIVATE ${sources} ${private_headers})
+  if(headers)
+    target_sources(remat_${module}_module PUBLIC FILE_SET HEADERS BASE_DIRS include FILES ${headers})
+    list(TRANSFORM headers PREPEND "${CMAKE_CURRENT_SOURCE_DIR}/")
+    set_property(GLOBAL APPEND PROPERTY REMAT_HEADERS_${module} ${headers})
+    set_property(GLOBAL APPEND PROPERTY REMAT_HEADER_FOLDERS_${module} "${CMAKE_CURRENT_SOURCE_DIR}/include")
+  endif()
 endfunction()
 
 # Nothing of `target` is compiled while a file of a room includes one of a room above its own.

@@ -19,7 +19,7 @@ soak_steps=${REMAT_SOAK_STEPS:-100000}
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tests/campaign_piece.sh
 
-mapfile -t libraries < <(find "$build_dir" -maxdepth 2 -name 'libremat_*.so.*' -type f | sort)
+mapfile -t libraries < <(find "$build_dir" -maxdepth 2 -name 'libremat*.so.*' -type f | sort)
 mapfile -t suites < <(find "$build_dir/tests" -maxdepth 1 -type f -executable -name '*.*' | sort)
 mapfile -t sources < <(find CMakeLists.txt CMakePresets.json cmake include placeholder policy tape backend inspect python \
   tests -type f -not -name '*.pyc' | sort)

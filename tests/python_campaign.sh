@@ -23,7 +23,7 @@ cd ../python/tests
 
 package=$("$python" -c 'import remat_meta, os; print(os.path.dirname(remat_meta.__file__))')
 mapfile -t libraries < <(find -L "$package" "$package/../.." -maxdepth 2 \
-  \( -name '_C.*.so' -o -name 'libremat_*.so.*' \) -type f | sort)
+  \( -name '_C.*.so' -o -name 'libremat*.so.*' \) -type f | sort)
 binary=$(binary_of "${libraries[@]}" ./*.py fuzz/*.py opinfo/*.py)
 
 piece python.soak "$binary" 0 0 "$soak_steps" env REMAT_SOAK_STEPS="$soak_steps" \

@@ -127,7 +127,7 @@ def check_overridden(program: Path, libraries: Path) -> None:
     """Raises unless the program takes ours from `libraries`."""
     environment = {**os.environ, "LD_LIBRARY_PATH": str(libraries)}
     text = subprocess.run(["ldd", program], env=environment, check=True, capture_output=True, text=True).stdout
-    found = re.findall(r"libremat_\S+ => (\S+)", text)
+    found = re.findall(r"libremat\S* => (\S+)", text)
     strange = [path for path in found if not path.startswith(str(libraries))]
     if not found or strange:
         raise SystemExit(f"[mutants] {program}: expected libraries in {libraries}, got {strange or 'none'}. "

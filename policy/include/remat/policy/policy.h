@@ -5,8 +5,6 @@
 
 #include <cstdint>
 
-#include <remat/policy/export.h>
-
 namespace remat {
 
 enum class Policy : uint8_t {
@@ -30,6 +28,16 @@ enum class ImplicitKeep : uint8_t {
 };
 
 /// "SAVE", "RECOMPUTE", "OFFLOAD"
-REMAT_API const char* policy_name(Policy policy);
+constexpr const char* policy_name(Policy policy) {
+  switch (policy) {
+    case Policy::kSave:
+      return "SAVE";
+    case Policy::kRecompute:
+      return "RECOMPUTE";
+    case Policy::kOffload:
+      return "OFFLOAD";
+  }
+  return "no policy";
+}
 
 }  // namespace remat
