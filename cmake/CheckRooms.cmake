@@ -1,36 +1,58 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# cmake -DFOLDER=.../tape -DROOMS=support,tensor,... -DSTAMP=file -P CheckRooms.cmake: fails where a file of a room includes one
-# of a room that is listed after its own; else writes the stamp.
+# cmake -DROOMS=list.cmake -DSTAMP=file -P CheckRooms.cmake: fails where a file includes what it may not see; else writes the
+# stamp. A module without rooms counts as one. The list sets
+#   rooms              names
+#   files_of_ROOM      its files, public headers among them
+#   seen_by_ROOM       the other rooms that its files may include from
+#   public_headers     what users include, as "remat/tape/cuts.h"; they include nothing else of ours
 
 cmake_minimum_required(VERSION 3.25)
-string(REPLACE "," ";" ROOMS "${ROOMS}")
-foreach(room IN LISTS ROOMS)
-  file(GLOB_RECURSE headers "${FOLDER}/${room}/*.h")
-  foreach(header IN LISTS headers)
-    get_filename_component(name "${header}" NAME)
-    set(room_of_${name} ${room})
+include("${ROOMS}")
+
+# What tells a header from all others: "remat/tape/region.h", or of a private one "tape/turn.h".
+function(name_of file room out)
+  string(REGEX REPLACE "/.*" "" module "${room}")
+  if(file MATCHES "/include/(remat/[a-z_0-9/]+\\.h)$")
+    set(${out} "${CMAKE_MATCH_1}" PARENT_SCOPE)
+  else()
+    get_filename_component(name "${file}" NAME)
+    set(${out} "${module}/${name}" PARENT_SCOPE)
+  endif()
+endfunction()
+
+foreach(room IN LISTS rooms)
+  foreach(file IN LISTS files_of_${room})
+    name_of("${file}" "${room}" name)
+    set("room_of_${name}" "${room}")
   endforeach()
 endforeach()
 
 set(wrong "")
-set(above ${ROOMS})
-foreach(room IN LISTS ROOMS)
-  list(REMOVE_ITEM above ${room})
-  file(GLOB_RECURSE files "${FOLDER}/${room}/*.h" "${FOLDER}/${room}/*.cpp")
-  foreach(file IN LISTS files)
-    # Of this module: "name.h" or <remat/MODULE/name.h>.
-    file(STRINGS "${file}" includes REGEX "^#include (\"[a-z_0-9]+\\.h\"|<remat/[a-z_]+/[a-z_0-9]+\\.h>)")
+foreach(room IN LISTS rooms)
+  foreach(file IN LISTS files_of_${room})
+    name_of("${file}" "${room}" name)
+    set(is_public FALSE)
+    if(name IN_LIST public_headers)
+      set(is_public TRUE)
+    endif()
+    file(STRINGS "${file}" includes REGEX "^#include (\"[a-z_0-9]+\\.h\"|<remat/[a-z_0-9/]+\\.h>)")
     foreach(include IN LISTS includes)
-      string(REGEX REPLACE ".*[\"/]([a-z_0-9]+\\.h)[\">].*" "\\1" name "${include}")
-      if(room_of_${name} IN_LIST above)
-        string(APPEND wrong "\n  ${file}: ${include}, of the room ${room_of_${name}}, which is above ${room}")
+      string(REGEX REPLACE "^#include [\"<]([a-z_0-9/]+\\.h)[\">].*" "\\1" path "${include}")
+      if(include MATCHES "\"")
+        name_of("${path}" "${room}" path)
+      endif()
+      set(from "${room_of_${path}}")
+      if(from AND NOT from STREQUAL room AND NOT from IN_LIST seen_by_${room})
+        string(APPEND wrong "\n  ${file}: ${include}, of ${from}, which ${room} may not see")
+      elseif(is_public AND NOT path IN_LIST public_headers)
+        string(APPEND wrong "\n  ${file}: ${include}, which users do not have")
       endif()
     endforeach()
   endforeach()
 endforeach()
 if(wrong)
-  message(FATAL_ERROR "[rooms] expected that files include only what is in their own room or one listed before it, got:${wrong}\n"
-    "Move the file, or put an interface below.")
+  message(FATAL_ERROR "[rooms] expected that files include only what is in their own room, in one listed before it, or in a module "
+    "that theirs USES, and public headers only public ones, got:${wrong}\nMove the file, or put an interface below.")
 endif()
 file(WRITE "${STAMP}" "")

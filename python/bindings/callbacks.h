@@ -6,7 +6,7 @@
 #include <memory>
 
 #include <remat/tape/offload_store.h>
-#include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/saved_tensors_pair.h>
 #include <remat/tape/state_hook.h>
 
 #include "owned_object.h"

@@ -61,7 +61,7 @@ class Libraries:
                 continue
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(file.read_bytes())
-        for part in MODULES:
+        for part in ("include", *MODULES):
             for copy in (self.source / part).rglob("*"):
                 if copy.is_file() and not (ROOT / copy.relative_to(self.source)).exists():
                     copy.unlink()

@@ -62,7 +62,7 @@ def hash_of_mutant(mutant: Mutant) -> str:
 
 
 def hash_of_sources() -> str:
-    files = [file for module in MODULES for file in (ROOT / module).rglob("*") if file.suffix in (".cpp", ".h")]
+    files = [file for part in ("include", *MODULES) for file in (ROOT / part).rglob("*") if file.suffix in (".cpp", ".h")]
     return hash_of(*[part for file in sorted(files) for part in (str(file.relative_to(ROOT)), file.read_bytes())])
 
 

@@ -1,0 +1,4 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Of a module that nobody uses.
+#pragma once
