@@ -5,6 +5,7 @@
 
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <cctype>

@@ -3,6 +3,8 @@
 // Handles of custom functions.
 #include <remat/backend/remat_handle.h>
 
+#include <torch/csrc/autograd/custom_function.h>
+
 #include <algorithm>
 #include <vector>
 

@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <initializer_list>
 #include <memory>
@@ -14,10 +13,15 @@
 #include <string>
 #include <tuple>
 #include <utility>
+#include <vector>
 
 #include <remat/backend/named_call_scope.h>
 #include <remat/backend/native_op.h>
 #include <remat/tape/export.h>
+
+namespace torch::autograd {
+struct AutogradContext;
+}
 
 namespace remat {
 
@@ -44,7 +48,7 @@ class REMAT_API RematHandle {
 
   /// In the replay of a SAVE call the tensors that forward() is to return at once; else nothing. To
   /// be called first.
-  std::optional<torch::autograd::variable_list> maybe_load_saved();
+  std::optional<std::vector<at::Tensor>> maybe_load_saved();
 
   /// Returns the inputs. Keeps those that are results of SAVE calls, if forward() runs again.
   at::Tensor save_or_load_inputs(const at::Tensor& input);
@@ -61,7 +65,7 @@ class REMAT_API RematHandle {
 
   /// Tells which results the call has made. forward() is to return what this returns.
   at::Tensor record_outputs(const at::Tensor& output);
-  torch::autograd::variable_list record_outputs(torch::autograd::variable_list outputs);
+  std::vector<at::Tensor> record_outputs(std::vector<at::Tensor> outputs);
 
  private:
   void check_loaded(const char* what) const;

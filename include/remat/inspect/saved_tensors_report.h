@@ -4,16 +4,20 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <cstddef>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <remat/inspect/region_saves.h>
 #include <remat/tape/export.h>
+
+namespace torch::autograd {
+struct Node;
+}
 
 namespace remat {
 
