@@ -2,7 +2,8 @@
 
 # Programs in the documentation, compiled and run as tests.
 
-# remat_add_doc_tests(guide docs/guide.md): one test docs.guide.N for the N-th ```cpp block of the file.
+# remat_add_doc_tests(guide docs/guide.md): one test docs.guide.N for the N-th ```cpp block of the file. What the blocks define
+# beside main() has different names.
 function(remat_add_doc_tests name file)
   set(path "${PROJECT_SOURCE_DIR}/${file}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")
@@ -26,13 +27,43 @@ function(remat_add_doc_tests name file)
     string(REPLACE "${semicolon}" ";" block "${block}")
     string(REPLACE "${open}" "[" block "${block}")
     string(REPLACE "${close}" "]" block "${block}")
-    set(source "${CMAKE_CURRENT_BINARY_DIR}/${name}_${number}.cpp")
-    file(CONFIGURE OUTPUT "${source}" CONTENT "${block}" @ONLY)
-    set(target "docs_${name}_${number}")
-    add_executable(${target} "${source}")
-    target_link_libraries(${target} PRIVATE remat::remat Catch2::Catch2WithMain remat_build_options)
-    remat_reuse_precompiled(${target})
-    remat_add_test(docs.${name}.${number} BUDGET_S 3 COMMAND "$<TARGET_FILE:${target}>")
+    # A function of its own, in one program for all: each file of its own with LibTorch takes 8 s to compile.
+    set(program ${name}_${number})
+    if(NOT block MATCHES "int main\\(\\) {.*\n}\n$")
+      message(FATAL_ERROR "[docs] block ${number} of ${file}: expected a program that ends with its int main().")
+    endif()
+    string(REPLACE "int main() {" "int ${program}();\nint ${program}() {" block "${block}")
+    string(REGEX REPLACE "}\n$" "  return 0;\n}\n" block "${block}")
+    file(CONFIGURE OUTPUT "${CMAKE_CURRENT_BINARY_DIR}/docs/${program}.cpp" CONTENT "${block}" @ONLY)
+    set_property(GLOBAL APPEND PROPERTY REMAT_DOC_PROGRAMS ${program})
+    remat_add_test(docs.${name}.${number} BUDGET_S 3 COMMAND $<TARGET_FILE:docs_programs> ${program})
     set_tests_properties(docs.${name}.${number} PROPERTIES LABELS docs ENVIRONMENT "${REMAT_TEST_ENVIRONMENT}")
   endforeach()
+endfunction()
+
+# Once, after all of them: the program that they are in, which runs the one that its argument names.
+function(remat_add_doc_programs)
+  get_property(programs GLOBAL PROPERTY REMAT_DOC_PROGRAMS)
+  set(declared "")
+  set(listed "")
+  foreach(program IN LISTS programs)
+    string(APPEND declared "int ${program}();\n")
+    string(APPEND listed "    {\"${program}\", ${program}},\n")
+  endforeach()
+  set(main "${CMAKE_CURRENT_BINARY_DIR}/docs/main.cpp")
+  file(CONFIGURE OUTPUT "${main}" @ONLY CONTENT "#include <map>
+#include <string>
+
+@declared@
+int main(int argc, char** argv) {
+  const std::map<std::string, int (*)()> programs = {
+@listed@  };
+  return argc == 2 ? programs.at(argv[1])() : 1;
+}
+")
+  list(TRANSFORM programs REPLACE "(.+)" "${CMAKE_CURRENT_BINARY_DIR}/docs/\\1.cpp" OUTPUT_VARIABLE sources)
+  add_executable(docs_programs "${main}" ${sources})
+  target_link_libraries(docs_programs PRIVATE remat::remat Catch2::Catch2WithMain remat_build_options)
+  remat_reuse_precompiled(docs_programs)
+  remat_unite(docs_programs 12)
 endfunction()

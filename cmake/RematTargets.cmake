@@ -30,6 +30,26 @@ function(remat_unite target batch)
   set_target_properties(${target} PROPERTIES UNITY_BUILD ${REMAT_UNITY_BUILD} UNITY_BUILD_BATCH_SIZE ${batch})
 endfunction()
 
+# remat_precompile(target): what most files of the library include of LibTorch is compiled once, for all targets of its kind
+# (position independent, hidden): 20 s, and 6 s less for each united file. Not where each file is compiled alone.
+function(remat_precompile target)
+  if(NOT REMAT_UNITY_BUILD)
+    return()
+  endif()
+  get_property(first GLOBAL PROPERTY REMAT_PRECOMPILED)
+  if(first)
+    target_precompile_headers(${target} REUSE_FROM ${first})
+  else()
+    target_precompile_headers(${target} PRIVATE
+      <ATen/core/Tensor.h> <ATen/core/dispatch/Dispatcher.h> <torch/csrc/autograd/function.h>)
+    set_property(GLOBAL PROPERTY REMAT_PRECOMPILED ${target})
+  endif()
+  if(CMAKE_CXX_COMPILER_ID STREQUAL "GNU")
+    # ccache needs to see which precompiled header was read.
+    target_compile_options(${target} PRIVATE -fpch-preprocess)
+  endif()
+endfunction()
+
 # Stops unless exactly the sources of this folder are in `listed`: a file that nobody compiles is a test that never runs.
 function(remat_check_listed what)
   set(listed ${ARGN})
@@ -67,14 +87,15 @@ function(remat_check_all_listed)
 endfunction()
 
 # remat_add_module(placeholder SOURCES a.cpp PRIVATE_HEADERS b.h HEADERS include/remat/placeholder/c.h PUBLIC_HEADERS d.h
-#   USES modules... LINKS targets...)
+#   USES modules... LINKS targets... [NO_TORCH])
 # Target remat_placeholder_module: the objects of one folder. HEADERS are for it and the modules that use it, PUBLIC_HEADERS,
-# which are in the project's include/remat/placeholder/, for users. remat_add_library() makes libraries of modules.
+# which are in the project's include/remat/placeholder/, for users. NO_TORCH: it does not see LibTorch. remat_add_library() makes
+# libraries of modules.
 #
 # remat_add_module(tape ROOMS tensor region... USES modules... LINKS targets...)
 # One whose files are in folders, from the ground up, each with a CMakeLists.txt that calls remat_add_room().
 function(remat_add_module module)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;PRIVATE_HEADERS;HEADERS;PUBLIC_HEADERS;ROOMS;USES;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "NO_TORCH" "" "SOURCES;PRIVATE_HEADERS;HEADERS;PUBLIC_HEADERS;ROOMS;USES;LINKS")
   if(arg_UNPARSED_ARGUMENTS)
     message(FATAL_ERROR "[remat_add_module ${module}] unknown arguments: ${arg_UNPARSED_ARGUMENTS}")
   endif()
@@ -90,6 +111,9 @@ function(remat_add_module module)
     VISIBILITY_INLINES_HIDDEN ON
     POSITION_INDEPENDENT_CODE ON
     VERIFY_INTERFACE_HEADER_SETS ON)
+  if(NOT arg_NO_TORCH)
+    remat_precompile(${target})
+  endif()
 
   set(seen "")  # rooms that its files may include from
   foreach(used IN LISTS arg_USES)

@@ -74,7 +74,7 @@ function(remat_add_test_objects target)
   add_library(${target} OBJECT ${arg_SOURCES})
   target_link_libraries(${target} PRIVATE remat::remat remat_internals Catch2::Catch2WithMain remat_build_options)
   remat_reuse_precompiled(${target})
-  remat_unite(${target} 6)
+  remat_unite(${target} 8)
   target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")
 endfunction()
 
@@ -109,7 +109,7 @@ function(remat_add_suite name)
   endif()
   target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")
   set_target_properties(${target} PROPERTIES OUTPUT_NAME ${name})
-  remat_unite(${target} 6)
+  remat_unite(${target} 8)
 
   remat_add_test(${name} BUDGET_S ${arg_BUDGET_S} COMMAND "$<TARGET_FILE:${target}>" --durations yes)
   set_tests_properties(${name} PROPERTIES
