@@ -139,7 +139,7 @@ std::string details_str(const std::vector<Group>& groups, const Annotate& annota
   for (const Group& group : groups) {
     if (group.names.size() > 1)
       text += c10::str("\n[x", group.names.size(), ": ", ranges(group.names), "]");
-    text += "\n" + group.first->str(annotate);
+    text += c10::str("\n", group.first->str(annotate));
   }
   return text;
 }

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include <remat/tape/current_node.h>
+#include <remat/tape/named_calls.h>
 
 #include "call_products.h"
 #include "tape_recorder.h"

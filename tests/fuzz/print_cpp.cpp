@@ -165,19 +165,19 @@ class CppPrinter final : public Printer {
   }
 
   std::string scope(const Step& step, Names& names) override {
-    using Kind = ScopeChoices::Kind;
+    using ScopeKind = ScopeChoices::Kind;
     Names inner = picked(names, block_inputs(step));
     const std::string text = steps(step.block[0], inner);
     const Names found = picked(inner, step.block[0].results);
-    if (step.scope.kind == Kind::kNone) {
+    if (step.scope.kind == ScopeKind::kNone) {
       names.insert(names.end(), found.begin(), found.end());
       return text;
     }
     const Names made = add_names(names, found.size());
     std::string guard = "const Autocast scope;\n";
-    if (step.scope.kind == Kind::kHooks)
+    if (step.scope.kind == ScopeKind::kHooks)
       guard = "const remat::SavedTensorsHooksGuard scope(copying_hooks());\n";
-    if (step.scope.kind == Kind::kNames)
+    if (step.scope.kind == ScopeKind::kNames)
       guard = "const remat::NameScope scope(\"" + step.scope.name + "\");\n";
     std::string assignments;
     for (size_t i = 0; i < made.size(); ++i) assignments += made[i] + " = " + found[i] + ";\n";

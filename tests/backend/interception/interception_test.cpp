@@ -8,6 +8,8 @@
 #include <ATen/ThreadLocalState.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_call.h>
+#include <remat/tape/op_observer.h>
+#include <remat/tape/scope.h>
 #include <sys/wait.h>
 #include <torch/library.h>
 #include <torch/torch.h>
