@@ -62,6 +62,31 @@ bool in_replay() {
   return scope && scope->in_replay();
 }
 
+CallSettings call_settings(const CheckpointOptions& options) {
+  CallSettings calls{
+      .implicit_keep = options.implicit_keep,
+      .hooks = nullptr,
+      .offload_store = options.offload_store,
+      .state = {options.preserve_rng, options.generators, options.state_hooks},
+  };
+  if (options.saved_tensors_hooks)
+    calls.hooks = std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks);
+  return calls;
+}
+
+/// Takes hold of the state and of `inputs`: by the hooks of the options, or those around.
+std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
+                                              std::unique_ptr<const RegionBody> body,
+                                              c10::ArrayRef<at::Tensor> inputs,
+                                              const CallSettings& calls) {
+  std::optional<UserHooksScope> hooks;
+  if (calls.hooks) hooks.emplace(calls.hooks, UserHooksScope::Of::kKeeping);
+  std::optional<SavedTensorInfoGuard> info;
+  if (Scope::current())
+    info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
+  return std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
+}
+
 }  // namespace
 
 bool records_regions() {
@@ -109,27 +134,11 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   c10::SmallVector<at::Tensor, 4> replaced;
   if (in_replay()) replaced = stand_ins(arguments);
   const c10::ArrayRef<at::Tensor> inputs = replaced.empty() ? arguments : replaced;
-  CallSettings calls{
-      .implicit_keep = options.implicit_keep,
-      .hooks = nullptr,
-      .offload_store = options.offload_store,
-      .state = {options.preserve_rng, options.generators, options.state_hooks},
-  };
-  std::optional<UserHooksScope> input_hooks;
-  if (options.saved_tensors_hooks) {
-    calls.hooks = std::make_shared<const SavedTensorsHooks>(*options.saved_tensors_hooks);
-    input_hooks.emplace(calls.hooks, UserHooksScope::Of::kKeeping);
-  }
-  const bool hooks_around = Scope::current() != nullptr;
-  std::optional<SavedTensorInfoGuard> info;
-  if (hooks_around)
-    info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
-  const bool strict = options.replay == ReplayEngine::kTape;
+  CallSettings calls = call_settings(options);
   std::optional<TapeTrust> trust;
   if (records(options)) trust = TapeTrust::of(options.name, *body);
-  auto replayer = std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
-  info.reset();
-  input_hooks.reset();
+  auto replayer = keep_inputs(options, std::move(body), inputs, calls);
+  const bool strict = options.replay == ReplayEngine::kTape;
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};
   const bool wants_tape = strict || (!advice.refused && NestedTapes::allowed_here());
   const bool has_tape = NestedTapes::decide_here(wants_tape) && trust;

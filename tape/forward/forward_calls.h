@@ -24,7 +24,7 @@
 
 #include "call_collectives.h"
 #include "call_products.h"
-#include "call_saves.h"
+#include "call_saved_tensors.h"
 #include "forward_slots.h"
 #include "forward_state.h"
 #include "outside_watch.h"
@@ -121,7 +121,7 @@ class ForwardCalls final : public NamedCalls {
   SavedCall saved_;
   PendingWrites pending_;
   CallProducts products_;
-  CallSaves saves_;
+  CallSavedTensors saves_;
   CallCollectives collectives_;
   std::vector<Open> open_;                      // the innermost last
   std::unordered_set<std::string_view> names_;  // in the records

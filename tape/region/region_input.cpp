@@ -85,38 +85,47 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   TORCH_CHECK(!requires_grad_ || !is_grad_changed(original(), *requires_grad_), "[replay] ",
               region_label, ", ", describe(), ": ", kGradChanged);
   if (leaf_ && !shadow) {
-    // The leaf itself, if somebody still has it: its function may have it too, by another way.
-    if (const auto leaf = leaf_->lock()) {
-      const at::Tensor tensor(leaf);
-      check_unchanged(version_->changed_in(tensor), region_label);
-      TORCH_CHECK(!is_exchanged(tensor), "[replay] ", region_label, ", ", describe(), ": ",
-                  kMemoryExchanged);
-      return tensor;
-    }
+    if (at::Tensor leaf = living_leaf(region_label); leaf.defined()) return leaf;
   }
+  at::Tensor tensor = unpacked(region_label, shadow);
+  if (leaf_) tensor.set_requires_grad(true);
+  if (place_) place_->give_to(tensor);
+  return tensor;
+}
+
+/// The leaf itself, if somebody still has it: its function may have it too, by another way.
+at::Tensor RegionInput::living_leaf(const std::string& region_label) const {
+  const at::Tensor leaf(leaf_->lock());
+  if (!leaf.defined()) return leaf;
+  check_unchanged(version_->changed_in(leaf), region_label);
+  TORCH_CHECK(!is_exchanged(leaf), "[replay] ", region_label, ", ", describe(), ": ",
+              kMemoryExchanged);
+  return leaf;
+}
+
+/// The argument's data, outside any graph; on `shadow`, if there is one.
+at::Tensor RegionInput::unpacked(const std::string& region_label,
+                                 const c10::Storage& shadow) const {
   at::Tensor tensor = tensor_data(data_.unpack());
   // A write to it has nothing to shadow, and must not count as one to what is kept.
   if (has_plain_strides(tensor) && tensor.numel() == 0) tensor = variable_data(tensor);
-  const bool is_same_memory = storage_.address() && storage_.address() == memory_of(tensor);
-  check_unchanged(!shadow && is_same_memory && version_->has_other_bytes(tensor), region_label);
-  const bool is_copied = !shadow && !is_same_memory && has_layout(tensor);
-  check_unchanged(is_copied && version_->has_other_bytes(storage_.lock()), region_label);
   if (shadow) {
     tensor = view_storage(shadow, tensor);
     if (has_plain_strides(tensor)) {
       tensor.unsafeGetTensorImpl()->set_sizes_and_strides(tensor.sizes(), strides_, offset_);
     }
+    return tensor;
   }
+  const bool is_same_memory = storage_.address() && storage_.address() == memory_of(tensor);
+  check_unchanged(is_same_memory && version_->has_other_bytes(tensor), region_label);
+  const bool is_copied = !is_same_memory && has_layout(tensor);
+  check_unchanged(is_copied && version_->has_other_bytes(storage_.lock()), region_label);
   // Hooks may have brought it back with other strides or elsewhere, where ops may round otherwise.
   const auto was = has_layout(tensor) ? layout() : std::nullopt;
-  if (was && !shadow && tensor.sizes() == was->sizes) {
-    const at::Tensor there = with_layout(tensor, *was, alignment_);
-    if (!there.is_same(tensor)) OpObserver::all_adopt(there);
-    tensor = there;
-  }
-  if (leaf_) tensor.set_requires_grad(true);
-  if (place_) place_->give_to(tensor);
-  return tensor;
+  if (!was || tensor.sizes() != was->sizes) return tensor;
+  const at::Tensor there = with_layout(tensor, *was, alignment_);
+  if (!there.is_same(tensor)) OpObserver::all_adopt(there);
+  return there;
 }
 
 /// Whoever reads what is freed raises.

@@ -5,3 +5,7 @@
 
 #include <remat/other/far.h>
 #include <remat/tests/high.h>
+
+struct Twin {
+  int of;
+};

@@ -56,6 +56,8 @@ class REMAT_API RegionInput {
 
  private:
   at::Tensor original() const;
+  at::Tensor living_leaf(const std::string& region_label) const;
+  at::Tensor unpacked(const std::string& region_label, const c10::Storage& shadow) const;
   bool is_exchanged(const at::Tensor& leaf) const;
   void check_unchanged(bool changed, const std::string& region_label) const;
   std::string describe() const;

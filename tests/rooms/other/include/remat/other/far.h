@@ -2,3 +2,7 @@
 
 // Of a module that nobody uses.
 #pragma once
+
+struct Twin {
+  int of;
+};

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // What autograd saves in SAVE calls, and where it is kept.
-#include "call_saves.h"
+#include "call_saved_tensors.h"
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
@@ -29,9 +29,9 @@ constexpr const char* kWrittenByWayOfData =
 
 /// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
 /// arguments, or the tensor itself, kept as the scopes around the region want it.
-class CallSaves::Hook final : public torch::autograd::SavedVariableHooks {
+class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks {
  public:
-  explicit Hook(CallSaves& calls) : calls_(&calls), region_(calls.state_.region) {}
+  explicit Hook(CallSavedTensors& calls) : calls_(&calls), region_(calls.state_.region) {}
   Hook(const Hook&) = delete;
   Hook& operator=(const Hook&) = delete;
   ~Hook() override {
@@ -176,7 +176,7 @@ class CallSaves::Hook final : public torch::autograd::SavedVariableHooks {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
   }
 
-  CallSaves* calls_;  // dead once the forward has ended; used while packing only
+  CallSavedTensors* calls_;  // dead once the forward has ended; used while packing only
   std::shared_ptr<Region> region_;
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
@@ -189,7 +189,7 @@ class CallSaves::Hook final : public torch::autograd::SavedVariableHooks {
 };
 
 // Autograd goes on with the tensor that it has saved, whatever memory that has by then.
-void CallSaves::before_set_data(const at::Tensor& tensor) {
+void CallSavedTensors::before_set_data(const at::Tensor& tensor) {
   for (const KeptTensor& kept : std::as_const(*state_.region).calls().kept()) {
     const bool is_it = kept.tensor == tensor.unsafeGetTensorImpl() && kept.storage.address() &&
                        kept.storage.address() == memory_of(tensor);
@@ -197,7 +197,7 @@ void CallSaves::before_set_data(const at::Tensor& tensor) {
   }
 }
 
-void CallSaves::check_exchanged() const {
+void CallSavedTensors::check_exchanged() const {
   for (const KeptTensor* const kept : exchanged_) {
     TORCH_CHECK_NOT_IMPLEMENTED(
         !kept->live, where(state_.region->calls().records()[kept->call].call), ", tensor '",
@@ -205,11 +205,11 @@ void CallSaves::check_exchanged() const {
   }
 }
 
-CallSaves::~CallSaves() {
+CallSavedTensors::~CallSavedTensors() {
   drop_pending();
 }
 
-std::string CallSaves::where(const NamedCall& call) const {
+std::string CallSavedTensors::where(const NamedCall& call) const {
   return c10::str("[checkpoint] ", state_.region->label(), ", ", call.str());
 }
 
@@ -217,14 +217,14 @@ std::string CallSaves::where(const NamedCall& call) const {
 // (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself has the new
 // values then; a copy, which hooks or a store may make at once, has not. So what the user is given
 // waits until the op has run, and what the op saves after it waits too, to be packed in order.
-void CallSaves::pack_pending() {
+void CallSavedTensors::pack_pending() {
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->pack_pending();
   }
   pending_.clear();
 }
 
-void CallSaves::drop_pending() noexcept {
+void CallSavedTensors::drop_pending() noexcept {
   for (Hook*& hook : pending_) {
     if (hook) std::exchange(hook, nullptr)->drop_pending();
   }
@@ -232,16 +232,16 @@ void CallSaves::drop_pending() noexcept {
 }
 
 // A store is for what the region makes; a pair that was opened in the call comes before it.
-UserPair CallSaves::pair_for(const CallRecord& record, const at::Tensor& tensor) const {
+UserPair CallSavedTensors::pair_for(const CallRecord& record, const at::Tensor& tensor) const {
   const bool is_opened_in_call = running_.record && UserPair::inside(place_);
   return products_.pair_for_saved(record, tensor, is_opened_in_call);
 }
 
-std::unique_ptr<torch::autograd::SavedVariableHooks> CallSaves::make_hooks() {
+std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hooks() {
   return std::make_unique<Hook>(*this);
 }
 
-void CallSaves::expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
+void CallSavedTensors::expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
   for (const auto i : c10::irange(tensors.size())) {
     if (!tensors[i].defined()) continue;
     expected_.push_back(tensors[i]);
@@ -249,20 +249,21 @@ void CallSaves::expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor>
   }
 }
 
-void CallSaves::name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors) {
+void CallSavedTensors::name(const std::vector<std::string>& names,
+                            c10::ArrayRef<at::Tensor> tensors) {
   for (const auto i : c10::irange(tensors.size())) {
     if (tensors[i].defined()) named_.emplace_back(names[i], tensors[i]);
   }
 }
 
-void CallSaves::end_call() noexcept {
+void CallSavedTensors::end_call() noexcept {
   drop_pending();  // the op may have thrown
   named_.clear();
   if (!expected_.empty()) ended_ = std::move(running_);
 }
 
 /// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
-SavedCall* CallSaves::call_that_saves(const at::Tensor& tensor) {
+SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   if (running_.record) return &running_;
   const bool is_next =
       ended_.count < expected_.size() && (expected_[ended_.count].is_same(tensor) ||
@@ -272,14 +273,14 @@ SavedCall* CallSaves::call_that_saves(const at::Tensor& tensor) {
   return nullptr;
 }
 
-void CallSaves::end_expected() {
+void CallSavedTensors::end_expected() {
   if (!ended_.record) return;
   ended_ = {};
   expected_.clear();
   expected_names_.clear();
 }
 
-std::string CallSaves::next_name(SavedCall& call, const at::Tensor& tensor) {
+std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tensor) {
   const size_t i = call.count++;
   if (&call == &ended_) return expected_names_[i];
   for (auto named = named_.begin(); named != named_.end(); ++named) {
@@ -296,7 +297,7 @@ std::string CallSaves::next_name(SavedCall& call, const at::Tensor& tensor) {
   return names[i];
 }
 
-bool CallSaves::add_refill(SavedCall& call, const at::Tensor& tensor) {
+bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
   // logged(): see Note [Casts that a cache answers]
   if (!state_.region->outside().logged(state_.storages.find(memory_of(tensor))).is_inside())

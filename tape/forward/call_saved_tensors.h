@@ -26,15 +26,15 @@ namespace remat {
 
 /// Makes a slot of it that is filled from the call's arguments, or keeps it as the scopes around
 /// the region want it: see Note [What a SAVE call keeps].
-class CallSaves {
+class CallSavedTensors {
  public:
   /// `running`: the SAVE call that runs.
-  CallSaves(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
-            SavedCall& running)
+  CallSavedTensors(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
+                   SavedCall& running)
       : state_(state), slots_(slots), products_(products), running_(running) {}
-  CallSaves(const CallSaves&) = delete;
-  CallSaves& operator=(const CallSaves&) = delete;
-  ~CallSaves();
+  CallSavedTensors(const CallSavedTensors&) = delete;
+  CallSavedTensors& operator=(const CallSavedTensors&) = delete;
+  ~CallSavedTensors();
 
   /// A SAVE call begins.
   void begin_call() { place_ = ScopePlace::here(); }
