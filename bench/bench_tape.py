@@ -123,7 +123,10 @@ def rows(title, cases, rounds):
 
 def tapes():
     """(what it is, function, argument) of regions whose tapes are measured."""
-    sines = lambda x: functools.reduce(lambda y, _: y.sin(), range(1000), x)
+
+    def sines(x):
+        return functools.reduce(lambda y, _: y.sin(), range(1000), x)
+
     weight = torch.randn(8, 8, requires_grad=True)
 
     def products(x):
