@@ -5,11 +5,8 @@
 
 #include <c10/util/irange.h>
 
-#include <memory>
-
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region_input.h>
-#include <remat/tape/replayer.h>
 #include <remat/tape/tape.h>
 
 namespace remat {
@@ -85,19 +82,19 @@ void add_of_calls(const Region& region, std::vector<HeldTensor>& all) {
                    .meta = product.meta(),
                    .layout = {},
                    .storage = product.storage(),
-                   .product = &product});
+                   .product = &product,
+                   .value = held[i]});
   }
 }
 
 }  // namespace
 
-std::vector<HeldTensor> held_tensors(const Region& region) {
-  std::vector<HeldTensor> all;
-  if (const std::shared_ptr<const Replayer> replayer = region.replayer())
-    add_of_replayer(*replayer, all);
-  add_written(region.outside(), all);
-  add_of_calls(region, all);
-  return all;
+HeldTensors held_tensors(const Region& region) {
+  HeldTensors held{.all = {}, .replayer = region.replayer()};
+  if (held.replayer) add_of_replayer(*held.replayer, held.all);
+  add_written(region.outside(), held.all);
+  add_of_calls(region, held.all);
+  return held;
 }
 
 }  // namespace remat

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,6 +13,7 @@
 #include <remat/tape/call_log.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/region.h>
+#include <remat/tape/replayer.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -35,13 +37,20 @@ struct HeldTensor {
   bool is_leaf = false;                  ///< Its user has it anyway: it is not billed.
   const KeptTensor* kept = nullptr;      ///< Of kSaved.
   const CallProduct* product = nullptr;  ///< Of kResult.
+  CallProduct::Held value{};             ///< Of it, so that no backward lets go of it meanwhile.
 
   /// The call, of kSaved and kResult.
   size_t call() const { return kept ? kept->call : product->call(); }
 };
 
-/// All of them in the order of the kinds, and in each in the forward's order. What `region` keeps
-/// no more is not among them. They refer to it.
-std::vector<HeldTensor> held_tensors(const Region& region);
+struct HeldTensors {
+  /// In the order of the kinds, and in each in the forward's order. They refer to the region.
+  std::vector<HeldTensor> all;
+  /// Lives as long as what it holds is looked at; null if the region has none any more.
+  std::shared_ptr<const Replayer> replayer;
+};
+
+/// What `region` holds. What it keeps no more is not among it.
+HeldTensors held_tensors(const Region& region);
 
 }  // namespace remat

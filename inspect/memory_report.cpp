@@ -208,10 +208,11 @@ MemoryReport memory_report() {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
     Rows rows(memory, billed);
-    for (const HeldTensor& held : held_tensors(*region))
-      rows.add(row_of(*region, held), held.storage, held.is_leaf);
-    const std::shared_ptr<const Replayer> replayer = region->replayer();
-    if (replayer && replayer->tape()) memory.tape_bytes = replayer->tape()->size_bytes();
+    const HeldTensors held = held_tensors(*region);
+    for (const HeldTensor& tensor : held.all)
+      rows.add(row_of(*region, tensor), tensor.storage, tensor.is_leaf);
+    const Tape* const tape = held.replayer ? held.replayer->tape() : nullptr;
+    if (tape) memory.tape_bytes = tape->size_bytes();
     report.bytes += memory.bytes;
     report.implicit_bytes += memory.implicit_bytes;
     report.regions.push_back(std::move(memory));

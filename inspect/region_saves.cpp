@@ -187,7 +187,7 @@ class RegionWalk {
         fates_(calls_.records().size()) {}
 
   void add_own() {
-    for (const HeldTensor& held : held_) {
+    for (const HeldTensor& held : held_.all) {
       if (is_of_call(held) || held.is_leaf) continue;
       if (!into_.add("", name_of(held), layout_of(region_, held), held.storage)) ++saves_.elsewhere;
     }
@@ -200,7 +200,7 @@ class RegionWalk {
     for (const auto i : c10::irange(calls_.records().size())) {
       const CallRecord& record = calls_.records()[i];
       if (!record.call.is_saved()) continue;
-      for (const HeldTensor& held : held_) {
+      for (const HeldTensor& held : held_.all) {
         if (is_of_call(held) && held.call() == i) add(record, held);
       }
       saves_.rebuilt += record.refills.size();
@@ -245,7 +245,7 @@ class RegionWalk {
 
   const Region& region_;
   const CallLog& calls_;
-  const std::vector<HeldTensor> held_;
+  const HeldTensors held_;
   Collection& into_;
   RegionSaves& saves_;
   std::vector<Fate> fates_;

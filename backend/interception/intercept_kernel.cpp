@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Showing ops to scopes, and running them unseen.
+// The kernel in front of each op: shows the op to the regions of the thread, and runs it.
 #include "intercept_kernel.h"
 
 #include <ATen/Context.h>

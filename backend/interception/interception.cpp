@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Choosing the keys, and registering the kernels.
+// Registers a kernel in front of each op, for the keys that are chosen here.
 #include "interception.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// An op as a named call: its tensors off the stack, and back onto it.
+// Runs an op, keeps its results or leaves it out, as the policy of its region says.
 #include "op_policy.h"
 
 #include <memory>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops that a region's policy makes named calls of.
+// SAVE, OFFLOAD or RECOMPUTE of an op: a region's policy makes a named call of it.
 #pragma once
 
 #include <ATen/core/stack.h>

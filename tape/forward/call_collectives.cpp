@@ -105,6 +105,7 @@ void CallCollectives::keep_for_host(const at::Tensor& tensor) {
 }
 
 void CallCollectives::finish() {
+  if (unread_.empty()) return;  // first: a region without calls has no log of them
   CallLog& calls = state_.region->calls();
   for (const Unread& entry : std::exchange(unread_, {})) {
     if (!has_ended(entry.work)) continue;

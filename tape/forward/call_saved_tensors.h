@@ -46,7 +46,10 @@ class CallSavedTensors {
   /// An op outside of SAVE calls is about to run, or a SAVE call to begin: what was expected to be
   /// saved will not be.
   void end_expected();
-  void forget_expected() { expected_.clear(); }
+  void forget_expected() {
+    expected_.clear();
+    expected_names_.clear();
+  }
 
   /// Right after the call autograd will save these for it, in this order.
   void expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors);

@@ -89,12 +89,11 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   record.first_slot = state_.region->slots().size();
   names_.insert(record.call.name);
   products_.begin_call();
+  record.threw = call.is_saved();  // until it runs
+  if (call.is_saved()) begin_saved(record, seen);
+  record.threw = false;
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
-  if (call.is_saved()) {
-    begin_saved(record, seen);
-  } else {
-    products_.count_recomputed(+1);
-  }
+  if (!call.is_saved()) products_.count_recomputed(+1);
   return Action::kRun;
 }
 
@@ -145,14 +144,16 @@ void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arg
   for (const at::Tensor& argument : arguments) {
     if (argument.defined()) outside_.origin_of(argument);
   }
-  saved_.record = &record;
-  saved_.index = state_.region->calls().records().size() - 1;
-  saved_.arguments.assign(arguments.begin(), arguments.end());
-  state_.is_saving = true;
+  SavedCall call;
+  call.index = state_.region->calls().records().size() - 1;
+  call.arguments.assign(arguments.begin(), arguments.end());
+  const FunctionReplayer::Options& state = state_.settings.state;
+  if (state.preserve_rng) call.generators = mark_generators(state.generators);
   saves_.begin_call();
   nodes_.emplace_back(at::sequence_number::peek(), 0);
-  const FunctionReplayer::Options& state = state_.settings.state;
-  if (state.preserve_rng) saved_.generators = mark_generators(state.generators);
+  saved_ = std::move(call);  // from here on nothing throws
+  saved_.record = &record;
+  state_.is_saving = true;
 }
 
 void ForwardCalls::end(const CallResults& returned) {
@@ -171,6 +172,7 @@ void ForwardCalls::end(const CallResults& returned) {
 }
 
 void ForwardCalls::abandon() noexcept {
+  skipped_.reset();
   const Open kind = open_.back();
   open_.pop_back();
   if (kind == Open::kRecomputed) products_.count_recomputed(-1);
@@ -279,9 +281,9 @@ void ForwardCalls::close_saved() noexcept {
   made_.opaque_in_call.clear();
   nodes_.back().second = at::sequence_number::peek();
   saves_.end_call();
-  saved_ = {};
   state_.is_saving = false;
   skipped_.reset();
+  const SavedCall gone = std::exchange(saved_, {});  // as what dies with it may run ops
 }
 
 void ForwardCalls::before_saved_op(const OpCall& call) {

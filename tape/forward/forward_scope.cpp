@@ -105,6 +105,7 @@ ForwardScope::~ForwardScope() {
   NodeRange nodes = region.nodes();
   nodes.end = at::sequence_number::peek();
   region.set_nodes(nodes);
+  leave();
 }
 
 // Note [Kept logs]: whether a tape can be written is known when the function has returned. Until

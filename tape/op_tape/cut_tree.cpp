@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who is inside whom.
+// Which group of a cut tape has which segments.
 #include "cut_tree.h"
 
 #include <c10/util/irange.h>

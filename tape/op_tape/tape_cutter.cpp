@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which unit a value belongs to, and who holds it.
+// Applies cuts to a tape that is recorded: which segment a value belongs to, and who keeps it.
 #include "tape_cutter.h"
 
 #include <c10/util/Exception.h>

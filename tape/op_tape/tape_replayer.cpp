@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Choosing the tape, and the state that its ops run in.
+// Fills slots from a tape, or by the function where no tape could be written.
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/tape_replayer.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From records to ops.
+// One replay from a tape: calls the op of each record that is needed.
 #include "tape_run.h"
 
 #include <ATen/autocast_mode.h>

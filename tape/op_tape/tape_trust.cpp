@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One table for the process.
+// Which functions' tapes have been compared with a replay, for the whole process.
 #include <remat/tape/tape_trust.h>
 
 #include <algorithm>

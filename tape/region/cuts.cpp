@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking what a caller asks for.
+// Checking the cuts of a region before its tape is recorded.
 #include <remat/tape/cuts.h>
 
 #include <c10/util/Exception.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Asking the rules.
+// What a region's policy says of an op or a call, by its table and its function.
 #include <remat/tape/region_policy.h>
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 #include <remat/tape/op_call.h>
 
-#include "op_rules.h"
+#include "op_name_check.h"
 #include "unmarked_writes.h"
 
 namespace remat {

@@ -7,6 +7,8 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <pthread.h>
 
+#include <utility>
+
 #include <remat/tape/backward_observer.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/nested_tapes.h>
@@ -50,8 +52,12 @@ Scope::Scope(Phase phase, Ops ops)
 }
 
 Scope::~Scope() {
+  leave();
+}
+
+void Scope::leave() {
   // A forked child that leaves its parent's scopes has nothing to go back to.
-  if (!current_scope) return;
+  if (std::exchange(has_left_, true) || !current_scope) return;
   current_scope = previous_;
   switch_interception(ops_seen_around_);
 }

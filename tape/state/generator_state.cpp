@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading, comparing and setting generator states, and the turns of threads that replay with the
-// same generator.
+// Reads, compares and restores the states of generators.
 #include <remat/tape/generator_state.h>
 
 #include <ATen/CPUGeneratorImpl.h>

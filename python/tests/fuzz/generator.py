@@ -12,6 +12,7 @@ from .program import STATE, Block, Program, Step
 from .words import chosen
 
 MAX_DEPTH = 3
+SECOND_DERIVATIVES = ("double", "write_between")  # which jagged nested tensors do not have
 MAX_STEPS = 7
 POLICIES = (
     '"save_matmuls"',
@@ -118,7 +119,7 @@ class Generator:
         numbers = [value.number for value in results]
         if self.seed >= FIRST_SEED and "jagged" in self.words:
             region = JaggedRegion(self)
-            if region.one_in(6):
+            if region.one_in(6) and use not in SECOND_DERIVATIVES:
                 more, number = region.steps(values)
                 frees = steps[-1].kind == "free"
                 steps[-1 if frees else len(steps) :] = [*more, *steps[-1:]] if frees else more

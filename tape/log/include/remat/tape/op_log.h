@@ -118,6 +118,8 @@ class REMAT_API OpWords {
   void add_settings(uint64_t changed);
   /// Closes the op.
   void end();
+  /// Takes the op back that is being written down.
+  void drop_open() noexcept { words_.resize(start_); }
 
   /// An op of the region has made that: another one in the replay is no difference.
   void note_made(const c10::IValue& object);

@@ -150,6 +150,9 @@ class REMAT_API Scope {
   void set_policy(const RegionPolicy* policy) { policy_ = policy; }
   void set_segments(SegmentPolicies* segments) { segments_ = segments; }
 
+  /// Takes this scope off the stack before it dies: what its parts hold may run code of the user.
+  void leave();
+
   /// For a replay: only the replay named `replay_id` and the scopes around that one see its ops.
   void hide_ops_up_to(uint64_t replay_id);
 
@@ -163,6 +166,7 @@ class REMAT_API Scope {
   int64_t dispatch_modes_;     // of Python's, then
   bool in_replay_;
   bool ops_seen_around_;
+  bool has_left_ = false;
 };
 
 }  // namespace remat
