@@ -126,10 +126,10 @@ bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor)
 
 // The store, a pair that was opened in the region, the hooks of the options.
 UserPair CallProducts::pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
-                                      bool is_opened_in_call) const {
+                                      c10::function_ref<bool()> is_opened_in_call) const {
   UserPair pair = UserPair::inside(state_.scope, record.call.keep);
   const bool stores = state_.settings.offload_store && may_store(record, tensor);
-  if (stores && pair && !is_opened_in_call) pair = {};
+  if (stores && pair && !is_opened_in_call()) pair = {};
   return pair ? pair : slots_.pair_of_options(stores);
 }
 

@@ -79,7 +79,7 @@ class CallProducts {
 
   /// Who gets a tensor that autograd saves in a call, if not a pair that was opened inside it.
   UserPair pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
-                          bool is_opened_in_call) const;
+                          c10::function_ref<bool()> is_opened_in_call) const;
 
  private:
   struct CallEnd {

@@ -233,8 +233,8 @@ void CallSavedTensors::drop_pending() noexcept {
 
 // A store is for what the region makes; a pair that was opened in the call comes before it.
 UserPair CallSavedTensors::pair_for(const CallRecord& record, const at::Tensor& tensor) const {
-  const bool is_opened_in_call = running_.record && UserPair::inside(place_);
-  return products_.pair_for_saved(record, tensor, is_opened_in_call);
+  return products_.pair_for_saved(record, tensor,
+                                  [&] { return running_.record && UserPair::inside(place_); });
 }
 
 std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hooks() {
