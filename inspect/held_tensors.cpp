@@ -59,12 +59,10 @@ void add_written(const OutsideLog& outside, std::vector<HeldTensor>& all) {
 }
 
 void add_of_calls(const Region& region, std::vector<HeldTensor>& all) {
-  size_t number = 0;
   for (const KeptTensor& kept : region.calls().kept()) {
-    const size_t i = number++;
     if (!kept.live) continue;
     all.push_back({.kind = Kind::kSaved,
-                   .number = i,
+                   .number = 0,
                    .name = kept.name,
                    .meta = kept.meta,
                    .layout = kept.layout,

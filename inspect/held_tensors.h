@@ -29,7 +29,7 @@ struct HeldTensor {
     kResult,    ///< Made or written by a SAVE call.
   };
   Kind kind;
-  size_t number;     ///< Of the argument, the outside storage, the kept tensor, the product.
+  size_t number;  ///< Of kArgument, of the storage of kWritten, of the product of kResult; else 0.
   std::string name;  ///< Of kOfCut, kOfTape and kSaved; else empty.
   TensorMeta meta;
   std::optional<TensorLayout> layout;  ///< If it is known.

@@ -16,8 +16,7 @@ namespace {
 
 constexpr c10::DispatchKeySet kMeta(c10::DispatchKey::Meta);
 
-bool is_view_op(const c10::OperatorHandle& op) {
-  const OpFacts facts = op_facts(op.operator_name());
+bool is_view_op(const c10::OperatorHandle& op, OpFacts facts) {
   if (op.hasTag(at::Tag::inplace_view)) return !facts.has(OpFact::kChangesMemory);
   return returns_view(op.schema()) || facts.has(OpFact::kUndeclaredView);
 }
@@ -31,8 +30,9 @@ void run_metadata_kernel(const c10::OperatorHandle& op, torch::jit::Stack& stack
 
 void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
                    torch::jit::Stack& stack) {
-  if (op_facts(op.operator_name()).has(OpFact::kMetadata)) return run_metadata_kernel(op, stack);
-  if (!is_view_op(op)) throw_placeholder_access(full_name(op), info);
+  const OpFacts facts = op_facts(op.operator_name());
+  if (facts.has(OpFact::kMetadata)) return run_metadata_kernel(op, stack);
+  if (!is_view_op(op, facts)) throw_placeholder_access(full_name(op), info);
   MetaCall call(op, stack);
   call.replace_arguments(Numbers::kKeep);
   op.redispatchBoxed(kMeta, &stack);

@@ -121,7 +121,7 @@ bool CallProducts::is_of_collective(size_t number) const {
 // inside the call nobody can tell them apart: what that unpacks may have been made again.
 bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor) const {
   return record.call.policy == Policy::kOffload && has_layout(tensor) && state_.is_own_code() &&
-         !running_.is_from_outside(tensor, state_.storages);
+         !op_.is_from_outside(tensor, state_.storages);
 }
 
 // The store, a pair that was opened in the region, the hooks of the options.

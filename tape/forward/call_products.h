@@ -35,15 +35,16 @@ namespace remat {
 /// replay gets there.
 class CallProducts {
  public:
-  /// `running`: the SAVE call that runs.
+  /// `running`: the SAVE call that runs; `op`: its op.
   CallProducts(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots,
-               PendingWrites& pending, const SavedCall& running)
+               PendingWrites& pending, const SavedCall& running, const SavedOp& op)
       : state_(state),
         region_(*state.region),
         outside_(outside),
         slots_(slots),
         pending_(pending),
-        running_(running) {}
+        running_(running),
+        op_(op) {}
   CallProducts(const CallProducts&) = delete;
   CallProducts& operator=(const CallProducts&) = delete;
 
@@ -105,6 +106,7 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
+  const SavedOp& op_;                            // of it
   std::vector<CallEnd> ends_;                    // per call
   int recomputed_ = 0;                           // RECOMPUTE calls that run
   std::unordered_set<size_t> outside_in_graph_;  // outside storages that a call made part of it

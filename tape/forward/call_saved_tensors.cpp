@@ -56,8 +56,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
     if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
     sample(tensor);
-    const bool may_be_written =
-        calls_->running_.is_argument_of_op(tensor) || !calls_->pending_.empty();
+    const bool may_be_written = calls_->op_.has_argument(tensor) || !calls_->pending_.empty();
     if (may_be_written && is_with_user) {
       waiting_ = std::make_unique<Waiting>(tensor, std::move(pair));
       calls_->pending_.push_back(this);

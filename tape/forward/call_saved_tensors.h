@@ -28,10 +28,10 @@ namespace remat {
 /// the region want it: see Note [What a SAVE call keeps].
 class CallSavedTensors {
  public:
-  /// `running`: the SAVE call that runs.
+  /// `running`: the SAVE call that runs; `op`: its op.
   CallSavedTensors(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
-                   SavedCall& running)
-      : state_(state), slots_(slots), products_(products), running_(running) {}
+                   SavedCall& running, const SavedOp& op)
+      : state_(state), slots_(slots), products_(products), running_(running), op_(op) {}
   CallSavedTensors(const CallSavedTensors&) = delete;
   CallSavedTensors& operator=(const CallSavedTensors&) = delete;
   ~CallSavedTensors();
@@ -74,7 +74,7 @@ class CallSavedTensors {
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
   std::string next_name(SavedCall& call, const at::Tensor& tensor);
   bool is_from_outside(const at::Tensor& tensor) const {
-    return running_.is_from_outside(tensor, state_.storages);
+    return op_.is_from_outside(tensor, state_.storages);
   }
   UserPair pair_for(const CallRecord& record, const at::Tensor& tensor) const;
   std::string where(const NamedCall& call) const;
@@ -83,6 +83,7 @@ class CallSavedTensors {
   ForwardSlots& slots_;
   const CallProducts& products_;
   SavedCall& running_;
+  const SavedOp& op_;                 // of it
   SavedCall ended_;                   // whose expected tensors are being saved
   std::vector<at::Tensor> expected_;  // what autograd will save for it, in order
   std::vector<std::string> expected_names_;

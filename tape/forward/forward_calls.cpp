@@ -55,8 +55,8 @@ ForwardCalls::ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSl
     : state_(state),
       outside_(outside),
       pending_(state.region->label()),
-      products_(state, outside, slots, pending_, saved_),
-      saves_(state, slots, products_, saved_),
+      products_(state, outside, slots, pending_, saved_, op_),
+      saves_(state, slots, products_, saved_, op_),
       collectives_(state, products_, pending_) {}
 
 std::string ForwardCalls::where(const NamedCall& call) const {
@@ -133,8 +133,7 @@ void ForwardCalls::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
   if (!state_.logs()) return;
   CallSource source(outside_);
   write_call(state_.region->ops().writer(), call.hash(), arguments, *state_.region, source);
-  ++state_.written_down;
-  if (state_.region->op_sites()) state_.region->op_sites()->add();
+  state_.count_written_down();
 }
 
 void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
@@ -144,15 +143,13 @@ void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arg
   for (const at::Tensor& argument : arguments) {
     if (argument.defined()) outside_.origin_of(argument);
   }
-  SavedCall call;
-  call.index = state_.region->calls().records().size() - 1;
-  call.arguments.assign(arguments.begin(), arguments.end());
+  saved_.index = state_.region->calls().records().size() - 1;
+  saved_.arguments.assign(arguments.begin(), arguments.end());
   const FunctionReplayer::Options& state = state_.settings.state;
-  if (state.preserve_rng) call.generators = mark_generators(state.generators);
+  if (state.preserve_rng) saved_.generators = mark_generators(state.generators);
   saves_.begin_call();
   nodes_.emplace_back(at::sequence_number::peek(), 0);
-  saved_ = std::move(call);  // from here on nothing throws
-  saved_.record = &record;
+  saved_.record = &record;  // last, when nothing throws any more
   state_.is_saving = true;
 }
 
@@ -281,25 +278,25 @@ void ForwardCalls::close_saved() noexcept {
   made_.opaque_in_call.clear();
   nodes_.back().second = at::sequence_number::peek();
   saves_.end_call();
-  state_.is_saving = false;
+  op_.runs = false;
+  state_.is_saving = false;  // first: what dies with the call may run ops
   skipped_.reset();
-  const SavedCall gone = std::exchange(saved_, {});  // as what dies with it may run ops
+  saved_ = {};
 }
 
 void ForwardCalls::before_saved_op(const OpCall& call) {
   const OpInfo& info = call.info();
   saves_.before_op();
-  saved_.op_memories.clear();
-  saved_.op_runs = true;
-  saved_.op_takes_part = false;
+  op_.memories.clear();
+  op_.runs = true;
+  op_.takes_part = false;
   if (info.is_communication()) collectives_.before_op(call);
   for (const OpTensor& entry : call.tensors()) {
     const at::Tensor& tensor = *entry.tensor;
-    saved_.op_memories.add(entry.memory);
+    op_.memories.add(entry.memory);
     const Origin known = state_.storages.find(entry.memory);
     if (known.is_unknown() || known.is_outside()) outside_.note_captured(tensor, known);
-    if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call())
-      saved_.op_takes_part = true;
+    if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call()) op_.takes_part = true;
     if (call.writes_argument(entry.argument) && entry.memory) {
       const Origin origin = outside_.origin_of(tensor);
       outside_.check_writable(info, tensor, origin);
@@ -359,15 +356,15 @@ void ForwardCalls::keep_before_write(const SavedCall::Written& written, bool joi
 void ForwardCalls::after_saved_op(const OpCall& call) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     const auto* const memory = memory_of(tensor);
-    if (!memory || saved_.op_memories.contains(memory)) return;
-    if (saved_.op_takes_part) {
+    if (!memory || op_.memories.contains(memory)) return;
+    if (op_.takes_part) {
       state_.storages.enter(memory, Origin::inside());  // no argument has it: not to be written
     } else {
       enter_made(tensor);
     }
   });
   saves_.after_op();
-  saved_.op_runs = false;
+  op_.runs = false;
 }
 
 // A storage that nobody else has is new, although its address may have been another's: only what

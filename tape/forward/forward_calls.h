@@ -119,6 +119,7 @@ class ForwardCalls final : public NamedCalls {
   ForwardState& state_;
   OutsideWatch& outside_;
   SavedCall saved_;
+  SavedOp op_;  // of it
   PendingWrites pending_;
   CallProducts products_;
   CallSavedTensors saves_;

@@ -71,16 +71,8 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
 
 void ForwardOps::write_down(const OpCall& call, uint64_t settings) {
   OpWords* const words = is_written_down_ ? &region_.ops().writer() : nullptr;
-  if (words) write_op(*words, call, region_, settings);
-  try {
-    write_arguments(words, call, region_, state_.storages, *this);
-  } catch (...) {
-    if (words) words->drop_open();  // the function may catch it
-    throw;
-  }
-  if (!words) return;
-  ++state_.written_down;
-  if (region_.op_sites()) region_.op_sites()->add();
+  write_op(words, call, settings, region_, state_.storages, *this);
+  if (words) state_.count_written_down();
 }
 
 Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& tensor) {

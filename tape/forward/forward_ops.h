@@ -42,7 +42,7 @@ class ForwardOps final : public OpObserver, public WrittenAsTheyAre {
   /// The function has asked is_recomputing().
   bool is_phase_asked() const { return is_phase_asked_; }
 
-  /// An argument of the op that is about to run: see write_arguments().
+  /// An argument of the op that is about to run: see write_op().
   Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
 
  private:

@@ -44,6 +44,12 @@ struct ForwardState {
            region->determinism() != Determinism::kNone && is_own_code();
   }
 
+  /// One more op or named call has been written down.
+  void count_written_down() {
+    ++written_down;
+    if (region->op_sites()) region->op_sites()->add();
+  }
+
   /// The region that slots are added to: if the tape is cut, that of the open segment.
   const std::shared_ptr<Region>& slot_region() const {
     const TapeCutter* const cutter = recorder ? recorder->cutter() : nullptr;

@@ -45,17 +45,17 @@ size_t SavedCall::hashed_argument_on_storage_of(const at::Tensor& tensor) const 
   return found == positions_.end() ? kNone : found->second;
 }
 
-bool SavedCall::is_argument_of_op(const at::Tensor& tensor) const {
-  return op_runs && op_memories.contains(memory_of(tensor));
+bool SavedOp::has_argument(const at::Tensor& tensor) const {
+  return runs && memories.contains(memory_of(tensor));
 }
 
-bool SavedCall::is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const {
+bool SavedOp::is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const {
   const void* const memory = memory_of(tensor);
   if (!memory) return false;
   const Origin origin = storages.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
-  if (!op_runs) return true;  // what the call made has been entered
-  return op_memories.contains(memory);
+  if (!runs) return true;  // what the call made has been entered
+  return memories.contains(memory);
 }
 
 }  // namespace remat

@@ -36,28 +36,30 @@ struct SavedCall {
   std::vector<GeneratorMark> generators{};      ///< Before it.
   size_t count = 0;                             ///< Of the tensors that autograd has saved for it.
 
-  // Its op that runs:
-  bool op_runs = false;
-  FirstPosition<const void*> op_memories{};  ///< Of the arguments.
-  /// It makes tensors on the memory of an opaque one from before the call.
-  bool op_takes_part = false;
-
   bool has_written(const at::Tensor& tensor) const;
 
   /// The position of the argument that is `tensor`, or shares its storage; kNone if there is none.
   size_t argument_on_storage_of(const at::Tensor& tensor) const;
-
-  bool is_argument_of_op(const at::Tensor& tensor) const;
-
-  /// True if the call uses `tensor`, which was there before the region. What only SAVE calls have
-  /// read is in no table: it is unknown like the result of the op that runs.
-  bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
 
  private:
   size_t hashed_argument_on_storage_of(const at::Tensor& tensor) const;
 
   /// First positions of arguments by address, theirs and their storage's; if there are many.
   mutable std::unordered_map<const void*, size_t> positions_{};
+};
+
+/// The op of a SAVE call that runs.
+struct SavedOp {
+  bool runs = false;
+  FirstPosition<const void*> memories{};  ///< Of its arguments.
+  /// It makes tensors on the memory of an opaque one from before the call.
+  bool takes_part = false;
+
+  bool has_argument(const at::Tensor& tensor) const;
+
+  /// True if `tensor`, which the call uses, was there before the region. What only SAVE calls have
+  /// read is in no table: it is unknown like the result of the op that runs.
+  bool is_from_outside(const at::Tensor& tensor, const StorageTable& storages) const;
 };
 
 }  // namespace remat

@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstdint>
+#include <utility>
 
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
@@ -17,14 +18,6 @@
 
 namespace remat {
 
-/// Begins `words` with `call`: which op, the settings that it runs under, where its generator
-/// stands. Of a plain view, which computes nothing, `settings` are 0.
-inline void write_op(OpWords& words, const OpCall& call, const Region& region, uint64_t settings) {
-  words.begin(call.info());
-  words.add_settings(settings);
-  if (call.info().may_draw() && region.preserve_rng()) words.add_draw(draw_position(call));
-}
-
 /// The forward writes tensors down as they are.
 struct WrittenAsTheyAre {
   static void look_at_values(const OpCall& /*call*/, const at::Tensor& /*tensor*/,
@@ -35,8 +28,27 @@ struct WrittenAsTheyAre {
   static int64_t moved(const at::Tensor& /*tensor*/) { return 0; }
 };
 
-/// Shows the arguments of `call` to `source`, notes in `storages` what the op does to them, and
-/// writes them down; `words` is null where nothing is written down.
+/// Takes back what is being written down, unless it is closed: what throws meanwhile the function
+/// may catch.
+class OpenWords {
+ public:
+  explicit OpenWords(OpWords* words) : words_(words) {}
+  OpenWords(const OpenWords&) = delete;
+  OpenWords& operator=(const OpenWords&) = delete;
+  ~OpenWords() {
+    if (words_) words_->drop_open();
+  }
+  void close() {
+    if (words_) std::exchange(words_, nullptr)->end();
+  }
+
+ private:
+  OpWords* words_;  // null if there are none, or they are closed
+};
+
+/// Writes `call` down: which op, the settings that it runs under (0 of a plain view, which computes
+/// nothing), where its generator stands, and its arguments, which are shown to `source`; notes in
+/// `storages` what the op does to them. `words` is null where nothing is written down.
 ///
 /// The forward and a replay are a source each: look(call, i, tensor) returns where argument `i`
 /// comes from, after whatever is to be done about it. Then, of what is written down, once for each
@@ -44,8 +56,14 @@ struct WrittenAsTheyAre {
 /// by how many bytes that begins elsewhere in its memory than in the forward; before its values
 /// are, look_at_values(call, tensor, origin).
 template <class Source>
-void write_arguments(OpWords* words, const OpCall& call, const Region& region,
-                     StorageTable& storages, Source& source) {
+void write_op(OpWords* words, const OpCall& call, uint64_t settings, const Region& region,
+              StorageTable& storages, Source& source) {
+  if (words) {
+    words->begin(call.info());
+    words->add_settings(settings);
+    if (call.info().may_draw() && region.preserve_rng()) words->add_draw(draw_position(call));
+  }
+  OpenWords open(words);
   visit_arguments(
       call,
       [&](size_t i, const at::Tensor& tensor) {
@@ -63,7 +81,7 @@ void write_arguments(OpWords* words, const OpCall& call, const Region& region,
         if (C10_UNLIKELY(value.isStorage())) storages.note_storage(value.toStorage());
         if (words) words->add_value(value);
       });
-  if (words) words->end();
+  open.close();
 }
 
 /// Writes a named call down: itself, and the tensors among its arguments, whose origins
@@ -72,13 +90,14 @@ template <class Source>
 void write_call(OpWords& words, uint64_t call, c10::ArrayRef<at::Tensor> arguments,
                 const Region& region, Source& source) {
   words.begin_call(call);
+  OpenWords open(&words);
   for (const at::Tensor& argument : arguments) {
     if (!argument.defined()) continue;
     const Origin origin = source.origin_of(argument);
     words.add_tensor(source.written_as(argument, origin), region.outside().logged(origin),
                      source.moved(argument));
   }
-  words.end();
+  open.close();
 }
 
 }  // namespace remat

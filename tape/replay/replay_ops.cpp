@@ -256,11 +256,11 @@ void ReplayOps::before(OpCall& call, bool compared, size_t slot) {
   if (op_.is_compared) {
     words_.clear();
     unknown_.clear();
-    // Views compute nothing.
-    const bool computes = !call.info().is_plain_view();
-    write_op(words_, call, region_, computes ? region_.settings().changed(call.info()) : 0);
   }
-  write_arguments(op_.is_compared ? &words_ : nullptr, call, region_, storages_, *this);
+  // Views compute nothing.
+  const bool computes = op_.is_compared && !call.info().is_plain_view();
+  write_op(op_.is_compared ? &words_ : nullptr, call,
+           computes ? region_.settings().changed(call.info()) : 0, region_, storages_, *this);
   // First: an op that differs explains more than a tensor that does.
   if (op_.is_compared) compare(slot, nullptr);
   if (op_.touches_product) check_products(call, slot);

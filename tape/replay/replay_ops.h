@@ -100,7 +100,7 @@ class ReplayOps {
   void put_inside(const c10::Storage& storage, size_t product);
   void put_outside(size_t number, size_t product);
 
-  // What write_arguments() and write_call() ask for.
+  // What write_op() and write_call() ask for.
   Origin origin_of(const at::Tensor& tensor) const;
   Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
   void look_at_values(const OpCall& call, const at::Tensor& tensor, Origin origin);

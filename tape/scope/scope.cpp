@@ -26,6 +26,13 @@ namespace {
   switch_interception(false);
 });
 
+/// That of `scope`, or of the next one outward that has one; null if none has.
+template <class Part>
+Part* part_from(const Scope* scope, Part* (Scope::*part)() const) {
+  while (scope && !(scope->*part)()) scope = scope->previous();
+  return scope ? (scope->*part)() : nullptr;
+}
+
 // Not beyond a replay: one inside another begins regions that the forward around did not note.
 bool decide_from(const Scope* scope, bool wanted) {
   if (!scope) return wanted;
@@ -117,21 +124,16 @@ Scope* Scope::innermost_with_calls() {
 }
 
 BackwardObserver* BackwardObserver::current() {
-  const Scope* scope = current_scope;
-  while (scope && !scope->backwards()) scope = scope->previous();
-  return scope ? scope->backwards() : nullptr;
+  return part_from(current_scope, &Scope::backwards);
 }
 
 BackwardObserver* BackwardObserver::around() const {
-  const Scope* scope = scope_.previous();
-  while (scope && !scope->backwards()) scope = scope->previous();
-  return scope ? scope->backwards() : nullptr;
+  return part_from(scope_.previous(), &Scope::backwards);
 }
 
 bool NestedTapes::allowed_here() {
-  const Scope* scope = current_scope;
-  while (scope && !scope->nested_tapes()) scope = scope->previous();
-  return !scope || scope->nested_tapes()->are_allowed();
+  const NestedTapes* const tapes = part_from(current_scope, &Scope::nested_tapes);
+  return !tapes || tapes->are_allowed();
 }
 
 bool NestedTapes::decide_here(bool wanted) {
