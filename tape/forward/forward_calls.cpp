@@ -54,7 +54,7 @@ bool may_join_graph(const OpCall& call, size_t i) {
 ForwardCalls::ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots)
     : state_(state),
       outside_(outside),
-      pending_(state.region->label()),
+      pending_(*state.region),
       products_(state, outside, slots, pending_, saved_, op_),
       saves_(state, slots, products_, saved_, op_),
       collectives_(state, products_, pending_) {}

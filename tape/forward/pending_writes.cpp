@@ -48,7 +48,7 @@ void PendingWrites::settle(const at::Tensor& tensor) {
     if (std::find(entry.memories.begin(), entry.memories.end(), memory) == entry.memories.end())
       return false;
     TORCH_CHECK_NOT_IMPLEMENTED(
-        !entry.is_receive || !tensor.is_cpu(), "[checkpoint] ", region_,
+        !entry.is_receive || !tensor.is_cpu(), "[checkpoint] ", region_.label(),
         ": expected a tensor that is received to be read after its Work has been waited for, got "
         "one of which a part is read before. Wait first, or receive into memory of its own.");
     wait_for(entry.work);

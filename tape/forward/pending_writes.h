@@ -7,10 +7,10 @@
 #include <ATen/core/ivalue.h>
 #include <c10/util/ArrayRef.h>
 
-#include <string>
 #include <vector>
 
 #include <remat/tape/outside_log.h>
+#include <remat/tape/region.h>
 
 namespace remat {
 
@@ -25,8 +25,8 @@ namespace remat {
 /// result in a tensor subclass reads nothing; ops on the subclass read what is inside.
 class PendingWrites {
  public:
-  /// `region`: its label, for messages.
-  explicit PendingWrites(std::string region) : region_(std::move(region)) {}
+  /// `region` outlives this; messages name it.
+  explicit PendingWrites(const Region& region) : region_(region) {}
 
   /// `work` writes these memories; a send or receive, of which nobody waits twice, if `is_receive`.
   void add(const c10::IValue& work, bool is_receive, std::vector<const void*> memories);
@@ -40,7 +40,7 @@ class PendingWrites {
  private:
   void settle_functional(const void* memory);
 
-  const std::string region_;
+  const Region& region_;
   struct Writing {
     c10::IValue work;
     bool is_receive;
