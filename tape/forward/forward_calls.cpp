@@ -24,13 +24,6 @@
 namespace remat {
 namespace {
 
-/// What a forward writes down of a named call.
-struct CallSource : WrittenAsTheyAre {
-  explicit CallSource(OutsideWatch& watch) : outside(watch) {}
-  OutsideWatch& outside;
-  Origin origin_of(const at::Tensor& tensor) { return outside.origin_of(tensor); }
-};
-
 /// True if `number` is in one of `ranges`, which follow each other.
 bool is_in_range(const std::vector<std::pair<uint64_t, uint64_t>>& ranges, uint64_t number) {
   const auto next =
@@ -131,8 +124,12 @@ void ForwardCalls::check_call(const NamedCall& call) const {
 
 void ForwardCalls::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!state_.logs()) return;
-  CallSource source(outside_);
-  write_call(state_.region->ops().writer(), call.hash(), arguments, *state_.region, source);
+  SeenTensors seen;
+  for (const at::Tensor& argument : arguments) {
+    if (argument.defined())
+      seen.push_back({.tensor = &argument, .origin = outside_.origin_of(argument)});
+  }
+  write_call(state_.region->ops().writer(), call.hash(), seen, *state_.region);
   state_.count_written_down();
 }
 

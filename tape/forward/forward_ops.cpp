@@ -13,6 +13,9 @@
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/data_hooks.h>
 
+#include "host_values.h"
+#include "op_writer.h"
+
 namespace remat {
 namespace {
 
@@ -70,11 +73,18 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
 }
 
 void ForwardOps::write_down(const OpCall& call, uint64_t settings) {
+  SeenTensors seen;
+  for (const OpTensor& entry : call.tensors()) {
+    const Origin origin = look(call, entry.argument, *entry.tensor);
+    state_.storages.note_write(call, entry.argument, *entry.tensor, origin);
+    seen.push_back({.tensor = entry.tensor, .origin = origin});
+  }
   OpWords* const words = is_written_down_ ? &region_.ops().writer() : nullptr;
-  write_op(words, call, settings, region_, state_.storages, *this);
+  write_op(words, call, seen, settings, region_, state_.storages);
   if (words) state_.count_written_down();
 }
 
+/// Returns where argument `argument` comes from, after all that concerns it.
 Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& tensor) {
   check_no_transform(call, tensor, region_);
   const Origin origin = outside_.origin_of(tensor);

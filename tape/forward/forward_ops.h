@@ -16,14 +16,13 @@
 
 #include "forward_calls.h"
 #include "forward_state.h"
-#include "op_writer.h"
 #include "outside_watch.h"
 
 namespace remat {
 
 /// Writes the ops of a forward down, and shows them to whom they concern: the watch over memory
 /// from outside, the named calls, the tape's recorder.
-class ForwardOps final : public OpObserver, public WrittenAsTheyAre {
+class ForwardOps final : public OpObserver {
  public:
   /// `calls`: null until the first named call.
   ForwardOps(ForwardState& state, OutsideWatch& outside, const std::unique_ptr<ForwardCalls>& calls)
@@ -42,10 +41,8 @@ class ForwardOps final : public OpObserver, public WrittenAsTheyAre {
   /// The function has asked is_recomputing().
   bool is_phase_asked() const { return is_phase_asked_; }
 
-  /// An argument of the op that is about to run: see write_op().
-  Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
-
  private:
+  Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
   void write_down(const OpCall& call, uint64_t settings);
   void record(const OpCall& call, uint64_t settings);
   void before_draw(const OpCall& call);

@@ -18,7 +18,6 @@
 
 #include <remat/tape/first_position.h>
 #include <remat/tape/region.h>
-#include <remat/tape/replay_mismatch.h>
 #include <remat/tape/scope.h>
 
 #include "leaf_grads.h"
@@ -157,18 +156,6 @@ class RegionsMadeInside {
   uint64_t replay_ = 0;
 };
 
-/// Throws what `scope` has found wrong, with the ops of both runs if the region lists them.
-void check_complete(const ReplayScope& scope, const ReplayOps& ops) {
-  try {
-    scope.check_complete();
-  } catch (const ReplayMismatch& mismatch) {
-    const std::string lists = ops.op_lists();
-    if (lists.empty()) throw;
-    throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                         c10::str(mismatch.what_without_backtrace(), "\n", lists));
-  }
-}
-
 }  // namespace
 
 FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
@@ -207,16 +194,17 @@ void FunctionReplayer::release_function() noexcept {
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // First: this may replay outer regions, which must not find this one's state.
-  ReplayOps ops(region);
+  ReplayMemory memory(region);
+  ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;
   inputs.reserve(inputs_.size());
   for (const auto i : c10::irange(inputs_.size())) {
     inputs.push_back(first_position_[i] == i
-                         ? inputs_[i].replayed(region.label(), ops.shadow_of_argument(i))
+                         ? inputs_[i].replayed(region.label(), memory.shadow_of_argument(i))
                          : inputs[first_position_[i]]);
   }
   for (const auto i : c10::irange(inputs.size()))
-    ops.enter_argument(i, inputs[i], inputs_[first_position_[i]].moved(inputs[i]));
+    memory.enter_argument(i, inputs[i], inputs_[first_position_[i]].moved(inputs[i]));
   const SetGrads grads(region.outside());
   const KeptRequiresGrad requires_grad(region.outside());
   const TensorHooks hooks(inputs, region.outside().captured(), *body_);
@@ -227,7 +215,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
   std::exception_ptr error;
   try {
     user_state.begin();
-    run_body({region, *body_, slots, ops, hooks, state_hooks_}, inputs);
+    run_body({region, *body_, slots, memory, products, hooks, state_hooks_}, inputs);
   } catch (...) {
     error = std::current_exception();
   }
@@ -261,7 +249,7 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
     if (escaped && ((!scope.progress().stopped() && !scope.progress().failed()) ||
                     body_->outranks_stop(escaped)))
       rethrow_with_region(escaped, region);
-    check_complete(scope, parts.ops);
+    scope.check_complete();
   } catch (...) {
     body_->rethrow(std::current_exception(), escaped);
   }

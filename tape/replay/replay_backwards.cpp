@@ -19,11 +19,11 @@
 namespace remat {
 
 ReplayBackwards::ReplayBackwards(const Scope& scope, const Region& region, ReplayProgress& progress,
-                                 const ReplayOps& ops, const TensorHooks& hooks)
+                                 const ReplayMemory& memory, const TensorHooks& hooks)
     : BackwardObserver(scope),
       region_(region),
       progress_(progress),
-      ops_(ops),
+      memory_(memory),
       hooks_(hooks),
       thread_(at::RecordFunction::currentThreadId()),
       first_node_(at::sequence_number::peek()),
@@ -36,7 +36,7 @@ void ReplayBackwards::before_backward(const EdgeList& roots) {
       ": expected a backward inside the function that passes no hook which the function has set or "
       "removed on an argument or a captured tensor, got one that does: it would run twice. Set "
       "such hooks outside of the region.");
-  if (region_.intercept() && ops_.has_shadow_in_graph()) check_stays_inside(roots);
+  if (region_.intercept() && memory_.has_shadow_in_graph()) check_stays_inside(roots);
   if (const auto& forward = region_.inner_roots(); progress_.compares_backward() &&
                                                    begun_ < forward.size() &&
                                                    forward[begun_] != hash_of_views(roots)) {

@@ -14,7 +14,7 @@
 #include <remat/tape/scope.h>
 
 #include "leaf_grads.h"
-#include "replay_ops.h"
+#include "replay_memory.h"
 #include "replay_progress.h"
 #include "tensor_hooks.h"
 
@@ -25,7 +25,7 @@ namespace remat {
 class ReplayBackwards final : public BackwardObserver {
  public:
   ReplayBackwards(const Scope& scope, const Region& region, ReplayProgress& progress,
-                  const ReplayOps& ops, const TensorHooks& hooks);
+                  const ReplayMemory& memory, const TensorHooks& hooks);
 
   void before_backward(const EdgeList& roots) override;
   void before_hooks(size_t count) override;
@@ -42,7 +42,7 @@ class ReplayBackwards final : public BackwardObserver {
 
   const Region& region_;
   ReplayProgress& progress_;
-  const ReplayOps& ops_;
+  const ReplayMemory& memory_;
   const TensorHooks& hooks_;
   const uint64_t thread_;      // as nodes know it
   const uint64_t first_node_;  // that this replay makes

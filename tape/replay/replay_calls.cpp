@@ -63,9 +63,18 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
   return progress_.or_fail([&] { return begin_recorded(call, arguments); });
 }
 
+void ReplayCalls::compare(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+  SeenTensors seen;
+  for (const at::Tensor& argument : arguments) {
+    if (argument.defined()) seen.push_back(memory_.see(argument, memory_of(argument)));
+  }
+  write_call(comparison_.words(), call.hash(), seen, region_);
+  comparison_.compare(seen, progress_.slot_count(), &call);
+}
+
 NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
                                                c10::ArrayRef<at::Tensor> arguments) {
-  if (progress_.compares()) ops_.compare_call(call, arguments, progress_.slot_count());
+  if (progress_.compares()) compare(call, arguments);
   if (is_past_forward()) {
     open_.push_back(nullptr);
     return Action::kRun;
@@ -88,7 +97,7 @@ std::vector<at::Tensor> ReplayCalls::to_write() {
   std::vector<at::Tensor> tensors;
   for (const CallWrite& write : open_.back()->writes) {
     const at::Tensor tensor =
-        write.is_outside ? ops_.outside_bytes(write.number) : arguments_[write.argument];
+        write.is_outside ? memory_.outside_bytes(write.number) : arguments_[write.argument];
     if (tensor.defined()) tensors.push_back(tensor);
   }
   return tensors;
@@ -116,7 +125,7 @@ const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   }
   const NamedCall* const expected = next_ < records.size() ? &records[next_].call : nullptr;
   if (!expected || expected->name != call.name || expected->policy != call.policy)
-    ops_.call_mismatch(expected, call, progress_.slot_count());
+    comparison_.call_mismatch(expected, call, progress_.slot_count());
   return records[next_++];
 }
 
@@ -176,12 +185,13 @@ void ReplayCalls::fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor>
 void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
   for (const CallWrite& write : record.writes) {
     if (write.is_outside) {
-      ops_.put_outside(write.number, write.product);
+      const at::Tensor& value = products_.value_of(write.product);
+      if (value.defined()) memory_.put_outside(write.number, value);
     } else {
-      ops_.put_inside(arguments[write.argument].storage(), write.product);
+      products_.put_inside(arguments[write.argument].storage(), write.product);
     }
     if (!write.requires_grad || write.argument >= arguments.size()) continue;
-    const at::Tensor argument = ops_.stand_in(arguments[write.argument]);
+    const at::Tensor argument = memory_.stand_in(arguments[write.argument]);
     if (!argument.requires_grad()) put_written_in_graph(record, argument);
   }
 }
@@ -191,10 +201,10 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   if (output.source == CallOutput::Source::kUndefined) return {};
   at::Tensor tensor;
   if (output.source == CallOutput::Source::kProduct) {
-    tensor = ops_.on_product(output.product, output.layout);
+    tensor = products_.on_product(output.product, output.layout);
   } else {
     if (output.is_argument_itself) return arguments[output.view.argument];
-    const at::Tensor argument = ops_.stand_in(arguments[output.view.argument]);
+    const at::Tensor argument = memory_.stand_in(arguments[output.view.argument]);
     output.view.check(argument, [&] { return where(record); });
     tensor = output.is_view ? view_of(argument, output) : output.view.of(argument);
   }
@@ -273,7 +283,7 @@ void ReplayCalls::abandon() noexcept {
 void ReplayCalls::check_complete() const {
   const auto& records = region_.calls().records();
   if (next_ < records.size() && !progress_.comparison_ended())
-    ops_.call_missing(records[next_].call, progress_.slot_count());
+    comparison_.call_missing(records[next_].call, progress_.slot_count());
 }
 
 }  // namespace remat

@@ -18,7 +18,9 @@
 #include <remat/tape/state_hook.h>
 #include <remat/tape/torch_compat.h>
 
-#include "replay_ops.h"
+#include "replay_comparison.h"
+#include "replay_memory.h"
+#include "replay_products.h"
 #include "replay_progress.h"
 
 namespace remat {
@@ -29,9 +31,14 @@ using StateHooks = std::vector<std::shared_ptr<StateHook>>;
 /// their results made from what is kept, or placeholders.
 class ReplayCalls final : public NamedCalls {
  public:
-  ReplayCalls(ReplayProgress& progress, const Region& region, ReplayOps& ops,
-              const StateHooks& state_hooks)
-      : progress_(progress), region_(region), ops_(ops), state_hooks_(state_hooks) {}
+  ReplayCalls(const Region& region, ReplayProgress& progress, ReplayComparison& comparison,
+              ReplayMemory& memory, ReplayProducts& products, const StateHooks& state_hooks)
+      : region_(region),
+        progress_(progress),
+        comparison_(comparison),
+        memory_(memory),
+        products_(products),
+        state_hooks_(state_hooks) {}
 
   Action begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) override;
   std::vector<at::Tensor> to_write() override;
@@ -45,12 +52,13 @@ class ReplayCalls final : public NamedCalls {
   void need(const at::Tensor& /*tensor*/) override {}
   bool is_replay() const override { return true; }
   bool takes_ops() const override;
-  bool is_given(const at::Tensor& tensor) const override { return ops_.is_given(tensor); }
+  bool is_given(const at::Tensor& tensor) const override { return memory_.is_given(tensor); }
 
   /// Throws if the forward made calls that the replay did not.
   void check_complete() const;
 
  private:
+  void compare(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Action begin_recorded(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   /// In a backward inside the function, whose replay gets further than the forward has.
   bool is_past_forward() const;
@@ -67,9 +75,11 @@ class ReplayCalls final : public NamedCalls {
   void put_in_graph(const CallRecord& record, at::Tensor tensor);
   std::string where(const CallRecord& record) const;
 
-  ReplayProgress& progress_;
   const Region& region_;
-  ReplayOps& ops_;
+  ReplayProgress& progress_;
+  ReplayComparison& comparison_;
+  ReplayMemory& memory_;
+  ReplayProducts& products_;
   const StateHooks& state_hooks_;
   size_t next_ = 0;                      // of the region's records
   std::vector<const CallRecord*> open_;  // calls that run; null for those of nobody's concern

@@ -15,24 +15,14 @@
 #include "saved_original.h"
 
 namespace remat {
-namespace {
-
-bool writes_any_argument(const OpCall& call) {
-  if (!call.info().writes()) return false;
-  for (size_t i = 0; i < call.info().argument_count(); ++i) {
-    if (call.writes_argument(i)) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
 ReplayProgress::ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
-                               ReplayOps& ops)
+                               const ReplayComparison& comparison, ReplayMemory& memory)
     : region_(region),
       body_(body),
       values_(slots),
-      ops_(ops),
+      comparison_(comparison),
+      memory_(memory),
+      slot_end_(region.live_end()),
       begin_{.graph_task = torch::autograd::get_current_graph_task_id(),
              .uncaught_exceptions = std::uncaught_exceptions()} {}
 
@@ -40,19 +30,15 @@ bool ReplayProgress::is_own_code() const {
   return torch::autograd::get_current_graph_task_id() == begin_.graph_task;
 }
 
-void ReplayProgress::begin_op(const OpCall& call) {
-  if (std::exchange(stops_before_op_, false)) stop();
-  op_ = {.info = &call.info(), .writes = writes_any_argument(call), .stops_after = op_.stops_after};
-}
-
-void ReplayProgress::end_op() {
-  op_.info = nullptr;
-  op_.writes = false;
-  if (op_.stops_after) stop();
+bool ReplayProgress::writes_any_argument(const OpCall& call) {
+  for (size_t i = 0; i < call.info().argument_count(); ++i) {
+    if (call.writes_argument(i)) return true;
+  }
+  return false;
 }
 
 void ReplayProgress::check_all_slots() const {
-  if (count_ >= ops_.slot_end()) return;
+  if (count_ >= slot_end_) return;
   const Slot& slot = region_.slots()[count_];
   mismatch(
       slot.index, slot.meta.str(), "the end of the function",
@@ -68,8 +54,8 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
   check_position(tensor);
   or_fail([&] { check(tensor); });
   const size_t index = count_++;
-  if (index < ops_.slot_end() && region_.slots()[index].live) values_.put(index, value);
-  if (region_.early_stop() && region_.closed() && count_ >= ops_.slot_end() &&
+  if (index < slot_end_ && region_.slots()[index].live) values_.put(index, value);
+  if (region_.early_stop() && region_.closed() && count_ >= slot_end_ &&
       is_saved_by_custom_function()) {
     stops_before_op_ = true;
   } else {
@@ -94,7 +80,7 @@ bool ReplayProgress::is_saved_by_custom_function() const {
 // early stop it is let return too; not if a backward inside it replays what it has saved so far.
 void ReplayProgress::stop_if_complete() {
   const bool runs_to_end = !region_.early_stop() && region_.closed();
-  if (runs_to_end || count_ < ops_.slot_end()) return;
+  if (runs_to_end || count_ < slot_end_) return;
   if (op_.writes) {
     op_.stops_after = true;
     return;
@@ -103,7 +89,7 @@ void ReplayProgress::stop_if_complete() {
     stopped_ = true;
     return;
   }
-  if (compares() && region_.closed() && ops_.is_past_last_op()) {
+  if (compares() && region_.closed() && comparison_.is_past_last_op()) {
     stopped_ = true;
   } else {
     stop();
@@ -117,7 +103,7 @@ void ReplayProgress::fill(size_t index, const at::Tensor& value) {
   if (slot.op && slot.layout != 0 && compares() && slot.layout != given_hash(value))
     mismatch(count_, slot.meta.str(), TensorMeta(value).str(), "It has other values.");
   ++count_;
-  if (index < ops_.slot_end() && slot.live) values_.put(index, value);
+  if (index < slot_end_ && slot.live) values_.put(index, value);
 }
 
 // Note [Stopping inside a backward]: autograd's engine handles only std::exceptions; another one
@@ -139,7 +125,7 @@ void ReplayProgress::stop() {
 void ReplayProgress::check_position(const at::Tensor& tensor) const {
   if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
   const Slot& slot = region_.slots()[count_];
-  if (slot.log_position == ops_.position()) return;
+  if (slot.log_position == comparison_.position()) return;
   mismatch(slot.index, slot.meta.str(), TensorMeta(tensor).str(),
            "It was saved between other ops.");
 }
@@ -179,12 +165,12 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
 /// compared.
 bool ReplayProgress::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
   const bool is_of_user = has_layout(tensor) && !keeps_part();
-  const bool is_told = slot.layout != 0 || ReplayOps::is_known(slot.origin);
+  const bool is_told = slot.layout != 0 || ReplayMemory::is_known(slot.origin);
   if (!is_of_user || !is_told) return true;
   const at::Tensor& original = saved_original(tensor);
-  const uint16_t values = ops_.is_given(original) ? given_hash(original) : 0;
-  return slot.layout == (layout_hash(tensor, ops_.moved(original)) ^ values) &&
-         ops_.has_origin(original, slot.origin);
+  const uint16_t values = memory_.is_given(original) ? given_hash(original) : 0;
+  return slot.layout == (layout_hash(tensor, memory_.moved(original)) ^ values) &&
+         memory_.has_origin(original, slot.origin);
 }
 
 /// Where ops are not compared, tensors of one shape must not take each other's places.

@@ -15,7 +15,8 @@
 #include <remat/tape/region_body.h>
 #include <remat/tape/trace_sink.h>
 
-#include "replay_ops.h"
+#include "replay_comparison.h"
+#include "replay_memory.h"
 
 namespace remat {
 
@@ -24,7 +25,7 @@ namespace remat {
 class ReplayProgress {
  public:
   ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
-                 ReplayOps& ops);
+                 const ReplayComparison& comparison, ReplayMemory& memory);
   ReplayProgress(const ReplayProgress&) = delete;
   ReplayProgress& operator=(const ReplayProgress&) = delete;
 
@@ -50,8 +51,16 @@ class ReplayProgress {
   void watch_again() { --unwatched_; }
 
   /// An op is about to run; it has run. May stop.
-  void begin_op(const OpCall& call);
-  void end_op();
+  void begin_op(const OpCall& call) {
+    if (C10_UNLIKELY(std::exchange(stops_before_op_, false))) stop();
+    op_.info = &call.info();
+    op_.writes = call.info().writes() && writes_any_argument(call);
+  }
+  void end_op() {
+    op_.info = nullptr;
+    op_.writes = false;
+    if (C10_UNLIKELY(op_.stops_after)) stop();
+  }
 
   /// Autograd has saved `tensor`, whose data is `value`: for the next slot. May stop.
   void receive(const at::Tensor& tensor, const at::Tensor& value);
@@ -95,6 +104,7 @@ class ReplayProgress {
   TraceScope trace_scope() const { return {.region = &region_, .is_replay = true, .slot = count_}; }
 
  private:
+  static bool writes_any_argument(const OpCall& call);
   bool is_same_part(const Slot& slot, const at::Tensor& tensor) const;
   bool is_saved_by_same_op(const Slot& slot) const;
   bool is_saved_by_custom_function() const;
@@ -106,7 +116,9 @@ class ReplayProgress {
   const Region& region_;
   const RegionBody& body_;
   ReplayedSlots& values_;
-  ReplayOps& ops_;
+  const ReplayComparison& comparison_;
+  ReplayMemory& memory_;
+  const size_t slot_end_;  // one past the last slot that is to be filled
   /// What it was when the replay began.
   struct Begin {
     int graph_task;

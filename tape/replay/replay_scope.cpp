@@ -9,7 +9,7 @@
 #include <utility>
 #include <vector>
 
-#include <remat/tape/autocast_cache.h>
+#include <remat/tape/replay_mismatch.h>
 
 #include "graph_of_replay.h"
 #include "storage_bytes.h"
@@ -54,11 +54,12 @@ ReplayScope::ReplayScope(const ReplayParts& parts)
     : Scope(Phase::kReplay, parts.region.intercept() ? Ops::kSeen : Ops::kAsAround),
       region_(parts.region),
       id_(next_replay_id()),
-      ops_(parts.ops),
-      progress_(region_, parts.body, parts.slots, ops_),
-      backwards_(*this, region_, progress_, ops_, parts.hooks),
-      calls_(progress_, region_, ops_, parts.state_hooks) {
-  set_parts({.ops = this, .backwards = &backwards_, .nested_tapes = this});
+      comparison_(region_, parts.memory),
+      progress_(region_, parts.body, parts.slots, comparison_, parts.memory),
+      ops_(region_, progress_, comparison_, parts.memory, parts.products),
+      backwards_(*this, region_, progress_, parts.memory, parts.hooks),
+      calls_(region_, progress_, comparison_, parts.memory, parts.products, parts.state_hooks) {
+  set_parts({.ops = &ops_, .backwards = &backwards_, .nested_tapes = this});
   set_policy(region_.policy());
   hide_ops_up_to(region_.made_in_replay());
 }
@@ -68,31 +69,6 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> ReplayScope::make_hooks() {
   return std::make_unique<Hook>(*this);
 }
 
-void ReplayScope::before_op(OpCall& call, bool logged) {
-  if (!region_.intercept()) return;
-  progress_.begin_op(call);
-  const bool compared = logged && progress_.compares() && !is_cacheable_cast(call);
-  progress_.or_fail([&] { ops_.before(call, compared, progress_.slot_count()); });
-}
-
-void ReplayScope::after_op(OpCall& call) {
-  if (!region_.intercept()) return;
-  ops_.after(call);
-  progress_.end_op();
-}
-
-void ReplayScope::adopt(const at::Tensor& tensor) {
-  if (region_.intercept()) ops_.adopt(tensor);
-}
-
-at::Tensor ReplayScope::stand_in(const at::Tensor& tensor) {
-  return region_.intercept() ? ops_.stand_in(tensor) : tensor;
-}
-
-torch::autograd::Edge ReplayScope::stand_in(const torch::autograd::Edge& edge) {
-  return region_.intercept() ? ops_.stand_in(edge) : edge;
-}
-
 bool ReplayScope::decide(bool wanted) {
   if (!progress_.is_watched()) return wanted;
   const std::vector<bool>& forward = region_.inner_tapes();
@@ -100,11 +76,22 @@ bool ReplayScope::decide(bool wanted) {
   return number < forward.size() ? forward[number] : wanted;
 }
 
-void ReplayScope::check_complete() const {
+void ReplayScope::check_reached() const {
   progress_.check_no_error();
   if (progress_.stopped()) return;
   calls_.check_complete();
   progress_.check_all_slots();
+}
+
+void ReplayScope::check_complete() const {
+  try {
+    check_reached();
+  } catch (const ReplayMismatch& mismatch) {
+    const std::string lists = comparison_.op_lists();
+    if (lists.empty()) throw;
+    throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+                         c10::str(mismatch.what_without_backtrace(), "\n", lists));
+  }
 }
 
 }  // namespace remat

@@ -11,14 +11,16 @@
 #include <memory>
 
 #include <remat/tape/nested_tapes.h>
-#include <remat/tape/op_observer.h>
 #include <remat/tape/region.h>
 #include <remat/tape/region_body.h>
 #include <remat/tape/scope.h>
 
 #include "replay_backwards.h"
 #include "replay_calls.h"
+#include "replay_comparison.h"
+#include "replay_memory.h"
 #include "replay_ops.h"
+#include "replay_products.h"
 #include "replay_progress.h"
 #include "tensor_hooks.h"
 
@@ -29,13 +31,14 @@ struct ReplayParts {
   const Region& region;
   const RegionBody& body;  ///< What runs.
   ReplayedSlots& slots;
-  ReplayOps& ops;
+  ReplayMemory& memory;
+  ReplayProducts& products;
   const TensorHooks& hooks;
   const StateHooks& state_hooks;
 };
 
 /// Puts the parts of a replay together.
-class ReplayScope final : public Scope, OpObserver, NestedTapes {
+class ReplayScope final : public Scope, NestedTapes {
  public:
   explicit ReplayScope(const ReplayParts& parts);
 
@@ -49,25 +52,21 @@ class ReplayScope final : public Scope, OpObserver, NestedTapes {
   const ReplayProgress& progress() const { return progress_; }
 
   /// Raises what went wrong although the function has returned: a mismatch that it caught, or calls
-  /// and slots that it did not reach.
+  /// and slots that it did not reach; with the ops of both runs if the region lists them.
   void check_complete() const;
 
  private:
   class Hook;
 
-  void before_op(OpCall& call, bool logged) override;
-  void after_op(OpCall& call) override;
-  void adopt(const at::Tensor& tensor) override;
-  at::Tensor stand_in(const at::Tensor& tensor) override;
-  torch::autograd::Edge stand_in(const torch::autograd::Edge& edge) override;
-  void phase_was_asked() override { progress_.end_comparison(); }
   bool are_allowed() const override { return true; }  // if the forward did
   bool decide(bool wanted) override;
+  void check_reached() const;
 
   const Region& region_;
   const uint64_t id_;
-  ReplayOps& ops_;
+  ReplayComparison comparison_;
   ReplayProgress progress_;
+  ReplayOps ops_;
   ReplayBackwards backwards_;
   ReplayCalls calls_;
   size_t inner_regions_ = 0;

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Comparing a replay's ops with the forward's.
+#include "replay_comparison.h"
+
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -8,9 +10,6 @@
 #include <vector>
 
 #include <remat/tape/replay_mismatch.h>
-
-#include "op_writer.h"
-#include "replay_ops.h"
 
 namespace remat {
 namespace {
@@ -40,24 +39,30 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
   return OpLog::likely_cause(logged, replayed);
 }
 
+/// Of the tensors of an op those of which nobody knows where they come from, in order.
+class UnknownTensors {
+ public:
+  explicit UnknownTensors(c10::ArrayRef<SeenTensor> seen) : seen_(seen) {}
+
+  const at::Tensor& next() {
+    while (!is_unknown(seen_.front())) seen_ = seen_.slice(1);
+    const at::Tensor& tensor = *seen_.front().tensor;
+    seen_ = seen_.slice(1);
+    return tensor;
+  }
+
+ private:
+  /// Words do not say so of what is empty: see OpWords::add_tensor().
+  static bool is_unknown(const SeenTensor& seen) {
+    return seen.origin.is_unknown() && !(has_layout(*seen.tensor) && seen.tensor->numel() == 0);
+  }
+
+  c10::ArrayRef<SeenTensor> seen_;
+};
+
 }  // namespace
 
-void ReplayOps::compare_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments,
-                             size_t slot) {
-  words_.clear();
-  unknown_.clear();
-  write_call(words_, call.hash(), arguments, region_, *this);
-  compare(slot, &call);
-}
-
-int64_t ReplayOps::moved(const at::Tensor& tensor) const {
-  for (const Moved& argument : moved_) {
-    if (argument.memory == memory_of(tensor)) return argument.bytes;
-  }
-  return 0;
-}
-
-const NamedCall* ReplayOps::call_at(size_t position) const {
+const NamedCall* ReplayComparison::call_at(size_t position) const {
   if (!OpLog::is_call(region_.ops().at(position))) return nullptr;
   const auto& records = region_.calls().records();
   const auto record = std::lower_bound(
@@ -67,7 +72,8 @@ const NamedCall* ReplayOps::call_at(size_t position) const {
   return is_there ? &record->call : nullptr;
 }
 
-void ReplayOps::call_mismatch(const NamedCall* expected, const NamedCall& got, size_t slot) const {
+void ReplayComparison::call_mismatch(const NamedCall* expected, const NamedCall& got,
+                                     size_t slot) const {
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(where(slot), ": expected ", expected ? expected->str() : "no further named call",
@@ -75,40 +81,14 @@ void ReplayOps::call_mismatch(const NamedCall* expected, const NamedCall& got, s
                kMakeItDepend));
 }
 
-void ReplayOps::call_missing(const NamedCall& expected, size_t slot) const {
+void ReplayComparison::call_missing(const NamedCall& expected, size_t slot) const {
   throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
                        c10::str(where(slot), ": expected ", expected.str(),
                                 " as in the forward, got the end of the function. ",
                                 likely_cause({}, &expected, {}, nullptr), kMakeItDepend));
 }
 
-/// Memory that no op of LibTorch allocated (from_blob) may have been wrapped in the forward, and
-/// again now; if so, the forward's is gone.
-bool ReplayOps::is_same_foreign_memory(size_t number, const c10::Storage& storage) {
-  const OutsideStorage& outside = region_.outside()[number];
-  if (!storage || !outside.is_gone_foreign_memory() || !outside.has_bytes_of(storage)) return false;
-  storages_.enter(storage.unsafeGetStorageImpl(), Origin::outside(number));
-  matched_.emplace_back(storage.getWeakStorageImpl());
-  return true;
-}
-
-bool ReplayOps::has_origin(const at::Tensor& tensor, Origin logged) {
-  const Origin now = region_.outside().logged(origin_of(tensor));
-  const bool is_viewed = logged.is_outside() && now.is_inside() &&
-                         std::find(viewed_unknown_.begin(), viewed_unknown_.end(),
-                                   memory_of(tensor)) != viewed_unknown_.end();
-  if (now.value() == logged.value() || !is_known(logged)) return true;
-  if (!is_viewed && !is_known(now)) return true;
-  if ((!is_viewed && !now.is_unknown()) || !logged.is_outside()) return false;
-  // What an op keeps for itself is made below autograd, by no op that is seen, and dies.
-  const OutsideStorage& outside = region_.outside()[logged.number()];
-  const bool is_made_again =
-      outside.is_gone() && (!has_layout(tensor) || outside.may_be_saved(tensor.storage()));
-  return is_made_again ||
-         (tensor.has_storage() && is_same_foreign_memory(logged.number(), tensor.storage()));
-}
-
-void ReplayOps::compare(size_t slot, const NamedCall* call) {
+void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
   // The forward stopped writing down; or its region is still open, for a backward inside it, and
   // the replay gets further.
@@ -116,19 +96,22 @@ void ReplayOps::compare(size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> replayed = words_.get();
   if (const OpSites* const sites = region_.op_sites())
     seen_.push_back(OpSites::line(describe(replayed, call), sites->now()));
-  size_t next_unknown = 0;
+  UnknownTensors unknown(seen);
   const auto may_be_unknown = [&](size_t number) {
-    return is_same_foreign_memory(number, unknown_[next_unknown++]);
+    return memory_.is_same_foreign_memory(number, unknown.next());
   };
   // A region that draws nothing finds generators where later code has left them.
   const bool draws = region_.draws() || !region_.closed();
-  if (!OpWords::match(logged, replayed, draws, may_be_unknown))
-    mismatch(logged, replayed, slot, call);
+  if (!OpWords::match(logged, replayed, draws, may_be_unknown)) mismatch(logged, slot, call);
   position_ += logged.size();
-  ++op_count_;
+  ++count_;
 }
 
-std::string ReplayOps::op_lists() const {
+std::string ReplayComparison::where(size_t slot) const {
+  return c10::str("[replay] ", region_.label(), ", slot ", slot);
+}
+
+std::string ReplayComparison::op_lists() const {
   const OpSites* const sites = region_.op_sites();
   if (!sites) return "";
   std::vector<std::string> forward;
@@ -142,12 +125,13 @@ std::string ReplayOps::op_lists() const {
                   OpSites::numbered(seen_));
 }
 
-void ReplayOps::mismatch(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed,
-                         size_t slot, const NamedCall* call) const {
+void ReplayComparison::mismatch(c10::ArrayRef<uint64_t> logged, size_t slot,
+                                const NamedCall* call) const {
+  const c10::ArrayRef<uint64_t> replayed = words_.get();
   const NamedCall* const expected = call_at(position_);
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(where(slot), ", op ", op_count_, ": expected ", describe(logged, expected),
+      c10::str(where(slot), ", op ", count_, ": expected ", describe(logged, expected),
                " as in the forward, got ", describe(replayed, call), ". ",
                likely_cause(logged, expected, replayed, call), kMakeItDepend));
 }
