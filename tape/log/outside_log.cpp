@@ -153,7 +153,7 @@ void OutsideStorage::mark_read(const at::Tensor& tensor) {
 }
 
 void OutsideStorage::begin_write(const at::Tensor& tensor) {
-  // Its views get their places from it: see ReplayOps::shadow_of().
+  // Its views get their places from it: see ReplayMemory::shadow_of().
   written_ = std::make_shared<Written>(tensor.is_view() ? at::Tensor(tensor._base()) : tensor);
   if (PlaceholderStorage::is(tensor.storage())) written_->placeholder = tensor.storage();
 }
