@@ -17,13 +17,13 @@
 namespace remat {
 
 void ForwardBackwards::before_backward(const EdgeList& roots) {
-  region_.mark_inner_backward();
+  region_.inner_backwards().any = true;
   if (calls_) calls_->check_backward(roots);
   if (state_.recorder) state_.recorder->give_up("a backward in the function");
   // First: replays around put other .grads there.
   if (around()) around()->before_backward(roots);
   if (!is_replayed()) return;
-  region_.add_inner_roots(hash_of_views(roots));
+  region_.inner_backwards().roots.push_back(hash_of_views(roots));
   grads_.clear();
   for (const at::Tensor& tensor : region_.outside().captured()) {
     if (!tensor.is_leaf()) note_grad(tensor);
@@ -31,7 +31,7 @@ void ForwardBackwards::before_backward(const EdgeList& roots) {
 }
 
 void ForwardBackwards::before_hooks(size_t count) {
-  if (is_replayed()) region_.add_inner_hooks(count);
+  if (is_replayed()) region_.inner_backwards().hooks.push_back(count);
   if (around()) around()->before_hooks(count);
 }
 
@@ -79,7 +79,7 @@ void ForwardBackwards::keep_grads() {
         ") all with create_graph or all without, got both: a replay would not find what was there "
         "before. Set that .grad to None before the region, or use autograd.grad.");
     grads_made_.insert(before.tensor);
-    region_.add_grad_before(std::move(before));
+    region_.inner_backwards().grads_before.push_back(std::move(before));
   }
 }
 
@@ -87,7 +87,7 @@ void ForwardBackwards::after_backward(c10::ArrayRef<at::Tensor> gradients) {
   if (is_replayed()) {
     keep_grads();
     if (!gradients.empty() && region_.determinism() != Determinism::kNone)
-      region_.add_inner_gradients(hash_of(gradients));
+      region_.inner_backwards().gradients.push_back(hash_of(gradients));
   }
   if (around()) around()->after_backward({});
 }

@@ -44,7 +44,7 @@ void LeafGrads::set_aside(const at::Tensor& tensor) {
 }
 
 at::Tensor LeafGrads::before(const at::Tensor& tensor) const {
-  for (const GradBefore& kept : region_.grads_before()) {
+  for (const GradBefore& kept : region_.inner_backwards().grads_before) {
     if (kept.tensor != tensor.unsafeGetTensorImpl()) continue;
     TORCH_CHECK(!kept.version.changed(), modified_in_place(TensorMeta(kept.grad), kept.version),
                 "[replay] ", region_.label(),

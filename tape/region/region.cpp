@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Slots of a region, and the passes that fill them: one per region and graph task.
+// The slots of a region, and what is kept for its replays.
 #include <remat/tape/region.h>
 
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/engine.h>
-#include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
 #include <utility>
 
-#include <remat/tape/blocking_wait.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
@@ -35,72 +32,11 @@ bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
 
 }  // namespace
 
-// Note [Passes]: replayed values belong to one run of backward, so they are keyed by its graph
-// task. A graph that is not kept frees each value with the node that held it; a kept graph hands
-// each value over when its node asks for it, and replays again should a node ask twice. What is
-// left goes when the graph task ends, by success or by exception: the engine then destroys the
-// callbacks it was given, PassEnd among them.
-struct Region::Pass {
-  enum class State { kNew, kRunning, kDone };
-
-  explicit Pass(int task) : graph_task(task) {}
-
-  /// A value that backward has got for a slot whose memory others had, and hooks may have copied.
-  struct Hooked {
-    const Slot* slot;
-    c10::VariableVersion version;  // of the value
-    uint32_t before;
-
-    bool is_written() const {
-      return version.current_version() != before || slot->version.changed();
-    }
-  };
-
-  void note_hooked(std::shared_ptr<const Region> of, const Slot& slot, const at::Tensor& value) {
-    if (value.is_inference()) return;
-    region = std::move(of);
-    const c10::VariableVersion& version = value.unsafeGetTensorImpl()->version_counter();
-    hooked.push_back({&slot, version, version.current_version()});
-  }
-
-  const int graph_task;
-  State state = State::kNew;
-  std::thread::id runner{};  // while it runs
-  ReplayedSlots values{0};
-  std::vector<Hooked> hooked;
-  std::shared_ptr<const Region> region;  // of these, until the pass ends
-};
-
-class Region::PassEnd {
- public:
-  PassEnd(std::weak_ptr<Region> region, const std::shared_ptr<Pass>& pass)
-      : region_(std::move(region)), pass_(pass) {}
-  PassEnd(const PassEnd&) = delete;
-  PassEnd& operator=(const PassEnd&) = delete;
-  ~PassEnd() { end(); }
-
-  /// The graph task has succeeded.
-  void check() const {
-    const std::shared_ptr<Region> region = region_.lock();
-    const std::shared_ptr<Pass> pass = pass_.lock();
-    if (region && pass) region->check_hooked(*pass);
-  }
-
-  void end() noexcept {
-    const std::shared_ptr<Region> region = region_.lock();
-    const std::shared_ptr<Pass> pass = pass_.lock();
-    if (region && pass) region->forget(pass.get());
-  }
-
- private:
-  std::weak_ptr<Region> region_;
-  std::weak_ptr<Pass> pass_;
-};
-
 Region::Region(Options options)
     : options_(std::move(options)),
       id_(RegionRegistry::add(*this)),
-      made_in_replay_(Scope::current_replay()) {
+      made_in_replay_(Scope::current_replay()),
+      passes_(*this) {
   if (options_.op_site) op_sites_ = std::make_unique<OpSites>(options_.op_site);
 }
 
@@ -180,22 +116,7 @@ std::shared_ptr<const Replayer> Region::replayer() const {
 
 at::Tensor Region::load(const Slot& slot) {
   check_version(slot);
-  const int graph_task = torch::autograd::get_current_graph_task_id();
-  if (graph_task < 0) {
-    // Asked for outside backward, by somebody who looks at the graph: nothing to key a pass by.
-    check_not_replaying_here();
-    return replay().take(slot.index);
-  }
-  const bool keep_graph = torch::autograd::get_current_graph_task_keep_graph();
-  const std::shared_ptr<Pass> pass = replayed_pass(graph_task, &slot);
-  const ForwardMemory* const memory = memory_of_others(slot);
-  const bool others_have_it = memory && memory->is_hooked() && !memory->is_gone();
-  at::Tensor value;
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    value = keep_graph ? pass->values.take(slot.index) : pass->values.get(slot.index);
-    if (others_have_it && value.defined()) pass->note_hooked(shared_from_this(), slot, value);
-  }
+  at::Tensor value = passes_.load(slot);
   if (value.defined()) {
     check_not_freed(slot, value);
     TakenGradients::note_given(value);
@@ -231,20 +152,14 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
 }
 
 void Region::replay_for_backward() {
-  if (live_count_ > 0) replayed_pass(torch::autograd::get_current_graph_task_id(), nullptr);
+  if (live_count_ > 0) passes_.replay();
 }
 
 void Region::release(Slot& slot) noexcept {
   slot.live = false;
   const bool none_live = --live_count_ == 0;
   if (closed_ && (none_live || calls_)) release_unneeded();
-  if (pass_count_ == 0) return;
-  c10::SmallVector<at::Tensor, 2> values;  // destroyed after the lock is gone
-  const std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& pass : passes_) {
-    // A running pass is its runner's; it sees that the slot is dead, or its end frees the value.
-    if (pass->state == Pass::State::kDone) values.push_back(pass->values.take(slot.index));
-  }
+  passes_.release(slot.index);
 }
 
 size_t Region::live_end(size_t end) const {
@@ -261,9 +176,19 @@ void Region::release_unneeded() noexcept {
   live_end_ = live_end(live_end_);
   if (live_end_ == 0) {
     replayer = std::move(replayer_);
-    grads = std::move(grads_before_);
+    grads = std::move(inner_backwards_.grads_before);
   }
   if (calls_ && (early_stop() || live_end_ == 0)) values = calls_->release_from(live_end_);
+}
+
+bool Region::keeps_for_replays() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return closed_ && calls_ && !options_.is_cut && calls_->keeps_for_replays();
+}
+
+std::vector<CallProduct::Held> Region::release_products() noexcept {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return calls_ ? calls_->release_from(0) : std::vector<CallProduct::Held>();
 }
 
 // A tape runs no function, and no object of the user's can hold itself through it.
@@ -290,105 +215,6 @@ std::vector<CallProduct::Held> Region::kept_products() const {
 CallProduct::Held Region::kept_product(size_t number) const {
   const std::lock_guard<std::mutex> lock(mutex_);
   return calls().product(number).held();
-}
-
-std::shared_ptr<Region::Pass> Region::replayed_pass(int graph_task, const Slot* wanted) {
-  check_not_replaying_here();
-  for (;;) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    std::shared_ptr<Pass> pass = find_or_add_pass(graph_task);
-    if (pass->state == Pass::State::kRunning) {
-      check_not_replaying(pass->runner != std::this_thread::get_id());
-      lock.unlock();
-      wait_for(*pass);
-      continue;
-    }
-    const bool handed_over =
-        wanted && pass->state == Pass::State::kDone && !pass->values.has(wanted->index);
-    if (pass->state == Pass::State::kDone && !handed_over) return pass;
-    pass->state = Pass::State::kRunning;
-    pass->runner = std::this_thread::get_id();
-    lock.unlock();
-    run_pass(pass);
-    return pass;
-  }
-}
-
-std::shared_ptr<Region::Pass> Region::find_or_add_pass(int graph_task) {
-  for (const auto& pass : passes_) {
-    if (pass->graph_task == graph_task) return pass;
-  }
-  auto pass = std::make_shared<Pass>(graph_task);
-  auto end = std::make_shared<PassEnd>(weak_from_this(), pass);
-  torch::autograd::Engine::get_default_engine().queue_callback([end] {
-    end->check();
-    end->end();
-  });
-  passes_.push_back(pass);
-  ++pass_count_;
-  return pass;
-}
-
-void Region::run_pass(const std::shared_ptr<Pass>& pass) {
-  ReplayedSlots values(0);
-  std::exception_ptr error;
-  try {
-    values = replay();
-  } catch (...) {
-    error = std::current_exception();
-  }
-  {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    std::swap(pass->values, values);
-    pass->state = error ? Pass::State::kNew : Pass::State::kDone;
-  }
-  pass_done_.notify_all();
-  if (error) std::rethrow_exception(error);
-}
-
-void Region::wait_for(const Pass& pass) {
-  blocking_wait([&] {
-    std::unique_lock<std::mutex> lock(mutex_);
-    pass_done_.wait(lock, [&] { return pass.state != Pass::State::kRunning; });
-  });
-}
-
-void Region::forget(const Pass* pass) noexcept {
-  std::shared_ptr<Pass> forgotten;  // destroyed after the lock is gone
-  const std::lock_guard<std::mutex> lock(mutex_);
-  const auto position =
-      std::find_if(passes_.begin(), passes_.end(), [&](const auto& p) { return p.get() == pass; });
-  if (position == passes_.end()) return;
-  forgotten = std::move(*position);
-  passes_.erase(position);
-  --pass_count_;
-}
-
-void Region::check_hooked(const Pass& pass) const {
-  for (const Pass::Hooked& hooked : pass.hooked) {
-    const Slot& slot = *hooked.slot;
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        !hooked.is_written(), "[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),
-        "), saved by ", slot.op ? slot.op->name() : "a custom function",
-        ": expected that nobody writes in backward what the region has saved under saved-tensor "
-        "hooks, got a write to it, or to the forward's memory of it, which somebody else has (an "
-        "attribute of a custom function's context, the region's result). Hooks that copy part the "
-        "two, others do not, and remat cannot know. Write a clone() in backward, or open no hooks "
-        "there.");
-  }
-}
-
-void Region::check_not_replaying_here() const {
-  for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
-    check_not_replaying(scope->replayed_region() != this);
-  }
-}
-
-void Region::check_not_replaying(bool holds) const {
-  TORCH_CHECK(holds, "[replay] ", label(),
-              ": expected its function to finish its replay, got a backward through this same "
-              "region inside it. Do not call backward or grad, in the region's function, on a "
-              "result of the region itself.");
 }
 
 void Region::check_not_freed(const Slot& slot, const at::Tensor& value) const {

@@ -37,9 +37,9 @@ void ReplayBackwards::before_backward(const EdgeList& roots) {
       "removed on an argument or a captured tensor, got one that does: it would run twice. Set "
       "such hooks outside of the region.");
   if (region_.intercept() && memory_.has_shadow_in_graph()) check_stays_inside(roots);
-  if (const auto& forward = region_.inner_roots(); progress_.compares_backward() &&
-                                                   begun_ < forward.size() &&
-                                                   forward[begun_] != hash_of_views(roots)) {
+  if (const auto& forward = region_.inner_backwards().roots;
+      progress_.compares_backward() && begun_ < forward.size() &&
+      forward[begun_] != hash_of_views(roots)) {
     progress_.or_fail([&] { roots_mismatch(begun_); });
   }
   const std::vector<at::Tensor> captured = region_.outside().captured();
@@ -66,7 +66,7 @@ void ReplayBackwards::check_stays_inside(const EdgeList& roots) const {
 void ReplayBackwards::before_hooks(size_t count) {
   if (progress_.compares_backward()) {
     const size_t number = begun_++;
-    const auto& forward = region_.inner_hooks();
+    const auto& forward = region_.inner_backwards().hooks;
     if (number < forward.size() && forward[number] != count)
       progress_.or_fail([&] { hooks_mismatch(number, forward[number], count); });
   }
@@ -106,7 +106,7 @@ void ReplayBackwards::after_backward(c10::ArrayRef<at::Tensor> gradients) {
 // Hooks run again with a backward inside, and those too that were set after the forward.
 void ReplayBackwards::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
   const size_t number = with_gradients_++;
-  const auto& forward = region_.inner_gradients();
+  const auto& forward = region_.inner_backwards().gradients;
   if (number >= forward.size() || forward[number] == hash_of(gradients)) return;
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},

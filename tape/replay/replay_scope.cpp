@@ -34,7 +34,7 @@ class ReplayScope::Hook final : public torch::autograd::SavedVariableHooks {
   explicit Hook(ReplayScope& scope) : scope_(scope), region_(scope.region_.weak_from_this()) {}
   void call_pack_hook(const at::Tensor& tensor) override {
     const at::Tensor value = tensor_data(tensor);
-    if (scope_.region_.has_inner_backward()) value_ = value;
+    if (scope_.region_.inner_backwards().any) value_ = value;
     scope_.progress_.receive(tensor, value);
   }
   at::Tensor call_unpack_hook() override {

@@ -43,7 +43,8 @@ struct KeepReason {
 };
 
 /// A product: a storage as a SAVE call left it, made by the call or written by it. A replay puts a
-/// placeholder in its place, unless something that the replay runs reads it.
+/// placeholder in its place, unless something that the replay runs reads it. A large class: what
+/// the product is, who reads it, and how its value is kept.
 ///
 /// Note [Products]: a storage may be written by several calls; each leaves a product of its own.
 /// If the call made the storage, its value is kept as it is, in the very storage, until code that a
@@ -237,6 +238,9 @@ class REMAT_API CallLog {
 
   /// The forward has ended: drops what no replay of slots below `slot_end` reads.
   void finish(size_t slot_end);
+
+  /// True if anything is kept that replays read.
+  bool keeps_for_replays() const { return !by_reader_.empty(); }
 
   /// Only slots below `slot_end` may still be wanted: gives up what no replay of them reads.
   std::vector<CallProduct::Held> release_from(size_t slot_end);

@@ -6,17 +6,16 @@
 #include <ATen/core/Tensor.h>
 
 #include <atomic>
-#include <condition_variable>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <string>
-#include <thread>
 #include <utility>
 #include <vector>
 
+#include <remat/tape/backward_passes.h>
 #include <remat/tape/call_log.h>
 #include <remat/tape/export.h>
 #include <remat/tape/forward_memory.h>
@@ -26,27 +25,11 @@
 #include <remat/tape/region_policy.h>
 #include <remat/tape/replay_comparison.h>
 #include <remat/tape/replayer.h>
+#include <remat/tape/slot.h>
 #include <remat/tape/tensor_meta.h>
 #include <remat/tape/thread_state.h>
 
 namespace remat {
-
-/// One tensor that autograd saved in a region's forward, and that was dropped.
-struct Slot {
-  Slot(size_t position, const at::Tensor& tensor);
-
-  size_t index;
-  size_t log_position = 0;     ///< In the region's OpLog: after which op it was saved.
-  const OpInfo* op = nullptr;  ///< That saved it; null where no op did: a custom function.
-  TensorMeta meta;
-  SavedVersion version;
-  const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
-  std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  /// A hash of how it lay in its memory where no op has saved it, and of its values if these are
-  /// given (Origin::given()); of those alone in a call that is left out. 0: not compared.
-  uint16_t layout = 0;
-  Origin origin = Origin::inside();  ///< As logged, where no op has saved it.
-};
 
 /// The nodes of autograd's graph that a forward made, by their numbers on its thread.
 struct NodeRange {
@@ -65,18 +48,13 @@ struct GradBefore {
   SavedVersion version;
 };
 
-/// The values that one replay gives to the slots of a region.
-class REMAT_API ReplayedSlots {
- public:
-  explicit ReplayedSlots(size_t count) : values_(count) {}
-
-  bool has(size_t index) const { return index < values_.size() && values_[index].defined(); }
-  void put(size_t index, at::Tensor value) { values_[index] = std::move(value); }
-  const at::Tensor& get(size_t index) const { return values_[index]; }
-  at::Tensor take(size_t index) { return has(index) ? std::move(values_[index]) : at::Tensor(); }
-
- private:
-  std::vector<at::Tensor> values_;
+/// What a forward's replays repeat of the backwards inside its function.
+struct InnerBackwards {
+  bool any = false;                 ///< Then the graph of a replay has to serve them, too.
+  std::vector<uint64_t> gradients;  ///< Hashes of what they returned, in order.
+  std::vector<size_t> hooks;        ///< How many on gradients each passed, also one without result.
+  std::vector<uint64_t> roots;      ///< Hashes of the tensors at which they began.
+  std::vector<GradBefore> grads_before;  ///< See Note [The .grad of a replay].
 };
 
 /// A region as its forward left it. Owned by the hooks of its live slots and of what its SAVE calls
@@ -84,7 +62,8 @@ class REMAT_API ReplayedSlots {
 /// live slot, the rest when the last saved tensor is freed.
 ///
 /// add_slot(), ops(), outside() and calls() belong to the forward's thread until close(), and do
-/// not change after it; everything else may be called from any thread.
+/// not change after it; everything else may be called from any thread. A large class: each member
+/// is one thing that a forward leaves for its replays.
 class REMAT_API Region : public std::enable_shared_from_this<Region> {
  public:
   struct Options {
@@ -116,10 +95,10 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   Determinism determinism() const { return options_.determinism; }
   /// True if a replay may stop early. Not where a replay calls collectives: all ranks are to call
   /// the same ones, whatever is alive.
-  bool early_stop() const { return options_.early_stop && !communicates_; }
+  bool early_stop() const { return options_.early_stop && !marks_.communicates; }
 
   /// A replay is going to call a collective again.
-  void mark_communicates() { communicates_ = true; }
+  void mark_communicates() { marks_.communicates = true; }
   bool preserve_rng() const { return options_.preserve_rng; }
   const RegionPolicy* policy() const { return options_.policy.get(); }
   const std::shared_ptr<const RegionPolicy>& shared_policy() const { return options_.policy; }
@@ -154,33 +133,16 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::shared_ptr<const Replayer> replayer() const;
 
   /// Autocast casts weights for the region, or has cast them before and answers from its cache.
-  void mark_casts_weights() { casts_weights_ = true; }
-  bool casts_weights() const { return casts_weights_ || !intercept(); }
+  void mark_casts_weights() { marks_.casts_weights = true; }
+  bool casts_weights() const { return marks_.casts_weights || !intercept(); }
 
   /// An op of the region has drawn random numbers, though the generators may be back where they
   /// were.
-  void mark_draws() { draws_ = true; }
-  bool draws() const { return draws_; }
+  void mark_draws() { marks_.draws = true; }
+  bool draws() const { return marks_.draws; }
 
-  /// A backward ran inside the function: the graph of a replay has to serve a backward too.
-  void mark_inner_backward() { inner_backward_ = true; }
-  bool has_inner_backward() const { return inner_backward_; }
-
-  /// Hashes of the gradients that backwards inside returned, in order.
-  void add_inner_gradients(uint64_t hash) { inner_gradients_.push_back(hash); }
-  const std::vector<uint64_t>& inner_gradients() const { return inner_gradients_; }
-
-  /// How many hooks on gradients each backward inside passed, also one that returns nothing.
-  void add_inner_hooks(size_t count) { inner_hooks_.push_back(count); }
-  const std::vector<size_t>& inner_hooks() const { return inner_hooks_; }
-
-  /// Hashes of the tensors at which the backwards inside began.
-  void add_inner_roots(uint64_t hash) { inner_roots_.push_back(hash); }
-  const std::vector<uint64_t>& inner_roots() const { return inner_roots_; }
-
-  /// What replays of backwards inside begin with: Note [The .grad of a replay].
-  void add_grad_before(GradBefore grad) { grads_before_.push_back(std::move(grad)); }
-  const std::vector<GradBefore>& grads_before() const { return grads_before_; }
+  InnerBackwards& inner_backwards() { return inner_backwards_; }
+  const InnerBackwards& inner_backwards() const { return inner_backwards_; }
 
   void set_nodes(const NodeRange& nodes) { nodes_ = nodes; }
   const NodeRange& nodes() const { return nodes_; }
@@ -215,6 +177,17 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// The same for one product.
   CallProduct::Held kept_product(size_t number) const;
 
+  /// True if anything of these is kept, so that replays can run.
+  bool keeps_for_replays() const;
+  /// No replay will run any more: gives up what is kept for them, to be destroyed by the caller.
+  std::vector<CallProduct::Held> release_products() noexcept;
+
+  /// Replays the region: values for the slots that are live. Throws what a replay throws.
+  ReplayedSlots replay();
+
+  /// Where `slot` lay, if others may have that memory in backward; else null.
+  const ForwardMemory* memory_of_others(const Slot& slot) const;
+
   /// The value of a slot for the backward that runs on this thread; replays the region if that has
   /// not happened for it. Throws autograd's in-place error if the saved tensor was written since.
   at::Tensor load(const Slot& slot);
@@ -233,25 +206,12 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::string label() const;
 
  private:
-  struct Pass;
-  class PassEnd;
-
-  std::shared_ptr<Pass> replayed_pass(int graph_task, const Slot* wanted);
-  std::shared_ptr<Pass> find_or_add_pass(int graph_task);
-  void run_pass(const std::shared_ptr<Pass>& pass);
-  ReplayedSlots replay();
   at::Tensor shared_value(const Slot& slot, at::Tensor value) const;
-  const ForwardMemory* memory_of_others(const Slot& slot) const;
-  void wait_for(const Pass& pass);
-  void forget(const Pass* pass) noexcept;
   void release_unneeded() noexcept;
   std::shared_ptr<const Replayer> running_replayer() const;
   size_t live_end(size_t end) const;
-  void check_not_replaying_here() const;
-  void check_not_replaying(bool holds) const;
   std::string change_of(const Slot& slot) const;
   void check_version(const Slot& slot) const;
-  void check_hooked(const Pass& pass) const;
   void check_not_freed(const Slot& slot, const at::Tensor& value) const;
 
   const Options options_;
@@ -265,14 +225,13 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   OpLog ops_;
   std::unique_ptr<OpSites> op_sites_;
   OutsideLog outside_;
-  bool casts_weights_ = false;
-  bool communicates_ = false;
-  bool draws_ = false;
-  bool inner_backward_ = false;
-  std::vector<uint64_t> inner_gradients_;
-  std::vector<size_t> inner_hooks_;
-  std::vector<uint64_t> inner_roots_;
-  std::vector<GradBefore> grads_before_;
+  struct Marks {
+    bool casts_weights = false;
+    bool communicates = false;
+    bool draws = false;
+  };
+  Marks marks_;
+  InnerBackwards inner_backwards_;
   NodeRange nodes_;
   std::vector<bool> inner_tapes_;
   std::unique_ptr<CallLog> calls_;  // null without named calls
@@ -282,10 +241,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   size_t live_end_ = 0;                // not below live_end(); guarded by mutex_
 
   mutable std::mutex mutex_;
-  std::condition_variable pass_done_;
-  std::vector<std::shared_ptr<Pass>> passes_;  // guarded by mutex_
-  std::atomic<size_t> pass_count_{
-      0};  // lets release() skip the lock in the forward and in dropped graphs
+  BackwardPasses passes_;
 };
 
 /// The regions of the process that something still refers to, oldest first. Of those that are not

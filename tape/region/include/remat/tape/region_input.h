@@ -22,6 +22,8 @@
 
 namespace remat {
 
+/// A large class: the argument as it was, and what tells later whether it still is.
+///
 /// Made before its region is entered. In an outer region, that region's slots hold the data, not
 /// this object. This object holds nothing of the graph that the argument came from: where the
 /// region differentiates its argument, the region's nodes hold that graph.
