@@ -8,7 +8,10 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <unordered_map>
+#include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include <remat/tape/scope.h>
 
@@ -123,22 +126,27 @@ class Collection {
     if (billed_.insert(held.address()).second) {
       if (saves_.calls.empty() || saves_.calls.back().name != call)
         saves_.calls.push_back({.name = call, .storages = {}});
+      places_[held.address()] = {saves_.calls.size() - 1, saves_.calls.back().storages.size()};
       saves_.calls.back().storages.push_back(
           {.bytes = storage.nbytes(), .views = {}, .device = storage.device(), .storage = held});
       saves_.calls.back().bytes += storage.nbytes();
       saves_.bytes += storage.nbytes();
       return &saves_.calls.back().storages.back();
     }
-    for (CallSaves& other : saves_.calls) {
-      for (SavedStorage& entry : other.storages) {
-        if (entry.storage.address() == held.address()) return other.name == call ? &entry : nullptr;
-      }
-    }
-    return nullptr;
+    const auto place = places_.find(held.address());
+    if (place == places_.end()) return nullptr;
+    CallSaves& other = saves_.calls[place->second.call];
+    return other.name == call ? &other.storages[place->second.storage] : nullptr;
   }
+
+  struct Place {
+    size_t call;
+    size_t storage;
+  };
 
   RegionSaves& saves_;
   std::unordered_set<const void*>& billed_;
+  std::unordered_map<const void*, Place> places_;  // of storages in saves_, by address
 };
 
 TensorLayout contiguous(c10::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -197,12 +205,12 @@ class RegionWalk {
     for (const KeptTensor& kept : calls_.kept()) {
       if (!kept.live) fates_[kept.call].dropped = true;
     }
+    const std::vector<const HeldTensor*> by_call = held_by_call();
+    auto next = by_call.begin();
     for (const auto i : c10::irange(calls_.records().size())) {
       const CallRecord& record = calls_.records()[i];
+      for (; next != by_call.end() && (*next)->call() == i; ++next) add(record, **next);
       if (!record.call.is_saved()) continue;
-      for (const HeldTensor& held : held_.all) {
-        if (is_of_call(held) && held.call() == i) add(record, held);
-      }
       saves_.rebuilt += record.refills.size();
       if (fates_[i].dropped && !fates_[i].kept && record.refills.empty())
         saves_.released.push_back(record.call.name);
@@ -211,6 +219,16 @@ class RegionWalk {
 
  private:
   static bool is_of_call(const HeldTensor& held) { return held.kept || held.product; }
+
+  std::vector<const HeldTensor*> held_by_call() const {
+    std::vector<const HeldTensor*> by_call;
+    for (const HeldTensor& held : held_.all) {
+      if (is_of_call(held)) by_call.push_back(&held);
+    }
+    std::stable_sort(by_call.begin(), by_call.end(),
+                     [](const auto* a, const auto* b) { return a->call() < b->call(); });
+    return by_call;
+  }
 
   void add(const CallRecord& record, const HeldTensor& held) {
     fates_[held.call()].kept = true;
