@@ -21,6 +21,7 @@
 #include "hook_handle_ids.h"
 #include "owned_object.h"
 #include "remat_handle.h"
+#include "warnings_now.h"
 
 namespace remat::python {
 namespace {
@@ -94,7 +95,8 @@ PyObject* run_named_call(const NamedCall& call, PyObject* function,
   std::vector<at::Tensor> tensors;
   for (const auto i : c10::irange(arguments.count()))
     take_output(arguments.values[i], OutputRule::kAnyLeaf, call.name, tensors);
-  std::optional<detail::NamedCallScope> scope(std::in_place, call, tensors);
+  std::optional<detail::NamedCallScope> scope;
+  with_warnings_now([&] { scope.emplace(call, tensors); });
   if (scope->is_skipped()) return put_together(scope->results());
   const int64_t first_handle = call.is_saved() ? HookHandleIds::next() : 0;
   THPObjectPtr output;

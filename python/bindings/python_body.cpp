@@ -91,14 +91,14 @@ void PythonBody::finish_forward() {
   parts_->hook_handle_ids.finish_forward();
 }
 
-void PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
+std::shared_ptr<const void> PythonBody::run(c10::ArrayRef<at::Tensor> inputs) const {
   const pybind11::gil_scoped_acquire gil;
   const CompilerAside compiler;
   const PythonStateScope state(parts_->state);
   const HookHandleIdsAgain hook_handle_ids(parts_->hook_handle_ids);
   const HandleBound bound;
   THPObjectPtr result(parts_->arguments.call(parts_->function, inputs));
-  if (result) return;
+  if (result) return share(result.get());
   if (PyErr_ExceptionMatches(stop_replay_class())) {
     PyErr_Clear();
     throw StopReplay{};

@@ -27,7 +27,7 @@ class PythonBody final : public RegionBody {
   void finish_forward();
 
   size_t identity() const override { return identity_; }
-  void run(c10::ArrayRef<at::Tensor> inputs) const override;
+  std::shared_ptr<const void> run(c10::ArrayRef<at::Tensor> inputs) const override;
   std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> tensors) const override;
   void stop() const override;
   bool outranks_stop(const std::exception_ptr& escaped) const override;

@@ -24,6 +24,7 @@
 #include "named_call_run.h"
 #include "owned_object.h"
 #include "policy_object.h"
+#include "warnings_now.h"
 
 namespace remat::python {
 namespace {
@@ -37,7 +38,7 @@ class Handle {
   Handle(py::object ctx, NamedCall call) : ctx_(std::move(ctx)), call_(std::move(call)) {
     if (!detail::is_in_region()) return;
     const std::vector<at::Tensor> arguments = tensors_of_forward(ctx_.ptr());
-    scope_ = std::make_unique<detail::NamedCallScope>(call_, arguments);
+    with_warnings_now([&] { scope_ = std::make_unique<detail::NamedCallScope>(call_, arguments); });
     arguments_ = arguments;
     skipped_ = scope_->is_skipped();
     open_handles.push_back(this);

@@ -3,13 +3,21 @@
 """What several test files build their programs from."""
 
 import math
+import weakref
 
 import numpy as np
+import pytest
 import torch
 
 import remat_meta as remat
 
 checkpointed = remat.checkpoint(region_name="block")
+OPTIONS = {
+    f"{engine}, {name}": {"replay": engine, "policy": policy, "offload_store": remat.host_memory_store()}
+    for engine in ("function", "tape")
+    for name, policy in {"bare": None, "all saved": ["*"]}.items()
+}
+all_options = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 
 
 def grads_of(model, *more):
@@ -28,6 +36,29 @@ class SavesExp(torch.autograd.Function):
         y = x.exp()
         ctx.save_for_backward(y)
         return y
+
+
+class Refused(Exception):
+    """What functions of tests throw."""
+
+
+class Mourner:
+    """Calls `last_words` when it dies."""
+
+    def __init__(self, last_words):
+        self.last_words = last_words
+
+    def __del__(self):
+        self.last_words()
+
+
+def mortal(tensor, last_words, by_del=False):
+    """The tensor; `last_words` is called when it dies: by weakref.finalize(), or by __del__() of an attribute."""
+    if by_del:
+        tensor.mourner = Mourner(last_words)
+    else:
+        weakref.finalize(tensor, last_words)
+    return tensor
 
 
 def begins_at(alignment, *shape):

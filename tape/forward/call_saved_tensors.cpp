@@ -3,6 +3,7 @@
 // What autograd saves in SAVE calls, and where it is kept.
 #include "call_saved_tensors.h"
 
+#include <ATen/SequenceNumber.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
@@ -10,8 +11,10 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/result_aliases.h>
+#include <remat/tape/saved_tensors_hooks.h>
 
 #include "exchanged_memory.h"
 #include "saved_original.h"
@@ -37,11 +40,12 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   ~Hook() override {
     if (slot_) region_->release(*slot_);
     if (kept_) kept_->live = false;
-    if (waiting_) std::erase(calls_->pending_, this);
+    if (waiting_) std::replace(calls_->pending_.begin(), calls_->pending_.end(), this, {});
   }
 
   void call_pack_hook(const at::Tensor& tensor) override {
     SavedCall* const call = calls_->call_that_saves(tensor);
+    if (!call) calls_->before_slot_(tensor);
     if (!call || calls_->add_refill(*call, tensor)) {
       region_ = calls_->state_.slot_region();
       slot_ = &calls_->slots_.add(tensor);
@@ -224,8 +228,8 @@ void CallSavedTensors::pack_pending() {
 }
 
 void CallSavedTensors::drop_pending() noexcept {
-  for (Hook*& hook : pending_) {
-    if (hook) std::exchange(hook, nullptr)->drop_pending();
+  for (size_t i = 0; i < pending_.size(); ++i) {
+    if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->drop_pending();
   }
   pending_.clear();
 }
@@ -243,48 +247,67 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hook
 void CallSavedTensors::expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
   for (const auto i : c10::irange(tensors.size())) {
     if (!tensors[i].defined()) continue;
-    expected_.push_back(tensors[i]);
-    expected_names_.push_back(std::move(names[i]));
+    expected_.tensors.push_back(tensors[i]);
+    expected_.names.push_back(std::move(names[i]));
   }
 }
 
 void CallSavedTensors::name(const std::vector<std::string>& names,
-                            c10::ArrayRef<at::Tensor> tensors) {
+                            c10::ArrayRef<at::Tensor> tensors, size_t depth) {
   for (const auto i : c10::irange(tensors.size())) {
-    if (tensors[i].defined()) named_.emplace_back(names[i], tensors[i]);
+    if (tensors[i].defined()) named_.push_back({names[i], tensors[i], depth});
   }
 }
 
-void CallSavedTensors::end_call() noexcept {
-  drop_pending();  // the op may have thrown
-  named_.clear();
-  if (!expected_.empty()) ended_ = std::move(running_);
+void CallSavedTensors::forget_names(size_t depth) noexcept {
+  while (!named_.empty() && named_.back().depth >= depth) {
+    Named forgotten = std::move(named_.back());
+    named_.pop_back();
+    drop_unseen(std::move(forgotten));
+  }
 }
 
-/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
+CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
+  drop_pending();  // the op may have thrown
+  if (!expected_.tensors.empty()) {
+    expected_.call = std::move(running_);
+    expected_.next_node = at::sequence_number::peek();
+  }
+  return {.held = running_.clear(), .named = std::exchange(named_, {})};
+}
+
+/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them. A
+/// custom function has its node before its forward runs, and saves for that: where no gradient is
+/// wanted it saves nothing, and the next node, or a region inside, may save the same tensor.
 SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   if (running_.record) return &running_;
-  const bool is_next =
-      ended_.count < expected_.size() && (expected_[ended_.count].is_same(tensor) ||
-                                          memory_of(expected_[ended_.count]) == memory_of(tensor));
-  if (is_next) return &ended_;
+  const bool saves_for_it =
+      at::sequence_number::peek() == expected_.next_node && !packs_region_input();
+  const bool is_next = saves_for_it && expected_.call.count < expected_.tensors.size() &&
+                       (expected_.tensors[expected_.call.count].is_same(tensor) ||
+                        memory_of(expected_.tensors[expected_.call.count]) == memory_of(tensor));
+  if (is_next) return &expected_.call;
   end_expected();
   return nullptr;
 }
 
 void CallSavedTensors::end_expected() {
-  if (!ended_.record) return;
-  ended_ = {};
-  expected_.clear();
-  expected_names_.clear();
+  if (!expected_.call.record) return;
+  drop_unseen(expected_.call.clear());
+  forget_expected();
+}
+
+void CallSavedTensors::forget_expected() noexcept {
+  expected_.names.clear();
+  if (!expected_.tensors.empty()) drop_unseen(std::exchange(expected_.tensors, {}));
 }
 
 std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tensor) {
   const size_t i = call.count++;
-  if (&call == &ended_) return expected_names_[i];
+  if (&call == &expected_.call) return expected_.names[i];
   for (auto named = named_.begin(); named != named_.end(); ++named) {
-    if (!named->second.is_same(tensor)) continue;
-    std::string name = std::move(named->first);
+    if (!named->tensor.is_same(tensor)) continue;
+    std::string name = std::move(named->name);
     named_.erase(named);
     return name;
   }

@@ -7,7 +7,9 @@
 #include <c10/util/ArrayRef.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
-#include <deque>
+#include <cstddef>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -28,36 +30,55 @@ namespace remat {
 /// the region want it: see Note [What a SAVE call keeps].
 class CallSavedTensors {
  public:
-  /// `running`: the SAVE call that runs; `op`: its op.
+  /// `running`: the SAVE call that runs; `op`: its op. `before_slot` is told of tensors that code
+  /// outside of SAVE calls saves, where one of a call was expected.
   CallSavedTensors(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
-                   SavedCall& running, const SavedOp& op)
-      : state_(state), slots_(slots), products_(products), running_(running), op_(op) {}
+                   SavedCall& running, const SavedOp& op,
+                   std::function<void(const at::Tensor&)> before_slot)
+      : state_(state),
+        slots_(slots),
+        products_(products),
+        running_(running),
+        op_(op),
+        before_slot_(std::move(before_slot)) {}
   CallSavedTensors(const CallSavedTensors&) = delete;
   CallSavedTensors& operator=(const CallSavedTensors&) = delete;
   ~CallSavedTensors();
 
+  /// What autograd will save by a name of the user's.
+  struct Named {
+    std::string name;
+    at::Tensor tensor;
+    size_t depth;  ///< How many calls ran when it was named.
+  };
+
+  /// What a call that has ended, or thrown, leaves; see Note [What dies with a SAVE call].
+  struct Ended {
+    SavedCall::Held held{};
+    std::vector<Named> named{};
+  };
+
   /// A SAVE call begins.
   void begin_call() { place_ = ScopePlace::here(); }
-  /// It ends; autograd may go on to save what was expected.
-  void end_call() noexcept;
+  /// The call that runs ends. Autograd may go on to save what was expected.
+  [[nodiscard]] Ended end_call() noexcept;
   /// An op of it is about to run; it has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
   /// An op outside of SAVE calls is about to run, or a SAVE call to begin: what was expected to be
   /// saved will not be.
   void end_expected();
-  void forget_expected() {
-    expected_.clear();
-    expected_names_.clear();
-  }
+  void forget_expected() noexcept;
 
   /// Right after the call autograd will save these for it, in this order.
   void expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors);
-  /// In it, these, in any order.
-  void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors);
+  /// In it, these, in any order; `depth`: how many calls run.
+  void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
+  /// The innermost of `depth` calls, which is inside of the SAVE call, has thrown.
+  void forget_names(size_t depth) noexcept;
 
   /// True if what autograd saves next may be a call's; then hooks for it.
-  bool takes_saved() const { return running_.record || ended_.record; }
+  bool takes_saved() const { return running_.record || expected_.call.record; }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
 
   /// `tensor` is about to get other memory.
@@ -83,12 +104,18 @@ class CallSavedTensors {
   ForwardSlots& slots_;
   const CallProducts& products_;
   SavedCall& running_;
-  const SavedOp& op_;                 // of it
-  SavedCall ended_;                   // whose expected tensors are being saved
-  std::vector<at::Tensor> expected_;  // what autograd will save for it, in order
-  std::vector<std::string> expected_names_;
-  std::deque<std::pair<std::string, at::Tensor>> named_;  // in running_
-  ScopePlace place_;                                      // where that began
+  const SavedOp& op_;  // of it
+  const std::function<void(const at::Tensor&)> before_slot_;
+  /// What autograd is to save, in order, for a call that has ended.
+  struct Expected {
+    SavedCall call;
+    uint64_t next_node = 0;  // when it ended
+    std::vector<at::Tensor> tensors;
+    std::vector<std::string> names;
+  };
+  Expected expected_;
+  std::vector<Named> named_;                  // in running_
+  ScopePlace place_;                          // where that began
   std::vector<Hook*> pending_;                // of what its op saves, in order: see pack_pending()
   std::vector<const KeptTensor*> exchanged_;  // have got other memory since
 };

@@ -5,7 +5,6 @@
 
 #include <ATen/SequenceNumber.h>
 #include <ATen/record_function.h>
-#include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/autograd/function.h>
@@ -16,9 +15,11 @@
 
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/op_observer.h>
+#include <remat/tape/saved_tensors_hooks.h>
 
 #include "graph_walk.h"
 #include "op_writer.h"
+#include "saved_original.h"
 #include "tape_recorder.h"
 
 namespace remat {
@@ -32,16 +33,6 @@ bool is_in_range(const std::vector<std::pair<uint64_t, uint64_t>>& ranges, uint6
   return next != ranges.begin() && number < std::prev(next)->second;
 }
 
-/// True if argument `i`, which the op writes, may become a part of the graph. Statistics do not.
-bool may_join_graph(const OpCall& call, size_t i) {
-  if (!c10::GradMode::is_enabled() || !call.info().writes_argument(i, /*training=*/false))
-    return false;
-  bool any = false;
-  for_each_argument_tensor(
-      call, [&](size_t, const at::Tensor& tensor) { any = any || tensor.requires_grad(); });
-  return any;
-}
-
 }  // namespace
 
 ForwardCalls::ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots)
@@ -49,8 +40,10 @@ ForwardCalls::ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSl
       outside_(outside),
       pending_(*state.region),
       products_(state, outside, slots, pending_, saved_, op_),
-      saves_(state, slots, products_, saved_, op_),
-      collectives_(state, products_, pending_) {}
+      saves_(state, slots, products_, saved_, op_,
+             [this](const at::Tensor& tensor) { before_slot(tensor); }),
+      collectives_(state, products_, pending_),
+      ops_(state, outside, pending_, products_, saves_, collectives_, saved_, op_) {}
 
 std::string ForwardCalls::where(const NamedCall& call) const {
   return c10::str("[checkpoint] ", state_.region->label(), ", ", call.str());
@@ -69,6 +62,7 @@ c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensor
 
 NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!takes_ops()) return begin_unwatched(call);
+  if (call.is_saved()) go_on();  // first: what dies may begin calls
   check_call(call);
   if (state_.recorder && call.keep == Keep::kAllRegions && state_.scope.previous())
     state_.recorder->give_up("a call that all regions keep, in a nested region");
@@ -134,7 +128,6 @@ void ForwardCalls::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 }
 
 void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
-  go_on();
   // A result that is an argument is told from one that the call makes, also if no op has seen it.
   // Before the call counts as running: what code around it is given a SAVE call has not made.
   for (const at::Tensor& argument : arguments) {
@@ -153,24 +146,30 @@ void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arg
 void ForwardCalls::end(const CallResults& returned) {
   const Open kind = open_.back();
   CallResults replaced;
-  if (state_.scope.in_replay() && (skipped_ || kind == Open::kSaved)) {
+  if (state_.scope.in_replay() && (ops_.is_skipped() || kind == Open::kSaved)) {
     replaced.holder = returned.holder;
     replaced.work = returned.work;
     as_seen(returned.tensors, replaced.tensors);
   }
   const CallResults& results = replaced.tensors.empty() ? returned : replaced;
-  if (skipped_) enter_skipped(results);
-  if (kind == Open::kSaved) end_saved(results);
+  if (ops_.is_skipped()) ops_.end_skipped(results.tensors);
+  Dying dying;
+  if (kind == Open::kSaved) dying = end_saved(results);
   open_.pop_back();
   if (kind == Open::kRecomputed) products_.count_recomputed(-1);
+  if (kind == Open::kSaved) drop_unseen(std::move(dying));
 }
 
 void ForwardCalls::abandon() noexcept {
-  skipped_.reset();
+  ops_.forget_skipped();
+  saves_.forget_names(open_.size());
   const Open kind = open_.back();
   open_.pop_back();
   if (kind == Open::kRecomputed) products_.count_recomputed(-1);
-  if (kind != Open::kSaved) return;
+  if (kind == Open::kSaved) abandon_saved();
+}
+
+void ForwardCalls::abandon_saved() noexcept {
   saved_.record->threw = true;
   if (!saved_.written.empty()) thrown_.writing = saved_.index;
   saves_.forget_expected();
@@ -180,13 +179,15 @@ void ForwardCalls::abandon() noexcept {
     if (const auto number = products_.product_in(argument)) products_.forget_hooks(*number);
     thrown_.read.push_back(std::move(argument));
   }
-  close_saved();
+  drop_unseen(close_saved());
 }
 
 // Replays run it again, up to where it threw. Kept as soon as the function goes on, since hooks of
 // the user, which cannot run while the exception is on its way, may get what is kept.
 void ForwardCalls::keep_read_by_thrown() {
-  for (const at::Tensor& argument : std::exchange(thrown_.read, {})) need(argument);
+  auto read = std::exchange(thrown_.read, {});
+  for (const at::Tensor& argument : read) need(argument);
+  drop_unseen(std::move(read));
 }
 
 // An op that throws may have written a part, with no new version. A replay runs the call again up
@@ -212,25 +213,10 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
                                c10::ArrayRef<at::Tensor> arguments) {
   if (!state_.is_saving) return;
   c10::SmallVector<at::Tensor, 2> replaced;
-  const c10::ArrayRef<at::Tensor> seen = as_seen(arguments, replaced);
-  skipped_.emplace(seen.begin(), seen.end());
-  for (const at::Tensor& tensor : writes)
-    note_write(/*op=*/nullptr, tensor, outside_.origin_of(tensor), /*joins_graph=*/false);
+  ops_.begin_skipped(writes, as_seen(arguments, replaced));
 }
 
-void ForwardCalls::enter_skipped(const CallResults& results) {
-  FirstPosition<const void*> given;
-  for (const at::Tensor& argument : *skipped_) {
-    if (argument.defined()) given.add(memory_of(argument));
-  }
-  for (const at::Tensor& tensor : results.tensors) {
-    if (tensor.defined() && memory_of(tensor) && !given.contains(memory_of(tensor)))
-      enter_made(tensor);
-  }
-  skipped_.reset();
-}
-
-void ForwardCalls::end_saved(const CallResults& results) {
+ForwardCalls::Dying ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
   products_.end_call();  // first: what is kept from here on is kept with its hooks
   FirstPosition<const c10::TensorImpl*> seen;
@@ -254,133 +240,18 @@ void ForwardCalls::end_saved(const CallResults& results) {
   if (!record.call.collective.empty() || !results.work.isNone())
     collectives_.end_call(saved_, results);
   record.ended = true;
-  close_saved();
+  return close_saved();
 }
 
-void ForwardCalls::close_saved() noexcept {
-  for (auto& storage : made_.in_call) {
-    const void* const address = storage._unsafe_get_target();
-    if (storage.expired()) {
-      // The address may come again, for something else.
-      state_.storages.enter(address, Origin::inside());
-    } else if (state_.storages.find(address).is_in_call()) {
-      made_.lived_on.push_back(std::move(storage));
-    }
-  }
-  made_.in_call.clear();
-  for (const at::Tensor& tensor : made_.opaque_in_call) {
-    if (state_.storages.find(memory_of(tensor)).is_in_call())
-      state_.storages.enter(memory_of(tensor), Origin::inside());
-  }
-  made_.opaque_in_call.clear();
+// Note [What dies with a SAVE call]: tensors that it had held, whose finalizers may run ops, named
+// calls, whole regions. In plain code they die later, with the graph or with what called the
+// region, so they die as if outside of it; and once the call no longer counts as running, and
+// nothing refers to its record or goes through a list that they may add to.
+ForwardCalls::Dying ForwardCalls::close_saved() noexcept {
   nodes_.back().second = at::sequence_number::peek();
-  saves_.end_call();
-  op_.runs = false;
-  state_.is_saving = false;  // first: what dies with the call may run ops
-  skipped_.reset();
-  saved_ = {};
-}
-
-void ForwardCalls::before_saved_op(const OpCall& call) {
-  const OpInfo& info = call.info();
-  saves_.before_op();
-  op_.memories.clear();
-  op_.runs = true;
-  op_.takes_part = false;
-  if (info.is_communication()) collectives_.before_op(call);
-  for (const OpTensor& entry : call.tensors()) {
-    const at::Tensor& tensor = *entry.tensor;
-    op_.memories.add(entry.memory);
-    const Origin known = state_.storages.find(entry.memory);
-    if (known.is_unknown() || known.is_outside()) outside_.note_captured(tensor, known);
-    if (!tensor.has_storage() && !info.reads_data() && !known.is_in_call()) op_.takes_part = true;
-    if (call.writes_argument(entry.argument) && entry.memory) {
-      const Origin origin = outside_.origin_of(tensor);
-      outside_.check_writable(info, tensor, origin);
-      if (info.is_communication()) collectives_.note_received(info, tensor, origin);
-      note_write(&info, tensor, origin, may_join_graph(call, entry.argument));
-    }
-  }
-}
-
-void ForwardCalls::note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin,
-                              bool joins_graph) {
-  if (origin.is_in_call() || saved_.has_written(tensor)) return;
-  if (state_.recorder) state_.recorder->before_saved_write(tensor);
-  SavedCall::Written written{.tensor = tensor,
-                             .origin = origin,
-                             .argument = saved_.argument_on_storage_of(tensor),
-                             .required_grad = tensor.requires_grad()};
-  if (!origin.is_outside()) check_findable(op, written);
-  keep_before_write(written, joins_graph);
-  saved_.written_memory.add(memory_of(tensor));
-  saved_.written.push_back(std::move(written));
-}
-
-/// Throws NotImplementedError if a replay could not find memory that the region has made.
-void ForwardCalls::check_findable(const OpInfo* op, const SavedCall::Written& written) const {
-  const at::Tensor& tensor = written.tensor;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      written.argument != SavedCall::kNone && tensor.has_storage() && !is_of_python_class(tensor),
-      where(saved_.record->call), ", op ", op ? op->name() : "that the call runs",
-      ": expected to write strided arguments of the call or tensors from outside the region, got "
-      "a tensor (",
-      TensorMeta(tensor).str(), ") that the function captures and that the region made, or ",
-      "memory of a sparse or opaque one, which a replay could not find. Pass it as an argument, "
-      "or use the policy RECOMPUTE.");
-}
-
-/// The old value is for replays: of memory from outside as the region's argument, or for what read
-/// it before, as is its place outside of the graph; of a kept product as a copy.
-void ForwardCalls::keep_before_write(const SavedCall::Written& written, bool joins_graph) {
-  const auto& [tensor, origin, argument, required_grad] = written;
-  if (origin.is_outside()) {
-    const OutsideStorage& outside = std::as_const(*state_.region).outside()[origin.number()];
-    // Regions inside may be told that it is skipped, and see no op of it.
-    const bool is_for_all =
-        saved_.record->call.keep == Keep::kAllRegions && state_.scope.previous() != nullptr;
-    if (outside.is_read() || outside.is_argument() ||
-        (joins_graph && !required_grad && !is_for_all)) {
-      pending_.settle(tensor);
-      outside_.keep_before_write(tensor, origin);
-    }
-  } else if (origin.is_product()) {
-    CallProduct& product = state_.region->calls().product(origin.number());
-    if (product.is_kept() && !product.is_copied()) products_.keep_copy(product, tensor);
-  }
-}
-
-void ForwardCalls::after_saved_op(const OpCall& call) {
-  for_each_result_tensor(call, [&](const at::Tensor& tensor) {
-    const auto* const memory = memory_of(tensor);
-    if (!memory || op_.memories.contains(memory)) return;
-    if (op_.takes_part) {
-      state_.storages.enter(memory, Origin::inside());  // no argument has it: not to be written
-    } else {
-      enter_made(tensor);
-    }
-  });
-  saves_.after_op();
-  op_.runs = false;
-}
-
-// A storage that nobody else has is new, although its address may have been another's: only what
-// the region made itself gives its address free. An in-place op returns one that is not new.
-void ForwardCalls::adopt(const at::Tensor& tensor) {
-  const void* const memory = memory_of(tensor);
-  if (!memory || !tensor.has_storage()) return;
-  const Origin origin = state_.storages.find(memory);
-  if (origin.is_unknown() || (origin.is_inside() && tensor.storage().use_count() == 1))
-    enter_made(tensor);
-}
-
-void ForwardCalls::enter_made(const at::Tensor& tensor) {
-  state_.storages.enter(memory_of(tensor), Origin::in_call());
-  if (tensor.has_storage()) {
-    made_.in_call.push_back(weak_storage(tensor));
-  } else {
-    made_.opaque_in_call.push_back(tensor);
-  }
+  Dying dying{.opaque = ops_.end_call(), .call = saves_.end_call()};
+  state_.is_saving = false;
+  return dying;
 }
 
 void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
@@ -390,14 +261,21 @@ void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at
 
 void ForwardCalls::name_saved(const std::vector<std::string>& names,
                               c10::ArrayRef<at::Tensor> tensors) {
-  if (state_.is_saving) saves_.name(names, tensors);
+  if (state_.is_saving) saves_.name(names, tensors, open_.size());
 }
 
+// What a custom function saves may be read by no op outside of SAVE calls. What a region inside
+// gets as an argument its ops read, if anything does.
 void ForwardCalls::before_slot(const at::Tensor& tensor) {
   if (C10_UNLIKELY(is_of_python_class(tensor)))
     collectives_.read_inside(tensor, /*reader=*/nullptr);
   if (const auto number = products_.product_in(tensor))
     state_.region->calls().product(*number).mark_in_slot(state_.region->slots().size());
+  if (!state_.recorder && packs_region_input()) return;
+  need(tensor);
+  // On a tape a copy is the value of its original.
+  if (const auto copied = copied_original(tensor); state_.recorder && copied && !copied->after_op)
+    need(copied->tensor);
 }
 
 void ForwardCalls::need(const at::Tensor& tensor) {

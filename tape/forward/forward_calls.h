@@ -4,14 +4,12 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <c10/core/StorageImpl.h>
 #include <c10/util/ArrayRef.h>
 #include <torch/csrc/autograd/saved_variable_hooks.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <memory>
-#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_set>
@@ -30,12 +28,13 @@
 #include "outside_watch.h"
 #include "pending_writes.h"
 #include "saved_call.h"
+#include "saved_call_ops.h"
 
 namespace remat {
 
-/// The stack of calls that run, and the ops of the SAVE call among them. Its parts know what is
-/// made of what these return and write, of what autograd saves in them, and of collectives; they
-/// and what belongs to calls that throw or are skipped make it a large class.
+/// The stack of calls that run. Its parts know what is made of what SAVE calls return and write, of
+/// what autograd saves in them, of their ops and of collectives; they and what belongs to calls
+/// that throw make it a large class.
 class ForwardCalls final : public NamedCalls {
  public:
   ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots);
@@ -59,11 +58,8 @@ class ForwardCalls final : public NamedCalls {
   /// The SAVE call that runs; null outside of SAVE calls.
   const NamedCall* saved_call() const { return saved_.record ? &saved_.record->call : nullptr; }
 
-  /// An op of a SAVE call is about to run; it has run.
-  void before_saved_op(const OpCall& call);
-  void after_saved_op(const OpCall& call);
-  /// Code of one that is not seen has made `tensor`.
-  void adopt(const at::Tensor& tensor);
+  /// The ops of the SAVE call that runs.
+  SavedCallOps& saved_ops() { return ops_; }
 
   /// An op outside of SAVE calls is about to run, or a SAVE call to begin.
   void go_on() {
@@ -105,15 +101,16 @@ class ForwardCalls final : public NamedCalls {
   void check_call(const NamedCall& call) const;
   void log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   void begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
-  void end_saved(const CallResults& results);
-  void close_saved() noexcept;
-  void enter_skipped(const CallResults& results);
+  /// See Note [What dies with a SAVE call].
+  struct Dying {
+    std::vector<at::Tensor> opaque{};
+    CallSavedTensors::Ended call{};
+  };
+  [[nodiscard]] Dying end_saved(const CallResults& results);
+  void abandon_saved() noexcept;
+  [[nodiscard]] Dying close_saved() noexcept;
   void keep_read_by_thrown();
   void check_thrown() const;
-  void note_write(const OpInfo* op, const at::Tensor& tensor, Origin origin, bool joins_graph);
-  void check_findable(const OpInfo* op, const SavedCall::Written& written) const;
-  void keep_before_write(const SavedCall::Written& written, bool joins_graph);
-  void enter_made(const at::Tensor& tensor);
   std::string where(const NamedCall& call) const;
 
   ForwardState& state_;
@@ -124,11 +121,9 @@ class ForwardCalls final : public NamedCalls {
   CallProducts products_;
   CallSavedTensors saves_;
   CallCollectives collectives_;
+  SavedCallOps ops_;
   std::vector<Open> open_;                      // the innermost last
   std::unordered_set<std::string_view> names_;  // in the records
-  /// Of the innermost call, if an outer scope skips it, so that its ops are not seen: its
-  /// arguments.
-  std::optional<std::vector<at::Tensor>> skipped_;
   /// Of calls that threw: arguments that they have read, until the next op; the one that threw
   /// where it may have written.
   struct Thrown {
@@ -136,14 +131,6 @@ class ForwardCalls final : public NamedCalls {
     size_t writing = SavedCall::kNone;
   };
   Thrown thrown_;
-  /// What SAVE calls make: the one that runs, without storage too, and all of them, of what has
-  /// lived on.
-  struct Made {
-    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> in_call;
-    std::vector<at::Tensor> opaque_in_call;
-    std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> lived_on;
-  };
-  Made made_;
   std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // of SAVE calls: sequence numbers
 };
 

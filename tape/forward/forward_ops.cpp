@@ -12,6 +12,7 @@
 
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/data_hooks.h>
+#include <remat/tape/hidden_scopes.h>
 
 #include "host_values.h"
 #include "op_writer.h"
@@ -50,6 +51,7 @@ void check_generators(const OpCall& call, c10::ArrayRef<at::Generator> named,
 void ForwardOps::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
   const OpInfo& info = call.info();
+  if (C10_UNLIKELY(cast_leaf_.defined())) after_cast_threw();
   state_.op = &info;
   outside_.begin_op();
   if (C10_UNLIKELY(info.is_unshard())) outside_.refuse_unshard(info);
@@ -57,12 +59,11 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   if (C10_UNLIKELY(casts_weight_)) region_.mark_casts_weights();
   if (C10_UNLIKELY(info.gives_other_versions())) note_other_versions_of(call);
   if (info.writes()) note_saved_writes(call);
-  if (state_.is_saving) return calls_->before_saved_op(call);
+  if (state_.is_saving) return calls_->saved_ops().before_op(call);
   if (calls_) calls_->go_on();
   if (info.may_draw()) before_draw(call);
   if (C10_UNLIKELY(info.is_communication())) region_.mark_communicates();
   made_ = origin_of_results(info);
-  if (C10_UNLIKELY(cast_leaf_.defined())) cast_leaf_.reset();  // of a cast that has thrown
   is_written_down_ = logged && state_.logs() && !casts_weight_ && is_written_down(call);
   // Views compute nothing.
   const bool is_compared = (is_written_down_ || state_.recorder) && !info.is_plain_view();
@@ -151,7 +152,7 @@ void ForwardOps::after_op(OpCall& call) {
   if (!region_.intercept()) return;
   state_.op = nullptr;
   state_.saved->after_writes();
-  if (state_.is_saving) return calls_->after_saved_op(call);
+  if (state_.is_saving) return calls_->saved_ops().after_op(call);
   outside_.cover_written(/*op_has_ended=*/true);
   if (!marks_.empty()) after_draw();
   if (state_.recorder) state_.recorder->after_op(call);
@@ -171,6 +172,11 @@ void ForwardOps::after_op(OpCall& call) {
 void ForwardOps::after_cast(const OpCall& call) {
   const at::Tensor leaf = std::exchange(cast_leaf_, {});
   if (call.result(0).isTensor()) note_autocast(call.result(0).toTensor(), leaf);
+}
+
+// First thing in the next op: what dies may run ops.
+void ForwardOps::after_cast_threw() {
+  drop_unseen(std::exchange(cast_leaf_, {}));
 }
 
 void ForwardOps::check_handler_write(const OpInfo& info, const std::string& op,
@@ -196,7 +202,7 @@ void ForwardOps::adopt_part(const at::Tensor& tensor) {
 
 void ForwardOps::adopt(const at::Tensor& tensor) {
   if (!region_.intercept()) return;
-  if (state_.is_saving) return calls_->adopt(tensor);
+  if (state_.is_saving) return calls_->saved_ops().adopt(tensor);
   if (state_.recorder) state_.recorder->adopt(tensor);
   state_.storages.enter_result(tensor);
 }

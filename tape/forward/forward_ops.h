@@ -48,6 +48,7 @@ class ForwardOps final : public OpObserver {
   void before_draw(const OpCall& call);
   void after_draw();
   void after_cast(const OpCall& call);
+  void after_cast_threw();
   void note_saved_writes(const OpCall& call);
   void note_other_versions_of(const OpCall& call);
 

@@ -30,17 +30,6 @@ struct ForwardScope::State {
   State(const Scope& scope, std::shared_ptr<Region> region, CallSettings settings)
       : shared{.scope = scope, .region = std::move(region), .settings = std::move(settings)} {}
 
-  /// What a custom function saves may be read by no op outside of SAVE calls. What a region inside
-  /// gets as an argument its ops read, if anything does.
-  void before_slot(const at::Tensor& tensor) {
-    calls->before_slot(tensor);
-    if (!shared.recorder && packs_region_input()) return;
-    calls->need(tensor);
-    // On a tape a copy is the value of its original.
-    if (const auto copied = copied_original(tensor); shared.recorder && copied && !copied->after_op)
-      calls->need(copied->tensor);
-  }
-
   void finish_tape();
 
   ForwardState shared;
@@ -62,7 +51,7 @@ class ForwardScope::SlotHook final : public torch::autograd::SavedVariableHooks 
   }
 
   void call_pack_hook(const at::Tensor& tensor) override {
-    if (state_->calls) state_->before_slot(tensor);
+    if (state_->calls) state_->calls->before_slot(tensor);
     region_ = state_->shared.slot_region();
     slot_ = &state_->slots.add(tensor);
   }
@@ -106,6 +95,7 @@ ForwardScope::~ForwardScope() {
   nodes.end = at::sequence_number::peek();
   region.set_nodes(nodes);
   leave();
+  drop_unseen(std::move(state_));
 }
 
 // Note [Kept logs]: whether a tape can be written is known when the function has returned. Until

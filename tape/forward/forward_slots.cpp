@@ -10,6 +10,7 @@
 #include <utility>
 
 #include <remat/tape/hidden_scopes.h>
+#include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "exchanged_memory.h"
@@ -17,6 +18,7 @@
 #include "offload_hooks.h"
 #include "own_saves.h"
 #include "saved_original.h"
+#include "storage_bytes.h"
 
 namespace remat {
 namespace {

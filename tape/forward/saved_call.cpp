@@ -6,10 +6,21 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <utility>
 
 #include <remat/tape/op_call.h>
 
 namespace remat {
+
+SavedCall::Held SavedCall::clear() noexcept {
+  record = nullptr;
+  index = 0;
+  written_memory.clear();
+  generators.clear();
+  count = 0;
+  if (!positions_.empty()) positions_ = {};
+  return {std::exchange(arguments, {}), std::exchange(written, {})};
+}
 
 bool SavedCall::has_written(const at::Tensor& tensor) const {
   return written_memory.contains(memory_of(tensor));

@@ -36,6 +36,14 @@ struct SavedCall {
   std::vector<GeneratorMark> generators{};      ///< Before it.
   size_t count = 0;                             ///< Of the tensors that autograd has saved for it.
 
+  /// What it holds; see Note [What dies with a SAVE call].
+  struct Held {
+    std::vector<at::Tensor> arguments{};
+    std::vector<Written> written{};
+  };
+  /// There is none any more. Returns what it held.
+  [[nodiscard]] Held clear() noexcept;
+
   bool has_written(const at::Tensor& tensor) const;
 
   /// The position of the argument that is `tensor`, or shares its storage; kNone if there is none.

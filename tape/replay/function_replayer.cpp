@@ -237,11 +237,12 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
       regions;  // end when nothing is left of the replay: functions run code as they die
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
+  std::shared_ptr<const void> result;  // dies when the scope is gone, as in the forward
   ReplayScope scope(parts);
   regions.set_replay(scope.replay_id());
   std::exception_ptr escaped;
   try {
-    body_->run(inputs);
+    result = body_->run(inputs);
   } catch (...) {
     escaped = std::current_exception();
   }

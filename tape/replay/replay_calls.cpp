@@ -60,7 +60,7 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
     open_.push_back(nullptr);  // the function is being left, by way of this call
     return Action::kRun;
   }
-  return progress_.or_fail([&] { return begin_recorded(call, arguments); });
+  return progress_.or_fail_unless_users([&] { return begin_recorded(call, arguments); });
 }
 
 void ReplayCalls::compare(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/Exception.h>
 
 #include <cstddef>
 #include <exception>
@@ -21,7 +22,8 @@
 namespace remat {
 
 /// Gives each tensor that autograd saves to the slot at the same place in the forward's order,
-/// compares the two, and stops the replay when every slot that is needed is filled.
+/// compares the two, and stops the replay when every slot that is needed is filled. A large class:
+/// what it was given, how far it is, and each way in which it may end.
 class ReplayProgress {
  public:
   ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
@@ -89,6 +91,17 @@ class ReplayProgress {
     try {
       return std::forward<Fn>(fn)();
     } catch (...) {
+      if (!stopped_) fail(std::current_exception());
+      throw;
+    }
+  }
+  /// The same for errors of LibTorch's kind, as remat's own are. Others come from code of the user
+  /// that runs when an argument is looked at, and came in the forward, too.
+  template <class Fn>
+  decltype(auto) or_fail_unless_users(Fn&& fn) {
+    try {
+      return std::forward<Fn>(fn)();
+    } catch (const c10::Error&) {
       if (!stopped_) fail(std::current_exception());
       throw;
     }

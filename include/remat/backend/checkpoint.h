@@ -91,16 +91,16 @@ class FunctionBody final : public RegionBody {
     watch_borrowed(args_);
   }
 
-  void run(c10::ArrayRef<at::Tensor> inputs) const override {
+  std::shared_ptr<const void> run(c10::ArrayRef<at::Tensor> inputs) const override {
     for (const BorrowedTensor& tensor : borrowed_) tensor.check_unchanged();
     std::tuple<Args...> args = args_;
     size_t next = 0;
     visit_arguments(args, [&](at::Tensor& tensor) { tensor = inputs[next++]; });
     if constexpr (kConstCallable<F, Args...>) {
-      call(fn_, args);
+      return std::make_shared<CallResult<const F, Args...>>(call(fn_, args));
     } else {
       F fn = fn_;  // what the call changes in it must not reach the next replay
-      call(fn, args);
+      return std::make_shared<CallResult<F, Args...>>(call(fn, args));
     }
   }
 

@@ -29,7 +29,7 @@ enum class ReplayEngine {
   kAuto,      ///< The tape; the function where a tape cannot replay the forward.
 };
 
-/// Options of checkpoint() and checkpoint_sequential(). Copied by them.
+/// Options of checkpoint() and checkpoint_sequential(), each a member. Copied by them.
 struct CheckpointOptions {
   /// Names the region in messages. Empty: "region without a name".
   std::string name{};

@@ -18,7 +18,8 @@
 
 namespace remat {
 
-/// What remat reads from an op's schema, once per op and process.
+/// What remat reads from an op's schema, once per op and process. A large class: a member for each
+/// fact.
 class REMAT_API OpInfo {
  public:
   explicit OpInfo(const c10::OperatorHandle& op);

@@ -47,9 +47,10 @@ class REMAT_API RegionBody {
   /// The same for bodies that run the same code.
   virtual size_t identity() const { return typeid(*this).hash_code(); }
 
-  /// Calls the function with its arguments, `inputs` in place of the tensors among them, and drops
-  /// what it returns.
-  virtual void run(c10::ArrayRef<at::Tensor> inputs) const = 0;
+  /// Calls the function with its arguments, `inputs` in place of the tensors among them. Returns
+  /// what the function has returned, which the caller drops outside of the region: as it dies it
+  /// may run code of the user.
+  virtual std::shared_ptr<const void> run(c10::ArrayRef<at::Tensor> inputs) const = 0;
 
   /// Notes which hooks of the function's own language `tensors` have. Null: LibTorch sees them all.
   virtual std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> /*tensors*/) const {

@@ -5,7 +5,7 @@
 import pytest
 import torch
 from programs import leaf
-from same import assert_same
+from same import assert_equal, assert_same
 from wrappers import Opaque
 
 import remat_meta as remat
@@ -156,3 +156,27 @@ def test_n14_a_kept_call_does_not_return_a_subclass():
         wrap(lambda x: (call(lambda: w * 2)().inner * x).sin())(leaf(4)).sum().backward()
 
     assert_raises(program, region(), "expected a plain tensor, got a subclass with __torch_dispatch__", NotImplementedError)
+
+
+def test_n15_what_remat_refuses_and_the_function_catches_is_not_refused_in_the_replay():
+    def program(wrap):
+        torch.manual_seed(0)
+        x = leaf(4)
+
+        def fn(x):
+            y = call(torch.sin)(x)
+            try:
+                y = call(torch.exp)(y)  # of the same name
+            except RuntimeError:
+                y = y.cos()
+            return y * x
+
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    with pytest.raises(remat.ReplayMismatch, match="expected aten::cos.* as in the forward, got call 'call'"):
+        program(region())
+    torch.manual_seed(0)
+    x = leaf(4)
+    (x.sin().cos() * x).sum().backward()
+    assert_equal(program(region("tape")), x.grad)

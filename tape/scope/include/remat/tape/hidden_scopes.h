@@ -7,6 +7,8 @@
 
 #include <cstddef>
 #include <optional>
+#include <type_traits>
+#include <utility>
 
 #include <remat/policy/policy.h>
 #include <remat/tape/export.h>
@@ -28,6 +30,13 @@ class REMAT_API SuspendScopes {
   Scope* hidden_;
   bool ops_were_seen_;
 };
+
+/// Destroys `held` as if outside of every region: what dies may run code of the user.
+template <class T>
+void drop_unseen(T&& held) noexcept {
+  const SuspendScopes suspend;
+  const std::remove_reference_t<T> dying = std::forward<T>(held);
+}
 
 /// Hides a scope and everything inside it while alive, PyTorch's own hooks too.
 class REMAT_API HiddenScopes {

@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""A custom function as a SAVE call, and what saves the same tensors right after it."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from programs import all_options, leaf
+from same import assert_same
+
+import remat_meta as remat
+
+SAVE = remat.CheckpointPolicy.SAVE
+
+
+class Cube(torch.autograd.Function):
+    """x -> x^3, and saves x."""
+
+    @staticmethod
+    @remat.auto_forward("x")
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x * x * 3
+
+
+class Same(torch.autograd.Function):
+    """x -> x, and saves x, by no op."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x
+
+
+FIRST = {"op": torch.sin, "call": lambda x: remat.native_op(torch.sin, "first", SAVE)(x)}
+ARGUMENT = {"with gradient": lambda y: y, "detached": torch.Tensor.detach, "of an op": lambda y: (y * 2).detach()}
+NEXT = {
+    "region": remat.checkpoint(region_name="next")(lambda y: (y * y).cos()),
+    "custom function": Same.apply,
+    "op": torch.exp,
+    "op with both": lambda y: y * y,
+    "call": lambda y: remat.native_op(torch.exp, "next", SAVE)(y),
+}
+
+
+@all_options
+@pytest.mark.parametrize("no_grad", [False, True], ids=["grad", "no grad"])
+@pytest.mark.parametrize("then", NEXT)
+@pytest.mark.parametrize("argument", ARGUMENT)
+@pytest.mark.parametrize("first", FIRST)
+def test_what_saves_next_saves_for_itself(first, argument, then, no_grad, options):
+    def fn(x):
+        y = FIRST[first](x)
+        given = ARGUMENT[argument](y)
+        with torch.set_grad_enabled(not no_grad):
+            z = remat.op(Cube.apply, "cube", SAVE)(given)
+        return (NEXT[then](y) * z).exp()
+
+    def program(wrap):
+        x = leaf(3)
+        y = wrap(fn)(x)
+        y.sum().backward()
+        return y, x.grad
+
+    assert_same(program, remat.checkpoint(**options))
+
+
+WARNS = """
+import torch, remat_meta as remat
+SAVE = remat.CheckpointPolicy.SAVE
+
+class Cube(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        handle = remat.get_handle(ctx, "cube", SAVE)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        handle.save_for_backward({"x": x})
+        return handle.record_outputs(x * x * x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x * x * 3
+
+CALLS = {"handle": Cube.apply, "call": lambda x: remat.native_op(lambda x: x * x * x, "cube", SAVE)(x)}
+x = torch.ones(3, requires_grad=True)
+step = remat.checkpoint()(lambda x: CALLS["which"](x.sin()).cos())
+try:
+    step(x)
+except UserWarning as error:
+    print("raised", "PrivateUse1 is taken" in str(error))
+step(x).sum().backward()
+plain = torch.ones(3, requires_grad=True)
+y = plain.sin()
+(y * y * y).cos().sum().backward()
+print("right", torch.equal(x.grad, plain.grad))
+"""
+
+
+@pytest.mark.parametrize("call", ["handle", "call"])
+def test_a_warning_that_is_an_error_is_raised_where_it_is_given(call):
+    """The one of a taken dispatch key: at the end of the binding it would take the handle with it."""
+    run = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WARNS.replace("which", call)],
+        env=os.environ | {"REMAT_DISPATCH_KEY": "PrivateUse1"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (run.stdout.split(), run.returncode) == (["raised", "True", "right", "True"], 0), run.stderr
