@@ -8,7 +8,7 @@ target_compile_features(remat_build_options INTERFACE cxx_std_20)
 target_compile_options(remat_build_options INTERFACE
   -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Woverloaded-virtual -Wcast-qual -Wunused -Wmissing-declarations
   # g++ 12 warns of std::string's own operator+ (GCC bug 105651).
-  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict>)
+  $<$<AND:$<CXX_COMPILER_ID:GNU>,$<VERSION_LESS:$<CXX_COMPILER_VERSION>,13>>:-Wno-restrict -Wno-stringop-overflow>)
 if(REMAT_WERROR)
   target_compile_options(remat_build_options INTERFACE -Werror)
 endif()

@@ -12,7 +12,8 @@ namespace remat::detail {
 
 namespace {
 
-/// Is a tensor there? Counts bytes as tensors come and go.
+/// Is a tensor there? Counts bytes as tensors come and go. A large class: a table for each kind of
+/// tensor.
 class Machine {
  public:
   Machine(const ChainModel& model, const Schedule& schedule, size_t stop_at)

@@ -25,7 +25,8 @@
 
 namespace remat {
 
-/// Gives each slot to the region of its segment, and keeps or marks what crosses the cuts.
+/// Gives each slot to the region of its segment, and keeps or marks what crosses the cuts. A large
+/// class: what it was given, the units that are open, and what is kept for which of them.
 ///
 /// Note [What crosses a cut]: when an op reads a value of another segment, the tensor is at hand.
 /// If no group has both segments, the forward keeps it; else it becomes a slot of that group. When

@@ -72,10 +72,10 @@ void TapeRecorder::give_up(const std::string& what) {
   if (gave_up()) return;
   tape_.failure_ = what;
   tape_.clear();
-  in_op_ = false;
-  pending_.clear();
+  op_.runs = false;
+  op_.pending.clear();
   held_slots_.clear();
-  written_.clear();
+  op_.written.clear();
   outside_tensors_.clear();
   refuse_if_strict();
 }
@@ -200,44 +200,44 @@ void TapeRecorder::note_settings(const OpCall& call) {
 
 void TapeRecorder::before_op(const OpCall& call) {
   if (gave_up()) return;
-  if (in_op_) return give_up("an op that threw, after which the function went on");
+  if (op_.runs) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return give_up(call, "a collective that replays call again");
   if (cutter_) enter_segment();
-  in_op_ = true;
-  op_has_run_ = false;
-  given_.clear();
-  given_tensors_.clear();
-  written_.clear();
-  written_values_.clear();
-  makes_views_ = (info.is_view() && !info.writes()) || info.changes_metadata();
+  op_.runs = true;
+  op_.has_run = false;
+  op_.given.clear();
+  op_.given_tensors.clear();
+  op_.written.clear();
+  op_.written_values.clear();
+  op_.makes_views = (info.is_view() && !info.writes()) || info.changes_metadata();
   if (info.facts().has(OpFact::kChangesMemory))
     return give_up(call, "memory that changes its size");
-  if (makes_views_) return;
+  if (op_.makes_views) return;
   if (info.argument_count() > kMaxArguments) return give_up(call, "more than 64 arguments");
-  record_ = {.op = &info,
-             .argument = narrow(tape_.arguments_.size()),
-             .ref = narrow(tape_.refs_.size()),
-             .output = narrow(tape_.outputs_.size()),
-             .write = narrow(tape_.writes_.size()),
-             .grad_mode = c10::GradMode::is_enabled()};
+  op_.record = {.op = &info,
+                .argument = narrow(tape_.arguments_.size()),
+                .ref = narrow(tape_.refs_.size()),
+                .output = narrow(tape_.outputs_.size()),
+                .write = narrow(tape_.writes_.size()),
+                .grad_mode = c10::GradMode::is_enabled()};
   for (size_t i = 0; i < info.argument_count() && !gave_up(); ++i) add_argument(call, i);
-  states_.clear();
+  op_.states.clear();
   if (options_.generators && (info.may_draw() || info.is_of_library()))
-    states_ = read_generators(*options_.generators);
+    op_.states = read_generators(*options_.generators);
 }
 
 void TapeRecorder::add_argument(const OpCall& call, size_t i) {
   const c10::IValue& value = call.argument(i);
   if (value.isTensor()) {
-    record_.tensors |= uint64_t{1} << i;
+    op_.record.tensors |= uint64_t{1} << i;
     tape_.arguments_.emplace_back();
     return add_ref(call, i, value.toTensor());
   }
   if (value.isTensorList() || value.isOptionalTensorList()) {
     const auto list = value.toListRef();
-    record_.lists |= uint64_t{1} << i;
-    if (value.isOptionalTensorList()) record_.tensors |= uint64_t{1} << i;
+    op_.record.lists |= uint64_t{1} << i;
+    if (value.isOptionalTensorList()) op_.record.tensors |= uint64_t{1} << i;
     tape_.arguments_.emplace_back(static_cast<int64_t>(list.size()));
     for (const c10::IValue& element : list)
       add_ref(call, i, element.isTensor() ? element.toTensor() : at::Tensor());
@@ -250,9 +250,9 @@ void TapeRecorder::add_argument(const OpCall& call, size_t i) {
 
 void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tensor) {
   if (gave_up()) return;
-  if (record_.ref_count == std::numeric_limits<uint16_t>::max())
+  if (op_.record.ref_count == std::numeric_limits<uint16_t>::max())
     return give_up(call, "more than 65,534 tensors");
-  ++record_.ref_count;
+  ++op_.record.ref_count;
   if (!tensor.defined()) {
     tape_.refs_.emplace_back();
     return;
@@ -269,23 +269,23 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
     return give_up(call, kUnwritten);
   }
   tape_.refs_.push_back(ref);
-  given_.push_back(ref);
-  given_tensors_.add(tensor.unsafeGetTensorImpl());
+  op_.given.push_back(ref);
+  op_.given_tensors.add(tensor.unsafeGetTensorImpl());
   if (cutter_ && reads) cutter_->read(ref, tensor, is_outside(tensor));
   if (writes) note_write(tensor, ref.value);
 }
 
 void TapeRecorder::after_op(const OpCall& call) {
-  if (!in_op_) return;
-  in_op_ = false;
-  op_has_run_ = true;
+  if (!op_.runs) return;
+  op_.runs = false;
+  op_.has_run = true;
   add_made(call);
-  op_has_run_ = false;
+  op_.has_run = false;
 }
 
 /// What the op that has run has made, written and saved.
 void TapeRecorder::add_made(const OpCall& call) {
-  if (makes_views_) {
+  if (op_.makes_views) {
     for_each_result_tensor(call, [&](const at::Tensor& tensor) {
       const void* const memory = memory_of(tensor);
       if (!memory) return;
@@ -300,10 +300,10 @@ void TapeRecorder::add_made(const OpCall& call) {
     if (!gave_up()) add_writes(call);
     if (!gave_up()) end_record();
   }
-  if (const auto policy = std::exchange(save_next_, std::nullopt))
+  if (const auto policy = std::exchange(op_.save_next, std::nullopt))
     for_each_result_tensor(call, [&](const at::Tensor& result) { save_value(result, *policy); });
-  if (pending_.empty()) return;
-  const auto pending = std::exchange(pending_, {});
+  if (op_.pending.empty()) return;
+  const auto pending = std::exchange(op_.pending, {});
   for (const auto& [slot, tensor, original] : pending) {
     if (original.defined()) {
       resolve_copy(slot, tensor, original);
@@ -340,26 +340,26 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
   tape_.outputs_.push_back({.result = static_cast<uint16_t>(result),
                             .element = static_cast<uint16_t>(element),
                             .ref = {value, layout_of(tensor, tape_.values_[value])}});
-  ++record_.output_count;
+  ++op_.record.output_count;
 }
 
 void TapeRecorder::end_record() {
-  if (record_.output_count == 0 && record_.write_count == 0) return drop_record();
-  drop_current(states_);
-  record_.generator = narrow(tape_.generators_.size());
-  record_.generator_count = static_cast<uint16_t>(states_.size());
-  for (GeneratorState& state : states_) tape_.generators_.push_back(std::move(state));
-  tape_.records_.push_back(record_);
+  if (op_.record.output_count == 0 && op_.record.write_count == 0) return drop_record();
+  drop_current(op_.states);
+  op_.record.generator = narrow(tape_.generators_.size());
+  op_.record.generator_count = static_cast<uint16_t>(op_.states.size());
+  for (GeneratorState& state : op_.states) tape_.generators_.push_back(std::move(state));
+  tape_.records_.push_back(op_.record);
   auto& hashes = tape_.op_hashes_;
   hashes.push_back(
-      hash_mix(hashes.empty() ? 0 : hashes.back(), reinterpret_cast<uintptr_t>(record_.op)));
+      hash_mix(hashes.empty() ? 0 : hashes.back(), reinterpret_cast<uintptr_t>(op_.record.op)));
   if (!tape_.has_hashes_ && !options_.trusted.follow(hashes.size() - 1, hashes.back()))
     tape_.has_hashes_ = true;
 }
 
 void TapeRecorder::drop_record() {
-  tape_.arguments_.resize(record_.argument);
-  tape_.refs_.resize(record_.ref);
+  tape_.arguments_.resize(op_.record.argument);
+  tape_.refs_.resize(op_.record.ref);
 }
 
 void TapeRecorder::adopt(const at::Tensor& tensor) {

@@ -55,13 +55,13 @@ class TapeRecorder final : public SegmentPolicies {
     enter_segment();
     return cutter_->policy();
   }
-  void save_next(Policy policy) override { save_next_ = policy; }
+  void save_next(Policy policy) override { op_.save_next = policy; }
   void save_results(const OpCall& call, Policy policy) override;
 
   /// True while an op runs that it was told of.
-  bool in_op() const { return in_op_; }
+  bool in_op() const { return op_.runs; }
   /// True while it looks at what an op has left.
-  bool op_has_run() const { return op_has_run_; }
+  bool op_has_run() const { return op_.has_run; }
 
   bool gave_up() const { return !tape_.failure_.empty(); }
   /// Giving up is an error.
@@ -120,7 +120,7 @@ class TapeRecorder final : public SegmentPolicies {
 
   void enter_segment() {
     const size_t number = tape_.records().size();
-    if (!gave_up() && !in_op_ && cutter_->begins(number)) cutter_->enter_next(number);
+    if (!gave_up() && !op_.runs && cutter_->begins(number)) cutter_->enter_next(number);
   }
   static const char* unsupported(const at::Tensor& tensor);
   void give_up(const OpCall& call, const char* what);
@@ -172,23 +172,25 @@ class TapeRecorder final : public SegmentPolicies {
   Options options_;
   std::unique_ptr<TapeCutter> cutter_;
   uint32_t last_layout_ = TapeValue::kNone;
-  // The op that runs.
-  bool in_op_ = false;
-  bool op_has_run_ = false;
-  bool makes_views_ = false;
-  std::optional<Policy> save_next_;
-  TapeRecord record_{};
-  c10::SmallVector<TapeRef, 8> given_;  // arguments
-  FirstPosition<const c10::TensorImpl*> given_tensors_;
-  c10::SmallVector<Write, 2> written_;
-  FirstPosition<uint32_t> written_values_;
-  std::vector<GeneratorState> states_;  // before it
   struct PendingSlot {
     size_t slot;
     at::Tensor tensor;
     at::Tensor original;  // undefined if `tensor` is no copy
   };
-  c10::SmallVector<PendingSlot, 4> pending_;
+  struct Op {
+    bool runs = false;
+    bool has_run = false;
+    bool makes_views = false;
+    std::optional<Policy> save_next;
+    TapeRecord record{};
+    c10::SmallVector<TapeRef, 8> given;  // arguments
+    FirstPosition<const c10::TensorImpl*> given_tensors;
+    c10::SmallVector<Write, 2> written;
+    FirstPosition<uint32_t> written_values;
+    std::vector<GeneratorState> states;  // before it
+    c10::SmallVector<PendingSlot, 4> pending;
+  };
+  Op op_;  // that runs
   struct HeldSlot {
     TapePart* part;
     size_t slot;

@@ -16,7 +16,7 @@
 namespace remat {
 
 void TapeRecorder::finish(OutsideLog& outside) {
-  if (in_op_) give_up("an op that threw, after which the function went on");
+  if (op_.runs) give_up("an op that threw, after which the function went on");
   if (gave_up()) return refuse_if_strict();  // the function has caught it
   if (cutter_) cutter_->finish(tape_.records_.size());
   const std::vector<bool> needed = cutter_ ? cutter_->needed() : needed_values();
@@ -25,7 +25,7 @@ void TapeRecorder::finish(OutsideLog& outside) {
   hold_outside(outside, needed);
   hold_slots();
   outside_tensors_.clear();
-  written_.clear();
+  op_.written.clear();
   if (!tape_.has_hashes_) tape_.op_hashes_ = {};
 }
 

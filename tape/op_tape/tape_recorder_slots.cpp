@@ -22,10 +22,10 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
   if (gave_up()) return;
   const size_t slot = part().slots.size();
   part().slots.emplace_back();
-  if (!in_op_) return resolve(slot, tensor, ref_of(tensor), /*in_op=*/false);
+  if (!op_.runs) return resolve(slot, tensor, ref_of(tensor), /*in_op=*/false);
   const TapeRef ref = given_ref(tensor);
   if (ref.defined()) return resolve(slot, tensor, ref, /*in_op=*/false);
-  pending_.push_back({slot, tensor_data(tensor), {}});
+  op_.pending.push_back({slot, tensor_data(tensor), {}});
 }
 
 // What an inner region keeps before a write. Bytes that nobody has written are others each time.
@@ -34,8 +34,8 @@ void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& origi
   if (gave_up()) return;
   const size_t slot = part().slots.size();
   part().slots.emplace_back();
-  if (in_op_ && after_op) {
-    pending_.push_back({slot, tensor_data(copy), original});
+  if (op_.runs && after_op) {
+    op_.pending.push_back({slot, tensor_data(copy), original});
   } else {
     resolve_copy(slot, copy, original);
   }
@@ -56,9 +56,9 @@ void TapeRecorder::resolve_copy(size_t slot, const at::Tensor& copy, const at::T
 
 /// Of an argument that the op does not write, which has its value already.
 TapeRef TapeRecorder::given_ref(const at::Tensor& tensor) const {
-  const auto given = given_tensors_.find(tensor.unsafeGetTensorImpl());
-  if (!given || written_values_.contains(given_[*given].value)) return {};
-  return given_[*given];
+  const auto given = op_.given_tensors.find(tensor.unsafeGetTensorImpl());
+  if (!given || op_.written_values.contains(op_.given[*given].value)) return {};
+  return op_.given[*given];
 }
 
 bool TapeRecorder::is_of_last_record(uint32_t value) const {
@@ -89,24 +89,24 @@ void TapeRecorder::save_results(const OpCall& call, Policy policy) {
 void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op) {
   if (gave_up()) return;
   TapeRef& ref = part().slots[slot].ref = found;
-  const bool is_of_op = in_op && !makes_views_ && ref.defined() && is_of_last_record(ref.value);
+  const bool is_of_op = in_op && !op_.makes_views && ref.defined() && is_of_last_record(ref.value);
   // What is outside may be written until backward, if nobody reads it there: versions tell.
   const bool is_from_outside =
       ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
-  if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*record_.op, tensor)))
+  if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*op_.record.op, tensor)))
     part().slots[slot].hash = hash_of(tensor);
   if (ref.defined()) {
     if (!hold_unwritten(tensor, ref)) return give_up(kUnwritten);
     if (cutter_ && !gave_up()) cutter_->read(ref, tensor, is_outside(tensor));
     return;
   }
-  const bool is_copy = in_op && !makes_views_ && written_.size() == 1 && has_layout(tensor) &&
-                       tensor.scalar_type() == written_[0].tensor.scalar_type() &&
-                       tensor.sizes() == written_[0].tensor.sizes() &&
-                       tensor.strides() == written_[0].tensor.strides();
+  const bool is_copy = in_op && !op_.makes_views && op_.written.size() == 1 && has_layout(tensor) &&
+                       tensor.scalar_type() == op_.written[0].tensor.scalar_type() &&
+                       tensor.sizes() == op_.written[0].tensor.sizes() &&
+                       tensor.strides() == op_.written[0].tensor.strides();
   if (is_copy) {
-    TapeValue& before = tape_.values_[written_[0].before];
-    ref = {written_[0].before, layout_of(written_[0].tensor, before)};
+    TapeValue& before = tape_.values_[op_.written[0].before];
+    ref = {op_.written[0].before, layout_of(op_.written[0].tensor, before)};
   } else {
     held_slots_.push_back({&part(), slot, tensor_data(tensor)});
   }

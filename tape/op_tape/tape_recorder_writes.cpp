@@ -47,10 +47,10 @@ uint32_t TapeRecorder::hold_written_unseen(const at::Tensor& tensor) {
 
 void TapeRecorder::note_write(const at::Tensor& tensor, uint32_t value) {
   const void* const memory = memory_of(tensor);
-  if (!memory || written_values_.contains(value)) return;
+  if (!memory || op_.written_values.contains(value)) return;
   keep_value(tensor, value);
-  written_values_.add(value);
-  written_.push_back({tensor, value, memory, storages_.find(memory)});
+  op_.written_values.add(value);
+  op_.written.push_back({tensor, value, memory, storages_.find(memory)});
 }
 
 void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
@@ -71,7 +71,7 @@ void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
 }
 
 void TapeRecorder::add_writes(const OpCall& call) {
-  for (const Write& write : written_) {
+  for (const Write& write : op_.written) {
     if (memory_of(write.tensor) != write.memory)
       return give_up(call, "an argument that has other memory after the op");
     const uint32_t value = add_value(TapeValue::Source::kRecord, tape_.records_.size());
@@ -82,7 +82,7 @@ void TapeRecorder::add_writes(const OpCall& call) {
     }
     note_version(write.tensor, value);
     tape_.writes_.push_back({write.before, value});
-    ++record_.write_count;
+    ++op_.record.write_count;
   }
 }
 

@@ -61,7 +61,8 @@ struct TapeRunPart {
   c10::ArrayRef<std::shared_ptr<const CutValue>> inputs{};  ///< What it starts from in the tape.
 };
 
-/// Makes the values of the live slots of a region. On one thread.
+/// Makes the values of the live slots of a region. On one thread. A large class: what is to be
+/// made, and a list by value for each thing that a run knows of it.
 class TapeRun {
  public:
   TapeRun(const Tape& tape, const TapeRunPart& part);

@@ -18,6 +18,7 @@ enum ExitCode : int {
   kInfeasible = 4,
 };
 
+/// A member for each option.
 struct Arguments {
   std::string profile_path;  ///< Empty: a model
   bool from_model = false;

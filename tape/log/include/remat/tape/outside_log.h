@@ -31,7 +31,7 @@ inline constexpr const char* kCheckpointInside =
     "and fill memory outside of the region.";
 
 /// A storage that existed when the region met it for the first time, or a tensor without storage.
-/// Holds it weakly.
+/// Holds it weakly. A large class: each member is one thing that the forward finds out about it.
 class REMAT_API OutsideStorage {
  public:
   explicit OutsideStorage(const at::Tensor& tensor);

@@ -75,7 +75,8 @@ struct TapeWrite {
   uint32_t after;
 };
 
-/// A call of an op that ran below no other.
+/// A call of an op that ran below no other. Flat, with positions in the tape's lists, since a tape
+/// has thousands of them.
 struct TapeRecord {
   const OpInfo* op;
   uint32_t argument;  ///< Where its parts begin in the tape's lists.
@@ -111,7 +112,8 @@ struct TapePart {
   uint32_t end_value = kOpen;
 };
 
-/// Filled by a TapeRecorder in the forward, on its thread; read by any thread after that.
+/// Filled by a TapeRecorder in the forward, on its thread; read by any thread after that. A large
+/// class: a list for each kind of thing that records refer to.
 class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
