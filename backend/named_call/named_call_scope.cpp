@@ -161,7 +161,7 @@ void NamedCallScope::abandon_all() noexcept {
 
 void NamedCallScope::expect_saved(std::vector<std::string> names,
                                   c10::ArrayRef<at::Tensor> tensors) {
-  if (!open_.empty()) open_.back()->expect_saved(std::move(names), tensors);
+  for (NamedCalls* const calls : open_) calls->expect_saved(names, tensors);
 }
 
 void NamedCallScope::finish(const CallResults& results) {

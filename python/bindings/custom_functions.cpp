@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <remat/backend/named_call_scope.h>
+#include <remat/tape/named_calls.h>
 
 #include "docstrings.h"
 #include "errors.h"
@@ -189,6 +190,7 @@ PyObject* run_op(const NamedCall& named, PyObject* function, const CallArguments
   }
   const OpContext context(&named);
   const HandleBound bound;
+  const CustomFunctionScope runs;
   THPObjectPtr output(arguments.pass_to(function));
   if (!output) return nullptr;
   TORCH_CHECK_VALUE(context.used(), "[op] ", named.str(),

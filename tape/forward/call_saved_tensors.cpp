@@ -249,6 +249,7 @@ void CallSavedTensors::expect(std::vector<std::string> names, c10::ArrayRef<at::
     if (!tensors[i].defined()) continue;
     expected_.tensors.push_back(tensors[i]);
     expected_.names.push_back(std::move(names[i]));
+    expected_.is_of_running = true;
   }
 }
 
@@ -269,7 +270,7 @@ void CallSavedTensors::forget_names(size_t depth) noexcept {
 
 CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
   drop_pending();  // the op may have thrown
-  if (!expected_.tensors.empty()) {
+  if (std::exchange(expected_.is_of_running, false)) {
     expected_.call = std::move(running_);
     expected_.next_node = at::sequence_number::peek();
   }
@@ -282,7 +283,8 @@ CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
 SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   if (running_.record) return &running_;
   const bool saves_for_it =
-      at::sequence_number::peek() == expected_.next_node && !packs_region_input();
+      (functions_ > 0 || at::sequence_number::peek() == expected_.next_node) &&
+      !packs_region_input();
   const bool is_next = saves_for_it && expected_.call.count < expected_.tensors.size() &&
                        (expected_.tensors[expected_.call.count].is_same(tensor) ||
                         memory_of(expected_.tensors[expected_.call.count]) == memory_of(tensor));
@@ -291,7 +293,7 @@ SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   return nullptr;
 }
 
-void CallSavedTensors::end_expected() {
+void CallSavedTensors::end_expected() noexcept {
   if (!expected_.call.record) return;
   drop_unseen(expected_.call.clear());
   forget_expected();

@@ -65,10 +65,23 @@ class CallSavedTensors {
   /// An op of it is about to run; it has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
-  /// An op outside of SAVE calls is about to run, or a SAVE call to begin: what was expected to be
-  /// saved will not be.
-  void end_expected();
-  void forget_expected() noexcept;
+  /// A custom function that is a named call runs; it has returned. These nest.
+  void begin_function() { ++functions_; }
+  void end_function() noexcept {
+    --functions_;
+    end_expected();
+  }
+  /// An op outside of SAVE calls is about to run: what was expected to be saved will not be, unless
+  /// the op is part of how a custom function returns (one that returns its input makes a view).
+  void before_other() {
+    if (functions_ == 0) end_expected();
+  }
+  /// What was expected to be saved will not be.
+  void end_expected() noexcept;
+  /// The call that runs throws.
+  void abandon_call() noexcept {
+    if (std::exchange(expected_.is_of_running, false)) forget_expected();
+  }
 
   /// Right after the call autograd will save these for it, in this order.
   void expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors);
@@ -91,6 +104,7 @@ class CallSavedTensors {
 
   void pack_pending();
   void drop_pending() noexcept;
+  void forget_expected() noexcept;
   SavedCall* call_that_saves(const at::Tensor& tensor);
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
   std::string next_name(SavedCall& call, const at::Tensor& tensor);
@@ -108,12 +122,14 @@ class CallSavedTensors {
   const std::function<void(const at::Tensor&)> before_slot_;
   /// What autograd is to save, in order, for a call that has ended.
   struct Expected {
+    bool is_of_running = false;  // which has not ended yet
     SavedCall call;
     uint64_t next_node = 0;  // when it ended
     std::vector<at::Tensor> tensors;
     std::vector<std::string> names;
   };
   Expected expected_;
+  size_t functions_ = 0;                      // custom ones that run
   std::vector<Named> named_;                  // in running_
   ScopePlace place_;                          // where that began
   std::vector<Hook*> pending_;                // of what its op saves, in order: see pack_pending()

@@ -62,7 +62,10 @@ c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensor
 
 NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!takes_ops()) return begin_unwatched(call);
-  if (call.is_saved()) go_on();  // first: what dies may begin calls
+  if (call.is_saved()) {  // first: what dies may begin calls
+    if (!call.is_op) saves_.end_expected();
+    go_on();
+  }
   check_call(call);
   if (state_.recorder && call.keep == Keep::kAllRegions && state_.scope.previous())
     state_.recorder->give_up("a call that all regions keep, in a nested region");
@@ -172,7 +175,7 @@ void ForwardCalls::abandon() noexcept {
 void ForwardCalls::abandon_saved() noexcept {
   saved_.record->threw = true;
   if (!saved_.written.empty()) thrown_.writing = saved_.index;
-  saves_.forget_expected();
+  saves_.abandon_call();
   for (at::Tensor& argument : saved_.arguments) {
     if (!argument.defined() || saved_.has_written(argument)) continue;
     // Hooks that the function has opened may be what threw, and are not asked again.

@@ -45,6 +45,8 @@ class ForwardCalls final : public NamedCalls {
   void before_skip(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments) override;
   void end(const CallResults& results) override;
   void abandon() noexcept override;
+  void begin_function() override { saves_.begin_function(); }
+  void end_function() noexcept override { saves_.end_function(); }
   void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) override;
   void name_saved(const std::vector<std::string>& names,
                   c10::ArrayRef<at::Tensor> tensors) override;
@@ -63,7 +65,7 @@ class ForwardCalls final : public NamedCalls {
 
   /// An op outside of SAVE calls is about to run, or a SAVE call to begin.
   void go_on() {
-    saves_.end_expected();
+    saves_.before_other();
     if (C10_UNLIKELY(!thrown_.read.empty())) keep_read_by_thrown();
   }
 

@@ -37,8 +37,6 @@ void note_result(KeptTensor& kept, const CallOutput& output, size_t position) {
 
 }  // namespace
 
-std::atomic<bool> placeholders_work{true};
-
 uint64_t NamedCall::hash() const {
   return std::hash<std::string>()(name) * 4 + static_cast<uint64_t>(policy);
 }

@@ -18,11 +18,6 @@
 
 namespace remat {
 
-/// Ends the messages about a replay that differs.
-inline constexpr const char* kMakeItDepend =
-    " Make what the function does depend on its arguments, or keep the state that it reads with a "
-    "StateHook (recompute_state_hooks in Python).";
-
 /// Goes through the forward's log as the replay runs.
 class ReplayComparison {
  public:

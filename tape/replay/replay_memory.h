@@ -21,6 +21,11 @@
 
 namespace remat {
 
+/// Ends the messages about a replay that differs.
+inline constexpr const char* kMakeItDepend =
+    " Make what the function does depend on its arguments, or keep the state that it reads with a "
+    "StateHook (recompute_state_hooks in Python).";
+
 /// Note [Shadows]: a storage from outside that the forward wrote is not touched by a replay. It
 /// gets a shadow, a storage that begins with the bytes from before the forward's first write; each
 /// tensor that has the real storage is exchanged for one that has the shadow, op by op, and the

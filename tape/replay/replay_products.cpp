@@ -12,7 +12,7 @@
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/op_observer.h>
 
-#include "replay_comparison.h"
+#include "replay_memory.h"
 #include "storage_bytes.h"
 #include "unseen.h"
 

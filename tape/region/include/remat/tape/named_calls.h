@@ -50,7 +50,12 @@ class REMAT_API NamedCalls {
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// Right after the innermost call autograd will save these tensors, in this order, for the call.
+  /// A custom function that is a named call is about to be called; it has returned, or thrown, and
+  /// autograd has saved what it saves for it. These nest.
+  virtual void begin_function() {}
+  virtual void end_function() noexcept {}
+
+  /// After the innermost call autograd will save these tensors, in this order, for the call.
   virtual void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) = 0;
 
   /// Autograd will save these tensors for code of the innermost call, while that code runs or after
@@ -75,6 +80,20 @@ class REMAT_API NamedCalls {
 
  private:
   std::unordered_map<std::string, size_t> op_counts_;
+};
+
+/// Tells the innermost named calls of the thread, if there are any, that a custom function runs.
+class REMAT_API CustomFunctionScope {
+ public:
+  CustomFunctionScope();
+  CustomFunctionScope(const CustomFunctionScope&) = delete;
+  CustomFunctionScope& operator=(const CustomFunctionScope&) = delete;
+  ~CustomFunctionScope() {
+    if (calls_) calls_->end_function();
+  }
+
+ private:
+  NamedCalls* calls_;
 };
 
 /// False if placeholders do not work in this process (another library has their dispatch key): then

@@ -1,0 +1,18 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What named calls of a thread share.
+#include <remat/tape/named_calls.h>
+
+#include <remat/tape/scope.h>
+
+namespace remat {
+
+std::atomic<bool> placeholders_work{true};
+
+CustomFunctionScope::CustomFunctionScope() {
+  Scope* const scope = Scope::current() ? Scope::innermost_with_calls() : nullptr;
+  calls_ = scope ? scope->named_calls() : nullptr;
+  if (calls_) calls_->begin_function();
+}
+
+}  // namespace remat
