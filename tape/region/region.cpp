@@ -124,7 +124,30 @@ at::Tensor Region::load(const Slot& slot) {
   return value;
 }
 
+/// While a replay runs, what it has found kept stays: another thread may free the last slots that
+/// need it.
+class Region::RunningReplay {
+ public:
+  explicit RunningReplay(Region& region) : region_(region) {
+    const std::lock_guard<std::mutex> lock(region_.mutex_);
+    ++region_.replays_;
+  }
+  RunningReplay(const RunningReplay&) = delete;
+  RunningReplay& operator=(const RunningReplay&) = delete;
+  ~RunningReplay() {
+    {
+      const std::lock_guard<std::mutex> lock(region_.mutex_);
+      --region_.replays_;
+    }
+    if (region_.closed_ && region_.calls_ && !region_.options_.is_cut) region_.release_unneeded();
+  }
+
+ private:
+  Region& region_;
+};
+
 ReplayedSlots Region::replay() {
+  const RunningReplay running(*this);
   ReplayedSlots values(slots_.size());
   running_replayer()->replay(*this, values);
   for (const Slot& slot : slots_) {
@@ -178,12 +201,13 @@ void Region::release_unneeded() noexcept {
     replayer = std::move(replayer_);
     grads = std::move(inner_backwards_.grads_before);
   }
-  if (calls_ && (early_stop() || live_end_ == 0)) values = calls_->release_from(live_end_);
+  if (calls_ && replays_ == 0 && (early_stop() || live_end_ == 0))
+    values = calls_->release_from(live_end_);
 }
 
 bool Region::keeps_for_replays() const {
   const std::lock_guard<std::mutex> lock(mutex_);
-  return closed_ && calls_ && !options_.is_cut && calls_->keeps_for_replays();
+  return closed_ && calls_ && replays_ == 0 && !options_.is_cut && calls_->keeps_for_replays();
 }
 
 std::vector<CallProduct::Held> Region::release_products() noexcept {

@@ -208,6 +208,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
  private:
   at::Tensor shared_value(const Slot& slot, at::Tensor value) const;
   void release_unneeded() noexcept;
+  class RunningReplay;
   std::shared_ptr<const Replayer> running_replayer() const;
   size_t live_end(size_t end) const;
   std::string change_of(const Slot& slot) const;
@@ -239,6 +240,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   std::atomic<size_t> live_count_{0};  // of slots
   size_t live_end_ = 0;                // not below live_end(); guarded by mutex_
+  size_t replays_ = 0;                 // that run; guarded by mutex_
 
   mutable std::mutex mutex_;
   BackwardPasses passes_;
