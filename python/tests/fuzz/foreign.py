@@ -7,6 +7,7 @@ import dataclasses
 
 from .changes import CHANGES
 from .jagged import JAGGED
+from .named import NAMED
 from .op import Op
 
 RARE = 0.002
@@ -126,4 +127,5 @@ FOREIGN = {
     **_with_needs(CHANGES, "changes"),
     # The last ones, with no weight: they change no program that is chosen without them.
     **{kind: dataclasses.replace(op, needs="jagged", weight=0) for kind, op in JAGGED.items()},
+    **{kind: dataclasses.replace(op, needs="named functions", weight=0) for kind, op in NAMED.items()},
 }

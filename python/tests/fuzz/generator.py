@@ -5,9 +5,12 @@
 import dataclasses
 import random
 
+from .heads import heads_of
 from .jagged import FIRST_SEED, JaggedRegion
 from .kinds import MODES as MODE_KINDS
+from .named import NamedFunctions
 from .ops import OPS
+from .places import Memory, Place, RegionState, Value
 from .program import STATE, Block, Program, Step
 from .words import chosen
 
@@ -24,18 +27,6 @@ OFFLOAD_POLICIES = ('api.table("OFFLOAD", "aten::rrelu*", "aten::*norm*", "aten:
 USES = ("backward", "retain_graph", "partial", "double", "write_between", "in_flight", "two_steps", "five_steps")
 DATA_USES = ("write_data", "exchange_data")
 RUNS_AGAIN = ("in_flight", "two_steps", "five_steps")  # the forward
-HEADS = {
-    "with torch.no_grad()": 3,
-    "with torch.enable_grad()": 1,
-    'with torch.autocast("cpu", dtype=torch.bfloat16)': 4,
-    "with clones()": 2,
-    "with torch.autograd.graph.save_on_cpu()": 1,
-    "with contextlib.suppress(Raises)": 2,
-}
-FOREIGN_HEADS = {
-    "hooks inside": {"with api.torch_pair(INSIDE)": 2, "with api.own_pair(INSIDE)": 2},
-    "modes": {"with PassThrough()": 2, "with Functions()": 1, "with flops()": 2, "with comm_debug()": 1},
-}
 MODES = tuple(mode for mode in MODE_KINDS if mode)
 REFUSED_BY_RULES = ("wrappers", "made wrappers", "library")  # if they keep such an op's results
 COPYING_HEADS = ("clones", "save_on_cpu", "_pair")
@@ -48,50 +39,6 @@ def keeps_sin(options):
     return any(op in options.get("policy", "") for op in ('"*"', "aten::sin", "aten::mul"))
 
 
-@dataclasses.dataclass
-class Memory:
-    """What may be views of each other. frozen: a region has read it, so that a write would be one
-    between its forward and its backward. saved: autograd has it."""
-
-    owner: int  # the function that made it
-    is_leaf: bool = False
-    buffer: bool = False
-    frozen: bool = False
-    saved: bool = False
-    past_save: bool = False
-
-
-@dataclasses.dataclass(frozen=True)
-class Value:
-    number: int
-    memory: Memory = dataclasses.field(compare=False)
-
-
-@dataclasses.dataclass(frozen=True)
-class Place:
-    function: int = 0
-    depth: int = 0
-    regions: tuple = ()  # those around, as RegionState
-    saving: bool = False  # in a SAVE call of the innermost region
-    saving_anywhere: bool = False
-    call_owner: int = 0  # functions below this number are outside of the SAVE call
-    no_grad: bool = False
-    repeated: bool = False  # in a region that runs twice: its calls are kept by it alone
-    copies: bool = False  # plain code's hooks do, which are no hooks of a region
-    inner_backward: bool = True  # a replay to the end gets past what the forward has done by then
-
-
-@dataclasses.dataclass
-class RegionState:
-    function: int
-    store: bool
-    generator: bool
-    has_rules: bool = False
-    reads: list = dataclasses.field(default_factory=list)
-    writes: list = dataclasses.field(default_factory=list)
-    saves: bool = False
-
-
 class Generator:
     def __init__(self, seed, words=None):
         self.seed = seed
@@ -100,6 +47,7 @@ class Generator:
         self.random = random.Random(seed)
         self.count = len(STATE)
         self.functions = 0
+        self.named = NamedFunctions(self)
 
     def program(self):
         values = [
@@ -155,7 +103,10 @@ class Generator:
         return [self.pick(values) for _ in range(count)]
 
     def steps(self, values, place, limit):
-        return [self.step(values, place) for _ in range(1 + self.below(limit))]
+        steps = []
+        for _ in range(1 + self.below(limit)):
+            steps += [self.step(values, place), *self.named.steps(values, place)]
+        return steps
 
     def step(self, values, place):
         if place.depth < MAX_DEPTH:
@@ -172,7 +123,9 @@ class Generator:
     def op(self, values, place):
         kinds = list(self.ops)
         kind = self.random.choices(kinds, [OPS[k].weight for k in kinds])[0]
-        a = self.pick(values)
+        return self.step_of(kind, self.pick(values), values, place)
+
+    def step_of(self, kind, a, values, place):
         op = OPS[kind]
         buffer = self.random.choice([b for b in self.buffers if STATE[b.number][0] == op.of]) if op.buffer else None
         if not self.allowed(op, a, buffer, place):
@@ -182,8 +135,8 @@ class Generator:
             self.note_read(value, place)
         results = [self.new_value(place) for _ in range(op.results)]
         if op.view:
-            results = [dataclasses.replace(results[0], memory=a.memory)]
-        self.note_saved(op, arguments, results)
+            results[0] = dataclasses.replace(results[0], memory=a.memory)
+        self.note_saved(op, arguments, results, buffer)
         if op.writes:
             self.note_write(a, place)
         numbers = [value.number for value in arguments]
@@ -209,10 +162,12 @@ class Generator:
             return False
         if op.backward and not (place.inner_backward and self.may_go_back(a, place)):
             return self.one_in(60)
+        if op.buffer == 2 and buffer.memory.saved:
+            return self.one_in(60)
         if op.buffer == 2 and (place.repeated or buffer.memory.frozen):
             return ("later writes" in self.words and bool(place.regions)) or self.one_in(60)
         # Such a view stands in no graph although it requires grad.
-        return not (op.view and place.no_grad)
+        return op.itself or not (op.view and place.no_grad)
 
     def is_noticed(self, value, place):
         """A write by way of data of it: of what the innermost region has made outside of SAVE calls."""
@@ -244,8 +199,8 @@ class Generator:
         for region in place.regions:
             region.writes.append(value.memory)
 
-    def note_saved(self, op, arguments, results):
-        places = dict(zip("ab", arguments, strict=False)) | dict(zip("rs", results, strict=False))
+    def note_saved(self, op, arguments, results, buffer):
+        places = dict(zip("ab", arguments, strict=False)) | dict(zip("rs", results, strict=False)) | {"c": buffer}
         for letter in op.saves:
             if letter in places:
                 places[letter].memory.saved = True
@@ -253,11 +208,7 @@ class Generator:
     # Blocks.
 
     def block(self, values, place):
-        heads = dict(HEADS)
-        for words, more in FOREIGN_HEADS.items():
-            heads |= more if words in self.words else {}
-        if place.regions:
-            heads[f'with api.name_scope("scope{self.count}")'] = 2
+        heads = heads_of(self.words) | ({f'with api.name_scope("scope{self.count}")': 2} if place.regions else {})
         head = self.random.choices(list(heads), list(heads.values()))[0]
         head = head.replace("INSIDE", "inside=True" if place.regions else "")
         no_grad = "no_grad" in head or (place.no_grad and "enable_grad" not in head)
@@ -305,26 +256,27 @@ class Generator:
         forms = ["tuple", "list", "dict", "nested", "pair"]
         return "single" if count == 1 and self.below(3) else self.random.choice(forms)
 
-    def parameters(self, values, limit):
-        """Arguments and the values that stand for them in the function."""
-        given = list(dict.fromkeys(self.pick(values) for _ in range(1 + self.below(limit))))
+    def parameters(self, values, limit, first):
+        """Arguments, `first` before others, and the values that stand for them in the function."""
+        given = list(dict.fromkeys([*first, *(self.pick(values) for _ in range(1 + self.below(limit)))]))
         made = []
         for value in given:
             self.count += 1
             made.append(Value(self.count - 1, value.memory))
         return given, made
 
-    def region(self, values, place):
+    def region(self, values, place, first=()):
         drop_in = self.one_in(4)
         state = RegionState(
             self.function(),
             store=not drop_in and bool(self.below(3)),
             generator=not drop_in and bool(self.below(2)),
+            plain=place.no_grad,
         )
         engine = "torch_checkpoint" if drop_in else "checkpoint"
         options = self.options(state) if not drop_in else self.drop_in_options()
         twice = self.one_in(6)
-        given, made = self.parameters(values, 3)
+        given, made = self.parameters(values, 3, first)
         inside = Place(
             function=state.function,
             depth=place.depth + 1,
@@ -390,7 +342,8 @@ class Generator:
                 outer.append(Value(self.count - 1, value.memory))
         return outer
 
-    def call(self, values, place):
+    def policy_of_call(self, place):
+        """Its name, and whether all regions keep what it does."""
         region = place.regions[-1]
         policies = ["SAVE", "SAVE", "SAVE"] if place.saving else ["SAVE", "SAVE", "SAVE", "RECOMPUTE"]
         if region.store:
@@ -402,8 +355,14 @@ class Generator:
             policy == "OFFLOAD" and not all(r.store for r in place.regions)
         ):
             everywhere = False
+        region.saves |= kept
+        return policy, everywhere
+
+    def call(self, values, place, first=()):
+        policy, everywhere = self.policy_of_call(place)
+        kept = policy != "RECOMPUTE"
         function = self.function()
-        given, made = self.parameters(values, 3)
+        given, made = self.parameters(values, 3, first)
         inside = dataclasses.replace(
             place,
             function=function,
@@ -418,7 +377,6 @@ class Generator:
         body = Block([v.number for v in made], steps, [v.number for v in results])
         for value in [*given, *results]:
             value.memory.past_save |= kept
-        region.saves |= kept
         outer = self.outer_values(results, 1)
         values += outer
         step = Step("call", [v.number for v in given], [v.number for v in outer], body=body)

@@ -17,6 +17,7 @@ class Op:
     results: int | None = None  # as many as the template makes
     weight: float = 2
     view: bool = False
+    itself: bool = False  # that view is {a}, as autograd hands on what a function was given
     writes: bool = False
     buffer: int = 0  # 1: {c} is a buffer that is read, 2: written
     of: str = "b"  # the first letter of such buffers

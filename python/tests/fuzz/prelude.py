@@ -10,6 +10,7 @@ from torch.utils.checkpoint import checkpoint
 
 import remat_meta as remat
 
+from .custom import auto, handled, own, plain, saving, unrecorded  # noqa: F401, programs use them
 from .jagged import jagged_copies, jagged_leaves, jagged_views  # noqa: F401, programs use them
 from .kinds import (  # noqa: F401, programs use them
     Flat,
@@ -217,6 +218,8 @@ class Plain:
     def native_op(self, fn, name, policy, keep="innermost_region"):
         return fn
 
+    op = native_op
+
     def name_scope(self, prefix):
         return contextlib.nullcontext()
 
@@ -243,6 +246,9 @@ class Remat(Plain):
 
     def native_op(self, fn, name, policy, keep="innermost_region"):
         return remat.native_op(fn, name, remat.CheckpointPolicy[policy], keep)
+
+    def op(self, fn, name, policy, keep="innermost_region"):
+        return remat.op(fn, name, remat.CheckpointPolicy[policy], keep)
 
     def name_scope(self, prefix):
         return remat.name_scope(prefix)

@@ -27,7 +27,7 @@ class Block:
 
 @dataclasses.dataclass
 class Step:
-    """kind: a name in OPS, "region", "call", "with", "throw" or "free"."""
+    """kind: a name in OPS, "region", "call", "with", "throw" or "free". options: of an op, more places of its template."""
 
     kind: str
     arguments: list
@@ -127,7 +127,7 @@ def _step(step):
 def _op_lines(step):
     places = dict(zip("abc", names(step.arguments), strict=False))
     places |= dict(zip("rs", names(step.results), strict=False))
-    places["i"] = sum(step.arguments) % 6
+    places |= step.options | {"i": sum(step.arguments) % 6}
     return OPS[step.kind].template.format(**places).split("\n")
 
 

@@ -99,6 +99,10 @@ def _simplify(program, block, i):
     for option, plain in (("form", "tuple"), ("passing", "positional"), ("arguments", None)):
         if option in step.options and _set(step.options, option, plain):
             return True
+    for option in ("of_a", "of_b"):
+        if step.options.get(option):
+            step.options[option] = ""
+            return True
     if step.options.get("twice"):
         step.options["twice"] = False
         half = len(step.results) // 2

@@ -7,23 +7,25 @@ i-th on (default "0/1"). REMAT_FUZZ_SHARD: seeds start at this times REMAT_FUZZ_
 """
 
 import collections
+import itertools
 import os
 import signal
 
 import hypothesis
 import pytest
+import torch
+from same import assert_equal
 
 import remat_meta as remat
 
-from . import child, prelude
+from . import child, custom, jagged, named, prelude
 from .campaign import Summary, report, run_many
 from .generator import Generator
-from .jagged import FIRST_SEED
 from .kinds import MODES
 from .ops import OPS
 from .runner import check
 from .shrink import shrink
-from .words import ALL
+from .words import ALL, ON_REQUEST
 
 COUNT = int(os.environ.get("REMAT_FUZZ_N", "5000"))
 FIRST = int(os.environ.get("REMAT_FUZZ_SHARD", "0")) * COUNT
@@ -67,19 +69,68 @@ def test_every_feature_comes_up():
     assert modes == {(mode, "") for mode in MODES} | {("", mode) for mode in MODES}
 
 
+FROM = {"jagged": jagged.FIRST_SEED, "named functions": named.FIRST_SEED}  # the first seed whose programs have such words
+
+
 @once
-def test_regions_with_jagged_arguments_are_bitwise_plain():
-    summary = run_many(range(FIRST_SEED, FIRST_SEED + 500))
+@pytest.mark.parametrize("word", [word for word in FROM if word not in ON_REQUEST])
+def test_random_programs_with_words_that_came_later_are_bitwise_plain(word):
+    summary = run_many(range(FROM[word], FROM[word] + 500))
     assert summary.passed, report(summary)
 
 
 @once
-def test_programs_of_older_seeds_are_the_same_without_jagged_arguments():
-    older, newer, others = 0, 0, tuple(word for word in ALL if word != "jagged")
+@pytest.mark.parametrize("word", FROM)
+def test_programs_of_older_seeds_are_the_same_without_words_that_came_later(word):
+    older, newer, others = 0, 0, tuple(w for w in ALL if w != word)
     for seed in range(200):
-        older += Generator(seed, ALL).program() != Generator(seed, others).program()
-        newer += Generator(FIRST_SEED + seed, ALL).program() != Generator(FIRST_SEED + seed, others).program()
+        older += sum(Generator(s, ALL).program() != Generator(s, others).program() for s in (seed, FROM[word] - 1 - seed))
+        newer += Generator(FROM[word] + seed, ALL).program() != Generator(FROM[word] + seed, others).program()
     assert older == 0 and newer > 10
+
+
+@once
+def test_every_named_function_comes_up():
+    programs = [Generator(named.FIRST_SEED + seed, ALL).program() for seed in range(300)]
+    blocks = [block for program in programs for block in program.blocks()]
+    steps = [step for block in blocks for step in block.steps if step.kind in named.NAMED]
+    ways = {(step.kind.split("_")[0], step.options.get("call", "").split(",")[0]) for step in steps}
+    policies = {'"SAVE"', '"RECOMPUTE"', '"OFFLOAD"'}
+    assert ways == {(way, policy) for way in ("auto", "handled", "own") for policy in policies} | {
+        (way, "") for way in ("saving", "plain", "unrecorded")
+    }
+    assert {step.kind.split("_", 1)[1] for step in steps} == set(named.FACTS)
+    assert {step.options["of_a"] for step in steps} == {"", ".detach()"}
+    assert any("all_regions" in step.options.get("call", "") for step in steps)
+    followed_by = {
+        step.kind if step.body else "function" if step.kind in named.NAMED else "op"
+        for block in blocks
+        for function, step in itertools.pairwise(block.steps)
+        if function.kind in named.NAMED and {*function.arguments, *function.results} & {*step.arguments}
+    }
+    assert followed_by == {"region", "call", "function", "op"}
+    in_blocks = [step for block in blocks for step in block.steps if step.kind == "with" and "no_grad" in step.options["head"]]
+    assert any([inner.kind for inner in step.body.steps] == [kind] for step in in_blocks for kind in named.NAMED)
+
+
+@once
+@pytest.mark.parametrize("body", custom.BODIES, ids=lambda body: body.__name__)
+def test_custom_functions_are_the_same_in_every_way(body):
+    """Outside of regions."""
+
+    def outcome(call):
+        torch.manual_seed(0)
+        x, y = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4)
+        results = call(x * 1.0, y)
+        results = results if isinstance(results, tuple) else (results,)
+        sum(result.sum() for result in results).backward()
+        return [*results, x.grad, y]
+
+    name = body.__name__
+    wants = outcome(getattr(custom.plain, name))
+    for way in (custom.saving, custom.auto, custom.handled, custom.unrecorded):
+        assert_equal(outcome(getattr(way, name)), wants)
+    assert_equal(outcome(getattr(custom.own, name)("name", "SAVE")), wants)
 
 
 @once

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Custom functions of one or two tensors: bodies, and the ways in which they save and are named."""
+
+import functools
+import operator
+import types
+
+import torch
+
+import remat_meta as remat
+
+# Each gives results, and what it saves by name. All of them share one backward, so that gradients have little to do with what
+# is computed here; they are the same with and without remat.
+
+
+def of_input(ctx, x, y):
+    return (x * x,), {"x": x}
+
+
+def unread(ctx, x, y):
+    """Saves what no op reads."""
+    return (x * 0.5,), {"y": y}
+
+
+def of_result(ctx, x, y):
+    result = x.sigmoid()
+    return (result,), {"result": result}
+
+
+def of_middle(ctx, x, y):
+    middle = x.tanh()
+    return (middle * 0.6,), {"middle": middle}
+
+
+def several(ctx, x, y):
+    middle = x.tanh() * y
+    result = middle.sin()
+    return (result,), {"x": x, "nothing": None, "middle": middle, "result": result, "y": y}
+
+
+def twice(ctx, x, y):
+    return (x.cos(),), {"x": x, "again": x}
+
+
+def of_views(ctx, x, y):
+    middle = x.sin()
+    return (middle * 0.9,), {"transposed": x.t(), "row": middle[1]}
+
+
+def of_half(ctx, x, y):
+    return (x * 0.8,), {"half": x.half()}
+
+
+def nothing(ctx, x, y):
+    return (x * 1.5,), {}
+
+
+def attribute(ctx, x, y):
+    ctx.kept = x.tanh()
+    return (x * ctx.kept,), {"x": x}
+
+
+def saved_attribute(ctx, x, y):
+    ctx.kept = x.tanh()
+    return (x * 0.4,), {"kept": ctx.kept}
+
+
+def of_random(ctx, x, y):
+    mask = torch.rand_like(x)
+    return (x * mask,), {"mask": mask}
+
+
+def inner_function(ctx, x, y):
+    """Of another one."""
+    middle = plain.of_input(x)
+    return (middle + x,), {"middle": middle}
+
+
+def two(ctx, x, y):
+    middle = x.tanh()
+    return (middle * 0.6, y + middle), {"middle": middle, "y": y}
+
+
+def two_of_result(ctx, x, y):
+    first = x.sin()
+    return (first, first * y), {"first": first}
+
+
+def not_differentiable(ctx, x, y):
+    sign = x.sign()
+    ctx.mark_non_differentiable(sign)
+    return (x * 0.9, sign), {"sign": sign}
+
+
+def same(ctx, x, y):
+    """Without an op."""
+    return (x,), {"x": x}
+
+
+def same_unsaved(ctx, x, y):
+    return (x,), {}
+
+
+def same_and_other(ctx, x, y):
+    return (x, x * y), {"y": y}
+
+
+def transposed(ctx, x, y):
+    return (x.t(),), {"x": x}
+
+
+def in_place(ctx, x, y):
+    ctx.mark_dirty(x)
+    return (x.mul_(0.5),), {"result": x}
+
+
+def in_place_of_middle(ctx, x, y):
+    middle = x.tanh()
+    ctx.mark_dirty(x)
+    return (x.mul_(middle),), {"middle": middle}
+
+
+def in_place_of_other(ctx, x, y):
+    ctx.mark_dirty(x)
+    return (x.add_(y, alpha=0.5),), {"y": y}
+
+
+def in_place_and_other(ctx, x, y):
+    ctx.mark_dirty(x)
+    return (x.mul_(0.7), x * y), {"y": y}
+
+
+def of_buffer(ctx, x, y):
+    return (x * y,), {"buffer": y}
+
+
+def counts(ctx, x, y):
+    """Writes what is no result."""
+    before = y.clone()
+    y.mul_(0.5).add_(x.tanh())
+    return (x * before,), {"before": before}
+
+
+BODIES = (
+    of_input, unread, of_result, of_middle, several, twice, of_views, of_half, nothing, attribute, saved_attribute, of_random,
+    inner_function, two, two_of_result, not_differentiable, same, same_unsaved, same_and_other, transposed, in_place,
+    in_place_of_middle, in_place_of_other, in_place_and_other, of_buffer, counts,
+)  # fmt: skip
+NAMES = {
+    several: ("x", "nothing", "middle", "result", "y"),
+    twice: ("x", "again"),
+    of_views: ("transposed", "row"),
+    two: ("middle", "y"),
+    of_result: ("result",),
+    of_middle: ("middle",),
+    inner_function: ("middle",),
+    of_half: ("half",),
+    saved_attribute: ("kept",),
+    of_random: ("mask",),
+    two_of_result: ("first",),
+    not_differentiable: ("sign",),
+    in_place: ("result",),
+    in_place_of_middle: ("middle",),
+    of_buffer: ("buffer",),
+    counts: ("before",),
+    **dict.fromkeys((nothing, same_unsaved), ()),
+    **dict.fromkeys((of_input, attribute, same, transposed), ("x",)),
+    **dict.fromkeys((unread, same_and_other, in_place_of_other, in_place_and_other), ("y",)),
+}
+
+
+def one_or_all(results):
+    return results[0] if len(results) == 1 else results
+
+
+def gradients(ctx, *grads):
+    """Of x and y."""
+    grad = functools.reduce(operator.add, grads)
+    for saved in ctx.saved_tensors:
+        if saved is not None:
+            grad = grad * (saved.float().tanh() + 0.5)
+    if hasattr(ctx, "kept"):
+        grad = grad + ctx.kept
+    return grad, grad * 0.7
+
+
+def of_arguments(ctx, *grads):
+    return gradients(ctx, *grads)[: len(ctx.needs_input_grad)]
+
+
+def made(forward):
+    """What calls a custom function of this forward()."""
+    members = {"forward": staticmethod(forward), "backward": staticmethod(of_arguments)}
+    return type("Custom", (torch.autograd.Function,), members).apply
+
+
+def with_plain_saves(body):
+    def forward(ctx, x, y=None):
+        results, saved = body(ctx, x, y)
+        ctx.save_for_backward(*saved.values())
+        return one_or_all(results)
+
+    return forward
+
+
+def with_named_saves(body):
+    def forward(ctx, x, y=None):
+        results, saved = body(ctx, x, y)
+        remat.save_for_backward(ctx, saved)
+        return one_or_all(results)
+
+    return forward
+
+
+def with_auto_forward(body):
+    return remat.auto_forward(*NAMES[body])(with_plain_saves(body))
+
+
+def with_handle(body):
+    """Whose name and policy are those of the op() around."""
+
+    def forward(ctx, x, y=None):
+        handle = remat.get_handle(ctx)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        x, y = handle.save_or_load_inputs(x, y)
+        results, saved = body(ctx, x, y)
+        handle.save_for_backward(saved)
+        return handle.record_outputs(*results)
+
+    return forward
+
+
+def without_record(body):
+    """The call counts as one that raised."""
+
+    def forward(ctx, x, y=None):
+        handle = remat.get_handle(ctx)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        results, saved = body(ctx, x, y)
+        handle.save_for_backward(saved)
+        return one_or_all(results)
+
+    return forward
+
+
+def with_own_handle(body):
+    class Custom(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, call, x, y=None):
+            handle = remat.get_handle(ctx, *call)
+            if (out := handle.maybe_load_saved()) is not None:
+                return out
+            x = handle.save_or_load_inputs(x)
+            results, saved = body(ctx, x, y)
+            handle.save_for_backward(saved)
+            return handle.record_outputs(*results)
+
+        @staticmethod
+        def backward(ctx, *grads):
+            return (None, *gradients(ctx, *grads))[: len(ctx.needs_input_grad)]
+
+    def named(name, policy, keep="innermost_region"):
+        call = (name, remat.CheckpointPolicy[policy], keep)
+        return lambda *tensors: Custom.apply(call, *tensors)
+
+    return named
+
+
+def all_made(make):
+    return types.SimpleNamespace(**{body.__name__: make(body) for body in BODIES})
+
+
+plain = all_made(lambda body: made(with_plain_saves(body)))
+saving = all_made(lambda body: made(with_named_saves(body)))
+auto = all_made(lambda body: made(with_auto_forward(body)))
+handled = all_made(lambda body: made(with_handle(body)))
+unrecorded = all_made(lambda body: made(without_record(body)))
+own = all_made(with_own_handle)

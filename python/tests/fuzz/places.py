@@ -1,0 +1,50 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What the generator knows of values, and of the place in the program at which it is."""
+
+import dataclasses
+
+
+@dataclasses.dataclass
+class Memory:
+    """What may be views of each other. frozen: a region has read it, so that a write would be one
+    between its forward and its backward. saved: autograd has it."""
+
+    owner: int  # the function that made it
+    is_leaf: bool = False
+    buffer: bool = False
+    frozen: bool = False
+    saved: bool = False
+    past_save: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Value:
+    number: int
+    memory: Memory = dataclasses.field(compare=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class Place:
+    function: int = 0
+    depth: int = 0
+    regions: tuple = ()  # those around, as RegionState
+    saving: bool = False  # in a SAVE call of the innermost region
+    saving_anywhere: bool = False
+    call_owner: int = 0  # functions below this number are outside of the SAVE call
+    no_grad: bool = False
+    repeated: bool = False  # in a region that runs twice: its calls are kept by it alone
+    copies: bool = False  # plain code's hooks do, which are no hooks of a region
+    inner_backward: bool = True  # a replay to the end gets past what the forward has done by then
+
+
+@dataclasses.dataclass
+class RegionState:
+    function: int
+    store: bool
+    generator: bool
+    plain: bool = False  # under no_grad, and so a plain call
+    has_rules: bool = False
+    reads: list = dataclasses.field(default_factory=list)
+    writes: list = dataclasses.field(default_factory=list)
+    saves: bool = False
