@@ -4,6 +4,7 @@
 #include <remat/tape/region.h>
 
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
 #include <utility>

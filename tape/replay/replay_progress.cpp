@@ -13,6 +13,7 @@
 
 #include "host_values.h"
 #include "saved_original.h"
+#include "storage_bytes.h"
 
 namespace remat {
 ReplayProgress::ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
