@@ -94,7 +94,7 @@ void check_call_name(const NamedCall& call, const char* where) {
 }
 
 void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors) {
-  if (is_in_region()) Scope::innermost_with_calls()->named_calls()->name_saved(names, tensors);
+  if (NamedCalls* const calls = innermost_named_calls()) calls->name_saved(names, tensors);
 }
 
 NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {

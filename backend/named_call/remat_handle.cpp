@@ -9,16 +9,11 @@
 #include <vector>
 
 #include <remat/tape/named_calls.h>
-#include <remat/tape/scope.h>
 
 namespace remat {
 namespace {
 
 thread_local detail::OpContext* current_op = nullptr;
-
-NamedCalls* innermost_calls() {
-  return detail::is_in_region() ? Scope::innermost_with_calls()->named_calls() : nullptr;
-}
 
 }  // namespace
 
@@ -125,12 +120,12 @@ void check_saved_names(const NamedCall& call) {
 
 OpContext::OpContext(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments)
     : call_(call), arguments_(arguments), outer_(std::exchange(current_op, this)) {
-  if (NamedCalls* const calls = innermost_calls()) calls->begin_function();
+  if (NamedCalls* const calls = innermost_named_calls()) calls->begin_function();
 }
 
 OpContext::~OpContext() {
   current_op = outer_;
-  if (NamedCalls* const calls = innermost_calls()) calls->end_function();
+  if (NamedCalls* const calls = innermost_named_calls()) calls->end_function();
 }
 
 OpContext* OpContext::current() {

@@ -244,11 +244,12 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hook
   return std::make_unique<Hook>(*this);
 }
 
-void CallSavedTensors::expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
+void CallSavedTensors::expect(const std::vector<std::string>& names,
+                              c10::ArrayRef<at::Tensor> tensors) {
   for (const auto i : c10::irange(tensors.size())) {
     if (!tensors[i].defined()) continue;
     expected_.tensors.push_back(tensors[i]);
-    expected_.names.push_back(std::move(names[i]));
+    expected_.names.push_back(names[i]);
     expected_.is_of_running = true;
   }
 }

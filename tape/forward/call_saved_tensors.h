@@ -84,7 +84,7 @@ class CallSavedTensors {
   }
 
   /// Right after the call autograd will save these for it, in this order.
-  void expect(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors);
+  void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors);
   /// In it, these, in any order; `depth`: how many calls run.
   void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
   /// The innermost of `depth` calls, which is inside of the SAVE call, has thrown.

@@ -257,9 +257,10 @@ ForwardCalls::Dying ForwardCalls::close_saved() noexcept {
   return dying;
 }
 
-void ForwardCalls::expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) {
+void ForwardCalls::expect_saved(const std::vector<std::string>& names,
+                                c10::ArrayRef<at::Tensor> tensors) {
   if (open_.back() != Open::kSaved) return name_saved(names, tensors);
-  saves_.expect(std::move(names), tensors);
+  saves_.expect(names, tensors);
 }
 
 void ForwardCalls::name_saved(const std::vector<std::string>& names,

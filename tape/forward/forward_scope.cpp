@@ -20,7 +20,6 @@
 #include "forward_slots.h"
 #include "forward_state.h"
 #include "outside_watch.h"
-#include "saved_original.h"
 #include "storage_bytes.h"
 #include "tape_cutter.h"
 

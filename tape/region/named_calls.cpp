@@ -9,10 +9,9 @@ namespace remat {
 
 std::atomic<bool> placeholders_work{true};
 
-CustomFunctionScope::CustomFunctionScope() {
+NamedCalls* innermost_named_calls() {
   Scope* const scope = Scope::current() ? Scope::innermost_with_calls() : nullptr;
-  calls_ = scope ? scope->named_calls() : nullptr;
-  if (calls_) calls_->begin_function();
+  return scope ? scope->named_calls() : nullptr;
 }
 
 }  // namespace remat

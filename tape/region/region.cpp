@@ -129,22 +129,24 @@ at::Tensor Region::load(const Slot& slot) {
 /// need it.
 class Region::RunningReplay {
  public:
-  explicit RunningReplay(Region& region) : region_(region) {
-    const std::lock_guard<std::mutex> lock(region_.mutex_);
-    ++region_.replays_;
+  explicit RunningReplay(Region& region) : region_(region.calls_ ? &region : nullptr) {
+    if (!region_) return;
+    const std::lock_guard<std::mutex> lock(region_->mutex_);
+    ++region_->replays_;
   }
   RunningReplay(const RunningReplay&) = delete;
   RunningReplay& operator=(const RunningReplay&) = delete;
   ~RunningReplay() {
+    if (!region_) return;
     {
-      const std::lock_guard<std::mutex> lock(region_.mutex_);
-      --region_.replays_;
+      const std::lock_guard<std::mutex> lock(region_->mutex_);
+      --region_->replays_;
     }
-    if (region_.closed_ && region_.calls_ && !region_.options_.is_cut) region_.release_unneeded();
+    if (region_->closed_ && !region_->options_.is_cut) region_->release_unneeded();
   }
 
  private:
-  Region& region_;
+  Region* const region_;  // null where no call can have kept anything
 };
 
 ReplayedSlots Region::replay() {

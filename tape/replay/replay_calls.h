@@ -47,7 +47,7 @@ class ReplayCalls final : public NamedCalls {
                    c10::ArrayRef<at::Tensor> /*arguments*/) override {}
   void end(const CallResults& results) override;
   void abandon() noexcept override;
-  void expect_saved(std::vector<std::string> /*names*/,
+  void expect_saved(const std::vector<std::string>& /*names*/,
                     c10::ArrayRef<at::Tensor> /*tensors*/) override {}
   void need(const at::Tensor& /*tensor*/) override {}
   bool is_replay() const override { return true; }

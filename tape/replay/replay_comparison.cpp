@@ -76,14 +76,14 @@ void ReplayComparison::call_mismatch(const NamedCall* expected, const NamedCall&
                                      size_t slot) const {
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(where(slot), ": expected ", expected ? expected->str() : "no further named call",
-               " as in the forward, got ", got.str(), ". ", likely_cause({}, expected, {}, &got),
-               kMakeItDepend));
+      c10::str(at_slot(region_, slot), ": expected ",
+               expected ? expected->str() : "no further named call", " as in the forward, got ",
+               got.str(), ". ", likely_cause({}, expected, {}, &got), kMakeItDepend));
 }
 
 void ReplayComparison::call_missing(const NamedCall& expected, size_t slot) const {
   throw ReplayMismatch({__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-                       c10::str(where(slot), ": expected ", expected.str(),
+                       c10::str(at_slot(region_, slot), ": expected ", expected.str(),
                                 " as in the forward, got the end of the function. ",
                                 likely_cause({}, &expected, {}, nullptr), kMakeItDepend));
 }
@@ -107,10 +107,6 @@ void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, cons
   ++count_;
 }
 
-std::string ReplayComparison::where(size_t slot) const {
-  return c10::str("[replay] ", region_.label(), ", slot ", slot);
-}
-
 std::string ReplayComparison::op_lists() const {
   const OpSites* const sites = region_.op_sites();
   if (!sites) return "";
@@ -131,7 +127,7 @@ void ReplayComparison::mismatch(c10::ArrayRef<uint64_t> logged, size_t slot,
   const NamedCall* const expected = call_at(position_);
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(where(slot), ", op ", count_, ": expected ", describe(logged, expected),
+      c10::str(at_slot(region_, slot), ", op ", count_, ": expected ", describe(logged, expected),
                " as in the forward, got ", describe(replayed, call), ". ",
                likely_cause(logged, expected, replayed, call), kMakeItDepend));
 }

@@ -58,7 +58,6 @@ class ReplayComparison {
 
  private:
   const NamedCall* call_at(size_t position) const;
-  std::string where(size_t slot) const;
   [[noreturn]] void mismatch(c10::ArrayRef<uint64_t> logged, size_t slot,
                              const NamedCall* call) const;
 

@@ -142,7 +142,7 @@ void ReplayMemory::check_not_freed(const OpCall& call, size_t argument, const at
   if (C10_LIKELY(memory_of(tensor)) || !is_freed(tensor)) return;
   if (!call.info().needs_memory() || call.writes_argument(argument)) return;
   const Origin origin = origin_of(tensor);
-  TORCH_CHECK(!origin.is_outside() || has_shadow(tensor, origin), where(slot), ", op ",
+  TORCH_CHECK(!origin.is_outside() || has_shadow(tensor, origin), at_slot(region_, slot), ", op ",
               call.info().name(), " (", TensorMeta(tensor).str(), "): ", kMemoryFreed,
               kGiveMemoryBack);
 }
@@ -193,7 +193,8 @@ void ReplayMemory::check_outside(const OpCall& call, size_t slot) {
         !origin.is_unknown() &&
         (!origin.is_outside() ||
          (is_shadow(tensor, origin) && region_.outside()[origin.number()].is_written()));
-    TORCH_CHECK(is_ours || !call.writes_argument(i), where(slot), ", op ", call.info().name(),
+    TORCH_CHECK(is_ours || !call.writes_argument(i), at_slot(region_, slot), ", op ",
+                call.info().name(),
                 ": expected to write what the forward wrote, got another tensor (",
                 TensorMeta(tensor).str(),
                 ") from outside the region. Make what the function writes depend on its "
@@ -218,7 +219,7 @@ void ReplayMemory::check_known(const OpCall& call, size_t argument, const at::Te
   if (is_known) return;
   throw ReplayMismatch(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-      c10::str(where(slot), ", op ", call.info().name(),
+      c10::str(at_slot(region_, slot), ", op ", call.info().name(),
                ": expected to read the parts of a tensor from outside the region that the forward "
                "read (",
                region_.outside()[number].meta().str(), "), got another part (",
@@ -243,12 +244,15 @@ void ReplayMemory::check_read(const OpCall& call, const at::Tensor& tensor, size
   const OutsideStorage& outside = region_.outside()[number];
   if (!reads_data(call.info(), tensor) || !outside.is_read() || outside_[number].checked) return;
   outside_[number].checked = true;
-  TORCH_CHECK(!is_freed(tensor) || call.info().writes(), where(slot), ", op ", call.info().name(),
-              " (", TensorMeta(tensor).str(), "): ", kMemoryFreed, kGiveMemoryBack);
-  outside.check_inner(tensor, [&] { return where(slot) + ", op " + call.info().name(); });
+  TORCH_CHECK(!is_freed(tensor) || call.info().writes(), at_slot(region_, slot), ", op ",
+              call.info().name(), " (", TensorMeta(tensor).str(), "): ", kMemoryFreed,
+              kGiveMemoryBack);
+  outside.check_inner(tensor,
+                      [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
   // An argument that came back from hooks has a version of its own.
   if (outside.address() != memory_of(tensor)) return;
-  outside.check_unchanged(tensor, [&] { return where(slot) + ", op " + call.info().name(); });
+  outside.check_unchanged(tensor,
+                          [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
 }
 
 bool ReplayMemory::has_shadow(const at::Tensor& tensor, Origin origin) const {
@@ -317,10 +321,6 @@ bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged) {
   const bool is_made_again =
       outside.is_gone() && (!has_layout(tensor) || outside.may_be_saved(tensor.storage()));
   return is_made_again || is_same_foreign_memory(logged.number(), tensor);
-}
-
-std::string ReplayMemory::where(size_t slot) const {
-  return c10::str("[replay] ", region_.label(), ", slot ", slot);
 }
 
 }  // namespace remat

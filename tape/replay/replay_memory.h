@@ -4,11 +4,13 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/StringUtil.h>
 #include <torch/csrc/autograd/edge.h>
 
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <unordered_map>
 #include <vector>
 
@@ -20,6 +22,11 @@
 #include "op_writer.h"
 
 namespace remat {
+
+/// Begins messages about a replay: `slot` is to be filled next.
+inline std::string at_slot(const Region& region, size_t slot) {
+  return c10::str("[replay] ", region.label(), ", slot ", slot);
+}
 
 /// Ends the messages about a replay that differs.
 inline constexpr const char* kMakeItDepend =
@@ -116,7 +123,6 @@ class ReplayMemory {
   void check_known(const OpCall& call, size_t argument, const at::Tensor& tensor, size_t number,
                    size_t slot) const;
   void note_written(const OpCall& call);
-  std::string where(size_t slot) const;
 
   const Region& region_;
   StorageTable storages_;

@@ -123,9 +123,7 @@ void ReplayProducts::check(const OpCall& call, size_t slot) const {
 void ReplayProducts::check_argument(const OpCall& call, size_t argument, size_t number,
                                     size_t slot) const {
   const Product& product = products_[number];
-  const auto where = [&] {
-    return c10::str("[replay] ", region_.label(), ", slot ", slot, ", op ", call.info().name());
-  };
+  const auto where = [&] { return at_slot(region_, slot) + ", op " + call.info().name(); };
   TORCH_CHECK(!product.unreadable, where(),
               ": expected ops that "
               "the forward called, got one that reads a value of ",

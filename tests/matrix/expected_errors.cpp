@@ -3,7 +3,6 @@
 // The list of cells that raise, and the report of those that did.
 #include "matrix/expected_errors.h"
 
-#include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
 #include <exception>
@@ -12,6 +11,8 @@
 #include <set>
 #include <string>
 #include <string_view>
+
+#include "matrix/autocast_guard.h"
 
 namespace remat::matrix {
 namespace {
@@ -46,13 +47,10 @@ const std::string& error_of_bfloat16_lstm() {
   static const std::string error = [] {
     try {
       torch::nn::LSTM lstm(2, 2);
-      at::autocast::set_autocast_enabled(at::kCPU, true);
-      at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+      const AutocastGuard autocast;
       lstm->forward(torch::ones({1, 1, 2}));
-      at::autocast::set_autocast_enabled(at::kCPU, false);
       return std::string();
     } catch (const std::exception&) {
-      at::autocast::set_autocast_enabled(at::kCPU, false);
       return std::string("could not create a primitive descriptor");
     }
   }();

@@ -3,30 +3,12 @@
 // The layouts of regions.
 #include "matrix/structures.h"
 
-#include <ATen/autocast_mode.h>
-
 #include <utility>
+
+#include "matrix/autocast_guard.h"
 
 namespace remat::matrix {
 namespace {
-
-class AutocastGuard {
- public:
-  AutocastGuard() : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
-    at::autocast::increment_nesting();
-  }
-  AutocastGuard(const AutocastGuard&) = delete;
-  AutocastGuard& operator=(const AutocastGuard&) = delete;
-  ~AutocastGuard() {
-    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
-  }
-
- private:
-  bool was_enabled_;
-};
 
 /// `inputs` with the stream replaced by that of a block before.
 Tensors with_stream(Tensors inputs, at::Tensor stream) {

@@ -56,7 +56,8 @@ class REMAT_API NamedCalls {
   virtual void end_function() noexcept {}
 
   /// After the innermost call autograd will save these tensors, in this order, for the call.
-  virtual void expect_saved(std::vector<std::string> names, c10::ArrayRef<at::Tensor> tensors) = 0;
+  virtual void expect_saved(const std::vector<std::string>& names,
+                            c10::ArrayRef<at::Tensor> tensors) = 0;
 
   /// Autograd will save these tensors for code of the innermost call, while that code runs or after
   /// it. Names are looked up by tensor.
@@ -82,10 +83,15 @@ class REMAT_API NamedCalls {
   std::unordered_map<std::string, size_t> op_counts_;
 };
 
-/// Tells the innermost named calls of the thread, if there are any, that a custom function runs.
+/// Those of the innermost region or replay of this thread that has any; null outside of regions.
+REMAT_API NamedCalls* innermost_named_calls();
+
+/// Tells these that a custom function runs.
 class REMAT_API CustomFunctionScope {
  public:
-  CustomFunctionScope();
+  CustomFunctionScope() : calls_(innermost_named_calls()) {
+    if (calls_) calls_->begin_function();
+  }
   CustomFunctionScope(const CustomFunctionScope&) = delete;
   CustomFunctionScope& operator=(const CustomFunctionScope&) = delete;
   ~CustomFunctionScope() {
@@ -93,7 +99,7 @@ class REMAT_API CustomFunctionScope {
   }
 
  private:
-  NamedCalls* calls_;
+  NamedCalls* const calls_;
 };
 
 /// False if placeholders do not work in this process (another library has their dispatch key): then

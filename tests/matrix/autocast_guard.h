@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Autocast for C++, which LibTorch has for Python.
+#pragma once
+
+#include <ATen/autocast_mode.h>
+
+namespace remat::matrix {
+
+/// Autocast to bfloat16 on the CPU while alive.
+class AutocastGuard {
+ public:
+  AutocastGuard() : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)) {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::increment_nesting();
+  }
+  AutocastGuard(const AutocastGuard&) = delete;
+  AutocastGuard& operator=(const AutocastGuard&) = delete;
+  ~AutocastGuard() {
+    if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
+  }
+
+ private:
+  bool was_enabled_;
+};
+
+}  // namespace remat::matrix
