@@ -3,7 +3,8 @@
 # How suites, compile-failure tests and their time budgets are declared.
 
 set(REMAT_BUDGET_TOTAL_S 3000 CACHE STRING "CPU time for all suites together, in seconds")
-set(REMAT_BUDGET_SCALE 2 CACHE STRING "A test fails that takes its budget of CPU time this many times")
+# Three, since the same code takes two to three times the CPU time on a slow shared machine.
+set(REMAT_BUDGET_SCALE 3 CACHE STRING "A test fails that takes its budget of CPU time this many times")
 
 # remat_add_test(name BUDGET_S 20 COMMAND program arguments...): a ctest test that is judged by the CPU time that it takes,
 # which other work on the machine does not change. The time by the clock only ends a test that hangs.

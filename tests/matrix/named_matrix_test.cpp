@@ -68,7 +68,7 @@ TEST_CASE("Batch norm in named calls is bitwise as without", "[named_matrix]") {
 }
 
 TEST_CASE("An LSTM with a named call per step is bitwise as without", "[named_matrix]") {
-  check_all("LSTM", make_lstm_of_calls);
+  check_all("LSTM cells", make_lstm_of_calls);
 }
 
 TEST_CASE("A top-2 mixture of named experts is bitwise as without", "[named_matrix]") {
