@@ -94,7 +94,7 @@ void check_call_name(const NamedCall& call, const char* where) {
 }
 
 void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors) {
-  if (NamedCalls* const calls = innermost_named_calls()) calls->name_saved(names, tensors);
+  if (is_in_region()) Scope::innermost_with_calls()->named_calls()->name_saved(names, tensors);
 }
 
 NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
@@ -159,9 +159,9 @@ void NamedCallScope::abandon_all() noexcept {
   for (auto calls = open_.rbegin(); calls != open_.rend(); ++calls) (*calls)->abandon();
 }
 
-void NamedCallScope::expect_saved(std::vector<std::string> names,
-                                  c10::ArrayRef<at::Tensor> tensors) {
-  for (NamedCalls* const calls : open_) calls->expect_saved(names, tensors);
+void NamedCallScope::expect_saved(const std::vector<std::string>& names,
+                                  c10::ArrayRef<at::Tensor> tensors, const IsSaving& is_saving) {
+  for (NamedCalls* const calls : open_) calls->expect_saved(names, tensors, is_saving);
 }
 
 void NamedCallScope::finish(const CallResults& results) {

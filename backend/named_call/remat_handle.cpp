@@ -8,8 +8,6 @@
 #include <algorithm>
 #include <vector>
 
-#include <remat/tape/named_calls.h>
-
 namespace remat {
 namespace {
 
@@ -18,8 +16,8 @@ thread_local detail::OpContext* current_op = nullptr;
 }  // namespace
 
 RematHandle::RematHandle(torch::autograd::AutogradContext* ctx, NamedCall call,
-                         c10::ArrayRef<at::Tensor> arguments)
-    : ctx_(ctx), call_(std::move(call)) {
+                         c10::ArrayRef<at::Tensor> arguments, IsSaving is_saving)
+    : ctx_(ctx), call_(std::move(call)), is_saving_(std::move(is_saving)) {
   TORCH_CHECK_VALUE(ctx_, "[get_handle] ", call_.str(),
                     ": ctx: expected the context that forward() was given, got null.");
   if (!detail::is_in_region()) return;
@@ -68,7 +66,7 @@ void RematHandle::save_for_backward(c10::ArrayRef<NamedTensor> tensors) {
     list.push_back(tensor);
   }
   ctx_->save_for_backward(list);
-  if (scope_) scope_->expect_saved(std::move(names), list);
+  if (scope_) scope_->expect_saved(names, list, is_saving_);
 }
 
 at::Tensor RematHandle::record_outputs(const at::Tensor& output) {
@@ -89,13 +87,13 @@ RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name, 
                        Keep keep) {
   NamedCall call{.name = std::move(name), .policy = policy, .keep = keep, .saved_names = {}};
   detail::check_call_name(call, "get_handle");
-  return {ctx, std::move(call), {}};
+  return {ctx, std::move(call), {}, nullptr};
 }
 
 RematHandle get_handle(torch::autograd::AutogradContext* ctx) {
   detail::OpContext* const context = detail::OpContext::current();
   if (!detail::is_in_region()) {
-    return {ctx, NamedCall{.name = "outside of regions", .saved_names = {}}, {}};
+    return {ctx, NamedCall{.name = "outside of regions", .saved_names = {}}, {}, nullptr};
   }
   TORCH_CHECK_VALUE(
       context,
@@ -103,7 +101,8 @@ RematHandle get_handle(torch::autograd::AutogradContext* ctx) {
       "called by op<Function>(name, policy)(args...), got another caller. Call it so, "
       "or give get_handle() a name and a policy.");
   context->mark_used();
-  return {ctx, context->call(), context->arguments()};
+  return {ctx, context->call(), context->arguments(),
+          [lifetime = context->lifetime()] { return !lifetime.expired(); }};
 }
 
 namespace detail {
@@ -119,13 +118,15 @@ void check_saved_names(const NamedCall& call) {
 }
 
 OpContext::OpContext(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments)
-    : call_(call), arguments_(arguments), outer_(std::exchange(current_op, this)) {
-  if (NamedCalls* const calls = innermost_named_calls()) calls->begin_function();
-}
+    : call_(call), arguments_(arguments), outer_(std::exchange(current_op, this)) {}
 
 OpContext::~OpContext() {
   current_op = outer_;
-  if (NamedCalls* const calls = innermost_named_calls()) calls->end_function();
+}
+
+std::weak_ptr<const bool> OpContext::lifetime() {
+  if (!lifetime_) lifetime_ = std::make_shared<const bool>(true);
+  return lifetime_;
 }
 
 OpContext* OpContext::current() {

@@ -114,7 +114,7 @@ PyObject* run_forward(const NamesState& state, PyObject* forward, const CallArgu
   CallResults results = take_apart(output, *named, "op");
   check_no_new_leaf(results, tensors, *named, "op");
   add_marks(results, ctx);
-  scope->expect_saved(state.names, saved);
+  scope->expect_saved(state.names, saved, is_saving_for(ctx));
   scope->finish(results);
   return output.release();
 }
@@ -190,7 +190,6 @@ PyObject* run_op(const NamedCall& named, PyObject* function, const CallArguments
   }
   const OpContext context(&named);
   const HandleBound bound;
-  const CustomFunctionScope runs;
   THPObjectPtr output(arguments.pass_to(function));
   if (!output) return nullptr;
   TORCH_CHECK_VALUE(context.used(), "[op] ", named.str(),

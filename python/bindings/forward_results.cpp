@@ -6,6 +6,7 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
@@ -128,6 +129,21 @@ std::vector<at::Tensor> saved_by(PyObject* ctx) {
     tensors.push_back(THPVariable_Check(item) ? THPVariable_Unpack(item) : at::Tensor());
   }
   return tensors;
+}
+
+// Autograd saves all of it or, without a gradient, nothing; a function that fails takes its ctx
+// along. Backward frees what is saved.
+IsSaving is_saving_for(PyObject* ctx) {
+  if (!THPFunction_Check(ctx)) return nullptr;
+  const auto& function = *reinterpret_cast<const THPFunction*>(ctx);
+  const std::shared_ptr<const torch::autograd::PyNode> itself = function.cdata.lock();
+  if (!itself || itself->num_outputs() == 0) return [] { return false; };
+  return [of = function.cdata, count = saved_by(ctx).size()] {
+    const std::shared_ptr<const torch::autograd::PyNode> node = of.lock();
+    if (!node) return false;
+    const auto& saving = *reinterpret_cast<const THPFunction*>(node->obj);
+    return !saving.has_freed_buffers && saving.saved_variables.size() < count;
+  };
 }
 
 void add_marks(CallResults& results, PyObject* ctx) {

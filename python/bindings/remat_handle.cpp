@@ -76,9 +76,9 @@ class Handle {
 
   void save_for_backward(const py::object& tensors) {
     check_loaded("save_for_backward");
-    NamedTensors saved = save_named(ctx_.ptr(), tensors.ptr(),
-                                    "[get_handle] " + call_.str() + ", save_for_backward");
-    if (scope_) scope_->expect_saved(std::move(saved.names), saved.tensors);
+    const NamedTensors saved = save_named(ctx_.ptr(), tensors.ptr(),
+                                          "[get_handle] " + call_.str() + ", save_for_backward");
+    if (scope_) scope_->expect_saved(saved.names, saved.tensors, is_saving_for(ctx_.ptr()));
   }
 
   py::object record_outputs(const py::args& outputs) {

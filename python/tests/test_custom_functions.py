@@ -2,6 +2,7 @@
 
 """A custom function as a SAVE call, and what saves the same tensors right after it."""
 
+import functools
 import os
 import subprocess
 import sys
@@ -20,10 +21,8 @@ class Cube(torch.autograd.Function):
     """x -> x^3, and saves x."""
 
     @staticmethod
-    @remat.auto_forward("x")
-    def forward(ctx, x):
-        ctx.save_for_backward(x)
-        return x * x * x
+    def body(ctx, x):
+        return x * x * x, {"x": x}
 
     @staticmethod
     def backward(ctx, grad):
@@ -40,9 +39,78 @@ class Same(torch.autograd.Function):
         return x
 
     @staticmethod
+    def body(ctx, x):
+        return x, {"x": x}
+
+    @staticmethod
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * x
+
+
+class CubeAndSame(torch.autograd.Function):
+    """x, y -> x, x * y, and saves both."""
+
+    @staticmethod
+    def body(ctx, x, y):
+        return (x, x * y), {"x": x, "y": y}
+
+    @staticmethod
+    def backward(ctx, grad, other):
+        x, y = ctx.saved_tensors
+        return grad + other * y, other * x
+
+
+class InPlace(torch.autograd.Function):
+    """x -> x * tanh(x), in place, and saves what it needs."""
+
+    @staticmethod
+    def body(ctx, x):
+        kept, middle = x.clone(), x.tanh()
+        ctx.mark_dirty(x)
+        return x.mul_(middle), {"x": kept, "middle": middle}
+
+    @staticmethod
+    def backward(ctx, grad):
+        x, middle = ctx.saved_tensors
+        return grad * (middle + x * (1 - middle * middle))
+
+
+NAMES = {Cube: ("x",), Same: ("x",), CubeAndSame: ("x", "y"), InPlace: ("x", "middle")}
+
+
+def by_op(function, arguments, keep):
+    """The call is that of op()."""
+
+    @remat.auto_forward(*NAMES[function])
+    def forward(ctx, *inputs):
+        results, saved = function.body(ctx, *inputs)
+        ctx.save_for_backward(*saved.values())
+        return results
+
+    return remat.op(with_forward(function, forward), "named", SAVE, keep)(*arguments)
+
+
+def by_handle(function, arguments, keep):
+    """The call is that of its forward()."""
+
+    def forward(ctx, *inputs):
+        handle = remat.get_handle(ctx, "named", SAVE, keep)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        results, saved = function.body(ctx, *inputs)
+        handle.save_for_backward(saved)
+        return handle.record_outputs(*results) if isinstance(results, tuple) else handle.record_outputs(results)
+
+    return with_forward(function, forward)(*arguments)
+
+
+def with_forward(function, forward):
+    return type(function.__name__, (function,), {"forward": staticmethod(forward)}).apply
+
+
+WAYS = {"op": by_op, "handle": by_handle}
+all_ways = pytest.mark.parametrize("way", WAYS)
 
 
 FIRST = {"op": torch.sin, "call": lambda x: remat.native_op(torch.sin, "first", SAVE)(x)}
@@ -57,16 +125,17 @@ NEXT = {
 
 
 @all_options
+@all_ways
 @pytest.mark.parametrize("no_grad", [False, True], ids=["grad", "no grad"])
 @pytest.mark.parametrize("then", NEXT)
 @pytest.mark.parametrize("argument", ARGUMENT)
 @pytest.mark.parametrize("first", FIRST)
-def test_what_saves_next_saves_for_itself(first, argument, then, no_grad, options):
+def test_what_saves_next_saves_for_itself(first, argument, then, no_grad, way, options):
     def fn(x):
         y = FIRST[first](x)
         given = ARGUMENT[argument](y)
         with torch.set_grad_enabled(not no_grad):
-            z = remat.op(Cube.apply, "cube", SAVE)(given)
+            z = WAYS[way](Cube, (given,), "innermost_region")
         return (NEXT[then](y) * z).exp()
 
     def program(wrap):
@@ -78,53 +147,13 @@ def test_what_saves_next_saves_for_itself(first, argument, then, no_grad, option
     assert_same(program, remat.checkpoint(**options))
 
 
-class CubeAndSame(torch.autograd.Function):
-    """x, y -> x, x * y, and saves both."""
-
-    @staticmethod
-    @remat.auto_forward("x", "y")
-    def forward(ctx, x, y):
-        ctx.save_for_backward(x, y)
-        return x, x * y
-
-    @staticmethod
-    def backward(ctx, grad, other):
-        x, y = ctx.saved_tensors
-        return grad + other * y, other * x
-
-
-class InPlace(torch.autograd.Function):
-    """x -> x * tanh(x), in place, and saves what it needs."""
-
-    @staticmethod
-    @remat.auto_forward("x", "middle")
-    def forward(ctx, x):
-        kept, middle = x.clone(), x.tanh()
-        ctx.save_for_backward(kept, middle)
-        ctx.mark_dirty(x)
-        return x.mul_(middle)
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, middle = ctx.saved_tensors
-        return grad * (middle + x * (1 - middle * middle))
-
-
-class NamedSame(Same):
-    forward = staticmethod(remat.auto_forward("x")(Same.forward))
-
-
-def named(function, *arguments, keep="innermost_region"):
-    return remat.op(function.apply, "named", SAVE, keep)(*arguments)
-
-
-def writes_the_second(x, y):
+def writes_the_second(named, x, y):
     _, product = named(CubeAndSame, x, y)
     product.mul_(0.9)
     return product
 
 
-def in_a_call_of_a_region_inside(x, y):
+def in_a_call_of_a_region_inside(named, x, y):
     def body(z):
         return named(Cube, z.cos(), keep="all_regions")
 
@@ -133,25 +162,29 @@ def in_a_call_of_a_region_inside(x, y):
 
 # Autograd makes views, and nodes, before it saves what they have saved.
 RETURNS = {
-    "its input, unused": lambda x, y: (named(NamedSame, x), y.sin())[1],
-    "its input": lambda x, y: named(NamedSame, x.sin()) + y,
-    "its input and more": lambda x, y: sum(named(CubeAndSame, x.sin(), y)).cos(),
+    "its input, unused": lambda named, x, y: (named(Same, x), y.sin())[1],
+    "its input": lambda named, x, y: named(Same, x.sin()) + y,
+    "its input and more": lambda named, x, y: sum(named(CubeAndSame, x.sin(), y)).cos(),
     "its input and what is written": writes_the_second,
-    "a view that it has written": lambda x, y: named(InPlace, (x * y)[:2]).exp(),
+    "a view that it has written": lambda named, x, y: named(InPlace, (x * y)[:2]).exp(),
     "to a call of a region inside": in_a_call_of_a_region_inside,
 }
 
 
 @all_options
+@all_ways
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("returns", RETURNS)
-def test_what_a_custom_function_saves_is_the_calls_whatever_it_returns(returns, depth, options):
+def test_what_a_custom_function_saves_is_the_calls_whatever_it_returns(returns, depth, way, options):
     if (returns, depth, options["replay"]) == ("to a call of a region inside", 2, "tape"):
         pytest.skip("a tape inside another has no call that all regions keep")
 
+    def named(function, *arguments, keep="innermost_region"):
+        return WAYS[way](function, arguments, keep)
+
     def program(wrap):
         x, y = leaf(3, 3), leaf(3, 3)
-        fn = wrap(RETURNS[returns])
+        fn = wrap(functools.partial(RETURNS[returns], named))
         z = fn(x, y) if depth == 1 else wrap(lambda x, y: fn(x.tanh(), y.exp()).sin())(x, y)
         z.sum().backward()
         return z, x.grad, y.grad

@@ -245,7 +245,8 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hook
 }
 
 void CallSavedTensors::expect(const std::vector<std::string>& names,
-                              c10::ArrayRef<at::Tensor> tensors) {
+                              c10::ArrayRef<at::Tensor> tensors, const IsSaving& is_saving) {
+  expected_.is_saving = is_saving;
   for (const auto i : c10::irange(tensors.size())) {
     if (!tensors[i].defined()) continue;
     expected_.tensors.push_back(tensors[i]);
@@ -278,20 +279,27 @@ CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
   return {.held = running_.clear(), .named = std::exchange(named_, {})};
 }
 
-/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them. A
-/// custom function has its node before its forward runs, and saves for that: where no gradient is
-/// wanted it saves nothing, and the next node, or a region inside, may save the same tensor.
+/// True if autograd, where it saves a tensor, saves it for the call. Where no gradient is wanted it
+/// saves nothing, and the next node, or a region inside, may save the same tensor. A custom
+/// function has its node before its forward runs.
+bool CallSavedTensors::Expected::comes_now() const {
+  if (packs_region_input()) return false;
+  return is_saving ? is_saving() : at::sequence_number::peek() == next_node;
+}
+
+/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
 SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   if (running_.record) return &running_;
-  const bool saves_for_it =
-      (functions_ > 0 || at::sequence_number::peek() == expected_.next_node) &&
-      !packs_region_input();
-  const bool is_next = saves_for_it && expected_.call.count < expected_.tensors.size() &&
+  const bool is_next = expected_.call.count < expected_.tensors.size() && expected_.comes_now() &&
                        (expected_.tensors[expected_.call.count].is_same(tensor) ||
                         memory_of(expected_.tensors[expected_.call.count]) == memory_of(tensor));
   if (is_next) return &expected_.call;
   end_expected();
   return nullptr;
+}
+
+void CallSavedTensors::end_unless_saving() {
+  if (!expected_.is_saving || !expected_.is_saving()) end_expected();
 }
 
 void CallSavedTensors::end_expected() noexcept {
@@ -302,6 +310,7 @@ void CallSavedTensors::end_expected() noexcept {
 
 void CallSavedTensors::forget_expected() noexcept {
   expected_.names.clear();
+  expected_.is_saving = nullptr;
   if (!expected_.tensors.empty()) drop_unseen(std::exchange(expected_.tensors, {}));
 }
 

@@ -65,16 +65,10 @@ class CallSavedTensors {
   /// An op of it is about to run; it has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
-  /// A custom function that is a named call runs; it has returned. These nest.
-  void begin_function() { ++functions_; }
-  void end_function() noexcept {
-    --functions_;
-    end_expected();
-  }
   /// An op outside of SAVE calls is about to run: what was expected to be saved will not be, unless
   /// the op is part of how a custom function returns (one that returns its input makes a view).
   void before_other() {
-    if (functions_ == 0) end_expected();
+    if (expected_.call.record) end_unless_saving();
   }
   /// What was expected to be saved will not be.
   void end_expected() noexcept;
@@ -83,8 +77,9 @@ class CallSavedTensors {
     if (std::exchange(expected_.is_of_running, false)) forget_expected();
   }
 
-  /// Right after the call autograd will save these for it, in this order.
-  void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors);
+  /// Right after the call autograd will save these for it, in this order; see NamedCalls.
+  void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
+              const IsSaving& is_saving);
   /// In it, these, in any order; `depth`: how many calls run.
   void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
   /// The innermost of `depth` calls, which is inside of the SAVE call, has thrown.
@@ -104,6 +99,7 @@ class CallSavedTensors {
 
   void pack_pending();
   void drop_pending() noexcept;
+  void end_unless_saving();
   void forget_expected() noexcept;
   SavedCall* call_that_saves(const at::Tensor& tensor);
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
@@ -125,11 +121,13 @@ class CallSavedTensors {
     bool is_of_running = false;  // which has not ended yet
     SavedCall call;
     uint64_t next_node = 0;  // when it ended
+    IsSaving is_saving;
     std::vector<at::Tensor> tensors;
     std::vector<std::string> names;
+
+    bool comes_now() const;
   };
   Expected expected_;
-  size_t functions_ = 0;                      // custom ones that run
   std::vector<Named> named_;                  // in running_
   ScopePlace place_;                          // where that began
   std::vector<Hook*> pending_;                // of what its op saves, in order: see pack_pending()

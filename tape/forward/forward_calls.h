@@ -45,10 +45,8 @@ class ForwardCalls final : public NamedCalls {
   void before_skip(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments) override;
   void end(const CallResults& results) override;
   void abandon() noexcept override;
-  void begin_function() override { saves_.begin_function(); }
-  void end_function() noexcept override { saves_.end_function(); }
-  void expect_saved(const std::vector<std::string>& names,
-                    c10::ArrayRef<at::Tensor> tensors) override;
+  void expect_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
+                    const IsSaving& is_saving) override;
   void name_saved(const std::vector<std::string>& names,
                   c10::ArrayRef<at::Tensor> tensors) override;
   void need(const at::Tensor& tensor) override;

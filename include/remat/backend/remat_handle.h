@@ -39,8 +39,9 @@ class REMAT_API RematHandle {
  public:
   using NamedTensor = std::pair<std::string, at::Tensor>;
 
+  /// `is_saving`: see NamedCallScope::expect_saved().
   RematHandle(torch::autograd::AutogradContext* ctx, NamedCall call,
-              c10::ArrayRef<at::Tensor> arguments);
+              c10::ArrayRef<at::Tensor> arguments, IsSaving is_saving);
   RematHandle(RematHandle&&) noexcept = default;
   RematHandle& operator=(RematHandle&&) = delete;
   /// Without record_outputs(), the call counts as one that threw.
@@ -72,12 +73,14 @@ class REMAT_API RematHandle {
 
   torch::autograd::AutogradContext* ctx_;
   NamedCall call_;
+  IsSaving is_saving_;
   std::unique_ptr<detail::NamedCallScope> scope_;  // null outside of regions, and once it has ended
   bool skipped_ = false;
 };
 
 /// Makes forward() of a custom function a named call. `ctx`: the one forward() was given. Throws as
-/// native_op() does.
+/// native_op() does. What forward() was given counts as captured: a function that returns or writes
+/// it is named by op<Function>() instead.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
                                  Policy policy, Keep keep = Keep::kInnermostRegion);
 
@@ -107,6 +110,8 @@ class REMAT_API OpContext {
   const NamedCall& call() const { return call_; }
   c10::ArrayRef<at::Tensor> arguments() const { return arguments_; }
   void mark_used() { used_ = true; }
+  /// Expired once the function has returned, or thrown.
+  std::weak_ptr<const bool> lifetime();
 
   /// Throws ValueError if no handle was taken.
   void check_used() const;
@@ -115,6 +120,7 @@ class REMAT_API OpContext {
   const NamedCall& call_;
   c10::ArrayRef<at::Tensor> arguments_;
   OpContext* outer_;
+  std::shared_ptr<const bool> lifetime_;  // once somebody has asked
   bool used_ = false;
 };
 

@@ -9,6 +9,7 @@
 #include <c10/util/SmallVector.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -48,5 +49,8 @@ struct CallResults {
   /// For a collective, which may go on writing after the call, its Work; else None.
   c10::IValue work{};
 };
+
+/// False once autograd has saved what it saves for a custom function, or will not.
+using IsSaving = std::function<bool()>;
 
 }  // namespace remat

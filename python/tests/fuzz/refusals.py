@@ -77,7 +77,7 @@ REFUSALS = (
     # Arguments that are captured, custom functions.
     Rule("W6", MISMATCH, "requires_grad differs: "),
     Rule("W6", f"{ERROR} {MISMATCH}", "as in the forward, got", several="not a leaf; now requires_grad off, a leaf"),
-    Rule("W7", f"{ERROR} {MISMATCH}", "It was saved between other ops", r"(?s)\.apply\(.*_\("),
+    Rule("W7", f"{ERROR} {MISMATCH}", "It was saved between other ops", r"(?s)\.apply\((\w+)\b.*\b\1\b[^\n]*_\("),
     Rule("W7", f"{ERROR} {MISMATCH}", "It is another tensor, another part of one", r"(?s)\.apply\(\w+\).*\w\[[^]]*\] = "),
     Rule("W10", f"{ERROR} {MISMATCH}", "It was saved between other ops", r"(?s)select\(0, 1\)\.mul_.*stops_early"),
     # A backward inside.

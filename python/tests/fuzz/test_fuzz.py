@@ -25,7 +25,7 @@ from .kinds import MODES
 from .ops import OPS
 from .runner import check
 from .shrink import shrink
-from .words import ALL, ON_REQUEST
+from .words import ALL
 
 COUNT = int(os.environ.get("REMAT_FUZZ_N", "5000"))
 FIRST = int(os.environ.get("REMAT_FUZZ_SHARD", "0")) * COUNT
@@ -73,7 +73,7 @@ FROM = {"jagged": jagged.FIRST_SEED, "named functions": named.FIRST_SEED}  # the
 
 
 @once
-@pytest.mark.parametrize("word", [word for word in FROM if word not in ON_REQUEST])
+@pytest.mark.parametrize("word", FROM)
 def test_random_programs_with_words_that_came_later_are_bitwise_plain(word):
     summary = run_many(range(FROM[word], FROM[word] + 500))
     assert summary.passed, report(summary)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Sets of words that programs may do without. REMAT_FUZZ_WORDS: "all", "none", or names with commas; else the usual ones."""
+"""Sets of words that programs may do without. REMAT_FUZZ_WORDS: "all", "none", or names with commas; else all."""
 
 import os
 
@@ -24,11 +24,7 @@ ALL = (
     "named functions",  # custom ones, in programs of seeds from 300,000 on
 )
 
-# Of these, those that are in programs only if they are asked for: some such programs raise where plain code runs.
-ON_REQUEST = ("named functions",)
-
 
 def chosen():
-    text = os.environ.get("REMAT_FUZZ_WORDS", "")
-    usual = [word for word in ALL if word not in ON_REQUEST]
-    return frozenset({"": usual, "all": ALL}.get(text) or text.split(","))
+    text = os.environ.get("REMAT_FUZZ_WORDS") or "all"
+    return frozenset(ALL if text == "all" else text.split(","))

@@ -99,6 +99,45 @@ struct NeverLoads : torch::autograd::Function<NeverLoads> {
   }
 };
 
+/// x * x in the place of x, which may be a view: autograd makes nodes before it saves for this one.
+struct SquareInPlaceOp : torch::autograd::Function<SquareInPlaceOp> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    auto handle = get_handle(ctx);
+    ctx->mark_dirty({x});
+    if (auto saved = handle.maybe_load_saved()) return (*saved)[0];
+    handle.save_for_backward({{"before", x.clone()}});
+    return handle.record_outputs(x.mul_(x));
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return {grads[0] * 2 * ctx->get_saved_variables()[0]};
+  }
+};
+
+/// x itself, for which autograd makes a view before it saves.
+at::Tensor same(RematHandle handle, const at::Tensor& x) {
+  if (auto saved = handle.maybe_load_saved()) return (*saved)[0];
+  handle.save_for_backward({{"x", x}});
+  return handle.record_outputs(x);
+}
+
+struct Same : torch::autograd::Function<Same> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    return same(get_handle(ctx, "same", Policy::kSave), x);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return {grads[0] * ctx->get_saved_variables()[0]};
+  }
+};
+
+struct SameOp : torch::autograd::Function<SameOp> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    return same(get_handle(ctx), x);
+  }
+  static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
+    return Same::backward(ctx, grads);
+  }
+};
+
 using HandleFn = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 
 std::vector<at::Tensor> step(const HandleFn& fn, bool checkpointed) {
@@ -160,6 +199,29 @@ TEST_CASE("What a call saves after its handle has ended does not mix with what o
     const NameScope second("second");
     return (a * y).exp() * ExpTimes::apply(x.cos(), a * y).sin();
   });
+}
+
+TEST_CASE("What autograd saves for a call of op() is the call's, whatever its function returns",
+          "[backend][handle]") {
+  check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
+    return op<SameOp>("same", Policy::kSave)(x.sin()).tanh() * y;
+  });
+  check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
+    const at::Tensor view = (x * y).narrow(0, 0, 2);
+    return op<SquareInPlaceOp>("square", Policy::kSave)(view).tanh();
+  });
+  check_handle_bitwise([](const at::Tensor& x, const at::Tensor& y) {
+    op<SameOp>("same", Policy::kSave)(x);
+    return (x * y).sin();
+  });
+}
+
+TEST_CASE("A function that names itself and returns its input is refused in the forward",
+          "[backend][handle]") {
+  const at::Tensor x = torch::ones({4}).requires_grad_();
+  const auto fn = [](const at::Tensor& t) { return Same::apply(t.sin()).tanh(); };
+  CHECK_THAT(error_text([&] { checkpoint({.name = "r"})(fn)(x); }),
+             ContainsSubstring("expected a new tensor or a view of an argument"));
 }
 
 TEST_CASE("Handles outside of regions only pass on", "[backend][handle]") {

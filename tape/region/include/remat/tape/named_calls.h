@@ -50,14 +50,10 @@ class REMAT_API NamedCalls {
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// A custom function that is a named call is about to be called; it has returned, or thrown, and
-  /// autograd has saved what it saves for it. These nest.
-  virtual void begin_function() {}
-  virtual void end_function() noexcept {}
-
   /// After the innermost call autograd will save these tensors, in this order, for the call.
+  /// `is_saving` is false once that is done; without it they are saved before the next op.
   virtual void expect_saved(const std::vector<std::string>& names,
-                            c10::ArrayRef<at::Tensor> tensors) = 0;
+                            c10::ArrayRef<at::Tensor> tensors, const IsSaving& is_saving) = 0;
 
   /// Autograd will save these tensors for code of the innermost call, while that code runs or after
   /// it. Names are looked up by tensor.
@@ -81,25 +77,6 @@ class REMAT_API NamedCalls {
 
  private:
   std::unordered_map<std::string, size_t> op_counts_;
-};
-
-/// Those of the innermost region or replay of this thread that has any; null outside of regions.
-REMAT_API NamedCalls* innermost_named_calls();
-
-/// Tells these that a custom function runs.
-class REMAT_API CustomFunctionScope {
- public:
-  CustomFunctionScope() : calls_(innermost_named_calls()) {
-    if (calls_) calls_->begin_function();
-  }
-  CustomFunctionScope(const CustomFunctionScope&) = delete;
-  CustomFunctionScope& operator=(const CustomFunctionScope&) = delete;
-  ~CustomFunctionScope() {
-    if (calls_) calls_->end_function();
-  }
-
- private:
-  NamedCalls* const calls_;
 };
 
 /// False if placeholders do not work in this process (another library has their dispatch key): then
