@@ -11,7 +11,7 @@ from wrappers import Opaque
 
 import remat_meta as remat
 
-from .common import ANOTHER, Hidden, assert_raises, call, outcome, region
+from .common import ANOTHER, Hidden, assert_raises, call, copying, outcome, region
 
 
 @pytest.mark.parametrize("make", [Opaque, lambda tensor: torch.ones_like(Opaque(tensor))], ids=["c1", "c2"])
@@ -87,6 +87,19 @@ def test_c9_a_call_that_returns_the_values_of_a_jagged_nested_tensor_of_an_op_is
         wrap(lambda y: part(y.sin()).sin())(nested).sum().backward()
 
     assert_raises(program, region(), "expected a new tensor or a view of an argument", NotImplementedError)
+
+
+@pytest.mark.torch_warns
+def test_c11_a_jagged_nested_tensor_under_hooks_that_copy_raises():
+    def program(wrap):
+        x, nested = jagged()
+        with copying():
+            y = wrap(lambda nested: nested * (nested > 0.1))(nested)
+        y.values().sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "from outside #1, 0.1. as in the forward, got .*from elsewhere", remat.ReplayMismatch)
+    assert_same(program, region("tape"))
 
 
 @pytest.mark.torch_warns
