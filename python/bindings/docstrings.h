@@ -113,7 +113,8 @@ constexpr const char* kRematHandleDoc =
     "The named call that forward() of a custom function is, from get_handle() to record_outputs(). "
     "Used on the thread of forward() and while that runs. Outside of checkpoint() it passes on "
     "what "
-    "it is given. Without record_outputs() the call counts as one that raised, and runs again.";
+    "it is given. Without record_outputs() the call counts as one that raised: ops outside may "
+    "not read what a SAVE call has made then.";
 
 constexpr const char* kMaybeLoadSavedDoc =
     "maybe_load_saved(): in the replay of a SAVE call what forward() is to return at once (one "

@@ -2,6 +2,8 @@
 
 """Named calls, policies and stores."""
 
+import contextlib
+
 import pytest
 import torch
 from programs import leaf
@@ -180,3 +182,25 @@ def test_n15_what_remat_refuses_and_the_function_catches_is_not_refused_in_the_r
     x = leaf(4)
     (x.sin().cos() * x).sum().backward()
     assert_equal(program(region("tape")), x.grad)
+
+
+def test_n16_a_block_under_no_grad_gives_its_names_to_the_region_around():
+    block = region()(lambda x: call(torch.sin, name="part")(x))
+
+    def twice(scope):
+        def fn(x):
+            with torch.no_grad():
+                for number in range(2):
+                    with scope(str(number)):
+                        y = block(x.detach())
+            return y * x
+
+        def program(wrap):
+            x = leaf(3)
+            wrap(fn)(x).sum().backward()
+            return x.grad
+
+        return program
+
+    assert_raises(twice(contextlib.nullcontext), region(), "expected a name that is used once in a region")
+    assert_same(twice(remat.name_scope), region())
