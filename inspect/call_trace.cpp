@@ -4,7 +4,6 @@
 #include <remat/inspect/call_trace.h>
 
 #include <c10/util/Exception.h>
-#include <c10/util/StringUtil.h>
 
 #include <mutex>
 #include <string_view>
@@ -37,11 +36,11 @@ const char* word_for(Policy policy) {
 
 void append(std::string& text, const std::vector<CallTraceEntry>& entries, size_t depth) {
   for (const CallTraceEntry& entry : entries) {
-    text += "\n" + std::string(2 * depth, ' ') + entry.name;
+    text.append("\n").append(2 * depth, ' ').append(entry.name);
     if (!entry.is_scope) {
-      text += c10::str(": ", word_for(entry.policy));
+      text.append(": ").append(word_for(entry.policy));
     } else if (!entry.metadata.empty()) {
-      text += c10::str(" [", entry.metadata, "]");
+      text.append(" [").append(entry.metadata).append("]");
     }
     append(text, entry.entries, depth + 1);
   }

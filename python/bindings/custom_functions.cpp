@@ -17,7 +17,6 @@
 #include <vector>
 
 #include <remat/backend/named_call_scope.h>
-#include <remat/tape/named_calls.h>
 
 #include "docstrings.h"
 #include "errors.h"
