@@ -160,8 +160,8 @@ void NamedCallScope::abandon_all() noexcept {
 }
 
 void NamedCallScope::expect_saved(const std::vector<std::string>& names,
-                                  c10::ArrayRef<at::Tensor> tensors, const IsSaving& is_saving) {
-  for (NamedCalls* const calls : open_) calls->expect_saved(names, tensors, is_saving);
+                                  c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) {
+  for (NamedCalls* const calls : open_) calls->expect_saved(names, tensors, saving);
 }
 
 void NamedCallScope::finish(const CallResults& results) {

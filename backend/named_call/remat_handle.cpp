@@ -16,8 +16,8 @@ thread_local detail::OpContext* current_op = nullptr;
 }  // namespace
 
 RematHandle::RematHandle(torch::autograd::AutogradContext* ctx, NamedCall call,
-                         c10::ArrayRef<at::Tensor> arguments, IsSaving is_saving)
-    : ctx_(ctx), call_(std::move(call)), is_saving_(std::move(is_saving)) {
+                         c10::ArrayRef<at::Tensor> arguments, SavingState saving)
+    : ctx_(ctx), call_(std::move(call)), saving_(std::move(saving)) {
   TORCH_CHECK_VALUE(ctx_, "[get_handle] ", call_.str(),
                     ": ctx: expected the context that forward() was given, got null.");
   if (!detail::is_in_region()) return;
@@ -66,7 +66,7 @@ void RematHandle::save_for_backward(c10::ArrayRef<NamedTensor> tensors) {
     list.push_back(tensor);
   }
   ctx_->save_for_backward(list);
-  if (scope_) scope_->expect_saved(names, list, is_saving_);
+  if (scope_) scope_->expect_saved(names, list, saving_);
 }
 
 at::Tensor RematHandle::record_outputs(const at::Tensor& output) {
@@ -101,8 +101,9 @@ RematHandle get_handle(torch::autograd::AutogradContext* ctx) {
       "called by op<Function>(name, policy)(args...), got another caller. Call it so, "
       "or give get_handle() a name and a policy.");
   context->mark_used();
-  return {ctx, context->call(), context->arguments(),
-          [lifetime = context->lifetime()] { return !lifetime.expired(); }};
+  return {ctx, context->call(), context->arguments(), [lifetime = context->lifetime()] {
+            return lifetime.expired() ? Saving::kDone : Saving::kMaybe;
+          }};
 }
 
 namespace detail {

@@ -113,7 +113,7 @@ PyObject* run_forward(const NamesState& state, PyObject* forward, const CallArgu
   CallResults results = take_apart(output, *named, "op");
   check_no_new_leaf(results, tensors, *named, "op");
   add_marks(results, ctx);
-  scope->expect_saved(state.names, saved, is_saving_for(ctx));
+  scope->expect_saved(state.names, saved, saving_of(ctx));
   scope->finish(results);
   return output.release();
 }

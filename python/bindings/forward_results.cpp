@@ -131,18 +131,21 @@ std::vector<at::Tensor> saved_by(PyObject* ctx) {
   return tensors;
 }
 
-// Autograd saves all of it or, without a gradient, nothing; a function that fails takes its ctx
-// along. Backward frees what is saved.
-IsSaving is_saving_for(PyObject* ctx) {
+// When autograd has looked at the results, it reserves the place of all that it saves, and saves
+// one after the other. Without a gradient it saves nothing; a function that fails takes its node
+// along, unless somebody has it.
+SavingState saving_of(PyObject* ctx) {
   if (!THPFunction_Check(ctx)) return nullptr;
   const auto& function = *reinterpret_cast<const THPFunction*>(ctx);
   const std::shared_ptr<const torch::autograd::PyNode> itself = function.cdata.lock();
-  if (!itself || itself->num_outputs() == 0) return [] { return false; };
-  return [of = function.cdata, count = saved_by(ctx).size()] {
+  if (!itself || itself->num_outputs() == 0) return [] { return Saving::kDone; };
+  return [of = function.cdata] {
     const std::shared_ptr<const torch::autograd::PyNode> node = of.lock();
-    if (!node) return false;
+    if (!node) return Saving::kDone;
     const auto& saving = *reinterpret_cast<const THPFunction*>(node->obj);
-    return !saving.has_freed_buffers && saving.saved_variables.size() < count;
+    if (saving.has_freed_buffers || saving.saved_tensors_accessed_and_cleared) return Saving::kDone;
+    if (saving.saved_variables.size() < saving.saved_variables.capacity()) return Saving::kNow;
+    return saving.output_info.empty() ? Saving::kNotYet : Saving::kDone;
   };
 }
 

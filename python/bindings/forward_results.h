@@ -29,8 +29,8 @@ NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where
 /// What ctx.save_for_backward() was given, undefined for None.
 std::vector<at::Tensor> saved_by(PyObject* ctx);
 
-/// True until autograd has saved that for `ctx`. Holds no reference to it, and needs no GIL.
-IsSaving is_saving_for(PyObject* ctx);
+/// Whether autograd saves it now. Holds no reference to `ctx`, and needs no GIL.
+SavingState saving_of(PyObject* ctx);
 
 /// Adds to `results` which of its tensors were marked as dirty or as not differentiable in `ctx`.
 void add_marks(CallResults& results, PyObject* ctx);

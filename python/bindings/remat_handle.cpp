@@ -4,7 +4,10 @@
 #include "remat_handle.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/function_hook.h>
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -29,46 +32,89 @@
 namespace remat::python {
 namespace {
 
-class Handle;
-thread_local std::vector<Handle*> open_handles;  // the innermost last
+/// The named call of a handle, from get_handle() to record_outputs(). It ends on its own thread.
+struct OpenCall {
+  std::unique_ptr<detail::NamedCallScope> scope;
+  std::vector<at::Tensor> arguments;
+  std::weak_ptr<torch::autograd::PyNode> node;
+  uintptr_t hook = 0;  // of that
+};
 
-/// The named call that forward() of a custom function is, from get_handle() to record_outputs().
+thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermost last
+
+/// Without finish() before it, the call counts as one that threw. Does nothing on other threads.
+void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
+  const auto open = std::find(open_calls.begin(), open_calls.end(), call);
+  if (open == open_calls.end()) return;
+  const std::shared_ptr<OpenCall> ended = *open;
+  open_calls.erase(open);
+  const ErrorAside error;
+  if (const auto node = ended->node.lock()) node->del_post_hook(ended->hook);
+  ended->arguments.clear();
+  ended->scope.reset();
+}
+
+// Note [A forward() that throws]: its exception may be kept, and with it the frame that has ctx and
+// handle. Its node is not: what dies with the node ends the call.
+class EndWithNode final : public torch::autograd::FunctionPostHook {
+ public:
+  explicit EndWithNode(const std::shared_ptr<OpenCall>& call) : call_(call) {}
+  EndWithNode(const EndWithNode&) = delete;
+  EndWithNode& operator=(const EndWithNode&) = delete;
+  ~EndWithNode() override {
+    const std::shared_ptr<OpenCall> call = call_.lock();
+    if (!call || !Py_IsInitialized()) return;
+    const py::gil_scoped_acquire gil;
+    end_call(call);
+  }
+
+  torch::autograd::variable_list operator()(
+      const torch::autograd::variable_list& outputs,
+      const torch::autograd::variable_list& /*inputs*/) override {
+    return outputs;
+  }
+
+ private:
+  std::weak_ptr<OpenCall> call_;
+};
+
+std::shared_ptr<OpenCall> open_call(PyObject* ctx, const NamedCall& named) {
+  auto call = std::make_shared<OpenCall>();
+  call->arguments = tensors_of_forward(ctx);
+  with_warnings_now(
+      [&] { call->scope = std::make_unique<detail::NamedCallScope>(named, call->arguments); });
+  open_calls.push_back(call);
+  if (!THPFunction_Check(ctx)) return call;
+  call->node = reinterpret_cast<const THPFunction*>(ctx)->cdata;
+  if (const auto node = call->node.lock())
+    call->hook = node->add_post_hook(std::make_unique<EndWithNode>(call));
+  return call;
+}
+
+/// What get_handle() returns. A ctx may have it as an attribute.
 class Handle {
  public:
-  Handle(py::object ctx, NamedCall call) : ctx_(std::move(ctx)), call_(std::move(call)) {
+  Handle(const py::object& ctx, NamedCall named) : ctx_(ctx), named_(std::move(named)) {
     if (!detail::is_in_region()) return;
-    const std::vector<at::Tensor> arguments = tensors_of_forward(ctx_.ptr());
-    with_warnings_now([&] { scope_ = std::make_unique<detail::NamedCallScope>(call_, arguments); });
-    arguments_ = arguments;
-    skipped_ = scope_->is_skipped();
-    open_handles.push_back(this);
+    call_ = open_call(ctx.ptr(), named_);
+    skipped_ = call_->scope->is_skipped();
   }
   Handle(const Handle&) = delete;
   Handle& operator=(const Handle&) = delete;
-  ~Handle() { close(); }
-
-  /// Without record_outputs(), the call counts as one that threw.
-  void close() noexcept {
-    if (!scope_) return;
-    const ErrorAside error;
-    open_handles.erase(std::remove(open_handles.begin(), open_handles.end(), this),
-                       open_handles.end());
-    arguments_.clear();
-    scope_.reset();
-  }
+  ~Handle() { end_call(call_); }
 
   py::object maybe_load_saved() {
-    if (!skipped_ || !scope_) return py::none();
+    if (!skipped_ || !is_open()) return py::none();
     py::object loaded =
-        py::reinterpret_steal<py::object>(load_marked(scope_->results(), ctx_.ptr()));
-    close();
+        py::reinterpret_steal<py::object>(load_marked(call_->scope->results(), ctx().ptr()));
+    end_call(call_);
     return loaded;
   }
 
   py::object save_or_load_inputs(const py::args& inputs) {
     check_loaded("save_or_load_inputs");
     for (const py::handle input : inputs) {
-      if (scope_ && !call_.is_saved() && THPVariable_Check(input.ptr()))
+      if (is_open() && !named_.is_saved() && THPVariable_Check(input.ptr()))
         recompute_needs_tensor(THPVariable_Unpack(input.ptr()));
     }
     return one_or_all(inputs);
@@ -76,29 +122,52 @@ class Handle {
 
   void save_for_backward(const py::object& tensors) {
     check_loaded("save_for_backward");
-    const NamedTensors saved = save_named(ctx_.ptr(), tensors.ptr(),
-                                          "[get_handle] " + call_.str() + ", save_for_backward");
-    if (scope_) scope_->expect_saved(saved.names, saved.tensors, is_saving_for(ctx_.ptr()));
+    NamedTensors saved = save_named(ctx().ptr(), tensors.ptr(),
+                                    "[get_handle] " + named_.str() + ", save_for_backward");
+    if (is_open()) saved_ = std::move(saved);
   }
 
   py::object record_outputs(const py::args& outputs) {
     check_loaded("record_outputs");
     py::object returned = one_or_all(outputs);
-    if (!scope_) return returned;
-    CallResults results = take_apart(returned.ptr(), call_, "get_handle");
-    check_no_new_leaf(results, arguments_, call_, "get_handle");
-    add_marks(results, ctx_.ptr());
-    scope_->finish(results);
-    close();
+    if (!is_open()) return returned;
+    CallResults results = take_apart(returned.ptr(), named_, "get_handle");
+    check_no_new_leaf(results, call_->arguments, named_, "get_handle");
+    const py::object of = ctx();
+    add_marks(results, of.ptr());
+    expect_saved(of.ptr());
+    call_->scope->finish(results);
+    end_call(call_);
     return returned;
   }
 
-  std::string show() const { return "<RematHandle of " + call_.str() + ">"; }
+  std::string show() const { return "<RematHandle of " + named_.str() + ">"; }
 
  private:
+  bool is_open() const { return call_ && call_->scope; }
+
+  py::object ctx() const {
+    py::object ctx = ctx_();
+    TORCH_CHECK(!ctx.is_none(), "[get_handle] ", named_.str(),
+                ": expected to be used while its forward() runs, got a ctx that is gone.");
+    return ctx;
+  }
+
+  /// ctx may have been told of others since, without names.
+  void expect_saved(PyObject* ctx) {
+    const NamedTensors named = std::exchange(saved_, {});
+    const std::vector<at::Tensor> saved = saved_by(ctx);
+    std::vector<std::string> names;
+    for (const auto i : c10::irange(saved.size())) {
+      const bool has_name = i < named.tensors.size() && named.tensors[i].is_same(saved[i]);
+      names.push_back(has_name ? named.names[i] : c10::str("saved.", i));
+    }
+    call_->scope->expect_saved(names, saved, saving_of(ctx));
+  }
+
   void check_loaded(const char* what) const {
     TORCH_CHECK(
-        !skipped_, "[get_handle] ", call_.str(), ", ", what,
+        !skipped_, "[get_handle] ", named_.str(), ", ", what,
         ": expected forward() to return what maybe_load_saved() gives it in the replay of a SAVE "
         "call, must call maybe_load_saved; got a forward() that goes on. Write: if (out := "
         "handle.maybe_load_saved()) is not None: return out");
@@ -109,15 +178,15 @@ class Handle {
     return values;
   }
 
-  py::object ctx_;
-  NamedCall call_;
-  std::vector<at::Tensor> arguments_;
-  std::unique_ptr<detail::NamedCallScope> scope_;  // null outside of regions, and once it has ended
+  py::weakref ctx_;
+  NamedCall named_;
+  std::shared_ptr<OpenCall> call_;  // null outside of regions
+  NamedTensors saved_;              // with names
   bool skipped_ = false;
 };
 
-std::unique_ptr<Handle> get_handle(py::object ctx, const py::object& name, const py::object& policy,
-                                   const std::string& keep) {
+std::unique_ptr<Handle> get_handle(const py::object& ctx, const py::object& name,
+                                   const py::object& policy, const std::string& keep) {
   TORCH_CHECK_TYPE(py::hasattr(ctx, "save_for_backward"),
                    "[get_handle] ctx: expected the ctx that forward() was given, got ",
                    type_of(ctx.ptr()), ".");
@@ -128,8 +197,7 @@ std::unique_ptr<Handle> get_handle(py::object ctx, const py::object& name, const
         "[get_handle] expected to be called in the forward() of a function that is called by "
         "op(F.apply, name, policy)(args), got another caller. Call it so, or give get_handle() a "
         "name and a policy.");
-    return std::make_unique<Handle>(std::move(ctx),
-                                    call ? *call : NamedCall{.name = "outside of regions"});
+    return std::make_unique<Handle>(ctx, call ? *call : NamedCall{.name = "outside of regions"});
   }
   TORCH_CHECK(PyUnicode_Check(name.ptr()), "[get_handle] name: expected a string, got ",
               type_of(name.ptr()), ".");
@@ -138,7 +206,7 @@ std::unique_ptr<Handle> get_handle(py::object ctx, const py::object& name, const
                  .keep = keep_of("get_handle", keep)};
   detail::check_call_name(call, "get_handle");
   OpContext::take();  // an op() around names this forward() by its handle
-  return std::make_unique<Handle>(std::move(ctx), std::move(call));
+  return std::make_unique<Handle>(ctx, std::move(call));
 }
 
 void save_for_backward(const py::object& ctx, const py::object& tensors) {
@@ -151,10 +219,10 @@ void save_for_backward(const py::object& ctx, const py::object& tensors) {
 
 }  // namespace
 
-HandleBound::HandleBound() : open_before_(open_handles.size()) {}
+HandleBound::HandleBound() : open_before_(open_calls.size()) {}
 
 HandleBound::~HandleBound() {
-  while (open_handles.size() > open_before_) open_handles.back()->close();
+  while (open_calls.size() > open_before_) end_call(open_calls.back());
 }
 
 void add_remat_handle(PyObject* module) {

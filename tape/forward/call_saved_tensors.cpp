@@ -245,14 +245,15 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hook
 }
 
 void CallSavedTensors::expect(const std::vector<std::string>& names,
-                              c10::ArrayRef<at::Tensor> tensors, const IsSaving& is_saving) {
-  expected_.is_saving = is_saving;
+                              c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) {
+  drop_unseen(std::exchange(expected_of_running_, {}));
+  Expected expected{.saving = saving};
   for (const auto i : c10::irange(tensors.size())) {
     if (!tensors[i].defined()) continue;
-    expected_.tensors.push_back(tensors[i]);
-    expected_.names.push_back(names[i]);
-    expected_.is_of_running = true;
+    expected.tensors.push_back(tensors[i]);
+    expected.names.push_back(names[i]);
   }
+  if (saving || !expected.tensors.empty()) expected_of_running_ = std::move(expected);
 }
 
 void CallSavedTensors::name(const std::vector<std::string>& names,
@@ -272,51 +273,73 @@ void CallSavedTensors::forget_names(size_t depth) noexcept {
 
 CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
   drop_pending();  // the op may have thrown
-  if (std::exchange(expected_.is_of_running, false)) {
-    expected_.call = std::move(running_);
-    expected_.next_node = at::sequence_number::peek();
+  if (expected_of_running_) {
+    Expected& expected = expected_.emplace_back(*std::exchange(expected_of_running_, {}));
+    expected.call = std::move(running_);
+    expected.call.count = 0;
+    expected.next_node = at::sequence_number::peek();
   }
   return {.held = running_.clear(), .named = std::exchange(named_, {})};
 }
 
-/// True if autograd, where it saves a tensor, saves it for the call. Where no gradient is wanted it
-/// saves nothing, and the next node, or a region inside, may save the same tensor. A custom
-/// function has its node before its forward runs.
-bool CallSavedTensors::Expected::comes_now() const {
-  if (packs_region_input()) return false;
-  return is_saving ? is_saving() : at::sequence_number::peek() == next_node;
+/// True if autograd saves `tensor` for the call. Where no gradient is wanted it saves nothing, and
+/// the next node may save the same tensor; a custom function has its node before its forward runs.
+bool CallSavedTensors::Expected::takes(const at::Tensor& tensor) const {
+  const bool is_next_node = at::sequence_number::peek() == next_node;
+  switch (state(is_next_node ? Saving::kMaybe : Saving::kDone)) {
+    case Saving::kNow:
+      return true;
+    case Saving::kMaybe:
+      return has_next(tensor);
+    default:
+      return false;
+  }
 }
 
-/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
+bool CallSavedTensors::Expected::has_next(const at::Tensor& tensor) const {
+  return call.count < tensors.size() && (tensors[call.count].is_same(tensor) ||
+                                         memory_of(tensors[call.count]) == memory_of(tensor));
+}
+
+std::string CallSavedTensors::Expected::next_name(const at::Tensor& tensor) {
+  const size_t i = call.count;
+  const bool is_in_order = has_next(tensor);
+  ++call.count;
+  if (is_in_order) return names[i];
+  for (const auto other : c10::irange(tensors.size())) {
+    if (tensors[other].is_same(tensor)) return names[other];
+  }
+  return c10::str("saved.", i);
+}
+
+/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them, or
+/// for a region inside, which may have the same tensor as an argument.
 SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   if (running_.record) return &running_;
-  const bool is_next = expected_.call.count < expected_.tensors.size() && expected_.comes_now() &&
-                       (expected_.tensors[expected_.call.count].is_same(tensor) ||
-                        memory_of(expected_.tensors[expected_.call.count]) == memory_of(tensor));
-  if (is_next) return &expected_.call;
+  if (expected_.empty()) return nullptr;
+  const auto last = std::find_if(expected_.rbegin(), expected_.rend(),
+                                 [&](const Expected& expected) { return expected.takes(tensor); });
+  if (last != expected_.rend() && !packs_region_input()) return &last->call;
   end_expected();
   return nullptr;
 }
 
-void CallSavedTensors::end_unless_saving() {
-  if (!expected_.is_saving || !expected_.is_saving()) end_expected();
-}
-
-void CallSavedTensors::end_expected() noexcept {
-  if (!expected_.call.record) return;
-  drop_unseen(expected_.call.clear());
-  forget_expected();
-}
-
-void CallSavedTensors::forget_expected() noexcept {
-  expected_.names.clear();
-  expected_.is_saving = nullptr;
-  if (!expected_.tensors.empty()) drop_unseen(std::exchange(expected_.tensors, {}));
+void CallSavedTensors::end_expected(Saving kept) noexcept {
+  for (size_t i = expected_.size(); i-- > 0;) {
+    if (i >= expected_.size()) continue;  // what has died has ended more of them
+    const Saving state = expected_[i].state(Saving::kDone);
+    if (state == Saving::kNotYet || state == Saving::kNow || state == kept) continue;
+    Expected ended = std::move(expected_[i]);
+    expected_.erase(expected_.begin() + static_cast<std::ptrdiff_t>(i));
+    drop_unseen(std::move(ended));
+  }
 }
 
 std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tensor) {
+  for (Expected& expected : expected_) {
+    if (&expected.call == &call) return expected.next_name(tensor);
+  }
   const size_t i = call.count++;
-  if (&call == &expected_.call) return expected_.names[i];
   for (auto named = named_.begin(); named != named_.end(); ++named) {
     if (!named->tensor.is_same(tensor)) continue;
     std::string name = std::move(named->name);
@@ -332,6 +355,9 @@ std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tenso
 }
 
 bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
+  // After the call, code of a custom function's forward may have saved tensors of its own.
+  const size_t next_slot = call.record->first_slot + call.record->refills.size();
+  if (state_.region->slots().size() != next_slot) return false;
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
   // logged(): see Note [Casts that a cache answers]
   if (!state_.region->outside().logged(state_.storages.find(memory_of(tensor))).is_inside())

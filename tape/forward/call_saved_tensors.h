@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -22,6 +23,7 @@
 #include "forward_state.h"
 #include "outside_watch.h"
 #include "saved_call.h"
+#include "unseen.h"
 #include "user_pair.h"
 
 namespace remat {
@@ -68,25 +70,23 @@ class CallSavedTensors {
   /// An op outside of SAVE calls is about to run: what was expected to be saved will not be, unless
   /// the op is part of how a custom function returns (one that returns its input makes a view).
   void before_other() {
-    if (expected_.call.record) end_unless_saving();
+    if (!expected_.empty()) end_expected(Saving::kMaybe);
   }
-  /// What was expected to be saved will not be.
-  void end_expected() noexcept;
+  /// What was expected to be saved will not be, but for what is saved later, or as `kept` says.
+  void end_expected(Saving kept = Saving::kNow) noexcept;
   /// The call that runs throws.
-  void abandon_call() noexcept {
-    if (std::exchange(expected_.is_of_running, false)) forget_expected();
-  }
+  void abandon_call() noexcept { drop_unseen(std::exchange(expected_of_running_, {})); }
 
   /// Right after the call autograd will save these for it, in this order; see NamedCalls.
   void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
-              const IsSaving& is_saving);
+              const SavingState& saving);
   /// In it, these, in any order; `depth`: how many calls run.
   void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
   /// The innermost of `depth` calls, which is inside of the SAVE call, has thrown.
   void forget_names(size_t depth) noexcept;
 
   /// True if what autograd saves next may be a call's; then hooks for it.
-  bool takes_saved() const { return running_.record || expected_.call.record; }
+  bool takes_saved() const { return running_.record || !expected_.empty(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
 
   /// `tensor` is about to get other memory.
@@ -99,8 +99,6 @@ class CallSavedTensors {
 
   void pack_pending();
   void drop_pending() noexcept;
-  void end_unless_saving();
-  void forget_expected() noexcept;
   SavedCall* call_that_saves(const at::Tensor& tensor);
   bool add_refill(SavedCall& call, const at::Tensor& tensor);
   std::string next_name(SavedCall& call, const at::Tensor& tensor);
@@ -118,16 +116,19 @@ class CallSavedTensors {
   const std::function<void(const at::Tensor&)> before_slot_;
   /// What autograd is to save, in order, for a call that has ended.
   struct Expected {
-    bool is_of_running = false;  // which has not ended yet
-    SavedCall call;
-    uint64_t next_node = 0;  // when it ended
-    IsSaving is_saving;
-    std::vector<at::Tensor> tensors;
-    std::vector<std::string> names;
+    SavedCall call{};
+    SavingState saving{};
+    uint64_t next_node = 0;  // when the call ended
+    std::vector<at::Tensor> tensors{};
+    std::vector<std::string> names{};
 
-    bool comes_now() const;
+    Saving state(Saving without) const { return saving ? saving() : without; }
+    bool takes(const at::Tensor& tensor) const;
+    bool has_next(const at::Tensor& tensor) const;
+    std::string next_name(const at::Tensor& tensor);
   };
-  Expected expected_;
+  std::optional<Expected> expected_of_running_;  // which has not ended yet
+  std::vector<Expected> expected_;
   std::vector<Named> named_;                  // in running_
   ScopePlace place_;                          // where that began
   std::vector<Hook*> pending_;                // of what its op saves, in order: see pack_pending()

@@ -258,9 +258,9 @@ ForwardCalls::Dying ForwardCalls::close_saved() noexcept {
 }
 
 void ForwardCalls::expect_saved(const std::vector<std::string>& names,
-                                c10::ArrayRef<at::Tensor> tensors, const IsSaving& is_saving) {
+                                c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) {
   if (open_.back() != Open::kSaved) return name_saved(names, tensors);
-  saves_.expect(names, tensors, is_saving);
+  saves_.expect(names, tensors, saving);
 }
 
 void ForwardCalls::name_saved(const std::vector<std::string>& names,

@@ -46,7 +46,7 @@ class ForwardCalls final : public NamedCalls {
   void end(const CallResults& results) override;
   void abandon() noexcept override;
   void expect_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
-                    const IsSaving& is_saving) override;
+                    const SavingState& saving) override;
   void name_saved(const std::vector<std::string>& names,
                   c10::ArrayRef<at::Tensor> tensors) override;
   void need(const at::Tensor& tensor) override;

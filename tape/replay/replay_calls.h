@@ -48,7 +48,7 @@ class ReplayCalls final : public NamedCalls {
   void end(const CallResults& results) override;
   void abandon() noexcept override;
   void expect_saved(const std::vector<std::string>& /*names*/,
-                    c10::ArrayRef<at::Tensor> /*tensors*/, const IsSaving& /*is_saving*/) override {
+                    c10::ArrayRef<at::Tensor> /*tensors*/, const SavingState& /*saving*/) override {
   }
   void need(const at::Tensor& /*tensor*/) override {}
   bool is_replay() const override { return true; }

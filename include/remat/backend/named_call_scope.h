@@ -44,10 +44,10 @@ class REMAT_API NamedCallScope {
   /// By the call's own policy, or by the one that the region's rules give the call.
   bool is_saved() const { return is_saved_; }
 
-  /// Autograd will save these tensors for the call, after the call has ended: before the next op,
-  /// or while `is_saving` is true.
+  /// After the call has ended, autograd will save these tensors for it: as `saving` says or,
+  /// without it, before the next op. A second time replaces the first.
   void expect_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
-                    const IsSaving& is_saving);
+                    const SavingState& saving);
 
   /// The function has returned. Throws if a replay could not leave the call out.
   void finish(const CallResults& results);

@@ -39,9 +39,9 @@ class REMAT_API RematHandle {
  public:
   using NamedTensor = std::pair<std::string, at::Tensor>;
 
-  /// `is_saving`: see NamedCallScope::expect_saved().
+  /// `saving`: see NamedCallScope::expect_saved().
   RematHandle(torch::autograd::AutogradContext* ctx, NamedCall call,
-              c10::ArrayRef<at::Tensor> arguments, IsSaving is_saving);
+              c10::ArrayRef<at::Tensor> arguments, SavingState saving);
   RematHandle(RematHandle&&) noexcept = default;
   RematHandle& operator=(RematHandle&&) = delete;
   /// Without record_outputs(), the call counts as one that threw.
@@ -73,7 +73,7 @@ class REMAT_API RematHandle {
 
   torch::autograd::AutogradContext* ctx_;
   NamedCall call_;
-  IsSaving is_saving_;
+  SavingState saving_;
   std::unique_ptr<detail::NamedCallScope> scope_;  // null outside of regions, and once it has ended
   bool skipped_ = false;
 };

@@ -50,7 +50,14 @@ struct CallResults {
   c10::IValue work{};
 };
 
-/// False once autograd has saved what it saves for a custom function, or will not.
-using IsSaving = std::function<bool()>;
+/// Whether autograd saves what a custom function has told it to save.
+enum class Saving {
+  kNotYet,  ///< Later, if the function does not fail.
+  kMaybe,   ///< Now or later: what is saved may be of others.
+  kNow,     ///< All that is saved is the function's.
+  kDone,    ///< It has, or will not.
+};
+/// Asked while ops run: fast, and noexcept.
+using SavingState = std::function<Saving()>;
 
 }  // namespace remat

@@ -50,10 +50,10 @@ class REMAT_API NamedCalls {
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// After the innermost call autograd will save these tensors, in this order, for the call.
-  /// `is_saving` is false once that is done; without it they are saved before the next op.
+  /// After the innermost call autograd will save these tensors, in this order, for the call: as
+  /// `saving` says or, without it, before the next op. A second time in a call replaces the first.
   virtual void expect_saved(const std::vector<std::string>& names,
-                            c10::ArrayRef<at::Tensor> tensors, const IsSaving& is_saving) = 0;
+                            c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) = 0;
 
   /// Autograd will save these tensors for code of the innermost call, while that code runs or after
   /// it. Names are looked up by tensor.
