@@ -77,6 +77,19 @@ def inner_function(ctx, x, y):
     return (middle + x,), {"middle": middle}
 
 
+def of_graph(ctx, x, y):
+    """Whose own ops save."""
+    with torch.enable_grad():
+        torch.ones(2, requires_grad=True).exp()
+    return (x * 0.7,), {"x": x}
+
+
+def told_twice(ctx, x, y):
+    """The last list counts."""
+    ctx.save_for_backward(x, x.cos(), y)
+    return (x * 0.7,), {"y": y}
+
+
 def two(ctx, x, y):
     middle = x.tanh()
     return (middle * 0.6, y + middle), {"middle": middle, "y": y}
@@ -143,9 +156,9 @@ def counts(ctx, x, y):
 
 
 BODIES = (
-    of_input, unread, of_result, of_middle, several, twice, of_views, of_half, nothing, attribute, saved_attribute, of_random,
-    inner_function, two, two_of_result, not_differentiable, same, same_unsaved, same_and_other, transposed, in_place,
-    in_place_of_middle, in_place_of_other, in_place_and_other, of_buffer, counts,
+    of_input, unread, of_result, of_middle, several, twice, of_views, of_half, nothing, attribute, saved_attribute,
+    of_random, inner_function, of_graph, told_twice, two, two_of_result, not_differentiable, same, same_unsaved,
+    same_and_other, transposed, in_place, in_place_of_middle, in_place_of_other, in_place_and_other, of_buffer, counts,
 )  # fmt: skip
 NAMES = {
     several: ("x", "nothing", "middle", "result", "y"),
@@ -165,8 +178,8 @@ NAMES = {
     of_buffer: ("buffer",),
     counts: ("before",),
     **dict.fromkeys((nothing, same_unsaved), ()),
-    **dict.fromkeys((of_input, attribute, same, transposed), ("x",)),
-    **dict.fromkeys((unread, same_and_other, in_place_of_other, in_place_and_other), ("y",)),
+    **dict.fromkeys((of_input, of_graph, attribute, same, transposed), ("x",)),
+    **dict.fromkeys((unread, told_twice, same_and_other, in_place_of_other, in_place_and_other), ("y",)),
 }
 
 

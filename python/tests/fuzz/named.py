@@ -24,6 +24,8 @@ FACTS = {
     "saved_attribute": Op(ONE),
     "of_random": Op(ONE),
     "inner_function": Op(ONE),
+    "of_graph": Op(ONE, "a"),
+    "told_twice": Op(TWO, "b"),
     "two": Op(TWO, "b", results=2),
     "two_of_result": Op(TWO, "r", results=2),
     "not_differentiable": Op(ONE, "s", results=2),
@@ -52,17 +54,18 @@ WAYS = {  # and their weights
 }
 
 
-
-
 def _ops():
     for way, (function, weight) in WAYS.items():
         for kind, facts in FACTS.items():
             results = "{r}, {s}" if facts.results == 2 else "{r}"
-            yield f"{way}_{kind}", dataclasses.replace(
-                facts,
-                template=f"{results} = {function.format(body=kind.rstrip('_'))}({facts.template})",
-                results=facts.results or 1,
-                weight=weight * facts.weight,
+            yield (
+                f"{way}_{kind}",
+                dataclasses.replace(
+                    facts,
+                    template=f"{results} = {function.format(body=kind.rstrip('_'))}({facts.template})",
+                    results=facts.results or 1,
+                    weight=weight * facts.weight,
+                ),
             )
 
 
