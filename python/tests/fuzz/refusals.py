@@ -115,6 +115,7 @@ REFUSALS = (
     Rule("C10", ERROR, "Internal error: NestedTensorImpl doesn't support sizes", JAGGED_MODE, torchs=True),
     Rule("C10", MISMATCH, "as in the forward, got", JAGGED_ONE_MODE, several="float32"),
     Rule("C10", WRONG_TYPE, "Multiple dispatch failed", "jagged_", torchs=True),
+    Rule("C10", WRONG_TYPE, "unsupported operand type(s) for @: 'NestedTensor'", JAGGED_ONE_MODE, torchs=True),
     Rule("C11", MISMATCH, "as in the forward, got", rf"(?s)jagged_.*(saved_tensors_hooks=|{HOOKS})", several="from elsewhere"),
 )  # fmt: skip
 
