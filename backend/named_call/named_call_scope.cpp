@@ -64,6 +64,8 @@ c10::SmallVector<NamedCalls*, 2> scopes_of(const NamedCall& call) {
   return scopes;
 }
 
+thread_local detail::NamedCallScope* innermost = nullptr;
+
 /// What it returns would have to be a placeholder on all levels of the transform.
 void check_no_transform(const NamedCall& call) {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
@@ -97,7 +99,8 @@ void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor>
   if (is_in_region()) Scope::innermost_with_calls()->named_calls()->name_saved(names, tensors);
 }
 
-NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
+NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments)
+    : outer_(std::exchange(innermost, this)), region_(Scope::innermost_with_calls()) {
   try {
     const RegionPolicy* const policy = Scope::current()->policy();
     if (NameScope::is_open() || policy) {
@@ -110,6 +113,7 @@ NamedCallScope::NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> 
     }
   } catch (...) {
     abandon_all();
+    leave();
     throw;
   }
 }
@@ -153,6 +157,17 @@ NamedCallScope::~NamedCallScope() {
   } catch (...) {  // A sink that throws while the call's exception is on its way: that one counts.
   }
   abandon_all();
+  leave();
+}
+
+bool NamedCallScope::is_innermost() const {
+  return innermost == this && Scope::innermost_with_calls() == region_;
+}
+
+void NamedCallScope::leave() noexcept {
+  NamedCallScope** scope = &innermost;
+  while (*scope && *scope != this) scope = &(*scope)->outer_;
+  if (*scope) *scope = outer_;
 }
 
 void NamedCallScope::abandon_all() noexcept {

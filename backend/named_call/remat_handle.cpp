@@ -102,7 +102,7 @@ RematHandle get_handle(torch::autograd::AutogradContext* ctx) {
       "or give get_handle() a name and a policy.");
   context->mark_used();
   return {ctx, context->call(), context->arguments(), [lifetime = context->lifetime()] {
-            return lifetime.expired() ? Saving::kDone : Saving::kMaybe;
+            return Saving{lifetime.expired() ? Saving::State::kDone : Saving::State::kMaybe};
           }};
 }
 

@@ -138,14 +138,17 @@ SavingState saving_of(PyObject* ctx) {
   if (!THPFunction_Check(ctx)) return nullptr;
   const auto& function = *reinterpret_cast<const THPFunction*>(ctx);
   const std::shared_ptr<const torch::autograd::PyNode> itself = function.cdata.lock();
-  if (!itself || itself->num_outputs() == 0) return [] { return Saving::kDone; };
-  return [of = function.cdata] {
+  if (!itself || itself->num_outputs() == 0) return [] { return Saving{Saving::State::kDone}; };
+  return [of = function.cdata]() -> Saving {
     const std::shared_ptr<const torch::autograd::PyNode> node = of.lock();
-    if (!node) return Saving::kDone;
+    if (!node) return {Saving::State::kDone};
     const auto& saving = *reinterpret_cast<const THPFunction*>(node->obj);
-    if (saving.has_freed_buffers || saving.saved_tensors_accessed_and_cleared) return Saving::kDone;
-    if (saving.saved_variables.size() < saving.saved_variables.capacity()) return Saving::kNow;
-    return saving.output_info.empty() ? Saving::kNotYet : Saving::kDone;
+    const bool is_freed = saving.has_freed_buffers || saving.saved_tensors_accessed_and_cleared;
+    const size_t position = saving.saved_variables.size();
+    const size_t count = saving.saved_variables.capacity();
+    if (!is_freed && position < count) return {Saving::State::kNow, position, count};
+    const bool may_save = !is_freed && saving.output_info.empty();
+    return {may_save ? Saving::State::kNotYet : Saving::State::kDone};
   };
 }
 

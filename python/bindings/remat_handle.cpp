@@ -34,6 +34,7 @@ namespace {
 
 /// The named call of a handle, from get_handle() to record_outputs(). It ends on its own thread.
 struct OpenCall {
+  uint64_t number;
   std::unique_ptr<detail::NamedCallScope> scope;
   std::vector<at::Tensor> arguments;
   std::weak_ptr<torch::autograd::PyNode> node;
@@ -41,11 +42,13 @@ struct OpenCall {
 };
 
 thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermost last
+thread_local uint64_t calls_opened = 0;
 
-/// Without finish() before it, the call counts as one that threw. Does nothing on other threads.
+/// Without finish() before it, the call counts as one that threw. On another thread, or while calls
+/// or regions inside run, the call is left to the HandleBound around it.
 void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   const auto open = std::find(open_calls.begin(), open_calls.end(), call);
-  if (open == open_calls.end()) return;
+  if (open == open_calls.end() || !call->scope->is_innermost()) return;
   const std::shared_ptr<OpenCall> ended = *open;
   open_calls.erase(open);
   const ErrorAside error;
@@ -79,7 +82,7 @@ class EndWithNode final : public torch::autograd::FunctionPostHook {
 };
 
 std::shared_ptr<OpenCall> open_call(PyObject* ctx, const NamedCall& named) {
-  auto call = std::make_shared<OpenCall>();
+  auto call = std::make_shared<OpenCall>(OpenCall{.number = calls_opened++});
   call->arguments = tensors_of_forward(ctx);
   with_warnings_now(
       [&] { call->scope = std::make_unique<detail::NamedCallScope>(named, call->arguments); });
@@ -94,7 +97,10 @@ std::shared_ptr<OpenCall> open_call(PyObject* ctx, const NamedCall& named) {
 /// What get_handle() returns. A ctx may have it as an attribute.
 class Handle {
  public:
-  Handle(const py::object& ctx, NamedCall named) : ctx_(ctx), named_(std::move(named)) {
+  // A node's ctx would be in a cycle with it that nobody frees.
+  Handle(const py::object& ctx, NamedCall named)
+      : ctx_(THPFunction_Check(ctx.ptr()) ? py::object(py::weakref(ctx)) : ctx),
+        named_(std::move(named)) {
     if (!detail::is_in_region()) return;
     call_ = open_call(ctx.ptr(), named_);
     skipped_ = call_->scope->is_skipped();
@@ -122,6 +128,10 @@ class Handle {
 
   void save_for_backward(const py::object& tensors) {
     check_loaded("save_for_backward");
+    TORCH_CHECK(
+        !call_ || is_open(), "[get_handle] ", named_.str(),
+        ", save_for_backward: expected to be called before record_outputs(), which ends the "
+        "call, got it called after. Call it before.");
     NamedTensors saved = save_named(ctx().ptr(), tensors.ptr(),
                                     "[get_handle] " + named_.str() + ", save_for_backward");
     if (is_open()) saved_ = std::move(saved);
@@ -131,6 +141,10 @@ class Handle {
     check_loaded("record_outputs");
     py::object returned = one_or_all(outputs);
     if (!is_open()) return returned;
+    TORCH_CHECK(call_->scope->is_innermost(), "[get_handle] ", named_.str(),
+                ", record_outputs: expected to be called in forward() itself, got it called in a "
+                "named call or a region inside, or on another thread. Call it after those, on the "
+                "thread of forward().");
     CallResults results = take_apart(returned.ptr(), named_, "get_handle");
     check_no_new_leaf(results, call_->arguments, named_, "get_handle");
     const py::object of = ctx();
@@ -147,6 +161,7 @@ class Handle {
   bool is_open() const { return call_ && call_->scope; }
 
   py::object ctx() const {
+    if (!PyWeakref_Check(ctx_.ptr())) return ctx_;
     py::object ctx = ctx_();
     TORCH_CHECK(!ctx.is_none(), "[get_handle] ", named_.str(),
                 ": expected to be used while its forward() runs, got a ctx that is gone.");
@@ -178,7 +193,7 @@ class Handle {
     return values;
   }
 
-  py::weakref ctx_;
+  py::object ctx_;  // or a weak reference to it
   NamedCall named_;
   std::shared_ptr<OpenCall> call_;  // null outside of regions
   NamedTensors saved_;              // with names
@@ -219,10 +234,11 @@ void save_for_backward(const py::object& ctx, const py::object& tensors) {
 
 }  // namespace
 
-HandleBound::HandleBound() : open_before_(open_calls.size()) {}
+HandleBound::HandleBound() : opened_before_(calls_opened) {}
 
 HandleBound::~HandleBound() {
-  while (open_calls.size() > open_before_) end_call(open_calls.back());
+  for (size_t i = open_calls.size(); i-- > 0 && open_calls[i]->number >= opened_before_;)
+    end_call(open_calls[i]);
 }
 
 void add_remat_handle(PyObject* module) {

@@ -5,7 +5,7 @@
 
 #include <torch/csrc/python_headers.h>
 
-#include <cstddef>
+#include <cstdint>
 
 namespace remat::python {
 
@@ -20,7 +20,7 @@ class HandleBound {
   ~HandleBound();
 
  private:
-  size_t open_before_;
+  uint64_t opened_before_;
 };
 
 /// Adds RematHandle, get_handle() and save_for_backward() to `module`. Throws python_error.

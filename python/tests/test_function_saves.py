@@ -98,16 +98,68 @@ def tells_ctx_alone(x):
     return function(forward, lambda ctx, grad: times_saved(ctx, grad) + ctx.saved_tensors[1])(x * 2).cos()
 
 
-def tells_ctx_after_its_results(x):
+def tells_ctx_and_goes_on_in_the_replay(x):
     def forward(ctx, x):
         handle = remat.get_handle(ctx, "named", SAVE)
-        if (out := handle.maybe_load_saved()) is not None:
-            return out
-        out = handle.record_outputs(x * 2)
+        if (out := handle.maybe_load_saved()) is None:
+            out = handle.record_outputs(x.exp())
         ctx.save_for_backward(x)
-        return out
+        return out * 2
 
-    return function(forward, times_saved)(x * 2).cos()
+    return function(forward, times_saved)(x.sin()).cos()
+
+
+def writes_after_its_results(x):
+    def forward(ctx, x):
+        handle = remat.get_handle(ctx, "named", SAVE)
+        if (out := handle.maybe_load_saved()) is None:
+            handle.save_for_backward({"x": x})
+            out = handle.record_outputs(x * 3)
+        x.mul_(2)
+        ctx.mark_dirty(x)
+        return out, x
+
+    return function(forward, lambda ctx, grad, other: times_saved(ctx, grad) + 2 * other)(x * 2)[0]
+
+
+def saves_what_autograd_refuses(x):
+    """The first is saved then, and the node lives on in what the function has written."""
+    with torch.inference_mode():
+        scale = torch.ones(3)
+
+    def forward(ctx, x, y):
+        ctx.save_for_backward(y, scale)
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    call = by_op(forward, lambda ctx, grad: (grad * 2, None), "y", "scale")
+    h, y = x * 2, x * 3
+    with contextlib.suppress(RuntimeError):
+        call(h, y)
+    y.mul_(3)
+    return y.sin()
+
+
+def saves_what_a_pack_hook_refuses(x):
+    packed = []
+
+    def pack(tensor):
+        packed.append(tensor)
+        if len(packed) == 2:
+            raise ValueError
+        return tensor
+
+    def forward(ctx, x, y, z):
+        ctx.save_for_backward(y, z)
+        ctx.mark_dirty(x)
+        return x.mul_(2)
+
+    call = by_op(forward, lambda ctx, grad: (grad * 2, None, None), "y", "z")
+    h, y, z = x * 2, x * 3, x * 4
+    with contextlib.suppress(ValueError), torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        call(h, y, z)
+    z.mul_(3)
+    return z.sin() * y.cos()
 
 
 def saves_nothing(x):
@@ -205,7 +257,10 @@ PROGRAMS = {
     "tells again": tells_again,
     "tells the handle again": tells_the_handle_again,
     "tells ctx alone": tells_ctx_alone,
-    "tells ctx after its results": tells_ctx_after_its_results,
+    "tells ctx and goes on in the replay": tells_ctx_and_goes_on_in_the_replay,
+    "writes after its results": writes_after_its_results,
+    "saves what autograd refuses": saves_what_autograd_refuses,
+    "saves what a pack hook refuses": saves_what_a_pack_hook_refuses,
     "saves nothing": saves_nothing,
     "differentiates": differentiates,
     "builds a graph": builds_a_graph,
@@ -229,6 +284,89 @@ def test_a_call_gets_what_its_function_saves_and_nothing_else(name, options):
         return y, x.grad
 
     assert_same(program, remat.checkpoint(**options))
+
+
+@pytest.mark.parametrize("way", ["inside another call", "inside a region", "on another thread"])
+def test_results_are_recorded_in_forward_itself(way):
+    def forward(ctx, x):
+        handle = remat.get_handle(ctx, "outer", SAVE)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        outs = []
+
+        def record(t):
+            try:
+                outs.append(handle.record_outputs(t.exp()))
+            except RuntimeError as error:
+                outs.append(error)
+            return t * 2
+
+        if way == "inside another call":
+            remat.native_op(record, "inner", SAVE)(x)
+        elif way == "inside a region":
+            with torch.enable_grad():
+                remat.checkpoint()(record)(x.detach().requires_grad_())
+        else:
+            thread = threading.Thread(target=record, args=(x,))
+            thread.start()
+            thread.join()
+        raise outs[0]
+
+    with pytest.raises(RuntimeError, match="record_outputs: expected to be called in forward.. itself"):
+        remat.checkpoint()(lambda x: function(forward, times_saved)(x.sin()).cos())(leaf(3))
+    # And all is unwound.
+    assert_same(lambda wrap: wrap(keeps_its_exception)(leaf(3)), remat.checkpoint())
+
+
+@pytest.mark.parametrize("policy", [SAVE, remat.CheckpointPolicy.RECOMPUTE])
+@pytest.mark.parametrize("inner", ["call", "handle", "region"])
+def test_a_handle_that_dies_in_a_call_or_region_inside_leaves_those_alone(inner, policy):
+    kept = []
+    times_two, times_three = (lambda ctx, grad: grad * 2), (lambda ctx, grad: grad * 3)
+
+    def outer(ctx, x):
+        kept.append(remat.get_handle(ctx, "outer", policy))
+        return x * 2 if inner != "region" else within(x)
+
+    def within(x):
+        with torch.enable_grad():
+            return remat.checkpoint()(ends)(x.detach().requires_grad_()).detach()
+
+    def ends(x):
+        kept.clear()
+        return function(named, times_three)(x) if inner != "call" else x.exp()
+
+    def named(ctx, x):
+        kept.append((ctx, remat.get_handle(ctx, "inner", policy)))
+        return x * 3
+
+    def fn(x):
+        y = x.sin()
+        z = function(outer, times_two)(y)
+        if inner == "call":
+            z = remat.native_op(ends, "inner", policy)(y)
+        elif inner == "handle":
+            z = ends(y)
+        return (z * y).cos()
+
+    for _ in range(2):  # an error is allowed, a crash is not, and what follows is right
+        with contextlib.suppress(RuntimeError, NotImplementedError):
+            remat.checkpoint()(fn)(leaf(3)).sum().backward()
+        kept.clear()
+        assert_same(lambda wrap: wrap(keeps_its_exception)(leaf(3)), remat.checkpoint())
+
+
+def test_a_handle_is_told_before_its_results():
+    def forward(ctx, x):
+        handle = remat.get_handle(ctx, "named", SAVE)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        out = handle.record_outputs(x * 2)
+        handle.save_for_backward({"x": x})
+        return out
+
+    with pytest.raises(RuntimeError, match="save_for_backward: expected to be called before record_outputs"):
+        remat.checkpoint()(function(forward, times_saved))(leaf(3))
 
 
 @pytest.mark.parametrize("in_region", [True, False])

@@ -8,6 +8,8 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -23,6 +25,13 @@
 
 namespace remat {
 namespace {
+
+using State = Saving::State;
+
+uint32_t version_of(const at::Tensor& tensor) {
+  const bool has_version = tensor.defined() && !tensor.is_inference();
+  return has_version ? static_cast<uint32_t>(tensor._version()) : 0;
+}
 
 constexpr const char* kWrittenByWayOfData =
     "Write it after backward, or with gradients off (`with torch.no_grad(): w.mul_(2)`), which "
@@ -51,8 +60,21 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       slot_ = &calls_->slots_.add(tensor);
       return;
     }
-    kept_ = &region_->calls().add_kept(call->index, calls_->next_name(*call, tensor), tensor);
-    const CallRecord& record = *call->record;
+    const size_t number = call->index;
+    calls_->begin_pack(*call);
+    try {
+      pack(*call, tensor);
+    } catch (...) {
+      calls_->end_pack(number, /*has_failed=*/true);
+      throw;
+    }
+    calls_->end_pack(number, /*has_failed=*/false);
+  }
+
+  /// `call` may be gone where code of the user has run.
+  void pack(SavedCall& call, const at::Tensor& tensor) {
+    kept_ = &region_->calls().add_kept(call.index, calls_->next_name(call, tensor), tensor);
+    const CallRecord& record = *call.record;
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for(record, tensor);
     const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
@@ -247,13 +269,8 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hook
 void CallSavedTensors::expect(const std::vector<std::string>& names,
                               c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) {
   drop_unseen(std::exchange(expected_of_running_, {}));
-  Expected expected{.saving = saving};
-  for (const auto i : c10::irange(tensors.size())) {
-    if (!tensors[i].defined()) continue;
-    expected.tensors.push_back(tensors[i]);
-    expected.names.push_back(names[i]);
-  }
-  if (saving || !expected.tensors.empty()) expected_of_running_ = std::move(expected);
+  if (!saving && tensors.empty()) return;
+  expected_of_running_ = Expected{.saving = saving, .tensors = tensors.vec(), .names = names};
 }
 
 void CallSavedTensors::name(const std::vector<std::string>& names,
@@ -276,40 +293,38 @@ CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
   if (expected_of_running_) {
     Expected& expected = expected_.emplace_back(*std::exchange(expected_of_running_, {}));
     expected.call = std::move(running_);
-    expected.call.count = 0;
     expected.next_node = at::sequence_number::peek();
+    for (const at::Tensor& tensor : expected.tensors)
+      expected.versions.push_back(version_of(tensor));
   }
   return {.held = running_.clear(), .named = std::exchange(named_, {})};
 }
 
 /// True if autograd saves `tensor` for the call. Where no gradient is wanted it saves nothing, and
 /// the next node may save the same tensor; a custom function has its node before its forward runs.
-bool CallSavedTensors::Expected::takes(const at::Tensor& tensor) const {
+bool CallSavedTensors::Expected::takes(const at::Tensor& tensor) {
+  if (is_packing) return false;  // code of the user runs, in a pack hook
   const bool is_next_node = at::sequence_number::peek() == next_node;
-  switch (state(is_next_node ? Saving::kMaybe : Saving::kDone)) {
-    case Saving::kNow:
-      return true;
-    case Saving::kMaybe:
-      return has_next(tensor);
-    default:
-      return false;
+  const Saving now = saving ? saving() : Saving{is_next_node ? State::kMaybe : State::kDone};
+  if (now.state == State::kNow) {
+    if (now.count != tensors.size()) return false;  // ctx was told again, by code that runs again
+    position = now.position;
+  } else if (now.state == State::kMaybe) {
+    while (position < tensors.size() && !tensors[position].defined()) ++position;
+  } else {
+    return false;
   }
+  return is_at_position(tensor);
 }
 
-bool CallSavedTensors::Expected::has_next(const at::Tensor& tensor) const {
-  return call.count < tensors.size() && (tensors[call.count].is_same(tensor) ||
-                                         memory_of(tensors[call.count]) == memory_of(tensor));
+bool CallSavedTensors::Expected::is_at_position(const at::Tensor& tensor) const {
+  if (position >= tensors.size() || !tensors[position].defined()) return false;
+  return tensors[position].is_same(tensor) || memory_of(tensors[position]) == memory_of(tensor);
 }
 
-std::string CallSavedTensors::Expected::next_name(const at::Tensor& tensor) {
-  const size_t i = call.count;
-  const bool is_in_order = has_next(tensor);
-  ++call.count;
-  if (is_in_order) return names[i];
-  for (const auto other : c10::irange(tensors.size())) {
-    if (tensors[other].is_same(tensor)) return names[other];
-  }
-  return c10::str("saved.", i);
+/// By code after the call: its argument then is another than in the call.
+bool CallSavedTensors::Expected::is_written() const {
+  return version_of(tensors[position]) != versions[position];
 }
 
 /// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them, or
@@ -318,27 +333,50 @@ SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   if (running_.record) return &running_;
   if (expected_.empty()) return nullptr;
   const auto last = std::find_if(expected_.rbegin(), expected_.rend(),
-                                 [&](const Expected& expected) { return expected.takes(tensor); });
+                                 [&](Expected& expected) { return expected.takes(tensor); });
   if (last != expected_.rend() && !packs_region_input()) return &last->call;
   end_expected();
   return nullptr;
 }
 
-void CallSavedTensors::end_expected(Saving kept) noexcept {
+void CallSavedTensors::end_expected(bool by_op) noexcept {
   for (size_t i = expected_.size(); i-- > 0;) {
-    if (i >= expected_.size()) continue;  // what has died has ended more of them
-    const Saving state = expected_[i].state(Saving::kDone);
-    if (state == Saving::kNotYet || state == Saving::kNow || state == kept) continue;
-    Expected ended = std::move(expected_[i]);
-    expected_.erase(expected_.begin() + static_cast<std::ptrdiff_t>(i));
-    drop_unseen(std::move(ended));
+    if (i >= expected_.size() || expected_[i].is_packing) continue;  // what dies may end others
+    const SavingState& saving = expected_[i].saving;
+    const State state = saving ? saving().state : State::kDone;
+    if (state == State::kNotYet || (by_op && state == State::kMaybe)) continue;
+    end_expected_at(i);
+  }
+}
+
+void CallSavedTensors::end_expected_at(size_t i) noexcept {
+  Expected ended = std::move(expected_[i]);
+  expected_.erase(expected_.begin() + static_cast<std::ptrdiff_t>(i));
+  drop_unseen(std::move(ended));
+}
+
+CallSavedTensors::Expected* CallSavedTensors::expected_for(const SavedCall& call) {
+  const auto found =
+      std::find_if(expected_.begin(), expected_.end(),
+                   [&](const Expected& expected) { return &expected.call == &call; });
+  return found == expected_.end() ? nullptr : &*found;
+}
+
+void CallSavedTensors::begin_pack(const SavedCall& call) {
+  if (Expected* const expected = expected_for(call)) expected->is_packing = true;
+}
+
+/// What autograd fails to save ends what it was to save.
+void CallSavedTensors::end_pack(size_t call, bool has_failed) noexcept {
+  for (size_t i = expected_.size(); i-- > 0;) {
+    if (expected_[i].call.index != call) continue;
+    expected_[i].is_packing = false;
+    if (has_failed) return end_expected_at(i);
   }
 }
 
 std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tensor) {
-  for (Expected& expected : expected_) {
-    if (&expected.call == &call) return expected.next_name(tensor);
-  }
+  if (Expected* const expected = expected_for(call)) return expected->names[expected->position++];
   const size_t i = call.count++;
   for (auto named = named_.begin(); named != named_.end(); ++named) {
     if (!named->tensor.is_same(tensor)) continue;
@@ -355,6 +393,8 @@ std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tenso
 }
 
 bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
+  const Expected* const expected = expected_for(call);
+  if (expected && expected->is_written()) return false;
   // After the call, code of a custom function's forward may have saved tensors of its own.
   const size_t next_slot = call.record->first_slot + call.record->refills.size();
   if (state_.region->slots().size() != next_slot) return false;

@@ -70,10 +70,10 @@ class CallSavedTensors {
   /// An op outside of SAVE calls is about to run: what was expected to be saved will not be, unless
   /// the op is part of how a custom function returns (one that returns its input makes a view).
   void before_other() {
-    if (!expected_.empty()) end_expected(Saving::kMaybe);
+    if (!expected_.empty()) end_expected(/*by_op=*/true);
   }
-  /// What was expected to be saved will not be, but for what is saved later, or as `kept` says.
-  void end_expected(Saving kept = Saving::kNow) noexcept;
+  /// What was expected to be saved will not be, but for what is saved later: by_op, what may be.
+  void end_expected(bool by_op = false) noexcept;
   /// The call that runs throws.
   void abandon_call() noexcept { drop_unseen(std::exchange(expected_of_running_, {})); }
 
@@ -114,19 +114,26 @@ class CallSavedTensors {
   SavedCall& running_;
   const SavedOp& op_;  // of it
   const std::function<void(const at::Tensor&)> before_slot_;
-  /// What autograd is to save, in order, for a call that has ended.
+  /// What autograd is to save, in order, for a call that has ended. Some may be undefined.
   struct Expected {
     SavedCall call{};
     SavingState saving{};
     uint64_t next_node = 0;  // when the call ended
     std::vector<at::Tensor> tensors{};
     std::vector<std::string> names{};
+    std::vector<uint32_t> versions{};  // when the call ended
+    size_t position = 0;               // of what it saves
+    bool is_packing = false;           // that
 
-    Saving state(Saving without) const { return saving ? saving() : without; }
-    bool takes(const at::Tensor& tensor) const;
-    bool has_next(const at::Tensor& tensor) const;
-    std::string next_name(const at::Tensor& tensor);
+    bool takes(const at::Tensor& tensor);
+    bool is_at_position(const at::Tensor& tensor) const;
+    bool is_written() const;
   };
+  Expected* expected_for(const SavedCall& call);
+  void end_expected_at(size_t i) noexcept;
+  void begin_pack(const SavedCall& call);
+  void end_pack(size_t call, bool has_failed) noexcept;
+
   std::optional<Expected> expected_of_running_;  // which has not ended yet
   std::vector<Expected> expected_;
   std::vector<Named> named_;                  // in running_

@@ -16,6 +16,7 @@
 namespace remat {
 
 class NamedCalls;
+class Scope;
 
 namespace detail {
 
@@ -41,6 +42,10 @@ class REMAT_API NamedCallScope {
   bool is_skipped() const { return skipped_; }
   const CallResults& results() const { return results_; }
 
+  /// True if no named call and no region inside the call runs, on this thread. Only then it may
+  /// end.
+  bool is_innermost() const;
+
   /// By the call's own policy, or by the one that the region's rules give the call.
   bool is_saved() const { return is_saved_; }
 
@@ -56,7 +61,10 @@ class REMAT_API NamedCallScope {
   void begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   void skip(c10::ArrayRef<at::Tensor> arguments);
   void abandon_all() noexcept;
+  void leave() noexcept;
 
+  NamedCallScope* outer_;  // of this thread
+  const Scope* const region_;
   c10::SmallVector<NamedCalls*, 2> open_;  // outermost first
   CallResults results_;
   bool skipped_ = false;

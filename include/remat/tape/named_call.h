@@ -8,6 +8,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -50,12 +51,17 @@ struct CallResults {
   c10::IValue work{};
 };
 
-/// Whether autograd saves what a custom function has told it to save.
-enum class Saving {
-  kNotYet,  ///< Later, if the function does not fail.
-  kMaybe,   ///< Now or later: what is saved may be of others.
-  kNow,     ///< All that is saved is the function's.
-  kDone,    ///< It has, or will not.
+/// Where autograd is with the tensors that a custom function has told it to save.
+struct Saving {
+  enum class State : uint8_t {
+    kNotYet,  ///< It saves them later, if the function does not fail.
+    kMaybe,   ///< Now or later: what it saves may be of others.
+    kNow,     ///< It saves that at `position` of `count`, or has failed to.
+    kDone,    ///< It has, or will not.
+  };
+  State state;
+  size_t position = 0;
+  size_t count = 0;
 };
 /// Asked while ops run: fast, and noexcept.
 using SavingState = std::function<Saving()>;

@@ -12,7 +12,7 @@ from wrappers import Opaque
 
 import remat_meta as remat
 
-from .common import OFFLOAD, assert_raises, call, region
+from .common import OFFLOAD, SAVE, assert_raises, call, region
 
 
 class SavesAWrapper(torch.autograd.Function):
@@ -204,3 +204,60 @@ def test_n16_a_block_under_no_grad_gives_its_names_to_the_region_around():
 
     assert_raises(twice(contextlib.nullcontext), region(), "expected a name that is used once in a region")
     assert_same(twice(remat.name_scope), region())
+
+
+class TellsLate(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        handle = remat.get_handle(ctx, "named", SAVE)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        out = handle.record_outputs(x * 2)
+        ctx.save_for_backward(x)
+        return out
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0]
+
+
+def test_n17_a_ctx_that_is_told_after_the_results_raises():
+    def program(wrap):
+        x = leaf(3)
+        wrap(lambda x: TellsLate.apply(x * 2).cos())(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "It was saved between other ops")
+    assert_same(program, region("tape"))
+
+
+class Refuses(torch.autograd.Function):
+    """What autograd does not take."""
+
+    @staticmethod
+    @remat.auto_forward()
+    def forward(ctx, x):
+        ctx.mark_dirty(x.clone())
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad
+
+
+def test_n18_a_call_that_fails_after_its_end_does_not_fail_in_the_replay():
+    def fn(x):
+        y = x.sin()
+        try:
+            remat.op(Refuses.apply, "named", SAVE)(y)
+        except RuntimeError:
+            y = y.exp()
+        return y.cos()
+
+    def program(wrap):
+        x = leaf(3)
+        wrap(fn)(x).sum().backward()
+        return x.grad
+
+    assert_raises(program, region(), "as in the forward, got", remat.ReplayMismatch)
+    assert_same(program, region("tape"))
