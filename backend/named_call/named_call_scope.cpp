@@ -164,6 +164,13 @@ bool NamedCallScope::is_innermost() const {
   return innermost == this && Scope::innermost_with_calls() == region_;
 }
 
+void NamedCallScope::check_innermost(const NamedCall& call) const {
+  TORCH_CHECK(is_innermost(), "[get_handle] ", call.str(),
+              ", record_outputs: expected to be called in forward() itself, got it called in a "
+              "named call or a region inside, or on another thread. Call it after those, on the "
+              "thread of forward().");
+}
+
 void NamedCallScope::leave() noexcept {
   NamedCallScope** scope = &innermost;
   while (*scope && *scope != this) scope = &(*scope)->outer_;

@@ -76,6 +76,7 @@ at::Tensor RematHandle::record_outputs(const at::Tensor& output) {
 torch::autograd::variable_list RematHandle::record_outputs(torch::autograd::variable_list outputs) {
   check_loaded("record_outputs");
   if (!scope_) return outputs;
+  scope_->check_innermost(call_);
   CallResults results;
   results.tensors.append(outputs.begin(), outputs.end());
   scope_->finish(results);

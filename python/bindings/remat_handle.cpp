@@ -141,10 +141,7 @@ class Handle {
     check_loaded("record_outputs");
     py::object returned = one_or_all(outputs);
     if (!is_open()) return returned;
-    TORCH_CHECK(call_->scope->is_innermost(), "[get_handle] ", named_.str(),
-                ", record_outputs: expected to be called in forward() itself, got it called in a "
-                "named call or a region inside, or on another thread. Call it after those, on the "
-                "thread of forward().");
+    call_->scope->check_innermost(named_);
     CallResults results = take_apart(returned.ptr(), named_, "get_handle");
     check_no_new_leaf(results, call_->arguments, named_, "get_handle");
     const py::object of = ctx();

@@ -27,6 +27,18 @@ def by_op(forward, backward, *names):
     return remat.op(function(remat.auto_forward(*names)(forward), backward), "named", SAVE)
 
 
+def by_handle(body, backward):
+    """`body` runs where a replay does not come by."""
+
+    def forward(ctx, *inputs):
+        handle = remat.get_handle(ctx, "named", SAVE)
+        if (out := handle.maybe_load_saved()) is not None:
+            return out
+        return body(ctx, handle, *inputs)
+
+    return function(forward, backward)
+
+
 def grad_of_sin(x):
     with torch.enable_grad():
         z = x.detach().requires_grad_()
@@ -61,41 +73,32 @@ def fails_with_a_node(name):
 def tells_again(x):
     """The last list counts."""
 
-    def forward(ctx, x, w):
-        handle = remat.get_handle(ctx, "named", SAVE)
-        if (out := handle.maybe_load_saved()) is not None:
-            return out
+    def body(ctx, handle, x, w):
         handle.save_for_backward({"x": x, "w": w})
         ctx.save_for_backward(x)
         return handle.record_outputs(x * 2)
 
     w = x * 3
-    z = function(forward, lambda ctx, grad: (times_saved(ctx, grad), None))(x * 2, w)
+    z = by_handle(body, lambda ctx, grad: (times_saved(ctx, grad), None))(x * 2, w)
     w.mul_(2)
     return z + w.sin()
 
 
 def tells_the_handle_again(x):
-    def forward(ctx, x, w):
-        handle = remat.get_handle(ctx, "named", SAVE)
-        if (out := handle.maybe_load_saved()) is not None:
-            return out
+    def body(ctx, handle, x, w):
         handle.save_for_backward({"w": w})
         handle.save_for_backward({"x": x, "w": w})
         return handle.record_outputs(x * 2)
 
-    return function(forward, lambda ctx, grad: (times_saved(ctx, grad), None))(x * 2, x * 3).cos()
+    return by_handle(body, lambda ctx, grad: (times_saved(ctx, grad), None))(x * 2, x * 3).cos()
 
 
 def tells_ctx_alone(x):
-    def forward(ctx, x):
-        handle = remat.get_handle(ctx, "named", SAVE)
-        if (out := handle.maybe_load_saved()) is not None:
-            return out
+    def body(ctx, handle, x):
         ctx.save_for_backward(x, x.cos())
         return handle.record_outputs(x * 2)
 
-    return function(forward, lambda ctx, grad: times_saved(ctx, grad) + ctx.saved_tensors[1])(x * 2).cos()
+    return by_handle(body, lambda ctx, grad: times_saved(ctx, grad) + ctx.saved_tensors[1])(x * 2).cos()
 
 
 def tells_ctx_and_goes_on_in_the_replay(x):
@@ -163,14 +166,11 @@ def saves_what_a_pack_hook_refuses(x):
 
 
 def saves_nothing(x):
-    def forward(ctx, x):
-        handle = remat.get_handle(ctx, "named", SAVE)
-        if (out := handle.maybe_load_saved()) is not None:
-            return out
+    def body(ctx, handle, x):
         return handle.record_outputs(x * 2)
 
     y = x * 2
-    return function(forward, lambda ctx, grad: grad * 2)(y) * y.sin()
+    return by_handle(body, lambda ctx, grad: grad * 2)(y) * y.sin()
 
 
 def differentiates(x):
@@ -217,10 +217,7 @@ def differentiates_after_its_results(x):
     return function(forward, lambda ctx, grad: times_saved(ctx, grad) * ctx.kept)(x * 2).cos()
 
 
-def throws(ctx, x):
-    handle = remat.get_handle(ctx, "named", SAVE)
-    if (out := handle.maybe_load_saved()) is not None:
-        return out
+def throws(ctx, handle, x):
     x.exp()
     raise ValueError
 
@@ -230,7 +227,7 @@ def keeps_its_exception(x):
     h = x.sin()
     error = None
     try:
-        function(throws, times_saved)(h)
+        by_handle(throws, times_saved)(h)
     except ValueError as caught:
         error = caught
     h = h.cos() * 2
@@ -242,7 +239,7 @@ def keeps_its_exception(x):
 def drops_its_exception_elsewhere(x):
     h, box = x.sin(), []
     try:
-        function(throws, times_saved)(h)
+        by_handle(throws, times_saved)(h)
     except ValueError as error:
         box.append(error)
     thread = threading.Thread(target=box.clear)
@@ -357,16 +354,13 @@ def test_a_handle_that_dies_in_a_call_or_region_inside_leaves_those_alone(inner,
 
 
 def test_a_handle_is_told_before_its_results():
-    def forward(ctx, x):
-        handle = remat.get_handle(ctx, "named", SAVE)
-        if (out := handle.maybe_load_saved()) is not None:
-            return out
+    def body(ctx, handle, x):
         out = handle.record_outputs(x * 2)
         handle.save_for_backward({"x": x})
         return out
 
     with pytest.raises(RuntimeError, match="save_for_backward: expected to be called before record_outputs"):
-        remat.checkpoint()(function(forward, times_saved))(leaf(3))
+        remat.checkpoint()(by_handle(body, times_saved))(leaf(3))
 
 
 @pytest.mark.parametrize("in_region", [True, False])

@@ -3,13 +3,10 @@
 // What autograd saves in SAVE calls, and where it is kept.
 #include "call_saved_tensors.h"
 
-#include <ATen/SequenceNumber.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <cstddef>
-#include <cstdint>
 #include <optional>
 #include <utility>
 
@@ -25,13 +22,6 @@
 
 namespace remat {
 namespace {
-
-using State = Saving::State;
-
-uint32_t version_of(const at::Tensor& tensor) {
-  const bool has_version = tensor.defined() && !tensor.is_inference();
-  return has_version ? static_cast<uint32_t>(tensor._version()) : 0;
-}
 
 constexpr const char* kWrittenByWayOfData =
     "Write it after backward, or with gradients off (`with torch.no_grad(): w.mul_(2)`), which "
@@ -61,14 +51,14 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       return;
     }
     const size_t number = call->index;
-    calls_->begin_pack(*call);
+    calls_->expected_.begin_pack(*call);
     try {
       pack(*call, tensor);
     } catch (...) {
-      calls_->end_pack(number, /*has_failed=*/true);
+      calls_->expected_.end_pack(number, /*has_failed=*/true);
       throw;
     }
-    calls_->end_pack(number, /*has_failed=*/false);
+    calls_->expected_.end_pack(number, /*has_failed=*/false);
   }
 
   /// `call` may be gone where code of the user has run.
@@ -266,13 +256,6 @@ std::unique_ptr<torch::autograd::SavedVariableHooks> CallSavedTensors::make_hook
   return std::make_unique<Hook>(*this);
 }
 
-void CallSavedTensors::expect(const std::vector<std::string>& names,
-                              c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) {
-  drop_unseen(std::exchange(expected_of_running_, {}));
-  if (!saving && tensors.empty()) return;
-  expected_of_running_ = Expected{.saving = saving, .tensors = tensors.vec(), .names = names};
-}
-
 void CallSavedTensors::name(const std::vector<std::string>& names,
                             c10::ArrayRef<at::Tensor> tensors, size_t depth) {
   for (const auto i : c10::irange(tensors.size())) {
@@ -290,93 +273,17 @@ void CallSavedTensors::forget_names(size_t depth) noexcept {
 
 CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
   drop_pending();  // the op may have thrown
-  if (expected_of_running_) {
-    Expected& expected = expected_.emplace_back(*std::exchange(expected_of_running_, {}));
-    expected.call = std::move(running_);
-    expected.next_node = at::sequence_number::peek();
-    for (const at::Tensor& tensor : expected.tensors)
-      expected.versions.push_back(version_of(tensor));
-  }
+  expected_.end_call(running_);
   return {.held = running_.clear(), .named = std::exchange(named_, {})};
 }
 
-/// True if autograd saves `tensor` for the call. Where no gradient is wanted it saves nothing, and
-/// the next node may save the same tensor; a custom function has its node before its forward runs.
-bool CallSavedTensors::Expected::takes(const at::Tensor& tensor) {
-  if (is_packing) return false;  // code of the user runs, in a pack hook
-  const bool is_next_node = at::sequence_number::peek() == next_node;
-  const Saving now = saving ? saving() : Saving{is_next_node ? State::kMaybe : State::kDone};
-  if (now.state == State::kNow) {
-    if (now.count != tensors.size()) return false;  // ctx was told again, by code that runs again
-    position = now.position;
-  } else if (now.state == State::kMaybe) {
-    while (position < tensors.size() && !tensors[position].defined()) ++position;
-  } else {
-    return false;
-  }
-  return is_at_position(tensor);
-}
-
-bool CallSavedTensors::Expected::is_at_position(const at::Tensor& tensor) const {
-  if (position >= tensors.size() || !tensors[position].defined()) return false;
-  return tensors[position].is_same(tensor) || memory_of(tensors[position]) == memory_of(tensor);
-}
-
-/// By code after the call: its argument then is another than in the call.
-bool CallSavedTensors::Expected::is_written() const {
-  return version_of(tensors[position]) != versions[position];
-}
-
-/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them, or
-/// for a region inside, which may have the same tensor as an argument.
+/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
 SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
-  if (running_.record) return &running_;
-  if (expected_.empty()) return nullptr;
-  const auto last = std::find_if(expected_.rbegin(), expected_.rend(),
-                                 [&](Expected& expected) { return expected.takes(tensor); });
-  if (last != expected_.rend() && !packs_region_input()) return &last->call;
-  end_expected();
-  return nullptr;
-}
-
-void CallSavedTensors::end_expected(bool by_op) noexcept {
-  for (size_t i = expected_.size(); i-- > 0;) {
-    if (i >= expected_.size() || expected_[i].is_packing) continue;  // what dies may end others
-    const SavingState& saving = expected_[i].saving;
-    const State state = saving ? saving().state : State::kDone;
-    if (state == State::kNotYet || (by_op && state == State::kMaybe)) continue;
-    end_expected_at(i);
-  }
-}
-
-void CallSavedTensors::end_expected_at(size_t i) noexcept {
-  Expected ended = std::move(expected_[i]);
-  expected_.erase(expected_.begin() + static_cast<std::ptrdiff_t>(i));
-  drop_unseen(std::move(ended));
-}
-
-CallSavedTensors::Expected* CallSavedTensors::expected_for(const SavedCall& call) {
-  const auto found =
-      std::find_if(expected_.begin(), expected_.end(),
-                   [&](const Expected& expected) { return &expected.call == &call; });
-  return found == expected_.end() ? nullptr : &*found;
-}
-
-void CallSavedTensors::begin_pack(const SavedCall& call) {
-  if (Expected* const expected = expected_for(call)) expected->is_packing = true;
-}
-
-/// What autograd fails to save ends what it was to save.
-void CallSavedTensors::end_pack(size_t call, bool has_failed) noexcept {
-  for (size_t i = expected_.size(); i-- > 0;) {
-    if (expected_[i].call.index != call) continue;
-    expected_[i].is_packing = false;
-    if (has_failed) return end_expected_at(i);
-  }
+  return running_.record ? &running_ : expected_.call_that_saves(tensor);
 }
 
 std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tensor) {
-  if (Expected* const expected = expected_for(call)) return expected->names[expected->position++];
+  if (expected_.has(call)) return expected_.next_name(call);
   const size_t i = call.count++;
   for (auto named = named_.begin(); named != named_.end(); ++named) {
     if (!named->tensor.is_same(tensor)) continue;
@@ -393,8 +300,7 @@ std::string CallSavedTensors::next_name(SavedCall& call, const at::Tensor& tenso
 }
 
 bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
-  const Expected* const expected = expected_for(call);
-  if (expected && expected->is_written()) return false;
+  if (expected_.has(call) && expected_.is_written(call)) return false;
   // After the call, code of a custom function's forward may have saved tensors of its own.
   const size_t next_slot = call.record->first_slot + call.record->refills.size();
   if (state_.region->slots().size() != next_slot) return false;

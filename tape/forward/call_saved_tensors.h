@@ -11,7 +11,6 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,11 +18,11 @@
 #include <remat/tape/call_log.h>
 
 #include "call_products.h"
+#include "expected_saves.h"
 #include "forward_slots.h"
 #include "forward_state.h"
 #include "outside_watch.h"
 #include "saved_call.h"
-#include "unseen.h"
 #include "user_pair.h"
 
 namespace remat {
@@ -70,16 +69,18 @@ class CallSavedTensors {
   /// An op outside of SAVE calls is about to run: what was expected to be saved will not be, unless
   /// the op is part of how a custom function returns (one that returns its input makes a view).
   void before_other() {
-    if (!expected_.empty()) end_expected(/*by_op=*/true);
+    if (!expected_.empty()) expected_.end(/*by_op=*/true);
   }
-  /// What was expected to be saved will not be, but for what is saved later: by_op, what may be.
-  void end_expected(bool by_op = false) noexcept;
+  /// A SAVE call is about to begin: as ExpectedSaves::end().
+  void end_expected() noexcept { expected_.end(); }
   /// The call that runs throws.
-  void abandon_call() noexcept { drop_unseen(std::exchange(expected_of_running_, {})); }
+  void abandon_call() noexcept { expected_.abandon_call(); }
 
   /// Right after the call autograd will save these for it, in this order; see NamedCalls.
   void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
-              const SavingState& saving);
+              const SavingState& saving) {
+    expected_.expect(names, tensors, saving);
+  }
   /// In it, these, in any order; `depth`: how many calls run.
   void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
   /// The innermost of `depth` calls, which is inside of the SAVE call, has thrown.
@@ -114,28 +115,7 @@ class CallSavedTensors {
   SavedCall& running_;
   const SavedOp& op_;  // of it
   const std::function<void(const at::Tensor&)> before_slot_;
-  /// What autograd is to save, in order, for a call that has ended. Some may be undefined.
-  struct Expected {
-    SavedCall call{};
-    SavingState saving{};
-    uint64_t next_node = 0;  // when the call ended
-    std::vector<at::Tensor> tensors{};
-    std::vector<std::string> names{};
-    std::vector<uint32_t> versions{};  // when the call ended
-    size_t position = 0;               // of what it saves
-    bool is_packing = false;           // that
-
-    bool takes(const at::Tensor& tensor);
-    bool is_at_position(const at::Tensor& tensor) const;
-    bool is_written() const;
-  };
-  Expected* expected_for(const SavedCall& call);
-  void end_expected_at(size_t i) noexcept;
-  void begin_pack(const SavedCall& call);
-  void end_pack(size_t call, bool has_failed) noexcept;
-
-  std::optional<Expected> expected_of_running_;  // which has not ended yet
-  std::vector<Expected> expected_;
+  ExpectedSaves expected_;
   std::vector<Named> named_;                  // in running_
   ScopePlace place_;                          // where that began
   std::vector<Hook*> pending_;                // of what its op saves, in order: see pack_pending()

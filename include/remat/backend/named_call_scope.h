@@ -45,6 +45,8 @@ class REMAT_API NamedCallScope {
   /// True if no named call and no region inside the call runs, on this thread. Only then it may
   /// end.
   bool is_innermost() const;
+  /// Throws if not: record_outputs() of a handle of `call` ends it.
+  void check_innermost(const NamedCall& call) const;
 
   /// By the call's own policy, or by the one that the region's rules give the call.
   bool is_saved() const { return is_saved_; }

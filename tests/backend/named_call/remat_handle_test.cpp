@@ -138,6 +138,19 @@ struct SameOp : torch::autograd::Function<SameOp> {
   }
 };
 
+/// Records its results in a call inside.
+struct RecordsInside : torch::autograd::Function<RecordsInside> {
+  static at::Tensor forward(AutogradContext* ctx, const at::Tensor& x) {
+    auto handle = get_handle(ctx, "outer", Policy::kSave);
+    if (auto saved = handle.maybe_load_saved()) return (*saved)[0];
+    return native_op([&](const at::Tensor& t) { return handle.record_outputs(t.exp()); }, "inner",
+                     Policy::kSave)(x);
+  }
+  static variable_list backward(AutogradContext* /*ctx*/, const variable_list& grads) {
+    return grads;
+  }
+};
+
 using HandleFn = std::function<at::Tensor(const at::Tensor&, const at::Tensor&)>;
 
 std::vector<at::Tensor> step(const HandleFn& fn, bool checkpointed) {
@@ -245,6 +258,9 @@ TEST_CASE("Misused handles raise in the forward", "[backend][handle]") {
                                "saved_names or calls get_handle(ctx)"));
   CHECK_THAT(in_region([](const at::Tensor& t) { return op<NoHandle>("", Policy::kSave)(t); }),
              ContainsSubstring("[op] name: expected a name, must be non-empty"));
+  CHECK_THAT(in_region([](const at::Tensor& t) { return RecordsInside::apply(t.sin()); }),
+             ContainsSubstring("[get_handle] call 'outer' (SAVE), record_outputs: expected to be "
+                               "called in forward() itself"));
 }
 
 TEST_CASE("A SAVE handle that is not asked in the replay raises", "[backend][handle]") {
