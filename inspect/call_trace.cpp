@@ -10,10 +10,9 @@
 #include <thread>
 #include <utility>
 
+#include <remat/inspect/trace_sinks.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/scope.h>
-
-#include "trace_sinks.h"
 
 namespace remat {
 namespace {

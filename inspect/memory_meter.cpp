@@ -3,34 +3,15 @@
 // The meter's counters, and their place in the thread's debug info, where c10's allocators report.
 #include <remat/inspect/memory_meter.h>
 
-#include <c10/core/Allocator.h>
-#include <c10/util/Exception.h>
-#include <c10/util/ThreadLocalDebugInfo.h>
-#include <torch/csrc/profiler/orchestration/observer.h>
-
 #include <algorithm>
 #include <array>
 #include <mutex>
 #include <unordered_map>
 #include <utility>
 
+#include <remat/inspect/allocation_listener.h>
+
 namespace remat {
-
-namespace {
-
-namespace profiler = torch::profiler::impl;
-using c10::ThreadLocalDebugInfo;
-
-constexpr auto kReportingSlot = c10::DebugInfoKind::PROFILER_STATE;
-
-c10::MemoryReportingInfoBase* current_listener() {
-  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): as
-  // c10::reportMemoryUsageToProfiler.
-  return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(kReportingSlot));
-}
-
-}  // namespace
-
 namespace detail {
 
 // Note [A table of live blocks]
@@ -73,36 +54,8 @@ class BlockTable {
   int64_t allocation_count_ = 0;
 };
 
-// Torch takes whatever is in the slot for a ProfilerStateBase, so it must be one; its config says
-// that nothing is profiled.
-class MeterState final : public profiler::ProfilerStateBase {
+class MeterState final : public AllocationListener {
  public:
-  MeterState()
-      : ProfilerStateBase(profiler::ProfilerConfig(profiler::ProfilerState::Disabled)),
-        outer_info_(ThreadLocalDebugInfo::current()),
-        outer_(current_listener()) {}
-
-  profiler::ActiveProfilerType profilerType() override {
-    return profiler::ActiveProfilerType::NONE;
-  }
-
-  bool memoryProfilingEnabled() const override { return true; }
-
-  void reportMemoryUsage(void* ptr, int64_t alloc_size, size_t total_allocated,
-                         size_t total_reserved, c10::Device device) override {
-    count(ptr, alloc_size, device.type());
-    if (outer_listens()) {
-      outer_->reportMemoryUsage(ptr, alloc_size, total_allocated, total_reserved, device);
-    }
-  }
-
-  void reportOutOfMemory(int64_t alloc_size, size_t total_allocated, size_t total_reserved,
-                         c10::Device device) override {
-    if (outer_listens()) {
-      outer_->reportOutOfMemory(alloc_size, total_allocated, total_reserved, device);
-    }
-  }
-
   int64_t read(int64_t (BlockTable::*counter)() const, c10::DeviceType device_type) const {
     const std::lock_guard lock(mutex_);
     return (blocks_.at(static_cast<size_t>(device_type)).*counter)();
@@ -110,88 +63,39 @@ class MeterState final : public profiler::ProfilerStateBase {
 
   void reset_peak() {
     const std::lock_guard lock(mutex_);
-    for (BlockTable& blocks : blocks_) {
-      blocks.reset_peak();
-    }
+    for (BlockTable& blocks : blocks_) blocks.reset_peak();
   }
 
-  void retire() {
+  /// Autograd's threads may hold this state longer than the meter lives.
+  void clear() {
     const std::lock_guard lock(mutex_);
-    retired_ = true;
     blocks_ = {};
   }
 
-  bool retired() const {
-    const std::lock_guard lock(mutex_);
-    return retired_;
-  }
-
  private:
-  void count(void* ptr, int64_t alloc_size, c10::DeviceType device_type) {
+  void on_report(void* address, int64_t bytes, c10::Device device) override {
     const std::lock_guard lock(mutex_);
-    if (retired_) {
-      return;
-    }
-    BlockTable& blocks = blocks_.at(static_cast<size_t>(device_type));
-    if (alloc_size > 0) {
-      blocks.add(ptr, alloc_size);
+    BlockTable& blocks = blocks_.at(static_cast<size_t>(device.type()));
+    if (bytes > 0) {
+      blocks.add(address, bytes);
     } else {
-      blocks.remove(ptr);
+      blocks.remove(address);
     }
   }
 
-  bool outer_listens() const { return outer_ != nullptr && outer_->memoryProfilingEnabled(); }
-
-  // Keeps outer_ alive: autograd's threads may hold this state longer than the outer scope lasts.
-  const std::shared_ptr<ThreadLocalDebugInfo> outer_info_;
-  c10::MemoryReportingInfoBase* const outer_;
   mutable std::mutex mutex_;
   std::array<BlockTable, c10::COMPILE_TIME_MAX_DEVICE_TYPES> blocks_;
-  bool retired_ = false;
 };
 
 }  // namespace detail
 
-namespace {
-
-void pop_retired_meters() {
-  for (;;) {
-    const auto* top = dynamic_cast<detail::MeterState*>(ThreadLocalDebugInfo::get(kReportingSlot));
-    if (top == nullptr || !top->retired()) {
-      return;
-    }
-    try {
-      ThreadLocalDebugInfo::_pop(kReportingSlot);
-    } catch (const c10::Error&) {
-      return;  // Debug info of another kind lies above; its owner restores what was there before
-               // the meter.
-    }
-  }
-}
-
-// A torch profiler's callbacks take what is in the slot for their own state, so nothing may be put
-// above it.
-void check_no_torch_profiler() {
-  auto* outer = profiler::ProfilerStateBase::get(/*global=*/false);
-  TORCH_CHECK(
-      outer == nullptr || outer->profilerType() == profiler::ActiveProfilerType::NONE,
-      "[MemoryMeter] construction: expected no torch profiler on this thread, got a running one. "
-      "Stop the profiler before metering, or read the bytes from its own memory events "
-      "(profile_memory).");
-}
-
-}  // namespace
-
-MemoryMeter::MemoryMeter() {
-  pop_retired_meters();
-  check_no_torch_profiler();
-  state_ = std::make_shared<detail::MeterState>();
-  ThreadLocalDebugInfo::_push(kReportingSlot, state_);
+MemoryMeter::MemoryMeter() : state_(std::make_shared<detail::MeterState>()) {
+  AllocationListener::start(state_, "MemoryMeter");
 }
 
 MemoryMeter::~MemoryMeter() {
-  state_->retire();
-  pop_retired_meters();
+  state_->stop();
+  state_->clear();
 }
 
 int64_t MemoryMeter::current_bytes(c10::DeviceType device_type) const {

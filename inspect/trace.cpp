@@ -18,14 +18,13 @@
 #include <utility>
 #include <vector>
 
+#include <remat/inspect/trace_sinks.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/region.h>
 #include <remat/tape/tensor_meta.h>
 #include <remat/tape/trace_sink.h>
-
-#include "trace_sinks.h"
 
 namespace remat {
 namespace {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Adding, removing and telling listeners.
-#include "trace_sinks.h"
+#include <remat/inspect/trace_sinks.h>
 
 #include <algorithm>
 #include <utility>

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The listener's place in the thread's debug info.
+#include <remat/inspect/allocation_listener.h>
+
+#include <c10/core/Allocator.h>
+#include <c10/util/Exception.h>
+
+namespace remat {
+namespace {
+
+namespace profiler = torch::profiler::impl;
+using c10::ThreadLocalDebugInfo;
+
+constexpr auto kReportingSlot = c10::DebugInfoKind::PROFILER_STATE;
+
+c10::MemoryReportingInfoBase* current_listener() {
+  // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): as
+  // c10::reportMemoryUsageToProfiler.
+  return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(kReportingSlot));
+}
+
+}  // namespace
+
+AllocationListener::AllocationListener()
+    : ProfilerStateBase(profiler::ProfilerConfig(profiler::ProfilerState::Disabled)),
+      outer_info_((pop_stopped(), ThreadLocalDebugInfo::current())),
+      outer_(current_listener()) {}
+
+void AllocationListener::start(const std::shared_ptr<AllocationListener>& listener,
+                               const char* who) {
+  auto* outer = profiler::ProfilerStateBase::get(/*global=*/false);
+  TORCH_CHECK(outer == nullptr || outer->profilerType() == profiler::ActiveProfilerType::NONE, "[",
+              who,
+              "] construction: expected no torch profiler on this thread, got a running one. "
+              "Stop the profiler before metering, or read the bytes from its own memory events "
+              "(profile_memory).");
+  ThreadLocalDebugInfo::_push(kReportingSlot, listener);
+}
+
+void AllocationListener::stop() {
+  stopped_ = true;
+  pop_stopped();
+}
+
+void AllocationListener::pop_stopped() {
+  for (;;) {
+    const auto* top = dynamic_cast<AllocationListener*>(ThreadLocalDebugInfo::get(kReportingSlot));
+    if (top == nullptr || !top->stopped_) return;
+    try {
+      ThreadLocalDebugInfo::_pop(kReportingSlot);
+    } catch (const c10::Error&) {
+      return;  // Debug info of another kind lies above; its owner restores what was there before.
+    }
+  }
+}
+
+bool AllocationListener::outer_listens() const {
+  return outer_ != nullptr && outer_->memoryProfilingEnabled();
+}
+
+void AllocationListener::reportMemoryUsage(void* ptr, int64_t alloc_size, size_t total_allocated,
+                                           size_t total_reserved, c10::Device device) {
+  if (!stopped_) on_report(ptr, alloc_size, device);
+  if (outer_listens())
+    outer_->reportMemoryUsage(ptr, alloc_size, total_allocated, total_reserved, device);
+}
+
+void AllocationListener::reportOutOfMemory(int64_t alloc_size, size_t total_allocated,
+                                           size_t total_reserved, c10::Device device) {
+  if (outer_listens())
+    outer_->reportOutOfMemory(alloc_size, total_allocated, total_reserved, device);
+}
+
+}  // namespace remat

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Hearing of the memory that a thread allocates and frees, where c10's allocators report.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+#include <torch/csrc/profiler/orchestration/observer.h>
+
+#include <atomic>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+
+#include <remat/tape/export.h>
+
+namespace c10 {
+struct MemoryReportingInfoBase;
+}  // namespace c10
+
+namespace remat {
+
+/// Told of the allocations of the thread that starts it, and of the backwards that this thread
+/// begins; who was told before it still is. Torch takes whatever is in the slot for a
+/// ProfilerStateBase, so it must be one; its config says that nothing is profiled.
+class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerStateBase {
+ public:
+  AllocationListener();
+
+  /// `listener` is told from here on, until stop(). Throws RuntimeError under a running torch
+  /// profiler, which takes what is in the slot for its own state; `who` is named then.
+  static void start(const std::shared_ptr<AllocationListener>& listener, const char* who);
+
+  /// It is told nothing more. On the thread of start(); listeners may end in any order.
+  void stop();
+
+  torch::profiler::impl::ActiveProfilerType profilerType() override {
+    return torch::profiler::impl::ActiveProfilerType::NONE;
+  }
+  bool memoryProfilingEnabled() const override { return true; }
+  void reportMemoryUsage(void* ptr, int64_t alloc_size, size_t total_allocated,
+                         size_t total_reserved, c10::Device device) override;
+  void reportOutOfMemory(int64_t alloc_size, size_t total_allocated, size_t total_reserved,
+                         c10::Device device) override;
+
+ protected:
+  /// `bytes` are allocated at `address` if positive, else freed: a size that is not to be trusted,
+  /// see Note [A table of live blocks]. On any thread that works for the backward.
+  virtual void on_report(void* address, int64_t bytes, c10::Device device) = 0;
+
+ private:
+  static void pop_stopped();
+  bool outer_listens() const;
+
+  // Keeps outer_ alive: autograd's threads may hold this state longer than the outer scope lasts.
+  const std::shared_ptr<c10::ThreadLocalDebugInfo> outer_info_;
+  c10::MemoryReportingInfoBase* const outer_;
+  std::atomic<bool> stopped_{false};
+};
+
+}  // namespace remat
