@@ -16,6 +16,7 @@
 #include <utility>
 
 #include "callbacks.h"
+#include "cuts_argument.h"
 #include "errors.h"
 #include "policy_table.h"
 #include "saved_tensors_hooks.h"
@@ -43,15 +44,6 @@ std::string as_string(const char* name, PyObject* value) {
   const char* const bytes = PyUnicode_AsUTF8AndSize(value, &size);
   if (!bytes) throw python_error();
   return {bytes, static_cast<size_t>(size)};
-}
-
-/// The items of any iterable, kept by the returned tuple.
-THPObjectPtr as_tuple(const char* name, PyObject* value) {
-  THPObjectPtr items(PySequence_Tuple(value));
-  if (items) return items;
-  PyErr_Clear();
-  TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected a list or tuple, got ", type_of(value),
-                   ".");
 }
 
 void set_region_name(Settings& settings, PyObject* value) {
@@ -140,50 +132,6 @@ void set_policy(Settings& settings, PyObject* value) {
   SharedObject function;
   settings.options.policy = make_region_policy(value, function);
   if (function) settings.objects.push_back(std::move(function));
-}
-
-std::vector<size_t> as_sizes(const std::string& what, PyObject* value) {
-  THPObjectPtr items = as_tuple(what.c_str(), value);
-  std::vector<size_t> sizes;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
-    PyObject* const item = PyTuple_GET_ITEM(items.get(), i);
-    const Py_ssize_t size = PyLong_Check(item) && !PyBool_Check(item) ? PyLong_AsSsize_t(item) : -1;
-    if (PyErr_Occurred()) PyErr_Clear();
-    TORCH_CHECK_TYPE(size >= 0, "[checkpoint] ", what, "[", i, "]: expected an int from 0 on, got ",
-                     py::repr(item).cast<std::string>(), ".");
-    sizes.push_back(static_cast<size_t>(size));
-  }
-  return sizes;
-}
-
-THPObjectPtr attribute_of_cuts(PyObject* value, const char* name) {
-  THPObjectPtr attribute(PyObject_GetAttrString(value, name));
-  if (!attribute) PyErr_Clear();
-  TORCH_CHECK_TYPE(attribute, "[checkpoint] cuts: expected Cuts, got ", type_of(value),
-                   ". Write cuts=remat.Cuts(positions, groups=..., policies=...).");
-  return attribute;
-}
-
-void set_cuts(Settings& settings, PyObject* value) {
-  if (value == Py_None) return;
-  Cuts& cuts = settings.options.cuts;
-  cuts.positions = as_sizes("cuts.positions", attribute_of_cuts(value, "positions").get());
-  THPObjectPtr groups = as_tuple("cuts.groups", attribute_of_cuts(value, "groups").get());
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(groups.get()); ++i) {
-    const std::string name = "cuts.groups[" + std::to_string(i) + "]";
-    const std::vector<size_t> group = as_sizes(name, PyTuple_GET_ITEM(groups.get(), i));
-    TORCH_CHECK_VALUE(group.size() == 2, "[checkpoint] ", name,
-                      ": expected (first segment, last segment + 1), got ", group.size(),
-                      " numbers.");
-    cuts.groups.push_back({group[0], group[1]});
-  }
-  THPObjectPtr policies = as_tuple("cuts.policies", attribute_of_cuts(value, "policies").get());
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(policies.get()); ++i) {
-    PyObject* const policy = PyTuple_GET_ITEM(policies.get(), i);
-    SharedObject function;
-    cuts.policies.push_back(policy == Py_None ? nullptr : make_region_policy(policy, function));
-    if (function) settings.objects.push_back(std::move(function));
-  }
 }
 
 void set_offload_store(Settings& settings, PyObject* value) {
@@ -279,6 +227,14 @@ bool holds_objects_alone(const Settings& settings) {
 }
 
 }  // namespace
+
+THPObjectPtr as_tuple(const char* name, PyObject* value) {
+  THPObjectPtr items(PySequence_Tuple(value));
+  if (items) return items;
+  PyErr_Clear();
+  TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected a list or tuple, got ", type_of(value),
+                   ".");
+}
 
 int Settings::traverse(visitproc visit, void* arg) const {
   if (!holds_objects_alone(*this)) return 0;

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <torch/csrc/python_headers.h>
+#include <torch/csrc/utils/object_ptr.h>
 
 #include <memory>
 #include <string_view>
@@ -34,6 +35,9 @@ class Settings final : public WrapperState {
   /// The Python objects inside of `options`, for the garbage collector.
   std::vector<SharedObject> objects;
 };
+
+/// The items of any iterable, kept by the returned tuple. Throws TypeError, naming it.
+THPObjectPtr as_tuple(const char* name, PyObject* value);
 
 /// Takes one keyword of checkpoint(). Throws TypeError or ValueError, naming it.
 void set_option(Settings& settings, std::string_view name, PyObject* value);

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ._C import PolicyTable
+from ._policy import CheckpointPolicy
 
 
 @dataclass(frozen=True)
@@ -14,7 +15,8 @@ class Cuts:
     """For checkpoint(replay="tape", cuts=...): segments of the tape, which backward replays one by one.
 
     Only one segment is whole in memory at a time. Kept from the forward: the tensors that one
-    segment makes and another reads. Cuts need not match functions or modules.
+    segment makes and another reads, each until the last saved tensor made from it is freed. Cuts
+    need not match functions or modules.
 
     positions: segment i ends before record positions[i] of the tape, see region_tapes(); ascending,
         from 1 on.
@@ -23,6 +25,9 @@ class Cuts:
         each level costs another run of its ops.
     policies: one per segment, as checkpoint(policy=...), or None; empty: that of the region. What
         its SAVE and OFFLOAD rules match is kept, if backward or an op that runs again reads it.
+    keep: if given, no other value crosses a cut or is kept but what policies say: (record, result)
+        or (record, result, CheckpointPolicy), ascending. result counts the new tensors that the
+        record's op returns, then those that it writes.
 
     checkpoint() raises ValueError for what are no cuts, and the forward for a position that its
     function does not have.
@@ -31,3 +36,4 @@ class Cuts:
     positions: Sequence[int]
     groups: Sequence[tuple[int, int]] = ()
     policies: Sequence[PolicyTable | str | Iterable[Any] | Callable[..., Any] | None] = ()
+    keep: Sequence[tuple[int, int] | tuple[int, int, CheckpointPolicy]] | None = None

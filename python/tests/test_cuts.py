@@ -172,3 +172,40 @@ def test_memory_that_nobody_has_written_is_kept_by_the_segment_that_fills_it():
         del garbage
         name = f"cut {position} in dropout"  # a tape is compared once per name
         assert_same(program, cut(remat.Cuts([position]), region_name=name))
+
+
+def test_a_list_says_what_is_kept():
+    ops = ops_of(chain, leaf(8, 8))
+    tanh = [i for i, op in enumerate(ops) if op == "aten::tanh"]
+    cuts = remat.Cuts([i + 1 for i in tanh[:-1]], keep=[(i, 0) for i in tanh[:-1]])
+
+    def program(wrap):
+        x = leaf(8, 8)
+        wrap(chain)(x).sum().backward()
+        return x.grad
+
+    assert_same(program, cut(cuts))
+    y = cut(cuts)(chain)(leaf(8, 8))
+    assert remat.memory_report().bytes == 3 * 8 * 8 * 4
+    del y
+    store = remat.host_memory_store()
+    offloaded = remat.Cuts(cuts.positions, keep=[(i, 0, remat.CheckpointPolicy.OFFLOAD) for i in tanh[:-1]])
+    assert_same(program, remat.checkpoint(replay="tape", cuts=offloaded, offload_store=store))
+    assert_same(program, cut(remat.Cuts([], keep=[(tanh[0], 0)])))
+
+
+@pytest.mark.parametrize(
+    ("keep", "error", "text"),
+    [
+        (7, TypeError, r"cuts.keep: expected a list or tuple, got int"),
+        ([(1,)], ValueError, r"cuts.keep\[0\]: expected \(record, result\) or \(record, result, policy\), got 1 items"),
+        ([(1, 0), (2, -1)], TypeError, r"cuts.keep\[1\]\[1\]: expected an int from 0 on, got -1"),
+        ([(1, 0, "save")], RuntimeError, r"cuts.keep\[0\]\] policy: expected a CheckpointPolicy, got str"),
+        ([(2, 0), (1, 0)], ValueError, r"cuts.keep\[1\]: expected a value after result 0 of record 2"),
+        ([(0, 0)], ValueError, r"cuts.keep: expected all that replays of segments read of other segments"),
+        ([(2, 0), (2, 1)], ValueError, r"cuts.keep\[1\]: expected a value that the function makes"),
+    ],
+)
+def test_what_is_no_list_is_refused(keep, error, text):
+    with pytest.raises(error, match=text):
+        cut(remat.Cuts([3], keep=keep))(chain)(leaf(8, 8))

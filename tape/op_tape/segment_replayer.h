@@ -9,12 +9,11 @@
 #include <cstddef>
 #include <memory>
 #include <utility>
-#include <vector>
 
 #include <remat/tape/replayer.h>
 #include <remat/tape/tape_replayer.h>
 
-#include "cut_value.h"
+#include "unit_inputs.h"
 
 namespace remat {
 
@@ -26,21 +25,20 @@ class SegmentReplayer final : public Replayer {
                   size_t unit)
       : whole_(std::move(whole)), root_(std::move(root)), unit_(unit) {}
 
-  /// The unit has ended: it starts from `inputs`. Once.
-  void set_inputs(std::vector<std::shared_ptr<const CutValue>> inputs) {
-    inputs_ = std::move(inputs);
-  }
+  /// What it starts from: empty until the unit has ended.
+  UnitInputs& inputs() { return inputs_; }
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
   void finish_forward(const Region& /*region*/) override {}
   void visit_inputs(c10::function_ref<void(const RegionInput&)> /*visit*/) const override {}
   void visit_kept(c10::function_ref<void(const KeptValue&)> visit) const override;
+  void slot_released(size_t slot) const noexcept override { inputs_.release(slot); }
 
  private:
   std::shared_ptr<const TapeReplayer> whole_;
   std::shared_ptr<const Region> root_;
   size_t unit_;
-  std::vector<std::shared_ptr<const CutValue>> inputs_;
+  mutable UnitInputs inputs_;
   mutable std::atomic<bool> compared_{false};
 };
 

@@ -19,6 +19,7 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       tree_(cuts),
       positions_(cuts.positions),
       policies_(cuts.policies),
+      listed_(cuts.keep),
       root_(std::move(root)),
       whole_(std::move(whole)),
       keep_(std::move(keep)),
@@ -45,7 +46,8 @@ void TapeCutter::open_units() {
     regions_[unit] = std::make_shared<Region>(Region::Options{.name = name,
                                                               .determinism = root_->determinism(),
                                                               .preserve_rng = root_->preserve_rng(),
-                                                              .policy = std::move(policy)});
+                                                              .policy = std::move(policy),
+                                                              .is_unit = true});
     replayers_[unit] = std::make_shared<SegmentReplayer>(whole_, root_, unit);
     regions_[unit]->set_replayer(replayers_[unit]);
   }
@@ -62,14 +64,43 @@ void TapeCutter::enter_next(size_t number) {
 }
 
 void TapeCutter::finish(size_t records) {
+  check_positions(records);
+  check_listed(records);
+  for (TapePart& part : tape_.parts_) part.end = std::min(part.end, static_cast<uint32_t>(records));
+  end_unit(tree_.outermost(segment_));
+  close_ended();
+  if (has_late_readers_) find_inputs_again();
+  check_missing();
+  group_slots_.assign(tree_.units(), {});
+  replayers_.assign(tree_.units(), nullptr);
+  regions_.assign(tree_.units(), nullptr);
+}
+
+void TapeCutter::check_positions(size_t records) const {
   TORCH_CHECK_VALUE(
       segment_ == positions_.size(), "[checkpoint] ", root_->label(), ": cuts.positions[", segment_,
       "]: expected a record that the function has after its first, of ", records, ", got ",
       positions_[segment_],
       ". Cut a tape of the same function and shapes: Tape::str() numbers its records.");
-  for (TapePart& part : tape_.parts_) part.end = std::min(part.end, static_cast<uint32_t>(records));
-  end_unit(tree_.outermost(segment_));
-  close_ended();
+}
+
+void TapeCutter::check_listed(size_t records) const {
+  if (!listed_ || next_listed_ == listed_->size()) return;
+  const Cuts::Kept& kept = (*listed_)[next_listed_];
+  TORCH_CHECK_VALUE(false, "[checkpoint] ", root_->label(), ": cuts.keep[", next_listed_,
+                    "]: expected a value that the function makes in one of its ", records,
+                    " records, got result ", kept.result, " of record ", kept.record,
+                    ". Cut a tape of the same function: Tape::str() numbers its records.");
+}
+
+void TapeCutter::check_missing() const {
+  if (missing_.empty()) return;
+  const uint32_t value = missing_.front();
+  TORCH_CHECK_VALUE(false, "[checkpoint] ", root_->label(),
+                    ": cuts.keep: expected all that replays ",
+                    "of segments read of other segments, got nothing of %", value, " = ",
+                    tape_.maker(value), ", which record ", tape_.values()[value].number,
+                    " makes. Add that record and result, or leave cuts.keep out.");
 }
 
 void TapeCutter::end_unit(size_t top) {
@@ -87,8 +118,25 @@ bool TapeCutter::is_of_other_segment(uint32_t value) const {
   return of.source == TapeValue::Source::kRecord && segment_of(of) != segment_;
 }
 
+bool TapeCutter::may_cross(uint32_t value) const {
+  return !listed_ || (value < is_listed_.size() && is_listed_[value]);
+}
+
+// Values of which there are none by now were listed in vain: finish() says so.
+void TapeCutter::made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
+                      bool is_outside) {
+  if (!listed_ || next_listed_ == listed_->size()) return;
+  const Cuts::Kept& next = (*listed_)[next_listed_];
+  if (next.record != record || next.result != result) return;
+  ++next_listed_;
+  is_listed_.resize(ref.value + 1);
+  is_listed_[ref.value] = true;
+  cross(ref, tensor, is_outside, next.policy);
+}
+
 void TapeCutter::read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside) {
-  if (is_of_other_segment(ref.value)) cross(ref, tensor, is_outside, Policy::kSave);
+  if (is_of_other_segment(ref.value) && may_cross(ref.value))
+    cross(ref, tensor, is_outside, Policy::kSave);
 }
 
 void TapeCutter::save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside,
@@ -110,6 +158,8 @@ void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside,
   std::weak_ptr<CutValue>& known = all_kept_[value];
   here = known.lock();
   if (here) return;
+  const size_t maker = tree_.outermost(segment_of(tape_.values()[value]));
+  has_late_readers_ = has_late_readers_ || (maker != tree_.outermost(segment_) && maker != ended_);
   here = std::make_shared<CutValue>(
       value, is_outside ? CallProduct::written(0, tensor) : CallProduct(0, tensor));
   known = here;
@@ -133,8 +183,8 @@ void TapeCutter::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, si
 
 /// What gives the value to `reader` from around it; null if nothing does.
 std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader) {
-  for (const CutValues* values : {&kept_by_ended_, &kept_}) {
-    if (const auto kept = values->find(value); kept != values->end()) return kept->second;
+  if (const auto known = all_kept_.find(value); known != all_kept_.end()) {
+    if (auto kept = known->second.lock()) return kept;
   }
   GroupSlot* found = nullptr;
   size_t found_in = 0;
@@ -152,31 +202,19 @@ std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader)
   return found->value;
 }
 
-std::vector<std::shared_ptr<const CutValue>> TapeCutter::inputs_of(size_t unit) {
-  std::vector<std::shared_ptr<const CutValue>> inputs;
-  enum class Need : uint8_t { kNot, kMade, kGiven };
-  std::unordered_map<uint32_t, Need> needs;
-  const auto need = [&](const TapeRef& ref) {
-    if (!ref.defined()) return;
-    Need& known = needs[ref.value];
-    if (known != Need::kNot) return;
-    needed_[ref.value] = true;
-    auto given = outer_value(ref.value, unit);
-    known = given ? Need::kGiven : Need::kMade;
-    if (given) inputs.push_back(std::move(given));
-  };
-  const TapePart& part = tape_.parts_[unit];
-  for (const TapeSlot& slot : part.slots) need(slot.ref);
-  for (uint32_t i = part.end; i > part.begin; --i) {
-    const TapeRecord& record = tape_.records()[i - 1];
-    const bool runs = tape_.makes_any(record, [&](uint32_t value) {
-      const auto entry = needs.find(value);
-      return entry != needs.end() && entry->second == Need::kMade;
-    });
-    for (const auto j : c10::irange(runs && record.op->reads_data() ? record.ref_count : 0))
-      need(tape_.refs(record)[j]);
-  }
-  return inputs;
+void TapeCutter::find_inputs(size_t unit) {
+  UnitInputs::Found found = UnitInputs::find(
+      tape_, tape_.parts_[unit], *regions_[unit],
+      [&](uint32_t value) { return outer_value(value, unit); }, needed_);
+  missing_.insert(missing_.end(), found.missing.begin(), found.missing.end());
+  replayers_[unit]->inputs().set(std::move(found), *regions_[unit]);
+}
+
+/// Now that all is known that is kept. Slots of groups that nobody reads any more die.
+void TapeCutter::find_inputs_again() {
+  needed_.assign(tape_.values().size(), false);
+  missing_.clear();
+  for (const size_t unit : tree_.inside(tree_.root())) find_inputs(unit);
 }
 
 /// Gives up what no unit inside the group reads.
@@ -195,14 +233,9 @@ void TapeCutter::close_ended() {
   const std::vector<size_t> units = tree_.inside(*ended_);
   for (const size_t unit : units) {
     if (tree_.is_group(unit)) drop_unread_slots(unit);
-    replayers_[unit]->set_inputs(inputs_of(unit));
+    find_inputs(unit);
   }
-  for (const size_t unit : units) {
-    regions_[unit]->close();
-    group_slots_[unit].clear();
-    replayers_[unit].reset();
-    regions_[unit].reset();
-  }
+  for (const size_t unit : units) regions_[unit]->close();
   kept_by_ended_.clear();
   ended_.reset();
 }

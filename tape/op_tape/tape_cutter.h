@@ -33,7 +33,8 @@ namespace remat {
 /// the unit right inside the root after the one that made it has ended, all slots inside are known,
 /// and what that next unit has kept of it: each segment and group takes hold of just what its
 /// replays start from, and the rest is given up. Still later units that read a value of this one
-/// keep it themselves.
+/// keep it themselves; when the function has returned, this one starts from it too, and does not
+/// make it again.
 class TapeCutter {
  public:
   /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
@@ -57,6 +58,10 @@ class TapeCutter {
 
   /// True if another segment than the open one has made the value.
   bool is_of_other_segment(uint32_t value) const;
+
+  /// A record has just made it, as the one of its results of that number (see Cuts::Kept).
+  void made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
+            bool is_outside);
 
   /// An op or a slot of the open segment reads it, and `tensor` has it.
   void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
@@ -88,18 +93,26 @@ class TapeCutter {
   void keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
   void add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
   std::shared_ptr<CutValue> outer_value(uint32_t value, size_t reader);
-  std::vector<std::shared_ptr<const CutValue>> inputs_of(size_t unit);
+  void find_inputs(size_t unit);
+  void find_inputs_again();
   void drop_unread_slots(size_t group);
+  bool may_cross(uint32_t value) const;
+  void check_positions(size_t records) const;
+  void check_listed(size_t records) const;
+  void check_missing() const;
 
   Tape& tape_;
   const CutTree tree_;
   const std::vector<size_t> positions_;
   const std::vector<std::shared_ptr<const RegionPolicy>> policies_;
+  const std::optional<std::vector<Cuts::Kept>> listed_;
   const std::shared_ptr<Region> root_;
   const std::shared_ptr<const TapeReplayer> whole_;
   const Keep keep_;
   size_t segment_ = 0;
-  // By unit. Those of the open ones only: hooks own the others.
+  size_t next_listed_ = 0;
+  std::vector<bool> is_listed_;  // by value
+  // By unit, until the function has returned.
   std::vector<std::shared_ptr<Region>> regions_;
   std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
   std::vector<std::unordered_map<uint32_t, GroupSlot>> group_slots_;  // by value
@@ -107,7 +120,9 @@ class TapeCutter {
   std::optional<size_t> ended_;  // the unit before that
   CutValues kept_by_ended_;
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
-  std::vector<bool> needed_;
+  bool has_late_readers_ = false;  // of a value whose unit has its inputs already
+  std::vector<uint32_t> missing_;  // read by a unit, and neither made by it nor kept
+  std::vector<bool> needed_;       // by value
 };
 
 }  // namespace remat

@@ -340,7 +340,14 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
   tape_.outputs_.push_back({.result = static_cast<uint16_t>(result),
                             .element = static_cast<uint16_t>(element),
                             .ref = {value, layout_of(tensor, tape_.values_[value])}});
-  ++op_.record.output_count;
+  note_made(op_.record.output_count++, value, tensor);
+}
+
+/// The record that is written makes `value`, as the one of its results of that number.
+void TapeRecorder::note_made(size_t result, uint32_t value, const at::Tensor& tensor) {
+  if (!cutter_) return;
+  const TapeRef ref{value, layout_of(tensor, tape_.values_[value])};
+  cutter_->made(tape_.records_.size(), result, ref, tensor, is_outside(tensor));
 }
 
 void TapeRecorder::end_record() {

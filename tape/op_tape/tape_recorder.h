@@ -147,6 +147,7 @@ class TapeRecorder final : public SegmentPolicies {
   void add_results(const OpCall& call);
   void add_output(const OpCall& call, const at::Tensor& tensor, size_t result, size_t element);
   void add_writes(const OpCall& call);
+  void note_made(size_t result, uint32_t value, const at::Tensor& tensor);
   void end_record();
   void drop_record();
   TapePart& part() { return cutter_ ? cutter_->part() : tape_.parts_[0]; }

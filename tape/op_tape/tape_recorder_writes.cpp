@@ -82,7 +82,7 @@ void TapeRecorder::add_writes(const OpCall& call) {
     }
     note_version(write.tensor, value);
     tape_.writes_.push_back({write.before, value});
-    ++op_.record.write_count;
+    note_made(size_t{op_.record.output_count} + op_.record.write_count++, value, write.tensor);
   }
 }
 

@@ -7,6 +7,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 namespace remat {
@@ -58,6 +59,20 @@ void check_groups(const Cuts& cuts, const std::string& where) {
   }
 }
 
+void check_kept(const std::vector<Cuts::Kept>& keep, const std::string& where) {
+  for (const auto i : c10::irange(keep.size())) {
+    const Cuts::Kept& kept = keep[i];
+    TORCH_CHECK_VALUE(kept.policy != Policy::kRecompute, where, "cuts.keep[", i,
+                      "]: expected SAVE or OFFLOAD, got RECOMPUTE. Leave it out.");
+    if (i == 0) continue;
+    const Cuts::Kept& last = keep[i - 1];
+    TORCH_CHECK_VALUE(std::tie(last.record, last.result) < std::tie(kept.record, kept.result),
+                      where, "cuts.keep[", i, "]: expected a value after result ", last.result,
+                      " of record ", last.record, ", got result ", kept.result, " of record ",
+                      kept.record, ". Give each value once, by record and result.");
+  }
+}
+
 }  // namespace
 
 void check_cuts(const Cuts& cuts, const std::string& where) {
@@ -73,6 +88,7 @@ void check_cuts(const Cuts& cuts, const std::string& where) {
                     " segments, got ", cuts.policies.size(),
                     ". Use null for segments without one.");
   check_groups(cuts, where);
+  if (cuts.keep) check_kept(*cuts.keep, where);
 }
 
 }  // namespace remat

@@ -184,6 +184,9 @@ void Region::replay_for_backward() {
 void Region::release(Slot& slot) noexcept {
   slot.live = false;
   const bool none_live = --live_count_ == 0;
+  if (options_.is_unit && !none_live) {
+    if (const std::shared_ptr<const Replayer> by = replayer()) by->slot_released(slot.index);
+  }
   if (closed_ && (none_live || calls_)) release_unneeded();
   passes_.release(slot.index);
 }

@@ -5,9 +5,11 @@
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include <remat/policy/policy.h>
 #include <remat/tape/export.h>
 
 namespace remat {
@@ -17,7 +19,8 @@ class RegionPolicy;
 /// Cuts a region that is replayed from its tape into segments, each of which backward replays by
 /// itself: only one is whole in memory at a time. Cuts need not match functions or modules.
 ///
-/// Kept from the forward: the tensors that one segment makes and another reads. Segments of a group
+/// Kept from the forward: the tensors that one segment makes and another reads, each until the last
+/// saved tensor that is made from it is freed. Segments of a group
 /// are replayed together first, for the tensors between them, which are then kept until backward
 /// has passed; the forward keeps only what goes into the group and what comes out of it. Groups
 /// nest: each level costs another run of its ops and saves what is between its segments.
@@ -43,7 +46,20 @@ struct Cuts {
   /// backward or an op that is run again reads it.
   std::vector<std::shared_ptr<const RegionPolicy>> policies{};
 
-  bool empty() const { return positions.empty(); }
+  /// A value that a record makes. `result`: which of the new tensors that it returns, in order;
+  /// then, counted on, which of the tensors that it writes.
+  struct Kept {
+    size_t record;
+    size_t result = 0;
+    Policy policy = Policy::kSave;  ///< Or kOffload.
+  };
+
+  /// If given, no other value crosses a cut or is kept but what policies say: these are, each as if
+  /// a rule of its segment matched it alone. Ascending by record and result. A replay that would
+  /// need another one is refused when the function returns. One segment may have such a list, too.
+  std::optional<std::vector<Kept>> keep{};
+
+  bool empty() const { return positions.empty() && !keep; }
   size_t segment_count() const { return positions.size() + 1; }
 };
 

@@ -1,10 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Tapes in segments and groups: bitwise, with what is kept and how often each op runs.
-#include <ATen/record_function.h>
 #include <torch/torch.h>
 
-#include <map>
 #include <memory>
 #include <random>
 #include <string>
@@ -14,34 +12,13 @@
 #include <remat/remat.h>
 
 #include "support/catch.h"
+#include "support/cut_step.h"
 #include "support/error_text.h"
 #include "support/gpt.h"
 #include "support/named_step.h"
 
 namespace remat {
 namespace {
-
-CheckpointOptions with_cuts(Cuts cuts) {
-  return {.name = "r", .replay = ReplayEngine::kTape, .cuts = std::move(cuts)};
-}
-
-std::vector<std::string> ops_of(const TensorFn& fn, const at::Tensor& x = step_input()) {
-  const at::Tensor y = checkpoint({.name = "r", .replay = ReplayEngine::kTape})(fn)(x);
-  return region_tapes().back().ops();
-}
-
-/// Checks that a step with these cuts is bitwise the plain one, and that fn ran once.
-void check_cut(const TensorFn& fn, const Cuts& cuts, const Tensors& weights = {}) {
-  int runs = 0;
-  const TensorFn counted = [&](const at::Tensor& x) { return ++runs, fn(x); };
-  torch::manual_seed(5);
-  const Tensors got = step(checkpoint(with_cuts(cuts))(counted), weights);
-  const at::Tensor drawn = torch::rand(3);
-  CHECK(runs == 1);
-  torch::manual_seed(5);
-  check_same(got, step(fn, weights));
-  CHECK(same_bits(drawn, torch::rand(3)));
-}
 
 /// Checks each cut alone, all at once, and all in groups of two with groups of four around them.
 void check_all_cuts(const TensorFn& fn, const Tensors& weights = {}) {
@@ -52,6 +29,7 @@ void check_all_cuts(const TensorFn& fn, const Tensors& weights = {}) {
     INFO("cut before record " << i);
     check_cut(fn, {.positions = {i}}, weights);
     check_cut(fn, {.positions = {i}, .groups = {{0, 2}}}, weights);
+    check_cut(fn, {.positions = {i}, .keep = every_value(fn)}, weights);
     all.positions.push_back(i);
   }
   check_cut(fn, all, weights);
@@ -63,33 +41,6 @@ void check_all_cuts(const TensorFn& fn, const Tensors& weights = {}) {
 at::Tensor weight() {
   return torch::linspace(-1, 1, 64).view({8, 8}).clone().requires_grad_();
 }
-
-/// Counts the calls of each op while it lives.
-class OpCounts {
- public:
-  OpCounts() {
-    REQUIRE(!current);
-    current = &counts_;
-    handle_ = at::addGlobalCallback(at::RecordFunctionCallback(
-        [](const at::RecordFunction& call) -> std::unique_ptr<at::ObserverContext> {
-          ++(*current)[call.name()];
-          return nullptr;
-        }));
-  }
-  OpCounts(const OpCounts&) = delete;
-  OpCounts& operator=(const OpCounts&) = delete;
-  ~OpCounts() {
-    at::removeCallback(handle_);
-    current = nullptr;
-  }
-
-  int operator[](const std::string& op) { return counts_[op]; }
-
- private:
-  inline static std::map<std::string, int>* current = nullptr;
-  std::map<std::string, int> counts_;
-  at::CallbackHandle handle_{};
-};
 
 /// Six segments of two records: an op whose backward wants its argument, and a square.
 at::Tensor six(const at::Tensor& x) {

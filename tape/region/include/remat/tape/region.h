@@ -77,6 +77,8 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     /// True for a region whose tape is cut. Its slots belong to the regions of the segments, which
     /// hold this region: what it keeps stays until the last segment is gone.
     bool is_cut = false;
+    /// True for such a segment, and for a group of them: its replayer hears of each slot that dies.
+    bool is_unit = false;
   };
 
   explicit Region(Options options);

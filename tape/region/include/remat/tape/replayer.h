@@ -50,6 +50,10 @@ class REMAT_API Replayer {
   /// Shows what it keeps of the forward beyond them.
   virtual void visit_kept(c10::function_ref<void(const KeptValue&)> /*visit*/) const {}
 
+  /// The slot of its region has died, others live: what only that slot needs can go. Called if the
+  /// region is a unit of a cut tape.
+  virtual void slot_released(size_t /*slot*/) const noexcept {}
+
   /// What it replays from; null if from a function.
   virtual const Tape* tape() const { return nullptr; }
 };

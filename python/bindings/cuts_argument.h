@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// remat.Cuts of a Python caller.
+#pragma once
+
+#include <torch/csrc/python_headers.h>
+
+#include "settings.h"
+
+namespace remat::python {
+
+/// Takes checkpoint(cuts=...): None, or what has the attributes of remat.Cuts. Throws TypeError or
+/// ValueError, naming them.
+void set_cuts(Settings& settings, PyObject* value);
+
+}  // namespace remat::python

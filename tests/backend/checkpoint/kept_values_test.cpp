@@ -1,0 +1,204 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What segments of a cut tape start from: which values are kept, for how long, and lists of them.
+#include <torch/torch.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remat/remat.h>
+
+#include "support/catch.h"
+#include "support/cut_step.h"
+#include "support/error_text.h"
+#include "support/named_step.h"
+
+namespace remat {
+namespace {
+
+constexpr size_t kBytes = 32 * sizeof(float);  // of a tensor of step_input()'s size
+
+using Kept = std::vector<Cuts::Kept>;
+
+/// The first record of that op.
+size_t record_of(const TensorFn& fn, const std::string& op) {
+  const std::vector<std::string> ops = ops_of(fn);
+  for (size_t i = 0; i < ops.size(); ++i) {
+    if (ops[i] == op) return i;
+  }
+  FAIL("no record of " << op);
+  return 0;
+}
+
+/// What the forward keeps, in tensors of that size.
+size_t tensors_kept(const TensorFn& fn, const Cuts& cuts) {
+  const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
+  return memory_report().bytes / kBytes;
+}
+
+/// Three pairs of ops, each a segment: the first op's argument and the second's result are saved.
+at::Tensor three_pairs(const at::Tensor& x) {
+  return x.sin().exp().sin().exp().sin().exp();
+}
+
+}  // namespace
+
+TEST_CASE("An input of a segment is let go with the last saved tensor that is made from it",
+          "[backend][cuts]") {
+  size_t kept = 0;
+  const TensorFn fn = [&](const at::Tensor& x) {
+    const at::Tensor a = x.sin();
+    const at::Tensor b = x.cos();
+    const at::Tensor left = a.sin();
+    left.register_hook([&](const at::Tensor&) { kept = memory_report().bytes / kBytes; });
+    return left.exp() * b.cos().exp();
+  };
+  const Cuts cuts{.positions = {2}};
+  check_cut(fn, cuts);
+  const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
+  CHECK(memory_report().bytes == 2 * kBytes);
+  y.sum().backward();
+  CHECK(kept == 1);  // backward of cos and of both exp have run: what is left is for that of sin
+}
+
+TEST_CASE("What replays of a graph that is kept start from stays", "[backend][cuts]") {
+  const at::Tensor x = step_input();
+  const at::Tensor y = checkpoint(with_cuts({.positions = {2, 4}}))(three_pairs)(x);
+  y.sum().backward({}, /*retain_graph=*/true);
+  CHECK(memory_report().bytes == 2 * kBytes);
+  const at::Tensor first = x.grad().clone();
+  x.mutable_grad() = at::Tensor();
+  y.sum().backward();
+  CHECK(same_bits(x.grad(), first));
+  CHECK(memory_report().regions.empty());
+}
+
+TEST_CASE("What a late segment keeps is not made again by the segment that made it",
+          "[backend][cuts]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor skip = x.sin().exp().tan();  // its segment's backward wants it too
+    return skip.atan().asinh() * skip;            // and the last segment
+  };
+  const Cuts cuts{.positions = {3, 4, 5}};
+  check_cut(fn, cuts);
+  const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
+  CHECK(memory_report().bytes == 3 * kBytes);  // what tan, atan and asinh have made
+  OpCounts counts;
+  y.sum().backward();
+  CHECK(counts["aten::tan"] == 0);
+  CHECK(counts["aten::exp"] == 1);  // its own backward wants its result
+}
+
+TEST_CASE("Saved tensors that the function itself frees start from nothing", "[backend][cuts]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor a = x.sin().exp();
+    static_cast<void>(a.clone().sin());  // its node dies at once
+    return a.tan().atan() * a;
+  };
+  const Cuts cuts{.positions = {2, 4, 5, 6}};
+  check_cut(fn, cuts);
+  Cuts grouped = cuts;
+  grouped.groups = {{0, 3}, {0, 2}};
+  check_cut(fn, grouped);
+  const size_t tan = record_of(fn, "aten::tan");
+  check_cut(fn, {.positions = {2, 4}, .keep = Kept{{.record = 1}, {.record = tan}}});
+}
+
+TEST_CASE("A list of values is what crosses cuts, and nothing else", "[backend][cuts]") {
+  const auto crossing = Kept{{.record = 1}, {.record = 3}};
+  const Cuts cuts{.positions = {2, 4}, .keep = crossing};
+  check_cut(three_pairs, cuts);
+  CHECK(tensors_kept(three_pairs, cuts) == 2);
+  Cuts more = cuts;
+  more.keep = Kept{{.record = 0}, {.record = 1}, {.record = 3}};  // exp's argument: nobody wants it
+  check_cut(three_pairs, more);
+  CHECK(tensors_kept(three_pairs, more) == 2);
+  more.groups = {{0, 2}};
+  check_cut(three_pairs, more);
+  CHECK(tensors_kept(three_pairs, more) == 1);
+  // Of a tensor that a segment reads, and no replay of it, nothing is kept.
+  const TensorFn adds = [](const at::Tensor& x) {
+    const at::Tensor a = x.sin().exp();
+    return (a + 1).sin() + a.tan();
+  };
+  const size_t tan = record_of(adds, "aten::tan");
+  check_cut(adds, {.positions = {2}, .keep = Kept{{.record = 1}, {.record = tan}}});
+  CHECK(tensors_kept(adds, {.positions = {2}, .keep = Kept{{.record = 1}, {.record = tan}}}) == 2);
+}
+
+TEST_CASE("A list says which results of an op with several are kept", "[backend][cuts]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    return std::get<0>(torch::native_batch_norm(x.exp(), {}, {}, {}, {}, true, 0.1, 1e-5)).sin();
+  };
+  const size_t norm = record_of(fn, "aten::native_batch_norm");
+  REQUIRE(norm == 1);
+  const auto reruns = [&](Kept keep) {
+    const Cuts cuts{.positions = {2}, .keep = std::move(keep)};
+    check_cut(fn, cuts);
+    const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
+    OpCounts counts;
+    y.sum().backward();
+    return counts["aten::native_batch_norm"];
+  };
+  CHECK(reruns({{.record = 1, .result = 0}}) == 1);  // for its statistics
+  CHECK(reruns({{1, 0}, {1, 1}, {1, 2}}) == 0);
+  CHECK(reruns({{1, 0}, {1, 2}}) == 1);
+}
+
+TEST_CASE("A list may name what an op has written, before and after", "[backend][cuts]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    at::Tensor y = x.sin();        // 0
+    const at::Tensor a = y.exp();  // 1
+    y.mul_(3);                     // 2
+    return (y.sin() * a).tanh();   // 3 to 5
+  };
+  check_cut(fn, {.positions = {3}, .keep = Kept{{.record = 1}, {.record = 2}}});
+  check_cut(fn, {.positions = {1, 2, 3}, .keep = Kept{{0}, {1}, {2}}});
+  check_cut(fn, {.positions = {1, 2, 3}, .groups = {{0, 3}}, .keep = Kept{{0}, {1}, {2}}});
+  CHECK(tensors_kept(fn, {.positions = {3}, .keep = Kept{{.record = 1}, {.record = 2}}}) == 2);
+}
+
+TEST_CASE("One segment may have a list", "[backend][cuts]") {
+  const Cuts cuts{.keep = Kept{{.record = 1}}};
+  check_cut(three_pairs, cuts);
+  CHECK(tensors_kept(three_pairs, cuts) == 1);
+  const at::Tensor y = checkpoint(with_cuts(cuts))(three_pairs)(step_input());
+  OpCounts counts;
+  y.sum().backward();
+  CHECK(counts["aten::exp"] == 2);  // not the one whose result is kept
+}
+
+TEST_CASE("A listed value may be offloaded", "[backend][cuts]") {
+  CheckpointOptions options = with_cuts({.positions = {2, 4}});
+  options.cuts.keep = Kept{{.record = 1, .policy = Policy::kOffload}, {.record = 3}};
+  options.offload_store = host_memory_store();
+  check_same(step(checkpoint(options)(three_pairs)), step(three_pairs));
+  options.offload_store = nullptr;
+  CHECK_THAT(error_text([&] { checkpoint(options)(three_pairs)(step_input()); }),
+             ContainsSubstring("'r, segment 0'") && ContainsSubstring("offload_store"));
+}
+
+TEST_CASE("What is no list of values is refused", "[backend][cuts][errors]") {
+  const auto refusal = [](Kept keep, std::vector<size_t> positions = {2, 4}) {
+    const Cuts cuts{.positions = std::move(positions), .keep = std::move(keep)};
+    return error_text([&] { checkpoint(with_cuts(cuts))(three_pairs)(step_input()); });
+  };
+  CHECK_THAT(refusal({{.record = 3}, {.record = 1}}),
+             ContainsSubstring("[checkpoint] region 'r': cuts.keep[1]: expected a value after "
+                               "result 0 of record 3, got result 0 of record 1"));
+  CHECK_THAT(refusal({{.record = 3}, {.record = 3}}), ContainsSubstring("Give each value once"));
+  CHECK_THAT(refusal({{.record = 1, .policy = Policy::kRecompute}}),
+             ContainsSubstring("cuts.keep[0]: expected SAVE or OFFLOAD, got RECOMPUTE"));
+  CHECK_THAT(refusal({{.record = 1}, {.record = 3}, {.record = 99}}),
+             ContainsSubstring("region 'r': cuts.keep[2]") &&
+                 ContainsSubstring("6 records, got result 0 of record 99"));
+  CHECK_THAT(refusal({{.record = 1, .result = 1}, {.record = 3}}),
+             ContainsSubstring("cuts.keep[0]") && ContainsSubstring("result 1 of record 1"));
+  CHECK_THAT(refusal({{.record = 1}}), ContainsSubstring("region 'r': cuts.keep") &&
+                                           ContainsSubstring("aten::exp") &&
+                                           ContainsSubstring("record 3"));
+  CHECK(memory_report().regions.empty());
+}
+
+}  // namespace remat
