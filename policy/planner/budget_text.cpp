@@ -8,6 +8,7 @@
 #include <stdexcept>
 #include <string>
 
+#include <remat/planner/budget_text.h>
 #include <remat/planner/planner.h>
 
 namespace remat {
@@ -70,29 +71,32 @@ int64_t share_of(int64_t bytes, double share) {
 
 }  // namespace
 
-int64_t Planner::budget_bytes(std::string_view text) const {
+std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
   // Whole numbers stay exact: doubles have no odd ones beyond 2^53.
-  const Amount<int64_t> whole = read_amount<int64_t>(text);
-  const Unit* const whole_unit = unit_named(whole.unit);
-  if (whole.value && whole_unit != nullptr && *whole.value >= 0 &&
-      *whole.value <= most_bytes / whole_unit->bytes) {
-    return *whole.value * whole_unit->bytes;
+  const Amount<int64_t> exact = read_amount<int64_t>(text);
+  const Unit* const exact_unit = unit_named(exact.unit);
+  if (exact.value && exact_unit != nullptr && *exact.value >= 0 &&
+      *exact.value <= most_bytes / exact_unit->bytes) {
+    return *exact.value * exact_unit->bytes;
   }
   const auto [value, unit] = read_amount<double>(text);
-  if (!value || !(*value >= 0 && *value <= static_cast<double>(most_bytes))) refuse(text);
-  const int64_t peak = frontier().no_checkpoint_peak_bytes();
-  if (unit.empty()) {
-    if (*value > 1) refuse(text);
-    const int64_t least = layer_checkpoint().simulated_peak_bytes;
-    return least + share_of(peak - least, *value);
-  }
+  if (!value || !(*value >= 0 && *value <= static_cast<double>(most_bytes))) return std::nullopt;
   const Unit* const known = unit_named(unit);
-  if (unit != "%" && known == nullptr) refuse(text);
+  if (unit != "%" && known == nullptr) return std::nullopt;
   const double share = *value / 100;
-  const double bytes = known == nullptr ? share * static_cast<double>(peak)
+  const double bytes = known == nullptr ? share * static_cast<double>(whole)
                                         : *value * static_cast<double>(known->bytes);
-  if (bytes > static_cast<double>(most_bytes)) refuse(text);
-  return known == nullptr ? share_of(peak, share) : static_cast<int64_t>(bytes);
+  if (bytes > static_cast<double>(most_bytes)) return std::nullopt;
+  return known == nullptr ? share_of(whole, share) : static_cast<int64_t>(bytes);
+}
+
+int64_t Planner::budget_bytes(std::string_view text) const {
+  const int64_t peak = frontier().no_checkpoint_peak_bytes();
+  if (const std::optional<int64_t> bytes = detail::bytes_of(text, peak)) return *bytes;
+  const auto [value, unit] = read_amount<double>(text);
+  if (!value || !unit.empty() || !(*value >= 0 && *value <= 1)) refuse(text);
+  const int64_t least = layer_checkpoint().simulated_peak_bytes;
+  return least + share_of(peak - least, *value);
 }
 
 }  // namespace remat

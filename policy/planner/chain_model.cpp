@@ -26,15 +26,15 @@ bool equal(const Block& a, const Block& b) {
                     same_tensor);
 }
 
-std::vector<Option> options_of(const Block& block, OptionClass options) {
+std::vector<Option> options_of(const Block& block, OptionClass options, int exact_ops) {
   if (options == OptionClass::kNone) return {};
   if (options == OptionClass::kSaveOnly) return {measure_option(block, OpSet())};
-  return pareto_options(block);
+  return pareto_options(block, exact_ops);
 }
 
 }  // namespace
 
-ChainModel::ChainModel(const Profile& profile, OptionClass option_class) {
+ChainModel::ChainModel(const Profile& profile, OptionClass option_class, int exact_ops) {
   std::vector<int> type_of(profile.block_types.size(), -1);
   std::vector<char> used(profile.block_types.size(), 0);
   for (const int type : profile.chain) used[type] = 1;
@@ -56,7 +56,7 @@ ChainModel::ChainModel(const Profile& profile, OptionClass option_class) {
     merges.push_back(std::move(mapped));
   }
   for (const Block& type : types) {
-    options.push_back(options_of(type, option_class));
+    options.push_back(options_of(type, option_class, exact_ops));
     forward_only_peak_bytes.push_back(forward_only_peak(type));
   }
   if (profile.link_gbps > 0)

@@ -30,7 +30,8 @@ enum class OptionClass : uint8_t {
 };
 
 struct ChainModel {
-  ChainModel(const Profile& profile, OptionClass options);
+  /// Regions of at most `exact_ops` ops have all their options tried.
+  ChainModel(const Profile& profile, OptionClass options, int exact_ops);
 
   size_t length() const { return chain.size(); }
   const Block& block(size_t position) const { return types[chain[position]]; }

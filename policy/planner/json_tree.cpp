@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Parses with nlohmann's SAX interface; lines come from an input iterator that counts them.
-#include "json_tree.h"
+#include <remat/planner/json_tree.h>
 
 #include <algorithm>
 #include <cmath>
@@ -206,8 +206,9 @@ const JsonNode& node_at(const JsonNode& root, std::string_view path) {
 void JsonValue::fail(const std::string& expected, const std::string& got) const {
   const std::string where = place_.path.empty() ? "the whole text" : place_.path;
   raise(place_.what, place_.source, node_->line,
-        where + ": expected " + expected + ", got " + got + ". See policy/schema/" + place_.what +
-            ".schema.json.");
+        where + ": expected " + expected + ", got " + got + ". " +
+            (place_.advice.empty() ? "See policy/schema/" + place_.what + ".schema.json."
+                                   : place_.advice));
 }
 
 std::string JsonValue::shown() const {
@@ -245,14 +246,16 @@ void JsonValue::check_members(std::initializer_list<const char*> required,
   }
 }
 
-JsonPlace JsonValue::place_of(const std::string& key) const {
-  return {place_.what, place_.source, place_.path.empty() ? key : place_.path + "." + key};
+JsonPlace JsonValue::member_place(const std::string& key) const {
+  JsonPlace place = place_;
+  place.path = place_.path.empty() ? key : place_.path + "." + key;
+  return place;
 }
 
 JsonValue JsonValue::at(const char* key) const {
   const JsonNode* node = node_->kind == JsonNode::Kind::kObject ? node_->find(key) : nullptr;
   if (node == nullptr) fail("a member \"" + std::string(key) + "\"", "none");
-  return {*node, place_of(key)};
+  return {*node, member_place(key)};
 }
 
 std::vector<JsonValue> JsonValue::items() const {
@@ -260,8 +263,9 @@ std::vector<JsonValue> JsonValue::items() const {
   std::vector<JsonValue> all;
   all.reserve(node_->items.size());
   for (size_t i = 0; i < node_->items.size(); ++i) {
-    all.emplace_back(node_->items[i], JsonPlace{place_.what, place_.source,
-                                                place_.path + "[" + std::to_string(i) + "]"});
+    JsonPlace place = place_;
+    place.path += "[" + std::to_string(i) + "]";
+    all.emplace_back(node_->items[i], std::move(place));
   }
   return all;
 }
@@ -271,7 +275,7 @@ std::vector<std::pair<std::string, JsonValue>> JsonValue::members() const {
   std::vector<std::pair<std::string, JsonValue>> all;
   all.reserve(node_->members.size());
   for (const JsonMember& member : node_->members) {
-    all.emplace_back(member.key, JsonValue(member.value, place_of(member.key)));
+    all.emplace_back(member.key, JsonValue(member.value, member_place(member.key)));
   }
   return all;
 }

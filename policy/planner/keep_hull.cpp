@@ -4,7 +4,8 @@
 // the hull come one by one, each between two that are known.
 #include "keep_hull.h"
 
-#include "min_cut.h"
+#include <remat/planner/min_cut.h>
+
 #include "options.h"
 
 namespace remat::detail {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Maximum flow by level graphs; the least cut is what the source still reaches.
-#include "min_cut.h"
+#include <remat/planner/min_cut.h>
 
 #include <algorithm>
 

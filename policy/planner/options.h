@@ -44,7 +44,7 @@ int64_t forward_only_peak(const Block& block);
 /// All options that no other beats in time, kept bytes and both peaks at once, by time, then kept
 /// bytes. Exact up to `exact_ops` ops; above, those on the lower hull of time and kept bytes, found
 /// by min-cut, and their neighbours.
-std::vector<Option> pareto_options(const Block& block, int exact_ops = 18);
+std::vector<Option> pareto_options(const Block& block, int exact_ops);
 
 /// Drops options that another one equals or beats in all four; sorts.
 std::vector<Option> pareto_filter(std::vector<Option> options);

@@ -6,9 +6,9 @@
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 
+#include <remat/planner/json_tree.h>
 #include <remat/planner/planner.h>
 
-#include "json_tree.h"
 #include "planned_chain.h"
 
 namespace remat {

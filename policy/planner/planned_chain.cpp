@@ -73,10 +73,10 @@ const std::string& tensor_name(const BlockType& type, int index) {
       "[planner] tensor: expected an index of the type, got a larger one. Report this.");
 }
 
-PlannedChain::PlannedChain(const Profile& from, OptionClass options)
+PlannedChain::PlannedChain(const Profile& from, OptionClass options, int exact_ops)
     : original(validated(from)),
       split(split_regions(original, split_above)),
-      model(split.profile, options) {}
+      model(split.profile, options, exact_ops) {}
 
 const BlockType& PlannedChain::names(const ScheduledRegion& region) const {
   if (region.count == 1) return names(region.first);

@@ -18,7 +18,7 @@ namespace remat::detail {
 
 struct PlannedChain {
   /// @throws std::invalid_argument as Profile::validate does
-  PlannedChain(const Profile& from, OptionClass options);
+  PlannedChain(const Profile& from, OptionClass options, int exact_ops = 18);
 
   /// The block type that names the ops and tensors of a run.
   const BlockType& names(const ScheduledRegion& region) const;

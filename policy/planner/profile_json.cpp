@@ -4,10 +4,10 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include <remat/planner/json_tree.h>
 #include <remat/planner/profile.h>
 
 #include "block.h"
-#include "json_tree.h"
 #include "profile_check.h"
 
 namespace remat {

@@ -24,6 +24,9 @@ enum class PlanClass : uint8_t {
 
 struct PlannerOptions {
   PlanClass plan_class = PlanClass::kAll;
+  /// Every set of policies is tried of regions with at most so many ops, which takes 2^ops; of
+  /// larger ones the lower hull and its neighbours. 0 to 20; others count as the nearest.
+  int exact_ops = 18;
   bool offload = true;  ///< Use the profile's link to host memory, if it has one.
   size_t max_breakpoints =
       0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.

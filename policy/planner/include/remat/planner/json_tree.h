@@ -37,9 +37,10 @@ struct JsonMember {
 
 /// Where a value stands: what errors begin with, "[profile] file.json:12: chain[3]: ".
 struct JsonPlace {
-  std::string what;    ///< "profile" or "plan"
-  std::string source;  ///< Names the text.
-  std::string path;    ///< "block_types[1].ops[0].fwd"; empty for the whole text.
+  std::string what;         ///< "profile" or "plan"
+  std::string source;       ///< Names the text.
+  std::string path;         ///< "block_types[1].ops[0].fwd"; empty for the whole text.
+  std::string advice = {};  ///< Ends errors; empty: the schema named `what`.
 };
 
 /// @throws std::invalid_argument on malformed text, a member given twice, 64 levels or a number
@@ -75,7 +76,7 @@ class JsonValue {
   std::string shown() const;  ///< The value in words for an error: "12", "\"us\"", "an object"
 
  private:
-  JsonPlace place_of(const std::string& key) const;
+  JsonPlace member_place(const std::string& key) const;
 
   const JsonNode* node_;
   JsonPlace place_;

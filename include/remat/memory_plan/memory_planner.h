@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// From the profile of a step to the plan for any budget.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+#include <vector>
+
+#include <remat/memory_plan/memory_plan.h>
+#include <remat/memory_plan/step_cuts.h>
+#include <remat/memory_plan/step_profile.h>
+#include <remat/policy/export.h>
+
+namespace remat {
+
+struct MemoryPlannerOptions {
+  ReplayCosts costs;
+  int32_t grid = 32;  ///< Budgets for which what is kept is changed value by value
+  /// Simulations after which that ends. Proposals of the chain planner, some hundreds, always run.
+  int32_t evaluations = 6000;
+};
+
+/// What a budget buys.
+struct MemoryFrontierPoint {
+  int64_t peak_bytes = 0;
+  double overhead = 0;
+};
+
+/// All planning happens in the constructor; everything else is const and may be called from many
+/// threads at once. Copies share the result. The same profile gives the same plans.
+class REMAT_API MemoryPlanner {
+ public:
+  /// @throws std::invalid_argument as StepProfile::validate does.
+  explicit MemoryPlanner(StepProfile profile, const MemoryPlannerOptions& options = {});
+
+  const StepProfile& profile() const;
+
+  /// Peaks rise, overheads fall.
+  const std::vector<MemoryFrontierPoint>& frontier() const;
+
+  /// The fastest plan found whose predicted peak is within the budget. More budget never makes it
+  /// slower. An infeasible one has feasible == false and `limit`.
+  /// @throws std::invalid_argument if the budget is negative.
+  MemoryPlan plan(int64_t budget_bytes) const;
+
+  /// Bytes of "8GB", "2.5 GiB", or of "60%" of the peak of a step of which everything is kept.
+  /// @throws std::invalid_argument for other text.
+  int64_t budget_bytes(std::string_view text) const;
+
+  /// Simulations that the constructor ran.
+  int64_t evaluations() const;
+
+ private:
+  struct State;
+  std::shared_ptr<const State> state_;
+};
+
+}  // namespace remat

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// One region of a cut step as a block type of the chain planner.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include <remat/planner/profile.h>
+
+#include "cut_choice.h"
+#include "step_chain.h"
+
+namespace remat::detail {
+
+/// Note [Gradients in the chain]
+/// The planner makes gradients itself, one for every first out; a step profile has measured them.
+/// So an op's first out is an empty tensor, all that it makes comes after that, and what backward
+/// was measured to hold is its workspace. Only a region's output is a first out, since the planner
+/// passes gradients from region to region; what it counts for these is taken off the workspace.
+class RegionBuilder {
+ public:
+  /// `entering`, `leaving`: storages, or -1.
+  RegionBuilder(const StepGraph& graph, const ValueSpans& spans, const std::vector<char>& pinned,
+                int32_t begin, int32_t end, int32_t entering, int32_t leaving);
+
+  const ChainRegion& region() const { return region_; }
+  BlockType take() { return std::move(type_); }
+
+ private:
+  void join_writes();
+  void join_with_later();
+  int32_t find(int32_t record);
+  void join(int32_t a, int32_t b);
+  void number_ops();
+  void add_op(const std::vector<int32_t>& records);
+  void add_reads(int32_t value);
+  void add_needs(int32_t value);
+  void lead_gradients();
+  void set_backward_workspaces(size_t first_reader, size_t output_maker);
+  bool is_local(int32_t storage) const;
+  bool is_entering(int32_t value) const;
+  bool is_inside(int32_t record) const { return region_.begin <= record && record < region_.end; }
+
+  const StepGraph& graph_;
+  const ValueSpans& spans_;
+  const std::vector<char>& pinned_;
+  int32_t entering_;
+  int32_t leaving_;
+  ChainRegion region_;
+  BlockType type_;
+  std::vector<int32_t> joined_;           // Per record of the region
+  std::vector<size_t> op_of_;             // The same
+  std::map<int32_t, std::string> names_;  // Of local storages
+  size_t first_reader_ = 0;               // Op that reads what enters first
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,252 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Pins what lives long until single values pass at places close enough, then takes places that
+// look alike, so that the regions between them do too.
+#include "cut_choice.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <tuple>
+
+namespace remat::detail {
+
+namespace {
+
+constexpr int32_t short_span = 6;    // Records; a gap or value this short is left alone.
+constexpr double most_pinned = 0.4;  // Of all bytes
+constexpr size_t pins_tried = 12;
+constexpr int most_splits = 40;
+
+struct Gap {
+  int64_t bytes = 0;
+  int32_t begin = 0;
+  int32_t end = 0;
+};
+
+class CutChooser {
+ public:
+  CutChooser(const StepGraph& graph, const ValueSpans& spans, const RegionShares& shares)
+      : graph_(graph), spans_(spans), shares_(shares), large_(spans.crossing) {
+    chosen_.pinned.assign(graph.profile.values.size(), 0);
+    for (size_t s = 0; s < chosen_.pinned.size(); ++s) {
+      const auto storage = static_cast<int32_t>(s);
+      if (!spans.is_inner(storage) || graph.bytes(storage) >= spans.small_bytes) continue;
+      if (spans.saved[s] || spans.length(storage) > short_span) chosen_.pinned[s] = 1;
+    }
+    for (std::vector<int32_t>& storages : large_) {
+      const auto is_small = [&](int32_t s) { return graph.bytes(s) < spans.small_bytes; };
+      storages.erase(std::remove_if(storages.begin(), storages.end(), is_small), storages.end());
+    }
+  }
+
+  StepRegions run() {
+    while (pin_one()) {
+    }
+    const std::vector<int32_t> places = separators();
+    take_alike(places);
+    split_heavy(places);
+    finish();
+    return chosen_;
+  }
+
+ private:
+  int64_t weight(int32_t begin, int32_t end) const {
+    return spans_.made_before[end] - spans_.made_before[begin];
+  }
+  int64_t total() const { return spans_.total_bytes(); }
+  double share(int64_t bytes) const {
+    return total() == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(total());
+  }
+  /// At most one large value passes, and nobody writes it later: a cut would have to copy it.
+  bool separates(int32_t p) const {
+    return large_[p].size() <= 1 &&
+           std::none_of(large_[p].begin(), large_[p].end(),
+                        [&](int32_t s) { return spans_.last_write[s] >= p; });
+  }
+  int32_t passing(int32_t p) const { return large_[p].empty() ? -1 : large_[p].front(); }
+
+  std::vector<int32_t> separators() const {
+    std::vector<int32_t> places;
+    for (int32_t p = 1; p < graph_.size(); ++p) {
+      if (separates(p)) places.push_back(p);
+    }
+    return places;
+  }
+
+  std::vector<Gap> gaps(const std::vector<int32_t>& cuts) const {
+    std::vector<Gap> all;
+    int32_t begin = 0;
+    for (size_t i = 0; i <= cuts.size(); ++i) {
+      const int32_t end = i < cuts.size() ? cuts[i] : graph_.size();
+      all.push_back({weight(begin, end), begin, end});
+      begin = end;
+    }
+    return all;
+  }
+  Gap heaviest(const std::vector<int32_t>& cuts) const {
+    const std::vector<Gap> all = gaps(cuts);
+    return *std::max_element(all.begin(), all.end(),
+                             [](const Gap& a, const Gap& b) { return a.bytes < b.bytes; });
+  }
+
+  /// In the heaviest gap between separators, pins the value without which it falls apart best.
+  bool pin_one() {
+    const Gap gap = heaviest(separators());
+    if (share(gap.bytes) <= shares_.most || gap.end - gap.begin < short_span) return false;
+    std::map<int32_t, int32_t> counts;
+    for (int32_t p = gap.begin + 1; p < gap.end; ++p) {
+      for (const int32_t s : large_[p]) ++counts[s];
+    }
+    std::vector<std::pair<int32_t, int32_t>> most;  // Count, storage
+    for (const auto& [s, count] : counts) most.emplace_back(-count, s);
+    std::sort(most.begin(), most.end());
+    std::optional<std::tuple<double, int32_t, int32_t>> best;
+    for (size_t i = 0; i < std::min(most.size(), pins_tried) && -most[i].first >= 3; ++i) {
+      const int32_t s = most[i].second;
+      const double score = static_cast<double>(gap.bytes - heaviest_without(gap, s)) /
+                           static_cast<double>(graph_.bytes(s) + spans_.small_bytes + 1);
+      const std::tuple candidate(score, -most[i].first, s);
+      if (!best ||
+          std::pair(score, -most[i].first) > std::pair(std::get<0>(*best), std::get<1>(*best)))
+        best = candidate;
+    }
+    if (!best) return false;
+    pin(std::get<2>(*best));
+    return share(pinned_bytes_) <= most_pinned;
+  }
+
+  int64_t heaviest_without(const Gap& gap, int32_t storage) const {
+    int64_t most = 0;
+    int32_t begin = gap.begin;
+    for (int32_t p = gap.begin + 1; p <= gap.end; ++p) {
+      const auto others = std::count_if(large_[p].begin(), large_[p].end(),
+                                        [&](int32_t s) { return s != storage; });
+      if (p < gap.end && others > 1) continue;
+      most = std::max(most, weight(begin, p));
+      begin = p;
+    }
+    return most;
+  }
+
+  void pin(int32_t storage) {
+    chosen_.pinned[storage] = 1;
+    pinned_bytes_ += graph_.bytes(storage);
+    for (std::vector<int32_t>& storages : large_)
+      storages.erase(std::remove(storages.begin(), storages.end(), storage), storages.end());
+  }
+
+  using Look = std::tuple<uint64_t, uint64_t, int64_t>;
+  Look look(int32_t p) const {
+    const auto kind = [&](int32_t j) {
+      const uint64_t known = graph_.profile.records[j].kind;
+      return known != 0 ? known : ~static_cast<uint64_t>(j);
+    };
+    return {kind(p - 1), kind(p), large_[p].empty() ? 0 : graph_.bytes(passing(p))};
+  }
+
+  /// Places that look alike, the most frequent look first, as long as that makes regions smaller.
+  void take_alike(const std::vector<int32_t>& places) {
+    std::map<Look, std::vector<int32_t>> by_look;
+    for (const int32_t p : places) by_look[look(p)].push_back(p);
+    std::vector<std::vector<int32_t>> looks;
+    for (auto& [key, alike] : by_look) looks.push_back(std::move(alike));
+    const auto order = [&](const std::vector<int32_t>& alike) {
+      const int32_t s = passing(alike.front());
+      return std::tuple(-static_cast<int64_t>(alike.size()), s < 0 ? 0 : graph_.bytes(s),
+                        -alike.front());
+    };
+    std::sort(looks.begin(), looks.end(),
+              [&](const auto& a, const auto& b) { return order(a) < order(b); });
+    for (const std::vector<int32_t>& alike : looks) {
+      if (alike.size() < 2) break;
+      for (size_t stride = 1; alike.size() >= 2 * stride && !try_every(stride, alike);) stride *= 2;
+    }
+  }
+
+  /// In deep models all places that look alike would make regions that are too light.
+  bool try_every(size_t stride, const std::vector<int32_t>& alike) {
+    std::vector<int32_t> trial = chosen_.positions;
+    for (size_t i = stride - 1; i < alike.size(); i += stride) trial.push_back(alike[i]);
+    std::sort(trial.begin(), trial.end());
+    const bool better = is_better(trial);
+    if (better) chosen_.positions = trial;
+    return better;
+  }
+
+  bool is_better(const std::vector<int32_t>& trial) const {
+    for (size_t i = 1; i < trial.size(); ++i) {
+      const int32_t s = passing(trial[i]);
+      if (s >= 0 && s == passing(trial[i - 1])) return false;
+    }
+    const std::vector<Gap> all = gaps(trial);
+    const auto heavy = std::count_if(
+        all.begin(), all.end(), [&](const Gap& gap) { return share(gap.bytes) >= shares_.least; });
+    if (static_cast<double>(heavy) < 0.9 * static_cast<double>(all.size())) return false;
+    return chosen_.positions.empty() ||
+           static_cast<double>(heaviest(trial).bytes) <
+               0.999 * static_cast<double>(heaviest(chosen_.positions).bytes);
+  }
+
+  void split_heavy(const std::vector<int32_t>& places) {
+    for (int i = 0; i < most_splits; ++i) {
+      const Gap gap = heaviest(chosen_.positions);
+      if (share(gap.bytes) < shares_.most) return;
+      std::optional<std::tuple<int64_t, int64_t, int32_t>> best;
+      for (const int32_t p : places) {
+        if (p <= gap.begin || p >= gap.end || !divides(gap, p)) continue;
+        const int32_t s = passing(p);
+        const std::tuple candidate(s < 0 ? 0 : graph_.bytes(s),
+                                   std::abs(2 * weight(gap.begin, p) - gap.bytes), p);
+        if (!best || candidate < *best) best = candidate;
+      }
+      if (!best) return;
+      chosen_.positions.push_back(std::get<2>(*best));
+      std::sort(chosen_.positions.begin(), chosen_.positions.end());
+    }
+  }
+
+  bool divides(const Gap& gap, int32_t p) const {
+    const int32_t s = passing(p);
+    const bool passes_on = s >= 0 && ((gap.begin > 0 && s == passing(gap.begin)) ||
+                                      (gap.end < graph_.size() && s == passing(gap.end)));
+    return !passes_on && 4 * std::min(weight(gap.begin, p), weight(p, gap.end)) >= gap.bytes;
+  }
+
+  /// What crosses and is no region's output is pinned.
+  void finish() {
+    int32_t begin = 0;
+    for (const int32_t p : chosen_.positions) {
+      int32_t s = passing(p);
+      if (s >= 0 && spans_.first[s] < begin) {
+        chosen_.pinned[s] = 1;
+        s = -1;
+      }
+      chosen_.passing.push_back(s);
+      for (const int32_t other : spans_.crossing[p]) {
+        if (other != s) chosen_.pinned[other] = 1;
+      }
+      begin = p;
+    }
+    for (int32_t& s : chosen_.passing) {
+      if (s >= 0 && chosen_.pinned[s]) s = -1;
+    }
+  }
+
+  const StepGraph& graph_;
+  const ValueSpans& spans_;
+  const RegionShares& shares_;
+  std::vector<std::vector<int32_t>> large_;  // Per position: unpinned large storages that pass
+  int64_t pinned_bytes_ = 0;
+  StepRegions chosen_;
+};
+
+}  // namespace
+
+StepRegions choose_regions(const StepGraph& graph, const ValueSpans& spans,
+                           const RegionShares& shares) {
+  return CutChooser(graph, spans, shares).run();
+}
+
+}  // namespace remat::detail

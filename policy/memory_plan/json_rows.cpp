@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Numbers of 64 bits, which JSON's readers do not all keep, as text.
+#include "json_rows.h"
+
+#include <cstdio>
+
+namespace remat::detail {
+
+std::string hex_text(uint64_t number) {
+  char text[17];
+  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
+  return text;
+}
+
+uint64_t read_hex(const JsonValue& value) {
+  const std::string text = value.string();
+  if (text.size() != 16 || text.find_first_not_of("0123456789abcdef") != std::string::npos)
+    value.fail("16 hex digits", value.shown());
+  return std::stoull(text, nullptr, 16);
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,68 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What the JSON of profiles and plans has in common: a line for each row, numbers within ranges.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remat/planner/json_tree.h>
+
+namespace remat::detail {
+
+/// An object whose members are written one after the other.
+class JsonRows {
+ public:
+  void add(const std::string& key, const nlohmann::ordered_json& value) {
+    text_ += (text_.empty() ? "{\n " : ",\n ") + quoted(key) + ": " + dumped(value);
+  }
+  void add_rows(const std::string& key, const std::vector<nlohmann::ordered_json>& rows) {
+    std::string all;
+    for (const nlohmann::ordered_json& row : rows)
+      all += (all.empty() ? "\n  " : ",\n  ") + dumped(row);
+    text_ += (text_.empty() ? "{\n " : ",\n ") + quoted(key) + ": [" + all + "]";
+  }
+  std::string take() { return std::move(text_) + "\n}\n"; }
+
+ private:
+  static std::string dumped(const nlohmann::ordered_json& value) {
+    return value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  }
+  static std::string quoted(const std::string& key) { return "\"" + key + "\""; }
+
+  std::string text_;
+};
+
+inline JsonPlace memory_plan_place(const std::string& source) {
+  return {"memory plan", source, "", "Write the file again."};
+}
+
+inline int32_t read_int32(const JsonValue& value, int32_t least = 0) {
+  const int64_t number = value.integer();
+  if (number < least || number > std::numeric_limits<int32_t>::max())
+    value.fail("a number from " + std::to_string(least) + " on", value.shown());
+  return static_cast<int32_t>(number);
+}
+
+inline std::vector<int32_t> read_int32s(const JsonValue& value, int32_t least = 0) {
+  std::vector<int32_t> all;
+  for (const JsonValue& item : value.items()) all.push_back(read_int32(item, least));
+  return all;
+}
+
+/// An array of exactly `size` values
+inline std::vector<JsonValue> read_row(const JsonValue& value, size_t size) {
+  std::vector<JsonValue> row = value.items();
+  if (row.size() != size) value.fail("an array of " + std::to_string(size), value.shown());
+  return row;
+}
+
+std::string hex_text(uint64_t number);  ///< 16 digits
+uint64_t read_hex(const JsonValue& value);
+
+}  // namespace remat::detail

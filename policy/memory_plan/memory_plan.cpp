@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Memory plans in words.
+#include <remat/memory_plan/memory_plan.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdio>
+#include <stdexcept>
+
+namespace remat {
+
+namespace {
+
+std::string megabytes(int64_t bytes) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f MB", static_cast<double>(bytes) / 1e6);
+  return text.data();
+}
+
+std::string percents(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.2f %%", 100 * share);
+  return text.data();
+}
+
+/// "h.3" has "h.3.attn" below it, and not "h.30".
+bool is_at(const MemoryPlanOp& op, std::string_view where) {
+  if (where.empty() || op.op == where || op.where == where) return true;
+  return op.where.size() > where.size() && op.where.compare(0, where.size(), where) == 0 &&
+         op.where[where.size()] == '.';
+}
+
+/// Neighbouring ops of one place
+struct PlaceSum {
+  std::string where;
+  size_t ops = 0;
+  size_t rerun = 0;
+  int64_t kept_bytes = 0;
+  int64_t made_bytes = 0;
+  double rerun_us = 0;
+
+  void add(const MemoryPlanOp& op) {
+    ++ops;
+    rerun += op.runs > 0 ? 1 : 0;
+    kept_bytes += op.kept_bytes;
+    made_bytes += op.made_bytes;
+    rerun_us += op.forward_us * op.runs;
+  }
+  std::string line() const {
+    return (where.empty() ? "(no name)" : where) + ": keeps " + megabytes(kept_bytes) + " of " +
+           megabytes(made_bytes) + ", " + std::to_string(rerun) + " of " + std::to_string(ops) +
+           " ops run again, " + std::to_string(std::llround(rerun_us)) + " us\n";
+  }
+};
+
+}  // namespace
+
+std::string MemoryPlan::table() const {
+  std::string text = "budget " + megabytes(budget_bytes) + ", peak " +
+                     megabytes(predicted_peak_bytes) + " (" + peak_at + "), overhead " +
+                     percents(predicted_overhead) + "\n";
+  if (!feasible) {
+    text += "infeasible: the least is " + megabytes(least_budget_bytes) + ", " + limit + "\n";
+  }
+  for (const MemoryPlanPhase& phase : phases)
+    text += "  " + phase.name + ": " + megabytes(phase.peak_bytes) + "\n";
+  return text;
+}
+
+std::string MemoryPlan::explain(std::string_view where) const {
+  std::string text;
+  PlaceSum sum;
+  for (const MemoryPlanOp& op : ops) {
+    if (!is_at(op, where)) continue;
+    if (sum.ops > 0 && sum.where != op.where) {
+      text += sum.line();
+      sum = {};
+    }
+    sum.where = op.where;
+    sum.add(op);
+  }
+  if (sum.ops > 0) return text + sum.line();
+  throw std::invalid_argument(
+      "[memory plan] explain: expected a module, named call or op of the "
+      "step, got '" +
+      std::string(where) + "'. explain(\"\") lists all.");
+}
+
+}  // namespace remat

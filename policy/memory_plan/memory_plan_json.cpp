@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Memory plans from and to JSON. A plan names every op that it was made for.
+#include <remat/memory_plan/memory_plan.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "json_rows.h"
+#include "step_digest.h"
+#include "step_fault.h"
+
+namespace remat {
+
+namespace {
+
+using detail::JsonValue;
+using nlohmann::ordered_json;
+
+std::string named(const std::string& op, const std::string& where) {
+  return where.empty() ? op : op + " (" + where + ")";
+}
+
+ordered_json op_json(const MemoryPlanOp& op) {
+  return {op.op,         op.where,     detail::hex_text(op.digest), op.forward_us, op.runs,
+          op.kept_bytes, op.made_bytes};
+}
+
+int64_t read_bytes(const JsonValue& value) {
+  const int64_t bytes = value.integer();
+  if (bytes < 0) value.fail("0 bytes or more", value.shown());
+  return bytes;
+}
+
+double read_share(const JsonValue& value) {
+  const double share = value.number();
+  if (!(share >= 0)) value.fail("0 or more", value.shown());
+  return share;
+}
+
+MemoryPlanOp read_op(const JsonValue& value) {
+  const std::vector<JsonValue> row = detail::read_row(value, 7);
+  MemoryPlanOp op;
+  op.op = row[0].string();
+  op.where = row[1].string();
+  op.digest = detail::read_hex(row[2]);
+  op.forward_us = read_share(row[3]);
+  op.runs = detail::read_int32(row[4]);
+  op.kept_bytes = read_bytes(row[5]);
+  op.made_bytes = read_bytes(row[6]);
+  return op;
+}
+
+/// The first op that differs tells more than two digests.
+void check_ops(const JsonValue& ops, const MemoryPlan& plan, const StepProfile& profile) {
+  const std::vector<JsonValue> rows = ops.items();
+  for (size_t j = 0; j < std::min(rows.size(), profile.records.size()); ++j) {
+    const StepRecord& record = profile.records[j];
+    if (plan.ops[j].digest == detail::record_digest(profile, record)) continue;
+    const bool same_name = plan.ops[j].op == record.op;
+    rows[j].fail(named(record.op, record.where) + ", as the step has",
+                 named(plan.ops[j].op, plan.ops[j].where) +
+                     (same_name ? " with other reads, results or sizes" : ""));
+  }
+  if (rows.size() == profile.records.size()) return;
+  ops.fail("the step's " + std::to_string(profile.records.size()) + " ops",
+           std::to_string(rows.size()));
+}
+
+void read_cuts(const JsonValue& value, StepCuts& cuts) {
+  cuts.positions = detail::read_int32s(value.at("positions"));
+  for (const JsonValue& group : value.at("groups").items()) {
+    const std::vector<JsonValue> pair = detail::read_row(group, 2);
+    cuts.groups.emplace_back(detail::read_int32(pair[0]), detail::read_int32(pair[1]));
+  }
+  for (const JsonValue& kept : value.at("keep").items()) {
+    const std::vector<JsonValue> pair = detail::read_row(kept, 2);
+    cuts.keep.push_back({detail::read_int32(pair[0]), detail::read_int32(pair[1])});
+  }
+}
+
+/// Cuts that keep too little are damaged too.
+void check_cuts(const detail::JsonNode& root, const JsonValue& value, const StepCuts& cuts,
+                const StepProfile& profile, const std::string& source) {
+  if (const auto fault = detail::find_fault(cuts, profile)) {
+    const int line = detail::node_at(root, fault->path).line;
+    detail::raise_fault(*fault, source + ":" + std::to_string(line));
+  }
+  try {
+    simulate_step(profile, cuts);
+  } catch (const std::logic_error& error) {
+    value.at("keep").fail("all that crosses a cut", "less: " + std::string(error.what()));
+  }
+}
+
+void read_numbers(const JsonValue& value, MemoryPlan& plan) {
+  plan.feasible = value.at("feasible").boolean();
+  plan.budget_bytes = read_bytes(value.at("budget"));
+  plan.predicted_peak_bytes = read_bytes(value.at("predicted_peak"));
+  plan.least_budget_bytes = read_bytes(value.at("least_budget"));
+  plan.predicted_overhead = read_share(value.at("overhead"));
+  plan.lower_bound = read_share(value.at("lower_bound"));
+  plan.peak_at = value.at("peak_at").string();
+  plan.limit = value.at("limit").string();
+  plan.profile_digest = value.at("profile_digest").string();
+  if (plan.feasible != (plan.predicted_peak_bytes <= plan.budget_bytes)) {
+    value.at("feasible")
+        .fail("whether the predicted peak is within the budget", value.at("feasible").shown());
+  }
+  for (const JsonValue& phase : value.at("phases").items()) {
+    const std::vector<JsonValue> pair = detail::read_row(phase, 2);
+    plan.phases.push_back({pair[0].string(), read_bytes(pair[1])});
+  }
+}
+
+}  // namespace
+
+std::string MemoryPlan::to_json() const {
+  std::vector<ordered_json> phase_rows;
+  std::vector<ordered_json> op_rows;
+  ordered_json group_pairs = ordered_json::array();
+  ordered_json kept_pairs = ordered_json::array();
+  for (const auto& [first, end] : cuts.groups) group_pairs.push_back({first, end});
+  for (const KeptResult& kept : cuts.keep) kept_pairs.push_back({kept.record, kept.result});
+  for (const MemoryPlanPhase& phase : phases)
+    phase_rows.push_back(ordered_json::array({phase.name, phase.peak_bytes}));
+  for (const MemoryPlanOp& op : ops) op_rows.push_back(op_json(op));
+  detail::JsonRows json;
+  json.add("profile_digest", profile_digest);
+  json.add("feasible", feasible);
+  json.add("budget", budget_bytes);
+  json.add("predicted_peak", predicted_peak_bytes);
+  json.add("least_budget", least_budget_bytes);
+  json.add("overhead", predicted_overhead);
+  json.add("lower_bound", lower_bound);
+  json.add("peak_at", peak_at);
+  json.add("limit", limit);
+  json.add("positions", cuts.positions);
+  json.add("groups", group_pairs);
+  json.add("keep", kept_pairs);
+  json.add_rows("phases", phase_rows);
+  json.add_rows("ops", op_rows);
+  return json.take();
+}
+
+MemoryPlan MemoryPlan::from_json(std::string_view text, const StepProfile& profile,
+                                 const std::string& source) {
+  profile.validate();
+  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
+  detail::JsonPlace place = detail::memory_plan_place(source);
+  place.advice = "Plan for this step.";
+  const JsonValue value(root, std::move(place));
+  value.check_members(
+      {"profile_digest", "feasible", "budget", "predicted_peak", "least_budget", "overhead",
+       "lower_bound", "peak_at", "limit", "positions", "groups", "keep", "phases", "ops"},
+      {});
+  MemoryPlan plan;
+  for (const JsonValue& row : value.at("ops").items()) plan.ops.push_back(read_op(row));
+  check_ops(value.at("ops"), plan, profile);
+  read_numbers(value, plan);
+  const std::string digest = profile.digest();
+  if (plan.profile_digest != digest)
+    value.at("profile_digest").fail(digest + ", the step's", plan.profile_digest);
+  read_cuts(value, plan.cuts);
+  check_cuts(root, value, plan.cuts, profile, source);
+  return plan;
+}
+
+}  // namespace remat

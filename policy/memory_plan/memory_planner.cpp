@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Searches once, then looks plans up and puts them into words.
+#include <remat/memory_plan/memory_planner.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <stdexcept>
+#include <string>
+
+#include <remat/planner/budget_text.h>
+
+#include "plan_report.h"
+#include "plan_search.h"
+#include "step_bound.h"
+
+namespace remat {
+
+namespace {
+
+double median(std::vector<double> values) {
+  const auto middle = values.begin() + static_cast<std::ptrdiff_t>(values.size() / 2);
+  std::nth_element(values.begin(), middle, values.end());
+  return *middle;
+}
+
+/// Ops of one kind take the median of their times: noise would make each region a type of its own.
+StepProfile with_pooled_times(StepProfile profile) {
+  std::map<uint64_t, std::vector<size_t>> kinds;
+  for (size_t j = 0; j < profile.records.size(); ++j) {
+    if (profile.records[j].kind != 0) kinds[profile.records[j].kind].push_back(j);
+  }
+  for (const auto& [kind, records] : kinds) {
+    std::vector<double> forward;
+    std::vector<double> backward;
+    for (const size_t j : records) {
+      forward.push_back(profile.records[j].forward_us);
+      backward.push_back(profile.records[j].backward_us);
+    }
+    const double forward_us = median(std::move(forward));
+    const double backward_us = median(std::move(backward));
+    for (const size_t j : records) {
+      profile.records[j].forward_us = forward_us;
+      profile.records[j].backward_us = backward_us;
+    }
+  }
+  return profile;
+}
+
+StepProfile validated(StepProfile profile) {
+  profile.validate();
+  return profile;
+}
+
+}  // namespace
+
+struct MemoryPlanner::State {
+  State(StepProfile given, const MemoryPlannerOptions& options)
+      : original(validated(std::move(given))),
+        profile(with_pooled_times(original)),
+        graph(profile),
+        costs(options.costs),
+        bound(graph, costs),
+        digest(original.digest()) {
+    for (const StepRecord& record : profile.records)
+      step_us += record.forward_us + record.backward_us;
+    detail::PlanSearch search(graph, costs, {options.grid, options.evaluations});
+    search.run();
+    evaluations = search.evaluations();
+    for (const auto& [peak, candidate] : search.pool().all()) {
+      cuts.push_back({search.positions(candidate.cuts), search.groups(candidate.cuts),
+                      detail::kept_results(graph, candidate.kept)});
+      frontier.push_back({peak, step_us == 0 ? 0 : candidate.rerun_us / step_us});
+    }
+  }
+
+  /// The last point whose peak is within the budget, or the first.
+  size_t point(int64_t budget_bytes) const {
+    const auto above = std::upper_bound(
+        frontier.begin(), frontier.end(), budget_bytes,
+        [](int64_t budget, const MemoryFrontierPoint& at) { return budget < at.peak_bytes; });
+    return above == frontier.begin() ? 0 : static_cast<size_t>(above - frontier.begin()) - 1;
+  }
+
+  /// Rounded down: no plan may seem better than it.
+  double lower_bound(int64_t budget_bytes) const {
+    if (step_us == 0) return 0;
+    return std::max(0.0, bound.rerun_us(budget_bytes) / step_us * (1 - 1e-9) - 1e-12);
+  }
+
+  StepProfile original;
+  StepProfile profile;  // With pooled times
+  detail::StepGraph graph;
+  ReplayCosts costs;
+  detail::StepBound bound;
+  std::string digest;
+  double step_us = 0;
+  std::vector<MemoryFrontierPoint> frontier;
+  std::vector<StepCuts> cuts;  // Of the frontier's points
+  int64_t evaluations = 0;
+};
+
+MemoryPlanner::MemoryPlanner(StepProfile profile, const MemoryPlannerOptions& options)
+    : state_(std::make_shared<const State>(std::move(profile), options)) {}
+
+const StepProfile& MemoryPlanner::profile() const {
+  return state_->original;
+}
+
+const std::vector<MemoryFrontierPoint>& MemoryPlanner::frontier() const {
+  return state_->frontier;
+}
+
+int64_t MemoryPlanner::evaluations() const {
+  return state_->evaluations;
+}
+
+int64_t MemoryPlanner::budget_bytes(std::string_view text) const {
+  const int64_t measured = state_->original.plain_peak_bytes;
+  const int64_t peak = measured > 0 ? measured : state_->frontier.back().peak_bytes;
+  if (const std::optional<int64_t> bytes = detail::bytes_of(text, peak)) return *bytes;
+  throw std::invalid_argument(
+      "[memory plan] budget: expected bytes with a unit (2.5GiB, 300MB, 4096B) or a percentage of "
+      "the peak of the step (60%), got \"" +
+      std::string(text) + "\". Give one of these.");
+}
+
+MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
+  if (budget_bytes < 0) {
+    throw std::invalid_argument("[memory plan] budget: expected 0 bytes or more, got " +
+                                std::to_string(budget_bytes) +
+                                ". Give the bytes that a step may take.");
+  }
+  const size_t point = state_->point(budget_bytes);
+  const StepCuts& cuts = state_->cuts[point];
+  std::vector<char> keep(state_->profile.values.size(), 0);
+  for (const KeptResult& kept : cuts.keep)
+    keep[detail::kept_value(state_->profile, kept.record, kept.result)] = 1;
+  detail::StepSimulator simulator(state_->graph, cuts.positions, cuts.groups, state_->costs);
+  MemoryPlan plan =
+      detail::describe(state_->graph, simulator.run(keep, detail::MissingValues::kRefuse), cuts);
+  plan.budget_bytes = budget_bytes;
+  plan.feasible = plan.predicted_peak_bytes <= budget_bytes;
+  if (plan.feasible) plan.limit.clear();
+  plan.predicted_overhead = state_->frontier[point].overhead;
+  plan.lower_bound = state_->lower_bound(std::max(budget_bytes, plan.predicted_peak_bytes));
+  plan.least_budget_bytes = state_->frontier.front().peak_bytes;
+  plan.profile_digest = state_->digest;
+  return plan;
+}
+
+}  // namespace remat

@@ -1,0 +1,21 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Puts simulated cuts into the words and rows of a memory plan.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <remat/memory_plan/memory_plan.h>
+
+#include "step_graph.h"
+
+namespace remat::detail {
+
+std::vector<KeptResult> kept_results(const StepGraph& graph, const std::vector<int32_t>& values);
+
+/// Everything but budget, overhead, bounds and digest; `limit` as for an infeasible plan.
+MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, StepCuts cuts);
+
+}  // namespace remat::detail

@@ -1,0 +1,234 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Proposals of the chain planner over its whole frontier, then a local search over a grid of
+// budgets. It counts simulations, not seconds: the same profile gives the same plans.
+#include "plan_search.h"
+
+#include <algorithm>
+#include <array>
+#include <optional>
+#include <set>
+#include <stdexcept>
+
+#include <remat/planner/planner.h>
+
+namespace remat::detail {
+
+namespace {
+
+constexpr int32_t chain_budgets = 256;
+constexpr int exact_ops = 13;
+/// Fine for small budgets, coarse where the fine ones cut what had better be whole.
+constexpr std::array<RegionShares, 3> region_shares = {{{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};
+constexpr int32_t small_step = 300;    // Records; larger ones have two chains for the sake of time.
+constexpr size_t exact_regions = 100;  // Planning takes time with their third power.
+
+/// Evenly over the bytes, and again over the least quarter, where plans change most.
+std::vector<int64_t> budgets_of(const Frontier& frontier) {
+  const int64_t least = frontier.least_budget_bytes();
+  const int64_t range = frontier.no_checkpoint_peak_bytes() - least;
+  std::vector<int64_t> budgets;
+  for (int32_t i = 0; i <= chain_budgets / 2; ++i) {
+    budgets.push_back(least + range * i / (chain_budgets / 2));
+    budgets.push_back(least + range * i / (chain_budgets * 2));
+  }
+  std::sort(budgets.begin(), budgets.end());
+  std::vector<int64_t> points;  // Two budgets with one plan count once.
+  for (const int64_t budget : budgets) {
+    const int64_t point = frontier.at(budget)->budget_bytes;
+    if (points.empty() || points.back() != point) points.push_back(point);
+  }
+  return points;
+}
+
+/// None for numbers that are beyond the chain planner's.
+std::optional<Planner> planner_of(const StepChain& chain, const PlannerOptions& options) {
+  try {
+    return Planner(chain.profile, options);
+  } catch (const std::invalid_argument&) {
+    return std::nullopt;
+  }
+}
+
+/// Groups of halves, of halves of these, and so on: O(log n) segments are whole at a time.
+void add_halves(int32_t first, int32_t end, StepGroups& groups) {
+  if (end - first < 3) return;
+  const int32_t middle = first + (end - first) / 2;
+  if (middle - first >= 2) groups.emplace_back(first, middle);
+  if (end - middle >= 2) groups.emplace_back(middle, end);
+  add_halves(first, middle, groups);
+  add_halves(middle, end, groups);
+}
+
+}  // namespace
+
+PlanSearch::PlanSearch(const StepGraph& graph, const ReplayCosts& costs, const SearchLimits& limits)
+    : graph_(graph), costs_(costs), limits_(limits), spans_(graph) {}
+
+void PlanSearch::run() {
+  try_whole();
+  std::set<std::vector<int32_t>> tried;
+  for (const RegionShares& shares : region_shares) {
+    if (tried.size() > 1 && graph_.size() > small_step) break;
+    const StepRegions regions = choose_regions(graph_, spans_, shares);
+    if (tried.insert(regions.positions).second) try_chain(regions);
+  }
+  refine();
+}
+
+/// One segment that keeps all or nothing
+void PlanSearch::try_whole() {
+  const size_t values = graph_.profile.values.size();
+  evaluate(number_of({}, {}), std::vector<char>(values, 1));
+  evaluate(number_of({}, {}), std::vector<char>(values, 0));
+}
+
+/// Every region replays whole, or within groups.
+void PlanSearch::try_regions(const StepRegions& regions) {
+  std::vector<char> keep(graph_.profile.values.size(), 0);
+  for (size_t v = 0; v < keep.size(); ++v)
+    keep[v] = regions.pinned[graph_.profile.values[v].storage];
+  StepGroups groups;
+  add_halves(0, static_cast<int32_t>(regions.positions.size()) + 1, groups);
+  for (const std::vector<char>& kept : {keep, std::vector<char>(keep.size(), 0)}) {
+    evaluate(number_of(regions.positions, {}), kept);
+    evaluate(number_of(regions.positions, groups), kept);
+  }
+}
+
+void PlanSearch::try_chain(const StepRegions& regions) {
+  try_regions(regions);
+  const StepChain chain(graph_, spans_, regions);
+  if (!chain.is_plannable()) return;
+  PlannerOptions options;
+  options.exact_ops = exact_ops;
+  if (chain.regions.size() > exact_regions) options.max_breakpoints = 1000;
+  const std::optional<Planner> planner = planner_of(chain, options);
+  if (!planner) return;
+  for (const int64_t budget : budgets_of(planner->frontier())) {
+    const CutProposal proposal = to_proposal(graph_, chain, regions, planner->plan(budget));
+    evaluate(number_of(proposal.positions, proposal.groups), proposal.keep);
+  }
+}
+
+void PlanSearch::refine() {
+  const int64_t least = pool_.all().begin()->first;
+  const int64_t most = pool_.all().rbegin()->first;
+  const int64_t start = evaluations_;
+  const int64_t rounds = 2 * int64_t{limits_.grid};
+  for (int64_t i = 0; i < rounds; ++i) {
+    const int64_t budget = least + (most - least) * (i / 2 + 1) / (limits_.grid + 1);
+    const int64_t until = start + (limits_.evaluations - start) * (i + 1) / rounds;
+    if (i % 2 == 0) {
+      drop_to(budget, until);
+    } else {
+      fill(budget, until);
+    }
+  }
+}
+
+/// Keeps more in the fastest plan of the budget.
+void PlanSearch::fill(int64_t budget_bytes, int64_t until_evaluations) {
+  CutCandidate current = pool_.best(budget_bytes)->second;
+  for (bool changed = true; changed && evaluations_ < until_evaluations;) {
+    changed = false;
+    for (const int32_t v : worth_adding(current)) {
+      if (evaluations_ >= until_evaluations) return;
+      std::vector<char> keep = flags(current.kept);
+      keep[v] = 1;
+      const StepSimulation& result = evaluate(current.cuts, std::move(keep));
+      if (result.peak_bytes > budget_bytes || result.rerun_us >= current.rerun_us) continue;
+      current = pool_.best(budget_bytes)->second;
+      changed = true;
+    }
+  }
+}
+
+/// Keeps less in a plan that is a little too large.
+void PlanSearch::drop_to(int64_t budget_bytes, int64_t until_evaluations) {
+  const auto above = pool_.all().upper_bound(budget_bytes);
+  if (above == pool_.all().end()) return;
+  CutCandidate current = above->second;
+  int64_t peak = above->first;
+  for (const int32_t v : worth_dropping(current)) {
+    if (evaluations_ >= until_evaluations || peak <= budget_bytes) return;
+    std::vector<char> keep = flags(current.kept);
+    keep[v] = 0;
+    const StepSimulation& result = evaluate(current.cuts, keep);
+    if (result.peak_bytes >= peak) continue;
+    peak = result.peak_bytes;
+    current.kept.erase(std::find(current.kept.begin(), current.kept.end(), v));
+  }
+}
+
+/// Values that run again, those first that save most time per byte.
+std::vector<int32_t> PlanSearch::worth_adding(const CutCandidate& from) {
+  const StepSimulation& result = simulate(from);
+  std::vector<std::pair<double, int32_t>> scored;
+  for (size_t i = 0; i < graph_.profile.values.size(); ++i) {
+    const auto v = static_cast<int32_t>(i);
+    const int32_t maker = graph_.maker(v);
+    if (maker < 0 || graph_.uses[v].empty() || result.runs[maker] == 0) continue;
+    if (std::binary_search(from.kept.begin(), from.kept.end(), v)) continue;
+    const double saved = graph_.profile.records[maker].forward_us * result.runs[maker];
+    scored.emplace_back(-saved / static_cast<double>(graph_.bytes(v) + 1), v);
+  }
+  std::sort(scored.begin(), scored.end());
+  std::vector<int32_t> values;
+  for (const auto& [score, v] : scored) values.push_back(v);
+  return values;
+}
+
+std::vector<int32_t> PlanSearch::worth_dropping(const CutCandidate& from) const {
+  std::vector<std::pair<double, int32_t>> scored;
+  for (const int32_t v : from.kept) {
+    const double lost = graph_.profile.records[graph_.maker(v)].forward_us;
+    scored.emplace_back(lost / static_cast<double>(graph_.bytes(v) + 1), v);
+  }
+  std::sort(scored.begin(), scored.end());
+  std::vector<int32_t> values;
+  for (const auto& [score, v] : scored) values.push_back(v);
+  return values;
+}
+
+const StepSimulation& PlanSearch::simulate(const CutCandidate& candidate) {
+  std::vector<char> keep = flags(candidate.kept);
+  return simulator(candidate.cuts).run(keep, MissingValues::kRefuse);
+}
+
+int32_t PlanSearch::number_of(const std::vector<int32_t>& positions, const StepGroups& groups) {
+  const auto [at, is_new] =
+      numbers_.emplace(std::pair(positions, groups), static_cast<int32_t>(cuts_.size()));
+  if (is_new) cuts_.push_back(&at->first);
+  return at->second;
+}
+
+/// Searches stay with the same cuts for a while.
+StepSimulator& PlanSearch::simulator(int32_t cuts) {
+  if (simulated_ != cuts) {
+    simulator_ = std::make_unique<StepSimulator>(graph_, positions(cuts), groups(cuts), costs_);
+    simulated_ = cuts;
+  }
+  return *simulator_;
+}
+
+const StepSimulation& PlanSearch::evaluate(int32_t cuts, std::vector<char> keep) {
+  ++evaluations_;
+  StepSimulator& judge = simulator(cuts);
+  const StepSimulation& result = judge.run(keep, MissingValues::kKeep);
+  if (!pool_.admits(result.peak_bytes, result.rerun_us)) return result;
+  CutCandidate candidate{cuts, {}, result.rerun_us};
+  for (size_t v = 0; v < keep.size(); ++v) {
+    if (judge.is_used(static_cast<int32_t>(v))) candidate.kept.push_back(static_cast<int32_t>(v));
+  }
+  pool_.add(result.peak_bytes, std::move(candidate));
+  return result;
+}
+
+std::vector<char> PlanSearch::flags(const std::vector<int32_t>& kept) const {
+  std::vector<char> keep(graph_.profile.values.size(), 0);
+  for (const int32_t v : kept) keep[v] = 1;
+  return keep;
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Searches for plans of a step: the chain planner proposes, the simulator judges, and what is kept
+// is then changed value by value.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "candidate_pool.h"
+#include "step_chain.h"
+#include "step_simulator.h"
+
+namespace remat::detail {
+
+struct SearchLimits {
+  int32_t grid = 32;           ///< Budgets
+  int32_t evaluations = 6000;  ///< Simulations
+};
+
+class PlanSearch {
+ public:
+  /// The graph must outlive this.
+  PlanSearch(const StepGraph& graph, const ReplayCosts& costs, const SearchLimits& limits);
+
+  void run();
+
+  const CandidatePool& pool() const { return pool_; }
+  int64_t evaluations() const { return evaluations_; }
+  const std::vector<int32_t>& positions(int32_t cuts) const { return cuts_[cuts]->first; }
+  const StepGroups& groups(int32_t cuts) const { return cuts_[cuts]->second; }
+  /// Simulates a candidate once more.
+  const StepSimulation& simulate(const CutCandidate& candidate);
+
+ private:
+  using PlacesAndGroups = std::pair<std::vector<int32_t>, StepGroups>;
+
+  void try_whole();
+  void try_regions(const StepRegions& regions);
+  void try_chain(const StepRegions& regions);
+  void refine();
+  void fill(int64_t budget_bytes, int64_t until_evaluations);
+  void drop_to(int64_t budget_bytes, int64_t until_evaluations);
+  std::vector<int32_t> worth_adding(const CutCandidate& from);
+  std::vector<int32_t> worth_dropping(const CutCandidate& from) const;
+  int32_t number_of(const std::vector<int32_t>& positions, const StepGroups& groups);
+  const StepSimulation& evaluate(int32_t cuts, std::vector<char> keep);
+  StepSimulator& simulator(int32_t cuts);
+  std::vector<char> flags(const std::vector<int32_t>& kept) const;
+
+  const StepGraph& graph_;
+  ReplayCosts costs_;
+  SearchLimits limits_;
+  ValueSpans spans_;
+  CandidatePool pool_;
+  std::map<PlacesAndGroups, int32_t> numbers_;
+  std::vector<const PlacesAndGroups*> cuts_;  // By number
+  std::unique_ptr<StepSimulator> simulator_;  // Of the cuts that were simulated last
+  int32_t simulated_ = -1;
+  int64_t evaluations_ = 0;
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Builds the reversed arrows.
+#include "step_graph.h"
+
+#include <algorithm>
+
+namespace remat::detail {
+
+StepGraph::StepGraph(const StepProfile& from)
+    : profile(from),
+      results(from.records.size()),
+      uses(from.values.size()),
+      overwritten_by(from.values.size(), never),
+      slots_of_record(from.records.size()),
+      slots_of_node(from.nodes.size()) {
+  for (int32_t j = 0; j < size(); ++j) {
+    const StepRecord& record = from.records[j];
+    results[j] = record.makes;
+    for (const StepWrite& write : record.writes) {
+      results[j].push_back(write.after);
+      overwritten_by[write.before] = std::min(overwritten_by[write.before], j);
+    }
+    if (!record.reads_data) continue;
+    for (const int32_t v : record.reads) uses[v].push_back(j);
+  }
+  for (size_t i = 0; i < from.slots.size(); ++i) {
+    const StepSlot& slot = from.slots[i];
+    if (slot.value < 0 || maker(slot.value) < 0) continue;
+    uses[slot.value].push_back(slot.record);
+    slots_of_record[slot.record].push_back(static_cast<int32_t>(i));
+    if (slot.node >= 0) slots_of_node[slot.node].push_back(static_cast<int32_t>(i));
+  }
+  for (std::vector<int32_t>& records : uses) {
+    std::sort(records.begin(), records.end());
+    records.erase(std::unique(records.begin(), records.end()), records.end());
+  }
+}
+
+int32_t kept_value(const StepProfile& profile, int32_t record, int32_t result) {
+  const StepRecord& made_by = profile.records[record];
+  const auto makes = static_cast<int32_t>(made_by.makes.size());
+  return result < makes ? made_by.makes[result] : made_by.writes[result - makes].after;
+}
+
+}  // namespace remat::detail

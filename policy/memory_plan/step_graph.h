@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A step profile with the arrows turned round: who reads, saves and overwrites each value.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <vector>
+
+#include <remat/memory_plan/step_profile.h>
+
+namespace remat::detail {
+
+struct StepGraph {
+  /// The profile must be valid, and outlive this.
+  explicit StepGraph(const StepProfile& from);
+
+  int32_t size() const { return static_cast<int32_t>(profile.records.size()); }
+  int64_t bytes(int32_t value) const { return profile.values[value].bytes; }
+  int32_t maker(int32_t value) const { return profile.values[value].maker; }
+  /// In memory that is not the step's own?
+  bool is_outside(int32_t value) const { return maker(profile.values[value].storage) < 0; }
+
+  static constexpr int32_t never = std::numeric_limits<int32_t>::max();
+
+  const StepProfile& profile;
+  std::vector<std::vector<int32_t>> results;  ///< Per record: what it makes, then what it leaves
+                                              ///< in what it writes
+  /// Per value: records that read its data, and those during which it is saved, ascending.
+  std::vector<std::vector<int32_t>> uses;
+  std::vector<int32_t> overwritten_by;  ///< Per value: a record, or `never`
+  /// Slots whose value a record makes; others cost nothing.
+  std::vector<std::vector<int32_t>> slots_of_record;
+  std::vector<std::vector<int32_t>> slots_of_node;
+};
+
+/// The value of a record's result, counted as in KeptResult.
+int32_t kept_value(const StepProfile& profile, int32_t record, int32_t result);
+
+}  // namespace remat::detail

@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Step profiles from and to JSON: values and slots are rows of numbers, records and nodes objects.
+#include <remat/memory_plan/step_profile.h>
+
+#include "json_rows.h"
+#include "step_fault.h"
+
+namespace remat {
+
+namespace {
+
+using detail::JsonValue;
+using nlohmann::ordered_json;
+
+ordered_json record_json(const StepRecord& record) {
+  ordered_json writes = ordered_json::array();
+  for (const StepWrite& write : record.writes) writes.push_back({write.before, write.after});
+  return {{"op", record.op},
+          {"where", record.where},
+          {"kind", detail::hex_text(record.kind)},
+          {"forward_us", record.forward_us},
+          {"backward_us", record.backward_us},
+          {"workspace_bytes", record.workspace_bytes},
+          {"forward_bytes", record.forward_bytes},
+          {"reads_data", record.reads_data},
+          {"reads", record.reads},
+          {"makes", record.makes},
+          {"writes", std::move(writes)}};
+}
+
+ordered_json node_json(const StepNode& node) {
+  return {{"name", node.name},
+          {"record", node.record},
+          {"us", node.us},
+          {"before_bytes", node.before_bytes},
+          {"inside_bytes", node.inside_bytes},
+          {"after_bytes", node.after_bytes}};
+}
+
+StepValue read_value(const JsonValue& value) {
+  const std::vector<JsonValue> row = detail::read_row(value, 4);
+  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]), row[2].integer(),
+          detail::read_int32(row[3])};
+}
+
+StepSlot read_slot(const JsonValue& value) {
+  const std::vector<JsonValue> row = detail::read_row(value, 3);
+  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]),
+          detail::read_int32(row[2], -1)};
+}
+
+StepRecord read_record(const JsonValue& value) {
+  value.check_members({"op", "where", "kind", "forward_us", "backward_us", "workspace_bytes",
+                       "forward_bytes", "reads_data", "reads", "makes", "writes"},
+                      {});
+  StepRecord record;
+  record.op = value.at("op").string();
+  record.where = value.at("where").string();
+  record.kind = detail::read_hex(value.at("kind"));
+  record.forward_us = value.at("forward_us").number();
+  record.backward_us = value.at("backward_us").number();
+  record.workspace_bytes = value.at("workspace_bytes").integer();
+  record.forward_bytes = value.at("forward_bytes").integer();
+  record.reads_data = value.at("reads_data").boolean();
+  record.reads = detail::read_int32s(value.at("reads"));
+  record.makes = detail::read_int32s(value.at("makes"));
+  for (const JsonValue& write : value.at("writes").items()) {
+    const std::vector<JsonValue> pair = detail::read_row(write, 2);
+    record.writes.push_back({detail::read_int32(pair[0]), detail::read_int32(pair[1])});
+  }
+  return record;
+}
+
+StepNode read_node(const JsonValue& value) {
+  value.check_members({"name", "record", "us", "before_bytes", "inside_bytes", "after_bytes"}, {});
+  StepNode node;
+  node.name = value.at("name").string();
+  node.record = detail::read_int32(value.at("record"));
+  node.us = value.at("us").number();
+  node.before_bytes = value.at("before_bytes").integer();
+  node.inside_bytes = value.at("inside_bytes").integer();
+  node.after_bytes = value.at("after_bytes").integer();
+  return node;
+}
+
+}  // namespace
+
+std::string StepProfile::to_json() const {
+  std::vector<ordered_json> value_rows;
+  std::vector<ordered_json> record_rows;
+  std::vector<ordered_json> slot_rows;
+  std::vector<ordered_json> node_rows;
+  for (const StepValue& value : values)
+    value_rows.push_back({value.maker, value.storage, value.bytes, value.held_until});
+  for (const StepRecord& record : records) record_rows.push_back(record_json(record));
+  for (const StepSlot& slot : slots) slot_rows.push_back({slot.value, slot.record, slot.node});
+  for (const StepNode& node : nodes) node_rows.push_back(node_json(node));
+  detail::JsonRows json;
+  json.add("name", name);
+  json.add("end_bytes", end_bytes);
+  json.add("plain_peak_bytes", plain_peak_bytes);
+  json.add_rows("values", value_rows);
+  json.add_rows("records", record_rows);
+  json.add_rows("slots", slot_rows);
+  json.add_rows("nodes", node_rows);
+  return json.take();
+}
+
+StepProfile StepProfile::from_json(std::string_view text, const std::string& source) {
+  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
+  const JsonValue value(root, detail::memory_plan_place(source));
+  value.check_members(
+      {"name", "end_bytes", "plain_peak_bytes", "values", "records", "slots", "nodes"}, {});
+  StepProfile profile;
+  profile.name = value.at("name").string();
+  profile.end_bytes = value.at("end_bytes").integer();
+  profile.plain_peak_bytes = value.at("plain_peak_bytes").integer();
+  for (const JsonValue& row : value.at("values").items()) profile.values.push_back(read_value(row));
+  for (const JsonValue& row : value.at("records").items())
+    profile.records.push_back(read_record(row));
+  for (const JsonValue& row : value.at("slots").items()) profile.slots.push_back(read_slot(row));
+  for (const JsonValue& row : value.at("nodes").items()) profile.nodes.push_back(read_node(row));
+  if (const auto fault = detail::find_fault(profile)) {
+    const int line = detail::node_at(root, fault->path).line;
+    detail::raise_fault(*fault, source + ":" + std::to_string(line));
+  }
+  return profile;
+}
+
+}  // namespace remat

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The walk back, unit by unit. See Note [Until].
+#include "step_needs.h"
+
+#include <algorithm>
+#include <stdexcept>
+#include <string>
+
+namespace remat::detail {
+
+StepNeeds::StepNeeds(const StepGraph& graph, const StepUnits& units)
+    : graph_(graph),
+      units_(units),
+      needs_(units.size()),
+      group_slots_(units.size()),
+      kept_until_(graph.profile.values.size()),
+      asked_(graph.profile.values.size()) {}
+
+void StepNeeds::walk(std::vector<char>& keep, MissingValues missing) {
+  keep_ = &keep;
+  missing_ = missing;
+  kept_at_root_.clear();
+  copied_from_outside_.clear();
+  for (std::vector<int32_t>& slots : group_slots_) slots.clear();
+  std::fill(kept_until_.begin(), kept_until_.end(), -1);
+  for (Asked& asked : asked_) asked.unit = -1;
+  for (const int32_t unit : units_.backward_order()) walk_unit(unit);
+  for (HeldValue& kept : kept_at_root_) kept.until = kept_until_[kept.value];
+}
+
+void StepNeeds::walk_unit(int32_t unit) {
+  unit_ = unit;
+  UnitNeeds& needs = needs_[unit];
+  needs.given.clear();
+  needs.runs.clear();
+  needs.held.clear();
+  ask_for_slots(unit);
+  for (int32_t j = units_[unit].end - 1; j >= units_[unit].begin; --j) {
+    int32_t until = -1;
+    for (const int32_t v : graph_.results[j]) {
+      const Asked& asked = asked_[v];
+      if (asked.unit == unit && !asked.given) until = std::max(until, asked.until);
+    }
+    if (until < 0) continue;
+    needs.runs.push_back(j);
+    const StepRecord& record = graph_.profile.records[j];
+    if (!record.reads_data) continue;
+    for (const int32_t v : record.reads) ask(v, until);
+  }
+  std::reverse(needs.runs.begin(), needs.runs.end());
+  hand_on_given(needs);
+}
+
+void StepNeeds::ask_for_slots(int32_t unit) {
+  for (const int32_t v : group_slots_[unit]) hold(v, kept_until_[v]);
+  if (unit >= units_.segments()) return;
+  const auto nodes = static_cast<int32_t>(graph_.profile.nodes.size());
+  for (int32_t j = units_[unit].begin; j < units_[unit].end; ++j) {
+    for (const int32_t slot : graph_.slots_of_record[j]) {
+      const StepSlot& saved = graph_.profile.slots[slot];
+      hold(saved.value, saved.node < 0 ? nodes : saved.node);
+    }
+  }
+}
+
+void StepNeeds::hold(int32_t value, int32_t until) {
+  ask(value, until);
+  Asked& asked = asked_[value];
+  if (asked.given) return;
+  std::vector<HeldValue>& held = needs_[unit_].held;
+  if (asked.held < 0) {
+    asked.held = static_cast<int32_t>(held.size());
+    held.push_back({value, until});
+  }
+  held[asked.held].until = std::max(held[asked.held].until, until);
+}
+
+void StepNeeds::ask_outside(int32_t value) {
+  if (graph_.overwritten_by[value] == StepGraph::never || asked_[value].unit >= 0) return;
+  asked_[value].unit = unit_;
+  copied_from_outside_.push_back(value);
+}
+
+void StepNeeds::ask(int32_t value, int32_t until) {
+  if (graph_.maker(value) < 0) return ask_outside(value);
+  Asked& asked = asked_[value];
+  if (asked.unit != unit_) {
+    asked = {unit_, until, is_given(value), -1};
+    if (asked.given) needs_[unit_].given.push_back(value);
+  }
+  asked.until = std::max(asked.until, until);
+}
+
+bool StepNeeds::is_given(int32_t value) {
+  if ((*keep_)[value] && units_.properly_around(units_.home(value), unit_)) return true;
+  const int32_t maker = graph_.maker(value);
+  if (units_[unit_].begin <= maker && maker < units_[unit_].end) return false;
+  if (missing_ == MissingValues::kRefuse) {
+    throw std::logic_error(
+        "[memory plan] cuts: expected value " + std::to_string(value) + ", of record " +
+        std::to_string(maker) + " (" + graph_.profile.records[maker].op +
+        "), among what is kept, since the replay of records " +
+        std::to_string(units_[unit_].begin) + " to " + std::to_string(units_[unit_].end - 1) +
+        " needs it, got a plan without it. Report this.");
+  }
+  (*keep_)[value] = 1;
+  return true;
+}
+
+/// A group's slots are known when the units in it have asked.
+void StepNeeds::hand_on_given(UnitNeeds& needs) {
+  std::vector<int32_t>& groups = needs.given_groups;
+  groups.clear();
+  for (const int32_t v : needs.given) {
+    const int32_t home = units_.home(v);
+    if (kept_until_[v] < 0) {
+      if (home == StepUnits::root) {
+        kept_at_root_.push_back({v, 0});
+      } else {
+        group_slots_[home].push_back(v);
+      }
+    }
+    kept_until_[v] = std::max(kept_until_[v], asked_[v].until);
+    if (home != StepUnits::root) groups.push_back(home);
+  }
+  const auto outer_first = [&](int32_t a, int32_t b) { return units_.properly_around(a, b); };
+  std::sort(groups.begin(), groups.end());
+  groups.erase(std::unique(groups.begin(), groups.end()), groups.end());
+  std::sort(groups.begin(), groups.end(), outer_first);
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Runs a cut step event by event: its peak, and what runs again. One simulator serves many sets of
+// kept values.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include <remat/memory_plan/step_cuts.h>
+
+#include "step_needs.h"
+
+namespace remat::detail {
+
+class StepSimulator {
+ public:
+  /// Positions and groups must be valid; the graph must outlive this.
+  StepSimulator(const StepGraph& graph, const std::vector<int32_t>& positions,
+                const StepGroups& groups, const ReplayCosts& costs);
+
+  /// `keep`: per value; under kKeep what crosses is added to it. Valid until the next run.
+  const StepSimulation& run(std::vector<char>& keep, MissingValues missing);
+
+  const StepUnits& units() const { return units_; }
+  /// Of the last run: does anything need this kept value?
+  bool is_used(int32_t value) const { return needs_.is_used(value); }
+
+ private:
+  void run_forward();
+  int32_t own_memory_from(int32_t value) const;
+  void start_backward();
+  void run_backward();
+  void replay(int32_t unit);
+  void run_again(int32_t unit);
+  void rerun_record(int32_t unit, int32_t record);
+  void write_again(int32_t unit, int32_t record, const StepWrite& write);
+  void make(int32_t unit, int32_t value);
+  void drop(int32_t unit, int32_t value);
+  bool is_needed_after(int32_t unit, int32_t value, int32_t record) const;
+  void reach(int64_t bytes, StepMoment moment, int32_t top_unit);
+
+  /// What a replay knows of a value.
+  struct Replayed {
+    int32_t unit = -1;     ///< The replay that this is of
+    int32_t last = -1;     ///< Record that reads it last
+    bool held = false;     ///< By slots, after the replay
+    bool given = false;    ///< The kept one is read; one that is made goes at once.
+    bool present = false;  ///< Has memory of its own
+  };
+  Replayed& replayed(int32_t unit, int32_t value);
+
+  const StepGraph& graph_;
+  StepUnits units_;
+  StepNeeds needs_;
+  ReplayCosts costs_;
+  StepSimulation out_;
+  std::vector<int32_t> top_index_;  // Per unit, into out_.top_units
+  int64_t now_ = 0;                 // Bytes alive, without what backward makes outside of replays
+  int32_t node_ = 0;
+  std::vector<int64_t> freed_;  // Per node, when it has ended
+  std::vector<char> done_;      // Per unit
+  std::vector<Replayed> replayed_;
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The segments and groups of a cut step, and where each kept value lives.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+#include <vector>
+
+#include "step_graph.h"
+
+namespace remat::detail {
+
+using StepGroups = std::vector<std::pair<int32_t, int32_t>>;
+
+struct StepUnit {
+  int32_t first_segment = 0;
+  int32_t end_segment = 0;
+  int32_t begin = 0;    ///< Record
+  int32_t end = 0;      ///< Record
+  int32_t parent = -1;  ///< The innermost group properly around it; root if there is none
+};
+
+class StepUnits {
+ public:
+  static constexpr int32_t root = -1;
+
+  StepUnits(const StepGraph& graph, const std::vector<int32_t>& positions,
+            const StepGroups& groups);
+
+  int32_t size() const { return static_cast<int32_t>(units_.size()); }
+  int32_t segments() const { return segments_; }
+  const StepUnit& operator[](int32_t unit) const { return units_[unit]; }
+  int32_t segment_of(int32_t record) const { return segment_of_[record]; }
+  int32_t top_of(int32_t unit) const;  ///< The unit itself or the outermost group around it
+
+  /// The group whose replay makes a kept value for units in it, or root: the forward does.
+  int32_t home(int32_t value) const { return homes_[value]; }
+
+  bool properly_around(int32_t outer, int32_t inner) const;
+
+  /// Later segments first, inner units before those around them: whoever needs a value comes
+  /// before whoever makes it.
+  const std::vector<int32_t>& backward_order() const { return order_; }
+
+ private:
+  void find_parents();
+  int32_t find_home(const StepGraph& graph, int32_t value) const;
+  bool holds(int32_t unit, int32_t segment) const;
+
+  int32_t segments_ = 0;
+  std::vector<StepUnit> units_;
+  std::vector<int32_t> segment_of_;
+  std::vector<int32_t> homes_;
+  std::vector<int32_t> order_;
+};
+
+}  // namespace remat::detail

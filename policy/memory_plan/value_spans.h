@@ -1,0 +1,35 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// From where to where the memory of a step is needed, forward and for backward.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "step_graph.h"
+
+namespace remat::detail {
+
+/// The storages that the step makes, as by eager code that keeps all that backward needs.
+struct ValueSpans {
+  explicit ValueSpans(const StepGraph& graph);
+
+  bool is_inner(int32_t storage) const { return last_use[storage] >= 0; }
+  int32_t length(int32_t storage) const { return last_use[storage] - first[storage]; }
+
+  std::vector<int32_t> first;       ///< Per storage, by its first value: the record that makes it
+  std::vector<int32_t> last_use;    ///< Per storage: the last record that needs it; -1: not inner
+  std::vector<int32_t> last_write;  ///< Per storage: the last record that writes it, or -1
+  std::vector<char> saved;          ///< Per storage: does backward need it?
+  /// Per position: storages that records before it make and records from it on need.
+  std::vector<std::vector<int32_t>> crossing;
+  /// Per record: bytes that records before it make. The last entry is the total.
+  std::vector<int64_t> made_before;
+  int64_t total_bytes() const { return made_before.back(); }
+  int64_t small_bytes = 0;  ///< What is less counts little: statistics, scalars.
+
+ private:
+  int64_t find_small_bytes(const StepGraph& graph) const;
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,15 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Amounts of bytes as people write them.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+namespace remat::detail {
+
+/// Bytes of "2.5GiB", "300 MB", "4096B", or of "60%" of `whole`; none for other text.
+std::optional<int64_t> bytes_of(std::string_view text, int64_t whole);
+
+}  // namespace remat::detail

@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Small random steps and cuts.
+#pragma once
+
+#include <random>
+
+#include <remat/memory_plan/step_cuts.h>
+
+namespace remat::test {
+
+StepProfile random_step(std::mt19937& random);
+
+/// Cuts whose kept values may not be enough, or, `closed`, are.
+StepCuts random_cuts(const StepProfile& profile, bool closed, std::mt19937& random);
+
+}  // namespace remat::test

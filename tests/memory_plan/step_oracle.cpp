@@ -1,0 +1,375 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Slow and literal: sets of dependencies, counted holders, blocks of memory with owners.
+#include "memory_plan/step_oracle.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <stdexcept>
+
+namespace remat::test {
+
+namespace {
+
+struct Lacking {};
+
+/// Memory that is alive as long as somebody holds it.
+struct Bytes {
+  Bytes(int64_t* sum_, int64_t size_) : sum(sum_), size(size_) { *sum += size; }
+  ~Bytes() { *sum -= size; }
+  Bytes(const Bytes&) = delete;
+  Bytes& operator=(const Bytes&) = delete;
+  int64_t* sum;
+  int64_t size;
+};
+using Memory = std::shared_ptr<Bytes>;
+
+struct Unit {
+  int first, end;  // Segments
+};
+
+/// A place that holds a value for backward: of a segment, or of a group for units in it.
+struct Place {
+  int unit = 0;
+  int value = 0;
+  bool alive = true;
+  Memory memory;
+  std::set<std::pair<int, int>> depends;  // Home and value of what it is computed from
+};
+
+class Oracle {
+ public:
+  Oracle(const StepProfile& profile, const StepCuts& cuts) : p_(profile) {
+    out_.runs.assign(p_.records.size(), 0);
+    int begin = 0;
+    for (size_t s = 0; s <= cuts.positions.size(); ++s) {
+      const int end = s < cuts.positions.size() ? cuts.positions[s] : records();
+      begins_.push_back(begin);
+      ends_.push_back(end);
+      units_.push_back({static_cast<int>(s), static_cast<int>(s) + 1});
+      begin = end;
+    }
+    segments_ = static_cast<int>(units_.size());
+    for (const auto& [first, end] : cuts.groups) units_.push_back({first, end});
+    for (const KeptResult& kept : cuts.keep) {
+      const StepRecord& record = p_.records[kept.record];
+      const int makes = static_cast<int>(record.makes.size());
+      keep_.insert(kept.result < makes ? record.makes[kept.result]
+                                       : record.writes[kept.result - makes].after);
+    }
+  }
+
+  OracleResult run() {
+    try {
+      make_places();
+      forward();
+      backward();
+    } catch (const Lacking&) {
+      out_.possible = false;
+    }
+    places_.clear();
+    return out_;
+  }
+
+ private:
+  int records() const { return static_cast<int>(p_.records.size()); }
+  int segment(int record) const {
+    for (int s = 0; s < segments_; ++s) {
+      if (begins_[s] <= record && record < ends_[s]) return s;
+    }
+    throw std::logic_error("no segment");
+  }
+  bool holds(int unit, int segment) const {
+    return unit < 0 || (units_[unit].first <= segment && segment < units_[unit].end);
+  }
+  bool around(int outer, int inner) const {
+    if (outer < 0) return true;
+    return outer != inner && holds(outer, units_[inner].first) &&
+           holds(outer, units_[inner].end - 1);
+  }
+  /// The smallest group, or -1, that has both segments.
+  int common(int s, int t) const {
+    int best = -1;
+    for (int g = segments_; g < static_cast<int>(units_.size()); ++g) {
+      if (!holds(g, s) || !holds(g, t)) continue;
+      if (best < 0 || around(best, g)) best = g;
+    }
+    return best;
+  }
+  int home(int v) const {
+    const int s = segment(p_.values[v].maker);
+    int best = common(s, s);
+    const auto widen = [&](int record) {
+      if (segment(record) == s) return;
+      const int shared = common(s, segment(record));
+      if (best >= 0 && around(shared, best)) best = shared;
+    };
+    for (int j = 0; j < records(); ++j) {
+      const std::vector<int32_t>& reads = p_.records[j].reads;
+      if (p_.records[j].reads_data && std::count(reads.begin(), reads.end(), v) > 0) widen(j);
+    }
+    for (const StepSlot& slot : p_.slots) {
+      if (slot.value == v) widen(slot.record);
+    }
+    return best;
+  }
+  std::vector<int> results(int j) const {
+    std::vector<int> all(p_.records[j].makes.begin(), p_.records[j].makes.end());
+    for (const StepWrite& write : p_.records[j].writes) all.push_back(write.after);
+    return all;
+  }
+  bool is_given(int v, int unit) const { return keep_.count(v) > 0 && around(home(v), unit); }
+
+  /// Records that a unit runs for these values, and what it is given.
+  std::pair<std::vector<int>, std::set<int>> analyse(int unit, const std::set<int>& wanted) const {
+    const int begin = begins_[units_[unit].first];
+    const int end = ends_[units_[unit].end - 1];
+    std::set<int> makes;
+    std::set<int> given;
+    std::vector<int> runs;
+    const auto ask = [&](int v) {
+      const int maker = p_.values[v].maker;
+      if (maker < 0) {
+        read_outside_.insert(v);
+        return;
+      }
+      if (is_given(v, unit)) {
+        given.insert(v);
+      } else if (maker < begin || maker >= end) {
+        throw Lacking();
+      } else {
+        makes.insert(v);
+      }
+    };
+    for (const int v : wanted) ask(v);
+    for (int j = end - 1; j >= begin; --j) {
+      const std::vector<int> made = results(j);
+      if (std::none_of(made.begin(), made.end(), [&](int v) { return makes.count(v) > 0; }))
+        continue;
+      runs.insert(runs.begin(), j);
+      if (!p_.records[j].reads_data) continue;
+      for (const int v : p_.records[j].reads) ask(v);
+    }
+    return {runs, given};
+  }
+
+  std::map<int, std::set<std::pair<int, int>>> dependencies(int unit, const std::set<int>& wanted) {
+    const auto [runs, given] = analyse(unit, wanted);
+    std::map<int, std::set<std::pair<int, int>>> of;
+    for (const int v : given) of[v] = {{home(v), v}};
+    for (const int j : runs) {
+      std::set<std::pair<int, int>> all;
+      if (p_.records[j].reads_data) {
+        for (const int v : p_.records[j].reads) all.insert(of[v].begin(), of[v].end());
+      }
+      for (const int v : results(j)) {
+        if (given.count(v) == 0) of[v] = all;
+      }
+    }
+    return of;
+  }
+
+  /// Slots of segments, then of groups, inner ones first.
+  void make_places() {
+    for (const StepSlot& slot : p_.slots) {
+      if (slot.value < 0 || p_.values[slot.value].maker < 0) {
+        places_.push_back({-1, -1, false, nullptr, {}});
+      } else {
+        places_.push_back({segment(slot.record), slot.value, true, nullptr, {}});
+      }
+    }
+    std::vector<int> order;
+    for (int u = 0; u < static_cast<int>(units_.size()); ++u) order.push_back(u);
+    std::stable_sort(order.begin(), order.end(), [&](int a, int b) {
+      return units_[a].end - units_[a].first < units_[b].end - units_[b].first;
+    });
+    for (const int u : order) {
+      for (const int v : asked_of_[u]) places_.push_back({u, v, true, nullptr, {}});
+      std::set<int> wanted;
+      for (const Place& place : places_) {
+        if (place.unit == u && place.alive) wanted.insert(place.value);
+      }
+      auto depends = dependencies(u, wanted);
+      for (Place& place : places_) {
+        if (place.unit == u && place.alive) place.depends = depends[place.value];
+      }
+      for (const int v : analyse(u, wanted).second) {
+        if (home(v) >= 0) asked_of_[home(v)].insert(v);
+      }
+    }
+  }
+
+  bool depended_on(int home, int v) const {
+    return std::any_of(places_.begin(), places_.end(), [&](const Place& place) {
+      return place.alive && place.depends.count({home, v}) > 0;
+    });
+  }
+
+  void forward() {
+    std::map<int, Memory> kept;  // By storage
+    std::map<int, Memory> in_storage;
+    int64_t more = 0;
+    std::set<int> wanted;
+    for (const int v : keep_) {
+      if (home(v) < 0 && depended_on(-1, v)) wanted.insert(v);
+    }
+    for (int j = 0; j < records(); ++j) {
+      for (const StepWrite& write : p_.records[j].writes) {
+        const bool outside = p_.values[p_.values[write.after].storage].maker < 0;
+        if (outside && wanted.count(write.after) > 0)
+          root_[write.after] = std::make_shared<Bytes>(&more, p_.values[write.after].bytes);
+        if (outside) continue;
+        if (wanted.count(write.before) > 0)
+          root_[write.before] = std::make_shared<Bytes>(&more, p_.values[write.before].bytes);
+      }
+      for (const int v : wanted) {
+        if (root_.count(v) == 0 && p_.values[v].held_until < j) {
+          const int storage = p_.values[v].storage;
+          if (in_storage.count(storage) == 0)
+            in_storage[storage] = std::make_shared<Bytes>(&more, p_.values[v].bytes);
+        }
+      }
+      out_.forward_peak_bytes =
+          std::max(out_.forward_peak_bytes, p_.records[j].forward_bytes + more);
+    }
+    for (const int v : wanted) {
+      if (root_.count(v) > 0) continue;
+      const int storage = p_.values[v].storage;
+      const bool programs = p_.values[v].held_until >= records();
+      if (in_storage.count(storage) == 0)
+        in_storage[storage] = std::make_shared<Bytes>(&more, programs ? 0 : p_.values[v].bytes);
+      root_[v] = in_storage[storage];
+    }
+    in_storage.clear();
+    for (const StepRecord& record : p_.records) {
+      for (const StepWrite& write : record.writes) {
+        if (p_.values[write.before].maker < 0 && read_outside_.count(write.before) > 0)
+          old_.push_back(std::make_shared<Bytes>(&more, p_.values[write.before].bytes));
+      }
+    }
+    out_.kept_bytes = more;
+    out_.peak_bytes = out_.forward_peak_bytes;
+    now_ = p_.end_bytes + more;
+    for (auto& [v, memory] : root_) {  // From here on counted in now_
+      memory->sum = &now_;
+    }
+    for (Memory& memory : old_) memory->sum = &now_;
+  }
+
+  void reach(int64_t extra) { out_.peak_bytes = std::max(out_.peak_bytes, now_ + extra); }
+
+  Memory given_memory(int v) {
+    if (home(v) < 0) return root_.at(v);
+    for (const Place& place : places_) {
+      if (place.unit == home(v) && place.value == v && place.alive) return place.memory;
+    }
+    throw std::logic_error("a group's slot is dead");
+  }
+
+  void replay(int unit, int64_t extra) {
+    if (!done_.insert(unit).second) return;
+    std::set<int> wanted;
+    for (const Place& place : places_) {
+      if (place.unit == unit && place.alive) wanted.insert(place.value);
+    }
+    const auto [runs, given] = analyse(unit, wanted);
+    std::vector<int> groups;
+    for (const int v : given) {
+      if (home(v) >= 0) groups.push_back(home(v));
+    }
+    std::stable_sort(groups.begin(), groups.end(), [&](int a, int b) { return around(a, b); });
+    for (const int g : groups) replay(g, extra);
+    ++out_.replays;
+    std::map<int, Memory> made;
+    const auto read_after = [&](int v, size_t i) {
+      for (size_t k = i + 1; k < runs.size(); ++k) {
+        const StepRecord& record = p_.records[runs[k]];
+        if (record.reads_data && std::count(record.reads.begin(), record.reads.end(), v) > 0)
+          return true;
+      }
+      return false;
+    };
+    for (size_t i = 0; i < runs.size(); ++i) {
+      const int j = runs[i];
+      const StepRecord& record = p_.records[j];
+      ++out_.runs[j];
+      out_.rerun_us += record.forward_us;
+      for (const StepWrite& write : record.writes) {
+        const bool needed = wanted.count(write.before) > 0 || read_after(write.before, i);
+        if (made.count(write.before) > 0 && !needed) {
+          made[write.after] = made[write.before];
+          made.erase(write.before);
+        } else {
+          made[write.after] = std::make_shared<Bytes>(&now_, p_.values[write.after].bytes);
+        }
+      }
+      for (const int v : record.makes) made[v] = std::make_shared<Bytes>(&now_, p_.values[v].bytes);
+      reach(extra + record.workspace_bytes);
+      for (auto at = made.begin(); at != made.end();) {
+        const int v = at->first;
+        const bool needed = given.count(v) == 0 && (wanted.count(v) > 0 || read_after(v, i));
+        at = needed ? std::next(at) : made.erase(at);
+      }
+    }
+    for (Place& place : places_) {
+      if (place.unit != unit || !place.alive) continue;
+      place.memory =
+          given.count(place.value) > 0 ? given_memory(place.value) : made.at(place.value);
+    }
+  }
+
+  void die(Place& place) {
+    place.alive = false;
+    place.memory = nullptr;
+    const auto depends = std::move(place.depends);
+    place.depends.clear();
+    for (const auto& [at, v] : depends) {
+      if (depended_on(at, v)) continue;
+      if (at < 0) {
+        root_.erase(v);
+        continue;
+      }
+      for (Place& slot : places_) {
+        if (slot.unit == at && slot.value == v && slot.alive) die(slot);
+      }
+    }
+  }
+
+  void backward() {
+    for (size_t q = 0; q < p_.nodes.size(); ++q) {
+      for (size_t i = 0; i < p_.slots.size(); ++i) {
+        if (p_.slots[i].node == static_cast<int>(q) && places_[i].alive)
+          replay(places_[i].unit, p_.nodes[q].before_bytes);
+      }
+      reach(p_.nodes[q].inside_bytes);
+      for (size_t i = 0; i < p_.slots.size(); ++i) {
+        if (p_.slots[i].node == static_cast<int>(q) && places_[i].alive) die(places_[i]);
+      }
+      reach(p_.nodes[q].after_bytes);
+    }
+    root_.clear();
+  }
+
+  const StepProfile& p_;
+  OracleResult out_;
+  std::vector<Unit> units_;
+  std::vector<int> begins_, ends_;
+  int segments_ = 0;
+  std::set<int> keep_;
+  std::map<int, std::set<int>> asked_of_;
+  int64_t now_ = 0;
+  std::vector<Place> places_;
+  std::map<int, Memory> root_;
+  mutable std::set<int> read_outside_;  // By replays
+  std::vector<Memory> old_;             // What is read there and overwritten later, until the end
+  std::set<int> done_;
+};
+
+}  // namespace
+
+OracleResult oracle(const StepProfile& profile, const StepCuts& cuts) {
+  return Oracle(profile, cuts).run();
+}
+
+}  // namespace remat::test

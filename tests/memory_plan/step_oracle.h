@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A second simulation of cut steps, event by event with holders that are counted, which shares
+// nothing with the library's.
+#pragma once
+
+#include <cstdint>
+#include <set>
+
+#include <remat/memory_plan/step_cuts.h>
+
+namespace remat::test {
+
+struct OracleResult {
+  bool possible = true;  ///< false: a replay lacks a value.
+  int64_t peak_bytes = 0;
+  int64_t forward_peak_bytes = 0;
+  int64_t kept_bytes = 0;
+  double rerun_us = 0;
+  std::vector<int32_t> runs;
+  int32_t replays = 0;
+};
+
+OracleResult oracle(const StepProfile& profile, const StepCuts& cuts);
+
+}  // namespace remat::test

@@ -1,0 +1,267 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Peaks and reruns of steps that are small enough to count by hand.
+#include <stdexcept>
+
+#include <remat/memory_plan/step_cuts.h>
+
+#include "support/catch.h"
+
+using remat::StepCuts;
+using remat::StepNode;
+using remat::StepPhase;
+using remat::StepProfile;
+using remat::StepRecord;
+using remat::StepSimulation;
+using remat::StepSlot;
+using remat::StepValue;
+
+namespace {
+
+/// Value 0 is from outside. Record j reads value j and makes value j + 1, of 10 bytes, in 2^j us,
+/// which the program holds while record j + 1 runs; it saves what it reads. Nodes run in reverse.
+/// Nothing else takes memory.
+StepProfile line(int32_t records) {
+  StepProfile profile;
+  profile.values.push_back({-1, 0, 10, 0});
+  for (int32_t j = 0; j < records; ++j) {
+    StepRecord record;
+    record.op = "op" + std::to_string(j);
+    record.forward_us = 1 << j;
+    record.reads = {j};
+    record.makes = {j + 1};
+    profile.records.push_back(record);
+    profile.values.push_back({j, j + 1, 10, std::min(j + 1, records - 1)});
+    profile.slots.push_back({j, j, records - 1 - j});
+    StepNode node;
+    node.name = "node" + std::to_string(j);
+    node.record = records - 1 - j;
+    profile.nodes.push_back(node);
+  }
+  return profile;
+}
+
+/// Keeps these records' first results.
+StepCuts kept(std::vector<int32_t> records) {
+  StepCuts cuts;
+  for (const int32_t j : records) cuts.keep.push_back({j, 0});
+  return cuts;
+}
+
+TEST_CASE("The forward holds what is kept after the program has let go", "[memory_plan]") {
+  // Values 1 to 3 are saved. Value 1 is the program's until record 1, so it is kept from record 2
+  // on; value 2 from record 3 on; value 3 until the end of record 3, the last.
+  const StepSimulation result = remat::simulate_step(line(4), kept({0, 1, 2}));
+  CHECK(result.forward_peak_bytes == 20);
+  CHECK(result.kept_bytes == 30);
+  CHECK(result.peak_bytes == 30);
+  CHECK(result.rerun_us == 0);
+  CHECK(result.peak.phase == StepPhase::kNode);
+}
+
+TEST_CASE("What the program itself holds at the end is not counted twice", "[memory_plan]") {
+  StepProfile profile = line(3);
+  profile.values[1].held_until = 3;
+  profile.end_bytes = 10;
+  const StepSimulation result = remat::simulate_step(profile, kept({0, 1}));
+  CHECK(result.kept_bytes == 10);
+  CHECK(result.peak_bytes == 20);
+}
+
+TEST_CASE("What no slot depends on costs nothing", "[memory_plan]") {
+  // Value 3, the result of record 2, is saved by nobody.
+  const StepSimulation with = remat::simulate_step(line(3), kept({0, 1, 2}));
+  const StepSimulation without = remat::simulate_step(line(3), kept({0, 1}));
+  CHECK(with.peak_bytes == without.peak_bytes);
+  CHECK(with.kept_bytes == 20);
+}
+
+TEST_CASE("A segment's replay makes all that its slots hold", "[memory_plan]") {
+  // Values 1 to 3 are made again when the first node asks: 30 bytes, in 1 + 2 + 4 us.
+  const StepSimulation result = remat::simulate_step(line(4), {});
+  CHECK(result.peak_bytes == 30);
+  CHECK(result.rerun_us == 7);
+  CHECK(result.runs == std::vector<int32_t>{1, 1, 1, 0});
+  CHECK(result.peak.phase == StepPhase::kReplay);
+  CHECK(result.peak.record == 2);
+}
+
+TEST_CASE("Segments are whole one at a time", "[memory_plan]") {
+  // Cut after record 1: value 2 crosses. The second segment's slots hold value 2, which is given,
+  // and value 3: 20 bytes. Then value 3 and value 2 go, and value 1 is made: 10.
+  StepCuts cuts = kept({1});
+  cuts.positions = {2};
+  const StepSimulation result = remat::simulate_step(line(4), cuts);
+  CHECK(result.kept_bytes == 10);
+  CHECK(result.peak_bytes == 20);
+  CHECK(result.rerun_us == 1 + 4);
+  REQUIRE(result.top_units.size() == 2);
+  CHECK(result.top_units[0].peak_bytes == 10);
+  CHECK(result.top_units[1].peak_bytes == 20);
+}
+
+TEST_CASE("A replay that lacks a value is a defect", "[memory_plan]") {
+  StepCuts cuts;
+  cuts.positions = {2};
+  CHECK_THROWS_WITH(remat::simulate_step(line(4), cuts),
+                    "[memory plan] cuts: expected value 2, of record 1 (op1), among what is kept, "
+                    "since the replay of records 2 to 3 needs it, got a plan without it. Report "
+                    "this.");
+}
+
+TEST_CASE("A value that crosses is kept by the innermost group around its readers",
+          "[memory_plan]") {
+  // Segments of one record; a group of the first two. Value 1 is the group's: made by its replay.
+  // Value 2 crosses out of it: the forward keeps it.
+  StepCuts cuts = kept({0, 1});
+  cuts.positions = {1, 2};
+  cuts.groups = {{0, 2}};
+  const StepSimulation result = remat::simulate_step(line(3), cuts);
+  CHECK(result.kept_bytes == 10);
+  CHECK(result.peak_bytes == 10);  // Value 2 has gone when the group makes value 1.
+  CHECK(result.rerun_us == 1);     // Segment 1's slot is value 1: given.
+  CHECK(result.replays == 3);      // Segment 2, the group, segment 1. No slot of segment 0 counts.
+}
+
+TEST_CASE("Nested groups run again once for each level", "[memory_plan]") {
+  // Four segments, groups [0, 3) and [0, 2) in it. Value 1 belongs to the inner one, value 2 to
+  // the outer one, value 3 to the forward. The outer group makes value 2 from records 0 and 1, the
+  // inner one value 1 from record 0.
+  StepCuts cuts = kept({0, 1, 2});
+  cuts.positions = {1, 2, 3};
+  cuts.groups = {{0, 2}, {0, 3}};
+  const StepSimulation result = remat::simulate_step(line(4), cuts);
+  CHECK(result.runs == std::vector<int32_t>{2, 1, 0, 0});
+  CHECK(result.kept_bytes == 10);
+  // Value 3 goes with node 0. The outer group holds value 1 while it makes value 2.
+  CHECK(result.peak_bytes == 20);
+}
+
+TEST_CASE("A kept value goes with the last slot that depends on it", "[memory_plan]") {
+  // Two segments of two records; value 2 crosses. Node 0 frees value 3, node 1 value 2, made from
+  // nothing else. A slot on value 3 that lasts to the end keeps value 2 only until then...
+  StepProfile profile = line(4);
+  StepCuts cuts = kept({1});
+  cuts.positions = {2};
+  profile.slots.push_back({3, 3, -1});
+  // ...value 2, value 3 and value 1: at the end all three are alive.
+  CHECK(remat::simulate_step(profile, cuts).peak_bytes == 30);
+}
+
+TEST_CASE("Backward's own bytes count before, in and after a node", "[memory_plan]") {
+  StepProfile profile = line(3);
+  profile.nodes[0].before_bytes = 5;  // While the replay makes values 1 and 2
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 25);
+  profile.nodes[0].inside_bytes = 7;
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 27);
+  profile.nodes[0].after_bytes = 18;  // Value 2 has gone.
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 28);
+  CHECK(remat::simulate_step(profile, {}).peak_fixed_bytes == 18);
+}
+
+TEST_CASE("A workspace and a result that nobody needs are there while the record runs",
+          "[memory_plan]") {
+  StepProfile profile = line(3);
+  profile.records[1].workspace_bytes = 4;
+  profile.values.push_back({1, 4, 100, 1});
+  profile.records[1].makes.push_back(4);
+  const StepSimulation result = remat::simulate_step(profile, {});
+  CHECK(result.peak_bytes == 10 + 10 + 100 + 4);
+}
+
+TEST_CASE("An op that looks only at shapes asks for nothing", "[memory_plan]") {
+  StepProfile profile = line(3);
+  profile.records[1].reads_data = false;
+  profile.slots.erase(profile.slots.begin() + 1);  // Nobody saves value 1.
+  const StepSimulation result = remat::simulate_step(profile, {});
+  CHECK(result.runs == std::vector<int32_t>{0, 1, 0});
+}
+
+/// Record 1 writes value 1 in place, which becomes value 3.
+StepProfile with_write() {
+  StepProfile profile = line(2);
+  profile.records[1].makes.clear();
+  profile.records[1].writes = {{1, 2}};
+  profile.values[2] = {1, 1, 10, 1};
+  profile.slots = {{2, 1, 0}};
+  return profile;
+}
+
+TEST_CASE("A write passes memory on that nobody needs as it was", "[memory_plan]") {
+  const StepSimulation result = remat::simulate_step(with_write(), {});
+  CHECK(result.peak_bytes == 10);
+  CHECK(result.runs == std::vector<int32_t>{1, 1});
+}
+
+TEST_CASE("A write copies memory that a slot holds, is given or is from outside", "[memory_plan]") {
+  StepProfile held = with_write();
+  held.slots.push_back({1, 1, 1});
+  CHECK(remat::simulate_step(held, {}).peak_bytes == 20);
+
+  // Given to a segment of its own: value 1 is kept, as a copy, and written in a second one.
+  StepCuts cuts = kept({0});
+  cuts.positions = {1};
+  const StepSimulation given = remat::simulate_step(with_write(), cuts);
+  CHECK(given.peak_bytes == 20);
+  CHECK(given.runs == std::vector<int32_t>{0, 1});
+}
+
+TEST_CASE("Of memory from outside that the step overwrites copies are kept", "[memory_plan]") {
+  // Record 1 writes 6 bytes from outside, of which 4 are kept as they were, and saves them.
+  StepProfile profile = with_write();
+  profile.records[1].reads = {0};
+  profile.records[1].writes = {{0, 2}};
+  profile.values[0] = {-1, 0, 4, 2};
+  profile.values[2] = {1, 0, 6, 2};
+  const StepSimulation rerun = remat::simulate_step(profile, {});
+  CHECK(rerun.kept_bytes == 4);
+  CHECK(rerun.peak_bytes == 4 + 6);
+  // What it has written is kept: a copy at once, and nothing of what was there.
+  const StepSimulation kept_after = remat::simulate_step(profile, kept({1}));
+  CHECK(kept_after.forward_peak_bytes == 6);
+  CHECK(kept_after.kept_bytes == 6);
+  CHECK(kept_after.peak_bytes == 6);
+  CHECK(kept_after.rerun_us == 0);
+}
+
+TEST_CASE("What is kept of a storage that is written later has memory of its own",
+          "[memory_plan]") {
+  StepProfile profile = with_write();
+  profile.slots.push_back({1, 0, 1});
+  StepCuts cuts = kept({0, 1});  // Value 1, a copy from record 1 on, and value 2 in its storage
+  const StepSimulation result = remat::simulate_step(profile, cuts);
+  CHECK(result.forward_peak_bytes == 10);
+  CHECK(result.kept_bytes == 20);
+  CHECK(result.rerun_us == 0);
+}
+
+TEST_CASE("Replays and reruns cost what the options say", "[memory_plan]") {
+  StepCuts cuts = kept({1});
+  cuts.positions = {2};
+  const StepSimulation result = remat::simulate_step(line(4), cuts, {100, 10});
+  CHECK(result.rerun_us == 1 + 4 + 2 * 100 + 2 * 10);
+}
+
+TEST_CASE("Damaged cuts are refused by their place", "[memory_plan]") {
+  StepCuts cuts;
+  cuts.positions = {2, 2};
+  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+                    "[memory plan] c: positions[1]: expected a record after 2 and before 4, got 2. "
+                    "Plan for this step.");
+  cuts = {};
+  cuts.positions = {1, 2, 3};
+  cuts.groups = {{0, 2}, {1, 3}};
+  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+                    "[memory plan] c: groups[1]: expected a group inside of [0, 2], around it or "
+                    "apart, got [1, 3]. Plan for this step.");
+  cuts.groups = {{0, 1}};
+  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+                    "[memory plan] c: groups[0]: expected two or more of 4 segments, got [0, 1]. "
+                    "Plan for this step.");
+  cuts = kept({4});
+  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+                    "[memory plan] c: keep[0]: expected a record and one of its results, got "
+                    "record 4, result 0. Plan for this step.");
+}
+
+}  // namespace
