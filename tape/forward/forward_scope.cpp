@@ -165,6 +165,7 @@ const Region* ForwardScope::forward_region() const {
 TraceScope ForwardScope::trace_scope() const {
   const Region& region = *state_->shared.slot_region();
   return {.region = &region,
+          .whole = state_->shared.region.get(),
           .slot = region.slots().size(),
           .kept = region.calls().kept().size(),
           .saved_call = state_->calls ? state_->calls->saved_call() : nullptr};

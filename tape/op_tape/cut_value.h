@@ -44,7 +44,7 @@ class CutValue {
   /// A tensor on its memory, which is not to be written. May replay groups and outer regions.
   at::Tensor fetch(const std::string& reader) const {
     if (slot_) return group_->load(*slot_);
-    return kept_->unpack(kept_->held(), [&] {
+    return kept_->unpack_to_read(kept_->held(), [&] {
       return c10::str("[replay] ", reader, ", %", value_, ", made before the cut");
     });
   }

@@ -25,7 +25,7 @@ bool Tape::has_layout(const at::Tensor& tensor, uint32_t number) const {
          std::equal(dims + layout.dims, dims + 2 * layout.dims, tensor.strides().begin());
 }
 
-TensorLayout Tape::full_layout(uint32_t number) const {
+TensorLayout Tape::layout(uint32_t number) const {
   const Layout& layout = layouts_[number];
   const int64_t* const dims = dims_.data() + layout.first_dim;
   TensorLayout full;
@@ -39,12 +39,12 @@ TensorLayout Tape::full_layout(uint32_t number) const {
 }
 
 at::Tensor Tape::lay_out(const c10::Storage& storage, uint32_t number) const {
-  return remat::lay_out(storage, full_layout(number));
+  return remat::lay_out(storage, layout(number));
 }
 
 at::Tensor Tape::without_data(uint32_t number) const {
-  const TensorLayout layout = full_layout(number);
-  return remat::lay_out(empty_storage(layout.bytes_spanned(), layouts_[number].device), layout);
+  const TensorLayout full = layout(number);
+  return remat::lay_out(empty_storage(full.bytes_spanned(), layouts_[number].device), full);
 }
 
 at::Tensor Tape::unpack_outside(size_t number) const {

@@ -71,6 +71,7 @@ void TapeCutter::finish(size_t records) {
   close_ended();
   if (has_late_readers_) find_inputs_again();
   check_missing();
+  late_.clear();
   group_slots_.assign(tree_.units(), {});
   replayers_.assign(tree_.units(), nullptr);
   regions_.assign(tree_.units(), nullptr);
@@ -158,19 +159,30 @@ void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside,
   std::weak_ptr<CutValue>& known = all_kept_[value];
   here = known.lock();
   if (here) return;
-  const size_t maker = tree_.outermost(segment_of(tape_.values()[value]));
-  has_late_readers_ = has_late_readers_ || (maker != tree_.outermost(segment_) && maker != ended_);
   here = std::make_shared<CutValue>(
       value, is_outside ? CallProduct::written(0, tensor) : CallProduct(0, tensor));
   known = here;
+  const size_t maker = tree_.outermost(segment_of(tape_.values()[value]));
+  if (maker != tree_.outermost(segment_) && maker != ended_) {
+    has_late_readers_ = true;
+    if (listed_) late_.push_back(here);
+  }
   keep_(*here->kept(), tensor, policy);
 }
 
-void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
+/// Null if nobody keeps it.
+std::shared_ptr<CutValue> TapeCutter::kept(uint32_t value) const {
   const auto known = all_kept_.find(value);
-  if (known == all_kept_.end()) return;
-  const std::shared_ptr<CutValue> kept = known->second.lock();
-  if (kept && !kept->kept()->is_copied()) keep_(*kept->kept(), tensor, Policy::kSave);
+  return known == all_kept_.end() ? nullptr : known->second.lock();
+}
+
+void TapeCutter::laid_out_anew(uint32_t value, const at::Tensor& tensor) {
+  if (const std::shared_ptr<CutValue> known = kept(value)) known->kept()->expect_version(tensor);
+}
+
+void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
+  const std::shared_ptr<CutValue> known = kept(value);
+  if (known && !known->kept()->is_copied()) keep_(*known->kept(), tensor, Policy::kSave);
 }
 
 // The version of the tensor does not matter: the slot is made again, on memory of its own.
@@ -183,9 +195,7 @@ void TapeCutter::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, si
 
 /// What gives the value to `reader` from around it; null if nothing does.
 std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader) {
-  if (const auto known = all_kept_.find(value); known != all_kept_.end()) {
-    if (auto kept = known->second.lock()) return kept;
-  }
+  if (auto known = kept(value)) return known;
   GroupSlot* found = nullptr;
   size_t found_in = 0;
   for (size_t group = tree_.parent(reader); group != tree_.root(); group = tree_.parent(group)) {

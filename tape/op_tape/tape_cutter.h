@@ -69,6 +69,9 @@ class TapeCutter {
   /// A rule says SAVE or OFFLOAD of the op that has just made it.
   void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
 
+  /// An op like t_() has given it a new version, but no other values.
+  void laid_out_anew(uint32_t value, const at::Tensor& tensor);
+
   /// It is about to be written.
   void before_write(uint32_t value, const at::Tensor& tensor);
 
@@ -91,6 +94,7 @@ class TapeCutter {
   size_t segment_of(const TapeValue& value) const;
   void cross(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
   void keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
+  std::shared_ptr<CutValue> kept(uint32_t value) const;
   void add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
   std::shared_ptr<CutValue> outer_value(uint32_t value, size_t reader);
   void find_inputs(size_t unit);
@@ -120,9 +124,10 @@ class TapeCutter {
   std::optional<size_t> ended_;  // the unit before that
   CutValues kept_by_ended_;
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
-  bool has_late_readers_ = false;  // of a value whose unit has its inputs already
-  std::vector<uint32_t> missing_;  // read by a unit, and neither made by it nor kept
-  std::vector<bool> needed_;       // by value
+  bool has_late_readers_ = false;                // of a value whose unit has its inputs already
+  std::vector<std::shared_ptr<CutValue>> late_;  // such values that are listed, for that unit
+  std::vector<uint32_t> missing_;                // read by a unit, and neither made by it nor kept
+  std::vector<bool> needed_;                     // by value
 };
 
 }  // namespace remat

@@ -293,7 +293,9 @@ void TapeRecorder::add_made(const OpCall& call) {
         return give_up(call, "a copy where its schema says view");
       // t_() and its kind count as writes.
       const uint32_t value = storages_.value(memory);
-      if (call.info().writes() && value != kNone) note_version(tensor, value);
+      if (!call.info().writes() || value == kNone) return;
+      note_version(tensor, value);
+      if (cutter_) cutter_->laid_out_anew(value, tensor);
     });
   } else {
     add_results(call);

@@ -87,7 +87,8 @@ void CallProduct::keep_copy(const at::Tensor& tensor) {
       std::make_shared<const torch::autograd::SavedVariable>(keep_bytes(tensor.storage(), copy_));
 }
 
-at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()> where) const {
+at::Tensor CallProduct::unpack_to_read(const Held& held,
+                                       c10::function_ref<std::string()> where) const {
   TORCH_CHECK(!version_ || !version_->changed(), modified_in_place(meta_, *version_), where(),
               ": expected its result as it left it, got it modified in-place. Do not write it "
               "between forward and backward, "
@@ -98,8 +99,13 @@ at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()
   TORCH_CHECK(
       !version_ || memory_of(value) != storage_.address() || !ResultAliases::changed(*version_),
       where(), " (", meta_.str(), "): ", kResultChanged);
-  if (is_copied_) return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
   return on_whole_storage(value, layout_, size_bytes_);
+}
+
+at::Tensor CallProduct::unpack(const Held& held, c10::function_ref<std::string()> where) const {
+  at::Tensor value = unpack_to_read(held, where);
+  if (is_opaque_ || !is_copied_) return value;
+  return lay_out(copy_into_storage(value, layout_, size_bytes_), layout_);
 }
 
 KeptTensor::KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& of)

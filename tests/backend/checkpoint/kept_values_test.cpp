@@ -105,6 +105,19 @@ TEST_CASE("Saved tensors that the function itself frees start from nothing", "[b
   check_cut(fn, {.positions = {2, 4}, .keep = Kept{{.record = 1}, {.record = tan}}});
 }
 
+TEST_CASE("A listed value that only the segment wants that made it may be kept by a late reader",
+          "[backend][cuts]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    at::Tensor a = x.sin().clone();                  // 0, 1
+    a.sigmoid_();                                    // 2, which saves its result
+    return (a.sin().sin().sin() + a).clone().sin();  // 3 to 8
+  };
+  // Nothing is kept of 1: sigmoid_ does not run again, for its result is there when + has read it.
+  check_cut(fn, {.positions = {2, 4, 6, 7},
+                 .groups = {{0, 2}, {3, 5}},
+                 .keep = Kept{{.record = 2}, {.record = 3}, {.record = 5}, {.record = 7}}});
+}
+
 TEST_CASE("A list of values is what crosses cuts, and nothing else", "[backend][cuts]") {
   const auto crossing = Kept{{.record = 1}, {.record = 3}};
   const Cuts cuts{.positions = {2, 4}, .keep = crossing};
@@ -157,6 +170,21 @@ TEST_CASE("A list may name what an op has written, before and after", "[backend]
   check_cut(fn, {.positions = {1, 2, 3}, .keep = Kept{{0}, {1}, {2}}});
   check_cut(fn, {.positions = {1, 2, 3}, .groups = {{0, 3}}, .keep = Kept{{0}, {1}, {2}}});
   CHECK(tensors_kept(fn, {.positions = {3}, .keep = Kept{{.record = 1}, {.record = 2}}}) == 2);
+}
+
+TEST_CASE("A kept tensor may be laid out anew in place", "[backend][cuts]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    at::Tensor y = x.exp().sin();  // 0, 1: nobody has saved what is laid out anew
+    y.t_();
+    at::Tensor z = y.cos();  // 2
+    z.squeeze_().unsqueeze_(0);
+    return z.sin().sin();
+  };
+  check_cut(fn, {.positions = {2, 3}, .keep = Kept{{.record = 1}, {.record = 2}}});
+  check_cut(fn, {.positions = {1, 2, 3}, .keep = Kept{{0}, {1}, {2}}});
+  check_cut(fn, {.positions = {1, 2, 3}, .groups = {{0, 3}}, .keep = Kept{{0}, {1}, {2}}});
+  const auto saves = make_policy(PolicyTable().op("aten::sin", Policy::kSave));
+  check_cut(fn, {.positions = {2, 3}, .policies = {saves, nullptr, nullptr}});
 }
 
 TEST_CASE("One segment may have a list", "[backend][cuts]") {

@@ -158,6 +158,9 @@ class REMAT_API Tape {
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
                       visit) const;
 
+  /// The layout of that number.
+  TensorLayout layout(uint32_t number) const;
+
   /// True if `tensor` lies in its memory as `layout` says.
   bool has_layout(const at::Tensor& tensor, uint32_t layout) const;
 
@@ -212,7 +215,6 @@ class REMAT_API Tape {
     size_t size_bytes = 0;
   };
 
-  TensorLayout full_layout(uint32_t number) const;
   void clear();
 
   std::vector<TapeRecord> records_;

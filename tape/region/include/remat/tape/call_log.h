@@ -95,9 +95,16 @@ class REMAT_API CallProduct {
   void mark_memory_needed() { needs_memory_ = true; }
   bool needs_memory() const { return needs_memory_; }
 
+  /// The version that `tensor`, which has the storage, has now is the one that was kept.
+  void expect_version(const at::Tensor& tensor) {
+    if (version_) version_.emplace(tensor);
+  }
+
   /// A tensor on the kept storage, or on a copy of it. May replay outer regions. Throws autograd's
   /// in-place error, with `where`, if the storage was written after the region.
   at::Tensor unpack(const Held& held, c10::function_ref<std::string()> where) const;
+  /// The same, on the kept memory itself, which is not to be written.
+  at::Tensor unpack_to_read(const Held& held, c10::function_ref<std::string()> where) const;
 
   /// True for a tensor that no storage describes (sparse, quantized); unpack() returns the tensor
   /// itself.

@@ -19,7 +19,8 @@ class Region;
 
 /// Where in a region something happens.
 struct TraceScope {
-  const Region* region = nullptr;
+  const Region* region = nullptr;  ///< Of a tape that is cut: the segment,
+  const Region* whole = nullptr;   ///< and this is all of it; else the same.
   bool is_replay = false;
   size_t depth = 0;  ///< Regions around this one on the thread.
   size_t slot = 0;   ///< The number of slots so far.
@@ -51,6 +52,9 @@ class REMAT_API TraceSink {
   /// exception.
   virtual void before_save(const TraceScope& scope, const at::Tensor& tensor) = 0;
   virtual void after_save(const TraceScope& scope, bool threw) = 0;
+
+  /// A replay from a tape begins, on the thread of the backward; it has ended, or thrown.
+  virtual void tape_replay(const Region& /*region*/, bool /*begins*/) {}
 
   /// A replay has what it needs and stops, in the middle of an op or at a named call.
   virtual void replay_stops(const TraceScope& scope) = 0;
