@@ -198,6 +198,14 @@ Tells the region that code which runs again reads these tensors, where they are 
 calls, in a way that remat cannot see (through .numpy() or a pointer), or before implicit_keep
 complains. Views stand for the whole. Does nothing for other tensors, in a replay and outside.)";
 
+constexpr const char* kMemoryMeterDoc =
+    R"(MemoryMeter()
+
+Counts the memory that this thread, and the backwards that it begins, allocate from torch while the meter
+is open: with MemoryMeter() as meter: ...; meter.peak_bytes(). current_bytes(device="cpu") and
+peak_bytes(device="cpu") are bytes of all devices of that type. Blocks that are older count nothing.
+Meters nest. RuntimeError where a torch profiler runs.)";
+
 constexpr const char* kMemoryReportDoc =
     R"(memory_report()
 
@@ -205,6 +213,30 @@ What the regions of this process hold now and why, in bytes: a MemoryReport, who
 for region in report: for row in region: row.name, row.tensor, row.bytes, row.why. Each storage is
 billed once, to the oldest region that has it; leaves that require grad are not. Regions whose
 forward runs on another thread are left out. Any thread.)";
+
+constexpr const char* kStepProfileDoc =
+    R"(What a training step makes, keeps and costs, op by op: profile(fn)(*args) measures one.
+
+len() counts the ops that make memory or write it. plan(budget) gives the MemoryPlan for a budget: bytes, "8GB", or
+"60%" of plain_peak_bytes; MemoryPlanner(profile) plans several. to_json() gives a text that
+from_json() reads. ValueError for other budgets and damaged text.)";
+
+constexpr const char* kMemoryPlannerDoc =
+    R"(MemoryPlanner(profile)
+
+Plans a measured step for all budgets at once, without torch. plan(budget) gives the fastest
+plan found whose predicted peak is within the budget (bytes, or text as in StepProfile.plan());
+frontier says what each budget buys.)";
+
+constexpr const char* kMemoryPlanDoc =
+    R"(Where a step is cut and what is kept of it, for a budget of bytes above what is alive when the
+step begins: activations, their gradients and temporaries.
+
+feasible, budget_bytes, predicted_peak_bytes, least_budget_bytes, predicted_overhead (time of what
+runs again over that of the step), peak_at, and limit, which says what stands in the way of a budget
+that is too small. cuts carries it out: checkpoint(replay="tape", cuts=plan.cuts)(fn). table() is a
+text with a line per phase, explain(where) one about a module or op. to_json() gives a text that
+from_json(text, profile) reads: ValueError names the first op that differs from the profile's.)";
 
 constexpr const char* kNameScopeDoc =
     "with name_scope(prefix): names of calls inside begin with the prefix and a slash. Scopes "

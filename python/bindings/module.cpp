@@ -21,6 +21,7 @@
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 
+#include "budget.h"
 #include "checkpoint_types.h"
 #include "custom_functions.h"
 #include "docstrings.h"
@@ -58,6 +59,7 @@ PYBIND11_MODULE(_C, m) {
   add_reports(m.ptr());
   add_saved_tensors_hooks(m.ptr());
   add_policy_table(m.ptr());
+  add_budget(m.ptr());
   add_functional_calls(m.ptr());
   set_blocking_wait(wait_without_gil);
   count_hooks_in_dicts();

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include <remat/inspect/call_trace.h>
+#include <remat/inspect/memory_meter.h>
 #include <remat/inspect/memory_report.h>
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
@@ -122,10 +123,49 @@ void add_region_tapes(py::module_& m) {
   m.def("region_tapes", torch::wrap_pybind_function(region_tapes), kRegionTapesDoc);
 }
 
+/// MemoryMeter for Python: counts until it is closed.
+class Meter {
+ public:
+  Meter() : meter_(std::make_unique<MemoryMeter>()) {}
+
+  int64_t current_bytes(const std::string& device) {
+    return open().current_bytes(type_of_device(device));
+  }
+  int64_t peak_bytes(const std::string& device) {
+    return open().peak_bytes(type_of_device(device));
+  }
+  void reset_peak() { open().reset_peak(); }
+  void close() { meter_.reset(); }
+
+ private:
+  static c10::DeviceType type_of_device(const std::string& device) {
+    return c10::Device(device).type();
+  }
+  MemoryMeter& open() {
+    TORCH_CHECK(meter_, "[MemoryMeter] expected one that counts, got one that was closed.");
+    return *meter_;
+  }
+
+  std::unique_ptr<MemoryMeter> meter_;
+};
+
+void add_memory_meter(py::module_& m) {
+  py::class_<Meter>(m, "MemoryMeter", kMemoryMeterDoc)
+      .def(py::init(torch::wrap_pybind_function([] { return std::make_unique<Meter>(); })))
+      .def("current_bytes", torch::wrap_pybind_function(&Meter::current_bytes),
+           py::arg("device") = "cpu")
+      .def("peak_bytes", torch::wrap_pybind_function(&Meter::peak_bytes), py::arg("device") = "cpu")
+      .def("reset_peak", torch::wrap_pybind_function(&Meter::reset_peak))
+      .def("close", &Meter::close)
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__", [](Meter& meter, const py::args& /*exception*/) { meter.close(); });
+}
+
 }  // namespace
 
 void add_reports(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
+  add_memory_meter(m);
   add_memory_report(m);
   add_region_tapes(m);
   m.def("_current_memory_report", torch::wrap_pybind_function(current_memory_report));

@@ -14,9 +14,13 @@ _torch_version.import_torch()
 from . import _functional, testing  # noqa: E402
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
+    MemoryMeter,
+    MemoryPlan,
+    MemoryPlanner,
     PolicyTable,
     RematHandle,
     ReplayMismatch,
+    StepProfile,
     auto_forward,
     checkpoint,
     get_handle,
@@ -54,6 +58,7 @@ from ._oom import (  # noqa: E402
     oom_observer,
 )
 from ._policy import CheckpointPolicy, PolicyContext  # noqa: E402
+from ._profile import profile  # noqa: E402
 from ._reports import (  # noqa: E402
     format_current_memory_report,
     format_saved_tensors_report,
@@ -74,6 +79,9 @@ _functional.install()
 __all__ = [
     "CheckpointPolicy",
     "Cuts",
+    "MemoryMeter",
+    "MemoryPlan",
+    "MemoryPlanner",
     "OffloadStore",
     "PolicyContext",
     "PolicyTable",
@@ -82,6 +90,7 @@ __all__ = [
     "ReplayMismatch",
     "SavedTensorInfo",
     "SavedTensorKind",
+    "StepProfile",
     "__version__",
     "auto_forward",
     "checkpoint",
@@ -106,6 +115,7 @@ __all__ = [
     "patch_torch_checkpoint",
     "print_current_memory_report",
     "print_saved_tensors_report",
+    "profile",
     "recompute_needs_tensor",
     "recompute_pointwise",
     "region",

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What happened in one step, in order.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+class OpInfo;
+
+/// One step as its ops, nodes, memory and replays came and went. A moment is the number of an
+/// event: only their order counts. A plain value.
+struct REMAT_API StepLog {
+  using Moment = uint32_t;
+  static constexpr Moment kNever = ~Moment{0};
+  static constexpr uint32_t kNone = ~uint32_t{0};
+
+  /// Memory that c10's allocators gave.
+  struct Block {
+    int64_t bytes;
+    Moment born;
+    Moment died = kNever;
+  };
+
+  /// A tensor that an op has returned.
+  struct Result {
+    uint16_t result;   ///< Which of the op's results,
+    uint16_t element;  ///< and which of a list of tensors.
+    uint32_t block;    ///< Its memory; kNone if no allocator has reported it.
+  };
+
+  /// An op of the forward that ran below no other.
+  struct Op {
+    const OpInfo* op = nullptr;
+    uint32_t place = 0;   ///< Of `places`.
+    uint32_t record = 0;  ///< How many records the tape had when it began.
+    Moment begin = 0;
+    Moment end = kNever;
+    int64_t begin_ns = 0;  ///< CPU time of the thread.
+    int64_t end_ns = 0;
+    uint64_t gradients = 0;     ///< Bit i: the i-th of its tensors requires one.
+    uint64_t first_node = 0;    ///< The nodes of autograd's graph that it made, by sequence number:
+    uint64_t end_node = 0;      ///< first_node to end_node - 1.
+    uint32_t first_result = 0;  ///< Its results: in `results` from here to the next op's.
+  };
+
+  /// A tensor that autograd has saved. The node that saves it is the newest that backward runs of
+  /// those with the numbers first_node to newest_node: an op in place may clone what it saves, and
+  /// the clone has a node that nobody runs.
+  struct Save {
+    uint32_t op;  ///< The newest op.
+    uint64_t first_node;
+    uint64_t newest_node;
+  };
+
+  /// A node that backward has run, inside of no other: of writes to views (CopySlices) some are.
+  struct Node {
+    std::string name;
+    uint64_t sequence;  ///< Its number; kNoSequence for those that accumulate gradients.
+    Moment begin;
+    Moment end = kNever;
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+  };
+  static constexpr uint64_t kNoSequence = ~uint64_t{0};
+
+  /// A node that ran inside of another.
+  struct InnerNode {
+    uint64_t sequence;
+    uint32_t outer;  ///< Of `nodes`.
+  };
+
+  /// A replay, with those that it began itself.
+  struct Replay {
+    Moment begin;
+    Moment end = kNever;
+    int64_t begin_ns = 0;
+    int64_t end_ns = 0;
+  };
+
+  uint64_t region = 0;  ///< The id of the outermost region that ran; 0 if none did.
+  std::vector<Op> ops;
+  std::vector<Result> results;
+  std::vector<Save> saves;  ///< By slots of the region.
+  std::vector<Node> nodes;
+  std::vector<InnerNode> inner_nodes;
+  std::vector<Replay> replays;
+  std::vector<Block> blocks;            ///< By `born`.
+  std::vector<std::string> places{""};  ///< Modules and named calls.
+  Moment forward_end = kNever;
+  Moment end = kNever;
+
+  /// Bytes that are alive after the event of each moment, of the blocks for which `counts` holds.
+  template <class Counts>
+  std::vector<int64_t> bytes_alive(Counts&& counts) const {
+    std::vector<int64_t> changes(size_t{end} + 1);
+    for (const Block& block : blocks) {
+      if (!counts(block)) continue;
+      changes[block.born] += block.bytes;
+      if (block.died != kNever) changes[block.died] -= block.bytes;
+    }
+    int64_t bytes = 0;
+    for (int64_t& change : changes) change = bytes += change;
+    return changes;
+  }
+
+  /// Its results, as [first, end) of `results`.
+  std::pair<size_t, size_t> results_of(size_t op) const {
+    const size_t end_result = op + 1 < ops.size() ? ops[op + 1].first_result : results.size();
+    return {ops[op].first_result, end_result};
+  }
+
+  /// True if a replay ran at that moment.
+  bool in_replay(Moment moment) const;
+};
+
+}  // namespace remat

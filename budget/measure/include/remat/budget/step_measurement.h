@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// From a forward and a few steps to a StepProfile.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include <remat/budget/step_log.h>
+#include <remat/memory_plan/step_profile.h>
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// What steps of one function cost. First one forward on a strict tape that is not cut, whose
+/// result is dropped: it keeps nothing. Then steps on a tape that is cut, which keep little.
+class REMAT_API StepMeasurement {
+ public:
+  /// `forward` is that of a region whose results are alive; `name` is the function's. Throws
+  /// NotImplementedError if nothing of it is replayed.
+  StepMeasurement(std::string name, StepLog forward);
+  StepMeasurement(const StepMeasurement&) = delete;
+  StepMeasurement& operator=(const StepMeasurement&) = delete;
+  ~StepMeasurement();
+
+  /// A step with its backward, on any tape. False if it ran other ops, or saved other tensors: then
+  /// it does not count.
+  bool add_step(const StepLog& step);
+
+  /// The tensors from outside that require grad, which `forward` met.
+  const std::vector<at::Tensor>& leaves() const;
+
+  /// The profile so far: without times and nodes, if no step has counted yet.
+  StepProfile profile() const;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace remat

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a forward makes: values of its tape, with the blocks of memory of its log.
+#include "step_structure.h"
+
+#include <c10/util/Exception.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <functional>
+#include <sstream>
+#include <utility>
+
+#include <remat/tape/tensor_layout.h>
+
+namespace remat {
+
+RecordsOfOps::RecordsOfOps(const StepLog& log, size_t records)
+    : op_of(records), record_of(log.ops.size()) {
+  uint32_t newest = 0;
+  for (const auto i : c10::irange(log.ops.size())) {
+    const uint32_t record = log.ops[i].record;
+    const bool is_last = i + 1 == log.ops.size();
+    if (record < records && (is_last || log.ops[i + 1].record > record)) {
+      op_of[record] = static_cast<uint32_t>(i);
+      newest = record;
+    }
+    record_of[i] = newest;
+  }
+}
+
+namespace {
+
+/// Fills a profile step by step.
+class Structure {
+ public:
+  Structure(const StepLog& log, const RecordsOfOps& records, const Region& region, const Tape& tape,
+            std::string name)
+      : log_(log), records_(records), region_(region), tape_(tape) {
+    profile_.name = std::move(name);
+  }
+
+  StepProfile run() {
+    add_values();
+    for (const auto i : c10::irange(tape_.records().size())) add_record(i);
+    add_bytes();
+    add_outside();
+    add_slots();
+    return std::move(profile_);
+  }
+
+ private:
+  size_t size() const { return tape_.records().size(); }
+  const StepLog::Op& op_of(size_t record) const { return log_.ops[records_.op_of[record]]; }
+
+  // A record at the end that no slot needs is not on the tape any more.
+  void add_values() {
+    for (const TapeValue& value : tape_.values()) {
+      const bool is_made = value.source == TapeValue::Source::kRecord && value.number < size();
+      profile_.values.push_back({.maker = is_made ? static_cast<int32_t>(value.number) : -1,
+                                 .storage = static_cast<int32_t>(profile_.values.size())});
+    }
+    blocks_.assign(profile_.values.size(), StepLog::kNone);
+  }
+
+  /// What is kept of memory from outside that the step overwrites; and how large that memory is.
+  void add_outside() {
+    for (const auto i : c10::irange(profile_.values.size())) {
+      const StepValue& first = profile_.values[static_cast<size_t>(profile_.values[i].storage)];
+      if (first.maker >= 0) continue;
+      const TapeValue& of = tape_.values()[static_cast<size_t>(first.storage)];
+      if (of.source != TapeValue::Source::kOutside) continue;
+      const OutsideStorage& outside = region_.outside()[of.number];
+      StepValue& value = profile_.values[i];
+      value.held_until = static_cast<int32_t>(size());
+      if (value.maker >= 0) {
+        value.bytes = static_cast<int64_t>(outside.whole().bytes_spanned());
+        continue;
+      }
+      outside.visit_kept([&](const TensorLayout& /*layout*/, const HeldStorage& kept) {
+        value.bytes += static_cast<int64_t>(kept.size_bytes());
+      });
+      profile_.end_bytes -= value.bytes;
+    }
+  }
+
+  void add_record(size_t number) {
+    const TapeRecord& record = tape_.records()[number];
+    StepRecord added;
+    added.op = record.op->name();
+    added.where = log_.places[op_of(number).place];
+    added.kind = kind_of(number);
+    added.reads_data = record.op->reads_data();
+    for (const auto i : c10::irange(record.ref_count)) {
+      const TapeRef& ref = tape_.refs(record)[i];
+      const auto value = static_cast<int32_t>(ref.value);
+      auto& reads = added.reads;
+      if (ref.defined() && std::find(reads.begin(), reads.end(), value) == reads.end())
+        reads.push_back(value);
+    }
+    for (const auto i : c10::irange(record.output_count)) {
+      const TapeOutput& output = tape_.outputs(record)[i];
+      added.makes.push_back(static_cast<int32_t>(output.ref.value));
+      blocks_[output.ref.value] = block_of(number, output);
+    }
+    for (const auto i : c10::irange(record.write_count)) {
+      const TapeWrite& write = tape_.writes(record)[i];
+      added.writes.push_back(
+          {static_cast<int32_t>(write.before), static_cast<int32_t>(write.after)});
+      profile_.values[write.after].storage = profile_.values[write.before].storage;
+      blocks_[write.after] = blocks_[write.before];
+    }
+    profile_.records.push_back(std::move(added));
+  }
+
+  /// The block that the op has allocated for the output; kNone for memory of another kind.
+  uint32_t block_of(size_t record, const TapeOutput& output) const {
+    const auto [first, end] = log_.results_of(records_.op_of[record]);
+    for (size_t i = first; i < end; ++i) {
+      const StepLog::Result& result = log_.results[i];
+      if (result.result == output.result && result.element == output.element) return result.block;
+    }
+    return StepLog::kNone;
+  }
+
+  /// Of records with equal kinds equal work is done.
+  uint64_t kind_of(size_t number) const {
+    const TapeRecord& record = tape_.records()[number];
+    std::ostringstream text;
+    text << record.op->name() << ' ' << op_of(number).gradients;
+    for (const auto i : c10::irange(record.op->argument_count())) {
+      const c10::IValue& value = tape_.arguments(record)[i];
+      const bool is_plain = !value.isTensor() && !value.isGenerator() && !value.isObject();
+      text << ' ' << (is_plain ? value : c10::IValue());
+    }
+    const auto add = [&](const TapeRef& ref) {
+      if (!ref.defined()) return;
+      const TensorLayout layout = tape_.layout(ref.layout);
+      text << ' ' << layout.sizes << layout.strides << layout.dtype;
+    };
+    for (const auto i : c10::irange(record.ref_count)) add(tape_.refs(record)[i]);
+    for (const auto i : c10::irange(record.output_count)) add(tape_.outputs(record)[i].ref);
+    return std::hash<std::string>{}(text.str());
+  }
+
+  void add_bytes() {
+    const auto alive = log_.bytes_alive([](const StepLog::Block&) { return true; });
+    for (const auto i : c10::irange(profile_.values.size())) {
+      if (blocks_[i] == StepLog::kNone) continue;
+      profile_.values[i].bytes = log_.blocks[blocks_[i]].bytes;
+      profile_.values[i].held_until = last_record_before(log_.blocks[blocks_[i]].died);
+    }
+    for (const auto i : c10::irange(size())) {
+      const StepLog::Op& op = op_of(i);
+      const StepLog::Moment next = i + 1 < size() ? op_of(i + 1).begin : log_.forward_end;
+      StepRecord& record = profile_.records[i];
+      const StepLog::Moment first = i == 0 ? 0 : op.begin;
+      record.forward_bytes = *std::max_element(&alive[first], &alive[next]);
+      int64_t made = 0;
+      for (const int32_t value : record.makes) made += profile_.values[value].bytes;
+      const int64_t most = *std::max_element(&alive[op.begin], &alive[op.end] + 1);
+      record.workspace_bytes = std::max<int64_t>(0, most - alive[op.begin] - made);
+    }
+    profile_.end_bytes = alive[log_.forward_end];
+  }
+
+  /// The last record that had begun by then.
+  int32_t last_record_before(StepLog::Moment moment) const {
+    if (moment >= log_.forward_end) return static_cast<int32_t>(size());
+    const auto after = std::upper_bound(
+        records_.op_of.begin(), records_.op_of.end(), moment,
+        [&](StepLog::Moment wanted, uint32_t op) { return wanted < log_.ops[op].begin; });
+    return static_cast<int32_t>(after - records_.op_of.begin()) - 1;
+  }
+
+  // A slot belongs to the segment that is open, so to the record that the newest op is to make.
+  void add_slots() {
+    const std::vector<TapeSlot>& slots = tape_.parts()[0].slots;
+    TORCH_CHECK_NOT_IMPLEMENTED(slots.size() == log_.saves.size(), "[profile] '", profile_.name,
+                                "': expected ", slots.size(), " saved tensors to be seen, got ",
+                                log_.saves.size(),
+                                ". This is a defect of remat: please report it.");
+    for (const auto i : c10::irange(slots.size())) {
+      StepSlot slot;
+      const TapeRef& ref = slots[i].ref;
+      if (!slots[i].held && ref.defined() && profile_.values[ref.value].maker >= 0)
+        slot.value = static_cast<int32_t>(ref.value);
+      const uint32_t record = log_.ops[log_.saves[i].op].record;
+      slot.record = static_cast<int32_t>(std::min<size_t>(record, size() - 1));
+      profile_.slots.push_back(slot);
+    }
+  }
+
+  const StepLog& log_;
+  const RecordsOfOps& records_;
+  const Region& region_;
+  const Tape& tape_;
+  StepProfile profile_;
+  std::vector<uint32_t> blocks_;  // by value
+};
+
+}  // namespace
+
+StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
+                         const Tape& tape, std::string name) {
+  return Structure(log, records, region, tape, std::move(name)).run();
+}
+
+}  // namespace remat

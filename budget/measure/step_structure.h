@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// From a forward's log and tape to numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <remat/budget/step_log.h>
+#include <remat/memory_plan/step_profile.h>
+#include <remat/tape/region.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+/// Which op of a log made each record, and which record's each op is.
+struct RecordsOfOps {
+  RecordsOfOps(const StepLog& log, size_t records);
+
+  std::vector<uint32_t> op_of;      ///< By record.
+  std::vector<uint32_t> record_of;  ///< By op: the one that it made, else the last one before.
+};
+
+/// Records, values, slots, bytes and lifetimes of a step, without times and nodes. `tape` is that
+/// of `region`, not cut, and `log` that of the forward that recorded it.
+StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
+                         const Tape& tape, std::string name);
+
+}  // namespace remat

@@ -1,0 +1,110 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What a training step costs, op by op."""
+
+import contextlib
+import gc
+
+import torch
+from torch.nn.modules import module as nn_module
+
+from . import _C
+from ._cuts import Cuts
+
+
+@contextlib.contextmanager
+def _named_by_module(recording):
+    """While entered, tells a recording the paths of the modules that run: "h.3.attn.c_proj"."""
+    names = {}
+    running = []
+
+    def enter(module, args):
+        if not running:
+            names.clear()
+            names.update((id(inner), name) for name, inner in module.named_modules())
+        running.append(names.get(id(module), type(module).__name__))
+        recording.enter(running[-1])
+
+    def leave(module, args, output):
+        if running:
+            running.pop()
+        recording.enter(running[-1] if running else "")
+
+    hooks = [
+        nn_module.register_module_forward_pre_hook(enter),
+        nn_module.register_module_forward_hook(leave, always_call=True),
+    ]
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+@contextlib.contextmanager
+def _no_collection():
+    """What others have left in cycles does not die meanwhile."""
+    was_enabled = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
+
+
+def _backward_of_loss(result):
+    loss = result[0] if isinstance(result, (tuple, list)) and result else result
+    if not isinstance(loss, torch.Tensor) or loss.numel() != 1 or not loss.requires_grad:
+        raise ValueError(
+            "[profile] fn: expected it to return its loss, a tensor of one number that requires grad, or a tuple that "
+            f"begins with it, got {type(result).__name__}. Return the loss, or pass backward=, which runs backward from "
+            "what fn returns."
+        )
+    loss.backward()
+
+
+class _Runner:
+    """Steps of a function, for the core."""
+
+    def __init__(self, fn, name, backward, args, kwargs):
+        self._fn = fn
+        self._name = name
+        self._backward = backward
+        self._args = args
+        self._kwargs = kwargs
+        self._result = None
+
+    def forward(self, positions, recording):
+        from . import checkpoint
+
+        region = checkpoint(replay="tape", region_name=self._name, cuts=Cuts(positions))(self._fn)
+        with _named_by_module(recording):
+            self._result = region(*self._args, **self._kwargs)
+
+    def backward(self):
+        self._backward(self._result)
+
+    def drop(self):
+        self._result = None
+
+
+def profile(fn, *, steps=4, name=None, backward=None):
+    """profile(fn)(*args) measures training steps of fn and returns a StepProfile.
+
+    fn returns its loss, or `backward` runs backward from what it returns. One forward runs first and
+    is dropped; then steps + 1 steps, of which little is kept. What ops have written (running
+    statistics), the default generators and every .grad are afterwards as they were; other side
+    effects of fn happen steps + 2 times.
+
+    Raises NotImplementedError for what no tape can replay, naming the op.
+    """
+
+    def measure(*args, **kwargs):
+        label = name or getattr(fn, "__qualname__", type(fn).__name__)
+        runner = _Runner(fn, label, backward or _backward_of_loss, args, kwargs)
+        with _no_collection():
+            return _C._profile_steps(runner, label, steps)
+
+    return measure

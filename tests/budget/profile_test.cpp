@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Measured steps: what the numbers say, and that plans made of them run as predicted.
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+#include <remat/budget/plan_cuts.h>
+#include <remat/budget/profile.h>
+#include <remat/memory_plan/memory_planner.h>
+#include <remat/remat.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/named_step.h"
+
+namespace remat {
+namespace {
+
+constexpr int64_t kBytes = 32 * sizeof(float);  // of a tensor of step_input()'s size
+
+using Loss = std::function<at::Tensor(const at::Tensor&)>;
+
+StepProfile profile_of(const Loss& loss, const at::Tensor& x = step_input()) {
+  return profile({.name = "step", .steps = 1})(loss)(x);
+}
+
+std::vector<std::string> ops_of(const StepProfile& profile) {
+  std::vector<std::string> ops;
+  for (const StepRecord& record : profile.records) ops.push_back(record.op);
+  return ops;
+}
+
+/// Peak and gradient of one step.
+std::pair<int64_t, at::Tensor> run(const Loss& loss) {
+  const at::Tensor x = step_input();
+  MemoryMeter meter;
+  loss(x).backward();
+  const int64_t peak = meter.peak_bytes();
+  return {peak, x.grad()};
+}
+
+/// Each plan of the frontier is bitwise and takes what it says. `clones`: bytes of storages of
+/// which an op in place saves a part, as it was before.
+void check_plans(const Loss& loss, int64_t clones = 0) {
+  run(loss);
+  const auto [plain_peak, gradient] = run(loss);
+  const StepProfile measured = profile_of(loss);
+  CHECK(measured.plain_peak_bytes == plain_peak + clones);
+  const MemoryPlanner planner(measured);
+  for (const MemoryFrontierPoint& point : planner.frontier()) {
+    INFO("budget " << point.peak_bytes);
+    const MemoryPlan plan = planner.plan(point.peak_bytes);
+    const auto planned = checkpoint(
+        {.name = "planned", .replay = ReplayEngine::kTape, .cuts = cuts_of(plan.cuts)})(loss);
+    run(planned);
+    const auto [peak, got] = run(planned);
+    CHECK(same_bits(got, gradient));
+    CHECK(peak == plan.predicted_peak_bytes);
+  }
+}
+
+}  // namespace
+
+TEST_CASE("A profile has the records, values and saved tensors of a step", "[budget]") {
+  const StepProfile profile = profile_of([](const at::Tensor& x) {
+    return x.sin().view({8, 4}).exp().sum();
+  });
+  CHECK(ops_of(profile) ==
+        std::vector<std::string>{"aten::sin", "aten::exp"});  // sum saves nothing
+  const StepRecord& exp = profile.records[1];
+  REQUIRE(exp.makes.size() == 1);
+  REQUIRE(exp.reads == profile.records[0].makes);
+  CHECK(profile.values[exp.makes[0]].bytes == kBytes);
+  CHECK(profile.values[exp.makes[0]].held_until == 1);
+  CHECK(exp.forward_bytes == 2 * kBytes + 4);  // with the sum, after it
+  CHECK(profile.end_bytes == 4);
+  REQUIRE(profile.slots.size() == 2);
+  CHECK(profile.slots[0].value == -1);  // x is from outside
+  CHECK(profile.slots[1].value == exp.makes[0]);
+  CHECK(profile.nodes[profile.slots[1].node].name == "ExpBackward0");
+  CHECK(profile.nodes[profile.slots[0].node].name == "SinBackward0");
+  CHECK(profile.records[0].forward_us > 0);
+  CHECK(profile.records[1].backward_us > 0);
+}
+
+TEST_CASE("Equal work has one kind", "[budget]") {
+  const StepProfile profile =
+      profile_of([](const at::Tensor& x) { return x.sin().sin().mul(2).mul(3).exp().sum(); });
+  const auto kind = [&](size_t record) { return profile.records.at(record).kind; };
+  CHECK(kind(0) == kind(1));
+  CHECK(kind(2) != kind(3));
+  CHECK(profile.records[0].forward_us == profile.records[1].forward_us);
+}
+
+TEST_CASE("Plans of measured steps run as predicted", "[budget]") {
+  check_plans([](const at::Tensor& x) { return x.sin().exp().cos().tanh().sinh().exp().sum(); });
+  check_plans([](const at::Tensor& x) {
+    const at::Tensor a = x.sin().exp();
+    const at::Tensor b = a.tanh().mul(a).sigmoid();
+    return (b.cos() * a.atan() + b).exp().sum();
+  });
+  check_plans([](const at::Tensor& x) {
+    at::Tensor y = x.sin().clone();
+    y.sigmoid_();
+    const at::Tensor z = y.exp().clone();
+    return (z.relu_().sin() * y.tanh()).exp().sum();
+  });
+}
+
+TEST_CASE("Nodes that run inside of others free what they have saved", "[budget]") {
+  check_plans(
+      [](const at::Tensor& x) {
+        at::Tensor y = x.exp().sin();
+        const at::Tensor factor = x.cos().exp();
+        y.select(0, 1).mul_(factor[0]);  // CopySlices runs the backward of mul_
+        return (y.tanh() * factor).exp().sum();
+      },
+      kBytes * 3 / 4);
+}
+
+TEST_CASE("What an op in place has cloned and saved is freed by its node", "[budget]") {
+  check_plans([](const at::Tensor& x) {
+    at::Tensor y = x.sin().clone();
+    at::silu_(y);
+    at::Tensor z = y.cos().clone();
+    at::silu_(z);
+    return (z.sin() * y).exp().sum();
+  });
+}
+
+TEST_CASE("Memory from outside that a step writes is planned, too", "[budget]") {
+  const at::Tensor mean = torch::zeros({8});
+  const at::Tensor variance = torch::ones({8});
+  const at::Tensor x0 = step_input();
+  check_plans([&](const at::Tensor& x) {
+    const at::Tensor a = x.sin().exp();
+    const at::Tensor b = torch::batch_norm(a, {}, {}, mean, variance, true, 0.0, 1e-5, false);
+    return torch::batch_norm(b.relu_(), {}, {}, mean, variance, true, 0.0, 1e-5, false).exp().sum();
+  });
+}
+
+TEST_CASE("A profile leaves gradients, buffers and generators alone", "[budget]") {
+  const at::Tensor mean = torch::full({8}, 3.0);
+  const at::Tensor variance = torch::ones({8});
+  const at::Tensor x = step_input();
+  x.mutable_grad() = torch::full({4, 8}, 7.0);
+  const at::Tensor gradient = x.grad();
+  torch::manual_seed(4);
+  profile({.steps = 2})([&](const at::Tensor& t) {
+    const at::Tensor a = torch::batch_norm(t, {}, {}, mean, variance, true, 0.1, 1e-5, false);
+    return torch::dropout(a.exp(), 0.5, true).sum();
+  })(x);
+  const at::Tensor drawn = torch::rand(3);
+  torch::manual_seed(4);
+  CHECK(same_bits(drawn, torch::rand(3)));
+  CHECK(mean.eq(3).all().item<bool>());
+  CHECK(x.grad().is_same(gradient));
+  CHECK(gradient.eq(7).all().item<bool>());
+  CHECK(memory_report().regions.empty());
+}
+
+TEST_CASE("What cannot be profiled is refused", "[budget][errors]") {
+  CHECK_THAT(error_text([] {
+               profile({.steps = 0})([](const at::Tensor& x) { return x.sum(); })(step_input());
+             }),
+             ContainsSubstring("[profile] steps: expected 1 or more, got 0"));
+  CHECK_THAT(error_text([] { profile_of([](const at::Tensor& x) { return x.sum(); }); }),
+             ContainsSubstring("[profile] 'step'") && ContainsSubstring("nothing to plan"));
+  int calls = 0;
+  CHECK_THAT(error_text([&] {
+               profile({.steps = 2})([&](const at::Tensor& x) {
+                 return (++calls % 2 == 0 ? x.sin() : x.cos()).exp().sum();
+               })(step_input());
+             }),
+             ContainsSubstring("expected each step to run the same ops, got others in step 2"));
+  CHECK_THAT(error_text([&] {
+               profile_of([](const at::Tensor& x) {
+                 profile_of([](const at::Tensor& y) { return y.exp().sum(); }, x);
+                 return x.exp().sum();
+               });
+             }),
+             ContainsSubstring("no other measurement"));
+  CHECK(memory_report().regions.empty());
+}
+
+}  // namespace remat
