@@ -23,8 +23,9 @@ double median(std::vector<double> values) {
 }
 
 /// Most bytes that are alive after an event from `first` to `last`.
+/// Nodes of several devices run at once.
 int64_t most(const std::vector<int64_t>& alive, StepLog::Moment first, StepLog::Moment last) {
-  return *std::max_element(alive.begin() + first, alive.begin() + last + 1);
+  return *std::max_element(alive.begin() + first, alive.begin() + std::max(first, last) + 1);
 }
 
 /// CPU time of the replays that began from `first` to `last`.
@@ -44,17 +45,34 @@ int32_t node_of(const StepLog::Save& save, const std::unordered_map<uint64_t, in
   return -1;
 }
 
+/// When memory dies that others than backward have made.
+std::vector<StepLog::Moment> releases(const StepLog& step) {
+  std::vector<StepLog::Moment> moments;
+  for (const StepLog::Block& block : step.blocks) {
+    if (block.died != StepLog::kNever && !step.is_of_backward(block)) moments.push_back(block.died);
+  }
+  std::sort(moments.begin(), moments.end());
+  return moments;
+}
+
 /// Bytes that were made outside of replays since the forward, node by node.
+///
+/// Note [The end of a node]: what a node returns is given its shape (a bias' gradient is summed)
+/// when it has ended, and only then autograd frees what it saved. The first memory of the forward
+/// or of a replay that dies after a node is taken for that moment.
 void add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
-  const auto alive = step.bytes_alive([&](const StepLog::Block& block) {
-    return block.born > step.forward_end && !step.in_replay(block.born);
-  });
+  const auto alive =
+      step.bytes_alive([&](const StepLog::Block& block) { return step.is_of_backward(block); });
+  const std::vector<StepLog::Moment> released = releases(step);
   for (const auto i : c10::irange(nodes.size())) {
     const StepLog::Node& node = step.nodes[i];
     const bool is_last = i + 1 == nodes.size();
+    const StepLog::Moment next = is_last ? node.end : step.nodes[i + 1].begin;
+    const auto first = std::lower_bound(released.begin(), released.end(), node.end);
+    const StepLog::Moment release = first == released.end() ? next : std::min(*first, next);
     nodes[i].before_bytes = alive[node.begin];
-    nodes[i].inside_bytes = most(alive, node.begin, node.end);
-    nodes[i].after_bytes = most(alive, node.end, is_last ? node.end : step.nodes[i + 1].begin);
+    nodes[i].inside_bytes = most(alive, node.begin, release);
+    nodes[i].after_bytes = most(alive, release, next);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <utility>
 
@@ -21,14 +22,8 @@ struct StepMeasurement::Parts {
       : forward(std::move(log)),
         records(forward, tape.records().size()),
         structure(structure_of(forward, records, region, tape, std::move(name))),
-        leaves(leaves_of(region)),
+        leaves(region.outside().captured()),
         costs(forward, records) {}
-
-  static std::vector<at::Tensor> leaves_of(const Region& region) {
-    std::vector<at::Tensor> leaves = region.outside().captured();
-    std::erase_if(leaves, [](const at::Tensor& tensor) { return !tensor.is_leaf(); });
-    return leaves;
-  }
 
   const StepLog forward;
   const RecordsOfOps records;
@@ -43,9 +38,21 @@ StepMeasurement::StepMeasurement(std::string name, StepLog forward) {
   const auto replayer = region ? region->replayer() : nullptr;
   const Tape* const tape = replayer ? replayer->tape() : nullptr;
   TORCH_CHECK_NOT_IMPLEMENTED(
-      tape && !tape->records().empty(), "[profile] '", name,
+      tape && !tape->records().empty() && !forward.saves.empty(), "[profile] '", name,
       "': expected a function that saves what it makes for backward, got one that does not. There "
       "is nothing to plan: call it as it is.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      forward.inner_region.empty(), "[profile] '", name,
+      "': expected a function without regions of its own, got ", forward.inner_region,
+      ": a plan says what all of the step keeps. Measure it without its checkpoints.");
+  for (const at::Tensor& tensor : region->outside().captured()) {
+    TORCH_CHECK_VALUE(tensor.is_leaf(), "[profile] '", name,
+                      "': expected arguments and captured tensors to be leaves, or to need no "
+                      "gradient, got one made by ",
+                      tensor.grad_fn()->name(),
+                      ": every step would run backward through that again. Pass "
+                      "tensor.detach().requires_grad_(), or make it in the function.");
+  }
   parts_ = std::make_unique<Parts>(std::move(name), std::move(forward), *region, *tape);
 }
 

@@ -74,6 +74,9 @@ class StepRecording::Listener final : public AllocationListener {
     return block_at(address) != StepLog::kNone;
   }
 
+  /// Numbers of nodes count for each thread.
+  bool is_of_this_thread() const { return std::this_thread::get_id() == thread_; }
+
   /// What is allocated meanwhile is not written down.
   void mute(bool muted) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -104,6 +107,7 @@ class StepRecording::Listener final : public AllocationListener {
     log_.blocks.push_back({.bytes = bytes, .born = now});
   }
 
+  const std::thread::id thread_ = std::this_thread::get_id();
   std::mutex mutex_;
   StepLog log_;
   StepLog::Moment next_ = 0;
@@ -191,6 +195,7 @@ class StepRecording::Ops final : public TraceSink {
                          .gradients = gradients_of(call),
                          .first_node = at::sequence_number::peek(),
                          .first_result = static_cast<uint32_t>(log.results.size())});
+      if (scope.depth > 0 && log.inner_region.empty()) log.inner_region = scope.region->label();
       log.ops.back().begin_ns = thread_ns();
     });
   }
@@ -298,6 +303,8 @@ class StepRecording::Nodes {
     std::unique_ptr<at::ObserverContext> running;
     const auto sequence = static_cast<uint64_t>(node.seqNr());
     listener->write([&](StepLog& log, StepLog::Moment& next) {
+      if (log.nodes.empty() && listener->is_of_this_thread())
+        log.backward_node = at::sequence_number::peek();
       if (!log.nodes.empty() && log.nodes.back().end == StepLog::kNever) {
         const auto outer = static_cast<uint32_t>(log.nodes.size() - 1);
         log.inner_nodes.push_back({.sequence = sequence, .outer = outer});

@@ -21,13 +21,14 @@
 namespace remat::python {
 namespace {
 
-/// A Python object with forward(positions, recording), backward() and drop(). Under the GIL.
+/// A Python object with forward(positions, keeps_nothing, recording), backward() and drop(). Under
+/// the GIL.
 class PythonRunner final : public StepRunner {
  public:
   explicit PythonRunner(py::object runner) : runner_(std::move(runner)) {}
 
   void forward(const Cuts& cuts, StepRecording& recording) override {
-    runner_.attr("forward")(cuts.positions,
+    runner_.attr("forward")(cuts.positions, cuts.keep.has_value(),
                             py::cast(recording, py::return_value_policy::reference));
   }
 
@@ -74,12 +75,13 @@ void add_profile(py::module_& m) {
       .def_readonly("plain_peak_bytes", &StepProfile::plain_peak_bytes)
       .def("__len__", [](const StepProfile& profile) { return profile.records.size(); })
       .def("digest", &StepProfile::digest)
-      .def("plan",
-           [](const StepProfile& profile, const Budget& budget) {
-             const py::gil_scoped_release released;
-             return plan_for(MemoryPlanner(profile), budget);
-           },
-           py::arg("budget"))
+      .def(
+          "plan",
+          [](const StepProfile& profile, const Budget& budget) {
+            const py::gil_scoped_release released;
+            return plan_for(MemoryPlanner(profile), budget);
+          },
+          py::arg("budget"))
       .def("to_json", &StepProfile::to_json)
       .def_static("from_json", &StepProfile::from_json, py::arg("text"),
                   py::arg("source") = "profile");

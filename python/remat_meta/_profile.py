@@ -76,10 +76,11 @@ class _Runner:
         self._kwargs = kwargs
         self._result = None
 
-    def forward(self, positions, recording):
+    def forward(self, positions, keeps_nothing, recording):
         from . import checkpoint
 
-        region = checkpoint(replay="tape", region_name=self._name, cuts=Cuts(positions))(self._fn)
+        cuts = Cuts(positions, keep=() if keeps_nothing else None)
+        region = checkpoint(replay="tape", region_name=self._name, cuts=cuts)(self._fn)
         with _named_by_module(recording):
             self._result = region(*self._args, **self._kwargs)
 
@@ -94,15 +95,20 @@ def profile(fn, *, steps=4, name=None, backward=None):
     """profile(fn)(*args) measures training steps of fn and returns a StepProfile.
 
     fn returns its loss, or `backward` runs backward from what it returns. One forward runs first and
-    is dropped; then steps + 1 steps, of which little is kept. What ops have written (running
-    statistics), the default generators and every .grad are afterwards as they were; other side
-    effects of fn happen steps + 2 times.
+    is dropped; then steps + 1 steps, of which little is kept. What ops of fn have written (running
+    statistics), the default generators and the .grad of leaves that fn reads are afterwards as they
+    were; other side effects happen steps + 2 times.
 
-    Raises NotImplementedError for what no tape can replay, naming the op.
+    Raises NotImplementedError for what no tape can replay or no plan knows, naming the op, region or
+    node; ValueError for what is no step; RuntimeError if steps run different ops.
     """
+    if isinstance(steps, bool) or not isinstance(steps, int):
+        raise TypeError(f"[profile] steps: expected an int, got {type(steps).__name__}.")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"[profile] name: expected a str, got {type(name).__name__}.")
 
     def measure(*args, **kwargs):
-        label = name or getattr(fn, "__qualname__", type(fn).__name__)
+        label = getattr(fn, "__qualname__", type(fn).__name__) if name is None else name
         runner = _Runner(fn, label, backward or _backward_of_loss, args, kwargs)
         with _no_collection():
             return _C._profile_steps(runner, label, steps)

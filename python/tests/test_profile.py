@@ -3,9 +3,7 @@
 """Steps are measured, planned for budgets, and run within them: bitwise, with the predicted peak."""
 
 import gc
-import re
 import threading
-from pathlib import Path
 
 import pytest
 import torch
@@ -209,6 +207,12 @@ def test_files_of_another_process_are_read(tmp_path):
         remat.StepProfile.from_json(profile.to_json()[:-40])
 
 
+def twice(loss):
+    leaf = loss.grad_fn.next_functions[0][0].next_functions[0][0].variable
+    (gradient,) = torch.autograd.grad(loss, leaf, create_graph=True)
+    gradient.sum().backward()
+
+
 @pytest.mark.parametrize(
     ("call", "error", "text"),
     [
@@ -221,6 +225,42 @@ def test_files_of_another_process_are_read(tmp_path):
             lambda: remat.profile(lambda x: x.sin().sum(), steps=0)(torch.randn(3, requires_grad=True)),
             ValueError,
             "steps: expected 1 or more, got 0",
+        ),
+        (lambda: remat.profile(lambda x: x.exp().sum(), steps=True), TypeError, "steps: expected an int, got bool"),
+        (lambda: remat.profile(lambda x: x.exp().sum(), name=5), TypeError, "name: expected a str, got int"),
+        (
+            lambda: remat.profile(lambda x: x.exp().sum(), backward=lambda loss: None)(torch.randn(3, requires_grad=True)),
+            ValueError,
+            "expected backward to run, got a step in which no node did",
+        ),
+        (
+            lambda: remat.profile(
+                lambda x: x.exp().sum(), backward=lambda loss: (loss.backward(retain_graph=True), loss.backward())
+            )(torch.randn(3, requires_grad=True)),
+            NotImplementedError,
+            r"each node once, got SumBackward0 twice \(retain_graph\)",
+        ),
+        (
+            lambda: remat.profile(lambda x: x.exp().sum(), backward=twice)(torch.randn(3, requires_grad=True)),
+            NotImplementedError,
+            r"that a backward has made \(create_graph\)",
+        ),
+        (
+            lambda: remat.profile(lambda x: x.exp().sum())(torch.randn(3, requires_grad=True).sin()),
+            ValueError,
+            "to be leaves, or to need no gradient, got one made by SinBackward0",
+        ),
+        (
+            lambda: remat.profile(lambda x: remat.checkpoint(region_name="inner")(torch.exp)(x).exp().sum())(
+                torch.randn(3, requires_grad=True)
+            ),
+            NotImplementedError,
+            "without regions of its own, got region 'inner'",
+        ),
+        (
+            lambda: torch.no_grad()(remat.profile(lambda x: x.exp().sum()))(torch.randn(3, requires_grad=True)),
+            ValueError,
+            "expected grad mode",
         ),
         (
             lambda: remat.profile(lambda x: x.sum(), name="f")(torch.randn(3)),
@@ -277,9 +317,3 @@ def test_what_is_no_budget_is_refused(budget):
     _, args, fn = skips()
     with pytest.raises(ValueError, match=r"\[memory plan\] budget: expected bytes with a unit"):
         remat.profile(fn, steps=1)(*args).plan(budget)
-
-
-def test_the_code_of_the_page_runs():
-    page = (Path(__file__).resolve().parents[2] / "docs/budgets.md").read_text()
-    (block,) = re.findall(r"```python\n(.*?)```", page, re.DOTALL)
-    exec(block, {})

@@ -68,14 +68,13 @@ TEST_CASE("A profile has the records, values and saved tensors of a step", "[bud
   const StepProfile profile = profile_of([](const at::Tensor& x) {
     return x.sin().view({8, 4}).exp().sum();
   });
-  CHECK(ops_of(profile) ==
-        std::vector<std::string>{"aten::sin", "aten::exp"});  // sum saves nothing
+  CHECK(ops_of(profile) == std::vector<std::string>{"aten::sin", "aten::exp", "aten::sum"});
   const StepRecord& exp = profile.records[1];
   REQUIRE(exp.makes.size() == 1);
   REQUIRE(exp.reads == profile.records[0].makes);
   CHECK(profile.values[exp.makes[0]].bytes == kBytes);
-  CHECK(profile.values[exp.makes[0]].held_until == 1);
-  CHECK(exp.forward_bytes == 2 * kBytes + 4);  // with the sum, after it
+  CHECK(profile.values[exp.makes[0]].held_until == 2);  // sum reads it
+  CHECK(exp.forward_bytes == 2 * kBytes);
   CHECK(profile.end_bytes == 4);
   REQUIRE(profile.slots.size() == 2);
   CHECK(profile.slots[0].value == -1);  // x is from outside
@@ -107,6 +106,30 @@ TEST_CASE("Plans of measured steps run as predicted", "[budget]") {
     y.sigmoid_();
     const at::Tensor z = y.exp().clone();
     return (z.relu_().sin() * y.tanh()).exp().sum();
+  });
+}
+
+TEST_CASE("A gradient that is summed when its node has ended counts beside what the node holds",
+          "[budget]") {
+  const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8}).requires_grad_();
+  const at::Tensor b = torch::linspace(-1, 1, 8).requires_grad_();
+  check_plans([&](const at::Tensor& x) {
+    w.mutable_grad() = b.mutable_grad() = at::Tensor();
+    at::Tensor y = x;
+    for (int i = 0; i < 3; ++i) y = torch::linear(y, w, b).tanh().sin();
+    return y.square().mean();
+  });
+}
+
+TEST_CASE("A value that only ops read of which nothing is saved is planned as it runs",
+          "[budget]") {
+  check_plans([](const at::Tensor& x) {
+    at::Tensor y = x;
+    at::Tensor sum = torch::zeros({});
+    std::vector<at::Tensor> all;
+    for (int i = 0; i < 4; ++i) all.push_back(y = y.sin().tanh());
+    for (const at::Tensor& one : all) sum = sum + one.mean();
+    return y.exp().mean() + sum;
   });
 }
 
@@ -182,7 +205,31 @@ TEST_CASE("What cannot be profiled is refused", "[budget][errors]") {
                  return x.exp().sum();
                });
              }),
-             ContainsSubstring("no other measurement"));
+             ContainsSubstring("outside of regions, got one in region 'step"));
+  const auto refusal = [](const Loss& loss, const at::Tensor& x = step_input()) {
+    return error_text([&] { profile_of(loss, x); });
+  };
+  CHECK_THAT(
+      refusal([](const at::Tensor& x) {
+        return checkpoint({.name = "inner"})([](const at::Tensor& y) { return y.exp().sin(); })(x)
+            .exp()
+            .sum();
+      }),
+      ContainsSubstring("without regions of its own, got region 'inner'"));
+  CHECK_THAT(refusal([](const at::Tensor& x) { return x.exp().sum(); }, step_input().sin()),
+             ContainsSubstring("to be leaves") && ContainsSubstring("made by SinBackward0"));
+  CHECK_THAT(error_text([] {
+               const torch::NoGradGuard none;
+               profile_of([](const at::Tensor& x) { return x.exp().sum(); });
+             }),
+             ContainsSubstring("expected grad mode"));
+  CHECK_THAT(error_text([] {
+               checkpoint({.name = "around"})([](const at::Tensor& x) {
+                 profile_of([](const at::Tensor& y) { return y.exp().sum(); });
+                 return x.exp();
+               })(step_input());
+             }),
+             ContainsSubstring("outside of regions, got one in region 'around'"));
   CHECK(memory_report().regions.empty());
 }
 

@@ -85,6 +85,9 @@ struct REMAT_API StepLog {
     int64_t end_ns = 0;
   };
 
+  /// The name of a region inside the outermost one; empty: there was none.
+  std::string inner_region;
+  uint64_t backward_node = kNoSequence;  ///< Nodes from this number on were made by backward.
   uint64_t region = 0;  ///< The id of the outermost region that ran; 0 if none did.
   std::vector<Op> ops;
   std::vector<Result> results;
@@ -119,6 +122,10 @@ struct REMAT_API StepLog {
 
   /// True if a replay ran at that moment.
   bool in_replay(Moment moment) const;
+  /// True for memory that was made since the forward, outside of replays.
+  bool is_of_backward(const Block& block) const {
+    return block.born > forward_end && !in_replay(block.born);
+  }
 };
 
 }  // namespace remat
