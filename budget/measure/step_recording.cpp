@@ -286,16 +286,16 @@ namespace {
 
 thread_local std::optional<at::CallbackHandle> node_callback;
 
-/// Which node it is, from its begin to its end.
-struct RunningNode final : at::ObserverContext {
-  explicit RunningNode(uint32_t of_nodes) : number(of_nodes) {}
-  uint32_t number;
-};
-
 }  // namespace
 
 /// Hears of the nodes of backward.
 class StepRecording::Nodes {
+  /// Which node it is, from its begin to its end.
+  struct Running final : at::ObserverContext {
+    explicit Running(uint32_t of_nodes) : number(of_nodes) {}
+    uint32_t number;
+  };
+
  public:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& node) {
     Listener* const listener = Listener::current.load();
@@ -310,7 +310,7 @@ class StepRecording::Nodes {
         log.inner_nodes.push_back({.sequence = sequence, .outer = outer});
         return;
       }
-      running = std::make_unique<RunningNode>(static_cast<uint32_t>(log.nodes.size()));
+      running = std::make_unique<Running>(static_cast<uint32_t>(log.nodes.size()));
       log.nodes.push_back(
           {.name = node.name(), .sequence = sequence, .begin = next++, .begin_ns = thread_ns()});
     });
@@ -320,7 +320,7 @@ class StepRecording::Nodes {
   static void end(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
     const int64_t now = thread_ns();
     Listener* const listener = Listener::current.load();
-    const auto* const running = static_cast<RunningNode*>(context);
+    const auto* const running = static_cast<Running*>(context);
     if (!listener || !running) return;
     listener->write([&](StepLog& log, StepLog::Moment& next) {
       log.nodes[running->number].end = next++;
