@@ -35,9 +35,9 @@ namespace {
 /// The named call of a handle, from get_handle() to record_outputs(). It ends on its own thread.
 struct OpenCall {
   uint64_t number;
-  std::unique_ptr<detail::NamedCallScope> scope;
-  std::vector<at::Tensor> arguments;
-  std::weak_ptr<torch::autograd::PyNode> node;
+  std::unique_ptr<detail::NamedCallScope> scope{};
+  std::vector<at::Tensor> arguments{};
+  std::weak_ptr<torch::autograd::PyNode> node{};
   uintptr_t hook = 0;  // of that
 };
 

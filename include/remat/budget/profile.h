@@ -20,8 +20,8 @@ namespace remat {
 class StepRecording;
 
 struct ProfileOptions {
-  std::string name;  ///< Of the function, for messages.
-  int steps = 4;     ///< That are measured, after one that warms up.
+  std::string name{};  ///< Of the function, for messages.
+  int steps = 4;       ///< That are measured, after one that warms up.
 };
 
 /// How the steps that are measured run.
