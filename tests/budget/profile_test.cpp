@@ -33,6 +33,13 @@ std::vector<std::string> ops_of(const StepProfile& profile) {
   return ops;
 }
 
+/// How many saved tensors nodes of that name free.
+size_t slots_of(const StepProfile& profile, const std::string& node) {
+  return std::count_if(profile.slots.begin(), profile.slots.end(), [&](const StepSlot& slot) {
+    return slot.node >= 0 && profile.nodes[slot.node].name == node;
+  });
+}
+
 /// Peak and gradient of one step.
 std::pair<int64_t, at::Tensor> run(const Loss& loss) {
   const at::Tensor x = step_input();
@@ -134,24 +141,26 @@ TEST_CASE("A value that only ops read of which nothing is saved is planned as it
 }
 
 TEST_CASE("Nodes that run inside of others free what they have saved", "[budget]") {
-  check_plans(
-      [](const at::Tensor& x) {
-        at::Tensor y = x.exp().sin();
-        const at::Tensor factor = x.cos().exp();
-        y.select(0, 1).mul_(factor[0]);  // CopySlices runs the backward of mul_
-        return (y.tanh() * factor).exp().sum();
-      },
-      kBytes * 3 / 4);
+  const Loss loss = [](const at::Tensor& x) {
+    at::Tensor y = x.exp().sin();
+    const at::Tensor factor = x.cos().exp();
+    y.select(0, 1).mul_(factor[0]);  // CopySlices runs the backward of mul_
+    return (y.tanh() * factor).exp().sum();
+  };
+  check_plans(loss, kBytes * 3 / 4);
+  CHECK(slots_of(profile_of(loss), "torch::autograd::CopySlices") == 2);
 }
 
 TEST_CASE("What an op in place has cloned and saved is freed by its node", "[budget]") {
-  check_plans([](const at::Tensor& x) {
+  const Loss loss = [](const at::Tensor& x) {
     at::Tensor y = x.sin().clone();
     at::silu_(y);
     at::Tensor z = y.cos().clone();
     at::silu_(z);
     return (z.sin() * y).exp().sum();
-  });
+  };
+  check_plans(loss);
+  CHECK(slots_of(profile_of(loss), "SiluBackward0") == 2);
 }
 
 TEST_CASE("Memory from outside that a step writes is planned, too", "[budget]") {
