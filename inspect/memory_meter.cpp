@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The meter's counters, and their place in the thread's debug info, where c10's allocators report.
+// The meter's counters.
 #include <remat/inspect/memory_meter.h>
 
 #include <algorithm>

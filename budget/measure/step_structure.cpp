@@ -53,10 +53,9 @@ class Structure {
   size_t size() const { return tape_.records().size(); }
   const StepLog::Op& op_of(size_t record) const { return log_.ops[records_.op_of[record]]; }
 
-  // A record at the end that no slot needs is not on the tape any more.
   void add_values() {
     for (const TapeValue& value : tape_.values()) {
-      const bool is_made = value.source == TapeValue::Source::kRecord && value.number < size();
+      const bool is_made = value.source == TapeValue::Source::kRecord;
       profile_.values.push_back({.maker = is_made ? static_cast<int32_t>(value.number) : -1,
                                  .storage = static_cast<int32_t>(profile_.values.size())});
     }

@@ -23,7 +23,7 @@ struct RecordsOfOps {
 };
 
 /// Records, values, slots, bytes and lifetimes of a step, without times and nodes. `tape` is that
-/// of `region`, not cut, and `log` that of the forward that recorded it.
+/// of `region`, cut into one segment, and `log` that of the forward that recorded it.
 StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
                          const Tape& tape, std::string name);
 

@@ -3,15 +3,7 @@
 // Numbers of 64 bits, which JSON's readers do not all keep, as text.
 #include "json_rows.h"
 
-#include <cstdio>
-
 namespace remat::detail {
-
-std::string hex_text(uint64_t number) {
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
-  return text;
-}
 
 uint64_t read_hex(const JsonValue& value) {
   const std::string text = value.string();

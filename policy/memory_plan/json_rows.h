@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/planner/digest.h>
 #include <remat/planner/json_tree.h>
 
 namespace remat::detail {
@@ -62,7 +63,6 @@ inline std::vector<JsonValue> read_row(const JsonValue& value, size_t size) {
   return row;
 }
 
-std::string hex_text(uint64_t number);  ///< 16 digits
-uint64_t read_hex(const JsonValue& value);
+uint64_t read_hex(const JsonValue& value);  ///< What hex_text() gives.
 
 }  // namespace remat::detail

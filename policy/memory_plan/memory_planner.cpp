@@ -134,9 +134,7 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   }
   const size_t point = state_->point(budget_bytes);
   const StepCuts& cuts = state_->cuts[point];
-  std::vector<char> keep(state_->profile.values.size(), 0);
-  for (const KeptResult& kept : cuts.keep)
-    keep[detail::kept_value(state_->profile, kept.record, kept.result)] = 1;
+  std::vector<char> keep = detail::kept_flags(state_->profile, cuts);
   detail::StepSimulator simulator(state_->graph, cuts.positions, cuts.groups, state_->costs);
   MemoryPlan plan =
       detail::describe(state_->graph, simulator.run(keep, detail::MissingValues::kRefuse), cuts);

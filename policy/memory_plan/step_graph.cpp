@@ -37,10 +37,20 @@ StepGraph::StepGraph(const StepProfile& from)
   }
 }
 
-int32_t kept_value(const StepProfile& profile, int32_t record, int32_t result) {
-  const StepRecord& made_by = profile.records[record];
-  const auto makes = static_cast<int32_t>(made_by.makes.size());
-  return result < makes ? made_by.makes[result] : made_by.writes[result - makes].after;
+namespace {
+
+int32_t value_of(const StepProfile& profile, const KeptResult& kept) {
+  const StepRecord& record = profile.records[kept.record];
+  const auto makes = static_cast<int32_t>(record.makes.size());
+  return kept.result < makes ? record.makes[kept.result] : record.writes[kept.result - makes].after;
+}
+
+}  // namespace
+
+std::vector<char> kept_flags(const StepProfile& profile, const StepCuts& cuts) {
+  std::vector<char> keep(profile.values.size(), 0);
+  for (const KeptResult& kept : cuts.keep) keep[value_of(profile, kept)] = 1;
+  return keep;
 }
 
 }  // namespace remat::detail

@@ -7,6 +7,7 @@
 #include <limits>
 #include <vector>
 
+#include <remat/memory_plan/step_cuts.h>
 #include <remat/memory_plan/step_profile.h>
 
 namespace remat::detail {
@@ -34,7 +35,7 @@ struct StepGraph {
   std::vector<std::vector<int32_t>> slots_of_node;
 };
 
-/// The value of a record's result, counted as in KeptResult.
-int32_t kept_value(const StepProfile& profile, int32_t record, int32_t result);
+/// Per value: is it among what the cuts keep?
+std::vector<char> kept_flags(const StepProfile& profile, const StepCuts& cuts);
 
 }  // namespace remat::detail

@@ -3,8 +3,6 @@
 // Checks and digests of step profiles, and their simulation.
 #include <remat/memory_plan/step_profile.h>
 
-#include <cstdio>
-
 #include "step_digest.h"
 #include "step_fault.h"
 #include "step_simulator.h"
@@ -24,24 +22,20 @@ StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
   profile.validate();
   cuts.validate(profile);
   const detail::StepGraph graph(profile);
-  std::vector<char> keep(profile.values.size(), 0);
-  for (const KeptResult& kept : cuts.keep)
-    keep[detail::kept_value(profile, kept.record, kept.result)] = 1;
+  std::vector<char> keep = detail::kept_flags(profile, cuts);
   detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, costs);
   return simulator.run(keep, detail::MissingValues::kRefuse);
 }
 
 std::string StepProfile::digest() const {
-  detail::StepDigest all;
+  detail::Digest all;
   for (const StepRecord& record : records)
     all.add(static_cast<int64_t>(detail::record_digest(*this, record)));
   for (const StepSlot& slot : slots) {
     all.add(slot.value);
     all.add(slot.record);
   }
-  char text[17];
-  std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(all.hash()));
-  return text;
+  return all.hex();
 }
 
 }  // namespace remat

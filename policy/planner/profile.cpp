@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Checks and digests of profiles.
+#include <remat/planner/digest.h>
 #include <remat/planner/profile.h>
-
-#include <cstdio>
 
 #include "block.h"
 #include "profile_check.h"
@@ -12,31 +11,7 @@ namespace remat {
 
 namespace {
 
-/// FNV-1a over numbers and strings, each with its length.
-class Digest {
- public:
-  void add(int64_t value) {
-    for (int i = 0; i < 8; ++i) byte(static_cast<uint8_t>(static_cast<uint64_t>(value) >> (8 * i)));
-  }
-  void add(const std::string& text) {
-    add(static_cast<int64_t>(text.size()));
-    for (const char c : text) byte(static_cast<uint8_t>(c));
-  }
-  void add(const std::vector<std::string>& texts) {
-    add(static_cast<int64_t>(texts.size()));
-    for (const std::string& text : texts) add(text);
-  }
-  std::string hex() const {
-    char text[17];
-    std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(hash_));
-    return text;
-  }
-
- private:
-  void byte(uint8_t value) { hash_ = (hash_ ^ value) * 1099511628211U; }
-
-  uint64_t hash_ = 14695981039346656037U;
-};
+using detail::Digest;
 
 void add_op(Digest& digest, const ProfileOp& op) {
   digest.add(op.name);

@@ -125,21 +125,18 @@ UnitInputs::Found UnitInputs::find(
 
 // A slot that another thread frees has died before it is asked here, or release() comes after this.
 void UnitInputs::set(Found found, const Region& region) {
-  Values values = std::move(found.values);  // destroyed after the lock is gone, as are the old ones
+  Values unread;  // destroyed after the lock is gone, as are the old ones in `found`
   const std::lock_guard<std::mutex> lock(mutex_);
   of_slot_ = std::move(found.of_slot);
-  readers_.assign(values.size(), 0);
+  values_.swap(found.values);
+  readers_.assign(values_.size(), 0);
   for (const auto slot : c10::irange(of_slot_.size())) {
     if (!region.slots()[slot].live) of_slot_[slot].clear();
     for (const uint32_t input : of_slot_[slot]) ++readers_[input];
   }
-  Values held(values.size());
-  for (const auto i : c10::irange(values.size())) {
-    if (readers_[i] > 0) held[i].swap(values[i]);
+  for (const auto i : c10::irange(values_.size())) {
+    if (readers_[i] == 0) unread.push_back(std::move(values_[i]));
   }
-  values_.swap(held);
-  values.insert(values.end(), std::make_move_iterator(held.begin()),
-                std::make_move_iterator(held.end()));
 }
 
 UnitInputs::Values UnitInputs::held() const {

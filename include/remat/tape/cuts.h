@@ -20,10 +20,10 @@ class RegionPolicy;
 /// itself: only one is whole in memory at a time. Cuts need not match functions or modules.
 ///
 /// Kept from the forward: the tensors that one segment makes and another reads, each until the last
-/// saved tensor that is made from it is freed. Segments of a group
-/// are replayed together first, for the tensors between them, which are then kept until backward
-/// has passed; the forward keeps only what goes into the group and what comes out of it. Groups
-/// nest: each level costs another run of its ops and saves what is between its segments.
+/// saved tensor that is made from it is freed. Segments of a group are replayed together first, for
+/// the tensors between them, which are then kept until backward has passed; the forward keeps only
+/// what goes into the group and what comes out of it. Groups nest: each level costs another run of
+/// its ops and saves what is between its segments.
 ///
 /// Three segments, of which the last two are a group: {.positions = {40, 80}, .groups = {{1, 3}}}.
 struct Cuts {

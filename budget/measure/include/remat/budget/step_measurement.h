@@ -15,8 +15,8 @@
 
 namespace remat {
 
-/// What steps of one function cost. First one forward on a strict tape that is not cut, whose
-/// result is dropped: it keeps nothing. Then steps on a tape that is cut, which keep little.
+/// What steps of one function cost. First one forward on a tape that is cut into one segment and
+/// keeps nothing, whose result is dropped. Then steps on a tape that is cut, which keep little.
 class REMAT_API StepMeasurement {
  public:
   /// `forward` is that of a region whose results are alive; `name` is the function's. Throws
