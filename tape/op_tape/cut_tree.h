@@ -10,16 +10,19 @@
 
 namespace remat {
 
-/// The units that are replayed by themselves: segments, numbered from 0, then groups. All are
-/// inside the root.
+/// The units that are replayed by themselves: the segments of the cuts, numbered from 0, then the
+/// groups, then segments that were added. All are inside the root.
 class CutTree {
  public:
+  static constexpr size_t kRoot = ~size_t{0};
+
   explicit CutTree(const Cuts& cuts);
 
-  size_t segments() const { return segments_; }
-  size_t units() const { return spans_.size() - 1; }
-  size_t root() const { return units(); }
-  bool is_group(size_t unit) const { return unit >= segments_; }
+  size_t units() const { return spans_.size(); }
+  size_t unit_of(size_t segment) const {
+    return segment < planned_ ? segment : segment - planned_ + end_of_groups_;
+  }
+  bool is_group(size_t unit) const { return unit >= first_group_ && unit < end_of_groups_; }
 
   /// The unit's first segment, and one past its last.
   size_t begin(size_t unit) const { return spans_[unit].begin; }
@@ -37,17 +40,23 @@ class CutTree {
   /// The unit right inside the root that has the segment.
   size_t outermost(size_t segment) const;
 
-  /// The units inside `unit`, and itself: each after those inside it.
+  /// The units inside `unit`, and itself: each after those inside it. Of the root, or of a unit
+  /// right inside it.
   std::vector<size_t> inside(size_t unit) const;
 
- private:
-  void find_parents();
-  bool contains(size_t unit, size_t other) const {
-    return begin(unit) <= begin(other) && end(other) <= end(unit);
-  }
+  /// The segment is the last one: the groups around it end with it. None may have been added.
+  void end_with(size_t segment);
+  /// One more, right inside the root.
+  void add_segment();
 
-  size_t segments_;
-  std::vector<Cuts::Group> spans_;  // of the units and the root
+ private:
+  size_t segments() const { return beginning_.size(); }
+  void find_parents();
+
+  size_t first_group_;
+  size_t planned_;                  // segments, without those that were added
+  std::vector<Cuts::Group> spans_;  // by unit
+  size_t end_of_groups_;
   std::vector<size_t> parents_;
   std::vector<std::vector<size_t>> beginning_;  // by segment
   std::vector<std::vector<size_t>> ending_;

@@ -9,6 +9,8 @@
 #include <algorithm>
 #include <utility>
 
+#include <remat/tape/hidden_scopes.h>
+
 #include "unseen.h"
 
 namespace remat {
@@ -23,9 +25,12 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       root_(std::move(root)),
       whole_(std::move(whole)),
       keep_(std::move(keep)),
+      differs_(cuts.differs),
+      rest_bytes_(cuts.rest_bytes),
       regions_(tree_.units()),
       replayers_(tree_.units()),
       group_slots_(tree_.units()) {
+  if (cuts.expected) comparison_.emplace(tape_, cuts.expected);
   tape_.parts_.assign(tree_.units(), {.begin = TapePart::kOpen, .end = TapePart::kOpen});
   open_units();
 }
@@ -40,9 +45,10 @@ void TapeCutter::open_units() {
     const std::string prefix = root_->name().empty() ? "" : root_->name() + ", ";
     const auto name =
         is_group ? c10::str(prefix, "segments ", tree_.begin(unit), " to ", tree_.end(unit) - 1)
-                 : c10::str(prefix, "segment ", unit);
+                 : c10::str(prefix, "segment ", segment_);
     std::shared_ptr<const RegionPolicy> policy;
-    if (!is_group) policy = policies_.empty() ? root_->shared_policy() : policies_[unit];
+    if (!is_group && policies_.empty()) policy = root_->shared_policy();
+    if (!is_group && !policies_.empty() && phase_ != Phase::kRest) policy = policies_[segment_];
     regions_[unit] = std::make_shared<Region>(Region::Options{.name = name,
                                                               .determinism = root_->determinism(),
                                                               .preserve_rng = root_->preserve_rng(),
@@ -53,7 +59,25 @@ void TapeCutter::open_units() {
   }
 }
 
+/// A segment of the rest begins with record `number`.
+void TapeCutter::add_segment(size_t number) {
+  if (phase_ == Phase::kDiffers) {
+    tree_.end_with(segment_);
+    positions_.resize(segment_);
+    phase_ = Phase::kRest;
+  }
+  tree_.add_segment();
+  positions_.push_back(number);
+  tape_.parts_.push_back({.begin = TapePart::kOpen, .end = TapePart::kOpen});
+  regions_.emplace_back();
+  replayers_.emplace_back();
+  group_slots_.emplace_back();
+  cuts_next_ = false;
+  made_bytes_ = 0;
+}
+
 void TapeCutter::enter_next(size_t number) {
+  if (cuts_next_) add_segment(number);
   const size_t last = segment_++;
   for (const size_t unit : tree_.ending(last)) {
     tape_.parts_[unit].end = static_cast<uint32_t>(number);
@@ -64,12 +88,20 @@ void TapeCutter::enter_next(size_t number) {
 }
 
 void TapeCutter::finish(size_t records) {
-  check_positions(records);
-  check_listed(records);
-  for (TapePart& part : tape_.parts_) part.end = std::min(part.end, static_cast<uint32_t>(records));
+  if (comparison_) {
+    compare_end();
+  } else {
+    check_positions(records);
+    check_listed(records);
+  }
+  for (TapePart& part : tape_.parts_) {
+    part.begin = std::min(part.begin, static_cast<uint32_t>(records));
+    part.end = std::min(part.end, static_cast<uint32_t>(records));
+  }
   end_unit(tree_.outermost(segment_));
   close_ended();
-  if (has_late_readers_) find_inputs_again();
+  const bool misses_plan = phase_ != Phase::kPlan && !missing_.empty();
+  if (has_late_readers_ || misses_plan) find_inputs_again();
   check_missing();
   late_.clear();
   group_slots_.assign(tree_.units(), {});
@@ -110,23 +142,60 @@ void TapeCutter::end_unit(size_t top) {
   kept_by_ended_ = std::exchange(kept_, {});
 }
 
-size_t TapeCutter::segment_of(const TapeValue& value) const {
-  return std::upper_bound(positions_.begin(), positions_.end(), value.number) - positions_.begin();
+bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
+  if (!comparison_ || phase_ == Phase::kRest) return true;
+  if (phase_ == Phase::kDiffers) return false;
+  const ExpectedTape::Slot* const slot = comparison_->slot(number);
+  // Only which segment saves it matters to the plan.
+  if (slot && slot->value == comparison_->value_of_slot(ref) &&
+      segment_of(slot->record) == segment_)
+    return true;
+  differ(comparison_->other_slot(number));
+  return false;
+}
+
+void TapeCutter::compare_record() {
+  if (phase_ == Phase::kPlan && !comparison_->is_record_expected()) differ(comparison_->other_op());
+  if (phase_ == Phase::kRest && made_bytes_ >= rest_bytes_) cuts_next_ = true;
+}
+
+/// The function has ended.
+void TapeCutter::compare_end() {
+  const bool is_plan_done =
+      segment_ == positions_.size() && (!listed_ || next_listed_ == listed_->size());
+  if (phase_ == Phase::kPlan && !(is_plan_done && comparison_->is_end_expected(slots_)))
+    differ(comparison_->other_end(slots_));
+  if (phase_ == Phase::kRest) return;
+  tree_.end_with(segment_);
+  positions_.resize(segment_);
+}
+
+/// See Note [A tape that differs from its plan].
+void TapeCutter::differ(const TapeDifference& difference) {
+  phase_ = Phase::kDiffers;
+  cuts_next_ = true;
+  if (!differs_) return;
+  const SuspendScopes suspend;
+  differs_(difference);
+}
+
+size_t TapeCutter::segment_of(uint32_t record) const {
+  return std::upper_bound(positions_.begin(), positions_.end(), record) - positions_.begin();
 }
 
 bool TapeCutter::is_of_other_segment(uint32_t value) const {
   const TapeValue& of = tape_.values()[value];
-  return of.source == TapeValue::Source::kRecord && segment_of(of) != segment_;
+  return of.source == TapeValue::Source::kRecord && segment_of(of.number) != segment_;
 }
 
 bool TapeCutter::may_cross(uint32_t value) const {
-  return !listed_ || (value < is_listed_.size() && is_listed_[value]);
+  return !listed_ || phase_ != Phase::kPlan || (value < is_listed_.size() && is_listed_[value]);
 }
 
 // Values of which there are none by now were listed in vain: finish() says so.
 void TapeCutter::made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
                       bool is_outside) {
-  if (!listed_ || next_listed_ == listed_->size()) return;
+  if (!listed_ || next_listed_ == listed_->size() || phase_ != Phase::kPlan) return;
   const Cuts::Kept& next = (*listed_)[next_listed_];
   if (next.record != record || next.result != result) return;
   ++next_listed_;
@@ -140,6 +209,15 @@ void TapeCutter::read(const TapeRef& ref, const at::Tensor& tensor, bool is_outs
     cross(ref, tensor, is_outside, Policy::kSave);
 }
 
+void TapeCutter::read_for_slot(size_t slot, const TapeRef& ref, const at::Tensor& tensor,
+                               bool is_outside) {
+  if (plans_slot(slot, ref)) {
+    read(ref, tensor, is_outside);
+  } else if (tape_.values()[ref.value].source == TapeValue::Source::kRecord) {
+    keep(ref.value, tensor, is_outside, Policy::kSave);
+  }
+}
+
 void TapeCutter::save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside,
                       Policy policy) {
   if (tape_.values()[ref.value].source == TapeValue::Source::kRecord)
@@ -148,8 +226,8 @@ void TapeCutter::save(const TapeRef& ref, const at::Tensor& tensor, bool is_outs
 
 void TapeCutter::cross(const TapeRef& ref, const at::Tensor& tensor, bool is_outside,
                        Policy policy) {
-  const size_t unit = tree_.common(segment_of(tape_.values()[ref.value]), segment_);
-  if (unit == tree_.root()) return keep(ref.value, tensor, is_outside, policy);
+  const size_t unit = tree_.common(maker(ref.value), segment_);
+  if (unit == CutTree::kRoot) return keep(ref.value, tensor, is_outside, policy);
   add_group_slot(ref, tensor, unit);
 }
 
@@ -162,8 +240,8 @@ void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside,
   here = std::make_shared<CutValue>(
       value, is_outside ? CallProduct::written(0, tensor) : CallProduct(0, tensor));
   known = here;
-  const size_t maker = tree_.outermost(segment_of(tape_.values()[value]));
-  if (maker != tree_.outermost(segment_) && maker != ended_) {
+  const size_t made_by = tree_.outermost(maker(value));
+  if (made_by != tree_.outermost(segment_) && made_by != ended_) {
     has_late_readers_ = true;
     if (listed_) late_.push_back(here);
   }
@@ -198,7 +276,7 @@ std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader)
   if (auto known = kept(value)) return known;
   GroupSlot* found = nullptr;
   size_t found_in = 0;
-  for (size_t group = tree_.parent(reader); group != tree_.root(); group = tree_.parent(group)) {
+  for (size_t group = tree_.parent(reader); group != CutTree::kRoot; group = tree_.parent(group)) {
     const auto entry = group_slots_[group].find(value);
     if (entry == group_slots_[group].end()) continue;
     found = &entry->second;
@@ -212,19 +290,27 @@ std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader)
   return found->value;
 }
 
-void TapeCutter::find_inputs(size_t unit) {
-  UnitInputs::Found found = UnitInputs::find(
+UnitInputs::Found TapeCutter::search(size_t unit) {
+  return UnitInputs::find(
       tape_, tape_.parts_[unit], *regions_[unit],
       [&](uint32_t value) { return outer_value(value, unit); }, needed_);
+}
+
+void TapeCutter::find_inputs(size_t unit) {
+  UnitInputs::Found found = search(unit);
   missing_.insert(missing_.end(), found.missing.begin(), found.missing.end());
   replayers_[unit]->inputs().set(std::move(found), *regions_[unit]);
 }
 
-/// Now that all is known that is kept. Slots of groups that nobody reads any more die.
+/// Now that all is known that is kept: a unit of another tape's plan may have to begin earlier.
+/// Slots of groups that nobody reads any more die.
 void TapeCutter::find_inputs_again() {
   needed_.assign(tape_.values().size(), false);
   missing_.clear();
-  for (const size_t unit : tree_.inside(tree_.root())) find_inputs(unit);
+  for (const size_t unit : tree_.inside(CutTree::kRoot)) {
+    if (phase_ != Phase::kPlan && !search(unit).missing.empty()) tape_.parts_[unit].begin = 0;
+    find_inputs(unit);
+  }
 }
 
 /// Gives up what no unit inside the group reads.
@@ -232,6 +318,7 @@ void TapeCutter::drop_unread_slots(size_t group) {
   for (const auto i : c10::irange(tape_.parts_[group].slots.size())) {
     TapeSlot& slot = tape_.parts_[group].slots[i];
     if (group_slots_[group].at(slot.ref.value).value) continue;
+    group_slots_[group].erase(slot.ref.value);
     slot.ref = {};
     regions_[group]->release(regions_[group]->slot(i));
   }

@@ -15,6 +15,8 @@
 
 #include <remat/policy/policy.h>
 #include <remat/tape/cuts.h>
+#include <remat/tape/expected_tape.h>
+#include <remat/tape/op_call.h>
 #include <remat/tape/region.h>
 #include <remat/tape/tape.h>
 #include <remat/tape/tape_replayer.h>
@@ -22,6 +24,8 @@
 #include "cut_tree.h"
 #include "cut_value.h"
 #include "segment_replayer.h"
+#include "tape_comparison.h"
+#include "unit_inputs.h"
 
 namespace remat {
 
@@ -35,6 +39,14 @@ namespace remat {
 /// replays start from, and the rest is given up. Still later units that read a value of this one
 /// keep it themselves; when the function has returned, this one starts from it too, and does not
 /// make it again.
+///
+/// Note [A tape that differs from its plan]: cuts that were made for another tape count up to the
+/// first difference. What begins with the next record are segments of the rest, outside of all
+/// groups, and all that they read is kept. Up to there slots and records are the planned ones, so
+/// what their units need is listed. What differs belongs to the open segment: what that one saves
+/// from then on is kept by the forward though no list has it, so no replay runs what differs. One
+/// need remains: a planned unit may have been spared by what a later unit, which never came, would
+/// have kept of it. Such a unit begins with the tape: it makes again what it misses.
 class TapeCutter {
  public:
   /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
@@ -46,15 +58,37 @@ class TapeCutter {
              std::shared_ptr<const TapeReplayer> whole, Keep keep);
 
   /// The segment that is open.
-  const std::shared_ptr<Region>& region() const { return regions_[segment_]; }
+  const std::shared_ptr<Region>& region() const { return regions_[unit()]; }
   const RegionPolicy* policy() const { return region()->policy(); }
-  TapePart& part() { return tape_.parts_[segment_]; }
+  /// Its number among the parts of the tape.
+  size_t unit() const { return tree_.unit_of(segment_); }
 
   /// True if a segment begins with record `number`, which is about to be recorded; then enter().
   bool begins(size_t number) const {
-    return segment_ < positions_.size() && positions_[segment_] == number;
+    return cuts_next_ || (segment_ < positions_.size() && positions_[segment_] == number);
   }
   void enter_next(size_t number);
+
+  /// An op is about to run, which may make a record; it has made the tape's last one.
+  void begin_op(const OpInfo& op) {
+    if (comparison_ && phase_ == Phase::kPlan) comparison_->begin_op(op);
+  }
+  void end_record() {
+    if (comparison_) compare_record();
+  }
+
+  /// The open segment makes memory for itself, in the place of `original`.
+  void made_memory(uint32_t value, uint32_t original) {
+    if (comparison_) comparison_->add_memory(value, original);
+  }
+  /// An op has allocated it.
+  void allocated(size_t bytes) { made_bytes_ += bytes; }
+
+  /// The number of the next slot, of all segments.
+  size_t next_slot() { return slots_++; }
+  /// What the slot of that number holds; undefined if the slot does itself. False if the list of
+  /// what crosses does not count with it.
+  bool plans_slot(size_t number, const TapeRef& ref);
 
   /// True if another segment than the open one has made the value.
   bool is_of_other_segment(uint32_t value) const;
@@ -63,8 +97,9 @@ class TapeCutter {
   void made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
             bool is_outside);
 
-  /// An op or a slot of the open segment reads it, and `tensor` has it.
+  /// An op of the open segment reads it, and `tensor` has it; or a slot.
   void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
+  void read_for_slot(size_t slot, const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
 
   /// A rule says SAVE or OFFLOAD of the op that has just made it.
   void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
@@ -82,21 +117,28 @@ class TapeCutter {
   const std::vector<bool>& needed() const { return needed_; }
 
  private:
+  enum class Phase : uint8_t { kPlan, kDiffers, kRest };  // differs: a segment is to begin
   using CutValues = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
   struct GroupSlot {
     size_t slot;
     std::shared_ptr<CutValue> value;  // null: nobody has asked for it
   };
 
+  void compare_record();
+  void compare_end();
+  void differ(const TapeDifference& difference);
+  void add_segment(size_t number);
   void open_units();
   void end_unit(size_t top);
   void close_ended();
-  size_t segment_of(const TapeValue& value) const;
+  size_t segment_of(uint32_t record) const;
+  size_t maker(uint32_t value) const { return segment_of(tape_.values()[value].number); }
   void cross(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
   void keep(uint32_t value, const at::Tensor& tensor, bool is_outside, Policy policy);
   std::shared_ptr<CutValue> kept(uint32_t value) const;
   void add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group);
   std::shared_ptr<CutValue> outer_value(uint32_t value, size_t reader);
+  UnitInputs::Found search(size_t unit);
   void find_inputs(size_t unit);
   void find_inputs_again();
   void drop_unread_slots(size_t group);
@@ -106,13 +148,20 @@ class TapeCutter {
   void check_missing() const;
 
   Tape& tape_;
-  const CutTree tree_;
-  const std::vector<size_t> positions_;
+  CutTree tree_;
+  std::vector<size_t> positions_;
   const std::vector<std::shared_ptr<const RegionPolicy>> policies_;
   const std::optional<std::vector<Cuts::Kept>> listed_;
   const std::shared_ptr<Region> root_;
   const std::shared_ptr<const TapeReplayer> whole_;
   const Keep keep_;
+  std::optional<TapeComparison> comparison_;
+  const std::function<void(const TapeDifference&)> differs_;
+  const size_t rest_bytes_;
+  Phase phase_ = Phase::kPlan;
+  bool cuts_next_ = false;  // the next record begins a segment that was not planned
+  size_t made_bytes_ = 0;   // since the last cut
+  size_t slots_ = 0;
   size_t segment_ = 0;
   size_t next_listed_ = 0;
   std::vector<bool> is_listed_;  // by value

@@ -221,6 +221,7 @@ void TapeRecorder::before_op(const OpCall& call) {
                 .output = narrow(tape_.outputs_.size()),
                 .write = narrow(tape_.writes_.size()),
                 .grad_mode = c10::GradMode::is_enabled()};
+  if (cutter_) cutter_->begin_op(info);
   for (size_t i = 0; i < info.argument_count() && !gave_up(); ++i) add_argument(call, i);
   op_.states.clear();
   if (options_.generators && (info.may_draw() || info.is_of_library()))
@@ -342,6 +343,7 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
   tape_.outputs_.push_back({.result = static_cast<uint16_t>(result),
                             .element = static_cast<uint16_t>(element),
                             .ref = {value, layout_of(tensor, tape_.values_[value])}});
+  if (cutter_) cutter_->allocated(tensor.storage().nbytes());
   note_made(op_.record.output_count++, value, tensor);
 }
 
@@ -364,6 +366,7 @@ void TapeRecorder::end_record() {
       hash_mix(hashes.empty() ? 0 : hashes.back(), reinterpret_cast<uintptr_t>(op_.record.op)));
   if (!tape_.has_hashes_ && !options_.trusted.follow(hashes.size() - 1, hashes.back()))
     tape_.has_hashes_ = true;
+  if (cutter_) cutter_->end_record();
 }
 
 void TapeRecorder::drop_record() {

@@ -115,6 +115,11 @@ class TapeRecorder final : public SegmentPolicies {
     uint32_t left = 0;
   };
 
+  struct NewSlot {
+    size_t index;   // in the open part
+    size_t number;  // of all of a tape that is cut
+  };
+
   static constexpr size_t kMostBytes = 4096;
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
@@ -150,13 +155,16 @@ class TapeRecorder final : public SegmentPolicies {
   void note_made(size_t result, uint32_t value, const at::Tensor& tensor);
   void end_record();
   void drop_record();
-  TapePart& part() { return cutter_ ? cutter_->part() : tape_.parts_[0]; }
+  size_t part_number() const { return cutter_ ? cutter_->unit() : 0; }
+  TapePart& part() { return tape_.parts_[part_number()]; }
   TapeRef given_ref(const at::Tensor& tensor) const;
   bool is_of_last_record(uint32_t value) const;
+  NewSlot new_slot();
   bool is_outside(const at::Tensor& tensor) const;
   void save_value(const at::Tensor& tensor, Policy policy);
-  void resolve_copy(size_t slot, const at::Tensor& copy, const at::Tensor& original);
-  void resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op);
+  void resolve_copy(const NewSlot& slot, const at::Tensor& copy, const at::Tensor& original);
+  void resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRef found, bool in_op);
+  void hold_slot(const NewSlot& slot, const at::Tensor& tensor);
   std::vector<bool> needed_values() const;
   void drop_tail(const std::vector<bool>& needed);
   void drop_held(const std::vector<bool>& needed);
@@ -174,7 +182,7 @@ class TapeRecorder final : public SegmentPolicies {
   std::unique_ptr<TapeCutter> cutter_;
   uint32_t last_layout_ = TapeValue::kNone;
   struct PendingSlot {
-    size_t slot;
+    NewSlot slot;
     at::Tensor tensor;
     at::Tensor original;  // undefined if `tensor` is no copy
   };
@@ -193,7 +201,7 @@ class TapeRecorder final : public SegmentPolicies {
   };
   Op op_;  // that runs
   struct HeldSlot {
-    TapePart* part;
+    size_t part;
     size_t slot;
     at::Tensor tensor;
   };

@@ -111,12 +111,11 @@ void TapeRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) 
 
 void TapeRecorder::hold_slots() {
   for (const auto& [part, slot, tensor] : held_slots_) {
-    const size_t number = part - tape_.parts_.data();
     tape_.held_slots_.push_back({tape_.parts_.size() > 1
-                                     ? c10::str("slot ", slot, " of part ", number)
+                                     ? c10::str("slot ", slot, " of part ", part)
                                      : c10::str("slot ", slot),
                                  TensorMeta(tensor), HeldStorage(tensor)});
-    part->slots[slot].held =
+    tape_.parts_[part].slots[slot].held =
         std::make_shared<const torch::autograd::SavedVariable>(tensor, /*is_output=*/false);
   }
   held_slots_.clear();

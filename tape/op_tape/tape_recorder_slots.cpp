@@ -18,10 +18,19 @@ bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
 
 }  // namespace
 
+TapeRecorder::NewSlot TapeRecorder::new_slot() {
+  auto& slots = part().slots;
+  slots.emplace_back();
+  return {.index = slots.size() - 1, .number = cutter_ ? cutter_->next_slot() : 0};
+}
+
+void TapeRecorder::hold_slot(const NewSlot& slot, const at::Tensor& tensor) {
+  held_slots_.push_back({part_number(), slot.index, tensor_data(tensor)});
+}
+
 void TapeRecorder::add_slot(const at::Tensor& tensor) {
   if (gave_up()) return;
-  const size_t slot = part().slots.size();
-  part().slots.emplace_back();
+  const NewSlot slot = new_slot();
   if (!op_.runs) return resolve(slot, tensor, ref_of(tensor), /*in_op=*/false);
   const TapeRef ref = given_ref(tensor);
   if (ref.defined()) return resolve(slot, tensor, ref, /*in_op=*/false);
@@ -32,8 +41,7 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
 void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& original,
                                  bool after_op) {
   if (gave_up()) return;
-  const size_t slot = part().slots.size();
-  part().slots.emplace_back();
+  const NewSlot slot = new_slot();
   if (op_.runs && after_op) {
     op_.pending.push_back({slot, tensor_data(copy), original});
   } else {
@@ -41,13 +49,15 @@ void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& origi
   }
 }
 
-void TapeRecorder::resolve_copy(size_t slot, const at::Tensor& copy, const at::Tensor& original) {
+void TapeRecorder::resolve_copy(const NewSlot& slot, const at::Tensor& copy,
+                                const at::Tensor& original) {
   if (gave_up()) return;
   const uint32_t value = unsupported(original) ? TapeValue::kNone : value_of(original);
   if (value == TapeValue::kNone) return resolve(slot, copy, {}, /*in_op=*/false);
   TapeValue& of = tape_.values_[value];
   if (of.is_uninitialised && copy.nbytes() > kMostBytes) {
-    held_slots_.push_back({&part(), slot, tensor_data(copy)});
+    if (cutter_) cutter_->plans_slot(slot.number, {});
+    hold_slot(slot, copy);
   } else {
     const bool of_storage = copy.nbytes() == original.storage().nbytes();
     resolve(slot, copy, {value, layout_of(of_storage ? copy : original, of)}, /*in_op=*/false);
@@ -86,29 +96,36 @@ void TapeRecorder::save_results(const OpCall& call, Policy policy) {
 
 // Note [The value before a write]: an in-place op whose backward wants the value from before it
 // saves a copy that autograd makes unseen. It is the value that the op's record replaces.
-void TapeRecorder::resolve(size_t slot, const at::Tensor& tensor, TapeRef found, bool in_op) {
+void TapeRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRef found,
+                           bool in_op) {
   if (gave_up()) return;
-  TapeRef& ref = part().slots[slot].ref = found;
+  TapeRef& ref = part().slots[slot.index].ref = found;
   const bool is_of_op = in_op && !op_.makes_views && ref.defined() && is_of_last_record(ref.value);
   // What is outside may be written until backward, if nobody reads it there: versions tell.
   const bool is_from_outside =
       ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
   if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*op_.record.op, tensor)))
-    part().slots[slot].hash = hash_of(tensor);
+    part().slots[slot.index].hash = hash_of(tensor);
   if (ref.defined()) {
     if (!hold_unwritten(tensor, ref)) return give_up(kUnwritten);
-    if (cutter_ && !gave_up()) cutter_->read(ref, tensor, is_outside(tensor));
+    if (cutter_ && !gave_up()) cutter_->read_for_slot(slot.number, ref, tensor, is_outside(tensor));
     return;
   }
   const bool is_copy = in_op && !op_.makes_views && op_.written.size() == 1 && has_layout(tensor) &&
                        tensor.scalar_type() == op_.written[0].tensor.scalar_type() &&
                        tensor.sizes() == op_.written[0].tensor.sizes() &&
                        tensor.strides() == op_.written[0].tensor.strides();
+  TapeRef before;
   if (is_copy) {
-    TapeValue& before = tape_.values_[op_.written[0].before];
-    ref = {op_.written[0].before, layout_of(op_.written[0].tensor, before)};
+    const uint32_t value = op_.written[0].before;
+    before = {value, layout_of(op_.written[0].tensor, tape_.values_[value])};
+  }
+  // Of a copy that no plan counts with nothing else is kept.
+  const bool is_planned = !cutter_ || cutter_->plans_slot(slot.number, before);
+  if (is_copy && is_planned) {
+    ref = before;
   } else {
-    held_slots_.push_back({&part(), slot, tensor_data(tensor)});
+    hold_slot(slot, tensor);
   }
 }
 

@@ -17,6 +17,7 @@ void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   const uint32_t value = add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1);
   tape_.values_[value].is_uninitialised = true;
   enter(tensor, value);
+  cutter_->made_memory(value, ref.value);
   ref = ref_of(tensor);
 }
 

@@ -4,12 +4,14 @@
 #pragma once
 
 #include <cstddef>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include <remat/policy/policy.h>
+#include <remat/tape/expected_tape.h>
 #include <remat/tape/export.h>
 
 namespace remat {
@@ -58,6 +60,16 @@ struct Cuts {
   /// a rule of its segment matched it alone. Ascending by record and result. A replay that would
   /// need another one is refused when the function returns. One segment may have such a list, too.
   std::optional<std::vector<Kept>> keep{};
+
+  /// What positions, groups and keep were made for. If given, the tape is compared with it while it
+  /// is recorded. From the first difference on they no longer count: the open segment and the
+  /// groups around it end there, a segment more begins each time that `rest_bytes` of new memory
+  /// were made, and whatever crosses is kept. Nothing is refused then.
+  std::shared_ptr<const ExpectedTape> expected{};
+  size_t rest_bytes = size_t{64} << 20;
+
+  /// Told of that difference, once in a forward, on its thread. Must not throw.
+  std::function<void(const TapeDifference&)> differs{};
 
   bool empty() const { return positions.empty() && !keep; }
   size_t segment_count() const { return positions.size() + 1; }

@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The records and saved tensors that cuts were made for.
+#pragma once
+
+#include <c10/util/ArrayRef.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// What a tape is expected to be, record by record, by the numbers of its values. A plain value;
+/// const members may be called by many threads at once.
+class REMAT_API ExpectedTape {
+ public:
+  /// Of a saved tensor that no record makes: from outside, or held by the tape itself.
+  static constexpr uint32_t kNoValue = ~uint32_t{0};
+
+  struct Record {
+    std::string op;      ///< "aten::mm"
+    uint64_t reads = 0;  ///< hash_reads(op, the values that it reads)
+    uint64_t makes = 0;  ///< hash_makes(...)
+  };
+
+  struct Slot {
+    /// The record that was open, or about to be written, when it was saved. A slot that is saved in
+    /// the same segment as expected is no difference.
+    uint32_t record = 0;
+    uint32_t value = kNoValue;
+    bool operator==(const Slot&) const = default;
+  };
+
+  std::vector<Record> records{};
+  bool any_ops = false;       ///< Only slots are compared.
+  std::vector<Slot> slots{};  ///< In the order in which autograd saves them.
+
+  /// The values that an op reads, each once, in order.
+  static uint64_t hash_reads(std::string_view op, c10::ArrayRef<uint32_t> values);
+
+  /// The new values that it returns, in order; and those that it writes: before and after.
+  static uint64_t hash_makes(c10::ArrayRef<uint32_t> results,
+                             c10::ArrayRef<std::pair<uint32_t, uint32_t>> writes);
+};
+
+/// Where a tape differs from what its cuts were made for.
+struct TapeDifference {
+  size_t record = 0;       ///< The first that differs, or that was not expected or did not come.
+  std::string expected{};  ///< Its op; "" for the function's end.
+  std::string got{};       ///< "" for the function's end.
+  bool in_slot = false;    ///< The ops are the same: what autograd saves differs.
+};
+
+}  // namespace remat

@@ -1,0 +1,92 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a record is expected to read and make, and a slot to hold.
+#include "tape_comparison.h"
+
+#include <c10/util/irange.h>
+
+#include <algorithm>
+
+namespace remat {
+
+/// The number that the value has on a tape without cuts.
+uint32_t TapeComparison::number_of(uint32_t value) const {
+  if (C10_LIKELY(memories_.empty())) return value;
+  const auto next =
+      std::lower_bound(memories_.begin(), memories_.end(), value,
+                       [](const auto& memory, uint32_t wanted) { return memory.first < wanted; });
+  if (next != memories_.end() && next->first == value) return next->second;
+  return value - static_cast<uint32_t>(next - memories_.begin());
+}
+
+std::string TapeComparison::expected_op(size_t record) const {
+  return record < expected_->records.size() ? expected_->records[record].op : std::string();
+}
+
+uint64_t TapeComparison::hash_reads(const TapeRecord& record) {
+  const c10::OperatorName& name = record.op->operator_name();
+  name_ = name.name;
+  if (!name.overload_name.empty()) (name_ += '.') += name.overload_name;
+  values_.clear();
+  seen_.clear();
+  for (const auto i : c10::irange(record.ref_count)) {
+    const TapeRef& ref = tape_.refs(record)[i];
+    if (!ref.defined()) continue;
+    const uint32_t number = number_of(ref.value);
+    if (seen_.contains(number)) continue;
+    seen_.add(number);
+    values_.push_back(number);
+  }
+  return ExpectedTape::hash_reads(name_, values_);
+}
+
+uint64_t TapeComparison::hash_makes(const TapeRecord& record) {
+  values_.clear();
+  writes_.clear();
+  for (const auto i : c10::irange(record.output_count))
+    values_.push_back(number_of(tape_.outputs(record)[i].ref.value));
+  for (const auto i : c10::irange(record.write_count)) {
+    const TapeWrite& write = tape_.writes(record)[i];
+    writes_.emplace_back(number_of(write.before), number_of(write.after));
+  }
+  return ExpectedTape::hash_makes(values_, writes_);
+}
+
+bool TapeComparison::is_record_expected() {
+  if (expected_->any_ops) return true;
+  if (record_ >= expected_->records.size()) return false;
+  const ExpectedTape::Record& expected = expected_->records[record_];
+  const TapeRecord& record = tape_.records().back();
+  return expected.reads == hash_reads(record) && expected.makes == hash_makes(record);
+}
+
+uint32_t TapeComparison::value_of_slot(const TapeRef& ref) const {
+  if (!ref.defined() || tape_.values()[ref.value].source != TapeValue::Source::kRecord)
+    return ExpectedTape::kNoValue;
+  return number_of(ref.value);
+}
+
+TapeDifference TapeComparison::other_op() const {
+  return {.record = record_, .expected = expected_op(record_), .got = op_->name()};
+}
+
+// Of an op that differs a slot may come first, while the op runs.
+TapeDifference TapeComparison::other_slot(size_t number) const {
+  const ExpectedTape::Slot* const expected = slot(number);
+  const size_t record = expected ? std::min<size_t>(record_, expected->record) : record_;
+  const bool is_of_op = record == record_ && op_;
+  const std::string got = is_of_op ? op_->name() : expected_op(record);
+  const std::string op = expected_->any_ops ? got : expected_op(record);
+  return {.record = record, .expected = op, .got = got, .in_slot = op == got};
+}
+
+TapeDifference TapeComparison::other_end(size_t slots) const {
+  const size_t records = tape_.records().size();
+  const ExpectedTape::Slot* const missing = slot(slots);
+  const bool is_other_length = !expected_->any_ops && records != expected_->records.size();
+  if (is_other_length || !missing) return {.record = records, .expected = expected_op(records)};
+  const std::string op = expected_op(missing->record);
+  return {.record = missing->record, .expected = op, .got = op, .in_slot = true};
+}
+
+}  // namespace remat

@@ -1,0 +1,79 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Comparing a tape, while it is recorded, with the one that its cuts were made for.
+#pragma once
+
+#include <c10/util/SmallVector.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/tape/expected_tape.h>
+#include <remat/tape/first_position.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/tape.h>
+
+namespace remat {
+
+/// Up to the first difference: after that its answers mean nothing. On the forward's thread.
+class TapeComparison {
+ public:
+  TapeComparison(const Tape& tape, std::shared_ptr<const ExpectedTape> expected)
+      : tape_(tape), expected_(std::move(expected)) {}
+
+  /// An op is about to run, which may make a record.
+  void begin_op(const OpInfo& op) {
+    op_ = &op;
+    record_ = tape_.records().size();
+  }
+
+  /// It has made the tape's last record.
+  bool is_record_expected();
+
+  /// `value` is memory that a segment makes for itself in the place of `original`: without cuts it
+  /// has no number.
+  void add_memory(uint32_t value, uint32_t original) {
+    memories_.emplace_back(value, number_of(original));
+  }
+
+  /// The value of the slot of that number, kNoValue if it is held; null if there is none.
+  const ExpectedTape::Slot* slot(size_t number) const {
+    return number < expected_->slots.size() ? &expected_->slots[number] : nullptr;
+  }
+  /// As in ExpectedTape::Slot.
+  uint32_t value_of_slot(const TapeRef& ref) const;
+
+  /// True if the function may end now, with so many slots.
+  bool is_end_expected(size_t slots) const {
+    const bool has_all = tape_.records().size() == expected_->records.size();
+    return (expected_->any_ops || has_all) && slots == expected_->slots.size();
+  }
+
+  TapeDifference other_op() const;
+  /// The slot of that number is another one.
+  TapeDifference other_slot(size_t number) const;
+  TapeDifference other_end(size_t slots) const;
+
+ private:
+  uint32_t number_of(uint32_t value) const;
+  std::string expected_op(size_t record) const;
+  uint64_t hash_reads(const TapeRecord& record);
+  uint64_t hash_makes(const TapeRecord& record);
+
+  const Tape& tape_;
+  const std::shared_ptr<const ExpectedTape> expected_;
+  const OpInfo* op_ = nullptr;                           // that has begun last
+  size_t record_ = 0;                                    // that it makes, if any
+  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // with the numbers they stand for
+  // Of the last op, kept for their memory.
+  std::string name_;
+  c10::SmallVector<uint32_t, 8> values_;
+  FirstPosition<uint32_t> seen_;
+  c10::SmallVector<std::pair<uint32_t, uint32_t>, 2> writes_;
+};
+
+}  // namespace remat
