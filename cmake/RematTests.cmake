@@ -151,7 +151,7 @@ function(remat_add_compile_fail_test name file regex)
   file(GENERATE OUTPUT "${arguments}" CONTENT
     "-std=c++20\n-fsyntax-only\n$<$<BOOL:${includes}>:-isystem\"$<JOIN:${includes},\"\n-isystem\">\"\n>$<$<BOOL:${definitions}>:-D$<JOIN:${definitions},\n-D>\n>"
     TARGET ${target})
-  remat_add_failing_command(${name} 15 "${regex}"
+  remat_add_failing_command(${name} 10 "${regex}"
     "${CMAKE_CXX_COMPILER}" "@${arguments}" "${CMAKE_CURRENT_SOURCE_DIR}/${file}")
   set_tests_properties(${name} PROPERTIES LABELS compile_fail)
   set_property(GLOBAL APPEND PROPERTY REMAT_SUITE_SOURCES ${file})

@@ -8,13 +8,15 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <memory>
 #include <string>
-#include <unordered_set>
 #include <utility>
 #include <vector>
 
+#include <remat/budget/measured_forward.h>
+#include <remat/budget/pending_step.h>
 #include <remat/budget/step_measurement.h>
 #include <remat/budget/step_recording.h>
 #include <remat/memory_plan/measuring_cuts.h>
@@ -46,18 +48,6 @@ class GradientsApart {
   std::vector<at::Tensor> gradients_;
 };
 
-/// What the runner holds ends before what was written is undone.
-class Held {
- public:
-  explicit Held(StepRunner& runner) : runner_(runner) {}
-  Held(const Held&) = delete;
-  Held& operator=(const Held&) = delete;
-  ~Held() { runner_.drop(); }
-
- private:
-  StepRunner& runner_;
-};
-
 void check_thread(const std::string& name) {
   TORCH_CHECK_VALUE(c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled(), "[profile] '",
                     name,
@@ -71,42 +61,38 @@ void check_thread(const std::string& name) {
                     ". Measure the function before the region, or the region's own function.");
 }
 
-/// A node that runs twice, or that backward has made, is not in a profile.
 void check_backward(const StepLog& step, const std::string& name) {
   TORCH_CHECK_VALUE(!step.nodes.empty(), "[profile] '", name,
                     "': expected backward to run, got a step in which no node did. Call backward() "
                     "on what the function returns.");
-  std::unordered_set<uint64_t> seen;
-  for (const StepLog::Node& node : step.nodes) {
-    if (node.sequence == StepLog::kNoSequence) continue;
-    TORCH_CHECK_NOT_IMPLEMENTED(node.sequence < step.backward_node, "[profile] '", name,
-                                "': expected backward to run what "
-                                "the forward has made, got ",
-                                node.name,
-                                " that a backward has made (create_graph). Steps "
-                                "that are differentiated twice are not planned.");
-    TORCH_CHECK_NOT_IMPLEMENTED(
-        seen.insert(node.sequence).second, "[profile] '", name,
-        "': expected backward to run each node once, got ", node.name,
-        " twice (retain_graph). Run one backward from the sum of the losses.");
-  }
+  TORCH_CHECK_NOT_IMPLEMENTED(step.later_node.empty(), "[profile] '", name,
+                              "': expected backward to run what the forward has made, got ",
+                              step.later_node,
+                              " that a backward has made (create_graph). Steps that are "
+                              "differentiated twice are not planned.");
+  const std::string fault = find_backward_fault(step);
+  TORCH_CHECK_NOT_IMPLEMENTED(fault.empty(), "[profile] '", name, "': ", fault);
 }
 
-/// One forward of which nothing is kept. A tape that is cut, into one segment, keeps all records.
-std::unique_ptr<StepMeasurement> measure_forward(StepRunner& runner, const std::string& name) {
-  StepRecording recording(/*undoes_writes=*/true);
-  const Held held(runner);
-  Cuts nothing;
-  nothing.keep.emplace();
-  runner.forward(nothing, recording);
-  recording.end_forward();
-  return std::make_unique<StepMeasurement>(name, recording.finish());
+void check_forward(const StepMeasurement* measurement, const std::string& name) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      measurement, "[profile] '", name,
+      "': expected a function that saves what it makes for backward, got one that does not. There "
+      "is nothing to plan: call it as it is.");
+  for (const at::Tensor& tensor : measurement->leaves()) {
+    TORCH_CHECK_VALUE(tensor.is_leaf(), "[profile] '", name,
+                      "': expected arguments and captured tensors to be leaves, or to need no "
+                      "gradient, got one made by ",
+                      tensor.grad_fn()->name(),
+                      ": every step would run backward through that again. Pass "
+                      "tensor.detach().requires_grad_(), or make it in the function.");
+  }
 }
 
 StepLog measure_step(StepRunner& runner, const Cuts& cuts) {
   StepRecording recording(/*undoes_writes=*/true);
-  const Held held(runner);
-  runner.forward(cuts, recording);
+  const HeldResult held(runner);
+  runner.forward(cuts, &recording);
   recording.end_forward();
   runner.backward();
   runner.drop();
@@ -119,7 +105,10 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   TORCH_CHECK_VALUE(options.steps >= 1, "[profile] steps: expected 1 or more, got ", options.steps,
                     ".");
   check_thread(options.name);
-  const auto measurement = measure_forward(runner, options.name);
+  PendingStep::cancel();
+  const auto measurement = measure_forward(runner, options.name,
+                                           std::make_unique<StepRecording>(/*undoes_writes=*/true));
+  check_forward(measurement.get(), options.name);
   Cuts cuts;
   for (const int32_t position : measuring_cuts(measurement->profile()))
     cuts.positions.push_back(static_cast<size_t>(position));

@@ -60,7 +60,9 @@ std::vector<StepLog::Moment> releases(const StepLog& step) {
 /// Note [The end of a node]: what a node returns is given its shape (a bias' gradient is summed)
 /// when it has ended, and only then autograd frees what it saved. The first memory of the forward
 /// or of a replay that dies after a node is taken for that moment.
-void add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
+///
+/// Returns the most bytes before the first node.
+int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
   const auto alive =
       step.bytes_alive([&](const StepLog::Block& block) { return step.is_of_backward(block); });
   const std::vector<StepLog::Moment> released = releases(step);
@@ -74,18 +76,56 @@ void add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
     nodes[i].inside_bytes = most(alive, node.begin, release);
     nodes[i].after_bytes = most(alive, release, next);
   }
+  return most(alive, step.forward_end, step.nodes.front().begin);
+}
+
+/// How many nodes have begun when the block dies; -1: backward has ended.
+int32_t nodes_begun(const StepLog& step, uint32_t block) {
+  if (block == StepLog::kNone) return -1;
+  const StepLog::Moment died = step.blocks[block].died;
+  if (died == StepLog::kNever || died > step.nodes.back().end) return -1;
+  const auto later =
+      std::partition_point(step.nodes.begin(), step.nodes.end(),
+                           [died](const StepLog::Node& node) { return node.begin < died; });
+  return static_cast<int32_t>(later - step.nodes.begin());
+}
+
+bool is_held(const StepProfile& profile, const StepValue& value) {
+  return value.held_until == static_cast<int32_t>(profile.records.size());
+}
+
+uint32_t block_of(const StepLog& step, const ResultOfOp& made) {
+  return step.results[step.ops[made.op].first_result + made.result].block;
 }
 
 }  // namespace
 
-StepCosts::StepCosts(const StepLog& structure, const RecordsOfOps& records)
-    : structure_(structure), records_(records) {}
+StepCosts::StepCosts(const StepLog& structure, const RecordsOfOps& records,
+                     std::vector<ResultOfOp> results)
+    : structure_(structure),
+      records_(records),
+      results_(std::move(results)),
+      sizes_(results_.size()) {
+  add_sizes(structure);
+  has_varying_sizes_ = false;
+}
+
+/// Of memory that no allocator has reported 0.
+void StepCosts::add_sizes(const StepLog& step) {
+  for (const auto i : c10::irange(results_.size())) {
+    const uint32_t block = block_of(step, results_[i]);
+    const int64_t bytes = block == StepLog::kNone ? 0 : step.blocks[block].bytes;
+    has_varying_sizes_ = has_varying_sizes_ || bytes != sizes_[i];
+    sizes_[i] = std::max(sizes_[i], bytes);
+  }
+}
 
 bool StepCosts::has_same_ops(const StepLog& step) const {
   const auto is_same = [](const StepLog::Op& a, const StepLog::Op& b) { return a.op == b.op; };
   return std::equal(step.ops.begin(), step.ops.end(), structure_.ops.begin(), structure_.ops.end(),
                     is_same) &&
-         step.saves.size() == structure_.saves.size();
+         step.saves.size() == structure_.saves.size() &&
+         step.results.size() == structure_.results.size();
 }
 
 /// Of each node the record of the op that made it; of those that accumulate gradients that of the
@@ -135,18 +175,77 @@ bool StepCosts::add(const StepLog& step) {
     by_sequence.emplace(inner.sequence, static_cast<int32_t>(inner.outer));
   for (const StepLog::Save& save : step.saves)
     sample.node_of_slot.push_back(node_of(save, by_sequence));
+  const auto& slots = sample.node_of_slot;
+  if (std::all_of(slots.begin(), slots.end(), [](int32_t node) { return node < 0; })) return false;
   add_times(step, sample);
-  add_bytes(step, sample.nodes);
+  sample.gap_bytes = add_bytes(step, sample.nodes);
+  for (const ResultOfOp& made : results_)
+    sample.released.push_back(nodes_begun(step, block_of(step, made)));
+  add_sizes(step);
   samples_.push_back(std::move(sample));
   return true;
 }
 
-void StepCosts::fill(StepProfile& profile) const {
-  if (samples_.empty()) return;
+/// Gradients that are there already, or sizes that depend on data, make steps differ.
+void StepCosts::fill_nodes(StepProfile& profile) const {
   const Sample& last = samples_.back();
   profile.nodes = last.nodes;
   for (const auto i : c10::irange(profile.slots.size()))
     profile.slots[i].node = last.node_of_slot[i];
+  for (const Sample& sample : samples_) {
+    if (sample.nodes.size() != profile.nodes.size()) continue;
+    for (const auto i : c10::irange(profile.nodes.size())) {
+      StepNode& node = profile.nodes[i];
+      node.before_bytes = std::max(node.before_bytes, sample.nodes[i].before_bytes);
+      node.inside_bytes = std::max(node.inside_bytes, sample.nodes[i].inside_bytes);
+      node.after_bytes = std::max(node.after_bytes, sample.nodes[i].after_bytes);
+    }
+  }
+}
+
+/// A larger value that is held when the forward has ended is more that is alive then.
+void StepCosts::fill_sizes(StepProfile& profile) const {
+  for (const auto i : c10::irange(results_.size())) {
+    StepValue& value = profile.values[results_[i].value];
+    const int64_t more = std::max<int64_t>(0, sizes_[i] - value.bytes);
+    value.bytes += more;
+    if (is_held(profile, value)) profile.end_bytes += more;
+  }
+}
+
+/// A step with other nodes tells only of what is gone before they begin.
+int32_t StepCosts::latest_release(size_t result) const {
+  int32_t latest = 0;
+  for (const Sample& sample : samples_) {
+    const bool is_known = sample.nodes.size() == samples_.back().nodes.size();
+    const int32_t released = sample.released[result];
+    if (released < 0 || (released > 0 && !is_known)) return -1;
+    latest = std::max(latest, released);
+  }
+  return latest;
+}
+
+/// What the cuts of a measured step keep dies later there than the program lets it go.
+void StepCosts::fill_releases(StepProfile& profile) const {
+  for (const auto i : c10::irange(results_.size())) {
+    StepValue& value = profile.values[results_[i].value];
+    if (is_held(profile, value)) value.released = latest_release(i);
+  }
+  for (const Sample& sample : samples_)
+    profile.gap_bytes = std::max(profile.gap_bytes, sample.gap_bytes);
+}
+
+void StepCosts::fill(StepProfile& profile) const {
+  if (samples_.empty()) return;
+  fill_nodes(profile);
+  fill_sizes(profile);
+  fill_releases(profile);
+  for (StepValue& value : profile.values) {  // a write leaves the storage as large as it was
+    const StepValue& first = profile.values[static_cast<size_t>(value.storage)];
+    if (value.maker < 0 || first.maker < 0) continue;
+    value.bytes = first.bytes;
+    value.released = first.released;
+  }
   std::unordered_map<uint64_t, std::vector<size_t>> equal;
   for (const auto i : c10::irange(profile.records.size()))
     equal[profile.records[i].kind].push_back(i);

@@ -18,13 +18,17 @@ namespace remat {
 class StepCosts {
  public:
   /// `structure` and `records` are to outlive it.
-  StepCosts(const StepLog& structure, const RecordsOfOps& records);
+  StepCosts(const StepLog& structure, const RecordsOfOps& records, std::vector<ResultOfOp> results);
 
-  /// True if the step's ops and saved tensors are those of the structure; only then it counts.
+  /// True if the step's ops and saved tensors are those of the structure, and its backward has run:
+  /// only then it counts.
   bool add(const StepLog& step);
 
-  /// Medians of all steps, equal records together.
+  /// Medians of the times of all steps, equal records together; the most bytes.
   void fill(StepProfile& profile) const;
+
+  /// True if a value had not the same size in all steps.
+  bool has_varying_sizes() const { return has_varying_sizes_; }
 
  private:
   struct Sample {
@@ -32,14 +36,24 @@ class StepCosts {
     std::vector<double> backward_us;  // by record
     std::vector<StepNode> nodes;
     std::vector<int32_t> node_of_slot;
+    std::vector<int32_t> released;  // by results_, as StepValue's
+    int64_t gap_bytes = 0;
   };
 
   bool has_same_ops(const StepLog& step) const;
   std::vector<int32_t> records_of_nodes(const StepLog& step) const;
   void add_times(const StepLog& step, Sample& sample) const;
+  void add_sizes(const StepLog& step);
+  void fill_nodes(StepProfile& profile) const;
+  void fill_sizes(StepProfile& profile) const;
+  void fill_releases(StepProfile& profile) const;
+  int32_t latest_release(size_t result) const;
 
   const StepLog& structure_;
   const RecordsOfOps& records_;
+  const std::vector<ResultOfOp> results_;
+  std::vector<int64_t> sizes_;  // by results_, the largest seen
+  bool has_varying_sizes_ = false;
   std::vector<Sample> samples_;
 };
 

@@ -4,7 +4,6 @@
 
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
-#include <torch/csrc/autograd/function.h>
 
 #include <utility>
 
@@ -23,38 +22,39 @@ struct StepMeasurement::Parts {
         records(forward, tape.records().size()),
         structure(structure_of(forward, records, region, tape, std::move(name))),
         leaves(region.outside().captured()),
-        costs(forward, records) {}
+        outside_bytes(bytes_outside(region)),
+        costs(forward, records, results_of(forward, records, tape)) {}
+
+  static int64_t bytes_outside(const Region& region) {
+    int64_t bytes = 0;
+    for (size_t i = 0; i < region.outside().size(); ++i)
+      bytes += static_cast<int64_t>(region.outside()[i].whole().bytes_spanned());
+    return bytes;
+  }
 
   const StepLog forward;
   const RecordsOfOps records;
   const StepProfile structure;
   const std::vector<at::Tensor> leaves;
+  const int64_t outside_bytes;
   StepCosts costs;
 };
 
-StepMeasurement::StepMeasurement(std::string name, StepLog forward) {
-  const std::shared_ptr<const Region> region =
-      forward.region == 0 ? nullptr : find_region(forward.region);
-  const auto replayer = region ? region->replayer() : nullptr;
-  const Tape* const tape = replayer ? replayer->tape() : nullptr;
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      tape && !tape->records().empty() && !forward.saves.empty(), "[profile] '", name,
-      "': expected a function that saves what it makes for backward, got one that does not. There "
-      "is nothing to plan: call it as it is.");
+std::unique_ptr<StepMeasurement> StepMeasurement::of(std::string name, StepLog forward) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       forward.inner_region.empty(), "[profile] '", name,
       "': expected a function without regions of its own, got ", forward.inner_region,
       ": a plan says what all of the step keeps. Measure it without its checkpoints.");
-  for (const at::Tensor& tensor : region->outside().captured()) {
-    TORCH_CHECK_VALUE(tensor.is_leaf(), "[profile] '", name,
-                      "': expected arguments and captured tensors to be leaves, or to need no "
-                      "gradient, got one made by ",
-                      tensor.grad_fn()->name(),
-                      ": every step would run backward through that again. Pass "
-                      "tensor.detach().requires_grad_(), or make it in the function.");
-  }
-  parts_ = std::make_unique<Parts>(std::move(name), std::move(forward), *region, *tape);
+  const std::shared_ptr<const Region> region =
+      forward.region == 0 ? nullptr : find_region(forward.region);
+  const auto replayer = region ? region->replayer() : nullptr;
+  const Tape* const tape = replayer ? replayer->tape() : nullptr;
+  if (!tape || tape->records().empty() || forward.saves.empty()) return nullptr;
+  return std::unique_ptr<StepMeasurement>(new StepMeasurement(
+      std::make_unique<Parts>(std::move(name), std::move(forward), *region, *tape)));
 }
+
+StepMeasurement::StepMeasurement(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
 
 StepMeasurement::~StepMeasurement() = default;
 
@@ -64,6 +64,14 @@ bool StepMeasurement::add_step(const StepLog& step) {
 
 const std::vector<at::Tensor>& StepMeasurement::leaves() const {
   return parts_->leaves;
+}
+
+int64_t StepMeasurement::outside_bytes() const {
+  return parts_->outside_bytes;
+}
+
+bool StepMeasurement::has_varying_sizes() const {
+  return parts_->costs.has_varying_sizes();
 }
 
 namespace {

@@ -77,6 +77,15 @@ class StepRecording::Listener final : public AllocationListener {
   /// Numbers of nodes count for each thread.
   bool is_of_this_thread() const { return std::this_thread::get_id() == thread_; }
 
+  /// The calling thread runs nodes of the step. Under the lock of write().
+  void add_thread() {
+    if (!runs_nodes_here()) node_threads_.push_back(std::this_thread::get_id());
+  }
+  bool runs_nodes_here() const {
+    return is_of_this_thread() || std::find(node_threads_.begin(), node_threads_.end(),
+                                            std::this_thread::get_id()) != node_threads_.end();
+  }
+
   /// What is allocated meanwhile is not written down.
   void mute(bool muted) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -111,6 +120,7 @@ class StepRecording::Listener final : public AllocationListener {
   std::mutex mutex_;
   StepLog log_;
   StepLog::Moment next_ = 0;
+  std::vector<std::thread::id> node_threads_;  // beside thread_
   bool is_muted_ = false;
   bool is_done_ = false;
   std::unordered_map<const void*, uint32_t> alive_;  // blocks by address
@@ -228,6 +238,7 @@ class StepRecording::Ops final : public TraceSink {
   void tape_replay(const Region& /*region*/, bool begins) override {
     const int64_t now = thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
+      if (!listener_->runs_nodes_here()) return;
       if (begins && replays_++ == 0) {
         log.replays.push_back({.begin = next++, .begin_ns = now});
       } else if (!begins && --replays_ == 0) {
@@ -303,6 +314,7 @@ class StepRecording::Nodes {
     std::unique_ptr<at::ObserverContext> running;
     const auto sequence = static_cast<uint64_t>(node.seqNr());
     listener->write([&](StepLog& log, StepLog::Moment& next) {
+      listener->add_thread();
       if (log.nodes.empty() && listener->is_of_this_thread())
         log.backward_node = at::sequence_number::peek();
       if (!log.nodes.empty() && log.nodes.back().end == StepLog::kNever) {
@@ -310,11 +322,20 @@ class StepRecording::Nodes {
         log.inner_nodes.push_back({.sequence = sequence, .outer = outer});
         return;
       }
+      if (is_later(log, sequence) && log.later_node.empty()) log.later_node = node.name();
+      if (!log.later_node.empty()) {
+        log.goes_on = log.goes_on || sequence < log.backward_node;
+        return;
+      }
       running = std::make_unique<Running>(static_cast<uint32_t>(log.nodes.size()));
       log.nodes.push_back(
           {.name = node.name(), .sequence = sequence, .begin = next++, .begin_ns = thread_ns()});
     });
     return running;
+  }
+
+  static bool is_later(const StepLog& log, uint64_t sequence) {
+    return sequence != StepLog::kNoSequence && sequence >= log.backward_node;
   }
 
   static void end(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
@@ -345,6 +366,14 @@ StepRecording::StepRecording(bool undoes_writes) : listener_(std::make_shared<Li
   TraceSinks::get().add(ops_);
   node_callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&Nodes::begin, &Nodes::end)
                                                  .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+}
+
+std::unique_ptr<StepRecording> StepRecording::try_make(bool undoes_writes) {
+  try {
+    return std::make_unique<StepRecording>(undoes_writes);
+  } catch (const c10::Error&) {
+    return nullptr;
+  }
 }
 
 StepRecording::~StepRecording() {

@@ -29,6 +29,26 @@ RecordsOfOps::RecordsOfOps(const StepLog& log, size_t records)
   }
 }
 
+std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& records,
+                                   const Tape& tape) {
+  std::vector<ResultOfOp> all;
+  for (const auto i : c10::irange(tape.records().size())) {
+    const TapeRecord& record = tape.records()[i];
+    const uint32_t op = records.op_of[i];
+    const auto [first, end] = log.results_of(op);
+    for (const auto j : c10::irange(record.output_count)) {
+      const TapeOutput& output = tape.outputs(record)[j];
+      for (size_t k = first; k < end; ++k) {
+        const StepLog::Result& result = log.results[k];
+        if (result.result != output.result || result.element != output.element) continue;
+        all.push_back({output.ref.value, op, static_cast<uint32_t>(k - first)});
+        break;
+      }
+    }
+  }
+  return all;
+}
+
 namespace {
 
 /// Fills a profile step by step.
@@ -60,6 +80,8 @@ class Structure {
                                  .storage = static_cast<int32_t>(profile_.values.size())});
     }
     blocks_.assign(profile_.values.size(), StepLog::kNone);
+    for (const ResultOfOp& made : results_of(log_, records_, tape_))
+      blocks_[made.value] = log_.results[log_.ops[made.op].first_result + made.result].block;
   }
 
   /// What is kept of memory from outside that the step overwrites; and how large that memory is.
@@ -100,7 +122,6 @@ class Structure {
     for (const auto i : c10::irange(record.output_count)) {
       const TapeOutput& output = tape_.outputs(record)[i];
       added.makes.push_back(static_cast<int32_t>(output.ref.value));
-      blocks_[output.ref.value] = block_of(number, output);
     }
     for (const auto i : c10::irange(record.write_count)) {
       const TapeWrite& write = tape_.writes(record)[i];
@@ -110,16 +131,6 @@ class Structure {
       blocks_[write.after] = blocks_[write.before];
     }
     profile_.records.push_back(std::move(added));
-  }
-
-  /// The block that the op has allocated for the output; kNone for memory of another kind.
-  uint32_t block_of(size_t record, const TapeOutput& output) const {
-    const auto [first, end] = log_.results_of(records_.op_of[record]);
-    for (size_t i = first; i < end; ++i) {
-      const StepLog::Result& result = log_.results[i];
-      if (result.result == output.result && result.element == output.element) return result.block;
-    }
-    return StepLog::kNone;
   }
 
   /// Of records with equal kinds equal work is done.

@@ -22,6 +22,17 @@ struct RecordsOfOps {
   std::vector<uint32_t> record_of;  ///< By op: the one that it made, else the last one before.
 };
 
+/// Where the log of a step tells of the memory of a value.
+struct ResultOfOp {
+  uint32_t value;
+  uint32_t op;
+  uint32_t result;  ///< Counted from the op's first in StepLog::results.
+};
+
+/// Of all values that records make. They are the same for each step with the same ops.
+std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& records,
+                                   const Tape& tape);
+
 /// Records, values, slots, bytes and lifetimes of a step, without times and nodes. `tape` is that
 /// of `region`, cut into one segment, and `log` that of the forward that recorded it.
 StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,

@@ -12,11 +12,13 @@
 #include <remat/backend/remat_handle.h>
 #include <remat/backend/saved_tensors_hooks_guard.h>
 #include <remat/backend/tensor_tree.h>
+#include <remat/budget/auto_checkpoint.h>
 #include <remat/inspect/call_trace.h>
 #include <remat/inspect/memory_meter.h>
 #include <remat/inspect/memory_report.h>
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
+#include <remat/inspect/replay_clock.h>
 #include <remat/inspect/saved_tensors_report.h>
 #include <remat/inspect/trace.h>
 #include <remat/placeholder/placeholder.h>

@@ -163,6 +163,8 @@ MemoryPlan MemoryPlan::from_json(std::string_view text, const StepProfile& profi
     value.at("profile_digest").fail(digest + ", the step's", plan.profile_digest);
   read_cuts(value, plan.cuts);
   check_cuts(root, value, plan.cuts, profile, source);
+  plan.profile = std::make_shared<const StepProfile>(profile);
+  plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};
   return plan;
 }
 

@@ -145,6 +145,8 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   plan.lower_bound = state_->lower_bound(std::max(budget_bytes, plan.predicted_peak_bytes));
   plan.least_budget_bytes = state_->frontier.front().peak_bytes;
   plan.profile_digest = state_->digest;
+  plan.profile = std::shared_ptr<const StepProfile>(state_, &state_->original);
+  plan.frontier = state_->frontier;
   return plan;
 }
 

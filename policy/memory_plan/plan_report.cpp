@@ -11,6 +11,8 @@ namespace remat::detail {
 
 namespace {
 
+constexpr const char* after_forward = "after the forward";
+
 std::string op_text(const StepRecord& record) {
   return record.where.empty() ? record.op : record.op + ", " + record.where;
 }
@@ -25,6 +27,7 @@ std::string unit_text(const StepCuts& cuts, int32_t unit) {
 std::string moment_text(const StepProfile& profile, const StepCuts& cuts,
                         const StepMoment& moment) {
   if (moment.record < 0) return "the forward";
+  if (moment.record == static_cast<int32_t>(profile.records.size())) return after_forward;
   const std::string op = op_text(profile.records[moment.record]);
   if (moment.phase == StepPhase::kForward) return "forward, " + op;
   if (moment.phase == StepPhase::kReplay)
@@ -34,7 +37,8 @@ std::string moment_text(const StepProfile& profile, const StepCuts& cuts,
 
 std::string limit_text(const StepSimulation& simulation, const std::string& peak_at) {
   const bool in_forward = simulation.peak.phase == StepPhase::kForward;
-  return "at " + peak_at + ": " + std::to_string(simulation.peak_fixed_bytes) + " of " +
+  return (peak_at == after_forward ? "" : "at ") + peak_at + ": " +
+         std::to_string(simulation.peak_fixed_bytes) + " of " +
          std::to_string(simulation.peak_bytes) +
          (in_forward ? " bytes are there even if nothing is kept"
                      : " bytes are gradients and workspace");
@@ -62,6 +66,8 @@ MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, St
   plan.peak_at = moment_text(graph.profile, plan.cuts, simulation.peak);
   plan.limit = limit_text(simulation, plan.peak_at);
   plan.phases.push_back({"forward", simulation.forward_peak_bytes});
+  const int64_t after = graph.profile.end_bytes + simulation.kept_bytes + graph.profile.gap_bytes;
+  if (after > simulation.forward_peak_bytes) plan.phases.push_back({after_forward, after});
   for (const TopUnit& top : simulation.top_units) {
     std::string name = top.end_segment - top.first_segment == 1
                            ? "segment " + std::to_string(top.first_segment)

@@ -30,10 +30,10 @@ NodeView view_of(const StepGraph& graph, int32_t node) {
   NodeView view{node, profile.end_bytes + profile.nodes[node].inside_bytes, {}, {}};
   view.present.assign(profile.values.size(), 0);
   for (size_t v = 0; v < profile.values.size(); ++v) {
-    const bool copied =
-        graph.overwritten_by[v] != StepGraph::never || graph.is_outside(static_cast<int32_t>(v));
-    if (profile.values[v].maker < 0 || (!copied && profile.values[v].held_until >= graph.size()))
-      view.present[v] = 1;
+    const bool is_programs = graph.is_programs(static_cast<int32_t>(v));
+    const bool is_gone = profile.values[v].released >= 0 && profile.values[v].released <= node;
+    if (is_programs && is_gone) view.taken_bytes -= profile.values[v].bytes;
+    if (profile.values[v].maker < 0 || (is_programs && !is_gone)) view.present[v] = 1;
   }
   for (const int32_t slot : graph.slots_of_node[node]) {
     const int32_t v = profile.slots[slot].value;

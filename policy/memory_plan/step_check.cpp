@@ -66,8 +66,10 @@ class StepCheck {
       if (Fault fault = node(i)) return fault;
     }
     if (Fault fault = check_bytes("end_bytes", profile_.end_bytes)) return fault;
+    if (Fault fault = check_bytes("gap_bytes", profile_.gap_bytes)) return fault;
     if (Fault fault = check_bytes("plain_peak_bytes", profile_.plain_peak_bytes)) return fault;
-    return totals();
+    if (Fault fault = totals()) return fault;
+    return released_bytes();
   }
 
  private:
@@ -89,6 +91,18 @@ class StepCheck {
     return StepFault{"values", "1e16 bytes or less in all", std::to_string(bytes), "Give bytes."};
   }
 
+  /// What is let go has been counted.
+  Fault released_bytes() const {
+    int64_t bytes = 0;
+    for (size_t v = 0; v < profile_.values.size(); ++v) {
+      const StepValue& value = profile_.values[v];
+      if (value.released >= 0 && value.storage == static_cast<int32_t>(v)) bytes += value.bytes;
+    }
+    if (bytes <= profile_.end_bytes) return std::nullopt;
+    return StepFault{"end_bytes", "the " + std::to_string(bytes) + " bytes released, or more",
+                     std::to_string(profile_.end_bytes), "Measure the step again."};
+  }
+
   Fault value(size_t v) const {
     const StepValue& value = profile_.values[v];
     const std::string path = item("values", v);
@@ -99,11 +113,15 @@ class StepCheck {
     if (Fault fault = check_bytes(path + ".bytes", value.bytes)) return fault;
     if (Fault fault = check_index(path + ".held_until", value.held_until, 0, records + 1))
       return fault;
+    if (Fault fault =
+            check_index(path + ".released", value.released, -1, profile_.nodes.size() + 1))
+      return fault;
     const StepValue& first = profile_.values[value.storage];
     if (first.storage != value.storage || first.maker > value.maker) {
       return StepFault{path + ".storage", "the first value of a storage",
                        std::to_string(value.storage), "Measure the step again."};
     }
+    if (Fault fault = released(v)) return fault;
     if (first.maker < 0) return std::nullopt;
     if (value.bytes != first.bytes)
       return StepFault{path + ".bytes", std::to_string(first.bytes) + ", as its storage has",
@@ -113,6 +131,18 @@ class StepCheck {
     return StepFault{path + ".held_until",
                      "one number for all values of a storage, none of which is made later",
                      std::to_string(value.held_until), "Measure the step again."};
+  }
+
+  Fault released(size_t v) const {
+    const StepValue& value = profile_.values[v];
+    const StepValue& first = profile_.values[value.storage];
+    const bool is_held =
+        first.maker >= 0 && value.held_until == static_cast<int32_t>(profile_.records.size());
+    if (value.released == first.released && (is_held || value.released < 0)) return std::nullopt;
+    return StepFault{item("values", v) + ".released",
+                     "one number for all values of a storage, -1 of one that the program does not "
+                     "hold when the forward has ended",
+                     std::to_string(value.released), "Measure the step again."};
   }
 
   Fault record(size_t j) {

@@ -22,6 +22,13 @@ struct StepGraph {
   /// In memory that is not the step's own?
   bool is_outside(int32_t value) const { return maker(profile.values[value].storage) < 0; }
 
+  /// Is its memory the program's own when the forward has ended? Of a storage only the newest value
+  /// can be.
+  bool is_programs(int32_t value) const {
+    return overwritten_by[value] == never && !is_outside(value) &&
+           profile.values[value].held_until >= size();
+  }
+
   static constexpr int32_t never = std::numeric_limits<int32_t>::max();
 
   const StepProfile& profile;

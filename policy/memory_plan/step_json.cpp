@@ -39,9 +39,9 @@ ordered_json node_json(const StepNode& node) {
 }
 
 StepValue read_value(const JsonValue& value) {
-  const std::vector<JsonValue> row = detail::read_row(value, 4);
+  const std::vector<JsonValue> row = detail::read_row(value, 5);
   return {detail::read_int32(row[0], -1), detail::read_int32(row[1]), row[2].integer(),
-          detail::read_int32(row[3])};
+          detail::read_int32(row[3]), detail::read_int32(row[4], -1)};
 }
 
 StepSlot read_slot(const JsonValue& value) {
@@ -92,13 +92,15 @@ std::string StepProfile::to_json() const {
   std::vector<ordered_json> slot_rows;
   std::vector<ordered_json> node_rows;
   for (const StepValue& value : values)
-    value_rows.push_back({value.maker, value.storage, value.bytes, value.held_until});
+    value_rows.push_back(
+        {value.maker, value.storage, value.bytes, value.held_until, value.released});
   for (const StepRecord& record : records) record_rows.push_back(record_json(record));
   for (const StepSlot& slot : slots) slot_rows.push_back({slot.value, slot.record, slot.node});
   for (const StepNode& node : nodes) node_rows.push_back(node_json(node));
   detail::JsonRows json;
   json.add("name", name);
   json.add("end_bytes", end_bytes);
+  json.add("gap_bytes", gap_bytes);
   json.add("plain_peak_bytes", plain_peak_bytes);
   json.add_rows("values", value_rows);
   json.add_rows("records", record_rows);
@@ -111,10 +113,12 @@ StepProfile StepProfile::from_json(std::string_view text, const std::string& sou
   const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
   const JsonValue value(root, detail::memory_plan_place(source));
   value.check_members(
-      {"name", "end_bytes", "plain_peak_bytes", "values", "records", "slots", "nodes"}, {});
+      {"name", "end_bytes", "gap_bytes", "plain_peak_bytes", "values", "records", "slots", "nodes"},
+      {});
   StepProfile profile;
   profile.name = value.at("name").string();
   profile.end_bytes = value.at("end_bytes").integer();
+  profile.gap_bytes = value.at("gap_bytes").integer();
   profile.plain_peak_bytes = value.at("plain_peak_bytes").integer();
   for (const JsonValue& row : value.at("values").items()) profile.values.push_back(read_value(row));
   for (const JsonValue& row : value.at("records").items())

@@ -14,7 +14,8 @@ StepSimulator::StepSimulator(const StepGraph& graph, const std::vector<int32_t>&
       units_(graph, positions, groups),
       needs_(graph, units_),
       costs_(costs),
-      top_index_(units_.size()) {
+      top_index_(units_.size()),
+      last_holder_(graph.profile.values.size(), -1) {
   std::vector<int32_t> index(units_.size(), -1);
   for (int32_t s = 0; s < units_.segments(); ++s) {
     const int32_t top = units_.top_of(s);
@@ -24,6 +25,11 @@ StepSimulator::StepSimulator(const StepGraph& graph, const std::vector<int32_t>&
     }
   }
   for (int32_t u = 0; u < units_.size(); ++u) top_index_[u] = index[units_.top_of(u)];
+  for (size_t i = 0; i < last_holder_.size(); ++i) {
+    const auto v = static_cast<int32_t>(i);
+    if (graph.is_programs(v) && graph.profile.values[v].released >= 0)
+      released_values_.push_back(v);
+  }
 }
 
 const StepSimulation& StepSimulator::run(std::vector<char>& keep, MissingValues missing) {
@@ -39,6 +45,8 @@ const StepSimulation& StepSimulator::run(std::vector<char>& keep, MissingValues 
   freed_.assign(graph_.profile.nodes.size() + 1, 0);
   run_forward();
   start_backward();
+  wait_for_backward();
+  let_go();
   run_backward();
   return out_;
 }
@@ -73,13 +81,37 @@ int32_t StepSimulator::own_memory_from(int32_t value) const {
 
 void StepSimulator::start_backward() {
   out_.kept_bytes = 0;
+  for (const int32_t v : released_values_) last_holder_[v] = graph_.profile.values[v].released - 1;
   for (const int32_t copied : needs_.copied_from_outside()) out_.kept_bytes += graph_.bytes(copied);
   for (const HeldValue& kept : needs_.kept_at_root()) {
-    if (own_memory_from(kept.value) > graph_.size()) continue;
+    if (graph_.is_programs(kept.value)) {
+      last_holder_[kept.value] = std::max(last_holder_[kept.value], kept.until);
+      continue;
+    }
     out_.kept_bytes += graph_.bytes(kept.value);
     freed_[kept.until] += graph_.bytes(kept.value);
   }
   now_ = graph_.profile.end_bytes + out_.kept_bytes;
+}
+
+/// The moment is that of a record after the last.
+void StepSimulator::wait_for_backward() {
+  const int64_t bytes = now_ + graph_.profile.gap_bytes;
+  if (bytes <= out_.peak_bytes) return;
+  out_.peak_bytes = bytes;
+  out_.peak_fixed_bytes = graph_.profile.end_bytes + graph_.profile.gap_bytes;
+  out_.peak = {StepPhase::kForward, -1, graph_.size(), -1};
+}
+
+/// What the program and remat hold goes with the last of them.
+void StepSimulator::let_go() {
+  for (const int32_t v : released_values_) {
+    if (last_holder_[v] < 0) {
+      now_ -= graph_.bytes(v);
+    } else {
+      freed_[last_holder_[v]] += graph_.bytes(v);
+    }
+  }
 }
 
 void StepSimulator::run_backward() {

@@ -30,6 +30,8 @@ class StepSimulator {
   void run_forward();
   int32_t own_memory_from(int32_t value) const;
   void start_backward();
+  void wait_for_backward();
+  void let_go();
   void run_backward();
   void replay(int32_t unit);
   void run_again(int32_t unit);
@@ -58,8 +60,11 @@ class StepSimulator {
   std::vector<int32_t> top_index_;  // Per unit, into out_.top_units
   int64_t now_ = 0;                 // Bytes alive, without what backward makes outside of replays
   int32_t node_ = 0;
-  std::vector<int64_t> freed_;  // Per node, when it has ended
-  std::vector<char> done_;      // Per unit
+  std::vector<int64_t> freed_;            // Per node, when it has ended
+  std::vector<char> done_;                // Per unit
+  std::vector<int32_t> released_values_;  // The program's memory, which it lets go
+  /// Per value: the node that frees that memory; -1: it goes before backward.
+  std::vector<int32_t> last_holder_;
   std::vector<Replayed> replayed_;
 };
 

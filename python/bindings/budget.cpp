@@ -3,38 +3,58 @@
 // Profiles and plans as Python objects.
 #include "budget.h"
 
+#include <c10/util/Exception.h>
+#include <pybind11/stl/filesystem.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
 #include <string>
 #include <utility>
 #include <variant>
+#include <vector>
 
+#include <remat/budget/auto_checkpoint.h>
+#include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
 #include <remat/budget/step_recording.h>
 #include <remat/memory_plan/memory_plan.h>
+#include <remat/memory_plan/memory_plan_file.h>
 #include <remat/memory_plan/memory_planner.h>
 #include <remat/memory_plan/step_profile.h>
 
+#include "argument_tree.h"
 #include "docstrings.h"
+#include "owned_object.h"
 
 namespace remat::python {
 namespace {
 
-/// A Python object with forward(positions, keeps_nothing, recording), backward() and drop(). Under
-/// the GIL.
+/// Cuts on their way through Python.
+struct PlannedCuts {
+  Cuts cuts;
+};
+
+/// A Python object with forward(cuts, recording), backward() and drop(). Takes the GIL.
 class PythonRunner final : public StepRunner {
  public:
   explicit PythonRunner(py::object runner) : runner_(std::move(runner)) {}
 
-  void forward(const Cuts& cuts, StepRecording& recording) override {
-    runner_.attr("forward")(cuts.positions, cuts.keep.has_value(),
-                            py::cast(recording, py::return_value_policy::reference));
+  void forward(const Cuts& cuts, StepRecording* recording) override {
+    const py::gil_scoped_acquire gil;
+    const py::object given = cuts.empty() ? py::none() : py::cast(PlannedCuts{cuts});
+    runner_.attr("forward")(given, py::cast(recording, py::return_value_policy::reference));
   }
 
   void backward() override { runner_.attr("backward")(); }
 
   void drop() noexcept override {
+    const py::gil_scoped_acquire gil;
     try {
       runner_.attr("drop")();
     } catch (py::error_already_set& error) {
@@ -51,13 +71,72 @@ StepProfile profile_python_steps(py::object runner, std::string name, int steps)
   return profile_steps(wrapped, {.name = std::move(name), .steps = steps});
 }
 
+StepSignature signature_of(const py::tuple& args, const py::dict& kwargs, bool is_training) {
+  std::vector<PyObject*> values;
+  for (const py::handle arg : args) values.push_back(arg.ptr());
+  for (const auto& [name, arg] : kwargs) values.push_back(arg.ptr());
+  std::vector<at::Tensor> tensors;
+  const ArgumentTree tree({values.data(), values.size(), nullptr}, tensors);
+  return StepSignature::of(tensors, is_training ? 1 : 0);
+}
+
+void run_step(AutoCheckpoint& planned, py::object step, const py::tuple& args,
+              const py::dict& kwargs, bool is_training) {
+  const StepSignature signature = signature_of(args, kwargs, is_training);
+  PythonRunner wrapped(std::move(step));
+  const py::gil_scoped_release released;  // other threads wait for its lock
+  planned.run(wrapped, signature);
+}
+
+/// Python's function of a line, that C++ may call from any thread and outlive.
+std::function<void(const std::string&)> line_function(const py::object& function) {
+  if (function.is_none()) return {};
+  return [shared = share(function.ptr())](const std::string& line) {
+    if (!interpreter_lives()) return;
+    const py::gil_scoped_acquire gil;
+    py::handle(shared->get())(line);
+  };
+}
+
+std::shared_ptr<AutoCheckpoint> make_auto_checkpoint(std::string name, std::string memory_budget,
+                                                     std::string plan_file, int steps,
+                                                     const py::object& progress,
+                                                     const py::object& warn) {
+  return std::make_shared<AutoCheckpoint>(
+      AutoCheckpointOptions{.name = std::move(name),
+                            .memory_budget = std::move(memory_budget),
+                            .plan_file = std::move(plan_file),
+                            .steps = steps,
+                            .progress = line_function(progress),
+                            .warn = line_function(warn)});
+}
+
+void save_plan(const MemoryPlan& plan, const std::string& path) {
+  MemoryPlanFile{.made_with = {}, .plan = plan}.save(path);
+}
+
 /// remat_meta.Cuts, for checkpoint(replay="tape", cuts=...).
-py::object cuts_of(const MemoryPlan& plan) {
+py::object python_cuts(const MemoryPlan& plan) {
   py::list keep;
   for (const KeptResult& kept : plan.cuts.keep)
     keep.append(py::make_tuple(kept.record, kept.result));
   return py::module_::import("remat_meta._cuts")
       .attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
+}
+
+void write_text(const std::string& path, const std::string& text) {
+  std::ofstream out(path, std::ios::binary | std::ios::trunc);
+  out << text;
+  out.flush();
+  TORCH_CHECK(out, "[profile] ", path, ": expected a file that can be written. Give another path.");
+}
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  TORCH_CHECK(in, "[profile] ", path, ": expected a file that can be read. Give another path.");
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
 }
 
 /// A budget in bytes, or as text.
@@ -83,6 +162,18 @@ void add_profile(py::module_& m) {
           },
           py::arg("budget"))
       .def("to_json", &StepProfile::to_json)
+      .def(
+          "save",
+          [](const StepProfile& profile, const std::filesystem::path& path) {
+            write_text(path, profile.to_json());
+          },
+          py::arg("path"))
+      .def_static(
+          "load",
+          [](const std::filesystem::path& path) {
+            return StepProfile::from_json(read_text(path), path);
+          },
+          py::arg("path"))
       .def_static("from_json", &StepProfile::from_json, py::arg("text"),
                   py::arg("source") = "profile");
   m.def("_profile_steps", torch::wrap_pybind_function(profile_python_steps));
@@ -106,7 +197,20 @@ void add_plan(py::module_& m) {
       .def("to_json", &MemoryPlan::to_json)
       .def_static("from_json", &MemoryPlan::from_json, py::arg("text"), py::arg("profile"),
                   py::arg("source") = "plan")
-      .def_property_readonly("cuts", &cuts_of);
+      .def("frontier", [](const MemoryPlan& plan) { return plan.frontier; })
+      .def(
+          "save",
+          [](const MemoryPlan& plan, const std::filesystem::path& path) { save_plan(plan, path); },
+          py::arg("path"))
+      .def_static(
+          "load", [](const std::filesystem::path& path) { return MemoryPlanFile::load(path).plan; },
+          py::arg("path"))
+      .def_property_readonly("cuts", &python_cuts)
+      .def(py::pickle(
+          [](const MemoryPlan& plan) {
+            return MemoryPlanFile{.made_with = {}, .plan = plan}.to_json();
+          },
+          [](const std::string& text) { return MemoryPlanFile::from_json(text, "pickle").plan; }));
   py::class_<MemoryPlanner>(m, "MemoryPlanner", kMemoryPlannerDoc)
       .def(py::init([](const StepProfile& profile) { return MemoryPlanner(profile); }),
            py::call_guard<py::gil_scoped_release>())
@@ -115,12 +219,33 @@ void add_plan(py::module_& m) {
       .def("plan", &plan_for, py::arg("budget"));
 }
 
+void add_auto_checkpoint(py::module_& m) {
+  py::class_<PlannedCuts>(m, "_PlannedCuts");
+  py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")
+      .def(py::init(&make_auto_checkpoint))
+      .def("run", torch::wrap_pybind_function(run_step))
+      .def("plan", &AutoCheckpoint::plan, py::call_guard<py::gil_scoped_release>());
+}
+
 }  // namespace
+
+bool take_planned_cuts(PyObject* value, Cuts& cuts) {
+  if (!py::isinstance<PlannedCuts>(value)) return false;
+  cuts = py::handle(value).cast<const PlannedCuts&>().cuts;
+  return true;
+}
+
+bool take_plan(PyObject* value, Cuts& cuts) {
+  if (!py::isinstance<MemoryPlan>(value)) return false;
+  cuts = cuts_of(py::handle(value).cast<const MemoryPlan&>());
+  return true;
+}
 
 void add_budget(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   add_profile(m);
   add_plan(m);
+  add_auto_checkpoint(m);
 }
 
 }  // namespace remat::python

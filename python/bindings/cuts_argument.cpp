@@ -7,10 +7,13 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <atomic>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "budget.h"
 #include "errors.h"
 #include "policy_object.h"
 #include "policy_table.h"
@@ -92,12 +95,30 @@ void add_kept(Cuts& cuts, PyObject* value) {
 }  // namespace
 
 void set_cuts(Settings& settings, PyObject* value) {
-  if (value == Py_None) return;
   Cuts& cuts = settings.options.cuts;
+  if (value == Py_None || take_planned_cuts(value, cuts)) return;
   cuts.positions = as_sizes("cuts.positions", attribute_of_cuts(value, "positions").get());
   add_groups(cuts, attribute_of_cuts(value, "groups").get());
   add_policies(settings, attribute_of_cuts(value, "policies").get());
   add_kept(cuts, attribute_of_cuts(value, "keep").get());
+}
+
+void set_plan(Settings& settings, PyObject* value) {
+  if (value == Py_None) return;
+  TORCH_CHECK_VALUE(settings.options.cuts.empty(),
+                    "[checkpoint] plan: expected no cuts beside it, got some. Leave one out.");
+  TORCH_CHECK_TYPE(take_plan(value, settings.options.cuts),
+                   "[checkpoint] plan: expected a MemoryPlan, got ", type_of(value),
+                   ". profile(fn)(*args).plan(budget) gives one.");
+  settings.options.replay = ReplayEngine::kTape;
+  settings.options.cuts.differs = [told = std::make_shared<std::atomic<bool>>(false)](
+                                      const TapeDifference& difference) {
+    if (told->exchange(true)) return;
+    TORCH_WARN("[checkpoint] plan: expected ", difference.expected, " as record ",
+               difference.record, ", got ", difference.got,
+               ": this is another step than the one that was planned. From there on it is cut by "
+               "bytes, and may take more than the budget. Plan for this step.");
+  };
 }
 
 }  // namespace remat::python

@@ -13,4 +13,7 @@ namespace remat::python {
 /// ValueError, naming them.
 void set_cuts(Settings& settings, PyObject* value);
 
+/// Takes checkpoint(plan=...): None, or a MemoryPlan, which stands for replay="tape" and its cuts.
+void set_plan(Settings& settings, PyObject* value);
+
 }  // namespace remat::python

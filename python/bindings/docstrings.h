@@ -7,7 +7,7 @@
 namespace remat::python {
 
 constexpr const char* kCheckpointDoc =
-    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, generators=(), policy=None, replay="function", cuts=None)
+    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, generators=(), policy=None, replay="function", cuts=None, plan=None)
 --
 
 Checkpoints a function in three calls: checkpoint(options)(fn)(*args, **kwargs).
@@ -34,6 +34,8 @@ policy: what is kept of which op: a PolicyTable, the name of a preset, a list of
 replay: "function" calls fn again; "tape" runs the recorded ops of the forward in C++, and raises where it
 cannot; "auto" is "tape" where that can be done. Side effects of fn happen once under a tape.
 cuts: Cuts, where the tape is cut into segments that backward replays one by one. Needs replay="tape".
+plan: a MemoryPlan, carried out by replay="tape". Another step than the one that was planned warns,
+    and is cut by bytes from the first op that differs.
 implicit_keep: "keep", "warn_once" or "error": a bare op reads a result of a SAVE call.
 offload_store: an OffloadStore, where OFFLOAD calls keep values; see host_memory_store().
 
@@ -198,6 +200,12 @@ Tells the region that code which runs again reads these tensors, where they are 
 calls, in a way that remat cannot see (through .numpy() or a pointer), or before implicit_keep
 complains. Views stand for the whole. Does nothing for other tensors, in a replay and outside.)";
 
+constexpr const char* kReplayClockDoc =
+    R"(ReplayClock()
+
+Counts the CPU time of replays from tapes while it is open: with ReplayClock() as clock: ...;
+clock.cpu_seconds(). Ops in regions take some hundred nanoseconds more meanwhile. Any thread.)";
+
 constexpr const char* kMemoryMeterDoc =
     R"(MemoryMeter()
 
@@ -219,7 +227,7 @@ constexpr const char* kStepProfileDoc =
 
 len() counts the ops that make memory or write it. plan(budget) gives the MemoryPlan for a budget: bytes, "8GB", or
 "60%" of plain_peak_bytes; MemoryPlanner(profile) plans several. to_json() gives a text that
-from_json() reads. ValueError for other budgets and damaged text.)";
+from_json() reads, save(path) a file for load(path). ValueError for other budgets and damaged text.)";
 
 constexpr const char* kMemoryPlannerDoc =
     R"(MemoryPlanner(profile)
@@ -234,9 +242,10 @@ step begins: activations, their gradients and temporaries.
 
 feasible, budget_bytes, predicted_peak_bytes, least_budget_bytes, predicted_overhead (time of what
 runs again over that of the step), peak_at, and limit, which says what stands in the way of a budget
-that is too small. cuts carries it out: checkpoint(replay="tape", cuts=plan.cuts)(fn). table() is a
-text with a line per phase, explain(where) one about a module or op. to_json() gives a text that
-from_json(text, profile) reads: ValueError names the first op that differs from the profile's.)";
+that is too small. checkpoint(plan=plan)(fn) carries it out. table() is a text with a line per phase,
+explain(where) one about a module or op, frontier() what other budgets buy. save(path) and load(path)
+keep a plan with its profile. to_json() gives a text that from_json(text, profile) reads: ValueError
+names the first op that differs from the profile's.)";
 
 constexpr const char* kNameScopeDoc =
     "with name_scope(prefix): names of calls inside begin with the prefix and a slash. Scopes "

@@ -186,6 +186,7 @@ constexpr std::array kOptions{
     Option{"policy", set_policy},
     Option{"replay", set_replay},
     Option{"cuts", set_cuts},
+    Option{"plan", set_plan},
     Option{"offload_store", set_offload_store},
     Option{"generators", set_generators},
     Option{"_any_output", set_any_output},

@@ -12,6 +12,7 @@ _torch_version.check_compiled(__name__)
 _torch_version.import_torch()
 
 from . import _functional, testing  # noqa: E402
+from ._auto_checkpoint import auto_checkpoint, memory_plan  # noqa: E402
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
     MemoryMeter,
@@ -19,6 +20,7 @@ from ._C import (  # noqa: E402
     MemoryPlanner,
     PolicyTable,
     RematHandle,
+    ReplayClock,
     ReplayMismatch,
     StepProfile,
     auto_forward,
@@ -87,11 +89,13 @@ __all__ = [
     "PolicyTable",
     "RecomputeStateHook",
     "RematHandle",
+    "ReplayClock",
     "ReplayMismatch",
     "SavedTensorInfo",
     "SavedTensorKind",
     "StepProfile",
     "__version__",
+    "auto_checkpoint",
     "auto_forward",
     "checkpoint",
     "checkpoint_sequential",
@@ -106,6 +110,7 @@ __all__ = [
     "host_memory_store",
     "is_placeholder",
     "is_recomputing",
+    "memory_plan",
     "memory_report",
     "memory_snapshot_annotate",
     "name_scope",

@@ -1,7 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""python -m remat_meta: versions, the state of the device, a self-test."""
+"""python -m remat_meta: versions, the state of the device, a self-test.
 
+python -m remat_meta [--memory-budget BUDGET] SCRIPT [ARGUMENT ...]: runs a training script, within a budget of memory
+for each model that it trains; without --memory-budget REMAT_MEMORY_BUDGET says it.
+"""
+
+import argparse
+import os
 import platform
 import sys
 
@@ -9,6 +15,7 @@ import torch
 
 import remat_meta as remat
 from remat_meta._build_info import TORCH_VERSION
+from remat_meta._launch import run_script
 
 
 def device_state() -> str:
@@ -26,9 +33,7 @@ def self_test() -> str:
 
     def grads(wrap):
         torch.manual_seed(0)
-        model = torch.nn.Sequential(
-            torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.GELU(), torch.nn.Dropout(0.5)
-        )
+        model = torch.nn.Sequential(torch.nn.Linear(8, 16), torch.nn.BatchNorm1d(16), torch.nn.GELU(), torch.nn.Dropout(0.5))
         x = torch.randn(4, 8, requires_grad=True)
         wrap(model)(x).sin().sum().backward()
         return [x.grad, *(p.grad for p in model.parameters()), *model.buffers()]
@@ -39,7 +44,7 @@ def self_test() -> str:
     return f"passed: {len(plain)} gradients and buffers bitwise equal to plain"
 
 
-def main() -> int:
+def show_state() -> int:
     print(f"remat_meta {remat.__version__}, compiled for torch {TORCH_VERSION}")
     print(f"torch      {torch.__version__} in {torch.__path__[0]}")
     print(f"python     {platform.python_version()} in {sys.prefix}")
@@ -49,6 +54,29 @@ def main() -> int:
     except Exception as error:
         print(f"self-test  failed: {error}")
         return 1
+    return 0
+
+
+def main() -> int:
+    if len(sys.argv) == 1:
+        return show_state()
+    parser = argparse.ArgumentParser(
+        prog="python -m remat_meta",
+        description="Without arguments: versions and a self-test. With a script: runs it, within a budget of memory for "
+        "each model that it trains.",
+    )
+    parser.add_argument(
+        "--memory-budget",
+        default=os.environ.get("REMAT_MEMORY_BUDGET"),
+        help='"8GB", "60%%" of the peak without remat, "device:16GB"; else what REMAT_MEMORY_BUDGET says',
+    )
+    parser.add_argument("script")
+    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    given = parser.parse_args()
+    if not given.memory_budget:
+        parser.error("expected --memory-budget or REMAT_MEMORY_BUDGET, got neither")
+    sys.path[0] = os.path.dirname(os.path.abspath(given.script))
+    run_script(given.script, given.arguments, given.memory_budget)
     return 0
 
 

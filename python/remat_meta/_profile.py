@@ -9,19 +9,28 @@ import torch
 from torch.nn.modules import module as nn_module
 
 from . import _C
-from ._cuts import Cuts
+from ._C import checkpoint
 
 
 @contextlib.contextmanager
-def _named_by_module(recording):
-    """While entered, tells a recording the paths of the modules that run: "h.3.attn.c_proj"."""
+def named_by_module(recording, root=None):
+    """While entered, tells a recording the paths of the modules that run: "h.3.attn.c_proj".
+
+    Paths are from `root` on; without one from the outermost module that is called.
+    """
     names = {}
     running = []
 
+    def add_names(module):
+        names.update((id(inner), name) for name, inner in module.named_modules())
+
+    if root is not None:
+        add_names(root)
+
     def enter(module, args):
-        if not running:
+        if not running and root is None:
             names.clear()
-            names.update((id(inner), name) for name, inner in module.named_modules())
+            add_names(module)
         running.append(names.get(id(module), type(module).__name__))
         recording.enter(running[-1])
 
@@ -76,12 +85,9 @@ class _Runner:
         self._kwargs = kwargs
         self._result = None
 
-    def forward(self, positions, keeps_nothing, recording):
-        from . import checkpoint
-
-        cuts = Cuts(positions, keep=() if keeps_nothing else None)
+    def forward(self, cuts, recording):
         region = checkpoint(replay="tape", region_name=self._name, cuts=cuts)(self._fn)
-        with _named_by_module(recording):
+        with named_by_module(recording):
             self._result = region(*self._args, **self._kwargs)
 
     def backward(self):

@@ -24,9 +24,6 @@ std::string TapeComparison::expected_op(size_t record) const {
 }
 
 uint64_t TapeComparison::hash_reads(const TapeRecord& record) {
-  const c10::OperatorName& name = record.op->operator_name();
-  name_ = name.name;
-  if (!name.overload_name.empty()) (name_ += '.') += name.overload_name;
   values_.clear();
   seen_.clear();
   for (const auto i : c10::irange(record.ref_count)) {
@@ -37,7 +34,7 @@ uint64_t TapeComparison::hash_reads(const TapeRecord& record) {
     seen_.add(number);
     values_.push_back(number);
   }
-  return ExpectedTape::hash_reads(name_, values_);
+  return ExpectedTape::hash_reads(record.op->name_hash(), values_);
 }
 
 uint64_t TapeComparison::hash_makes(const TapeRecord& record) {

@@ -70,7 +70,6 @@ class TapeComparison {
   size_t record_ = 0;                                    // that it makes, if any
   std::vector<std::pair<uint32_t, uint32_t>> memories_;  // with the numbers they stand for
   // Of the last op, kept for their memory.
-  std::string name_;
   c10::SmallVector<uint32_t, 8> values_;
   FirstPosition<uint32_t> seen_;
   c10::SmallVector<std::pair<uint32_t, uint32_t>, 2> writes_;

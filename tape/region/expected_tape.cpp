@@ -10,7 +10,11 @@
 namespace remat {
 
 uint64_t ExpectedTape::hash_reads(std::string_view op, c10::ArrayRef<uint32_t> values) {
-  uint64_t hash = std::hash<std::string_view>{}(op);
+  return hash_reads(std::hash<std::string_view>{}(op), values);
+}
+
+uint64_t ExpectedTape::hash_reads(size_t name_hash, c10::ArrayRef<uint32_t> values) {
+  uint64_t hash = name_hash;
   for (const uint32_t value : values) hash = hash_mix(hash, value);
   return hash;
 }

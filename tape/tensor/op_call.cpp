@@ -7,6 +7,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <functional>
 #include <initializer_list>
 #include <string>
 #include <string_view>
@@ -53,6 +54,7 @@ bool names_matrices(std::string_view op) {
 
 OpInfo::OpInfo(const c10::OperatorHandle& op)
     : op_(op),
+      name_hash_(std::hash<std::string>{}(name())),
       facts_(op_facts(op.operator_name())),
       argument_count_(op.schema().arguments().size()),
       return_count_(op.schema().returns().size()),

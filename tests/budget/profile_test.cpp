@@ -49,6 +49,14 @@ std::pair<int64_t, at::Tensor> run(const Loss& loss) {
   return {peak, x.grad()};
 }
 
+Cuts checked_cuts_of(const MemoryPlan& plan) {
+  Cuts cuts = cuts_of(plan);
+  cuts.differs = [](const TapeDifference& difference) {
+    FAIL_CHECK("record " << difference.record << " is " << difference.got);
+  };
+  return cuts;
+}
+
 /// Each plan of the frontier is bitwise and takes what it says. `clones`: bytes of storages of
 /// which an op in place saves a part, as it was before.
 void check_plans(const Loss& loss, int64_t clones = 0) {
@@ -61,12 +69,74 @@ void check_plans(const Loss& loss, int64_t clones = 0) {
     INFO("budget " << point.peak_bytes);
     const MemoryPlan plan = planner.plan(point.peak_bytes);
     const auto planned = checkpoint(
-        {.name = "planned", .replay = ReplayEngine::kTape, .cuts = cuts_of(plan.cuts)})(loss);
+        {.name = "planned", .replay = ReplayEngine::kTape, .cuts = checked_cuts_of(plan)})(loss);
     run(planned);
     const auto [peak, got] = run(planned);
     CHECK(same_bits(got, gradient));
     CHECK(peak == plan.predicted_peak_bytes);
   }
+}
+
+/// A step whose loss is computed outside of the function, from what that returns.
+struct OutsideLoss {
+  Loss function;
+  Loss loss;
+  bool holds_result = false;  ///< While backward runs
+};
+
+class OutsideLossRunner final : public StepRunner {
+ public:
+  explicit OutsideLossRunner(OutsideLoss step) : step_(std::move(step)) {}
+
+  void forward(const Cuts& cuts, StepRecording* /*recording*/) override {
+    const CheckpointOptions options{.name = "outside", .replay = ReplayEngine::kTape, .cuts = cuts};
+    result_ = cuts.empty() ? step_.function(x) : checkpoint(options)(step_.function)(x);
+  }
+  void backward() override {
+    const at::Tensor loss = step_.loss(result_);
+    if (!step_.holds_result) drop();
+    loss.backward();
+  }
+  void drop() noexcept override { result_.reset(); }
+
+  const at::Tensor x = step_input();
+
+ private:
+  OutsideLoss step_;
+  at::Tensor result_;
+};
+
+std::pair<int64_t, at::Tensor> run(const OutsideLoss& step, const Cuts& cuts) {
+  OutsideLossRunner runner(step);
+  MemoryMeter meter;
+  runner.forward(cuts, nullptr);
+  runner.backward();
+  runner.drop();
+  const int64_t peak = meter.peak_bytes();
+  return {peak, runner.x.grad()};
+}
+
+/// As check_plans. Returns the profile.
+StepProfile check_outside(const OutsideLoss& step) {
+  const auto [plain_peak, gradient] = run(step, {});
+  OutsideLossRunner runner(step);
+  const StepProfile measured = profile_steps(runner, {.name = "outside", .steps = 2});
+  CHECK(measured.plain_peak_bytes == plain_peak);
+  const MemoryPlanner planner(measured);
+  CHECK(planner.frontier().size() > 2);
+  for (const MemoryFrontierPoint& point : planner.frontier()) {
+    INFO("budget " << point.peak_bytes);
+    const MemoryPlan plan = planner.plan(point.peak_bytes);
+    const auto [peak, got] = run(step, checked_cuts_of(plan));
+    CHECK(same_bits(got, gradient));
+    CHECK(peak == plan.predicted_peak_bytes);
+  }
+  return measured;
+}
+
+/// Of the last record's result
+const StepValue& result_of(const StepProfile& profile) {
+  return profile.values.at(profile.records.back().makes.at(0));
 }
 
 }  // namespace
@@ -172,6 +242,39 @@ TEST_CASE("Memory from outside that a step writes is planned, too", "[budget]") 
     const at::Tensor b = torch::batch_norm(a, {}, {}, mean, variance, true, 0.0, 1e-5, false);
     return torch::batch_norm(b.relu_(), {}, {}, mean, variance, true, 0.0, 1e-5, false).exp().sum();
   });
+}
+
+TEST_CASE("A loss that is computed outside of the function is predicted, too", "[budget]") {
+  const at::Tensor w = torch::linspace(-1, 1, 8 * 128).view({128, 8});
+  const Loss logits = [&](const at::Tensor& x) {
+    return torch::linear(x.sin().exp().cos().tanh().sinh().exp(), w);
+  };
+  const int64_t bytes = 16 * kBytes;
+  const Loss likelihood = [](const at::Tensor& y) {
+    return -torch::log_softmax(y, 1).select(1, 3).mean();
+  };
+  SECTION("before backward it drops what the function returns") {
+    const StepProfile profile = check_outside({logits, likelihood});
+    CHECK(result_of(profile).bytes == bytes);
+    CHECK(result_of(profile).released == 0);
+    CHECK(profile.gap_bytes >= bytes);
+  }
+  SECTION("it holds that to the end") {
+    const StepProfile profile = check_outside({logits, likelihood, true});
+    CHECK(result_of(profile).released == -1);
+    CHECK(profile.gap_bytes >= bytes);
+  }
+  SECTION("it saves that for its own backward") {
+    const Loss squares = [](const at::Tensor& y) { return y.square().mean(); };
+    const StepProfile profile = check_outside({logits, squares});
+    CHECK(result_of(profile).released == 2);  // of mean and square
+  }
+  SECTION("the function saves that, too") {
+    const Loss wide = [&](const at::Tensor& x) { return logits(x).sigmoid().tanh(); };
+    CHECK(result_of(check_outside({wide, likelihood})).released == 0);
+    check_outside({wide, likelihood, true});
+    check_outside({[&](const at::Tensor& x) { return logits(x).mul(2).tanh_(); }, likelihood});
+  }
 }
 
 TEST_CASE("A profile leaves gradients, buffers and generators alone", "[budget]") {

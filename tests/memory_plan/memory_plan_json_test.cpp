@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Files of profiles and plans, and what they are refused for.
+#include <algorithm>
 #include <stdexcept>
 
 #include <remat/memory_plan/memory_planner.h>
@@ -34,9 +35,15 @@ std::string profile_error(const std::string& text) {
   return error_of([&] { StepProfile::from_json(text, "p.json"); });
 }
 
+remat::StepValue& loss_of(StepProfile& profile) {
+  return profile.values[profile.records.back().makes.front()];
+}
+
 StepProfile small() {
   StepProfile profile = remat::test::mlp_step(2);
   profile.records[0].kind = 0xfedcba9876543210;
+  loss_of(profile).released = 2;
+  profile.gap_bytes = 12;
   return profile;
 }
 
@@ -46,16 +53,20 @@ MemoryPlan half(const StepProfile& profile) {
 
 TEST_CASE("A step profile comes back from JSON as it was", "[memory_plan]") {
   const std::string text = small().to_json();
-  const StepProfile read = StepProfile::from_json(text);
+  StepProfile read = StepProfile::from_json(text);
   CHECK(read.to_json() == text);
   CHECK(read.digest() == small().digest());
   CHECK(read.records[0].kind == 0xfedcba9876543210);
+  CHECK(loss_of(read).released == 2);
+  CHECK(read.values.front().released == -1);
+  CHECK(read.gap_bytes == 12);
 }
 
 TEST_CASE("A digest is of ops, reads and values, not of times", "[memory_plan]") {
   StepProfile profile = small();
   profile.records[1].forward_us *= 2;
   profile.nodes[0].inside_bytes += 1;
+  loss_of(profile).released = -1;
   CHECK(profile.digest() == small().digest());
   profile.values[profile.records[1].makes[0]].bytes += 1;
   CHECK(profile.digest() != small().digest());
@@ -68,12 +79,12 @@ TEST_CASE("A damaged step profile is refused by line and place", "[memory_plan]"
         "[memory plan] p.json:1: the whole text: expected a member \"end_bytes\", got none. Write "
         "the file again.");
   CHECK(profile_error(replaced(text, "\"op\":\"aten::addmm\"", "\"op\":7")) ==
-        "[memory plan] p.json:23: records[0].op: expected a string, got 7. Write the file again.");
+        "[memory plan] p.json:24: records[0].op: expected a string, got 7. Write the file again.");
   CHECK(profile_error(replaced(text, "\"reads\":[1,0]", "\"reads\":[9,0]")) ==
-        "[memory plan] p.json:23: records[0].reads[0]: expected a value that was made before, got "
+        "[memory plan] p.json:24: records[0].reads[0]: expected a value that was made before, got "
         "9. Measure the step again.");
   CHECK(profile_error(replaced(text, "\"kind\":\"fedc", "\"kind\":\"FEDC")) ==
-        "[memory plan] p.json:23: records[0].kind: expected 16 hex digits, got "
+        "[memory plan] p.json:24: records[0].kind: expected 16 hex digits, got "
         "\"FEDCba9876543210\". Write the file again.");
 }
 
@@ -92,6 +103,19 @@ TEST_CASE("A step profile is refused that no program has", "[memory_plan]") {
              ContainsSubstring("values[2].held_until: expected 0 to"));
   CHECK_THAT(fault([](StepProfile& p) { p.values.back().held_until = 1; }),
              ContainsSubstring("held_until: expected one number for all values of a storage"));
+  CHECK_THAT(fault([](StepProfile& p) { loss_of(p).released = -2; }),
+             ContainsSubstring("].released: expected -1 to 9, got -2"));
+  CHECK_THAT(fault([](StepProfile& p) { loss_of(p).released = 10; }),
+             ContainsSubstring("].released: expected -1 to 9, got 10"));
+  CHECK_THAT(fault([](StepProfile& p) { p.values[p.records[1].makes[0]].released = 0; }),
+             ContainsSubstring("].released: expected one number for all values of a storage, -1 of "
+                               "one that the program does not hold"));
+  CHECK_THAT(fault([](StepProfile& p) { p.values[0].released = 0; }),
+             ContainsSubstring("values[0].released: expected one number"));
+  CHECK_THAT(fault([](StepProfile& p) { p.end_bytes = 3; }),
+             ContainsSubstring("end_bytes: expected the 4 bytes released, or more, got 3"));
+  CHECK_THAT(fault([](StepProfile& p) { p.gap_bytes = -1; }),
+             ContainsSubstring("gap_bytes: expected 0 to 2^50 bytes, got -1"));
   CHECK_THAT(fault([](StepProfile& p) { p.records[1].makes.push_back(2); }),
              ContainsSubstring("records[1].makes[1]: expected a value whose maker this record is"));
   CHECK_THAT(fault([](StepProfile& p) { p.records[1].makes.clear(); }),
@@ -102,6 +126,22 @@ TEST_CASE("A step profile is refused that no program has", "[memory_plan]") {
              ContainsSubstring("record: expected a record not before"));
   CHECK_THAT(fault([](StepProfile& p) { p.nodes[3].before_bytes = -4; }),
              ContainsSubstring("nodes[3].before_bytes: expected 0 to 2^50 bytes, got -4"));
+}
+
+TEST_CASE("The values of a storage are let go together", "[memory_plan]") {
+  StepProfile profile = remat::test::resnet_step(1);
+  const auto wrote = std::find_if(profile.records.begin(), profile.records.end(),
+                                  [](const remat::StepRecord& r) { return !r.writes.empty(); });
+  REQUIRE(wrote != profile.records.end());
+  for (const int32_t v : {wrote->writes[0].before, wrote->writes[0].after}) {
+    profile.values[v].held_until = static_cast<int32_t>(profile.records.size());
+    profile.values[v].released = 1;
+  }
+  profile.end_bytes += profile.values[wrote->writes[0].after].bytes;
+  CHECK_NOTHROW(profile.validate());
+  profile.values[wrote->writes[0].after].released = 2;
+  CHECK_THAT(error_of([&] { profile.validate(); }),
+             ContainsSubstring("].released: expected one number for all values of a storage"));
 }
 
 TEST_CASE("A memory plan comes back from JSON as it was", "[memory_plan]") {

@@ -71,6 +71,20 @@ TEST_CASE("What a plan predicts is what its cuts come to", "[memory_plan]") {
   }
 }
 
+TEST_CASE("A peak between forward and backward is named", "[memory_plan]") {
+  StepProfile profile = remat::test::mlp_step(4);
+  const int64_t most = MemoryPlanner(profile).frontier().back().peak_bytes;
+  profile.gap_bytes = most;
+  const MemoryPlan plan = MemoryPlanner(profile).plan(most);
+  CHECK_FALSE(plan.feasible);
+  CHECK(plan.peak_at == "after the forward");
+  REQUIRE(plan.phases.size() > 1);
+  CHECK(plan.phases[1].name == "after the forward");
+  CHECK(plan.phases[1].peak_bytes == plan.predicted_peak_bytes);
+  const std::string fixed = std::to_string(most + profile.end_bytes);
+  CHECK(plan.limit.rfind("after the forward: " + fixed + " of ", 0) == 0);
+}
+
 TEST_CASE("Plans are as fast as the chain planner promises", "[memory_plan]") {
   const StepProfile profile = remat::test::transformer_step(12);
   const MemoryPlanner planner(profile);

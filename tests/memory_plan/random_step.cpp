@@ -70,6 +70,22 @@ void set_held(StepProfile& profile, std::mt19937& random) {
   for (StepValue& value : profile.values) value.held_until = until[value.storage];
 }
 
+/// Of the storages that the program still holds
+void set_released(StepProfile& profile, std::mt19937& random) {
+  const auto records = static_cast<int32_t>(profile.records.size());
+  for (size_t v = 0; v < profile.values.size(); ++v) {
+    StepValue& value = profile.values[v];
+    const StepValue& first = profile.values[value.storage];
+    if (first.maker < 0 || value.held_until < records) continue;
+    if (&first != &value) {
+      value.released = first.released;
+      continue;
+    }
+    value.released = upto(random, static_cast<int32_t>(profile.nodes.size()) + 1) - 1;
+    if (value.released >= 0) profile.end_bytes += value.bytes;
+  }
+}
+
 }  // namespace
 
 StepProfile random_step(std::mt19937& random) {
@@ -102,6 +118,8 @@ StepProfile random_step(std::mt19937& random) {
                              upto(random, nodes) - 1});
   }
   profile.end_bytes = upto(random, 9);
+  profile.gap_bytes = std::max(0, upto(random, 15) - 6);
+  set_released(profile, random);
   return profile;
 }
 

@@ -69,6 +69,7 @@ class Oracle {
       out_.possible = false;
     }
     places_.clear();
+    programs_.clear();
     return out_;
   }
 
@@ -233,12 +234,21 @@ class Oracle {
       out_.forward_peak_bytes =
           std::max(out_.forward_peak_bytes, p_.records[j].forward_bytes + more);
     }
+    int64_t programs_bytes = 0;
+    for (int s = 0; s < static_cast<int>(p_.values.size()); ++s) {
+      const StepValue& first = p_.values[s];
+      if (first.storage == s && first.maker >= 0 && first.held_until >= records())
+        programs_[s] = std::make_shared<Bytes>(&programs_bytes, first.bytes);
+    }
     for (const int v : wanted) {
       if (root_.count(v) > 0) continue;
       const int storage = p_.values[v].storage;
-      const bool programs = p_.values[v].held_until >= records();
+      if (programs_.count(storage) > 0) {
+        root_[v] = programs_[storage];
+        continue;
+      }
       if (in_storage.count(storage) == 0)
-        in_storage[storage] = std::make_shared<Bytes>(&more, programs ? 0 : p_.values[v].bytes);
+        in_storage[storage] = std::make_shared<Bytes>(&more, p_.values[v].bytes);
       root_[v] = in_storage[storage];
     }
     in_storage.clear();
@@ -251,6 +261,7 @@ class Oracle {
     out_.kept_bytes = more;
     out_.peak_bytes = out_.forward_peak_bytes;
     now_ = p_.end_bytes + more;
+    for (auto& [s, memory] : programs_) memory->sum = &now_;
     for (auto& [v, memory] : root_) {  // From here on counted in now_
       memory->sum = &now_;
     }
@@ -336,7 +347,17 @@ class Oracle {
     }
   }
 
+  /// The program's memory, of which values that are kept have their share.
+  void let_go(int nodes_begun) {
+    for (auto at = programs_.begin(); at != programs_.end();) {
+      const bool goes = p_.values[at->first].released == nodes_begun;
+      at = goes ? programs_.erase(at) : std::next(at);
+    }
+  }
+
   void backward() {
+    reach(p_.gap_bytes);
+    let_go(0);
     for (size_t q = 0; q < p_.nodes.size(); ++q) {
       for (size_t i = 0; i < p_.slots.size(); ++i) {
         if (p_.slots[i].node == static_cast<int>(q) && places_[i].alive)
@@ -346,6 +367,7 @@ class Oracle {
       for (size_t i = 0; i < p_.slots.size(); ++i) {
         if (p_.slots[i].node == static_cast<int>(q) && places_[i].alive) die(places_[i]);
       }
+      let_go(static_cast<int>(q) + 1);
       reach(p_.nodes[q].after_bytes);
     }
     root_.clear();
@@ -361,6 +383,7 @@ class Oracle {
   int64_t now_ = 0;
   std::vector<Place> places_;
   std::map<int, Memory> root_;
+  std::map<int, Memory> programs_;      // By storage, at the forward's end
   mutable std::set<int> read_outside_;  // By replays
   std::vector<Memory> old_;             // What is read there and overwritten later, until the end
   std::set<int> done_;

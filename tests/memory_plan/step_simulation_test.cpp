@@ -56,7 +56,8 @@ TEST_CASE("The forward holds what is kept after the program has let go", "[memor
   CHECK(result.kept_bytes == 30);
   CHECK(result.peak_bytes == 30);
   CHECK(result.rerun_us == 0);
-  CHECK(result.peak.phase == StepPhase::kNode);
+  CHECK(result.peak.phase == StepPhase::kForward);
+  CHECK(result.peak.record == 4);  // After the last
 }
 
 TEST_CASE("What the program itself holds at the end is not counted twice", "[memory_plan]") {
@@ -66,6 +67,74 @@ TEST_CASE("What the program itself holds at the end is not counted twice", "[mem
   const StepSimulation result = remat::simulate_step(profile, kept({0, 1}));
   CHECK(result.kept_bytes == 10);
   CHECK(result.peak_bytes == 20);
+}
+
+/// line(3) whose result, value 3, the program holds when the forward has ended.
+StepProfile with_result(int32_t released) {
+  StepProfile profile = line(3);
+  profile.values[3].held_until = 3;
+  profile.values[3].released = released;
+  profile.end_bytes = 10;
+  return profile;
+}
+
+TEST_CASE("What the program lets go is gone with the node that has begun last", "[memory_plan]") {
+  const auto peak_in = [](int32_t node, int32_t released) {
+    StepProfile profile = with_result(released);
+    profile.nodes[node].inside_bytes = 100;
+    return remat::simulate_step(profile, kept({0, 1})).peak_bytes;
+  };
+  // Values 1 to 3; node 0 frees value 2, node 1 value 1.
+  CHECK(peak_in(0, 0) == 120);
+  CHECK(peak_in(0, 1) == 130);
+  CHECK(peak_in(0, -1) == 130);
+  CHECK(peak_in(1, 0) == 110);
+  CHECK(peak_in(1, 1) == 110);
+  CHECK(peak_in(1, 2) == 120);
+  CHECK(peak_in(2, 2) == 100);
+  CHECK(peak_in(2, 3) == 110);
+  CHECK(peak_in(2, -1) == 110);
+}
+
+TEST_CASE("What comes after the forward is beside what the program lets go before backward",
+          "[memory_plan]") {
+  StepProfile profile = with_result(0);
+  profile.gap_bytes = 7;
+  profile.nodes[0].inside_bytes = 5;
+  const StepSimulation result = remat::simulate_step(profile, kept({0, 1}));
+  CHECK(result.kept_bytes == 20);
+  CHECK(result.peak_bytes == 37);
+  CHECK(result.peak_fixed_bytes == 17);
+  CHECK(result.peak.phase == StepPhase::kForward);
+  CHECK(result.peak.record == 3);
+  CHECK(result.forward_peak_bytes == 10);
+  CHECK(result.top_units[0].peak_bytes == 25);
+}
+
+/// Peak of a step of which node 1 and node 2 take 100 bytes; the program lets value 1 go.
+std::pair<int64_t, int64_t> peaks_of_held(int32_t released, const StepCuts& cuts) {
+  std::vector<int64_t> peaks;
+  for (const int32_t node : {1, 2}) {
+    StepProfile profile = line(3);
+    profile.values[1].held_until = 3;
+    profile.values[1].released = released;
+    profile.end_bytes = 10;
+    profile.nodes[node].inside_bytes = 100;
+    peaks.push_back(remat::simulate_step(profile, cuts).peak_bytes);
+  }
+  return {peaks[0], peaks[1]};
+}
+
+TEST_CASE("Memory that remat holds longer than the program goes with its last dependent",
+          "[memory_plan]") {
+  // Value 1 is kept until node 1, in the program's memory.
+  CHECK(peaks_of_held(0, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
+  CHECK(peaks_of_held(2, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 100));
+  CHECK(peaks_of_held(3, kept({0, 1})) == std::pair<int64_t, int64_t>(110, 110));
+  // Made again it has memory of its own until node 1.
+  CHECK(peaks_of_held(0, {}) == std::pair<int64_t, int64_t>(110, 100));
+  CHECK(peaks_of_held(2, {}) == std::pair<int64_t, int64_t>(120, 100));
+  CHECK(peaks_of_held(3, {}) == std::pair<int64_t, int64_t>(120, 110));
 }
 
 TEST_CASE("What no slot depends on costs nothing", "[memory_plan]") {
@@ -233,6 +302,26 @@ TEST_CASE("What is kept of a storage that is written later has memory of its own
   CHECK(result.forward_peak_bytes == 10);
   CHECK(result.kept_bytes == 20);
   CHECK(result.rerun_us == 0);
+}
+
+TEST_CASE("Of a written storage that the program lets go only the newest value is in its memory",
+          "[memory_plan]") {
+  StepProfile profile = with_write();
+  profile.slots.push_back({1, 0, 1});
+  for (const int32_t v : {1, 2}) {
+    profile.values[v].held_until = 2;
+    profile.values[v].released = 0;
+  }
+  profile.end_bytes = 10;
+  const StepCuts cuts = kept({0, 1});  // Value 1, a copy until node 1, and value 2 until node 0
+  CHECK(remat::simulate_step(profile, cuts).kept_bytes == 10);
+  profile.nodes[0].inside_bytes = 100;
+  CHECK(remat::simulate_step(profile, cuts).peak_bytes == 120);
+  profile.nodes[1].inside_bytes = 200;
+  CHECK(remat::simulate_step(profile, cuts).peak_bytes == 210);
+  CHECK(remat::simulate_step(profile, kept({0})).peak_bytes == 210);
+  profile.values[1].released = profile.values[2].released = 2;
+  CHECK(remat::simulate_step(profile, cuts).peak_bytes == 220);
 }
 
 TEST_CASE("Replays and reruns cost what the options say", "[memory_plan]") {

@@ -11,36 +11,16 @@
 #include <utility>
 
 #include <remat/backend/checkpoint.h>
+#include <remat/budget/step_runner.h>
 #include <remat/memory_plan/step_profile.h>
 #include <remat/tape/cuts.h>
 #include <remat/tape/export.h>
 
 namespace remat {
 
-class StepRecording;
-
 struct ProfileOptions {
   std::string name{};  ///< Of the function, for messages.
   int steps = 4;       ///< That are measured, after one that warms up.
-};
-
-/// How the steps that are measured run.
-class REMAT_API StepRunner {
- public:
-  StepRunner() = default;
-  StepRunner(const StepRunner&) = delete;
-  StepRunner& operator=(const StepRunner&) = delete;
-  virtual ~StepRunner() = default;
-
-  /// Calls the function as a region that is replayed from a strict tape with these cuts, and holds
-  /// what it returns.
-  virtual void forward(const Cuts& cuts, StepRecording& recording) = 0;
-
-  /// Runs backward from there.
-  virtual void backward() = 0;
-
-  /// Lets go of what the function has returned.
-  virtual void drop() noexcept = 0;
 };
 
 /// Measures steps: one forward that is dropped, then options.steps + 1 steps on a cut tape, which
@@ -57,7 +37,7 @@ class LossRunner final : public StepRunner {
  public:
   explicit LossRunner(Forward forward) : forward_(std::move(forward)) {}
 
-  void forward(const Cuts& cuts, StepRecording& /*recording*/) override { loss_ = forward_(cuts); }
+  void forward(const Cuts& cuts, StepRecording* /*recording*/) override { loss_ = forward_(cuts); }
   void backward() override { loss_.backward(); }
   void drop() noexcept override { loss_.reset(); }
 

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -32,6 +33,12 @@ struct MemoryPlanPhase {
   bool operator==(const MemoryPlanPhase&) const = default;
 };
 
+/// What a budget buys.
+struct MemoryFrontierPoint {
+  int64_t peak_bytes = 0;
+  double overhead = 0;
+};
+
 /// A plain value: copies are independent, and threads may read one at the same time.
 struct REMAT_API MemoryPlan {
   bool feasible = false;  ///< false: what follows describes the plan that needs least.
@@ -47,7 +54,11 @@ struct REMAT_API MemoryPlan {
   std::vector<MemoryPlanPhase> phases;  ///< The forward, then top units in the order of the step
   std::vector<MemoryPlanOp> ops;        ///< One per record of the profile
   std::string profile_digest;
+  std::shared_ptr<const StepProfile> profile;  ///< That it was made for; never null.
+  /// What other budgets buy: peaks rise, overheads fall. Of a plan from JSON only its own point.
+  std::vector<MemoryFrontierPoint> frontier;
 
+  /// Without profile and frontier.
   std::string to_json() const;
 
   /// Reads a plan for this profile.

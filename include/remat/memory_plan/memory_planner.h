@@ -22,12 +22,6 @@ struct MemoryPlannerOptions {
   int32_t evaluations = 6000;
 };
 
-/// What a budget buys.
-struct MemoryFrontierPoint {
-  int64_t peak_bytes = 0;
-  double overhead = 0;
-};
-
 /// All planning happens in the constructor; everything else is const and may be called from many
 /// threads at once. Copies share the result. The same profile gives the same plans.
 class REMAT_API MemoryPlanner {

@@ -26,6 +26,10 @@ struct StepValue {
   /// nothing; the same for all values of a storage. The number of records: still held when the
   /// forward has ended.
   int32_t held_until = 0;
+  /// Of a storage that the program still holds when the forward has ended, the same for all its
+  /// values: how many nodes of backward have begun when it lets go, if remat keeps nothing. 0:
+  /// before backward begins; -1: never, it holds it to the end, or it did not hold it so long.
+  int32_t released = -1;
 };
 
 struct StepWrite {
@@ -77,6 +81,8 @@ struct REMAT_API StepProfile {
   std::vector<StepNode> nodes;
   int64_t end_bytes = 0;  ///< Alive when the forward has ended and remat keeps nothing (loss, held
                           ///< outputs)
+  int64_t gap_bytes = 0;  ///< Most bytes alive, before backward's first node begins, that were made
+                          ///< since the forward's end (a loss that is computed outside)
   int64_t plain_peak_bytes = 0;  ///< Of a step of which everything is kept; 0: unknown.
 
   /// The text that from_json reads back to an equal profile.

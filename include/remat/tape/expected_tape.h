@@ -43,6 +43,7 @@ class REMAT_API ExpectedTape {
 
   /// The values that an op reads, each once, in order.
   static uint64_t hash_reads(std::string_view op, c10::ArrayRef<uint32_t> values);
+  static uint64_t hash_reads(size_t name_hash, c10::ArrayRef<uint32_t> values);
 
   /// The new values that it returns, in order; and those that it writes: before and after.
   static uint64_t hash_makes(c10::ArrayRef<uint32_t> results,

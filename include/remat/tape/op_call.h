@@ -32,6 +32,8 @@ class REMAT_API OpInfo {
 
   /// "aten::add.Tensor"
   std::string name() const;
+  /// std::hash of that.
+  size_t name_hash() const { return name_hash_; }
   const c10::OperatorName& operator_name() const { return op_.operator_name(); }
   const c10::OperatorHandle& op() const { return op_; }
 
@@ -109,6 +111,7 @@ class REMAT_API OpInfo {
 
  private:
   c10::OperatorHandle op_;
+  size_t name_hash_;
   OpFacts facts_;
   size_t argument_count_;
   size_t return_count_;

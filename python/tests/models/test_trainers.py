@@ -181,3 +181,65 @@ def test_adapters_on_a_frozen_base_get_their_gradients(change):
     assert len(got) == 12  # 3 layers, q and v, A and B
     assert all(gradient.abs().sum() > 0 for gradient in got.values())
     assert first_difference(expected, got) is None
+
+
+class LitWhole(lightning.LightningModule):
+    """A model that is planned as a whole: one line in __init__."""
+
+    def __init__(self, budget):
+        super().__init__()
+        layers = [nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.ReLU(), nn.Dropout(0.2)) for _ in range(6)]
+        self.model = nn.Sequential(*layers)
+        if budget is not None:
+            remat.auto_checkpoint(self.model, budget)
+
+    def training_step(self, batch, _):
+        return self.model(batch[0]).pow(2).mean()
+
+    def validation_step(self, batch, _):
+        self.model(batch[0])
+
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=0.05)
+
+
+@pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
+def test_lightning_with_one_line_trains_the_same_weights_within_a_budget(precision, tmp_path):
+    def fit(budget):
+        torch.manual_seed(5)
+        model = LitWhole(budget)
+        rows = torch.utils.data.TensorDataset(torch.randn(22, 8))  # the last batch is smaller
+        trainer = lightning.Trainer(
+            accelerator="cpu", max_epochs=2, precision=precision, default_root_dir=tmp_path, logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        loader = torch.utils.data.DataLoader(rows, batch_size=4, shuffle=True)
+        trainer.fit(model, loader, torch.utils.data.DataLoader(rows, batch_size=5))
+        return model, state_of(model)
+
+    _, expected = fit(None)
+    model, got = fit("90%")
+    assert first_difference(expected, got) is None
+    assert remat.memory_plan(model.model).feasible
+
+
+@pytest.mark.parametrize("bf16", [False, True])
+@pytest.mark.parametrize("name", ["gpt2", "llama", "mixtral"])
+def test_the_trainer_of_transformers_with_one_line_trains_the_same_weights_within_a_budget(name, bf16, tmp_path):
+    def fit(budget):
+        torch.manual_seed(5)
+        model = CASES[name].model()
+        if budget is not None:
+            remat.auto_checkpoint(model, budget)
+        arguments = hf.TrainingArguments(
+            output_dir=tmp_path, max_steps=4, per_device_train_batch_size=2, gradient_accumulation_steps=2,
+            learning_rate=0.01, bf16=bf16, use_cpu=True, report_to=[], save_strategy="no", disable_tqdm=True,
+            logging_strategy="no", seed=5,
+        )  # fmt: skip
+        hf.Trainer(model=model, args=arguments, train_dataset=Rows(24)).train()
+        return model, state_of(model)
+
+    _, expected = fit(None)
+    model, got = fit("95%")
+    assert first_difference(expected, got) is None
+    assert remat.memory_plan(model).feasible

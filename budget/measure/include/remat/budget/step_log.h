@@ -87,8 +87,13 @@ struct REMAT_API StepLog {
 
   /// The name of a region inside the outermost one; empty: there was none.
   std::string inner_region;
-  uint64_t backward_node = kNoSequence;  ///< Nodes from this number on were made by backward.
-  uint64_t region = 0;  ///< The id of the outermost region that ran; 0 if none did.
+  uint64_t backward_node =
+      kNoSequence;  ///< Nodes from this number on were made since backward began.
+  /// The first of those that ran: backward has made it (create_graph), or it is of a later step.
+  /// From there on no node is written down. Empty: there was none.
+  std::string later_node;
+  bool goes_on = false;  ///< After it came a node of this step.
+  uint64_t region = 0;   ///< The id of the outermost region that ran; 0 if none did.
   std::vector<Op> ops;
   std::vector<Result> results;
   std::vector<Save> saves;  ///< By slots of the region.

@@ -19,16 +19,24 @@ namespace remat {
 /// keeps nothing, whose result is dropped. Then steps on a tape that is cut, which keep little.
 class REMAT_API StepMeasurement {
  public:
-  /// `forward` is that of a region whose results are alive; `name` is the function's. Throws
-  /// NotImplementedError if nothing of it is replayed.
-  StepMeasurement(std::string name, StepLog forward);
+  /// `forward` is that of a region whose results are alive; `name` is the function's. Null if
+  /// autograd has saved nothing, so that there is nothing to plan. Throws NotImplementedError if it
+  /// has regions inside.
+  static std::unique_ptr<StepMeasurement> of(std::string name, StepLog forward);
+
   StepMeasurement(const StepMeasurement&) = delete;
   StepMeasurement& operator=(const StepMeasurement&) = delete;
   ~StepMeasurement();
 
-  /// A step with its backward, on any tape. False if it ran other ops, or saved other tensors: then
-  /// it does not count.
+  /// A step with its backward, on any tape. False if it ran other ops, saved other tensors, or if
+  /// only others have run backward: then it does not count.
   bool add_step(const StepLog& step);
+
+  /// Of the memory from outside that the function met: weights, buffers, arguments.
+  int64_t outside_bytes() const;
+
+  /// True if a value had not the same size in all steps: the profile has the largest.
+  bool has_varying_sizes() const;
 
   /// The tensors from outside that require grad, which `forward` met.
   const std::vector<at::Tensor>& leaves() const;
@@ -38,6 +46,8 @@ class REMAT_API StepMeasurement {
 
  private:
   struct Parts;
+  explicit StepMeasurement(std::unique_ptr<Parts> parts);
+
   std::unique_ptr<Parts> parts_;
 };
 

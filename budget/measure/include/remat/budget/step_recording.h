@@ -21,6 +21,10 @@ class REMAT_API StepRecording {
   /// be gone by then. Throws RuntimeError if another one lives, or a torch profiler runs on this
   /// thread.
   explicit StepRecording(bool undoes_writes = false);
+
+  /// Null where the constructor throws.
+  static std::unique_ptr<StepRecording> try_make(bool undoes_writes = false);
+
   StepRecording(const StepRecording&) = delete;
   StepRecording& operator=(const StepRecording&) = delete;
   ~StepRecording();

@@ -7,9 +7,11 @@
 #include <optional>
 #include <string_view>
 
+#include <remat/policy/export.h>
+
 namespace remat::detail {
 
 /// Bytes of "2.5GiB", "300 MB", "4096B", or of "60%" of `whole`; none for other text.
-std::optional<int64_t> bytes_of(std::string_view text, int64_t whole);
+REMAT_API std::optional<int64_t> bytes_of(std::string_view text, int64_t whole);
 
 }  // namespace remat::detail

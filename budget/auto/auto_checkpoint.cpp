@@ -1,0 +1,323 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Which step is measured, and by what plan the others run.
+#include <remat/budget/auto_checkpoint.h>
+
+#include <ATen/autocast_mode.h>
+#include <c10/util/Exception.h>
+#include <torch/headeronly/version.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include <remat/budget/measured_forward.h>
+#include <remat/budget/memory_budget.h>
+#include <remat/budget/pending_step.h>
+#include <remat/budget/plan_cuts.h>
+#include <remat/memory_plan/memory_plan_file.h>
+#include <remat/planner/digest.h>
+#include <remat/tape/expected_tape.h>
+#include <remat/tape/scope.h>
+
+#include "autocast_epoch.h"
+#include "plan_words.h"
+#include "step_variant.h"
+
+namespace remat {
+namespace {
+
+constexpr const char* kVariable = "REMAT_MEMORY_BUDGET";
+
+/// Of steps that nobody has measured.
+constexpr size_t kUnknownRestBytes = size_t{16} << 20;
+
+std::string where_of(const std::string& name) {
+  return c10::str("[auto_checkpoint] '", name, "': ");
+}
+
+std::string budget_text(const AutoCheckpointOptions& options) {
+  if (!options.memory_budget.empty()) return options.memory_budget;
+  const char* const text = std::getenv(kVariable);
+  TORCH_CHECK_VALUE(text && *text, where_of(options.name),
+                    "memory_budget: expected one, got none. Give it, or set ", kVariable, ".");
+  return text;
+}
+
+/// A step of which no op is known: all of it is cut every so many bytes.
+Cuts cuts_of_unknown() {
+  Cuts cuts;
+  cuts.keep.emplace();
+  cuts.expected = std::make_shared<const ExpectedTape>();
+  cuts.rest_bytes = kUnknownRestBytes;
+  return cuts;
+}
+
+}  // namespace
+
+StepSignature StepSignature::of(c10::ArrayRef<at::Tensor> arguments, int64_t mode) {
+  StepSignature signature;
+  detail::Digest kind;
+  kind.add(mode);
+  for (const auto device : {c10::kCPU, c10::kCUDA}) {
+    kind.add(at::autocast::is_autocast_enabled(device) ? 1 : 0);
+    kind.add(static_cast<int64_t>(at::autocast::get_autocast_dtype(device)));
+  }
+  for (const at::Tensor& tensor : arguments) {
+    if (!tensor.defined()) {
+      kind.add(-1);
+      continue;
+    }
+    kind.add(static_cast<int64_t>(tensor.scalar_type()));
+    kind.add(static_cast<int64_t>(tensor.device().type()));
+    kind.add(tensor.requires_grad() ? 1 : 0);
+    kind.add(tensor.dim());
+    const auto sizes = tensor.sizes();
+    signature.sizes.insert(signature.sizes.end(), sizes.begin(), sizes.end());
+  }
+  signature.kind = kind.hash();
+  return signature;
+}
+
+bool StepSignature::covers(const StepSignature& other) const {
+  return kind == other.kind && sizes.size() == other.sizes.size() &&
+         std::equal(sizes.begin(), sizes.end(), other.sizes.begin(), std::greater_equal<>());
+}
+
+/// Guards the variants; no lock is held while the function runs.
+class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
+ public:
+  explicit State(AutoCheckpointOptions given)
+      : options(std::move(given)), budget_(budget_text(options), where_of(options.name)) {
+    TORCH_CHECK_VALUE(options.steps >= 1, where_of(options.name), "steps: expected 1 or more, got ",
+                      options.steps, ".");
+    if (has_file()) load_plan();
+  }
+
+  void run(StepForward& step, StepSignature signature) {
+    if (Scope::current()) return step.forward(Cuts(), nullptr);
+    end_pending();
+    PendingStep::wait_for_others(this);
+    if (are_casts_warm()) signature.kind = ~signature.kind;
+    std::shared_ptr<StepVariant> variant = known(signature);
+    if (!variant) variant = measure(step, signature);
+    if (!variant) return step.forward(cuts_of_unknown(), nullptr);
+    run_variant(step, variant);
+  }
+
+  std::optional<MemoryPlan> plan() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return latest_ ? latest_->plan() : std::nullopt;
+  }
+
+  const AutoCheckpointOptions options;
+
+ private:
+  bool are_casts_warm() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return are_casts_warm_ = autocast_.is_warm();
+  }
+
+  bool has_file() const {
+    return !options.plan_file.empty() && std::filesystem::exists(options.plan_file);
+  }
+
+  void tell(const std::string& what) const {
+    if (options.progress) options.progress(where_of(options.name) + what);
+  }
+
+  /// The step before this one has ended, if this thread has measured one.
+  void end_pending() {
+    StepLog log;
+    const auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!variant || log.nodes.empty() || !variant->wants_measuring()) return;
+    if (const std::string fault = variant->add(log); !fault.empty()) return tell_fault(fault);
+    const bool is_enough = variant->measured() >= options.steps || latest_;
+    if (is_enough || variant->is_over(budget_)) make_plan(variant);
+  }
+
+  void tell_fault(const std::string& fault) {
+    tell("a step that was measured does not count: " + fault);
+  }
+
+  void make_plan(const std::shared_ptr<StepVariant>& variant) {
+    variant->make_plan(budget_, options.name);
+    if (!variant->plan()) return;
+    tell(words_of(*variant->plan()));
+    if (!options.plan_file.empty() && !is_saved_) save_plan(*variant);
+    latest_ = variant;
+  }
+
+  /// The variant that such a step runs as; null: it is to be measured first.
+  std::shared_ptr<StepVariant> known(const StepSignature& signature) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    std::shared_ptr<StepVariant> found;
+    const auto is_better = [&](const StepVariant& variant) {
+      if (variant.is_stale) return false;
+      if (!found) return true;
+      const bool is_exact = variant.signature() == signature;
+      const bool was_exact = found->signature() == signature;
+      if (is_exact != was_exact) return is_exact;
+      return is_exact ? variant.last_used > found->last_used
+                      : found->signature().covers(variant.signature());
+    };
+    for (const auto& variant : variants_) {
+      const bool is_exact = variant->signature() == signature;
+      const bool serves = is_exact || (variant->plan() && variant->signature().covers(signature));
+      if (serves && is_better(*variant)) found = variant;
+    }
+    if (!found && measurements_ >= kMostMeasurements) found = stale(signature);
+    return found;
+  }
+
+  /// Better than nothing: what was planned for some step of that signature.
+  std::shared_ptr<StepVariant> stale(const StepSignature& signature) const {
+    for (const auto& variant : variants_) {
+      if (variant->plan() && variant->signature().covers(signature)) return variant;
+    }
+    return nullptr;
+  }
+
+  /// Null: somebody else measures, or there were too many.
+  std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature) {
+    if (measurements_ >= kMostMeasurements) return nullptr;
+    auto recording = StepRecording::try_make(/*undoes_writes=*/true);
+    if (!recording) return nullptr;
+    auto variant = std::make_shared<StepVariant>(
+        signature, measure_forward(step, options.name, std::move(recording)));
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!are_casts_warm_) autocast_.clear();
+    ++measurements_;
+    for (const auto& other : variants_) {
+      if (!(other->signature() == signature) || !other->is_same(*variant)) continue;
+      other->is_stale = false;
+      return other;
+    }
+    if (variant->wants_measuring()) tell(words_of_measuring(variant->cuts(), options.steps));
+    if (variants_.size() == kMostVariants) variants_.erase(least_used());
+    variants_.push_back(variant);
+    return variant;
+  }
+
+  std::vector<std::shared_ptr<StepVariant>>::iterator least_used() {
+    return std::min_element(variants_.begin(), variants_.end(), [](const auto& a, const auto& b) {
+      return a->last_used < b->last_used;
+    });
+  }
+
+  void run_variant(StepForward& step, const std::shared_ptr<StepVariant>& variant) {
+    auto [cuts, is_measured] = begin(variant);
+    std::optional<TapeDifference> difference;
+    cuts.differs = [&](const TapeDifference& found) { difference = found; };
+    StepRecording* const recording =
+        is_measured ? PendingStep::begin(shared_from_this(), variant) : nullptr;
+    try {
+      step.forward(cuts, recording);
+    } catch (...) {
+      if (recording) PendingStep::cancel();
+      throw;
+    }
+    if (recording) PendingStep::end_forward();
+    if (difference) note_difference(step, *variant, *difference);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    variant->is_from_file = false;
+  }
+
+  std::pair<Cuts, bool> begin(const std::shared_ptr<StepVariant>& variant) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
+    variant->last_used = ++clock_;
+    if (variant->plan()) latest_ = variant;
+    return {variant->cuts(), variant->wants_measuring()};
+  }
+
+  void note_difference(StepForward& step, StepVariant& variant, const TapeDifference& difference) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (variant.is_from_file) {
+      step.drop();
+      TORCH_CHECK_VALUE(false, where_of(options.name), "plan file ", options.plan_file,
+                        ": expected a plan for this step, got one for another: ",
+                        words_of(difference), ". Delete the file, or give another path.");
+    }
+    variant.is_stale = measurements_ < kMostMeasurements;
+    const bool is_first = !std::exchange(has_warned_, true);
+    lock.unlock();
+    const std::string words =
+        c10::str("a step ran other ops than the one that was measured: ", words_of(difference),
+                 ". From there on it was cut every ", variant.cuts().rest_bytes,
+                 " bytes; such steps are measured when they come again.");
+    tell(words);
+    if (!is_first) return;
+    if (options.warn) return options.warn(where_of(options.name) + words);
+    TORCH_WARN(where_of(options.name), words);
+  }
+
+  void load_plan() {
+    MemoryPlanFile file = MemoryPlanFile::load(options.plan_file);
+    const auto made_with = [&](const char* key) { return file.made_with[key]; };
+    TORCH_CHECK_VALUE(made_with("torch") == TORCH_VERSION, where_of(options.name), "plan file ",
+                      options.plan_file, ": expected one of torch ", TORCH_VERSION, ", got ",
+                      made_with("torch"), ". Delete the file, or give another path.");
+    StepSignature signature = signature_from(file.made_with);
+    if (made_with("memory_budget") != budget_.text()) {
+      const MemoryPlanner planner(*file.plan.profile);
+      file.plan = planner.plan(budget_.bytes(planner, std::stoll("0" + made_with("static_bytes"))));
+      TORCH_CHECK_VALUE(file.plan.feasible,
+                        words_of_limit(options.name, file.plan, budget_.text()));
+    }
+    latest_ = std::make_shared<StepVariant>(std::move(signature), std::move(file.plan));
+    variants_.push_back(latest_);
+    is_saved_ = true;
+    tell("plan of " + options.plan_file + ": " + words_of(*latest_->plan()));
+  }
+
+  void save_plan(const StepVariant& variant) {
+    MemoryPlanFile file;
+    file.made_with = words_of(variant.signature());
+    file.made_with["torch"] = TORCH_VERSION;
+    file.made_with["memory_budget"] = budget_.text();
+    file.made_with["static_bytes"] = std::to_string(variant.static_bytes());
+    file.plan = *variant.plan();
+    file.save(options.plan_file);
+    is_saved_ = true;
+  }
+
+  const MemoryBudget budget_;
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<StepVariant>> variants_;
+  std::shared_ptr<StepVariant> latest_;  // that has a plan; null for none
+  AutocastEpoch autocast_;
+  bool are_casts_warm_ = false;
+  uint64_t clock_ = 0;
+  int measurements_ = 0;
+  bool is_saved_ = false;
+  bool has_warned_ = false;
+};
+
+AutoCheckpoint::AutoCheckpoint(AutoCheckpointOptions options)
+    : state_(std::make_shared<State>(std::move(options))) {}
+
+AutoCheckpoint::~AutoCheckpoint() {
+  StepLog unfinished;
+  PendingStep::take(state_.get(), unfinished);
+}
+
+void AutoCheckpoint::run(StepForward& step, const StepSignature& signature) {
+  const std::shared_ptr<State> alive = state_;
+  alive->run(step, signature);
+}
+
+std::optional<MemoryPlan> AutoCheckpoint::plan() const {
+  return state_->plan();
+}
+
+const AutoCheckpointOptions& AutoCheckpoint::options() const {
+  return state_->options;
+}
+
+}  // namespace remat

@@ -1,0 +1,83 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "plan_words.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <cstdio>
+#include <sstream>
+
+#include <remat/planner/digest.h>
+
+namespace remat {
+namespace {
+
+std::string amount(int64_t bytes) {
+  constexpr std::array<const char*, 4> kUnits{"B", "kB", "MB", "GB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
+  return text.data();
+}
+
+std::string percent(double share) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
+  return text.data();
+}
+
+std::string op_or_end(const std::string& op) {
+  return op.empty() ? "the end of the function" : op;
+}
+
+}  // namespace
+
+std::string words_of_measuring(const Cuts& cuts, int steps) {
+  return c10::str("measures ", cuts.expected->records.size(), " ops in ", cuts.segment_count(),
+                  " segments; the plan comes after ", steps, " steps");
+}
+
+std::string words_of(const MemoryPlan& plan) {
+  return c10::str("fits ", amount(plan.budget_bytes), ": peak ", amount(plan.predicted_peak_bytes),
+                  " of ", amount(plan.profile->plain_peak_bytes), ", ",
+                  percent(plan.predicted_overhead), " of the step runs again; no plan is below ",
+                  percent(plan.lower_bound));
+}
+
+std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
+                           const std::string& budget) {
+  return c10::str("[auto_checkpoint] '", name, "': memory_budget: expected ",
+                  plan.least_budget_bytes, " bytes or more, got ", plan.budget_bytes, " (\"",
+                  budget, "\"). The least is ", plan.limit,
+                  ". Give that much, or make the step smaller there.");
+}
+
+std::string words_of(const TapeDifference& difference) {
+  if (difference.in_slot) {
+    return c10::str("expected the tensors that autograd saved then at record ", difference.record,
+                    ", ", op_or_end(difference.got), ", got others");
+  }
+  return c10::str("expected ", op_or_end(difference.expected), " as record ", difference.record,
+                  ", got ", op_or_end(difference.got),
+                  difference.expected == difference.got ? " of other values" : "");
+}
+
+std::map<std::string, std::string> words_of(const StepSignature& signature) {
+  std::string sizes;
+  for (const int64_t size : signature.sizes) sizes += std::to_string(size) + " ";
+  return {{"arguments", detail::hex_text(signature.kind)}, {"sizes", sizes}};
+}
+
+StepSignature signature_from(const std::map<std::string, std::string>& words) {
+  StepSignature signature;
+  std::istringstream kind(words.at("arguments"));
+  kind >> std::hex >> signature.kind;
+  std::istringstream sizes(words.at("sizes"));
+  for (int64_t size = 0; sizes >> size;) signature.sizes.push_back(size);
+  return signature;
+}
+
+}  // namespace remat

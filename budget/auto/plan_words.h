@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What auto_checkpoint() says, in lines for people; and what a plan file says of a signature.
+#pragma once
+
+#include <map>
+#include <string>
+
+#include <remat/budget/auto_checkpoint.h>
+#include <remat/memory_plan/memory_plan.h>
+#include <remat/tape/cuts.h>
+#include <remat/tape/expected_tape.h>
+
+namespace remat {
+
+std::string words_of_measuring(const Cuts& cuts, int steps);
+
+/// "fits 8.00 GB: peak 7.90 GB of 12.10 GB, 12.0 % slower; no plan is below 11.0 %"
+std::string words_of(const MemoryPlan& plan);
+
+/// Of one that is not feasible.
+std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
+                           const std::string& budget);
+
+/// "expected aten::mm as record 12, got aten::relu"
+std::string words_of(const TapeDifference& difference);
+
+std::map<std::string, std::string> words_of(const StepSignature& signature);
+StepSignature signature_from(const std::map<std::string, std::string>& words);
+
+}  // namespace remat

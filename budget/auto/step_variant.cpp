@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "step_variant.h"
+
+#include <algorithm>
+#include <utility>
+#include <vector>
+
+#include <remat/budget/measured_forward.h>
+#include <remat/budget/plan_cuts.h>
+#include <remat/memory_plan/measuring_cuts.h>
+#include <remat/memory_plan/step_cuts.h>
+
+#include "plan_words.h"
+
+namespace remat {
+namespace {
+
+/// Of the budget, for steps whose sizes depend on data: the next may be larger than those that were
+/// measured.
+constexpr double kMargin = 0.02;
+
+/// Bytes that the step has left, and its weights.
+int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
+  int64_t bytes = measurement.outside_bytes();
+  for (const StepLog::Block& block : step.blocks) {
+    if (block.died == StepLog::kNever) bytes += block.bytes;
+  }
+  return bytes;
+}
+
+int64_t peak_of(const StepLog& step) {
+  const auto alive = step.bytes_alive([](const StepLog::Block&) { return true; });
+  const auto end = alive.begin() + step.nodes.back().end;
+  return *std::max_element(alive.begin(), end + 1);
+}
+
+/// Where little passes; whatever crosses is kept.
+Cuts cuts_for_measuring(const StepProfile& profile) {
+  Cuts cuts;
+  for (const int32_t position : measuring_cuts(profile))
+    cuts.positions.push_back(static_cast<size_t>(position));
+  if (cuts.positions.empty()) cuts.keep.emplace();
+  cuts.expected = expected_tape(profile);
+  cuts.rest_bytes = rest_bytes(profile);
+  return cuts;
+}
+
+/// For a step of which nothing is saved. One that saves something has another tape.
+Cuts cuts_for_nothing() {
+  auto expected = std::make_shared<ExpectedTape>();
+  expected->any_ops = true;
+  Cuts cuts;
+  cuts.keep.emplace();
+  cuts.expected = std::move(expected);
+  return cuts;
+}
+
+}  // namespace
+
+StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasurement> measurement)
+    : signature_(std::move(signature)), measurement_(std::move(measurement)) {
+  if (!measurement_) {
+    cuts_ = cuts_for_nothing();
+    return;
+  }
+  const StepProfile profile = measurement_->profile();
+  digest_ = profile.digest();
+  cuts_ = cuts_for_measuring(profile);
+}
+
+StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
+    : is_from_file(true),
+      signature_(std::move(signature)),
+      digest_(plan.profile_digest),
+      cuts_(cuts_of(plan)),
+      plan_(std::move(plan)) {}
+
+std::string StepVariant::add(const StepLog& step) {
+  std::string fault = find_backward_fault(step);
+  if (fault.empty() && !measurement_->add_step(step)) {
+    fault = "expected the ops of the first step, and their backward";
+  }
+  if (!fault.empty()) {
+    ++failed_;
+    return fault;
+  }
+  measured_peak_ = std::max(measured_peak_, peak_of(step));
+  if (measured_++ == 0) static_bytes_ = bytes_left(step, *measurement_);
+  return "";
+}
+
+bool StepVariant::is_over(const MemoryBudget& budget) const {
+  const auto bytes = budget.bytes_of_plain(measurement_->profile().plain_peak_bytes);
+  return bytes && measured_peak_ > *bytes;
+}
+
+void StepVariant::make_plan(const MemoryBudget& budget, const std::string& name) {
+  const MemoryPlanner planner(measurement_->profile());
+  int64_t bytes = budget.bytes(planner, static_bytes_);
+  if (measurement_->has_varying_sizes())
+    bytes = static_cast<int64_t>(static_cast<double>(bytes) * (1 - kMargin));
+  MemoryPlan plan = planner.plan(bytes);
+  if (!plan.feasible) {
+    limit_ = words_of_limit(name, plan, budget.text());
+    return;
+  }
+  cuts_ = cuts_of(plan);
+  plan_ = std::move(plan);
+  measurement_.reset();
+}
+
+}  // namespace remat

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <remat/budget/measured_forward.h>
+
+#include <unordered_set>
+
+#include <remat/tape/cuts.h>
+
+namespace remat {
+
+// A tape that is cut, into one segment, keeps all records. What is held ends before what was
+// written is undone.
+std::unique_ptr<StepMeasurement> measure_forward(StepForward& step, const std::string& name,
+                                                 std::unique_ptr<StepRecording> recording) {
+  const HeldResult held(step);
+  Cuts nothing;
+  nothing.keep.emplace();
+  step.forward(nothing, recording.get());
+  recording->end_forward();
+  return StepMeasurement::of(name, recording->finish());
+}
+
+std::string find_backward_fault(const StepLog& step) {
+  std::unordered_set<uint64_t> seen;
+  for (const StepLog::Node& node : step.nodes) {
+    if (node.sequence == StepLog::kNoSequence || seen.insert(node.sequence).second) continue;
+    return "expected backward to run each node once, got " + node.name +
+           " twice (retain_graph). Run one backward from the sum of the losses.";
+  }
+  if (!step.goes_on) return "";
+  return "expected backward to run what the forward has made, got " + step.later_node +
+         " in between, which a backward has made (create_graph), or another step. Run one backward "
+         "for each forward.";
+}
+
+}  // namespace remat

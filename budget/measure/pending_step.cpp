@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <remat/budget/pending_step.h>
+
+#include <ATen/record_function.h>
+#include <c10/util/ThreadLocalDebugInfo.h>
+
+#include <utility>
+
+namespace remat {
+namespace {
+
+/// Steps of others after which an owner that does not come back is given up.
+constexpr int kMostWaiting = 4;
+
+struct Pending {
+  std::weak_ptr<const void> owner;
+  std::shared_ptr<void> subject;
+  std::unique_ptr<StepRecording> recording;
+  int waiting = 0;
+
+  bool is_of(const void* other) const { return recording && owner.lock().get() == other; }
+};
+
+/// What a recording ends by, when its thread ends, is to be there longer than it: thread-locals are
+/// destroyed in the order opposite to that of their first use.
+bool touch_what_recordings_use() {
+  c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
+  at::get_record_function_tls_();
+  return true;
+}
+
+Pending& pending() {
+  static thread_local const bool touched = touch_what_recordings_use();
+  static_cast<void>(touched);
+  static thread_local Pending of_thread;
+  return of_thread;
+}
+
+}  // namespace
+
+StepRecording* PendingStep::begin(const std::shared_ptr<const void>& owner,
+                                  std::shared_ptr<void> subject) {
+  if (pending().owner.expired()) cancel();
+  if (pending().recording) return nullptr;
+  pending() = {owner, std::move(subject), StepRecording::try_make(), 0};
+  return pending().recording.get();
+}
+
+void PendingStep::end_forward() {
+  if (pending().recording) pending().recording->end_forward();
+}
+
+void PendingStep::cancel() {
+  pending() = {};
+}
+
+std::shared_ptr<void> PendingStep::take(const void* owner, StepLog& log) {
+  if (!pending().is_of(owner)) return nullptr;
+  log = pending().recording->finish();
+  std::shared_ptr<void> subject = std::move(pending().subject);
+  cancel();
+  return subject;
+}
+
+void PendingStep::wait_for_others(const void* owner) {
+  Pending& now = pending();
+  if (now.recording && !now.is_of(owner) && ++now.waiting > kMostWaiting) cancel();
+}
+
+}  // namespace remat

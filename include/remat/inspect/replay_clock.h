@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// How long replays from tapes take.
+#pragma once
+
+#include <memory>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// Counts, from construction to destruction, the CPU time of replays from tapes, each on its own
+/// thread, those that a replay begins itself within it. It is told of ops too, which then take some
+/// hundred nanoseconds more. For measurements; any thread.
+///
+///     remat::ReplayClock clock;
+///     loss.backward();
+///     double share = clock.cpu_seconds() / seconds_of_the_step;
+class REMAT_API ReplayClock {
+ public:
+  ReplayClock();
+  ReplayClock(const ReplayClock&) = delete;
+  ReplayClock& operator=(const ReplayClock&) = delete;
+  ~ReplayClock();
+
+  /// Of replays that have ended.
+  double cpu_seconds() const;
+
+ private:
+  class Sink;
+  std::shared_ptr<Sink> sink_;
+};
+
+}  // namespace remat

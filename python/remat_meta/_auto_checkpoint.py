@@ -1,0 +1,185 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""A model within a budget of memory."""
+
+import contextlib
+import copy
+import functools
+import logging
+import os
+import warnings
+
+import torch
+
+from . import _C
+from ._C import checkpoint
+from ._profile import named_by_module
+
+_logger = logging.getLogger("remat_meta")
+
+
+class _Step:
+    """One call of a function, for the core."""
+
+    def __init__(self, fn, module, name, args, kwargs):
+        self._fn = fn
+        self._module = module
+        self._name = name
+        self._args = args
+        self._kwargs = kwargs
+        self.result = None
+
+    def forward(self, cuts, recording):
+        if cuts is None:
+            self.result = self._fn(*self._args, **self._kwargs)
+            return
+        region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, _any_output=True)(self._fn)
+        with named_by_module(recording, self._module) if recording is not None else contextlib.nullcontext():
+            self.result = region(*self._args, **self._kwargs)
+
+    def drop(self):
+        self.result = None
+
+
+class _AutoCheckpointed:
+    """A function, or what stands for a module's forward, whose steps fit a budget."""
+
+    def __init__(self, fn, module, options):
+        self._fn = fn  # None: the forward of the module's class
+        self._module = module
+        self._options = options
+        self._planned = _C._AutoCheckpoint(
+            options["name"], options["memory_budget"], options["plan"], options["steps"], _logger.info, _warn
+        )
+        if fn is not None:
+            functools.update_wrapper(self, fn)
+
+    def _function(self):
+        if self._fn is not None:
+            return self._fn
+        return functools.partial(type(self._module).forward, self._module)
+
+    def __call__(self, *args, **kwargs):
+        fn = self._function()
+        plainly = not torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling()
+        if plainly:
+            return fn(*args, **kwargs)
+        step = _Step(fn, self._module, self._options["name"], args, kwargs)
+        self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
+        return step.result
+
+    def memory_plan(self):
+        return self._planned.plan()
+
+    def original(self):
+        """What it was made from; None: the forward of the module's class."""
+        return self._fn
+
+    # A copy of a model is measured by itself.
+    def __deepcopy__(self, memo):
+        copied = _AutoCheckpointed(copy.deepcopy(self._fn, memo), copy.deepcopy(self._module, memo), self._options)
+        memo[id(self)] = copied
+        return copied
+
+    def __getstate__(self):
+        return self._fn, self._module, self._options
+
+    def __setstate__(self, state):
+        self.__init__(*state)
+
+
+def _warn(line):
+    warnings.warn(line, stacklevel=4)
+
+
+def _budget_text(memory_budget, of_peak, fraction, device_bytes):
+    given = {"memory_budget": memory_budget, "of_peak": of_peak, "fraction": fraction, "device_bytes": device_bytes}
+    given = {name: value for name, value in given.items() if value is not None}
+    if len(given) > 1:
+        raise ValueError(f"[auto_checkpoint] expected one budget, got {' and '.join(given)}. Leave the others out.")
+    for name in ("of_peak", "fraction"):
+        share = given.get(name)
+        if share is None:
+            continue
+        if isinstance(share, bool) or not isinstance(share, (int, float)):
+            raise TypeError(f"[auto_checkpoint] {name}: expected a number, got {type(share).__name__}.")
+        if not 0 <= share <= 1:
+            raise ValueError(f"[auto_checkpoint] {name}: expected 0 to 1, got {share}.")
+        return f"{100 * share!r}%" if name == "of_peak" else f"fraction:{share!r}"
+    for name in ("memory_budget", "device_bytes"):
+        size = given.get(name)
+        if size is None:
+            continue
+        if isinstance(size, bool) or not isinstance(size, (int, str)):
+            raise TypeError(f'[auto_checkpoint] {name}: expected bytes or a text like "8GB", got {type(size).__name__}.')
+        text = size if isinstance(size, str) else f"{size}B"
+        return text if name == "memory_budget" else f"device:{text}"
+    return ""
+
+
+def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, device_bytes=None, plan=None, name=None, steps=3):
+    """Makes the steps of a model, or of any function, fit a budget of memory; gradients stay bitwise the same.
+
+    A module comes back itself: its forward is wrapped, its class and state_dict are untouched. Any other callable comes
+    back wrapped. Call it as ever, in grad mode, with one backward for each call; without grad mode it is a plain call.
+
+    The budget is one of: memory_budget, bytes above what is alive when the step begins (an int, "8GB"), or "60%" of the
+    peak without remat; of_peak, that share as a number; fraction, from 0 (the least that can be) to 1 (nothing runs
+    again); device_bytes, all that weights, gradients, optimizer and step may take together. None of them: what
+    REMAT_MEMORY_BUDGET says.
+
+    The first call runs fn once more and drops that; `steps` steps are measured on the way, on a tape that keeps little;
+    then a plan is made, within a second for most models. `plan` is the path of a file: if it is there its plan is used and
+    nothing is measured, else the plan is saved there.
+
+    Raises ValueError if no plan fits, naming the least budget and what stands in its way; NotImplementedError for what
+    no tape can replay, naming the op.
+    """
+    if not callable(fn):
+        raise TypeError(f"[auto_checkpoint] fn: expected a module or a function, got {type(fn).__name__}.")
+    options = {
+        "name": name or (type(fn).__name__ if isinstance(fn, torch.nn.Module) else getattr(fn, "__qualname__", "")),
+        "memory_budget": _budget_text(memory_budget, of_peak, fraction, device_bytes),
+        "plan": "" if plan is None else os.fspath(plan),
+        "steps": steps,
+    }
+    if not isinstance(fn, torch.nn.Module):
+        return _AutoCheckpointed(fn, None, options)
+    forward = vars(fn).get("forward")
+    if isinstance(forward, _AutoCheckpointed):
+        forward = forward.original()
+    fn.forward = _AutoCheckpointed(forward, fn, options)
+    return fn
+
+
+def is_auto_checkpointed(module):
+    return isinstance(vars(module).get("forward"), _AutoCheckpointed)
+
+
+def _find(fn):
+    while isinstance(fn, torch.nn.Module):
+        forward = vars(fn).get("forward")
+        if isinstance(forward, _AutoCheckpointed):
+            return forward
+        fn = getattr(fn, "module", None)  # of DistributedDataParallel
+    return fn if isinstance(fn, _AutoCheckpointed) else None
+
+
+def memory_plan(fn):
+    """The MemoryPlan that a model or function of auto_checkpoint() runs by.
+
+    Raises ValueError for what is none, RuntimeError while its first steps are measured.
+    """
+    planned = _find(fn)
+    if planned is None:
+        raise ValueError(
+            f"[auto_checkpoint] memory_plan: expected a model or function of auto_checkpoint(), got {type(fn).__name__}. "
+            "Call auto_checkpoint() on it first."
+        )
+    plan = planned.memory_plan()
+    if plan is None:
+        raise RuntimeError(
+            "[auto_checkpoint] memory_plan: expected a plan, got none yet: the first steps are measured. Train them, and "
+            "begin the next one."
+        )
+    return plan

@@ -1,0 +1,56 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Scripts that cannot be changed: every model that they train gets the budget."""
+
+import runpy
+import sys
+import threading
+
+import torch
+from torch import nn
+
+from ._auto_checkpoint import auto_checkpoint, is_auto_checkpointed
+
+_WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
+
+
+def _is_model(module):
+    """Something to train, with parts: no loss and no single layer."""
+    return any(p.requires_grad for p in module.parameters()) and next(module.children(), None) is not None
+
+
+def wrap_outermost_modules(memory_budget):
+    """From here on each model that is called in training mode, by no other module, is an auto_checkpoint().
+
+    Returns a function that ends this; what was wrapped stays so.
+    """
+    call = nn.Module.__call__
+    running = threading.local()
+
+    def call_and_wrap(module, *args, **kwargs):
+        depth = getattr(running, "depth", 0)
+        if depth == 0 and module.training and torch.is_grad_enabled():
+            model = module.module if isinstance(module, _WRAPPERS) else module
+            if not is_auto_checkpointed(model) and _is_model(model):
+                auto_checkpoint(model, memory_budget)
+        running.depth = depth + 1
+        try:
+            return call(module, *args, **kwargs)
+        finally:
+            running.depth = depth
+
+    def end():
+        nn.Module.__call__ = call
+
+    nn.Module.__call__ = call_and_wrap
+    return end
+
+
+def run_script(path, arguments, memory_budget):
+    """Runs it as `python path arguments` would, within the budget; None: REMAT_MEMORY_BUDGET says it."""
+    sys.argv = [path, *arguments]
+    end = wrap_outermost_modules(memory_budget)
+    try:
+        runpy.run_path(path, run_name="__main__")
+    finally:
+        end()

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Functions within a budget, measured and planned while they train.
+#include <torch/torch.h>
+
+#include <cstdlib>
+#include <functional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include <remat/budget/auto_checkpoint.h>
+#include <remat/budget/profile.h>
+#include <remat/remat.h>
+
+#include "support/catch.h"
+#include "support/error_text.h"
+#include "support/named_step.h"
+
+namespace remat {
+namespace {
+
+/// Eight layers of one weight; `extra` ops more in the middle.
+struct Layers {
+  at::Tensor weight = torch::ones({32, 32}).div(40).requires_grad_();
+  int extra = 0;
+
+  at::Tensor operator()(at::Tensor x) const {
+    for (int i = 0; i < 8; ++i) {
+      x = x + torch::gelu(x.mm(weight)).tanh();
+      for (int j = 0; i == 4 && j < extra; ++j) x = x.sigmoid();
+    }
+    return x.square().mean();
+  }
+};
+
+at::Tensor rows(int64_t count) {
+  return torch::linspace(-1, 1, count * 32).view({count, 32});
+}
+
+/// Peak and gradient of one step.
+template <class Fn>
+std::pair<int64_t, at::Tensor> step(const Fn& fn, const at::Tensor& weight, const at::Tensor& x) {
+  weight.mutable_grad() = at::Tensor();
+  MemoryMeter meter;
+  fn(x).backward();
+  return {meter.peak_bytes(), weight.grad().clone()};
+}
+
+template <class Fn>
+void check_step(const Fn& planned, const Layers& layers, const at::Tensor& x) {
+  const at::Tensor expected = step(layers, layers.weight, x).second;
+  CHECK(same_bits(step(planned, layers.weight, x).second, expected));
+}
+
+}  // namespace
+
+TEST_CASE("A function is measured for some steps, then runs by a plan", "[budget][auto]") {
+  const Layers layers;
+  std::vector<std::string> lines;
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "50%", .progress = [&](const std::string& line) {
+         lines.push_back(line);
+       }})(layers);
+  CHECK_THAT(error_text([&] { planned.plan(); }), ContainsSubstring("none yet"));
+  for (int i = 0; i < 6; ++i) check_step(planned, layers, rows(64));
+  const MemoryPlan plan = planned.plan();
+  CHECK(plan.feasible);
+  CHECK(step(planned, layers.weight, rows(64)).first == plan.predicted_peak_bytes);
+  REQUIRE(lines.size() == 2);
+  CHECK_THAT(lines[0], ContainsSubstring("[auto_checkpoint] 'layers': measures "));
+  CHECK_THAT(lines[1], ContainsSubstring("[auto_checkpoint] 'layers': fits "));
+}
+
+TEST_CASE("Copies share what was measured and planned", "[budget][auto]") {
+  const Layers layers;
+  const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "50%"})(layers);
+  for (int i = 0; i < 4; ++i) {
+    const auto copy = planned;
+    check_step(copy, layers, rows(64));
+  }
+  CHECK(planned.plan().feasible);
+}
+
+TEST_CASE("Arguments that are larger are measured, smaller ones are not", "[budget][auto]") {
+  const Layers layers;
+  int measured = 0;
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "50%", .progress = [&](const std::string& line) {
+         if (line.find("measures") != std::string::npos) ++measured;
+       }})(layers);
+  for (int i = 0; i < 5; ++i) check_step(planned, layers, rows(64));
+  CHECK(measured == 1);
+  for (const int64_t count : {32, 48, 1, 64}) check_step(planned, layers, rows(count));
+  CHECK(measured == 1);
+  for (const int64_t count : {96, 96, 96, 80}) check_step(planned, layers, rows(count));
+  CHECK(measured == 2);
+}
+
+TEST_CASE("The number of plans is bounded", "[budget][auto]") {
+  const Layers layers;
+  int measured = 0;
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "60%", .progress = [&](const std::string& line) {
+         if (line.find("measures") != std::string::npos) ++measured;
+       }})(layers);
+  for (int64_t count = 8; count < 60; ++count) check_step(planned, layers, rows(count));
+  CHECK(measured == AutoCheckpoint::kMostMeasurements);
+}
+
+TEST_CASE("A step with other ops leaves the plan and is measured when it comes again",
+          "[budget][auto]") {
+  Layers layers;
+  std::vector<std::string> warnings;
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "60%", .warn = [&](const std::string& line) {
+         warnings.push_back(line);
+       }})(std::ref(layers));
+  for (int i = 0; i < 5; ++i) check_step(planned, layers, rows(64));
+  const int64_t budget = planned.plan().budget_bytes;
+  layers.extra = 3;
+  check_step(planned, layers, rows(64));
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], ContainsSubstring("expected aten::mm as record"));
+  CHECK_THAT(warnings[0], ContainsSubstring("got aten::sigmoid"));
+  for (int i = 0; i < 3; ++i) check_step(planned, layers, rows(64));
+  CHECK(planned.plan().ops.size() == 8 * 4 + 3 + 2);
+  CHECK(step(planned, layers.weight, rows(64)).first <= planned.plan().budget_bytes);
+  layers.extra = 0;
+  for (int i = 0; i < 3; ++i) check_step(planned, layers, rows(64));
+  CHECK(step(planned, layers.weight, rows(64)).first <= budget);
+  CHECK(warnings.size() == 1);
+}
+
+TEST_CASE("A thread that ends leaves the measuring to others", "[budget][auto]") {
+  const Layers layers;
+  const auto first = auto_checkpoint({.name = "first", .memory_budget = "50%"})(layers);
+  const auto second = auto_checkpoint({.name = "second", .memory_budget = "50%"})(layers);
+  std::thread([&] { check_step(first, layers, rows(64)); }).join();
+  for (int i = 0; i < 4; ++i) check_step(second, layers, rows(64));
+  CHECK(second.plan().feasible);
+}
+
+TEST_CASE("A measurement by hand ends one that waits for its next step", "[budget][auto]") {
+  const Layers layers;
+  const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "50%"})(layers);
+  check_step(planned, layers, rows(64));
+  CHECK(profile({.name = "by hand", .steps = 1})(layers)(rows(64)).records.size() > 0);
+  for (int i = 0; i < 4; ++i) check_step(planned, layers, rows(64));
+  CHECK(planned.plan().feasible);
+}
+
+TEST_CASE("Inside of a region it is a plain call", "[budget][auto]") {
+  const Layers layers;
+  const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "50%"})(layers);
+  const auto outer = checkpoint({.name = "outer"})([&](const at::Tensor& x) { return planned(x); });
+  for (int i = 0; i < 3; ++i) check_step(outer, layers, rows(64));
+  const torch::NoGradGuard no_grad;
+  CHECK(same_bits(planned(rows(64)), layers(rows(64))));
+}
+
+TEST_CASE("What the function throws passes, and the next steps are measured", "[budget][auto]") {
+  const Layers layers;
+  bool fails = true;
+  const auto planned =
+      auto_checkpoint({.name = "layers", .memory_budget = "50%"})([&](const at::Tensor& x) {
+        const at::Tensor loss = layers(x);
+        TORCH_CHECK(!fails, "on purpose");
+        return loss;
+      });
+  for (int i = 0; i < 6; ++i) {
+    fails = true;
+    CHECK_THAT(error_text([&] { planned(rows(64)); }), ContainsSubstring("on purpose"));
+    CHECK(memory_report().bytes == 0);
+    fails = false;
+    check_step(planned, layers, rows(64));
+  }
+  CHECK(planned.plan().feasible);
+}
+
+TEST_CASE("Budgets that cannot be are refused", "[budget][auto]") {
+  const Layers layers;
+  const auto error_for = [&](const std::string& budget) {
+    return error_text(
+        [&] { auto_checkpoint({.name = "layers", .memory_budget = budget})(layers); });
+  };
+  ::unsetenv("REMAT_MEMORY_BUDGET");
+  CHECK_THAT(error_for(""), ContainsSubstring("set REMAT_MEMORY_BUDGET"));
+  for (const char* const text : {"many", "60", "fraction:1.5", "fraction:", "device:60%", "-1GB"})
+    CHECK_THAT(error_for(text), ContainsSubstring("fraction:0 to fraction:1"));
+  const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "100B"})(layers);
+  const std::string error = error_text([&] {
+    for (int i = 0; i < 3; ++i) step(planned, layers.weight, rows(64));
+  });
+  CHECK_THAT(error, ContainsSubstring("'layers': memory_budget: expected "));
+  CHECK_THAT(error, ContainsSubstring("got 100 (\"100B\")"));
+}
+
+}  // namespace remat
