@@ -80,6 +80,10 @@ void TraceSinks::tape_replay(const Region& region, bool begins) {
   for_each([&](TraceSink& sink) { sink.tape_replay(region, begins); });
 }
 
+void TraceSinks::tape_record(const Tape& tape, size_t record, bool begins) {
+  for_each([&](TraceSink& sink) { sink.tape_record(tape, record, begins); });
+}
+
 void TraceSinks::replay_stops(const TraceScope& scope) {
   for_each([&](TraceSink& sink) { sink.replay_stops(scope); });
 }

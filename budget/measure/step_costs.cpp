@@ -6,6 +6,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <numeric>
 #include <unordered_map>
 #include <utility>
 
@@ -152,6 +153,8 @@ void StepCosts::add_times(const StepLog& step, Sample& sample) const {
   sample.backward_us.assign(records_.op_of.size(), 0);
   for (const auto i : c10::irange(step.ops.size()))
     sample.forward_us[records_.record_of[i]] += us(step.ops[i].begin_ns, step.ops[i].end_ns);
+  sample.other_us = us(step.ops.front().begin_ns, step.ops.back().end_ns) -
+                    std::accumulate(sample.forward_us.begin(), sample.forward_us.end(), 0.0);
   for (const auto i : c10::irange(step.nodes.size())) {
     const bool is_last = i + 1 == step.nodes.size();
     const StepLog::Node& node = step.nodes[i];
@@ -181,6 +184,7 @@ bool StepCosts::add(const StepLog& step) {
   sample.gap_bytes = add_bytes(step, sample.nodes);
   for (const ResultOfOp& made : results_)
     sample.released.push_back(nodes_begun(step, block_of(step, made)));
+  sample.reruns = step.reruns;
   add_sizes(step);
   samples_.push_back(std::move(sample));
   return true;
@@ -235,6 +239,34 @@ void StepCosts::fill_releases(StepProfile& profile) const {
     profile.gap_bytes = std::max(profile.gap_bytes, sample.gap_bytes);
 }
 
+/// The first step of several is cold.
+c10::ArrayRef<StepCosts::Sample> StepCosts::timed() const {
+  const c10::ArrayRef<Sample> all(samples_);
+  return all.size() > 2 ? all.slice(1) : all;
+}
+
+/// Of records that no replay has run the share of the forward's time that others take.
+void StepCosts::fill_replay_times(StepProfile& profile) const {
+  std::unordered_map<uint64_t, std::vector<double>> by_kind;
+  for (const Sample& sample : timed()) {
+    for (const StepLog::Rerun& rerun : sample.reruns)
+      by_kind[profile.records[rerun.record].kind].push_back(us(0, rerun.ns));
+  }
+  double forward_us = 0;
+  double replay_us = 0;
+  for (StepRecord& record : profile.records) {
+    const auto known = by_kind.find(record.kind);
+    record.replay_us = known == by_kind.end() ? -1 : median(known->second);
+    if (record.replay_us < 0) continue;
+    forward_us += record.forward_us;
+    replay_us += record.replay_us;
+  }
+  const double share = forward_us > 0 ? replay_us / forward_us : 1;
+  for (StepRecord& record : profile.records) {
+    if (record.replay_us < 0) record.replay_us = share * record.forward_us;
+  }
+}
+
 void StepCosts::fill(StepProfile& profile) const {
   if (samples_.empty()) return;
   fill_nodes(profile);
@@ -249,10 +281,13 @@ void StepCosts::fill(StepProfile& profile) const {
   std::unordered_map<uint64_t, std::vector<size_t>> equal;
   for (const auto i : c10::irange(profile.records.size()))
     equal[profile.records[i].kind].push_back(i);
+  std::vector<double> other;
+  for (const Sample& sample : timed()) other.push_back(sample.other_us);
+  profile.other_us = std::max(0.0, median(other));
   for (const auto& [kind, records] : equal) {
     std::vector<double> forward;
     std::vector<double> backward;
-    for (const Sample& sample : samples_) {
+    for (const Sample& sample : timed()) {
       for (const size_t record : records) {
         forward.push_back(sample.forward_us[record]);
         backward.push_back(sample.backward_us[record]);
@@ -263,6 +298,7 @@ void StepCosts::fill(StepProfile& profile) const {
       profile.records[record].backward_us = median(backward);
     }
   }
+  fill_replay_times(profile);
 }
 
 }  // namespace remat

@@ -3,6 +3,8 @@
 // Times of records, and the nodes of backward with their bytes.
 #pragma once
 
+#include <c10/util/ArrayRef.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <vector>
@@ -34,6 +36,8 @@ class StepCosts {
   struct Sample {
     std::vector<double> forward_us;   // by record
     std::vector<double> backward_us;  // by record
+    double other_us = 0;              // of the forward, between ops
+    std::vector<StepLog::Rerun> reruns;
     std::vector<StepNode> nodes;
     std::vector<int32_t> node_of_slot;
     std::vector<int32_t> released;  // by results_, as StepValue's
@@ -45,6 +49,8 @@ class StepCosts {
   void add_times(const StepLog& step, Sample& sample) const;
   void add_sizes(const StepLog& step);
   void fill_nodes(StepProfile& profile) const;
+  void fill_replay_times(StepProfile& profile) const;
+  c10::ArrayRef<Sample> timed() const;
   void fill_sizes(StepProfile& profile) const;
   void fill_releases(StepProfile& profile) const;
   int32_t latest_release(size_t result) const;

@@ -248,6 +248,18 @@ class StepRecording::Ops final : public TraceSink {
     });
   }
 
+  void tape_record(const Tape& tape, size_t record, bool begins) override {
+    if (&tape != tape_) return;
+    const int64_t now = thread_ns();
+    if (begins) {
+      rerun_begin_ns = now;
+      return;
+    }
+    listener_->write([&](StepLog& log, StepLog::Moment& /*next*/) {
+      log.reruns.push_back({static_cast<uint32_t>(record), now - rerun_begin_ns});
+    });
+  }
+
   void named_call(const TraceScope& /*before*/, const TraceScope& /*after*/,
                   const NamedCall& /*call*/, std::string_view /*what*/) override {}
   void call_ended(const TraceScope& /*scope*/, bool /*threw*/) override {}
@@ -283,6 +295,8 @@ class StepRecording::Ops final : public TraceSink {
     size_t element = 0;
     for (const c10::IValue& item : value.toListRef()) add(item.toTensor(), element++);
   }
+
+  static inline thread_local int64_t rerun_begin_ns = 0;
 
   const std::shared_ptr<Listener> listener_;
   Undo* const undo_;  // null: writes stay

@@ -114,7 +114,7 @@ void RegionBuilder::add_op(const std::vector<int32_t>& records) {
   op.outs = {{"g" + k, 0}};
   for (const int32_t j : records) {
     const StepRecord& record = graph_.profile.records[j];
-    op.fwd_us += record.forward_us;
+    op.fwd_us += record.replay_us;
     op.bwd_us += record.backward_us;
     op.fwd_tmp_bytes = std::max(op.fwd_tmp_bytes, record.workspace_bytes);
     for (const int32_t v : record.makes) {

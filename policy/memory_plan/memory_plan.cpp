@@ -46,7 +46,7 @@ struct PlaceSum {
     rerun += op.runs > 0 ? 1 : 0;
     kept_bytes += op.kept_bytes;
     made_bytes += op.made_bytes;
-    rerun_us += op.forward_us * op.runs;
+    rerun_us += op.replay_us * op.runs;
   }
   std::string line() const {
     return (where.empty() ? "(no name)" : where) + ": keeps " + megabytes(kept_bytes) + " of " +

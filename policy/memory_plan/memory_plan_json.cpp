@@ -22,7 +22,7 @@ std::string named(const std::string& op, const std::string& where) {
 }
 
 ordered_json op_json(const MemoryPlanOp& op) {
-  return {op.op,         op.where,     detail::hex_text(op.digest), op.forward_us, op.runs,
+  return {op.op,         op.where,     detail::hex_text(op.digest), op.replay_us, op.runs,
           op.kept_bytes, op.made_bytes};
 }
 
@@ -44,7 +44,7 @@ MemoryPlanOp read_op(const JsonValue& value) {
   op.op = row[0].string();
   op.where = row[1].string();
   op.digest = detail::read_hex(row[2]);
-  op.forward_us = read_share(row[3]);
+  op.replay_us = read_share(row[3]);
   op.runs = detail::read_int32(row[4]);
   op.kept_bytes = read_bytes(row[5]);
   op.made_bytes = read_bytes(row[6]);

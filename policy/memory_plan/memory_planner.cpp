@@ -32,17 +32,12 @@ StepProfile with_pooled_times(StepProfile profile) {
     if (profile.records[j].kind != 0) kinds[profile.records[j].kind].push_back(j);
   }
   for (const auto& [kind, records] : kinds) {
-    std::vector<double> forward;
-    std::vector<double> backward;
-    for (const size_t j : records) {
-      forward.push_back(profile.records[j].forward_us);
-      backward.push_back(profile.records[j].backward_us);
-    }
-    const double forward_us = median(std::move(forward));
-    const double backward_us = median(std::move(backward));
-    for (const size_t j : records) {
-      profile.records[j].forward_us = forward_us;
-      profile.records[j].backward_us = backward_us;
+    for (const auto time :
+         {&StepRecord::forward_us, &StepRecord::replay_us, &StepRecord::backward_us}) {
+      std::vector<double> times;
+      for (const size_t j : records) times.push_back(profile.records[j].*time);
+      const double pooled = median(std::move(times));
+      for (const size_t j : records) profile.records[j].*time = pooled;
     }
   }
   return profile;
@@ -63,6 +58,7 @@ struct MemoryPlanner::State {
         costs(options.costs),
         bound(graph, costs),
         digest(original.digest()) {
+    step_us = profile.other_us;
     for (const StepRecord& record : profile.records)
       step_us += record.forward_us + record.backward_us;
     detail::PlanSearch search(graph, costs, {options.grid, options.evaluations});

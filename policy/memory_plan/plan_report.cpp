@@ -80,7 +80,7 @@ MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, St
     MemoryPlanOp op{record.op,
                     record.where,
                     record_digest(graph.profile, record),
-                    record.forward_us,
+                    record.replay_us,
                     simulation.runs[j],
                     0,
                     0};

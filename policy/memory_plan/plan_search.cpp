@@ -170,7 +170,7 @@ std::vector<int32_t> PlanSearch::worth_adding(const CutCandidate& from) {
     const int32_t maker = graph_.maker(v);
     if (maker < 0 || graph_.uses[v].empty() || result.runs[maker] == 0) continue;
     if (std::binary_search(from.kept.begin(), from.kept.end(), v)) continue;
-    const double saved = graph_.profile.records[maker].forward_us * result.runs[maker];
+    const double saved = graph_.profile.records[maker].replay_us * result.runs[maker];
     scored.emplace_back(-saved / static_cast<double>(graph_.bytes(v) + 1), v);
   }
   std::sort(scored.begin(), scored.end());
@@ -182,7 +182,7 @@ std::vector<int32_t> PlanSearch::worth_adding(const CutCandidate& from) {
 std::vector<int32_t> PlanSearch::worth_dropping(const CutCandidate& from) const {
   std::vector<std::pair<double, int32_t>> scored;
   for (const int32_t v : from.kept) {
-    const double lost = graph_.profile.records[graph_.maker(v)].forward_us;
+    const double lost = graph_.profile.records[graph_.maker(v)].replay_us;
     scored.emplace_back(lost / static_cast<double>(graph_.bytes(v) + 1), v);
   }
   std::sort(scored.begin(), scored.end());

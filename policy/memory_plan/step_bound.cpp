@@ -104,7 +104,7 @@ class PricedStep {
   size_t value(int32_t v) const {
     return 2 + graph_.profile.records.size() + static_cast<size_t>(v);
   }
-  double us(int32_t j) const { return graph_.profile.records[j].forward_us + record_us_; }
+  double us(int32_t j) const { return graph_.profile.records[j].replay_us + record_us_; }
 
   double cost(const std::vector<char>& side, double us_per_byte) const {
     double sum = 0;
@@ -129,7 +129,7 @@ std::vector<double> prices_of(const StepGraph& graph, const NodeView& view) {
   std::vector<double> ratios;
   for (const int32_t v : view.needed) {
     if (graph.bytes(v) == 0) continue;
-    const double us = graph.profile.records[graph.maker(v)].forward_us;
+    const double us = graph.profile.records[graph.maker(v)].replay_us;
     if (us > 0) ratios.push_back(us / static_cast<double>(graph.bytes(v)));
   }
   std::sort(ratios.begin(), ratios.end());

@@ -68,6 +68,7 @@ class StepCheck {
     if (Fault fault = check_bytes("end_bytes", profile_.end_bytes)) return fault;
     if (Fault fault = check_bytes("gap_bytes", profile_.gap_bytes)) return fault;
     if (Fault fault = check_bytes("plain_peak_bytes", profile_.plain_peak_bytes)) return fault;
+    if (Fault fault = check_time("other_us", profile_.other_us)) return fault;
     if (Fault fault = totals()) return fault;
     return released_bytes();
   }
@@ -166,6 +167,7 @@ class StepCheck {
 
   static Fault numbers(const StepRecord& record, const std::string& path) {
     if (Fault fault = check_time(path + ".forward_us", record.forward_us)) return fault;
+    if (Fault fault = check_time(path + ".replay_us", record.replay_us)) return fault;
     if (Fault fault = check_time(path + ".backward_us", record.backward_us)) return fault;
     if (Fault fault = check_bytes(path + ".workspace_bytes", record.workspace_bytes)) return fault;
     return check_bytes(path + ".forward_bytes", record.forward_bytes);

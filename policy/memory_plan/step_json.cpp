@@ -20,6 +20,7 @@ ordered_json record_json(const StepRecord& record) {
           {"where", record.where},
           {"kind", detail::hex_text(record.kind)},
           {"forward_us", record.forward_us},
+          {"replay_us", record.replay_us},
           {"backward_us", record.backward_us},
           {"workspace_bytes", record.workspace_bytes},
           {"forward_bytes", record.forward_bytes},
@@ -51,14 +52,16 @@ StepSlot read_slot(const JsonValue& value) {
 }
 
 StepRecord read_record(const JsonValue& value) {
-  value.check_members({"op", "where", "kind", "forward_us", "backward_us", "workspace_bytes",
-                       "forward_bytes", "reads_data", "reads", "makes", "writes"},
-                      {});
+  value.check_members(
+      {"op", "where", "kind", "forward_us", "replay_us", "backward_us", "workspace_bytes",
+       "forward_bytes", "reads_data", "reads", "makes", "writes"},
+      {});
   StepRecord record;
   record.op = value.at("op").string();
   record.where = value.at("where").string();
   record.kind = detail::read_hex(value.at("kind"));
   record.forward_us = value.at("forward_us").number();
+  record.replay_us = value.at("replay_us").number();
   record.backward_us = value.at("backward_us").number();
   record.workspace_bytes = value.at("workspace_bytes").integer();
   record.forward_bytes = value.at("forward_bytes").integer();
@@ -102,6 +105,7 @@ std::string StepProfile::to_json() const {
   json.add("end_bytes", end_bytes);
   json.add("gap_bytes", gap_bytes);
   json.add("plain_peak_bytes", plain_peak_bytes);
+  json.add("other_us", other_us);
   json.add_rows("values", value_rows);
   json.add_rows("records", record_rows);
   json.add_rows("slots", slot_rows);
@@ -112,14 +116,15 @@ std::string StepProfile::to_json() const {
 StepProfile StepProfile::from_json(std::string_view text, const std::string& source) {
   const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
   const JsonValue value(root, detail::memory_plan_place(source));
-  value.check_members(
-      {"name", "end_bytes", "gap_bytes", "plain_peak_bytes", "values", "records", "slots", "nodes"},
-      {});
+  value.check_members({"name", "end_bytes", "gap_bytes", "plain_peak_bytes", "other_us", "values",
+                       "records", "slots", "nodes"},
+                      {});
   StepProfile profile;
   profile.name = value.at("name").string();
   profile.end_bytes = value.at("end_bytes").integer();
   profile.gap_bytes = value.at("gap_bytes").integer();
   profile.plain_peak_bytes = value.at("plain_peak_bytes").integer();
+  profile.other_us = value.at("other_us").number();
   for (const JsonValue& row : value.at("values").items()) profile.values.push_back(read_value(row));
   for (const JsonValue& row : value.at("records").items())
     profile.records.push_back(read_record(row));

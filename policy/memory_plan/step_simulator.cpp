@@ -168,7 +168,7 @@ void StepSimulator::run_again(int32_t unit) {
 void StepSimulator::rerun_record(int32_t unit, int32_t j) {
   const StepRecord& record = graph_.profile.records[j];
   ++out_.runs[j];
-  out_.rerun_us += record.forward_us + costs_.record_us;
+  out_.rerun_us += record.replay_us + costs_.record_us;
   for (const StepWrite& write : record.writes) write_again(unit, j, write);
   for (const int32_t v : record.makes) make(unit, v);
   reach(record.workspace_bytes + graph_.profile.nodes[node_].before_bytes,

@@ -21,6 +21,7 @@
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/trace_sink.h>
 
 #include "cut_value.h"
 #include "storage_bytes.h"
@@ -174,9 +175,13 @@ void TapeRun::run() {
   const InterceptionOff unseen;
   const c10::InferenceMode normal(false);
   const c10::impl::ExcludeDispatchKeyGuard no_autocast(c10::autocast_dispatch_keyset);
+  TraceSink* const sink = trace_sink.load();
   for (const auto i : c10::irange(size_t{part_.begin}, end_)) {
     const TapeRecord& record = tape_.records()[i];
-    if (runs(record)) execute(record, static_cast<uint32_t>(i + 1));
+    if (!runs(record)) continue;
+    if (sink) sink->tape_record(tape_, i, /*begins=*/true);
+    execute(record, static_cast<uint32_t>(i + 1));
+    if (sink) sink->tape_record(tape_, i, /*begins=*/false);
   }
 }
 

@@ -21,6 +21,7 @@ StepRecord& EagerProgram::add_record(const std::string& name, double us) {
   record.op = name;
   record.where = where_;
   record.forward_us = us;
+  record.replay_us = us;
   record.backward_us = 2 * us;
   return record;
 }

@@ -34,6 +34,7 @@ void add_record(StepProfile& profile, std::vector<char>& written, std::mt19937& 
   StepRecord record;
   record.op = "op" + std::to_string(upto(random, 3));
   record.forward_us = 1 + upto(random, 9);
+  record.replay_us = 1 + upto(random, 9);
   record.backward_us = upto(random, 20);
   record.workspace_bytes = upto(random, 3);
   record.forward_bytes = upto(random, 30);

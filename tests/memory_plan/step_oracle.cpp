@@ -305,7 +305,7 @@ class Oracle {
       const int j = runs[i];
       const StepRecord& record = p_.records[j];
       ++out_.runs[j];
-      out_.rerun_us += record.forward_us;
+      out_.rerun_us += record.replay_us;
       for (const StepWrite& write : record.writes) {
         const bool needed = wanted.count(write.before) > 0 || read_after(write.before, i);
         if (made.count(write.before) > 0 && !needed) {

@@ -27,7 +27,7 @@ StepProfile line(int32_t records) {
   for (int32_t j = 0; j < records; ++j) {
     StepRecord record;
     record.op = "op" + std::to_string(j);
-    record.forward_us = 1 << j;
+    record.replay_us = 1 << j;
     record.reads = {j};
     record.makes = {j + 1};
     profile.records.push_back(record);

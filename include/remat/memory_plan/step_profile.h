@@ -43,6 +43,7 @@ struct StepRecord {
   std::string where;            ///< Module path or named call; "": unknown. For explain().
   uint64_t kind = 0;            ///< Equal: the same op, arguments, layouts. 0: like no other.
   double forward_us = 0;        ///< Its own, and of views after it
+  double replay_us = 0;         ///< When it runs again
   double backward_us = 0;       ///< Of all its nodes
   int64_t workspace_bytes = 0;  ///< While it runs, above what was there and above its results
   /// Most bytes alive from its start to the next record's, in a forward of which remat keeps
@@ -83,6 +84,7 @@ struct REMAT_API StepProfile {
                           ///< outputs)
   int64_t gap_bytes = 0;  ///< Most bytes alive, before backward's first node begins, that were made
                           ///< since the forward's end (a loss that is computed outside)
+  double other_us = 0;    ///< Of the step, beside its records: what Python does between ops
   int64_t plain_peak_bytes = 0;  ///< Of a step of which everything is kept; 0: unknown.
 
   /// The text that from_json reads back to an equal profile.

@@ -85,6 +85,12 @@ struct REMAT_API StepLog {
     int64_t end_ns = 0;
   };
 
+  /// A record that a replay has run.
+  struct Rerun {
+    uint32_t record;
+    int64_t ns;  ///< CPU time
+  };
+
   /// The name of a region inside the outermost one; empty: there was none.
   std::string inner_region;
   uint64_t backward_node =
@@ -100,6 +106,7 @@ struct REMAT_API StepLog {
   std::vector<Node> nodes;
   std::vector<InnerNode> inner_nodes;
   std::vector<Replay> replays;
+  std::vector<Rerun> reruns;
   std::vector<Block> blocks;            ///< By `born`.
   std::vector<std::string> places{""};  ///< Modules and named calls.
   Moment forward_end = kNever;

@@ -16,6 +16,7 @@ namespace remat {
 struct NamedCall;
 class OpCall;
 class Region;
+class Tape;
 
 /// Where in a region something happens.
 struct TraceScope {
@@ -55,6 +56,9 @@ class REMAT_API TraceSink {
 
   /// A replay from a tape begins, on the thread of the backward; it has ended, or thrown.
   virtual void tape_replay(const Region& /*region*/, bool /*begins*/) {}
+
+  /// It is about to run the record of that number again; it has, and has not thrown.
+  virtual void tape_record(const Tape& /*tape*/, size_t /*record*/, bool /*begins*/) {}
 
   /// A replay has what it needs and stops, in the middle of an op or at a named call.
   virtual void replay_stops(const TraceScope& scope) = 0;
