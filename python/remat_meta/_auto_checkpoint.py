@@ -7,7 +7,9 @@ import copy
 import functools
 import logging
 import os
+import types
 import warnings
+import weakref
 
 import torch
 
@@ -16,6 +18,9 @@ from ._C import checkpoint
 from ._profile import named_by_module
 
 _logger = logging.getLogger("remat_meta")
+
+# Of modules: others, accelerate for one, wrap what stands for forward once more.
+_by_module = weakref.WeakKeyDictionary()
 
 
 class _Step:
@@ -51,13 +56,13 @@ class _AutoCheckpointed:
         self._planned = _C._AutoCheckpoint(
             options["name"], options["memory_budget"], options["plan"], options["steps"], _logger.info, _warn
         )
-        if fn is not None:
-            functools.update_wrapper(self, fn)
+        if module is not None:
+            _by_module[module] = weakref.ref(self)
+        # Trainers look at the signature, to see what the model takes.
+        functools.update_wrapper(self, self._function())
 
     def _function(self):
-        if self._fn is not None:
-            return self._fn
-        return functools.partial(type(self._module).forward, self._module)
+        return types.MethodType(type(self._module).forward, self._module) if self._fn is None else self._fn
 
     def __call__(self, *args, **kwargs):
         fn = self._function()
@@ -152,15 +157,20 @@ def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, devi
     return fn
 
 
+def _of_module(module):
+    known = _by_module.get(module)
+    return known and known()
+
+
 def is_auto_checkpointed(module):
-    return isinstance(vars(module).get("forward"), _AutoCheckpointed)
+    return _of_module(module) is not None
 
 
 def _find(fn):
     while isinstance(fn, torch.nn.Module):
-        forward = vars(fn).get("forward")
-        if isinstance(forward, _AutoCheckpointed):
-            return forward
+        planned = _of_module(fn)
+        if planned is not None:
+            return planned
         fn = getattr(fn, "module", None)  # of DistributedDataParallel
     return fn if isinstance(fn, _AutoCheckpointed) else None
 

@@ -4,6 +4,7 @@
 
 import copy
 import gc
+import inspect
 import io
 import logging
 import os
@@ -170,6 +171,7 @@ def test_a_module_stays_what_it_is():
     assert list(model.state_dict()) == keys and type(model) is kind
     assert [name for name, _ in model.named_modules()] == [name for name, _ in Net().named_modules()]
     model.load_state_dict(Net().state_dict())
+    assert inspect.signature(model.forward) == inspect.signature(Net().forward)
 
 
 def test_without_grad_mode_it_is_a_plain_call():

@@ -79,12 +79,12 @@ TEST_CASE("A damaged step profile is refused by line and place", "[memory_plan]"
         "[memory plan] p.json:1: the whole text: expected a member \"end_bytes\", got none. Write "
         "the file again.");
   CHECK(profile_error(replaced(text, "\"op\":\"aten::addmm\"", "\"op\":7")) ==
-        "[memory plan] p.json:24: records[0].op: expected a string, got 7. Write the file again.");
+        "[memory plan] p.json:25: records[0].op: expected a string, got 7. Write the file again.");
   CHECK(profile_error(replaced(text, "\"reads\":[1,0]", "\"reads\":[9,0]")) ==
-        "[memory plan] p.json:24: records[0].reads[0]: expected a value that was made before, got "
+        "[memory plan] p.json:25: records[0].reads[0]: expected a value that was made before, got "
         "9. Measure the step again.");
   CHECK(profile_error(replaced(text, "\"kind\":\"fedc", "\"kind\":\"FEDC")) ==
-        "[memory plan] p.json:24: records[0].kind: expected 16 hex digits, got "
+        "[memory plan] p.json:25: records[0].kind: expected 16 hex digits, got "
         "\"FEDCba9876543210\". Write the file again.");
 }
 

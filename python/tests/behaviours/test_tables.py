@@ -59,7 +59,7 @@ def test_differences_name_behaviours_once():
 
 @pytest.mark.parametrize(
     ("page", "count"),
-    [("README.md", 1), ("docs/python.md", 9), ("docs/pains.md", 1), ("docs/policies.md", 1), ("docs/budgets.md", 1)],
+    [("README.md", 1), ("docs/python.md", 9), ("docs/pains.md", 1), ("docs/policies.md", 1), ("docs/auto_checkpoint.md", 1), ("docs/budgets.md", 1)],
 )
 def test_the_examples_of_the_pages_run(page, count):
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
@@ -73,7 +73,7 @@ def test_the_examples_of_the_pages_run(page, count):
 
 def test_all_pages_with_python_are_run():
     pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
-    assert sorted(pages) == ["budgets.md", "pains.md", "policies.md", "python.md"]
+    assert sorted(pages) == ["auto_checkpoint.md", "budgets.md", "pains.md", "policies.md", "python.md"]
 
 
 def without_code(page):

@@ -1,0 +1,245 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Models of the size of small work: peaks of 5 to 200 MB, steps of 0.02 to 1 s on a core. For bench_auto_checkpoint.py."""
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+import torch
+import transformers as hf
+from torch import nn
+from torch.nn import functional as F
+
+hf.logging.set_verbosity_error()
+
+VOCABULARY = 1000
+
+
+@dataclass
+class Model:
+    """A model and what one step of it runs: `call` is what auto_checkpoint() wraps."""
+
+    module: nn.Module
+    batch: tuple[Any, ...]
+    call: Any  # (module, batch) -> loss
+    set_to_none: bool = False  # gradients are None when a step begins
+    loss_outside: bool = False
+
+
+def causal(module, batch):
+    return module(input_ids=batch[0], labels=batch[0]).loss
+
+
+def tokens(size, least=3):
+    return torch.randint(least, VOCABULARY, size)
+
+
+def classified(module, batch):
+    return F.cross_entropy(module(batch[0]), batch[1])
+
+
+def mlp():
+    layers = [nn.Sequential(nn.Linear(256, 256), nn.GELU(), nn.LayerNorm(256)) for _ in range(12)]
+    return Model(nn.Sequential(*layers, nn.Linear(256, 10)), (torch.randn(512, 256), torch.randint(0, 10, (512,))), classified)
+
+
+def gpt2(**more):
+    config = hf.GPT2Config(
+        n_layer=8, n_embd=128, n_head=4, vocab_size=VOCABULARY, n_positions=128, use_cache=False, attn_pdrop=0.0
+    )
+    return Model(hf.GPT2LMHeadModel(config), (tokens((4, 128), 0),), causal, **more)
+
+
+def gpt2_no_gradients():
+    return gpt2(set_to_none=True)
+
+
+def gpt2_autocast():
+    model = gpt2()
+
+    def call(module, batch):
+        with torch.autocast("cpu", torch.bfloat16):
+            return causal(module, batch)
+
+    model.call = call
+    return model
+
+
+def gpt2_loss_outside():
+    model = gpt2(loss_outside=True)
+
+    def call(module, batch):
+        logits = module(input_ids=batch[0]).logits
+        return F.cross_entropy(logits[:, :-1].flatten(0, 1), batch[0][:, 1:].flatten())
+
+    model.call = call
+    return model
+
+
+DECODER = dict(
+    vocab_size=VOCABULARY, hidden_size=128, intermediate_size=384, num_hidden_layers=6, num_attention_heads=4,
+    num_key_value_heads=2, max_position_embeddings=128, use_cache=False,
+)  # fmt: skip
+
+
+def llama():
+    return Model(hf.LlamaForCausalLM(hf.LlamaConfig(**DECODER)), (tokens((4, 128)),), causal)
+
+
+def gemma():
+    return Model(hf.GemmaForCausalLM(hf.GemmaConfig(**DECODER, head_dim=32)), (tokens((4, 128)),), causal)
+
+
+def mixtral(experts):
+    config = hf.MixtralConfig(
+        **{**DECODER, "num_hidden_layers": 4}, num_local_experts=4, num_experts_per_tok=2, output_router_logits=True,
+        experts_implementation=experts,
+    )  # fmt: skip
+    return Model(hf.MixtralForCausalLM(config), (tokens((4, 128)),), causal)
+
+
+def mixtral_eager():
+    return mixtral("eager")
+
+
+def mixtral_grouped():
+    return mixtral("grouped_mm")
+
+
+def seq2seq(module, batch):
+    return module(input_ids=batch[0], labels=batch[1]).loss
+
+
+def t5():
+    config = hf.T5Config(
+        decoder_start_token_id=0, pad_token_id=0, num_layers=4, num_decoder_layers=4, d_model=128, d_ff=512, d_kv=32,
+        num_heads=4, vocab_size=VOCABULARY, dropout_rate=0.1, use_cache=False,
+    )  # fmt: skip
+    return Model(hf.T5ForConditionalGeneration(config), (tokens((6, 160)), tokens((6, 160))), seq2seq)
+
+
+def bart():
+    config = hf.BartConfig(
+        encoder_layers=4, decoder_layers=4, d_model=128, encoder_ffn_dim=512, decoder_ffn_dim=512,
+        encoder_attention_heads=4, decoder_attention_heads=4, vocab_size=VOCABULARY, max_position_embeddings=160,
+        use_cache=False,
+    )  # fmt: skip
+    return Model(hf.BartForConditionalGeneration(config), (tokens((6, 160)), tokens((6, 160))), seq2seq)
+
+
+ENCODER = dict(hidden_size=128, intermediate_size=512, num_hidden_layers=6, num_attention_heads=4)
+
+
+def bert():
+    config = hf.BertConfig(vocab_size=VOCABULARY, max_position_embeddings=128, **ENCODER)
+    return Model(hf.BertForMaskedLM(config), (tokens((4, 128)),), lambda m, b: m(input_ids=b[0], labels=b[0]).loss)
+
+
+def vit():
+    config = hf.ViTConfig(image_size=96, patch_size=8, num_labels=10, **ENCODER)
+    images = (torch.randn(4, 3, 96, 96), torch.randint(0, 10, (4,)))
+    return Model(hf.ViTForImageClassification(config), images, lambda m, b: F.cross_entropy(m(pixel_values=b[0]).logits, b[1]))
+
+
+def images(size=96):
+    return torch.randn(4, 3, size, size), torch.randint(0, 10, (4,))
+
+
+def swin():
+    import timm
+
+    module = timm.create_model(
+        "swin_tiny_patch4_window7_224", img_size=112, embed_dim=48, depths=(2, 2, 2), num_heads=(2, 4, 8), num_classes=10
+    )
+    return Model(module, images(112), classified)
+
+
+def resnet():
+    import torchvision
+
+    return Model(torchvision.models.resnet18(num_classes=10), images(), classified)
+
+
+def convnext():
+    import timm
+
+    return Model(timm.create_model("convnext_atto", num_classes=10), images(), classified)
+
+
+class UNet(nn.Module):
+    """Four levels, whose skips live from the way down to the way up."""
+
+    def __init__(self, width=16, levels=4):
+        super().__init__()
+        widths = [width * 2**level for level in range(levels)]
+        self.down = nn.ModuleList(self.block(into, out) for into, out in zip([3, *widths[:-1]], widths, strict=True))
+        self.middle = self.block(widths[-1], 2 * widths[-1])
+        self.up = nn.ModuleList(nn.ConvTranspose2d(2 * out, out, 2, stride=2) for out in reversed(widths))
+        self.merge = nn.ModuleList(self.block(2 * out, out) for out in reversed(widths))
+        self.head = nn.Conv2d(width, 4, 1)
+
+    @staticmethod
+    def block(into, out):
+        layers = []
+        for width in (into, out):
+            layers += [nn.Conv2d(width, out, 3, padding=1), nn.BatchNorm2d(out), nn.ReLU(inplace=True)]
+        return nn.Sequential(*layers)
+
+    def forward(self, x):
+        skips = []
+        for block in self.down:
+            skips.append(block(x))
+            x = F.max_pool2d(skips[-1], 2)
+        x = self.middle(x)
+        for up, merge in zip(self.up, self.merge, strict=True):
+            x = merge(torch.cat([skips.pop(), up(x)], 1))
+        return self.head(x)
+
+
+def unet():
+    return Model(UNet(), (torch.randn(2, 3, 96, 96), torch.randint(0, 4, (2, 96, 96))), classified)
+
+
+def mamba():
+    config = hf.MambaConfig(
+        vocab_size=VOCABULARY, hidden_size=64, num_hidden_layers=3, state_size=8, use_cache=False, use_mambapy=False
+    )
+    return Model(hf.MambaForCausalLM(config), (tokens((2, 24)),), causal)
+
+
+class Recurrent(nn.Module):
+    """An LSTM, cell by cell."""
+
+    def __init__(self):
+        super().__init__()
+        self.cell = nn.LSTMCell(64, 128)
+        self.head = nn.Linear(128, 10)
+
+    def forward(self, x):
+        state = None
+        for row in x:
+            state = self.cell(row, state)
+        return self.head(state[0])
+
+
+def lstm():
+    return Model(Recurrent(), (torch.randn(48, 64, 64), torch.randint(0, 10, (64,))), classified)
+
+
+MODELS = {
+    make.__name__: make
+    for make in (
+        mlp, gpt2, gpt2_no_gradients, gpt2_autocast, gpt2_loss_outside, llama, gemma, t5, bart, mixtral_eager,
+        mixtral_grouped, bert, vit, swin, resnet, unet, convnext, mamba, lstm,
+    )
+}  # fmt: skip
+
+
+def make(name):
+    torch.manual_seed(0)
+    model = MODELS[name]()
+    model.module.train()
+    return model
