@@ -163,6 +163,7 @@ at::Tensor Gpt2Impl::forward(const at::Tensor& bytes) {
 at::Tensor Gpt2Impl::run_blocks(at::Tensor x) const {
   switch (mode_.layout) {
     case Layout::kPlain:
+    case Layout::kBudget:
       for (Block block : blocks_) {
         x = block->forward(x);
       }

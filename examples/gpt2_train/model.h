@@ -23,6 +23,7 @@ enum class Layout {
   kPlain,   // none: autograd keeps what it saves
   kBlocks,  // each
   kNested,  // each, in outer regions of about sqrt(depth) blocks
+  kBudget,  // none: the step is planned, within half of plain's peak
 };
 
 /// What the regions keep although they could recompute it.

@@ -14,7 +14,8 @@ namespace {
 constexpr const char* kPurpose =
     "Trains a byte-level GPT-2 from the same seed several times: plain, with every block "
     "checkpointed by remat, with parts of each block kept, and with checkpointed blocks inside "
-    "checkpointed groups. Prints memory, time, and whether the gradients agree bit for bit.";
+    "checkpointed groups, and planned for half of the memory. Prints memory, time, and whether the "
+    "gradients agree bit for bit.";
 
 const CLI::Range kCount(1, 1'000'000);
 

@@ -99,7 +99,8 @@ std::string legend(const Report& report) {
       "each block: a region for every block. saved: the regions keep what these calls make. "
       "nested: "
       "groups\nof {} blocks are regions too, for which SAVE keeps nothing before their "
-      "replay.\nBytes: "
+      "replay.\nbudget 50 %: no regions; the step is measured, then planned for half of plain's "
+      "peak.\nBytes: "
       "what a step allocates until backward ends, gradients included; resident: after the "
       "forward.\nParameters take {} more. A plain step takes {:.0f} ms.\n",
       group_size(static_cast<size_t>(report.options.model.depth)),

@@ -31,6 +31,7 @@ constexpr NamedMode kModes[] = {
     {{Layout::kBlocks, Saved::kEverything}, "all saved"},
     {{Layout::kNested, Saved::kNothing}, "nested"},
     {{Layout::kNested, Saved::kAttention}, "nested, att. saved"},
+    {{Layout::kBudget, Saved::kNothing}, "budget 50 %"},
 };
 
 int64_t count_parameters(const torch::nn::Module& model) {

@@ -30,17 +30,22 @@ Gpt2 make_seeded_model(const Gpt2Config& config, Mode mode, uint64_t seed) {
   return Gpt2(config, mode);
 }
 
-at::Tensor loss_of(Gpt2& model, const Batch& batch) {
-  return torch::nn::functional::cross_entropy(model->forward(batch.inputs).flatten(0, 1),
-                                              batch.targets.flatten());
-}
-
 }  // namespace
 
 Trainer::Trainer(const Gpt2Config& config, Mode mode, double learning_rate, uint64_t seed)
     : model_(make_seeded_model(config, mode, seed)),
+      loss_(make_loss(model_, mode.layout)),
       learning_rate_(learning_rate),
       optimizer_(model_->parameters(), torch::optim::AdamWOptions(learning_rate)) {}
+
+Trainer::Loss Trainer::make_loss(const Gpt2& model, Layout layout) {
+  const auto loss = [model = model](const at::Tensor& inputs, const at::Tensor& targets) mutable {
+    return torch::nn::functional::cross_entropy(model->forward(inputs).flatten(0, 1),
+                                                targets.flatten());
+  };
+  if (layout != Layout::kBudget) return loss;
+  return remat::auto_checkpoint({.name = "gpt2", .memory_budget = "50%"})(loss);
+}
 
 StepRecord Trainer::compute_gradients(const Batch& batch, uint64_t seed) {
   optimizer_.zero_grad();
@@ -48,7 +53,7 @@ StepRecord Trainer::compute_gradients(const Batch& batch, uint64_t seed) {
   StepRecord record;
   const StopWatch watch;
   const remat::MemoryMeter meter;
-  at::Tensor loss = loss_of(model_, batch);
+  at::Tensor loss = loss_(batch.inputs, batch.targets);
   record.resident_bytes = meter.current_bytes();
   loss.backward();
   record.peak_bytes = meter.peak_bytes();

@@ -9,6 +9,7 @@
 #include <torch/torch.h>
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace gpt2_train {
@@ -35,7 +36,12 @@ class Trainer {
   const torch::nn::Module& model() const { return *model_; }
 
  private:
+  using Loss = std::function<at::Tensor(const at::Tensor& inputs, const at::Tensor& targets)>;
+
+  static Loss make_loss(const Gpt2& model, Layout layout);
+
   Gpt2 model_;
+  Loss loss_;
   double learning_rate_;
   int64_t steps_ = 0;
   torch::optim::AdamW optimizer_;

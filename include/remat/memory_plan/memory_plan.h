@@ -28,7 +28,7 @@ struct MemoryPlanOp {
 
 /// The forward, or a top unit: a segment or group that is in no group, with its backward.
 struct MemoryPlanPhase {
-  std::string name;  ///< "forward", "segment 3", "segments 4 to 7"
+  std::string name;  ///< "forward", "after the forward", "segment 3", "segments 4 to 7"
   int64_t peak_bytes = 0;
   bool operator==(const MemoryPlanPhase&) const = default;
 };

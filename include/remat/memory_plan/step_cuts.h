@@ -43,7 +43,7 @@ enum class StepPhase : uint8_t { kForward, kReplay, kNode };
 struct StepMoment {
   StepPhase phase = StepPhase::kForward;
   int32_t unit = -1;    ///< Of a replay: segments first, then groups in the order of the cuts.
-  int32_t record = -1;  ///< Of the forward or a replay
+  int32_t record = -1;  ///< Of the forward or a replay; the number of records: after the forward.
   int32_t node = -1;    ///< Of backward, during or before which it is
 };
 
