@@ -138,16 +138,19 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!variant || log.nodes.empty() || !variant->wants_measuring()) return;
     if (const std::string fault = variant->add(log); !fault.empty()) return tell_fault(fault);
     const bool is_enough = variant->measured() >= options.steps || latest_;
-    if (is_enough || variant->is_over(budget_)) make_plan(variant);
+    if (is_enough || variant->is_over(budget_)) make_plan(variant, is_enough);
   }
 
   void tell_fault(const std::string& fault) {
     tell("a step that was measured does not count: " + fault);
   }
 
-  void make_plan(const std::shared_ptr<StepVariant>& variant) {
-    variant->make_plan(budget_, options.name);
+  /// Shares of a step that takes less than another one are not less than that one's.
+  void make_plan(const std::shared_ptr<StepVariant>& variant, bool is_final) {
+    variant->make_plan(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
+    if (!is_final) variant->forget_limit();
     if (!variant->plan()) return;
+    most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
     tell(words_of(*variant->plan()));
     if (!options.plan_file.empty() && !is_saved_) save_plan(*variant);
     latest_ = variant;
@@ -293,6 +296,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<StepVariant> latest_;  // that has a plan; null for none
   AutocastEpoch autocast_;
   bool are_casts_warm_ = false;
+  int64_t most_bytes_ = 0;  // of a plan
   uint64_t clock_ = 0;
   int measurements_ = 0;
   bool is_saved_ = false;

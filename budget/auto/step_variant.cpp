@@ -95,12 +95,21 @@ bool StepVariant::is_over(const MemoryBudget& budget) const {
   return bytes && measured_peak_ > *bytes;
 }
 
-void StepVariant::make_plan(const MemoryBudget& budget, const std::string& name) {
+void StepVariant::make_plan(const MemoryBudget& budget, int64_t other_bytes,
+                            const std::string& name) {
   const MemoryPlanner planner(measurement_->profile());
   int64_t bytes = budget.bytes(planner, static_bytes_);
   if (measurement_->has_varying_sizes())
     bytes = static_cast<int64_t>(static_cast<double>(bytes) * (1 - kMargin));
+  bytes = std::max(bytes, other_bytes);
   MemoryPlan plan = planner.plan(bytes);
+  if (!plan.feasible && other_bytes > 0 && budget.is_share())
+    plan = planner.plan(plan.least_budget_bytes);
+  if (!plan.feasible && plan.profile->plain_peak_bytes <= bytes) {
+    cuts_ = {};  // copies of what it overwrites are all that a plan adds
+    measurement_.reset();
+    return;
+  }
   if (!plan.feasible) {
     limit_ = words_of_limit(name, plan, budget.text());
     return;

@@ -48,11 +48,16 @@ class StepVariant {
   /// True if the first step took more than the budget: then it is time for a plan.
   bool is_over(const MemoryBudget& budget) const;
 
-  /// Makes the plan, or says in limit() why there is none.
-  void make_plan(const MemoryBudget& budget, const std::string& name);
+  /// Makes the plan; or says in limit() why there is none; or, if the function takes less as it is,
+  /// leaves cuts() empty.
+  /// `other_bytes`: what another variant may take; if that has no plan either and the budget is a
+  /// share, the least that there is.
+  void make_plan(const MemoryBudget& budget, int64_t other_bytes, const std::string& name);
 
   /// Why there is no plan within the budget; "" if there is one, or nobody knows.
   const std::string& limit() const { return limit_; }
+  /// More steps are to be measured before it counts.
+  void forget_limit() { limit_.clear(); }
 
   bool is_from_file = false;  ///< Its ops have not been compared yet.
   bool is_stale = false;      ///< A step of its signature had other ops.

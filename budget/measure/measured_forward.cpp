@@ -15,7 +15,12 @@ std::unique_ptr<StepMeasurement> measure_forward(StepForward& step, const std::s
   const HeldResult held(step);
   Cuts nothing;
   nothing.keep.emplace();
-  step.forward(nothing, recording.get());
+  try {
+    step.forward(nothing, recording.get());
+  } catch (...) {
+    recording->keep_writes();
+    throw;
+  }
   recording->end_forward();
   return StepMeasurement::of(name, recording->finish());
 }

@@ -7,6 +7,8 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <atomic>
@@ -135,18 +137,21 @@ class StepRecording::Undo {
   Undo(const Undo&) = delete;
   Undo& operator=(const Undo&) = delete;
 
+  void dismiss() { is_dismissed_ = true; }
+
   ~Undo() {
+    if (is_dismissed_) return;
     const Unseen unseen(listener_);
     for (const Written& written : written_)
       lay_out(written.storage, flat(written.storage)).copy_(written.bytes);
+    for (const Graph& graph : graphs_) graph.restore();
     for (const GeneratorState& state : generators_) state.restore();
   }
 
   /// The op is about to write some of its arguments.
   void before_op(const OpCall& call) {
     for (const OpTensor& given : call.tensors()) {
-      if (call.writes_argument(given.argument) && has_layout(*given.tensor))
-        keep(given.tensor->storage());
+      if (call.writes_argument(given.argument) && has_layout(*given.tensor)) keep(*given.tensor);
     }
   }
 
@@ -154,6 +159,20 @@ class StepRecording::Undo {
   struct Written {
     c10::Storage storage;
     at::Tensor bytes;
+  };
+
+  /// Where a tensor came from, as autograd sees it: a write makes it a result of the write.
+  struct Graph {
+    explicit Graph(const at::Tensor& of)
+        : tensor(of), edge(of.grad_fn() ? Edge(of.grad_fn(), of.output_nr()) : Edge()) {}
+
+    void restore() const {
+      if (tensor.grad_fn() != edge.function) torch::autograd::impl::set_gradient_edge(tensor, edge);
+    }
+
+    using Edge = torch::autograd::Edge;
+    at::Tensor tensor;
+    Edge edge;
   };
 
   /// Its own ops and memory are nobody's.
@@ -174,17 +193,30 @@ class StepRecording::Undo {
     return TensorLayout::flat(storage.nbytes(), c10::kByte);
   }
 
-  void keep(const c10::Storage& storage) {
+  void keep(const at::Tensor& tensor) {
+    const c10::Storage& storage = tensor.storage();
+    if (storage.nbytes() == 0 || listener_.has_block_at(storage.data())) return;
+    keep_graph(tensor);
+    if (tensor.is_view()) keep_graph(at::Tensor(tensor._base()));
     const bool is_known =
         std::any_of(written_.begin(), written_.end(),
                     [&](const Written& written) { return written.storage.is_alias_of(storage); });
-    if (is_known || storage.nbytes() == 0 || listener_.has_block_at(storage.data())) return;
+    if (is_known) return;
     const Unseen unseen(listener_);
     written_.push_back({storage, lay_out(storage, flat(storage)).clone()});
   }
 
+  void keep_graph(const at::Tensor& tensor) {
+    const bool is_known = std::any_of(graphs_.begin(), graphs_.end(), [&](const Graph& graph) {
+      return graph.tensor.is_same(tensor);
+    });
+    if (!is_known) graphs_.emplace_back(tensor);
+  }
+
   Listener& listener_;
   std::vector<Written> written_;
+  std::vector<Graph> graphs_;
+  bool is_dismissed_ = false;
   std::vector<GeneratorState> generators_;
 };
 
@@ -406,6 +438,10 @@ void StepRecording::enter(const std::string& place) {
     if (known == log.places.rend()) log.places.push_back(place);
     ops_->enter(static_cast<uint32_t>(number));
   });
+}
+
+void StepRecording::keep_writes() {
+  if (undo_) undo_->dismiss();
 }
 
 void StepRecording::end_forward() {

@@ -2,11 +2,14 @@
 
 """A model within a budget of memory."""
 
+import collections.abc
 import contextlib
 import copy
 import functools
 import logging
 import os
+import random
+import sys
 import types
 import warnings
 import weakref
@@ -23,6 +26,27 @@ _logger = logging.getLogger("remat_meta")
 _by_module = weakref.WeakKeyDictionary()
 
 
+class _PythonState:
+    """What the forward that is dropped may change beside tensors: random numbers, and what attributes of modules are."""
+
+    def __init__(self, module):
+        modules = [] if module is None else module.modules()
+        self._attributes = [(vars(m), dict(vars(m))) for m in modules]
+        self._buffers = [(attributes["_buffers"], dict(attributes["_buffers"])) for attributes, _ in self._attributes]
+        self._random = random.getstate()
+        numpy = sys.modules.get("numpy")
+        self._numpy = None if numpy is None else (numpy.random.set_state, numpy.random.get_state())
+
+    def restore(self):
+        for now, before in (*self._attributes, *self._buffers):
+            now.clear()
+            now.update(before)
+        random.setstate(self._random)
+        if self._numpy is not None:
+            set_state, state = self._numpy
+            set_state(state)
+
+
 class _Step:
     """One call of a function, for the core."""
 
@@ -32,18 +56,24 @@ class _Step:
         self._name = name
         self._args = args
         self._kwargs = kwargs
+        self._state = None
         self.result = None
 
     def forward(self, cuts, recording):
+        state = None if recording is None else _PythonState(self._module)
         if cuts is None:
             self.result = self._fn(*self._args, **self._kwargs)
             return
         region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, _any_output=True)(self._fn)
         with named_by_module(recording, self._module) if recording is not None else contextlib.nullcontext():
             self.result = region(*self._args, **self._kwargs)
+        self._state = state
 
     def drop(self):
         self.result = None
+        if self._state is not None:
+            self._state.restore()
+            self._state = None
 
 
 class _AutoCheckpointed:
@@ -67,8 +97,14 @@ class _AutoCheckpointed:
     def __call__(self, *args, **kwargs):
         fn = self._function()
         plainly = not torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling()
-        if plainly:
+        if plainly or torch._C._functorch.peek_interpreter_stack() is not None:
             return fn(*args, **kwargs)
+        for value in (*args, *kwargs.values()):
+            if isinstance(value, collections.abc.Iterator):
+                raise TypeError(
+                    f"[auto_checkpoint] '{self._options['name']}': expected arguments that can be read twice, got "
+                    f"{type(value).__name__}: the first call runs the function once more. Pass a list."
+                )
         step = _Step(fn, self._module, self._options["name"], args, kwargs)
         self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
         return step.result

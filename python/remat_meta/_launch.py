@@ -2,6 +2,7 @@
 
 """Scripts that cannot be changed: every model that they train gets the budget."""
 
+import os
 import runpy
 import sys
 import threading
@@ -9,6 +10,7 @@ import threading
 import torch
 from torch import nn
 
+from . import _C
 from ._auto_checkpoint import auto_checkpoint, is_auto_checkpointed
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
@@ -48,9 +50,10 @@ def wrap_outermost_modules(memory_budget):
 
 def run_script(path, arguments, memory_budget):
     """Runs it as `python path arguments` would, within the budget; None: REMAT_MEMORY_BUDGET says it."""
+    _C._AutoCheckpoint("script", memory_budget, "", 1, None, None)  # refuses a budget that cannot be
     sys.argv = [path, *arguments]
     end = wrap_outermost_modules(memory_budget)
     try:
-        runpy.run_path(path, run_name="__main__")
+        runpy.run_path(os.path.abspath(path), run_name="__main__")
     finally:
         end()

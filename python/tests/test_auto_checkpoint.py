@@ -9,6 +9,7 @@ import io
 import logging
 import os
 import pickle
+import random
 import subprocess
 import sys
 import threading
@@ -605,3 +606,97 @@ def test_a_script_without_a_budget():
     finished = run_python("-m", "remat_meta", "train.py")
     assert finished.returncode == 2
     assert "expected --memory-budget or REMAT_MEMORY_BUDGET, got neither" in finished.stderr
+
+
+@pytest.mark.parametrize("part", [False, True])
+@pytest.mark.parametrize("has_graph", [False, True])
+def test_an_argument_that_gets_a_gradient_by_a_write_gets_it_once(part, has_graph):
+    """The first forward is dropped: what it has written must not come from it any more."""
+
+    def train(wrap):
+        torch.manual_seed(0)
+        w, u = torch.randn(4, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+        found = []
+
+        def f(x):
+            x.add_(w)
+            return x * x.sin()
+
+        fn = wrap(f)
+        for _ in range(5):
+            base = torch.randn(2, 4, 4) * (u if has_graph else 1)
+            x = base[1] if part else base
+            loss = fn(x).square().sum() + base.sum() + x.sum()
+            loss.backward()
+            found += [loss.detach(), x.detach(), w.grad.clone()]
+            found += [u.grad.clone()] if has_graph else []
+        return found
+
+    assert same(train(lambda f: f), train(lambda f: remat.auto_checkpoint(f, "100%")))
+
+
+class Stateful(Net):
+    """Python state that the forward changes: a buffer that is replaced, a counter, random numbers of Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(32))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
+        return super().forward(x * (1 + 0.01 * self.calls) * random.uniform(0.9, 1.1) + self.mean)
+
+
+def test_the_forward_that_is_dropped_leaves_no_python_state():
+    torch.manual_seed(3)
+    model = Stateful()
+    plain, planned = Trainer(copy.deepcopy(model)), Trainer(remat.auto_checkpoint(model, "80%"))
+    for i in range(6):
+        results = []
+        for trainer in (plain, planned):
+            random.seed(i)
+            results.append((trainer.step(batch_of(seed=i))[0], random.random()))
+        assert torch.equal(results[0][0], results[1][0]) and results[0][1] == results[1][1]
+        assert same(plain.state(), planned.state())
+    assert planned.model.calls == 6
+
+
+def test_an_exception_in_the_first_forward_leaves_what_plain_leaves():
+    states = []
+    for wrap in (lambda m: m, lambda m: remat.auto_checkpoint(m, "80%")):
+        torch.manual_seed(3)
+        model = wrap(Net())
+        model.head.register_forward_hook(lambda *_: 1 / 0)
+        torch.manual_seed(4)
+        with pytest.raises(ZeroDivisionError):
+            model(batch_of()[0])
+        states.append([torch.get_rng_state(), *(b.clone() for b in model.buffers())])
+    assert same(*states)
+
+
+def test_an_iterator_cannot_be_read_twice():
+    fn = remat.auto_checkpoint(lambda xs: sum(x.sin() for x in xs).sum(), "50%", name="f")
+    with pytest.raises(TypeError, match="'f': expected arguments that can be read twice, got list_iterator"):
+        fn(iter([torch.randn(2, requires_grad=True)]))
+
+
+def test_a_share_is_that_of_the_largest_step():
+    plain, planned = trainers("55%")
+    train(plain, planned, [batch_of(seed=i) for i in range(5)])
+    for model in (plain.model, planned.model):
+        model.blocks[:4].requires_grad_(False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        train(plain, planned, [batch_of(seed=i) for i in range(4)])
+        train(plain, planned, [tuple(part[:1] for part in batch_of(seed=8))] * 2)
+
+
+def test_in_transforms_of_torch_func_it_is_a_plain_call():
+    torch.manual_seed(0)
+    model = Net().eval()
+    x = batch_of()[0]
+    expected = torch.func.grad(lambda x: model(x)["logits"].sum())(x)
+    remat.auto_checkpoint(model, "80%")
+    assert torch.equal(torch.func.grad(lambda x: model(x)["logits"].sum())(x), expected)

@@ -23,6 +23,9 @@ class REMAT_API MemoryBudget {
 
   const std::string& text() const { return text_; }
 
+  /// True if it is a share of what the step takes, not a number of bytes.
+  bool is_share() const { return kind_ == Kind::kFraction || text_.ends_with('%'); }
+
   /// `static_bytes`: alive whatever the step does.
   int64_t bytes(const MemoryPlanner& planner, int64_t static_bytes) const;
 

@@ -32,6 +32,9 @@ class REMAT_API StepRecording {
   /// Ops belong to this module or named call from now on; "" for none.
   void enter(const std::string& place);
 
+  /// What ops have written stays: the function has thrown, as it would have without us.
+  void keep_writes();
+
   /// The forward has ended.
   void end_forward();
 
