@@ -59,13 +59,15 @@ void write_verdict(int pipe, const Verdict& verdict) {
   write_text(pipe, verdict.message);
   write_all(pipe, &verdict.raised, sizeof verdict.raised);
   write_all(pipe, &verdict.refusal, sizeof verdict.refusal);
+  write_all(pipe, &verdict.note, sizeof verdict.note);
 }
 
 std::optional<Verdict> read_verdict(int pipe) {
   Verdict verdict;
   if (read_text(pipe, verdict.failure) && read_text(pipe, verdict.message) &&
       read_all(pipe, &verdict.raised, sizeof verdict.raised) &&
-      read_all(pipe, &verdict.refusal, sizeof verdict.refusal))
+      read_all(pipe, &verdict.refusal, sizeof verdict.refusal) &&
+      read_all(pipe, &verdict.note, sizeof verdict.note))
     return verdict;
   return std::nullopt;
 }
@@ -105,7 +107,7 @@ std::string finish(const Child& child) {
 
 }  // namespace
 
-void check_in_children(uint64_t first, uint64_t count,
+void check_in_children(uint64_t first, uint64_t count, const Check& check,
                        const std::function<void(uint64_t, const Verdict&)>& take) {
   uint64_t seed = first;
   while (seed < first + count) {
@@ -122,7 +124,7 @@ void check_in_children(uint64_t first, uint64_t count,
   }
 }
 
-Verdict check_in_child(const Program& program) {
+Verdict check_in_child(const Program& program, const Check& check) {
   const Child child = start([&](int pipe) {
     alarm(kMostSeconds);
     write_verdict(pipe, check(program));

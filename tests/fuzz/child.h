@@ -11,10 +11,12 @@
 
 namespace remat::fuzz {
 
+using Check = std::function<Verdict(const Program&)>;
+
 /// Calls `take(seed, verdict)` for `count` programs from seed `first` on.
-void check_in_children(uint64_t first, uint64_t count,
+void check_in_children(uint64_t first, uint64_t count, const Check& check,
                        const std::function<void(uint64_t, const Verdict&)>& take);
 
-Verdict check_in_child(const Program& program);
+Verdict check_in_child(const Program& program, const Check& check);
 
 }  // namespace remat::fuzz

@@ -26,6 +26,10 @@ using namespace remat::fuzz;
 using remat::Keep;
 using remat::Policy;
 
+Verdict checked(const Program& program) {
+  return check(program);
+}
+
 constexpr uint64_t kMostShrunk = 5;  // it takes a minute each
 
 uint64_t from_environment(const char* name, uint64_t otherwise) {
@@ -36,11 +40,12 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 /// Prints the smallest program found that fails in the same way, in two languages: Catch would
 /// break its lines.
 void print_shrunk(const Program& program, const std::string& failure) {
-  const Program small = shrink(
-      program, [&](const Program& smaller) { return check_in_child(smaller).failure == failure; });
+  const Program small = shrink(program, [&](const Program& smaller) {
+    return check_in_child(smaller, checked).failure == failure;
+  });
   std::cout << "seed " << program.seed << "\n"
             << failure << "\n"
-            << check_in_child(small).message << "\n\n"
+            << check_in_child(small, checked).message << "\n\n"
             << to_cpp(small) << "\n"
             << to_python(small) << std::endl;
 }
@@ -57,7 +62,7 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
   std::map<std::string, std::vector<uint64_t>> refusals;
   if (count == 1)
     std::cout << to_cpp(make_program(first)) << "\n" << to_python(make_program(first));
-  check_in_children(first, count, [&](uint64_t seed, const Verdict& verdict) {
+  check_in_children(first, count, checked, [&](uint64_t seed, const Verdict& verdict) {
     raised += verdict.raised;
     if (verdict.refusal) {
       ++refused;

@@ -127,17 +127,17 @@ class PythonPrinter final : public Printer {
   }
 
   std::string scope(const Step& step, Names& names) override {
-    using Kind = ScopeChoices::Kind;
+    using ScopeKind = ScopeChoices::Kind;
     Names inner = picked(names, block_inputs(step));
     const std::string text = steps(step.block[0], inner);
     for (const size_t i : step.block[0].results) names.push_back(inner[i]);
     const std::string body = text.empty() ? "    pass\n" : indented(text, 4);
     switch (step.scope.kind) {
-      case Kind::kAutocast:
+      case ScopeKind::kAutocast:
         return "with torch.autocast(\"cpu\", dtype=torch.bfloat16):\n" + body;
-      case Kind::kHooks:
+      case ScopeKind::kHooks:
         return "with copying_hooks():\n" + body;
-      case Kind::kNames:
+      case ScopeKind::kNames:
         return "with remat.name_scope(\"" + step.scope.name + "\"):\n" + body;
       default:
         return text;

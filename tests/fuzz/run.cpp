@@ -14,23 +14,35 @@
 #include "support/silence.h"
 
 namespace remat::fuzz {
+
+at::Tensor loss_of(const Tensors& outputs) {
+  at::Tensor sum = at::zeros({});
+  for (const at::Tensor& output : outputs) sum = sum + (output * output).sum();
+  return sum;
+}
+
+void copy_to(Tensors& results, const Tensors& tensors) {
+  for (const at::Tensor& tensor : tensors)
+    results.push_back(tensor.defined() ? tensor.detach().clone() : at::Tensor());
+}
+
+std::string difference(const Tensors& a, const Tensors& b) {
+  if (a.size() != b.size()) return c10::str("expected ", a.size(), " tensors, got ", b.size());
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (!same_bits(a[i], b[i]))
+      return c10::str("tensor ", i, " of ", a.size(),
+                      " differs: results come first, then gradients, arguments, buffers, and what "
+                      "is drawn next");
+  }
+  return "";
+}
+
 namespace {
 
 using at::Tensor;
 
 constexpr size_t kErrorWords = 60;
 constexpr size_t kSummaryLength = 90;
-
-Tensor loss_of(const Tensors& outputs) {
-  Tensor sum = at::zeros({});
-  for (const Tensor& output : outputs) sum = sum + (output * output).sum();
-  return sum;
-}
-
-void copy_to(Tensors& results, const Tensors& tensors) {
-  for (const Tensor& tensor : tensors)
-    results.push_back(tensor.defined() ? tensor.detach().clone() : Tensor());
-}
 
 /// Forward and use; what they leave behind but for the machine's state.
 void run_checked(const Program& program, Machine& machine, Tensors& results) {
@@ -64,18 +76,6 @@ void run_checked(const Program& program, Machine& machine, Tensors& results) {
             .fresh = [&] { return forward(machine.make_inputs()); }});
   for (const Tensor& leaf : wanted) copy_to(results, {leaf.grad()});
   copy_to(results, inputs);
-}
-
-/// What differs first, in words. Empty if nothing does.
-std::string difference(const Tensors& a, const Tensors& b) {
-  if (a.size() != b.size()) return c10::str("expected ", a.size(), " tensors, got ", b.size());
-  for (size_t i = 0; i < a.size(); ++i) {
-    if (!same_bits(a[i], b[i]))
-      return c10::str("tensor ", i, " of ", a.size(),
-                      " differs: results come first, then gradients, arguments, buffers, and what "
-                      "is drawn next");
-  }
-  return "";
 }
 
 std::string first_words(const Outcome& outcome) {

@@ -31,6 +31,15 @@ struct Outcome {
 /// Runs the program, and its backward as Program::use says.
 Outcome run(const Program& program, Mode mode);
 
+/// Of all outputs.
+at::Tensor loss_of(const Tensors& outputs);
+
+/// Adds clones.
+void copy_to(Tensors& results, const Tensors& tensors);
+
+/// What differs first, in words. Empty if nothing does.
+std::string difference(const Tensors& a, const Tensors& b);
+
 /// What can be cut, found by a forward.
 TapeSizes tape_sizes(const Program& program);
 
@@ -41,6 +50,7 @@ struct Verdict {
   std::string message{};  // of remat's error, or what differs
   bool raised = false;    // in plain too
   const char* refusal = nullptr;
+  const char* note = nullptr;  // what a check within a budget has come to
 };
 
 Verdict check(const Program& program, Mode mode = Mode::kCheckpointed);

@@ -14,6 +14,7 @@ def main():
     parser.add_argument("--count", type=int, default=1000, help="programs in all (default 1000)")
     parser.add_argument("--shard", default="0/1", help="i/n: every n-th of them, from the i-th on")
     parser.add_argument("--source", action="store_true", help="print the first program and stop")
+    parser.add_argument("--budgets", action="store_true", help="run them within random budgets")
     options = parser.parse_args()
     shard, shards = map(int, options.shard.split("/"))
     seeds = range(options.seed + shard, options.seed + options.count, shards)
@@ -22,6 +23,12 @@ def main():
 
         print(Generator(seeds[0]).program().source())
         return 0
+    if options.budgets:
+        from .budget import planned_share, report_of_budgets, run_in_budgets
+
+        counts, faults = run_in_budgets(seeds)
+        print(report_of_budgets(counts, faults))
+        return 0 if not faults and planned_share(counts) > 0.5 else 1
     summary = run_many(seeds)
     print(report(summary))
     return 0 if summary.passed else 1

@@ -19,7 +19,7 @@ def verdicts(seeds):
     waiting = list(seeds)
     while waiting:
         done = 0
-        for verdict in _in_child([(lambda seed=seed: check(Generator(seed).program(), seed)) for seed in waiting]):
+        for verdict in in_child([(lambda seed=seed: check(Generator(seed).program(), seed)) for seed in waiting]):
             seed = waiting[done]
             if verdict.kind == "crash" and _ends_plain(seed):
                 verdict = Verdict("raises", "plain code ends the process")
@@ -30,14 +30,14 @@ def verdicts(seeds):
 
 def _ends_plain(seed):
     """PyTorch itself has its faults, such as a hook on a complex tensor's .real that is then zeroed."""
-    return next(_in_child([lambda: run_plain(Generator(seed).program(), seed)])).kind == "crash"
+    return next(in_child([lambda: run_plain(Generator(seed).program(), seed)])).kind == "crash"
 
 
 def checked_in_child(program, seed):
-    return next(_in_child([lambda: check(program, seed)]))
+    return next(in_child([lambda: check(program, seed)]))
 
 
-def _in_child(checks):
+def in_child(checks):
     """Their verdicts, up to the first that ends the process."""
     reader, writer = os.pipe()
     child = os.fork()

@@ -1,0 +1,510 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Running random programs within random budgets.
+#include "fuzz/budget.h"
+
+#include <torch/torch.h>
+
+#include <algorithm>
+#include <array>
+#include <exception>
+#include <functional>
+#include <iterator>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remat/budget/auto_checkpoint.h>
+#include <remat/budget/plan_cuts.h>
+#include <remat/budget/profile.h>
+#include <remat/memory_plan/memory_planner.h>
+#include <remat/remat.h>
+#include <remat/tape/region.h>
+
+#include "fuzz/machine.h"
+#include "fuzz/plain_step.h"
+#include "support/silence.h"
+
+namespace remat::fuzz {
+namespace {
+
+constexpr const char* kPlanned = "planned";
+constexpr const char* kChanged = "planned, then run with other ops";
+constexpr const char* kAuto = "trained with auto_checkpoint";
+constexpr const char* kAutoChanged = "trained with auto_checkpoint, some steps with other ops";
+constexpr const char* kInfeasible = "planned, and the budget was below the least";
+constexpr const char* kAutoInfeasible = "auto_checkpoint refused the budget";
+constexpr const char* kAutoMeasures = "auto_checkpoint made no plan";
+constexpr const char* kNoGradient = "the loss needs no gradient";
+constexpr const char* kRaises = "plain raises";
+constexpr const char* kNotTaped = "refused: no tape can replay it";
+constexpr const char* kNotMeasured = "refused: [profile]";
+constexpr const char* kDirty = "refused: a Function marks dirty what crosses a cut";
+
+/// Budgets are few and programs small: else planning takes most of the time.
+constexpr MemoryPlannerOptions kPlanning = {.costs = {}, .grid = 4, .evaluations = 150};
+
+constexpr uint64_t kOtherSeeds = 0x9e3779b97f4a7c15;
+constexpr int kAutoSteps = 6;
+
+/// How far the peak of a step may be above the prediction if its function returns more than the
+/// loss: a tensor that it returns and that a replay makes again. Of one that returns the loss none.
+constexpr int64_t kReturnedBytes = kSize * kSize * static_cast<int64_t>(sizeof(float));
+
+/// Ops of programs of which peaks above the prediction are known, by what the op saves; but for
+/// writes of buffers. See has_known_peak().
+constexpr std::array kPeaksAbove = {Op::kMax, Op::kLstmCell, Op::kComplexMatmul, Op::kRreluTraining,
+                                    Op::kRreluInPlace};
+
+using Function = std::function<Tensors(const Tensors&)>;
+
+/// Where the loss is computed, and what becomes of the function's results.
+enum class Loss { kInside, kInsideWithOutputs, kOutside, kOutsideDropped, kCount };
+
+/// Steps of one program, with parameters and inputs of their own.
+class Training {
+ public:
+  Training(Program program, Loss loss)
+      : program_(std::move(program)),
+        loss_(loss),
+        machine_(program_, Mode::kPlain, sizes_),
+        inputs_(machine_.make_inputs()) {}
+
+  const Tensors& inputs() const { return inputs_; }
+
+  /// From now on it runs that one, which has as many inputs.
+  void become(const Program& program) { program_ = program; }
+
+  Tensors operator()(const Tensors& inputs) {
+    const Silence silence;
+    Tensors outputs = machine_.forward(inputs);
+    if (loss_ == Loss::kInside) return {loss_of(outputs)};
+    if (loss_ == Loss::kInsideWithOutputs) outputs.insert(outputs.begin(), loss_of(outputs));
+    return outputs;
+  }
+
+  /// Of what the function has returned. False if that needs no gradient.
+  bool backward(Tensors& results) const {
+    const bool is_inside = loss_ == Loss::kInside || loss_ == Loss::kInsideWithOutputs;
+    const at::Tensor loss = is_inside ? results[0] : loss_of(results);
+    if (loss_ == Loss::kOutsideDropped) results.clear();
+    if (!loss.requires_grad()) return false;
+    loss.backward();
+    return true;
+  }
+
+  void forget_gradients() const {
+    for (const at::Tensor& leaf : leaves()) leaf.mutable_grad() = at::Tensor();
+  }
+
+  /// What a step leaves behind.
+  void copy_state(Tensors& results) const {
+    for (const at::Tensor& leaf : leaves()) copy_to(results, {leaf.grad()});
+    copy_to(results, inputs_);
+    copy_to(results, machine_.buffers());
+  }
+
+ private:
+  Tensors leaves() const {
+    Tensors leaves = machine_.weights();
+    for (const at::Tensor& input : inputs_) {
+      if (input.requires_grad()) leaves.push_back(input);
+    }
+    return leaves;
+  }
+
+  Program program_;
+  const Loss loss_;
+  TapeSizes sizes_;
+  Machine machine_;
+  Tensors inputs_;
+};
+
+/// What profile_steps() calls.
+class TrainingRunner final : public StepRunner {
+ public:
+  explicit TrainingRunner(Training& training) : training_(training) {}
+
+  void forward(const Cuts& cuts, StepRecording* /*recording*/) override {
+    const CheckpointOptions options{
+        .name = "measured", .replay = ReplayEngine::kTape, .cuts = cuts};
+    results_ = checkpoint(options)(std::ref(training_))(training_.inputs());
+  }
+  void backward() override { training_.backward(results_); }
+  void drop() noexcept override { results_.clear(); }
+
+ private:
+  Training& training_;
+  Tensors results_;
+};
+
+struct StepResult {
+  Tensors tensors{};
+  int64_t peak_bytes = 0;
+  bool has_backward = false;
+};
+
+StepResult train(const Training& training, const Function& function) {
+  training.forget_gradients();
+  const Silence silence;
+  StepResult step;
+  Tensors results;
+  {
+    const MemoryMeter meter;
+    results = function(training.inputs());
+    step.has_backward = training.backward(results);
+    step.peak_bytes = meter.peak_bytes();
+  }
+  copy_to(step.tensors, results);
+  training.copy_state(step.tensors);
+  return step;
+}
+
+/// What is to be done with a program.
+struct Task {
+  Program program{};
+  Program other{};            // nearly the same
+  std::vector<bool> steps{};  // true: of the other one
+  Loss loss = Loss::kInside;
+  bool is_auto = false;
+
+  bool changes() const { return std::find(steps.begin(), steps.end(), true) != steps.end(); }
+  bool has(Op op) const {
+    return any_step(program.body, [op](const Step& step) { return step.op == op; }) ||
+           any_step(other.body, [op](const Step& step) { return step.op == op; });
+  }
+};
+
+/// In words.
+std::string words_of(const Task& task) {
+  constexpr std::array kLosses = {"inside", "inside, with outputs", "outside, outputs held",
+                                  "outside, outputs dropped"};
+  std::string text = c10::str(task.is_auto ? "auto_checkpoint" : "plan", ", loss ",
+                              kLosses[static_cast<size_t>(task.loss)], ", steps");
+  for (const bool is_other : task.steps) text += is_other ? " changed" : " same";
+  return text;
+}
+
+void replace(Block& block, Op op, Op other) {
+  for (Step& step : block.steps) {
+    if (step.op == op) step.op = other;
+    if (!step.block.empty()) replace(step.block[0], op, other);
+  }
+}
+
+/// Adds a result that needs a gradient.
+void add_weight(Block& body) {
+  size_t values = body.inputs;
+  for (const Step& step : body.steps) values += result_count(step);
+  body.steps.push_back({.op = Op::kWeight, .a = body.results[0], .b = body.results[0]});
+  body.results.push_back(values);
+}
+
+Task choose_task(const Program& program, Choices& choose) {
+  Task task{.program = plain_step_of(program)};
+  task.is_auto = choose.one_in(4);
+  Block& body = task.program.body;
+  // A function that is called once more adds its hooks to arguments once more.
+  if (task.is_auto) replace(body, Op::kHookLater, Op::kHook);
+  // No tape can replay these: some say enough.
+  for (const Op op : {Op::kInnerGrad, Op::kInnerBackward}) {
+    if (choose.pick(8)) replace(body, op, Op::kSin);
+  }
+  if (choose.pick(8)) add_weight(body);
+  task.other = changed(task.program, choose);
+  task.loss = static_cast<Loss>(choose.pick(static_cast<size_t>(Loss::kCount)));
+  const bool changes = choose.one_in(3);
+  if (!task.is_auto) {
+    task.steps = {false, changes};
+    if (changes) task.steps.push_back(false);
+    return task;
+  }
+  for (int i = 0; i < kAutoSteps; ++i) task.steps.push_back(changes && i > 1 && choose.one_in(2));
+  return task;
+}
+
+/// True if its peak may be above the prediction: a branch that the loss does not use saves what is
+/// planned as if it were freed with the function, or memory from outside is written that the step
+/// has read, of which a copy is held.
+bool has_known_peak(const Program& program) {
+  return any_step(program.body, [](const Step& step) {
+    if (!step.block.empty() || step.op == Op::kSame) return false;
+    const Effect effect = info(step.op).effect;
+    return effect == Effect::kWritesBuffer || effect == Effect::kWritesBank ||
+           std::find(kPeaksAbove.begin(), kPeaksAbove.end(), step.op) != kPeaksAbove.end();
+  });
+}
+
+/// All steps of a run, or the error in one.
+struct Steps {
+  std::vector<StepResult> done{};
+  std::string error{};
+  at::Tensor drawn{};
+};
+
+/// `after`: called when a step has ended.
+Steps run_steps(const Task& task, Training& training, const Function& function,
+                const std::function<void(size_t, const StepResult&)>& after) {
+  Steps steps;
+  try {
+    for (size_t i = 0; i < task.steps.size(); ++i) {
+      training.become(task.steps[i] ? task.other : task.program);
+      steps.done.push_back(train(training, function));
+      if (after) after(i, steps.done.back());
+    }
+  } catch (const c10::Error& error) {
+    steps.error = error.what_without_backtrace();
+  } catch (const std::exception& error) {
+    steps.error = error.what();
+  }
+  steps.drawn = at::rand({2});
+  return steps;
+}
+
+bool begins_with(const std::string& text, std::string_view words) {
+  return text.compare(0, words.size(), words) == 0;
+}
+
+bool has_words(const std::string& text, std::string_view words) {
+  return text.find(words) != text.npos;
+}
+
+/// A budget, below the least now and then.
+int64_t choose_budget(const MemoryPlanner& planner, Choices& choose) {
+  const int64_t least = planner.frontier().front().peak_bytes;
+  const int64_t plain = planner.profile().plain_peak_bytes;
+  const auto below = [&](int64_t count) {
+    return static_cast<int64_t>(choose.pick(static_cast<size_t>(std::max<int64_t>(count, 1))));
+  };
+  switch (choose.pick(8)) {
+    case 0:
+      return planner.budget_bytes("100%");
+    case 1:
+      return least;
+    case 2:
+      return least - 1;
+    case 3:
+      return below(plain);
+    default:
+      return least + below(plain - least);
+  }
+}
+
+std::string choose_budget_text(Choices& choose) {
+  switch (choose.pick(4)) {
+    case 0:
+      return c10::str(100 + choose.pick(4000), "B");
+    case 1:
+      return c10::str(20 + choose.pick(81), "%");
+    default:
+      return c10::str("fraction:", static_cast<double>(choose.pick(101)) / 100);
+  }
+}
+
+class BudgetCheck {
+ public:
+  BudgetCheck(const Program& program, Fault fault)
+      : choose_(program.seed ^ kOtherSeeds), task_(choose_task(program, choose_)), fault_(fault) {}
+
+  Verdict run() {
+    {
+      Training training(task_.program, task_.loss);
+      plain_ = run_steps(task_, training, std::ref(training), nullptr);
+    }
+    if (plain_.error.empty() && !std::all_of(plain_.done.begin(), plain_.done.end(),
+                                             [](const auto& step) { return step.has_backward; }))
+      return {.note = kNoGradient};
+    task_.is_auto ? run_auto() : run_plan();
+    if (verdict_.failure.empty()) check_nothing_left();
+    verdict_.raised = !plain_.error.empty();
+    if (verdict_.raised && verdict_.failure.empty()) verdict_.note = kRaises;
+    return verdict_;
+  }
+
+ private:
+  void fail(std::string failure, std::string message) {
+    if (!verdict_.failure.empty()) return;
+    verdict_.failure = std::move(failure);
+    verdict_.message = std::move(message) + "\n" + words_of(task_);
+  }
+
+  void run_plan() {
+    Training measured(task_.program, task_.loss);
+    const std::optional<StepProfile> profile = measure(measured);
+    if (!profile) return;
+    try {
+      const MemoryPlanner planner(*profile, kPlanning);
+      const int64_t budget = choose_budget(planner, choose_);
+      if (budget < 0) return;
+      if (!task_.has(Op::kHookLater) && choose_.one_in(2))
+        return run_planned(measured, planner, planner.plan(budget));
+      Training training(task_.program, task_.loss);
+      run_planned(training, planner, planner.plan(budget));
+    } catch (const std::exception& error) {
+      fail("the planner raises", error.what());
+    }
+  }
+
+  std::optional<StepProfile> measure(Training& training) {
+    try {
+      TrainingRunner runner(training);
+      StepProfile profile = profile_steps(runner, {.name = "measured", .steps = 1});
+      if (!plain_.error.empty() && !task_.changes()) {
+        // Some raise in a later step only.
+        if (plain_.done.empty()) fail("plain raises, the profile does not", plain_.error);
+      }
+      // So small a step takes as long as chance will have it: a seed has one plan.
+      for (StepRecord& record : profile.records)
+        record.forward_us = record.replay_us = record.backward_us = 1;
+      for (StepNode& node : profile.nodes) node.us = 1;
+      profile.other_us = 0;
+      return profile;
+    } catch (const c10::Error& error) {
+      note_refusal(error.what_without_backtrace());
+    } catch (const std::exception& error) {
+      fail("profile raises what is no error of c10", error.what());
+    }
+    return std::nullopt;
+  }
+
+  /// Of a measurement.
+  void note_refusal(const std::string& error) {
+    if (!plain_.error.empty()) {
+      verdict_.note = kRaises;
+    } else if (has_words(error, "expected what a tape can replay, got ") ||
+               has_words(error, "expected ops that mark in their schema what they write")) {
+      verdict_.note = kNotTaped;
+    } else if (begins_with(error, "[profile]")) {
+      verdict_.note = kNotMeasured;
+    } else if (is_dirty(error)) {
+      verdict_.note = kDirty;
+    } else {
+      fail("the measurement raises", error);
+    }
+  }
+
+  bool is_dirty(const std::string& error) const {
+    return task_.has(Op::kInPlaceFunction) && has_words(error, "got it modified in-place");
+  }
+
+  void run_planned(Training& training, const MemoryPlanner& planner, const MemoryPlan& plan) {
+    const int64_t least = planner.frontier().front().peak_bytes;
+    if (plan.least_budget_bytes != least) fail("the least budget is not the least peak", "");
+    if (plan.feasible != (plan.budget_bytes >= least))
+      fail("feasible is wrong", c10::str(plan.budget_bytes, " of at least ", least));
+    if (plan.feasible && plan.predicted_peak_bytes > plan.budget_bytes)
+      fail("the plan is above the budget",
+           c10::str(plan.predicted_peak_bytes, " of ", plan.budget_bytes));
+    // One that is not feasible is the plan for the least.
+    verdict_.note = !plan.feasible ? kInfeasible : task_.changes() ? kChanged : kPlanned;
+    const MemoryPlan& runs =
+        fault_ == Fault::kPeak ? planner.plan(planner.frontier().back().peak_bytes) : plan;
+    bool differs = false;
+    Cuts cuts = cuts_of(runs);
+    cuts.differs = [&](const TapeDifference&) { differs = true; };
+    const Function function = checkpoint({.name = c10::str("planned ", task_.program.seed),
+                                          .preserve_rng = fault_ != Fault::kNumbers,
+                                          .replay = ReplayEngine::kTape,
+                                          .cuts = cuts})(std::ref(training));
+    const auto after = [&](size_t i, const StepResult& step) {
+      const bool left = std::exchange(differs, false);
+      if (task_.steps[i]) return;
+      // What the function does may depend on what it has written.
+      if (left && !task_.has(Op::kBranch)) fail("a step leaves its plan", "");
+      if (!left) check_peak(i, step.peak_bytes, plan);
+    };
+    compare(run_steps(task_, training, function, after));
+  }
+
+  void check_peak(size_t i, int64_t peak, const MemoryPlan& plan) {
+    if (has_known_peak(task_.program)) return;
+    if (peak > plan.predicted_peak_bytes + (task_.loss == Loss::kInside ? 0 : kReturnedBytes))
+      fail("the peak is above the prediction",
+           c10::str("step ", i, ": ", peak, " of ", plan.predicted_peak_bytes, ", budget ",
+                    plan.budget_bytes, "; plain takes ", plain_.done[i].peak_bytes, ", of which ",
+                    plan.profile->plain_peak_bytes, " were predicted"));
+  }
+
+  void run_auto() {
+    Training training(task_.program, task_.loss);
+    bool differs = false;
+    const auto planned =
+        auto_checkpoint({.name = "auto",
+                         .memory_budget = choose_budget_text(choose_),
+                         .steps = 1 + static_cast<int>(choose_.pick(3)),
+                         .warn = [&](const std::string&) { differs = true; }})(std::ref(training));
+    const auto after = [&](size_t i, const StepResult& step) {
+      const std::optional<MemoryPlan> plan = plan_of(planned);
+      if (!plan) return;
+      verdict_.note = task_.changes() ? kAutoChanged : kAuto;
+      if (plan->predicted_peak_bytes > plan->budget_bytes) fail("the plan is above the budget", "");
+      // Later steps may run as others did.
+      if (!differs && !task_.changes()) check_peak(i, step.peak_bytes, *plan);
+    };
+    verdict_.note = kAutoMeasures;
+    Steps steps = run_steps(task_, training, planned, after);
+    if (begins_with(steps.error, "[auto_checkpoint] 'auto': memory_budget: expected ")) {
+      verdict_.note = kAutoInfeasible;
+      plain_.done.resize(std::min(plain_.done.size(), steps.done.size()));
+      steps.error = plain_.error = "";
+      steps.drawn = plain_.drawn;
+    } else if (plain_.error.empty() && !steps.error.empty() && steps.done.empty()) {
+      return note_refusal(steps.error);
+    }
+    compare(steps);
+  }
+
+  template <class Planned>
+  static std::optional<MemoryPlan> plan_of(const Planned& planned) {
+    try {
+      return planned.plan();
+    } catch (const c10::Error&) {
+      return std::nullopt;
+    }
+  }
+
+  void compare(const Steps& got) {
+    if (plain_.error.empty() && is_dirty(got.error)) {
+      verdict_.note = kDirty;
+      return;
+    }
+    if (plain_.error.empty() != got.error.empty())
+      return fail(got.error.empty() ? "only plain raises" : "raises",
+                  got.error.empty() ? plain_.error : got.error);
+    for (size_t i = 0; i < std::min(plain_.done.size(), got.done.size()); ++i) {
+      const std::string found = difference(plain_.done[i].tensors, got.done[i].tensors);
+      if (!found.empty()) return fail("differs", c10::str("step ", i, ": ", found));
+    }
+    if (!plain_.error.empty()) return;
+    if (plain_.done.size() != got.done.size()) return fail("ran fewer steps", "");
+    if (!difference({plain_.drawn}, {got.drawn}).empty()) fail("draws other numbers next", "");
+  }
+
+  void check_nothing_left() {
+    if (!plain_.error.empty()) return;  // it lives as long as the exception's graph
+    if (!live_regions().empty()) return fail("a region is left over", live_regions()[0]->label());
+    const MemoryReport report = memory_report();
+    if (report.bytes != 0 || !report.regions.empty()) fail("memory is left over", report.str());
+  }
+
+  Choices choose_;
+  Task task_;
+  const Fault fault_;
+  Steps plain_;
+  Verdict verdict_;
+};
+
+}  // namespace
+
+bool is_planned(const char* note) {
+  constexpr std::array kRan = {kPlanned, kChanged, kAuto, kAutoChanged, kInfeasible};
+  return std::find(kRan.begin(), kRan.end(), note) != kRan.end();
+}
+
+Verdict check_in_budget(const Program& program, Fault fault) {
+  return BudgetCheck(program, fault).run();
+}
+
+}  // namespace remat::fuzz
