@@ -8,6 +8,7 @@
 #include <string>
 #include <utility>
 
+#include <fmt/format.h>
 #include <remat/remat.h>
 
 namespace gpt2_train {
@@ -164,8 +165,9 @@ at::Tensor Gpt2Impl::run_blocks(at::Tensor x) const {
   switch (mode_.layout) {
     case Layout::kPlain:
     case Layout::kBudget:
-      for (Block block : blocks_) {
-        x = block->forward(x);
+      for (size_t i = 0; i < blocks_.size(); ++i) {
+        const remat::NameScope scope(fmt::format("block {}", i));  // one region may have them all
+        x = Block(blocks_[i])->forward(x);
       }
       return x;
     case Layout::kBlocks:
