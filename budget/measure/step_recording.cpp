@@ -300,10 +300,14 @@ class StepRecording::Ops final : public TraceSink {
 
   void enter(uint32_t place) { place_ = place; }
 
+  /// Regions that come now are of other steps.
+  void end_forward() { is_over_ = true; }
+
  private:
   /// True in the forward of the outermost region that this thread has begun, and inside it.
   bool is_of_step(const TraceScope& scope) {
-    if (std::this_thread::get_id() != thread_ || scope.is_replay || !scope.whole) return false;
+    if (is_over_ || std::this_thread::get_id() != thread_ || scope.is_replay || !scope.whole)
+      return false;
     if (scope.depth > 0) return region_ != 0;
     if (region_ == 0) {
       region_ = scope.whole->id();
@@ -336,6 +340,7 @@ class StepRecording::Ops final : public TraceSink {
   uint64_t region_ = 0;
   const Tape* tape_ = nullptr;  // of that region, which its forward keeps
   uint32_t place_ = 0;
+  bool is_over_ = false;
   int replays_ = 0;  // that run; guarded by the listener's lock
 };
 
@@ -445,6 +450,7 @@ void StepRecording::keep_writes() {
 }
 
 void StepRecording::end_forward() {
+  ops_->end_forward();
   listener_->write([&](StepLog& log, StepLog::Moment& next) { log.forward_end = next++; });
 }
 

@@ -190,7 +190,7 @@ TEST_CASE("Budgets that cannot be are refused", "[budget][auto]") {
     CHECK_THAT(error_for(text), ContainsSubstring("fraction:0 to fraction:1"));
   const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "100B"})(layers);
   const std::string error = error_text([&] {
-    for (int i = 0; i < 3; ++i) step(planned, layers.weight, rows(64));
+    for (int i = 0; i < 4; ++i) step(planned, layers.weight, rows(64));
   });
   CHECK_THAT(error, ContainsSubstring("'layers': memory_budget: expected "));
   CHECK_THAT(error, ContainsSubstring("got 100 (\"100B\")"));
