@@ -3,23 +3,17 @@
 #include <remat/inspect/replay_clock.h>
 
 #include <cstdint>
-#include <ctime>
 #include <mutex>
 #include <string_view>
 #include <thread>
 #include <unordered_map>
 
+#include <remat/inspect/thread_clock.h>
 #include <remat/inspect/trace_sinks.h>
 #include <remat/tape/trace_sink.h>
 
 namespace remat {
 namespace {
-
-int64_t thread_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 /// Of a thread: replays that run, and when the outermost began.
 struct RunningReplays {

@@ -4,40 +4,27 @@
 #include <remat/budget/step_recording.h>
 
 #include <ATen/SequenceNumber.h>
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
-#include <torch/csrc/autograd/edge.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <atomic>
-#include <ctime>
-#include <mutex>
 #include <optional>
 #include <thread>
-#include <unordered_map>
 #include <utility>
-#include <vector>
 
-#include <remat/inspect/allocation_listener.h>
+#include <remat/inspect/thread_clock.h>
 #include <remat/inspect/trace_sinks.h>
-#include <remat/tape/generator_state.h>
-#include <remat/tape/hidden_scopes.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/region.h>
 #include <remat/tape/tape.h>
-#include <remat/tape/tensor_layout.h>
 #include <remat/tape/trace_sink.h>
+
+#include "step_listener.h"
+#include "step_undo.h"
 
 namespace remat {
 namespace {
-
-int64_t thread_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
 
 /// Bit i: the i-th of the tensors that it is given requires a gradient.
 uint64_t gradients_of(const OpCall& call) {
@@ -56,174 +43,12 @@ const void* address_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-/// Has the log, and hears of memory. Backward's threads may tell of nodes and memory at once.
-class StepRecording::Listener final : public AllocationListener {
- public:
-  template <class Write>
-  void write(Write&& write) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!is_done_) write(log_, next_);
-  }
-
-  /// The block that is alive at that address.
-  uint32_t block_at(const void* address) const {
-    const auto known = alive_.find(address);
-    return known == alive_.end() ? StepLog::kNone : known->second;
-  }
-
-  bool has_block_at(const void* address) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return block_at(address) != StepLog::kNone;
-  }
-
-  /// Numbers of nodes count for each thread.
-  bool is_of_this_thread() const { return std::this_thread::get_id() == thread_; }
-
-  /// The calling thread runs nodes of the step. Under the lock of write().
-  void add_thread() {
-    if (!runs_nodes_here()) node_threads_.push_back(std::this_thread::get_id());
-  }
-  bool runs_nodes_here() const {
-    return is_of_this_thread() || std::find(node_threads_.begin(), node_threads_.end(),
-                                            std::this_thread::get_id()) != node_threads_.end();
-  }
-
-  /// What is allocated meanwhile is not written down.
-  void mute(bool muted) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    is_muted_ = muted;
-  }
-
-  StepLog take() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    is_done_ = true;
-    log_.end = next_;
-    return std::move(log_);
-  }
-
-  static std::atomic<Listener*> current;
-
- private:
-  // A free that was not seen, or of a block from before: see Note [A table of live blocks].
-  void on_report(void* address, int64_t bytes, c10::Device /*device*/) override {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (is_done_) return;
-    const StepLog::Moment now = next_++;
-    if (const auto known = alive_.find(address); known != alive_.end()) {
-      log_.blocks[known->second].died = now;
-      alive_.erase(known);
-    }
-    if (bytes <= 0 || is_muted_) return;
-    alive_.emplace(address, static_cast<uint32_t>(log_.blocks.size()));
-    log_.blocks.push_back({.bytes = bytes, .born = now});
-  }
-
-  const std::thread::id thread_ = std::this_thread::get_id();
-  std::mutex mutex_;
-  StepLog log_;
-  StepLog::Moment next_ = 0;
-  std::vector<std::thread::id> node_threads_;  // beside thread_
-  bool is_muted_ = false;
-  bool is_done_ = false;
-  std::unordered_map<const void*, uint32_t> alive_;  // blocks by address
-};
-
-std::atomic<StepRecording::Listener*> StepRecording::Listener::current{nullptr};
-
-/// What ops have written that was there before, and how to bring it back.
-class StepRecording::Undo {
- public:
-  explicit Undo(Listener& listener) : listener_(listener), generators_(read_generators({})) {}
-  Undo(const Undo&) = delete;
-  Undo& operator=(const Undo&) = delete;
-
-  void dismiss() { is_dismissed_ = true; }
-
-  ~Undo() {
-    if (is_dismissed_) return;
-    const Unseen unseen(listener_);
-    for (const Written& written : written_)
-      lay_out(written.storage, flat(written.storage)).copy_(written.bytes);
-    for (const Graph& graph : graphs_) graph.restore();
-    for (const GeneratorState& state : generators_) state.restore();
-  }
-
-  /// The op is about to write some of its arguments.
-  void before_op(const OpCall& call) {
-    for (const OpTensor& given : call.tensors()) {
-      if (call.writes_argument(given.argument) && has_layout(*given.tensor)) keep(*given.tensor);
-    }
-  }
-
- private:
-  struct Written {
-    c10::Storage storage;
-    at::Tensor bytes;
-  };
-
-  /// Where a tensor came from, as autograd sees it: a write makes it a result of the write.
-  struct Graph {
-    explicit Graph(const at::Tensor& of)
-        : tensor(of), edge(of.grad_fn() ? Edge(of.grad_fn(), of.output_nr()) : Edge()) {}
-
-    void restore() const {
-      if (tensor.grad_fn() != edge.function) torch::autograd::impl::set_gradient_edge(tensor, edge);
-    }
-
-    using Edge = torch::autograd::Edge;
-    at::Tensor tensor;
-    Edge edge;
-  };
-
-  /// Its own ops and memory are nobody's.
-  class Unseen {
-   public:
-    explicit Unseen(Listener& listener) : listener_(listener) { listener_.mute(true); }
-    Unseen(const Unseen&) = delete;
-    Unseen& operator=(const Unseen&) = delete;
-    ~Unseen() { listener_.mute(false); }
-
-   private:
-    Listener& listener_;
-    const SuspendScopes suspend_;
-    const at::AutoDispatchBelowADInplaceOrView below_;
-  };
-
-  static TensorLayout flat(const c10::Storage& storage) {
-    return TensorLayout::flat(storage.nbytes(), c10::kByte);
-  }
-
-  void keep(const at::Tensor& tensor) {
-    const c10::Storage& storage = tensor.storage();
-    if (storage.nbytes() == 0 || listener_.has_block_at(storage.data())) return;
-    keep_graph(tensor);
-    if (tensor.is_view()) keep_graph(at::Tensor(tensor._base()));
-    const bool is_known =
-        std::any_of(written_.begin(), written_.end(),
-                    [&](const Written& written) { return written.storage.is_alias_of(storage); });
-    if (is_known) return;
-    const Unseen unseen(listener_);
-    written_.push_back({storage, lay_out(storage, flat(storage)).clone()});
-  }
-
-  void keep_graph(const at::Tensor& tensor) {
-    const bool is_known = std::any_of(graphs_.begin(), graphs_.end(), [&](const Graph& graph) {
-      return graph.tensor.is_same(tensor);
-    });
-    if (!is_known) graphs_.emplace_back(tensor);
-  }
-
-  Listener& listener_;
-  std::vector<Written> written_;
-  std::vector<Graph> graphs_;
-  bool is_dismissed_ = false;
-  std::vector<GeneratorState> generators_;
-};
+std::atomic<StepListener*> StepListener::current{nullptr};
 
 /// Hears of ops, saved tensors and replays.
 class StepRecording::Ops final : public TraceSink {
  public:
-  Ops(std::shared_ptr<Listener> listener, Undo* undo)
+  Ops(std::shared_ptr<StepListener> listener, StepUndo* undo)
       : listener_(std::move(listener)), undo_(undo) {}
 
   void before_op(const TraceScope& scope, const OpCall& call) override {
@@ -334,8 +159,8 @@ class StepRecording::Ops final : public TraceSink {
 
   static inline thread_local int64_t rerun_begin_ns = 0;
 
-  const std::shared_ptr<Listener> listener_;
-  Undo* const undo_;  // null: writes stay
+  const std::shared_ptr<StepListener> listener_;
+  StepUndo* const undo_;  // null: writes stay
   const std::thread::id thread_ = std::this_thread::get_id();
   uint64_t region_ = 0;
   const Tape* tape_ = nullptr;  // of that region, which its forward keeps
@@ -360,7 +185,7 @@ class StepRecording::Nodes {
 
  public:
   static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& node) {
-    Listener* const listener = Listener::current.load();
+    StepListener* const listener = StepListener::current.load();
     if (!listener) return nullptr;
     std::unique_ptr<at::ObserverContext> running;
     const auto sequence = static_cast<uint64_t>(node.seqNr());
@@ -391,7 +216,7 @@ class StepRecording::Nodes {
 
   static void end(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
     const int64_t now = thread_ns();
-    Listener* const listener = Listener::current.load();
+    StepListener* const listener = StepListener::current.load();
     const auto* const running = static_cast<Running*>(context);
     if (!listener || !running) return;
     listener->write([&](StepLog& log, StepLog::Moment& next) {
@@ -401,18 +226,18 @@ class StepRecording::Nodes {
   }
 };
 
-StepRecording::StepRecording(bool undoes_writes) : listener_(std::make_shared<Listener>()) {
-  Listener* none = nullptr;
-  TORCH_CHECK(Listener::current.compare_exchange_strong(none, listener_.get()),
+StepRecording::StepRecording(bool undoes_writes) : listener_(std::make_shared<StepListener>()) {
+  StepListener* none = nullptr;
+  TORCH_CHECK(StepListener::current.compare_exchange_strong(none, listener_.get()),
               "[profile] expected no other measurement in the process, got a second one. Let the "
               "first one end.");
   try {
     AllocationListener::start(listener_, "profile");
   } catch (...) {
-    Listener::current = nullptr;
+    StepListener::current = nullptr;
     throw;
   }
-  if (undoes_writes) undo_ = std::make_unique<Undo>(*listener_);
+  if (undoes_writes) undo_ = std::make_unique<StepUndo>(*listener_);
   ops_ = std::make_shared<Ops>(listener_, undo_.get());
   TraceSinks::get().add(ops_);
   node_callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&Nodes::begin, &Nodes::end)
@@ -432,7 +257,7 @@ StepRecording::~StepRecording() {
   TraceSinks::get().remove(*ops_);
   undo_.reset();
   listener_->stop();
-  Listener::current = nullptr;
+  StepListener::current = nullptr;
 }
 
 void StepRecording::enter(const std::string& place) {

@@ -11,6 +11,9 @@
 
 namespace remat {
 
+class StepListener;
+class StepUndo;
+
 /// Writes down what the thread does while it lives, and the backwards that it begins: ops of its
 /// regions, nodes, replays from tapes, and the memory that comes and goes meanwhile. One at a time
 /// in the process. To be made, asked and destroyed on one thread.
@@ -42,12 +45,10 @@ class REMAT_API StepRecording {
   StepLog finish();
 
  private:
-  class Listener;
   class Ops;
   class Nodes;
-  class Undo;
-  std::shared_ptr<Listener> listener_;
-  std::unique_ptr<Undo> undo_;
+  std::shared_ptr<StepListener> listener_;
+  std::unique_ptr<StepUndo> undo_;
   std::shared_ptr<Ops> ops_;
 };
 
