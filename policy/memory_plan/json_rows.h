@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include <remat/memory_plan/memory_plan.h>
+#include <remat/memory_plan/step_profile.h>
 #include <remat/planner/digest.h>
 #include <remat/planner/json_tree.h>
 
@@ -39,8 +41,8 @@ class JsonRows {
   std::string text_;
 };
 
-inline JsonPlace memory_plan_place(const std::string& source) {
-  return {"memory plan", source, "", "Write the file again."};
+inline JsonPlace memory_plan_place(const std::string& source, const std::string& path = "") {
+  return {"memory plan", source, path, "Write the file again."};
 }
 
 inline int32_t read_int32(const JsonValue& value, int32_t least = 0) {
@@ -62,6 +64,10 @@ inline std::vector<JsonValue> read_row(const JsonValue& value, size_t size) {
   if (row.size() != size) value.fail("an array of " + std::to_string(size), value.shown());
   return row;
 }
+
+/// What from_json() of these reads.
+StepProfile read_step_profile(const JsonNode& root, const JsonPlace& place);
+MemoryPlan read_memory_plan(const JsonNode& root, JsonPlace place, const StepProfile& profile);
 
 uint64_t read_hex(const JsonValue& value);  ///< What hex_text() gives.
 

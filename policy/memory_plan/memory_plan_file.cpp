@@ -3,17 +3,10 @@
 // Three members: what it was made with, the profile, the plan.
 #include <remat/memory_plan/memory_plan_file.h>
 
-#include <cerrno>
-#include <cstdio>
-#include <cstring>
-#include <fstream>
-#include <memory>
 #include <nlohmann/json.hpp>
-#include <sstream>
-#include <stdexcept>
-#include <system_error>
 
 #include "json_rows.h"
+#include "text_file.h"
 
 namespace remat {
 
@@ -21,12 +14,6 @@ namespace {
 
 constexpr const char* format_key = "remat_memory_plan";
 constexpr int format_version = 1;
-
-[[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
-  throw std::runtime_error("[memory plan] " + path + ": expected a file that can be " + what +
-                           ", got: " + std::generic_category().message(error) +
-                           ". Give another path.");
-}
 
 }  // namespace
 
@@ -47,34 +34,19 @@ MemoryPlanFile MemoryPlanFile::from_json(std::string_view text, const std::strin
   MemoryPlanFile file;
   for (const auto& [key, member] : value.at("made_with").members())
     file.made_with[key] = member.string();
-  const nlohmann::ordered_json all = nlohmann::ordered_json::parse(text);
-  const StepProfile profile =
-      StepProfile::from_json(all.at("profile").dump(), source + ", \"profile\"");
-  file.plan = MemoryPlan::from_json(all.at("plan").dump(), profile, source + ", \"plan\"");
+  const StepProfile profile = detail::read_step_profile(
+      *root.find("profile"), detail::memory_plan_place(source, "profile"));
+  file.plan = detail::read_memory_plan(*root.find("plan"),
+                                       detail::memory_plan_place(source, "plan"), profile);
   return file;
 }
 
 void MemoryPlanFile::save(const std::string& path) const {
-  const std::string unfinished = path + ".unfinished";
-  {
-    std::ofstream out(unfinished, std::ios::binary | std::ios::trunc);
-    out << to_json();
-    out.flush();
-    if (!out) refuse(path, "written", errno);
-  }
-  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
-    const int error = errno;
-    std::remove(unfinished.c_str());
-    refuse(path, "written", error);
-  }
+  detail::write_text_file(path, to_json());
 }
 
 MemoryPlanFile MemoryPlanFile::load(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) refuse(path, "read", errno);
-  std::ostringstream text;
-  text << in.rdbuf();
-  return from_json(text.str(), path);
+  return from_json(detail::read_text_file(path), path);
 }
 
 }  // namespace remat

@@ -146,8 +146,13 @@ std::string MemoryPlan::to_json() const {
 MemoryPlan MemoryPlan::from_json(std::string_view text, const StepProfile& profile,
                                  const std::string& source) {
   profile.validate();
-  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
-  detail::JsonPlace place = detail::memory_plan_place(source);
+  return detail::read_memory_plan(detail::parse_json(text, "memory plan", source),
+                                  detail::memory_plan_place(source), profile);
+}
+
+MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
+                                    const StepProfile& profile) {
+  const std::string source = place.source;
   place.advice = "Plan for this step.";
   const JsonValue value(root, std::move(place));
   value.check_members(

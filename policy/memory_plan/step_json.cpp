@@ -5,6 +5,7 @@
 
 #include "json_rows.h"
 #include "step_fault.h"
+#include "text_file.h"
 
 namespace remat {
 
@@ -114,8 +115,20 @@ std::string StepProfile::to_json() const {
 }
 
 StepProfile StepProfile::from_json(std::string_view text, const std::string& source) {
-  const detail::JsonNode root = detail::parse_json(text, "memory plan", source);
-  const JsonValue value(root, detail::memory_plan_place(source));
+  return detail::read_step_profile(detail::parse_json(text, "memory plan", source),
+                                   detail::memory_plan_place(source));
+}
+
+void StepProfile::save(const std::string& path) const {
+  detail::write_text_file(path, to_json());
+}
+
+StepProfile StepProfile::load(const std::string& path) {
+  return from_json(detail::read_text_file(path), path);
+}
+
+StepProfile detail::read_step_profile(const JsonNode& root, const JsonPlace& place) {
+  const JsonValue value(root, place);
   value.check_members({"name", "end_bytes", "gap_bytes", "plain_peak_bytes", "other_us", "values",
                        "records", "slots", "nodes"},
                       {});
@@ -132,7 +145,7 @@ StepProfile StepProfile::from_json(std::string_view text, const std::string& sou
   for (const JsonValue& row : value.at("nodes").items()) profile.nodes.push_back(read_node(row));
   if (const auto fault = detail::find_fault(profile)) {
     const int line = detail::node_at(root, fault->path).line;
-    detail::raise_fault(*fault, source + ":" + std::to_string(line));
+    detail::raise_fault(*fault, place.source + ":" + std::to_string(line));
   }
   return profile;
 }

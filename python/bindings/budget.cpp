@@ -3,17 +3,14 @@
 // Profiles and plans as Python objects.
 #include "budget.h"
 
-#include <c10/util/Exception.h>
 #include <pybind11/stl/filesystem.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
 #include <filesystem>
-#include <fstream>
 #include <functional>
 #include <memory>
 #include <optional>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <variant>
@@ -124,21 +121,6 @@ py::object python_cuts(const MemoryPlan& plan) {
       .attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
 }
 
-void write_text(const std::string& path, const std::string& text) {
-  std::ofstream out(path, std::ios::binary | std::ios::trunc);
-  out << text;
-  out.flush();
-  TORCH_CHECK(out, "[profile] ", path, ": expected a file that can be written. Give another path.");
-}
-
-std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  TORCH_CHECK(in, "[profile] ", path, ": expected a file that can be read. Give another path.");
-  std::ostringstream text;
-  text << in.rdbuf();
-  return text.str();
-}
-
 /// A budget in bytes, or as text.
 using Budget = std::variant<int64_t, std::string>;
 
@@ -164,15 +146,10 @@ void add_profile(py::module_& m) {
       .def("to_json", &StepProfile::to_json)
       .def(
           "save",
-          [](const StepProfile& profile, const std::filesystem::path& path) {
-            write_text(path, profile.to_json());
-          },
+          [](const StepProfile& profile, const std::filesystem::path& path) { profile.save(path); },
           py::arg("path"))
       .def_static(
-          "load",
-          [](const std::filesystem::path& path) {
-            return StepProfile::from_json(read_text(path), path);
-          },
+          "load", [](const std::filesystem::path& path) { return StepProfile::load(path); },
           py::arg("path"))
       .def_static("from_json", &StepProfile::from_json, py::arg("text"),
                   py::arg("source") = "profile");

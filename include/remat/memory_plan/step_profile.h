@@ -95,6 +95,13 @@ struct REMAT_API StepProfile {
   /// to do.`
   static StepProfile from_json(std::string_view text, const std::string& source = "profile");
 
+  /// Writes the file; a file that is there is replaced when all is written.
+  /// @throws std::runtime_error `[memory plan] path: ...` if that fails.
+  void save(const std::string& path) const;
+
+  /// @throws as from_json, and as save if the file cannot be read.
+  static StepProfile load(const std::string& path);
+
   /// Checks all that planning relies on: indices, order, ranges.
   /// @throws std::invalid_argument as from_json, with source for "source:line".
   void validate(const std::string& source = "profile") const;

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "text_file.h"
+
+#include <cerrno>
+#include <cstdio>
+#include <fstream>
+#include <sstream>
+#include <stdexcept>
+#include <system_error>
+
+namespace remat::detail {
+
+namespace {
+
+[[noreturn]] void refuse(const std::string& path, const std::string& what, int error) {
+  throw std::runtime_error("[memory plan] " + path + ": expected a file that can be " + what +
+                           ", got: " + std::generic_category().message(error) +
+                           ". Give another path.");
+}
+
+}  // namespace
+
+std::string read_text_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) refuse(path, "read", errno);
+  std::ostringstream text;
+  text << in.rdbuf();
+  return text.str();
+}
+
+void write_text_file(const std::string& path, const std::string& text) {
+  const std::string unfinished = path + ".unfinished";
+  {
+    std::ofstream out(unfinished, std::ios::binary | std::ios::trunc);
+    out << text;
+    out.flush();
+    if (!out) refuse(path, "written", errno);
+  }
+  if (std::rename(unfinished.c_str(), path.c_str()) != 0) {
+    const int error = errno;
+    std::remove(unfinished.c_str());
+    refuse(path, "written", error);
+  }
+}
+
+}  // namespace remat::detail
