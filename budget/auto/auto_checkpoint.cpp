@@ -157,33 +157,23 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   /// The variant that such a step runs as; null: it is to be measured first.
-  std::shared_ptr<StepVariant> known(const StepSignature& signature) {
+  std::shared_ptr<StepVariant> known(const StepSignature& signature) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::shared_ptr<StepVariant> found;
-    const auto is_better = [&](const StepVariant& variant) {
-      if (variant.is_stale) return false;
-      if (!found) return true;
-      const bool is_exact = variant.signature() == signature;
-      const bool was_exact = found->signature() == signature;
-      if (is_exact != was_exact) return is_exact;
-      return is_exact ? variant.last_used > found->last_used
-                      : found->signature().covers(variant.signature());
-    };
+    std::shared_ptr<StepVariant> newest;
+    std::shared_ptr<StepVariant> smallest;  // of the plans that cover it
+    std::shared_ptr<StepVariant> stale;     // better than nothing
     for (const auto& variant : variants_) {
-      const bool is_exact = variant->signature() == signature;
-      const bool serves = is_exact || (variant->plan() && variant->signature().covers(signature));
-      if (serves && is_better(*variant)) found = variant;
+      const bool covers = variant->plan() && variant->signature().covers(signature);
+      if (covers && !stale) stale = variant;
+      if (variant->is_stale) continue;
+      if (variant->signature() == signature) {
+        if (!newest || variant->last_used > newest->last_used) newest = variant;
+      } else if (covers && (!smallest || smallest->signature().covers(variant->signature()))) {
+        smallest = variant;
+      }
     }
-    if (!found && measurements_ >= kMostMeasurements) found = stale(signature);
-    return found;
-  }
-
-  /// Better than nothing: what was planned for some step of that signature.
-  std::shared_ptr<StepVariant> stale(const StepSignature& signature) const {
-    for (const auto& variant : variants_) {
-      if (variant->plan() && variant->signature().covers(signature)) return variant;
-    }
-    return nullptr;
+    if (newest || smallest) return newest ? newest : smallest;
+    return measurements_ < kMostMeasurements ? nullptr : stale;
   }
 
   /// Null: somebody else measures, or there were too many.

@@ -17,6 +17,7 @@ import warnings
 
 import pytest
 import torch
+from residual_block import Block
 from torch import nn
 from torch.nn import functional as F
 
@@ -25,20 +26,8 @@ import remat_meta as remat
 MEASURED = 3  # steps before a plan
 
 
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return x + self.drop(self.down(F.gelu(self.up(self.norm(x)))))
-
-
 class Net(nn.Module):
-    """Blocks, of which the first `depth` run; `wide` of its ops depend on it."""
+    """Blocks, of which the first `depth` run; after number `relu_at` comes a relu."""
 
     def __init__(self, depth=6, width=32):
         super().__init__()
@@ -48,7 +37,7 @@ class Net(nn.Module):
         self.depth = depth
         self.relu_at = None
 
-    def forward(self, x, skip=None):
+    def forward(self, x):
         for i, block in enumerate(self.blocks[: self.depth]):
             x = block(x)
             if i == self.relu_at:
@@ -202,13 +191,15 @@ def test_eval_with_gradients_between_steps():
     assert remat.memory_plan(planned.model).feasible
 
 
-def test_gradients_add_up_over_micro_batches():
-    def accumulate(model, batch):
-        x, y = batch
-        for i in range(3):
-            (loss_of(model, (x[2 * i : 2 * i + 2], y[2 * i : 2 * i + 2])) / 4).backward()
-        return loss_of(model, (x[6:], y[6:])) / 4
+def accumulate(model, batch):
+    """Micro-batches, each with its backward but for the last."""
+    x, y = batch
+    for i in range(3):
+        (loss_of(model, (x[2 * i : 2 * i + 2], y[2 * i : 2 * i + 2])) / 4).backward()
+    return loss_of(model, (x[6:], y[6:])) / 4
 
+
+def test_gradients_add_up_over_micro_batches():
     plain, planned = trainers("85%")
     train(plain, planned, [batch_of(seed=i) for i in range(4)], run=accumulate)
     assert remat.memory_plan(planned.model).feasible
@@ -251,11 +242,8 @@ def test_micro_batches_in_one_autocast_block():
     """From the second one on the weights' casts are there already."""
 
     def run(model, batch):
-        x, y = batch
         with torch.autocast("cpu", torch.bfloat16):
-            for i in range(3):
-                (loss_of(model, (x[2 * i : 2 * i + 2], y[2 * i : 2 * i + 2])) / 4).backward()
-            return loss_of(model, (x[6:], y[6:])) / 4
+            return accumulate(model, batch)
 
     plain, planned = trainers("100%")
     train(plain, planned, [batch_of(seed=i) for i in range(4)], run=run)

@@ -7,23 +7,12 @@ import threading
 
 import pytest
 import torch
+from residual_block import Block
 from torch import nn
 from torch.nn import functional as F
 
 import remat_meta as remat
 from remat_meta._C import live_region_count
-
-
-class Block(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.norm = nn.LayerNorm(width)
-        self.up = nn.Linear(width, 4 * width)
-        self.down = nn.Linear(4 * width, width)
-        self.drop = nn.Dropout(0.1)
-
-    def forward(self, x):
-        return x + self.drop(self.down(F.gelu(self.up(self.norm(x)))))
 
 
 def mlp():
