@@ -3,30 +3,89 @@
 // Mixing words.
 #include "tensor_hash.h"
 
+#include <array>
 #include <cstring>
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_layout.h>
 
 #include <ATen/ops/_to_copy.h>
-#include <ATen/ops/contiguous.h>
 
 #include "hash_mix.h"
 #include "unseen.h"
 
 namespace remat {
 
-uint64_t hash_of_bytes(const void* bytes, size_t size) {
-  const auto* const from = static_cast<const char*>(bytes);
-  uint64_t hash = size;
-  size_t i = 0;
-  for (uint64_t word = 0; i + sizeof(word) <= size; i += sizeof(word)) {
-    std::memcpy(&word, from + i, sizeof(word));
-    hash = hash_mix(hash, word);
+namespace {
+
+/// Mixes bytes as they come, in parts of whole words but for the last one.
+class BytesHash {
+ public:
+  explicit BytesHash(size_t total) : hash_(total) {}
+
+  void add(const char* bytes, size_t size) {
+    size_t i = 0;
+    for (uint64_t word = 0; i + sizeof(word) <= size; i += sizeof(word)) {
+      std::memcpy(&word, bytes + i, sizeof(word));
+      hash_ = hash_mix(hash_, word);
+    }
+    std::memcpy(&rest_, bytes + i, size - i);
   }
-  uint64_t rest = 0;
-  std::memcpy(&rest, from + i, size - i);
-  return hash_mix(hash, rest);
+
+  uint64_t finish() const { return hash_mix(hash_, rest_); }
+
+ private:
+  uint64_t hash_;
+  uint64_t rest_ = 0;
+};
+
+/// Of elements that do not lie one after the other, as if they did. Takes no memory: a copy would
+/// count in the peaks of the steps that are compared, which are those that are measured.
+class StridedHash {
+ public:
+  explicit StridedHash(const at::Tensor& tensor)
+      : sizes_(tensor.sizes()),
+        strides_(tensor.strides()),
+        item_(tensor.itemsize()),
+        hash_(tensor.nbytes()) {}
+
+  uint64_t of(const char* first) {
+    walk(0, first);
+    hash_.add(buffer_.data(), filled_);
+    return hash_.finish();
+  }
+
+ private:
+  // Bounded by the number of dimensions.
+  void walk(size_t dim, const char* from) {  // NOLINT(misc-no-recursion)
+    if (dim == sizes_.size()) return add(from);
+    const int64_t step = strides_[dim] * static_cast<int64_t>(item_);
+    for (int64_t i = 0; i < sizes_[dim]; ++i, from += step) walk(dim + 1, from);
+  }
+
+  // Sizes of elements are powers of two, so they fill the buffer.
+  void add(const char* element) {
+    std::memcpy(buffer_.data() + filled_, element, item_);
+    filled_ += item_;
+    if (filled_ < buffer_.size()) return;
+    hash_.add(buffer_.data(), filled_);
+    filled_ = 0;
+  }
+
+  const at::IntArrayRef sizes_;
+  const at::IntArrayRef strides_;
+  const size_t item_;
+  BytesHash hash_;
+  std::array<char, 512> buffer_{};
+  size_t filled_ = 0;
+};
+
+}  // namespace
+
+uint64_t hash_of_bytes(const void* bytes, size_t size) {
+  BytesHash hash(size);
+  hash.add(static_cast<const char*>(bytes), size);
+  return hash.finish();
 }
 
 uint64_t hash_of(const at::Tensor& tensor) {
@@ -35,9 +94,9 @@ uint64_t hash_of(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
   at::Tensor data = tensor.resolve_conj().resolve_neg();
   if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));
-  data = data.contiguous();
   if (!data.storage().data()) return 0;
-  return hash_of_bytes(data.const_data_ptr(), data.nbytes());
+  const auto* const first = static_cast<const char*>(data.const_data_ptr());
+  return data.is_contiguous() ? hash_of_bytes(first, data.nbytes()) : StridedHash(data).of(first);
 }
 
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {
