@@ -101,7 +101,7 @@ void TapeCutter::finish(size_t records) {
   end_unit(tree_.outermost(segment_));
   close_ended();
   const bool misses_plan = phase_ != Phase::kPlan && !missing_.empty();
-  if (has_late_readers_ || misses_plan) find_inputs_again();
+  if (has_late_readers_ || misses_plan || live_slots() != live_slots_) find_inputs_again();
   check_missing();
   late_.clear();
   group_slots_.assign(tree_.units(), {});
@@ -296,18 +296,27 @@ UnitInputs::Found TapeCutter::search(size_t unit) {
       [&](uint32_t value) { return outer_value(value, unit); }, needed_);
 }
 
+/// Of all units.
+size_t TapeCutter::live_slots() const {
+  size_t sum = 0;
+  for (const auto& region : regions_) sum += region ? region->live_count() : 0;
+  return sum;
+}
+
 void TapeCutter::find_inputs(size_t unit) {
   UnitInputs::Found found = search(unit);
   missing_.insert(missing_.end(), found.missing.begin(), found.missing.end());
   replayers_[unit]->inputs().set(std::move(found), *regions_[unit]);
 }
 
-/// Now that all is known that is kept: a unit of another tape's plan may have to begin earlier.
-/// Slots of groups that nobody reads any more die.
+/// Now that all is known that is kept, and which branches the program has dropped: what only they
+/// need is not needed. A unit of another tape's plan may have to begin earlier. Slots of groups
+/// that nobody reads any more die.
 void TapeCutter::find_inputs_again() {
   needed_.assign(tape_.values().size(), false);
   missing_.clear();
   for (const size_t unit : tree_.inside(CutTree::kRoot)) {
+    if (tree_.is_group(unit)) drop_unread_slots(unit);
     if (phase_ != Phase::kPlan && !search(unit).missing.empty()) tape_.parts_[unit].begin = 0;
     find_inputs(unit);
   }
@@ -317,10 +326,13 @@ void TapeCutter::find_inputs_again() {
 void TapeCutter::drop_unread_slots(size_t group) {
   for (const auto i : c10::irange(tape_.parts_[group].slots.size())) {
     TapeSlot& slot = tape_.parts_[group].slots[i];
-    if (group_slots_[group].at(slot.ref.value).value) continue;
-    group_slots_[group].erase(slot.ref.value);
+    if (!slot.ref.defined()) continue;
+    const auto entry = group_slots_[group].find(slot.ref.value);
+    const std::shared_ptr<CutValue>& value = entry->second.value;
+    if (value.use_count() > 1) continue;
     slot.ref = {};
-    regions_[group]->release(regions_[group]->slot(i));
+    if (!value) regions_[group]->release(regions_[group]->slot(i));  // else it does that itself
+    group_slots_[group].erase(entry);
   }
 }
 
@@ -331,6 +343,7 @@ void TapeCutter::close_ended() {
   for (const size_t unit : units) {
     if (tree_.is_group(unit)) drop_unread_slots(unit);
     find_inputs(unit);
+    live_slots_ += regions_[unit]->live_count();
   }
   for (const size_t unit : units) regions_[unit]->close();
   kept_by_ended_.clear();

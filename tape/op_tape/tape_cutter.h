@@ -141,6 +141,7 @@ class TapeCutter {
   UnitInputs::Found search(size_t unit);
   void find_inputs(size_t unit);
   void find_inputs_again();
+  size_t live_slots() const;
   void drop_unread_slots(size_t group);
   bool may_cross(uint32_t value) const;
   void check_positions(size_t records) const;
@@ -173,6 +174,7 @@ class TapeCutter {
   std::optional<size_t> ended_;  // the unit before that
   CutValues kept_by_ended_;
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
+  size_t live_slots_ = 0;                        // of units, when their inputs were found
   bool has_late_readers_ = false;                // of a value whose unit has its inputs already
   std::vector<std::shared_ptr<CutValue>> late_;  // such values that are listed, for that unit
   std::vector<uint32_t> missing_;                // read by a unit, and neither made by it nor kept
