@@ -16,6 +16,7 @@
 #include <optional>
 #include <utility>
 
+#include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/replay_mismatch.h>
@@ -90,12 +91,21 @@ void TapeRun::fetch(const Replayer& inputs) {
     if (step == 0) return;
     const TapeValue& value = tape_.values()[number];
     live_[number].tensor = fetch(value);
-    live_[number].owned = value.source == TapeValue::Source::kMemory;
+    live_[number].owned = is_made_by_fetch(value, live_[number].tensor);
   });
   for (const auto& input : given_) {
     if (last_use_[input->value()] != 0)
       live_[input->value()].tensor = input->fetch(region_.label());
   }
+}
+
+/// True if nobody else has its memory, which the run may write.
+bool TapeRun::is_made_by_fetch(const TapeValue& value, const at::Tensor& tensor) const {
+  if (value.source == TapeValue::Source::kMemory) return true;
+  if (value.source != TapeValue::Source::kOutside || !tensor.has_storage()) return false;
+  const OutsideStorage& outside = root_.outside()[value.number];
+  return outside.is_written() && outside.unpacks_afresh() &&
+         !PlaceholderStorage::is(tensor.storage());
 }
 
 at::Tensor TapeRun::fetch(const TapeValue& value) const {

@@ -87,6 +87,7 @@ class TapeRun {
   at::Tensor fetch_outside(const TapeValue& value) const;
   at::Tensor fetch_product(const TapeValue& value) const;
   at::Tensor fetch(const TapeValue& value) const;
+  bool is_made_by_fetch(const TapeValue& value, const at::Tensor& tensor) const;
   at::Tensor make_memory(const TapeValue& value) const;
   void execute(const TapeRecord& record, uint32_t step);
   void prepare_writes(const TapeRecord& record, uint32_t step);
