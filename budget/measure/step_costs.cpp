@@ -38,12 +38,23 @@ double replays_us(const StepLog& step, StepLog::Moment first, StepLog::Moment la
   return sum;
 }
 
-/// The node that frees what was saved; -1 if backward ran none that may have saved it.
-int32_t node_of(const StepLog::Save& save, const std::unordered_map<uint64_t, int32_t>& nodes) {
+using NodesBySequence = std::unordered_map<uint64_t, int32_t>;
+
+/// The newest node that may have saved it, of those; -1 if there is none.
+int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
   for (uint64_t sequence = save.newest_node + 1; sequence-- > save.first_node;) {
     if (const auto node = nodes.find(sequence); node != nodes.end()) return node->second;
   }
   return -1;
+}
+
+/// The node that frees what was saved; -1 if backward ran none that may have saved it. `inner`: an
+/// op that writes a view in place has a node inside of that of the whole, and saves its result when
+/// the view has newer nodes, which save nothing.
+int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
+                const NodesBySequence& inner) {
+  const int32_t node = newest_of(save, inner);
+  return node >= 0 ? node : newest_of(save, nodes);
 }
 
 /// When memory dies that others than backward have made.
@@ -168,16 +179,17 @@ void StepCosts::add_times(const StepLog& step, Sample& sample) const {
 bool StepCosts::add(const StepLog& step) {
   if (!has_same_ops(step)) return false;
   Sample sample;
-  std::unordered_map<uint64_t, int32_t> by_sequence;
+  NodesBySequence by_sequence;
+  NodesBySequence inner_by_sequence;
   const std::vector<int32_t> records = records_of_nodes(step);
   for (const auto i : c10::irange(step.nodes.size())) {
     by_sequence.emplace(step.nodes[i].sequence, static_cast<int32_t>(i));
     sample.nodes.push_back({.name = step.nodes[i].name, .record = records[i]});
   }
   for (const StepLog::InnerNode& inner : step.inner_nodes)
-    by_sequence.emplace(inner.sequence, static_cast<int32_t>(inner.outer));
+    inner_by_sequence.emplace(inner.sequence, static_cast<int32_t>(inner.outer));
   for (const StepLog::Save& save : step.saves)
-    sample.node_of_slot.push_back(node_of(save, by_sequence));
+    sample.node_of_slot.push_back(node_of(save, by_sequence, inner_by_sequence));
   const auto& slots = sample.node_of_slot;
   if (std::all_of(slots.begin(), slots.end(), [](int32_t node) { return node < 0; })) return false;
   add_times(step, sample);

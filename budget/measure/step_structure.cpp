@@ -80,6 +80,7 @@ class Structure {
                                  .storage = static_cast<int32_t>(profile_.values.size())});
     }
     blocks_.assign(profile_.values.size(), StepLog::kNone);
+    spanned_.assign(profile_.values.size(), 0);
     for (const ResultOfOp& made : results_of(log_, records_, tape_))
       blocks_[made.value] = log_.results[log_.ops[made.op].first_result + made.result].block;
   }
@@ -90,9 +91,13 @@ class Structure {
       const StepValue& first = profile_.values[static_cast<size_t>(profile_.values[i].storage)];
       if (first.maker >= 0) continue;
       const TapeValue& of = tape_.values()[static_cast<size_t>(first.storage)];
+      StepValue& value = profile_.values[i];
+      if (of.source == TapeValue::Source::kHeld && value.maker >= 0) {
+        value.bytes = spanned_[static_cast<size_t>(first.storage)];
+        value.held_until = static_cast<int32_t>(size());
+      }
       if (of.source != TapeValue::Source::kOutside) continue;
       const OutsideStorage& outside = region_.outside()[of.number];
-      StepValue& value = profile_.values[i];
       value.held_until = static_cast<int32_t>(size());
       if (value.maker >= 0) {
         value.bytes = static_cast<int64_t>(outside.whole().bytes_spanned());
@@ -102,6 +107,8 @@ class Structure {
         value.bytes += static_cast<int64_t>(kept.size_bytes());
       });
       profile_.end_bytes -= value.bytes;
+      if (outside.is_written() && outside.unpacks_afresh())
+        value.unpacked_bytes = static_cast<int64_t>(outside.whole().bytes_spanned());
     }
   }
 
@@ -116,8 +123,10 @@ class Structure {
       const TapeRef& ref = tape_.refs(record)[i];
       const auto value = static_cast<int32_t>(ref.value);
       auto& reads = added.reads;
-      if (ref.defined() && std::find(reads.begin(), reads.end(), value) == reads.end())
-        reads.push_back(value);
+      if (!ref.defined()) continue;
+      if (std::find(reads.begin(), reads.end(), value) == reads.end()) reads.push_back(value);
+      int64_t& spanned = spanned_[static_cast<size_t>(profile_.values[ref.value].storage)];
+      spanned = std::max(spanned, static_cast<int64_t>(tape_.layout(ref.layout).bytes_spanned()));
     }
     for (const auto i : c10::irange(record.output_count)) {
       const TapeOutput& output = tape_.outputs(record)[i];
@@ -207,6 +216,7 @@ class Structure {
   const Tape& tape_;
   StepProfile profile_;
   std::vector<uint32_t> blocks_;  // by value
+  std::vector<int64_t> spanned_;  // by first value of a storage: how far its readers look
 };
 
 }  // namespace

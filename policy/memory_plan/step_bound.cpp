@@ -37,7 +37,7 @@ NodeView view_of(const StepGraph& graph, int32_t node) {
   }
   for (const int32_t slot : graph.slots_of_node[node]) {
     const int32_t v = profile.slots[slot].value;
-    if (view.present[v]) continue;
+    if (v < 0 || view.present[v]) continue;
     view.present[v] = 1;
     view.taken_bytes += graph.bytes(v);
   }

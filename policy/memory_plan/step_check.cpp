@@ -87,7 +87,8 @@ class StepCheck {
   /// Sums stay far from overflow.
   Fault totals() const {
     double bytes = 0;
-    for (const StepValue& value : profile_.values) bytes += static_cast<double>(value.bytes);
+    for (const StepValue& value : profile_.values)
+      bytes += static_cast<double>(value.bytes) + static_cast<double>(value.unpacked_bytes);
     if (bytes <= 1e16) return std::nullopt;
     return StepFault{"values", "1e16 bytes or less in all", std::to_string(bytes), "Give bytes."};
   }
@@ -112,6 +113,10 @@ class StepCheck {
     if (Fault fault = check_index(path + ".storage", value.storage, 0, profile_.values.size()))
       return fault;
     if (Fault fault = check_bytes(path + ".bytes", value.bytes)) return fault;
+    if (Fault fault = check_bytes(path + ".unpacked_bytes", value.unpacked_bytes)) return fault;
+    if (value.unpacked_bytes > 0 && value.maker >= 0)
+      return StepFault{path + ".unpacked_bytes", "0 of a value that a record makes",
+                       std::to_string(value.unpacked_bytes), "Measure the step again."};
     if (Fault fault = check_index(path + ".held_until", value.held_until, 0, records + 1))
       return fault;
     if (Fault fault =

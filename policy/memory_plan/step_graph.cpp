@@ -26,11 +26,13 @@ StepGraph::StepGraph(const StepProfile& from)
   }
   for (size_t i = 0; i < from.slots.size(); ++i) {
     const StepSlot& slot = from.slots[i];
+    if (slot.node >= 0) slots_of_node[slot.node].push_back(static_cast<int32_t>(i));
     if (slot.value < 0 || maker(slot.value) < 0) continue;
     uses[slot.value].push_back(slot.record);
     slots_of_record[slot.record].push_back(static_cast<int32_t>(i));
-    if (slot.node >= 0) slots_of_node[slot.node].push_back(static_cast<int32_t>(i));
   }
+  unpacks_any = std::any_of(from.values.begin(), from.values.end(),
+                            [](const StepValue& value) { return value.unpacked_bytes > 0; });
   for (std::vector<int32_t>& records : uses) {
     std::sort(records.begin(), records.end());
     records.erase(std::unique(records.begin(), records.end()), records.end());

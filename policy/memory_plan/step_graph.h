@@ -18,6 +18,10 @@ struct StepGraph {
 
   int32_t size() const { return static_cast<int32_t>(profile.records.size()); }
   int64_t bytes(int32_t value) const { return profile.values[value].bytes; }
+  /// While a unit runs again
+  int64_t replay_bytes(int32_t value) const {
+    return maker(value) < 0 ? profile.values[value].unpacked_bytes : bytes(value);
+  }
   int32_t maker(int32_t value) const { return profile.values[value].maker; }
   /// In memory that is not the step's own?
   bool is_outside(int32_t value) const { return maker(profile.values[value].storage) < 0; }
@@ -37,8 +41,9 @@ struct StepGraph {
   /// Per value: records that read its data, and those during which it is saved, ascending.
   std::vector<std::vector<int32_t>> uses;
   std::vector<int32_t> overwritten_by;  ///< Per value: a record, or `never`
-  /// Slots whose value a record makes; others cost nothing.
-  std::vector<std::vector<int32_t>> slots_of_record;
+  bool unpacks_any = false;             ///< Does a value from outside have unpacked_bytes?
+  std::vector<std::vector<int32_t>> slots_of_record;  ///< Those whose value a record makes
+  /// All: a node that reads any of a unit's slots has the unit replayed.
   std::vector<std::vector<int32_t>> slots_of_node;
 };
 

@@ -41,9 +41,9 @@ ordered_json node_json(const StepNode& node) {
 }
 
 StepValue read_value(const JsonValue& value) {
-  const std::vector<JsonValue> row = detail::read_row(value, 5);
-  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]), row[2].integer(),
-          detail::read_int32(row[3]), detail::read_int32(row[4], -1)};
+  const std::vector<JsonValue> row = detail::read_row(value, 6);
+  return {detail::read_int32(row[0], -1), detail::read_int32(row[1]),     row[2].integer(),
+          detail::read_int32(row[3]),     detail::read_int32(row[4], -1), row[5].integer()};
 }
 
 StepSlot read_slot(const JsonValue& value) {
@@ -96,8 +96,8 @@ std::string StepProfile::to_json() const {
   std::vector<ordered_json> slot_rows;
   std::vector<ordered_json> node_rows;
   for (const StepValue& value : values)
-    value_rows.push_back(
-        {value.maker, value.storage, value.bytes, value.held_until, value.released});
+    value_rows.push_back({value.maker, value.storage, value.bytes, value.held_until, value.released,
+                          value.unpacked_bytes});
   for (const StepRecord& record : records) record_rows.push_back(record_json(record));
   for (const StepSlot& slot : slots) slot_rows.push_back({slot.value, slot.record, slot.node});
   for (const StepNode& node : nodes) node_rows.push_back(node_json(node));

@@ -159,10 +159,24 @@ void StepSimulator::run_again(int32_t unit) {
   }
   for (const HeldValue& held : needs.held) replayed(unit, held.value).held = true;
   for (const int32_t v : needs.given) replayed(unit, v).given = true;
+  unpack_outside(unit);
   for (const int32_t j : needs.runs) rerun_record(unit, j);
   for (const HeldValue& held : needs.held) freed_[held.until] += graph_.bytes(held.value);
   out_.rerun_us += costs_.unit_us;
   ++out_.replays;
+}
+
+/// What it reads of memory from outside that the step overwrites is put together before it runs.
+void StepSimulator::unpack_outside(int32_t unit) {
+  if (!graph_.unpacks_any) return;
+  for (const int32_t j : needs_.of(unit).runs) {
+    const StepRecord& record = graph_.profile.records[j];
+    if (!record.reads_data) continue;
+    for (const int32_t v : record.reads) {
+      const bool is_unpacked = graph_.profile.values[v].unpacked_bytes > 0;
+      if (is_unpacked && !replayed(unit, v).present) make(unit, v);
+    }
+  }
 }
 
 void StepSimulator::rerun_record(int32_t unit, int32_t j) {
@@ -200,14 +214,14 @@ bool StepSimulator::is_needed_after(int32_t unit, int32_t value, int32_t record)
 
 void StepSimulator::make(int32_t unit, int32_t value) {
   replayed(unit, value).present = true;
-  now_ += graph_.bytes(value);
+  now_ += graph_.replay_bytes(value);
 }
 
 void StepSimulator::drop(int32_t unit, int32_t value) {
   Replayed& of = replayed(unit, value);
   if (!of.present) return;
   of.present = false;
-  now_ -= graph_.bytes(value);
+  now_ -= graph_.replay_bytes(value);
 }
 
 }  // namespace remat::detail

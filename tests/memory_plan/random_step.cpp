@@ -95,6 +95,7 @@ StepProfile random_step(std::mt19937& random) {
   std::vector<char> written;
   for (int i = 1 + upto(random, 1); i >= 0; --i) {
     profile.values.push_back({-1, static_cast<int32_t>(profile.values.size()), 5, 0});
+    if (upto(random, 1) == 0) profile.values.back().unpacked_bytes = 5;
     written.push_back(0);
   }
   for (int i = 3 + upto(random, 13); i > 0; --i) add_record(profile, written, random);

@@ -301,6 +301,13 @@ class Oracle {
       }
       return false;
     };
+    for (const int j : runs) {
+      for (const int v : p_.records[j].reads) {
+        const int64_t bytes = p_.values[v].unpacked_bytes;
+        if (p_.records[j].reads_data && bytes > 0 && made.count(v) == 0)
+          made[v] = std::make_shared<Bytes>(&now_, bytes);
+      }
+    }
     for (size_t i = 0; i < runs.size(); ++i) {
       const int j = runs[i];
       const StepRecord& record = p_.records[j];
@@ -360,8 +367,8 @@ class Oracle {
     let_go(0);
     for (size_t q = 0; q < p_.nodes.size(); ++q) {
       for (size_t i = 0; i < p_.slots.size(); ++i) {
-        if (p_.slots[i].node == static_cast<int>(q) && places_[i].alive)
-          replay(places_[i].unit, p_.nodes[q].before_bytes);
+        if (p_.slots[i].node == static_cast<int>(q))
+          replay(segment(p_.slots[i].record), p_.nodes[q].before_bytes);
       }
       reach(p_.nodes[q].inside_bytes);
       for (size_t i = 0; i < p_.slots.size(); ++i) {

@@ -189,7 +189,7 @@ TEST_CASE("A value that crosses is kept by the innermost group around its reader
   CHECK(result.kept_bytes == 10);
   CHECK(result.peak_bytes == 10);  // Value 2 has gone when the group makes value 1.
   CHECK(result.rerun_us == 1);     // Segment 1's slot is value 1: given.
-  CHECK(result.replays == 3);      // Segment 2, the group, segment 1. No slot of segment 0 counts.
+  CHECK(result.replays == 4);      // Segment 2, the group, segment 1; segment 0, of no records.
 }
 
 TEST_CASE("Nested groups run again once for each level", "[memory_plan]") {
@@ -285,6 +285,18 @@ TEST_CASE("Of memory from outside that the step overwrites copies are kept", "[m
   const StepSimulation rerun = remat::simulate_step(profile, {});
   CHECK(rerun.kept_bytes == 4);
   CHECK(rerun.peak_bytes == 4 + 6);
+  // It is put together from parts, and then written.
+  profile.values[0].unpacked_bytes = 6;
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6);
+  profile.records[1].writes = {};
+  profile.records[1].makes = {2};
+  profile.values[2] = {1, 2, 6, 2};
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 6 + 6);
+  profile.values[0].unpacked_bytes = 0;
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 6);
+  profile.records[1].makes = {};
+  profile.records[1].writes = {{0, 2}};
+  profile.values[2] = {1, 0, 6, 2};
   // What it has written is kept: a copy at once, and nothing of what was there.
   const StepSimulation kept_after = remat::simulate_step(profile, kept({1}));
   CHECK(kept_after.forward_peak_bytes == 6);

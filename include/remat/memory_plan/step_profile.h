@@ -30,6 +30,9 @@ struct StepValue {
   /// values: how many nodes of backward have begun when it lets go, if remat keeps nothing. 0:
   /// before backward begins; -1: never, it holds it to the end, or it did not hold it so long.
   int32_t released = -1;
+  /// Of a value from outside: what the replay of a unit that reads it takes to have it as it was; 0
+  /// if it reads the memory itself, or the whole of what is kept.
+  int64_t unpacked_bytes = 0;
 };
 
 struct StepWrite {
