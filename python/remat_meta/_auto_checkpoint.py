@@ -8,8 +8,6 @@ import copy
 import functools
 import logging
 import os
-import random
-import sys
 import types
 import warnings
 import weakref
@@ -19,32 +17,12 @@ import torch
 from . import _C
 from ._C import checkpoint
 from ._profile import named_by_module
+from ._python_state import PythonState
 
 _logger = logging.getLogger("remat_meta")
 
 # Of modules: others, accelerate for one, wrap what stands for forward once more.
 _by_module = weakref.WeakKeyDictionary()
-
-
-class _PythonState:
-    """What the forward that is dropped may change beside tensors: random numbers, and what attributes of modules are."""
-
-    def __init__(self, module):
-        modules = [] if module is None else module.modules()
-        self._attributes = [(vars(m), dict(vars(m))) for m in modules]
-        self._buffers = [(attributes["_buffers"], dict(attributes["_buffers"])) for attributes, _ in self._attributes]
-        self._random = random.getstate()
-        numpy = sys.modules.get("numpy")
-        self._numpy = None if numpy is None else (numpy.random.set_state, numpy.random.get_state())
-
-    def restore(self):
-        for now, before in (*self._attributes, *self._buffers):
-            now.clear()
-            now.update(before)
-        random.setstate(self._random)
-        if self._numpy is not None:
-            set_state, state = self._numpy
-            set_state(state)
 
 
 class _Step:
@@ -60,7 +38,7 @@ class _Step:
         self.result = None
 
     def forward(self, cuts, recording):
-        state = None if recording is None else _PythonState(self._module)
+        state = None if recording is None else PythonState(self._fn, self._module, self._args, self._kwargs)
         if cuts is None:
             self.result = self._fn(*self._args, **self._kwargs)
             return
@@ -178,6 +156,10 @@ def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, devi
     """
     if not callable(fn):
         raise TypeError(f"[auto_checkpoint] fn: expected a module or a function, got {type(fn).__name__}.")
+    if name is not None and not isinstance(name, str):
+        raise TypeError(f"[auto_checkpoint] name: expected a text, got {type(name).__name__}.")
+    if isinstance(steps, bool) or not isinstance(steps, int):
+        raise TypeError(f"[auto_checkpoint] steps: expected a number of steps, got {type(steps).__name__}.")
     options = {
         "name": name or (type(fn).__name__ if isinstance(fn, torch.nn.Module) else getattr(fn, "__qualname__", "")),
         "memory_budget": _budget_text(memory_budget, of_peak, fraction, device_bytes),
@@ -186,10 +168,13 @@ def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, devi
     }
     if not isinstance(fn, torch.nn.Module):
         return _AutoCheckpointed(fn, None, options)
-    forward = vars(fn).get("forward")
+    module = fn
+    while isinstance(module, torch.nn.parallel.DistributedDataParallel):
+        module = module.module  # whose forward is the step; what is around it waits for buffers and gradients of others
+    forward = vars(module).get("forward")
     if isinstance(forward, _AutoCheckpointed):
         forward = forward.original()
-    fn.forward = _AutoCheckpointed(forward, fn, options)
+    module.forward = _AutoCheckpointed(forward, module, options)
     return fn
 
 

@@ -9,7 +9,6 @@ import io
 import logging
 import os
 import pickle
-import random
 import subprocess
 import sys
 import threading
@@ -17,6 +16,7 @@ import warnings
 
 import pytest
 import torch
+import torch.distributed as distributed
 from residual_block import Block
 from torch import nn
 from torch.nn import functional as F
@@ -623,53 +623,6 @@ def test_an_argument_that_gets_a_gradient_by_a_write_gets_it_once(part, has_grap
     assert same(train(lambda f: f), train(lambda f: remat.auto_checkpoint(f, "100%")))
 
 
-class Stateful(Net):
-    """Python state that the forward changes: a buffer that is replaced, a counter, random numbers of Python."""
-
-    def __init__(self):
-        super().__init__()
-        self.register_buffer("mean", torch.zeros(32))
-        self.calls = 0
-
-    def forward(self, x):
-        self.calls += 1
-        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
-        return super().forward(x * (1 + 0.01 * self.calls) * random.uniform(0.9, 1.1) + self.mean)
-
-
-def test_the_forward_that_is_dropped_leaves_no_python_state():
-    torch.manual_seed(3)
-    model = Stateful()
-    plain, planned = Trainer(copy.deepcopy(model)), Trainer(remat.auto_checkpoint(model, "80%"))
-    for i in range(6):
-        results = []
-        for trainer in (plain, planned):
-            random.seed(i)
-            results.append((trainer.step(batch_of(seed=i))[0], random.random()))
-        assert torch.equal(results[0][0], results[1][0]) and results[0][1] == results[1][1]
-        assert same(plain.state(), planned.state())
-    assert planned.model.calls == 6
-
-
-def test_an_exception_in_the_first_forward_leaves_what_plain_leaves():
-    states = []
-    for wrap in (lambda m: m, lambda m: remat.auto_checkpoint(m, "80%")):
-        torch.manual_seed(3)
-        model = wrap(Net())
-        model.head.register_forward_hook(lambda *_: 1 / 0)
-        torch.manual_seed(4)
-        with pytest.raises(ZeroDivisionError):
-            model(batch_of()[0])
-        states.append([torch.get_rng_state(), *(b.clone() for b in model.buffers())])
-    assert same(*states)
-
-
-def test_an_iterator_cannot_be_read_twice():
-    fn = remat.auto_checkpoint(lambda xs: sum(x.sin() for x in xs).sum(), "50%", name="f")
-    with pytest.raises(TypeError, match="'f': expected arguments that can be read twice, got list_iterator"):
-        fn(iter([torch.randn(2, requires_grad=True)]))
-
-
 def test_a_share_is_that_of_the_largest_step():
     plain, planned = trainers("55%")
     train(plain, planned, [batch_of(seed=i) for i in range(5)])
@@ -679,6 +632,44 @@ def test_a_share_is_that_of_the_largest_step():
         warnings.simplefilter("ignore")
         train(plain, planned, [batch_of(seed=i) for i in range(4)])
         train(plain, planned, [tuple(part[:1] for part in batch_of(seed=8))] * 2)
+
+
+@pytest.mark.parametrize("outside", [False, True])
+def test_a_model_in_distributed_data_parallel(tmp_path, outside):
+    """auto_checkpoint() of what DDP wraps, or of DDP's wrapper."""
+    distributed.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        torch.manual_seed(3)
+        model = Net()
+        plain = Trainer(nn.parallel.DistributedDataParallel(copy.deepcopy(model)))
+        if outside:
+            wrapped = nn.parallel.DistributedDataParallel(model)
+            assert remat.auto_checkpoint(wrapped, "50%") is wrapped
+        else:
+            wrapped = nn.parallel.DistributedDataParallel(remat.auto_checkpoint(model, "50%"))
+        planned = Trainer(wrapped)
+        train(plain, planned, [batch_of(seed=i) for i in range(6)])
+        assert remat.memory_plan(wrapped).predicted_peak_bytes < 0.6 * plain.step(batch_of())[1]
+    finally:
+        distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize(("options", "message"), [
+    ({"name": 3}, "name: expected a text, got int"),
+    ({"steps": "3"}, "steps: expected a number of steps, got str"),
+    ({"steps": 0}, "steps: expected 1 or more, got 0"),
+    ({"plan": "/nowhere/plan.json"}, "plan_file: expected a file that can be written, got /nowhere/plan.json"),
+    ({"memory_budget": "lots"}, 'memory_budget: expected bytes with a unit .* got "lots"'),
+])
+def test_options_are_checked_before_a_step_runs(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        remat.auto_checkpoint(Net(), **{"memory_budget": "50%", **options})
+
+
+@pytest.mark.parametrize("text", ["300kB", "300KB", "300 kb", "0.3mb", "300000b", "0.0003GB"])
+def test_units_of_budgets(text):
+    profile = remat.profile(lambda x: x.sin().sum(), steps=1)(torch.ones(4, requires_grad=True))
+    assert profile.plan(text).budget_bytes == 300000
 
 
 def test_in_transforms_of_torch_func_it_is_a_plain_call():

@@ -1,0 +1,205 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""auto_checkpoint(): what the first forward, which is dropped, changes in Python."""
+
+import collections
+import copy
+import random
+
+import pytest
+import torch
+from test_auto_checkpoint import Net, Trainer, batch_of, same
+from torch import nn
+
+import remat_meta as remat
+
+
+class Stateful(Net):
+    """Python state that the forward changes: a buffer that is replaced, a counter, random numbers of Python."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(32))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean((0, 1))
+        return super().forward(x * (1 + 0.01 * self.calls) * random.uniform(0.9, 1.1) + self.mean)
+
+
+def test_the_forward_that_is_dropped_leaves_no_python_state():
+    torch.manual_seed(3)
+    model = Stateful()
+    plain, planned = Trainer(copy.deepcopy(model)), Trainer(remat.auto_checkpoint(model, "80%"))
+    for i in range(6):
+        results = []
+        for trainer in (plain, planned):
+            random.seed(i)
+            results.append((trainer.step(batch_of(seed=i))[0], random.random()))
+        assert torch.equal(results[0][0], results[1][0]) and results[0][1] == results[1][1]
+        assert same(plain.state(), planned.state())
+    assert planned.model.calls == 6
+
+
+def test_an_exception_in_the_first_forward_leaves_what_plain_leaves():
+    states = []
+    for wrap in (lambda m: m, lambda m: remat.auto_checkpoint(m, "80%")):
+        torch.manual_seed(3)
+        model = wrap(Net())
+        model.head.register_forward_hook(lambda *_: 1 / 0)
+        torch.manual_seed(4)
+        with pytest.raises(ZeroDivisionError):
+            model(batch_of()[0])
+        states.append([torch.get_rng_state(), *(b.clone() for b in model.buffers())])
+    assert same(*states)
+
+
+def test_an_iterator_cannot_be_read_twice():
+    fn = remat.auto_checkpoint(lambda xs: sum(x.sin() for x in xs).sum(), "50%", name="f")
+    with pytest.raises(TypeError, match="'f': expected arguments that can be read twice, got list_iterator"):
+        fn(iter([torch.randn(2, requires_grad=True)]))
+
+
+class Cache:
+    """As those of keys and values: filled by each forward that is given it."""
+
+    def __init__(self):
+        self.layers = []
+        self.newest = None
+        self.tokens = collections.deque(maxlen=3)
+
+    def update(self, x):
+        self.layers.append(x)
+        self.newest = {"x": x}
+        self.tokens.append(len(self.layers))
+        return torch.stack(self.layers).sum(0)
+
+
+class Output(collections.OrderedDict):
+    """As those of transformers: cannot be updated."""
+
+    def update(self, *_):
+        raise TypeError("cannot be updated")
+
+
+def trained(wrap, f, make_arguments):
+    """What 6 steps of f give, and what its arguments are then."""
+    torch.manual_seed(0)
+    w = torch.randn(4, 4, requires_grad=True)
+    fn = wrap(lambda *arguments, **named: f(w, *arguments, **named))
+    found = []
+    for _ in range(6):
+        arguments = make_arguments()
+        w.grad = None
+        loss = fn(*arguments).square().sum()
+        loss.backward()
+        found += [loss.detach(), w.grad.clone()]
+    return found, arguments
+
+
+def auto(fn):
+    return remat.auto_checkpoint(fn, "100%", name="f")
+
+
+def check(f, make_arguments):
+    """Returns the arguments of the last step of each."""
+    (expected, plain), (found, planned) = trained(lambda f: f, f, make_arguments), trained(auto, f, make_arguments)
+    assert same(expected, found)
+    return plain, planned
+
+
+def test_a_list_that_the_function_takes_apart():
+    def f(w, parts, seen):
+        total = parts.pop() @ w
+        while parts:
+            total = total.sin() + parts.pop(0) @ w
+        seen.add(len(seen))
+        return total
+
+    torch.manual_seed(1)
+    parts = [torch.randn(4, 4) for _ in range(3)]
+    plain, planned = check(f, lambda: (list(parts), {7}))
+    assert plain == planned == ([], {7, 1})
+
+
+def test_a_dictionary_in_a_list():
+    def f(w, batches):
+        batch = batches[0]
+        batch["y"] = batch.pop("x") @ w
+        batch.setdefault("count", []).append(1)
+        return batch["y"].tanh() @ w
+
+    plain, planned = check(f, lambda: ([{"x": torch.ones(4, 4), "count": []}],))
+    for batches in (*plain, *planned):
+        assert list(batches[0]) == ["count", "y"] and batches[0]["count"] == [1]
+
+
+def test_a_class_of_dictionaries_that_cannot_be_updated():
+    def f(w, output):
+        output["y"] = output["x"] @ w
+        del output["x"]
+        return output["y"].tanh() @ w
+
+    def make_arguments():
+        output = Output()
+        output["x"] = torch.ones(4, 4)
+        return (output,)
+
+    plain, planned = check(f, make_arguments)
+    assert list(plain[0]) == list(planned[0]) == ["y"]
+
+
+def test_a_cache_of_keys_and_values():
+    def f(w, cache):
+        x = cache.update(torch.ones(4, 4) @ w)
+        return cache.update(x.sin() @ w).cos()
+
+    (plain,), (planned,) = check(f, lambda: (Cache(),))
+    assert len(plain.layers) == len(planned.layers) == 2
+    assert plain.tokens == planned.tokens
+
+
+def test_what_holds_itself():
+    def f(w, loop):
+        loop.append(1)
+        return (loop[0] @ w).sin() @ w
+
+    def make_arguments():
+        loop = [torch.ones(4, 4)]
+        loop.append(loop)
+        return (loop,)
+
+    (plain,), (planned,) = check(f, make_arguments)
+    assert len(plain) == len(planned) == 3
+
+
+@pytest.mark.parametrize("wrap", [lambda f: f, auto])
+def test_what_a_function_has_captured(wrap):
+    w = torch.ones(4, 4, requires_grad=True)
+    calls, history, later = 0, [], None
+
+    def f(x):
+        nonlocal calls, later
+        calls += 1
+        later = [calls]
+        history.append(calls)
+        return (x @ w).sin() @ w * calls
+
+    fn = wrap(f)
+    for _ in range(6):
+        fn(torch.ones(4, 4)).sum().backward()
+    assert calls == 6 and history == [1, 2, 3, 4, 5, 6] and later == [6]
+
+
+def test_a_list_of_a_module():
+    torch.manual_seed(3)
+    model = Net()
+    model.blocks[0].history = {"sums": []}
+    model.blocks[0].register_forward_hook(lambda block, _, y: block.history["sums"].append(y.sum().item()))
+    plain, planned = Trainer(copy.deepcopy(model)), Trainer(remat.auto_checkpoint(model, "80%"))
+    for i in range(6):
+        assert torch.equal(plain.step(batch_of(seed=i))[0], planned.step(batch_of(seed=i))[0])
+    assert len(planned.model.blocks[0].history["sums"]) == 6
+    assert planned.model.blocks[0].history == plain.model.blocks[0].history
+    assert isinstance(planned.model.blocks, nn.ModuleList)
