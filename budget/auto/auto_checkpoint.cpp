@@ -7,10 +7,13 @@
 #include <c10/util/Exception.h>
 #include <torch/headeronly/version.h>
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <utility>
 #include <vector>
@@ -95,7 +98,11 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       : options(std::move(given)), budget_(budget_text(options), where_of(options.name)) {
     TORCH_CHECK_VALUE(options.steps >= 1, where_of(options.name), "steps: expected 1 or more, got ",
                       options.steps, ".");
-    if (has_file()) load_plan();
+    if (has_file()) {
+      load_plan();
+    } else if (!options.plan_file.empty()) {
+      check_writable();
+    }
   }
 
   void run(StepForward& step, StepSignature signature) {
@@ -181,8 +188,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (measurements_ >= kMostMeasurements) return nullptr;
     auto recording = StepRecording::try_make(/*undoes_writes=*/true);
     if (!recording) return nullptr;
-    auto variant = std::make_shared<StepVariant>(
-        signature, measure_forward(step, options.name, std::move(recording)));
+    auto variant = std::make_shared<StepVariant>(signature, measured(step, std::move(recording)));
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!are_casts_warm_) autocast_.clear();
     ++measurements_;
@@ -195,6 +201,18 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (variants_.size() == kMostVariants) variants_.erase(least_used());
     variants_.push_back(variant);
     return variant;
+  }
+
+  std::unique_ptr<StepMeasurement> measured(StepForward& step,
+                                            std::unique_ptr<StepRecording> recording) const {
+    try {
+      return measure_forward(step, options.name, std::move(recording));
+    } catch (c10::NotImplementedError& error) {
+      error.add_context(where_of(options.name) +
+                        "steps within a budget run again from a tape. What no tape can replay "
+                        "belongs outside: give auto_checkpoint the parts of the model around it.");
+      throw;
+    }
   }
 
   std::vector<std::shared_ptr<StepVariant>>::iterator least_used() {
@@ -248,6 +266,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!is_first) return;
     if (options.warn) return options.warn(where_of(options.name) + words);
     TORCH_WARN(where_of(options.name), words);
+  }
+
+  /// Steps are measured before the file is written.
+  void check_writable() const {
+    const std::filesystem::path folder = std::filesystem::absolute(options.plan_file).parent_path();
+    TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, where_of(options.name),
+                      "plan_file: expected a file that can be written, got ", options.plan_file,
+                      ". Give a path in a folder that is there and yours.");
   }
 
   void load_plan() {

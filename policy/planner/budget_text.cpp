@@ -3,6 +3,7 @@
 // Budgets as people write them.
 #include <algorithm>
 #include <array>
+#include <cctype>
 #include <charconv>
 #include <optional>
 #include <stdexcept>
@@ -50,9 +51,15 @@ Amount<Number> read_amount(std::string_view text) {
   return amount;
 }
 
+/// In letters of either case.
 const Unit* unit_named(std::string_view name) {
-  const auto* at =
-      std::find_if(units.begin(), units.end(), [&](const Unit& unit) { return unit.name == name; });
+  const auto is_same = [](char a, char b) {
+    return std::tolower(static_cast<unsigned char>(a)) ==
+           std::tolower(static_cast<unsigned char>(b));
+  };
+  const auto* at = std::find_if(units.begin(), units.end(), [&](const Unit& unit) {
+    return std::equal(unit.name.begin(), unit.name.end(), name.begin(), name.end(), is_same);
+  });
   return at == units.end() ? nullptr : at;
 }
 
