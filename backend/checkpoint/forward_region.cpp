@@ -93,6 +93,12 @@ bool records_regions() {
   return c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
 }
 
+bool runs_in_segments() {
+  Scope* const scope = Scope::current();
+  const Scope* const region = scope ? scope->region_scope() : nullptr;
+  return region && region->segments();
+}
+
 void check_options(const CheckpointOptions& options, const char* where) {
   for (const auto i : c10::irange(options.generators.size())) {
     TORCH_CHECK_VALUE(

@@ -12,6 +12,7 @@
 #include <remat/backend/remat_handle.h>
 #include <remat/backend/saved_tensors_hooks_guard.h>
 #include <remat/backend/tensor_tree.h>
+#include <remat/backend/tiled.h>
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/inspect/call_trace.h>
 #include <remat/inspect/memory_meter.h>

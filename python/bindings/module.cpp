@@ -34,6 +34,7 @@
 #include "reports.h"
 #include "saved_tensors_hooks.h"
 #include "tensor_hook_dicts.h"
+#include "tiles.h"
 
 namespace remat::python {
 namespace {
@@ -61,6 +62,7 @@ PYBIND11_MODULE(_C, m) {
   add_policy_table(m.ptr());
   add_budget(m.ptr());
   add_functional_calls(m.ptr());
+  add_tiles(m.ptr());
   set_blocking_wait(wait_without_gil);
   count_hooks_in_dicts();
   set_inner_tensors(inner_tensors);

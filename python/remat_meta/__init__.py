@@ -68,6 +68,7 @@ from ._reports import (  # noqa: E402
     print_saved_tensors_report,
 )
 from ._sequential import checkpoint_sequential  # noqa: E402
+from ._tiled import tiled  # noqa: E402
 from ._torch_checkpoint import (  # noqa: E402
     patch_torch_checkpoint,
     set_checkpoint_debug_enabled,
@@ -134,6 +135,7 @@ __all__ = [
     "set_checkpoint_debug_enabled",
     "set_checkpoint_early_stop",
     "testing",
+    "tiled",
     "torch_checkpoint",
     "trace_scope",
 ]

@@ -44,7 +44,7 @@ void print_shrunk_step(uint64_t seed, const std::string& failure) {
 }
 
 TEST_CASE("Random programs run within random budgets with the bits of plain", "[fuzz]") {
-  const uint64_t count = number_from_environment("REMAT_FUZZ_N", 600);
+  const uint64_t count = number_from_environment("REMAT_FUZZ_N", 20000);
   const uint64_t first = number_from_environment("REMAT_FUZZ_SHARD", 0) * count;
   const uint64_t most_shrunk = number_from_environment("REMAT_FUZZ_SHRINK", kMostShrunkInBudgets);
   at::set_num_threads(1);  // a fork has none of OpenMP's threads, and would wait for them

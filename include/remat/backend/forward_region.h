@@ -25,6 +25,10 @@ namespace detail {
 /// call.
 REMAT_API bool records_regions();
 
+/// True if this thread runs a function that is cut into segments: a plan says what it keeps, and
+/// it has no regions of its own.
+REMAT_API bool runs_in_segments();
+
 /// Throws ValueError, naming the option, if `options` cannot be used.
 REMAT_API void check_options(const CheckpointOptions& options, const char* where);
 

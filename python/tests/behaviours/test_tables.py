@@ -59,7 +59,14 @@ def test_differences_name_behaviours_once():
 
 @pytest.mark.parametrize(
     ("page", "count"),
-    [("README.md", 1), ("docs/python.md", 9), ("docs/pains.md", 1), ("docs/policies.md", 1), ("docs/auto_checkpoint.md", 1), ("docs/budgets.md", 1)],
+    [
+        ("README.md", 1),
+        ("docs/python.md", 9),
+        ("docs/pains.md", 1),
+        ("docs/policies.md", 1),
+        ("docs/auto_checkpoint.md", 1),
+        ("docs/budgets.md", 1),
+    ],
 )
 def test_the_examples_of_the_pages_run(page, count):
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)

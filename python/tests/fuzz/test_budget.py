@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Random programs within random budgets. Environment as for test_fuzz.py; REMAT_FUZZ_N is 300 if not said."""
+"""Random programs within random budgets. Environment as for test_fuzz.py; REMAT_FUZZ_N is 5000 if not said."""
 
 import os
 
@@ -9,7 +9,7 @@ import pytest
 from . import budget
 from .budget import check_in_budget, planned_share, program_of, report_of_budgets, run_in_budgets
 
-COUNT = int(os.environ.get("REMAT_FUZZ_N", "300"))
+COUNT = int(os.environ.get("REMAT_FUZZ_N", "5000"))
 FIRST = int(os.environ.get("REMAT_FUZZ_SHARD", "0")) * COUNT
 
 pytestmark = pytest.mark.torch_warns
