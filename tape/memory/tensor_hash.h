@@ -9,11 +9,13 @@
 #include <cstddef>
 #include <cstdint>
 
+#include <remat/tape/export.h>
+
 namespace remat {
 
 /// Of the elements, in order, wherever they lie; a device's tensor is copied to the host. 0 for
 /// what has no elements in memory. Nobody sees the ops.
-uint64_t hash_of(const at::Tensor& tensor);
+REMAT_API uint64_t hash_of(const at::Tensor& tensor);
 
 /// Of those on the CPU that have values, in order.
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);

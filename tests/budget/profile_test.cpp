@@ -106,7 +106,9 @@ class OutsideLossRunner final : public StepRunner {
   at::Tensor result_;
 };
 
+/// Each draws the same numbers.
 std::pair<int64_t, at::Tensor> run(const OutsideLoss& step, const Cuts& cuts) {
+  torch::manual_seed(3);
   OutsideLossRunner runner(step);
   MemoryMeter meter;
   runner.forward(cuts, nullptr);
@@ -133,6 +135,31 @@ StepProfile check_outside(const OutsideLoss& step) {
   }
   return measured;
 }
+
+/// Each plan of the frontier is bitwise and takes no more than it says.
+void check_within(const OutsideLoss& step) {
+  const at::Tensor gradient = run(step, {}).second;
+  OutsideLossRunner runner(step);
+  const MemoryPlanner planner(profile_steps(runner, {.name = "outside", .steps = 2}));
+  CHECK(planner.frontier().size() > 1);
+  for (const MemoryFrontierPoint& point : planner.frontier()) {
+    INFO("budget " << point.peak_bytes);
+    const MemoryPlan plan = planner.plan(point.peak_bytes);
+    const auto [peak, got] = run(step, checked_cuts_of(plan));
+    CHECK(same_bits(got, gradient));
+    CHECK(peak <= plan.predicted_peak_bytes);
+  }
+}
+
+struct Halve : torch::autograd::Function<Halve> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, at::Tensor x) {
+    context->mark_dirty({x});
+    return x.mul_(0.5);
+  }
+  static Tensors backward(torch::autograd::AutogradContext* /*context*/, const Tensors& grads) {
+    return {grads[0] * 0.5};
+  }
+};
 
 /// Of the last record's result
 const StepValue& result_of(const StepProfile& profile) {
@@ -221,6 +248,20 @@ TEST_CASE("Nodes that run inside of others free what they have saved", "[budget]
   CHECK(slots_of(profile_of(loss), "torch::autograd::CopySlices") == 2);
 }
 
+TEST_CASE("What an op in place on a view saves is freed by the node around its own", "[budget]") {
+  // The nodes that make the view again of the whole are newer, and save nothing.
+  const at::Tensor w = torch::linspace(-1, 1, 64).view({8, 8});
+  const Loss noisy = [&](const at::Tensor& x) {
+    const at::Tensor y = x.sin().exp().tanh();
+    at::Tensor part = at::real(at::complex(y, y) * 0.5);
+    at::rrelu_(part, 0.125, 0.33, /*training=*/true);
+    return part.mm(w);
+  };
+  const StepProfile profile =
+      check_outside({noisy, [](const at::Tensor& y) { return y.square().sum(); }});
+  CHECK(slots_of(profile, "torch::autograd::CopySlices") == 2);  // the noise, and its result
+}
+
 TEST_CASE("What an op in place has cloned and saved is freed by its node", "[budget]") {
   const Loss loss = [](const at::Tensor& x) {
     at::Tensor y = x.sin().clone();
@@ -242,6 +283,49 @@ TEST_CASE("Memory from outside that a step writes is planned, too", "[budget]") 
     const at::Tensor b = torch::batch_norm(a, {}, {}, mean, variance, true, 0.0, 1e-5, false);
     return torch::batch_norm(b.relu_(), {}, {}, mean, variance, true, 0.0, 1e-5, false).exp().sum();
   });
+}
+
+TEST_CASE("Memory from outside of which a part is kept is planned as replays put it together",
+          "[budget]") {
+  const at::Tensor bank = torch::linspace(-1, 1, 64 * 8).view({64, 8}).clone();
+  const Loss loss = [&](const at::Tensor& x) {
+    const at::Tensor a = x.exp() + bank[0];
+    bank[0].mul_(1.0);
+    const at::Tensor b = a.sin().exp().cos();
+    return torch::cat({b, b, b, b}, 1).sin().sum();
+  };
+  check_plans(loss);
+  const StepProfile profile = profile_of(loss);
+  const auto is_unpacked = [&](const StepValue& value) {
+    return value.maker < 0 && value.bytes == 8 * 4 && value.unpacked_bytes == 64 * 8 * 4;
+  };
+  CHECK(std::count_if(profile.values.begin(), profile.values.end(), is_unpacked) == 1);
+}
+
+TEST_CASE("What is written of memory that a custom function has marked as dirty has its bytes",
+          "[budget]") {
+  // The tape holds what Halve leaves; each op in place after it makes another value of that.
+  const auto written = [](const at::Tensor& x) {
+    const at::Tensor y = Halve::apply(x.clone());
+    y.select(0, 1).mul_(1.1);
+    y.renorm_(2, 0, 0.9);
+    return y;
+  };
+  const Loss squares = [](const at::Tensor& y) { return y.square().sum(); };
+  SECTION("the function lets it go, and a node needs it") {
+    check_within({[&](const at::Tensor& x) {
+                    const at::Tensor y = written(x.exp()).sin().exp();
+                    return torch::cat({y, y, y, y}, 1).sin();
+                  },
+                  squares});
+  }
+  SECTION("no result depends on it") {
+    check_within({[&](const at::Tensor& x) {
+                    const at::Tensor y = written(x);
+                    return x.sin().exp();
+                  },
+                  squares});
+  }
 }
 
 TEST_CASE("A loss that is computed outside of the function is predicted, too", "[budget]") {

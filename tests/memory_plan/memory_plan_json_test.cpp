@@ -44,6 +44,7 @@ StepProfile small() {
   profile.records[0].kind = 0xfedcba9876543210;
   loss_of(profile).released = 2;
   profile.gap_bytes = 12;
+  profile.values.front().unpacked_bytes = 24;
   return profile;
 }
 
@@ -60,6 +61,8 @@ TEST_CASE("A step profile comes back from JSON as it was", "[memory_plan]") {
   CHECK(loss_of(read).released == 2);
   CHECK(read.values.front().released == -1);
   CHECK(read.gap_bytes == 12);
+  CHECK(read.values.front().unpacked_bytes == 24);
+  CHECK(read.values.back().unpacked_bytes == 0);
 }
 
 TEST_CASE("A digest is of ops, reads and values, not of times", "[memory_plan]") {
@@ -112,6 +115,17 @@ TEST_CASE("A step profile is refused that no program has", "[memory_plan]") {
                                "one that the program does not hold"));
   CHECK_THAT(fault([](StepProfile& p) { p.values[0].released = 0; }),
              ContainsSubstring("values[0].released: expected one number"));
+  CHECK_THAT(fault([](StepProfile& p) { p.values[0].unpacked_bytes = -1; }),
+             ContainsSubstring("values[0].unpacked_bytes: expected 0 to 2^50 bytes, got -1"));
+  CHECK_THAT(fault([](StepProfile& p) { loss_of(p).unpacked_bytes = 4; }),
+             ContainsSubstring(
+                 "].unpacked_bytes: expected 0 of a value that a record makes, got 4. Measure"));
+  CHECK_THAT(fault([](StepProfile& p) {
+               const remat::StepValue large{
+                   .maker = -1, .storage = 0, .unpacked_bytes = int64_t{1} << 50};
+               p.values.resize(p.values.size() + 10, large);
+             }),
+             ContainsSubstring("values: expected 1e16 bytes or less in all"));
   CHECK_THAT(fault([](StepProfile& p) { p.end_bytes = 3; }),
              ContainsSubstring("end_bytes: expected the 4 bytes released, or more, got 3"));
   CHECK_THAT(fault([](StepProfile& p) { p.gap_bytes = -1; }),

@@ -155,6 +155,23 @@ TEST_CASE("A segment's replay makes all that its slots hold", "[memory_plan]") {
   CHECK(result.peak.record == 2);
 }
 
+TEST_CASE("A node that reads only memory from outside has its segment replayed", "[memory_plan]") {
+  // Segment 0 makes value 1, which node 1 frees; segment 1 saves value 2, which crosses and goes
+  // with node 0.
+  StepProfile profile = line(3);
+  StepCuts cuts = kept({1});
+  cuts.positions = {2};
+  const StepSimulation late = remat::simulate_step(profile, cuts);
+  CHECK(late.peak_bytes == 10);
+  // Node 0 reads what record 1 has saved from outside: value 1 is there while value 2 is.
+  profile.slots.push_back({-1, 1, 0});
+  const StepSimulation early = remat::simulate_step(profile, cuts);
+  CHECK(early.peak_bytes == 20);
+  CHECK(early.peak.phase == StepPhase::kReplay);
+  CHECK(early.peak.node == 0);
+  CHECK(early.replays == late.replays);
+}
+
 TEST_CASE("Segments are whole one at a time", "[memory_plan]") {
   // Cut after record 1: value 2 crosses. The second segment's slots hold value 2, which is given,
   // and value 3: 20 bytes. Then value 3 and value 2 go, and value 1 is made: 10.
@@ -285,24 +302,51 @@ TEST_CASE("Of memory from outside that the step overwrites copies are kept", "[m
   const StepSimulation rerun = remat::simulate_step(profile, {});
   CHECK(rerun.kept_bytes == 4);
   CHECK(rerun.peak_bytes == 4 + 6);
-  // It is put together from parts, and then written.
-  profile.values[0].unpacked_bytes = 6;
-  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6);
-  profile.records[1].writes = {};
-  profile.records[1].makes = {2};
-  profile.values[2] = {1, 2, 6, 2};
-  CHECK(remat::simulate_step(profile, {}).peak_bytes == 6 + 6);
-  profile.values[0].unpacked_bytes = 0;
-  CHECK(remat::simulate_step(profile, {}).peak_bytes == 6);
-  profile.records[1].makes = {};
-  profile.records[1].writes = {{0, 2}};
-  profile.values[2] = {1, 0, 6, 2};
   // What it has written is kept: a copy at once, and nothing of what was there.
   const StepSimulation kept_after = remat::simulate_step(profile, kept({1}));
   CHECK(kept_after.forward_peak_bytes == 6);
   CHECK(kept_after.kept_bytes == 6);
   CHECK(kept_after.peak_bytes == 6);
   CHECK(kept_after.rerun_us == 0);
+}
+
+/// Record 0 reads 6 bytes from outside, of which 4 are kept as they were, since record 1 overwrites
+/// them. `saved`: the value that the first node frees.
+StepProfile with_part_kept(int32_t saved) {
+  StepProfile profile = line(2);
+  profile.values[0] = {-1, 0, 4, 2};
+  profile.records[1].reads = {0};
+  profile.records[1].makes.clear();
+  profile.records[1].writes = {{0, 2}};
+  profile.values[2] = {1, 0, 6, 2};
+  profile.slots = {{saved, 1, 0}};
+  return profile;
+}
+
+TEST_CASE("Memory from outside that is kept in parts is put together for a replay",
+          "[memory_plan]") {
+  StepProfile profile = with_part_kept(1);
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10);  // Kept whole it is read as it is.
+  profile.values[0].unpacked_bytes = 6;
+  const StepSimulation result = remat::simulate_step(profile, {});
+  CHECK(result.kept_bytes == 4);
+  CHECK(result.peak_bytes == 4 + 6 + 10);
+  CHECK(result.peak.phase == StepPhase::kReplay);
+  profile.nodes[0].inside_bytes = 8;  // It has gone when the replay has ended.
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 10 + 8);
+  profile.nodes[0].inside_bytes = 0;
+  profile.records[0].reads_data = false;
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 10);
+  CHECK(remat::simulate_step(profile, kept({0})).peak_bytes == 10);  // Nothing runs again.
+}
+
+TEST_CASE("A write takes on the memory that a replay has put together", "[memory_plan]") {
+  StepProfile profile = with_part_kept(2);
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6);
+  profile.values[0].unpacked_bytes = 6;
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6);
+  profile.slots.push_back({1, 1, 1});  // Record 0 runs, too, and has read the same memory.
+  CHECK(remat::simulate_step(profile, {}).peak_bytes == 4 + 6 + 10);
 }
 
 TEST_CASE("What is kept of a storage that is written later has memory of its own",

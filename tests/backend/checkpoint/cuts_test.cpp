@@ -123,6 +123,79 @@ TEST_CASE("Outside tensors that segments write keep the values that each segment
   }
 }
 
+TEST_CASE("A replay takes memory for what a write overwrites once, and leaves alone what is kept",
+          "[backend][cuts]") {
+  // The write's replay may have the memory that is put together from one row of several, not the
+  // copy that is kept of a bank of one row.
+  for (const int64_t rows : {6, 1}) {
+    CAPTURE(rows);
+    const auto make_bank = [&] {
+      return torch::linspace(-1, 1, rows * 32).view({rows, 4, 8}).clone();
+    };
+    const auto run = [](const at::Tensor& bank, const at::Tensor& x) {
+      const at::Tensor a = x + bank[0];
+      bank[0].mul_(a.detach());
+      return (a * bank[0]).exp();
+    };
+    const at::Tensor bank = make_bank();
+    const at::Tensor x = step_input();
+    const at::Tensor y =
+        checkpoint(with_cuts({}))([&](const at::Tensor& t) { return run(bank, t); })(x);
+    const size_t row = bank[0].nbytes();
+    CHECK(memory_report().bytes == row);  // what bank[0] was
+    const at::Tensor loss = y.sum();
+    const auto backward = [&] {
+      const MemoryMeter meter;
+      const at::Tensor gradient = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
+      return std::pair(meter.peak_bytes(), gradient);
+    };
+    const auto [peak, gradient] = backward();
+    // The loss' gradient, the bank, and at most two of: x + bank[0], the product, exp's result and
+    // the gradients.
+    CHECK(peak == 4 + static_cast<int64_t>(bank.nbytes() + 2 * row));
+    CHECK(same_bits(backward().second, gradient));
+
+    const at::Tensor plain_bank = make_bank();
+    const at::Tensor plain_x = step_input();
+    run(plain_bank, plain_x).sum().backward();
+    CHECK(same_bits(gradient, plain_x.grad()));
+    CHECK(same_bits(bank, plain_bank));
+  }
+}
+
+TEST_CASE("A branch that the function drops keeps nothing of memory that is written afterwards",
+          "[backend][cuts]") {
+  const at::Tensor w = weight();
+  const auto check_drop = [&](const TensorFn& fn) {
+    for (const size_t grouped : {0, 2, 3}) {
+      CAPTURE(grouped);
+      Cuts cuts{.positions = {1, 2, 3, 4, 5}};
+      if (grouped > 0) cuts.groups = {{0, grouped}};
+      {
+        const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
+        CHECK(memory_report().bytes == 0);  // x and w are leaves, and nothing else is needed
+      }
+      check_cut(fn, cuts, {w});
+    }
+  };
+  // When the branch's segments end the function still has its result.
+  const auto rest = [&](const at::Tensor& x) { return x.mm(w).neg().neg().neg().neg(); };
+  const at::Tensor statistics = torch::ones({2, 8});
+  check_drop([&](const at::Tensor& x) {
+    const at::Tensor dropped = torch::batch_norm(x, w[0], w[1], statistics[0], statistics[1],
+                                                 /*training=*/true, 0.1, 1e-5, false);
+    return rest(x);
+  });
+  // One segment writes the table, the next reads it, the third saves what that has read.
+  at::Tensor table = torch::linspace(-2, 2, 32).view({4, 8}).clone();
+  const at::Tensor rows = torch::arange(4);
+  check_drop([&](const at::Tensor& x) {
+    torch::embedding_renorm_(table, rows, 0.7, 2);
+    const at::Tensor dropped = x * torch::embedding(table, rows);
+    return rest(x);
+  });
+}
+
 TEST_CASE("Each op runs once more for its segment and once per group that needs it",
           "[backend][cuts]") {
   const at::Tensor x = step_input();

@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Hashes of tensors' elements, wherever these lie.
+#include "tape/memory/tensor_hash.h"
+
+#include <remat/inspect/memory_meter.h>
+#include <torch/torch.h>
+
+#include <utility>
+#include <vector>
+
+#include "support/catch.h"
+
+namespace {
+
+using remat::hash_of;
+
+/// Elements of which no two that are near each other have the same bytes, if there are so many.
+at::Tensor numbers(at::ScalarType dtype) {
+  const at::Tensor all = at::arange(9 * 8 * 11).view({9, 8, 11});
+  return dtype == at::kBool ? all.remainder(7).lt(3) : all.remainder(251).to(dtype);
+}
+
+/// Each with more bytes than are hashed at a time.
+std::vector<std::pair<const char*, at::Tensor>> views_of(const at::Tensor& tensor) {
+  return {{"whole", tensor},
+          {"transposed", tensor.transpose(0, 2)},
+          {"every other column", tensor.slice(2, 0, 11, 2)},
+          {"a part", tensor.narrow(1, 2, 5).narrow(2, 3, 7)},
+          {"expanded", tensor.select(1, 3).unsqueeze(1).expand({9, 8, 11})},
+          {"one element", tensor.select(0, 4).select(0, 3).select(0, 2).expand({40, 30})},
+          {"overlapping", tensor.as_strided({20, 30}, {3, 1})}};
+}
+
+}  // namespace
+
+TEST_CASE("A tensor has the hash of its contiguous copy, and the hash takes no memory",
+          "[tape][tensor_hash]") {
+  for (const auto dtype :
+       {at::kFloat, at::kDouble, at::kBFloat16, at::kBool, at::kComplexFloat, at::kComplexDouble}) {
+    for (const auto& [name, view] : views_of(numbers(dtype))) {
+      INFO(c10::toString(dtype) << ", " << name);
+      const at::Tensor copy = view.clone(at::MemoryFormat::Contiguous);
+      const remat::MemoryMeter meter;
+      const uint64_t hash = hash_of(view);
+      CHECK(meter.peak_bytes() == 0);
+      CHECK(hash == hash_of(copy));
+      at::Tensor last = copy.flatten()[-1];
+      last.copy_(last.eq(0));
+      CHECK(hash != hash_of(copy));
+    }
+  }
+}
