@@ -8,20 +8,11 @@
 #include <cstdio>
 #include <sstream>
 
+#include <remat/planner/budget_text.h>
 #include <remat/planner/digest.h>
 
 namespace remat {
 namespace {
-
-std::string amount(int64_t bytes) {
-  constexpr std::array<const char*, 4> kUnits{"B", "kB", "MB", "GB"};
-  auto value = static_cast<double>(bytes);
-  size_t unit = 0;
-  for (; value >= 1000 && unit + 1 < kUnits.size(); ++unit) value /= 1000;
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, kUnits[unit]);
-  return text.data();
-}
 
 std::string percent(double share) {
   std::array<char, 32> text{};
@@ -41,8 +32,9 @@ std::string words_of_measuring(const Cuts& cuts, int steps) {
 }
 
 std::string words_of(const MemoryPlan& plan) {
-  return c10::str("fits ", amount(plan.budget_bytes), ": peak ", amount(plan.predicted_peak_bytes),
-                  " of ", amount(plan.profile->plain_peak_bytes), ", ",
+  return c10::str("fits ", detail::bytes_text(plan.budget_bytes), ": peak ",
+                  detail::bytes_text(plan.predicted_peak_bytes), " of ",
+                  detail::bytes_text(plan.profile->plain_peak_bytes), ", ",
                   percent(plan.predicted_overhead), " of the step runs again; no plan is below ",
                   percent(plan.lower_bound));
 }

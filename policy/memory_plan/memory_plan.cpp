@@ -9,15 +9,11 @@
 #include <cstdio>
 #include <stdexcept>
 
+#include <remat/planner/budget_text.h>
+
 namespace remat {
 
 namespace {
-
-std::string megabytes(int64_t bytes) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f MB", static_cast<double>(bytes) / 1e6);
-  return text.data();
-}
 
 std::string percents(double share) {
   std::array<char, 32> text{};
@@ -49,23 +45,25 @@ struct PlaceSum {
     rerun_us += op.replay_us * op.runs;
   }
   std::string line() const {
-    return (where.empty() ? "(no name)" : where) + ": keeps " + megabytes(kept_bytes) + " of " +
-           megabytes(made_bytes) + ", " + std::to_string(rerun) + " of " + std::to_string(ops) +
-           " ops run again, " + std::to_string(std::llround(rerun_us)) + " us\n";
+    return (where.empty() ? "(no name)" : where) + ": keeps " + detail::bytes_text(kept_bytes) +
+           " of " + detail::bytes_text(made_bytes) + ", " + std::to_string(rerun) + " of " +
+           std::to_string(ops) + " ops run again, " + std::to_string(std::llround(rerun_us)) +
+           " us\n";
   }
 };
 
 }  // namespace
 
 std::string MemoryPlan::table() const {
-  std::string text = "budget " + megabytes(budget_bytes) + ", peak " +
-                     megabytes(predicted_peak_bytes) + " (" + peak_at + "), overhead " +
+  std::string text = "budget " + detail::bytes_text(budget_bytes) + ", peak " +
+                     detail::bytes_text(predicted_peak_bytes) + " (" + peak_at + "), overhead " +
                      percents(predicted_overhead) + "\n";
   if (!feasible) {
-    text += "infeasible: the least is " + megabytes(least_budget_bytes) + ", " + limit + "\n";
+    text +=
+        "infeasible: the least is " + detail::bytes_text(least_budget_bytes) + ", " + limit + "\n";
   }
   for (const MemoryPlanPhase& phase : phases)
-    text += "  " + phase.name + ": " + megabytes(phase.peak_bytes) + "\n";
+    text += "  " + phase.name + ": " + detail::bytes_text(phase.peak_bytes) + "\n";
   return text;
 }
 

@@ -5,6 +5,7 @@
 #include <array>
 #include <cctype>
 #include <charconv>
+#include <cstdio>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -77,6 +78,16 @@ int64_t share_of(int64_t bytes, double share) {
 }
 
 }  // namespace
+
+std::string detail::bytes_text(int64_t bytes) {
+  constexpr std::array<const char*, 5> names{"B", "kB", "MB", "GB", "TB"};
+  auto value = static_cast<double>(bytes);
+  size_t unit = 0;
+  for (; value >= 1000 && unit + 1 < names.size(); ++unit) value /= 1000;
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), unit == 0 ? "%.0f %s" : "%.2f %s", value, names[unit]);
+  return text.data();
+}
 
 std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
   // Whole numbers stay exact: doubles have no odd ones beyond 2^53.

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <string_view>
 
 #include <remat/policy/export.h>
@@ -13,5 +14,8 @@ namespace remat::detail {
 
 /// Bytes of "2.5GiB", "300 MB", "4096B", or of "60%" of `whole`; none for other text.
 REMAT_API std::optional<int64_t> bytes_of(std::string_view text, int64_t whole);
+
+/// "300 B", "34.90 MB": with the largest unit of a thousand to the n that makes it 1 or more.
+REMAT_API std::string bytes_text(int64_t bytes);
 
 }  // namespace remat::detail
