@@ -12,6 +12,7 @@ namespace remat {
 // written is undone.
 std::unique_ptr<StepMeasurement> measure_forward(StepForward& step, const std::string& name,
                                                  std::unique_ptr<StepRecording> recording) {
+  step.before_dropped();
   const HeldResult held(step);
   Cuts nothing;
   nothing.keep.emplace();

@@ -37,7 +37,8 @@ struct PlannedCuts {
   Cuts cuts;
 };
 
-/// A Python object with forward(cuts, recording), backward() and drop(). Takes the GIL.
+/// A Python object with forward(cuts, recording), backward(), before_dropped() and drop(). Takes
+/// the GIL.
 class PythonRunner final : public StepRunner {
  public:
   explicit PythonRunner(py::object runner) : runner_(std::move(runner)) {}
@@ -49,6 +50,11 @@ class PythonRunner final : public StepRunner {
   }
 
   void backward() override { runner_.attr("backward")(); }
+
+  void before_dropped() override {
+    const py::gil_scoped_acquire gil;
+    runner_.attr("before_dropped")();
+  }
 
   void drop() noexcept override {
     const py::gil_scoped_acquire gil;

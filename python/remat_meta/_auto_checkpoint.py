@@ -37,8 +37,11 @@ class _Step:
         self._state = None
         self.result = None
 
+    def before_dropped(self):
+        self._state = PythonState(self._fn, self._module, self._args, self._kwargs)
+
     def forward(self, cuts, recording):
-        state = None if recording is None else PythonState(self._fn, self._module, self._args, self._kwargs)
+        state, self._state = self._state, None  # an exception leaves what it leaves without remat
         if cuts is None:
             self.result = self._fn(*self._args, **self._kwargs)
             return

@@ -93,6 +93,9 @@ class _Runner:
     def backward(self):
         self._backward(self._result)
 
+    def before_dropped(self):
+        pass
+
     def drop(self):
         self._result = None
 

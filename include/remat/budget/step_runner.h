@@ -22,6 +22,10 @@ class REMAT_API StepForward {
   /// what it returns. Empty cuts: as no region. `recording`: null if the call is not measured.
   virtual void forward(const Cuts& cuts, StepRecording* recording) = 0;
 
+  /// The next forward is run for its measurement alone. Ops' writes are undone; what else the
+  /// function changes is for drop() to put back.
+  virtual void before_dropped() {}
+
   /// Lets go of what the function has returned.
   virtual void drop() noexcept = 0;
 };
