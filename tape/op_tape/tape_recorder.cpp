@@ -18,6 +18,7 @@
 #include "hash_mix.h"
 #include "storage_bytes.h"
 #include "unseen.h"
+#include "write_kind.h"
 
 namespace remat {
 namespace {
@@ -266,8 +267,10 @@ void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tenso
   const bool is_unwritten = reads && tape_.values_[ref.value].is_uninitialised;
   if (is_unwritten && writes && overwrites(call.info())) {
     make_memory_here(tensor, ref);
-  } else if (is_unwritten && !hold_unwritten(tensor, ref)) {
-    return give_up(call, kUnwritten);
+  } else if (is_unwritten) {
+    const bool writes_part = writes && write_kind(call, i) == WriteKind::kPart;
+    if (!hold_unwritten(tensor, ref, writes_part ? kMostBytesOfPart : kMostBytes))
+      return give_up(call, writes_part ? kUnwrittenPart : kUnwritten);
   }
   tape_.refs_.push_back(ref);
   op_.given.push_back(ref);

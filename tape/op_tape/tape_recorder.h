@@ -121,6 +121,10 @@ class TapeRecorder final : public SegmentPolicies {
   };
 
   static constexpr size_t kMostBytes = 4096;
+  static constexpr size_t kMostBytesOfPart = size_t{4}
+                                             << 20;  // where an op writes parts (x[i] = y)
+  static constexpr const char* kUnwrittenPart =
+      "more than 4 MiB that no op wrote, after empty(), of which it writes parts";
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
 
   void enter_segment() {
@@ -145,7 +149,7 @@ class TapeRecorder final : public SegmentPolicies {
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
-  bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref);
+  bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t most);
   void note_write(const at::Tensor& tensor, uint32_t value);
   void keep_value(const at::Tensor& tensor, uint32_t value);
   void add_made(const OpCall& call);

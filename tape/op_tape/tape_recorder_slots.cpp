@@ -107,7 +107,7 @@ void TapeRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
   if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*op_.record.op, tensor)))
     part().slots[slot.index].hash = hash_of(tensor);
   if (ref.defined()) {
-    if (!hold_unwritten(tensor, ref)) return give_up(kUnwritten);
+    if (!hold_unwritten(tensor, ref, kMostBytes)) return give_up(kUnwritten);
     if (cutter_ && !gave_up()) cutter_->read_for_slot(slot.number, ref, tensor, is_outside(tensor));
     return;
   }

@@ -23,9 +23,9 @@ void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
 
 /// Makes `ref` a value that the tape holds if no op has written the memory: LibTorch makes tensors
 /// of numbers of the host so, for an index or a scalar. False if that would be much to hold.
-bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref) {
+bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t most) {
   if (!tape_.values_[ref.value].is_uninitialised || tensor.numel() == 0) return true;
-  if (tensor.storage().nbytes() > kMostBytes) return false;
+  if (tensor.storage().nbytes() > most) return false;
   enter(tensor, add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor)));
   ref = ref_of(tensor);
   return true;

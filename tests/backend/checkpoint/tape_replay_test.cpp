@@ -344,6 +344,14 @@ TEST_CASE("What a tape cannot replay raises in the forward, or falls back", "[ba
          return x.sin() * y.narrow(1, 0, 8);
        },
        "more than 4,096 bytes that no op wrote"},
+      {"parts of memory by hand",
+       [](const at::Tensor& x) {
+         at::Tensor y = torch::empty({4, 8 * 64 * 1024});
+         std::fill_n(y.mutable_data_ptr<float>(), y.numel(), 0.5F);
+         y.index_fill_(0, torch::tensor({1, 3}), 2);
+         return x.sin() * y.narrow(1, 0, 8);
+       },
+       "more than 4 MiB that no op wrote, after empty(), of which it writes parts"},
       {"resize",
        [](const at::Tensor& x) {
          at::Tensor y = torch::zeros({2});
@@ -373,6 +381,26 @@ TEST_CASE("A tape holds a few bytes that no op wrote", "[backend][tape]") {
     return (sum * factors).index({row}).exp();
   };
   check_as_plain(fn, {}, {.name = "r", .replay = ReplayEngine::kTape});
+}
+
+TEST_CASE("A tape holds memory of which the first op writes parts", "[backend][tape]") {
+  const TensorFn fn = [](const at::Tensor& x) {
+    at::Tensor factors = torch::empty({2000});  // as Python's torch.tensor makes it
+    std::fill_n(factors.mutable_data_ptr<float>(), 2000, 0.5F);
+    factors.index_fill_(0, torch::arange(3, 1000), 2);
+    const at::Tensor order = torch::randperm(2000);
+    at::Tensor inverse = torch::empty_like(order);  // as experts that are sorted do
+    inverse.index_put_({order}, torch::arange(2000));
+    const at::Tensor wide = x.sin().flatten().repeat({63}).narrow(0, 0, 2000);
+    return (wide * factors).index({order}).exp().index({inverse}).sum().expand({4, 8}) * x;
+  };
+  for (const Cuts& cuts : {Cuts{}, Cuts{.positions = {4}}, Cuts{.positions = {2, 5, 8}}}) {
+    torch::manual_seed(3);
+    const Tensors got =
+        step(checkpoint({.name = "parts", .replay = ReplayEngine::kTape, .cuts = cuts})(fn), {});
+    torch::manual_seed(3);
+    check_same(got, step(fn, {}));
+  }
 }
 
 TEST_CASE("A tape holds bytes that the host wrote and the first op writes in place",
