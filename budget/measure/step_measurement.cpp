@@ -74,29 +74,10 @@ bool StepMeasurement::has_varying_sizes() const {
   return parts_->costs.has_varying_sizes();
 }
 
-namespace {
-
-/// The peak of a step of which everything is kept, as it is without remat: which takes no copies of
-/// memory from outside.
-int64_t plain_peak(StepProfile profile) {
-  for (StepValue& value : profile.values) {
-    if (profile.values[static_cast<size_t>(value.storage)].maker < 0) value.bytes = 0;
-  }
-  StepCuts everything;
-  for (const auto i : c10::irange(profile.records.size())) {
-    const StepRecord& record = profile.records[i];
-    for (const auto j : c10::irange(record.makes.size() + record.writes.size()))
-      everything.keep.push_back({static_cast<int32_t>(i), static_cast<int32_t>(j)});
-  }
-  return simulate_step(profile, everything).peak_bytes;
-}
-
-}  // namespace
-
 StepProfile StepMeasurement::profile() const {
   StepProfile profile = parts_->structure;
   parts_->costs.fill(profile);
-  if (!profile.nodes.empty()) profile.plain_peak_bytes = plain_peak(profile);
+  if (!profile.nodes.empty()) profile.plain_peak_bytes = plain_peak_bytes(profile);
   return profile;
 }
 

@@ -76,4 +76,8 @@ struct StepSimulation {
 REMAT_API StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
                                        const ReplayCosts& costs = {});
 
+/// The peak of the step without remat: all that autograd saves stays until its node has run.
+/// @throws std::invalid_argument as StepProfile::validate.
+REMAT_API int64_t plain_peak_bytes(const StepProfile& profile);
+
 }  // namespace remat
