@@ -262,6 +262,15 @@ TEST_CASE("What an op in place on a view saves is freed by the node around its o
   CHECK(slots_of(profile, "torch::autograd::CopySlices") == 2);  // the noise, and its result
 }
 
+TEST_CASE("Parts of a storage that are written in place take its memory once without remat",
+          "[budget]") {
+  const at::Tensor weight = torch::ones({32, 8}).mul_(0.1);
+  check_plans([&](const at::Tensor& x) {
+    const auto [hidden, cell] = at::lstm_cell(x, {x, x}, weight, weight);
+    return (hidden * cell).sum();
+  });
+}
+
 TEST_CASE("What an op in place has cloned and saved is freed by its node", "[budget]") {
   const Loss loss = [](const at::Tensor& x) {
     at::Tensor y = x.sin().clone();

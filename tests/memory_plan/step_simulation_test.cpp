@@ -279,6 +279,39 @@ TEST_CASE("A write passes memory on that nobody needs as it was", "[memory_plan]
   CHECK(result.runs == std::vector<int32_t>{1, 1});
 }
 
+TEST_CASE("Without remat saved tensors share their storage, but for copies of what is overwritten",
+          "[memory_plan]") {
+  StepProfile profile = with_write();
+  CHECK(remat::plain_peak_bytes(profile) == 10);  // Value 2 in the storage of value 1
+  profile.slots.push_back({1, 0, 1});             // Saved as it was made, with the same memory
+  CHECK(remat::plain_peak_bytes(profile) == 10);
+  profile.slots.push_back({1, 1, 1});  // Saved by the op that overwrites it
+  CHECK(remat::plain_peak_bytes(profile) == 20);
+  profile.records[1].forward_bytes = 5;  // Held by the program; autograd's copy is there then.
+  CHECK(remat::plain_peak_bytes(profile) == 20);
+  profile.nodes[0].inside_bytes = 7;
+  CHECK(remat::plain_peak_bytes(profile) == 27);
+  profile.nodes[1].inside_bytes = 9;  // Until here both are there.
+  CHECK(remat::plain_peak_bytes(profile) == 29);
+  profile.slots.resize(1);
+  CHECK(remat::plain_peak_bytes(profile) == 17);  // The storage has gone with node 0.
+  CHECK_THROWS_AS(remat::plain_peak_bytes(StepProfile{}), std::invalid_argument);
+}
+
+TEST_CASE("What the program holds goes when it lets go and no node needs it", "[memory_plan]") {
+  StepProfile profile = with_write();
+  profile.end_bytes = 10;
+  for (const int v : {1, 2}) profile.values[v].held_until = 2;
+  for (const int v : {1, 2}) profile.values[v].released = 0;
+  profile.nodes[0].inside_bytes = 3;
+  profile.nodes[1].inside_bytes = 4;
+  CHECK(remat::plain_peak_bytes(profile) == 13);  // Node 0 needs it.
+  profile.slots[0].node = 1;
+  CHECK(remat::plain_peak_bytes(profile) == 14);
+  profile.slots.clear();
+  CHECK(remat::plain_peak_bytes(profile) == 10);
+}
+
 TEST_CASE("A write copies memory that a slot holds, is given or is from outside", "[memory_plan]") {
   StepProfile held = with_write();
   held.slots.push_back({1, 1, 1});
