@@ -7,6 +7,8 @@
 #include <ATen/ops/cat.h>
 #include <c10/util/irange.h>
 
+#include <string_view>
+
 namespace remat::detail {
 
 void check_tiled_options(const TiledOptions& options) {
@@ -41,13 +43,22 @@ int64_t tiled_length(c10::ArrayRef<at::Tensor> arguments, const TiledOptions& op
   return arguments[0].size(options.dim);
 }
 
+namespace {
+
+std::string_view kind_of(const at::Tensor& part) {
+  if (!part.defined()) return "none";
+  return part.dim() == 0 ? "a scalar" : "a tensor with dimensions";
+}
+
+}  // namespace
+
 at::Tensor join_tiles(const std::vector<at::Tensor>& parts, int64_t length,
                       const TiledOptions& options) {
   const auto tiles = static_cast<int64_t>(parts.size());
   for (const auto i : c10::irange(tiles)) {
-    TORCH_CHECK_VALUE(parts[i].defined() == parts[0].defined(), "[tiled] result of tile ", i,
-                      ": expected ", parts[0].defined() ? "a tensor" : "none",
-                      ", as tile 0 has, got another. Return the same of each tile.");
+    TORCH_CHECK_VALUE(kind_of(parts[i]) == kind_of(parts[0]), "[tiled] result of tile ", i,
+                      ": expected ", kind_of(parts[0]), ", as tile 0 has, got ", kind_of(parts[i]),
+                      ". Return the same of each tile.");
   }
   if (!parts[0].defined()) return {};
   if (parts[0].dim() == 0) {

@@ -2,11 +2,11 @@
 
 """A model within a budget of memory."""
 
-import collections.abc
 import contextlib
 import copy
 import functools
 import logging
+import numbers
 import os
 import types
 import warnings
@@ -17,7 +17,7 @@ import torch
 from . import _C
 from ._C import checkpoint
 from ._profile import named_by_module
-from ._python_state import PythonState
+from ._python_state import PythonState, find_iterator
 
 _logger = logging.getLogger("remat_meta")
 
@@ -38,6 +38,12 @@ class _Step:
         self.result = None
 
     def before_dropped(self):
+        iterator = find_iterator(self._fn, self._args, self._kwargs)
+        if iterator is not None:
+            raise TypeError(
+                f"[auto_checkpoint] '{self._name}': expected arguments and captured values that can be read twice, got "
+                f"{type(iterator).__name__}: the first call runs the function once more. Pass a list."
+            )
         self._state = PythonState(self._fn, self._module, self._args, self._kwargs)
 
     def forward(self, cuts, recording):
@@ -67,6 +73,7 @@ class _AutoCheckpointed:
         self._planned = _C._AutoCheckpoint(
             options["name"], options["memory_budget"], options["plan"], options["steps"], _logger.info, _warn
         )
+        self._may_be_lazy = module is not None
         if module is not None:
             _by_module[module] = weakref.ref(self)
         # Trainers look at the signature, to see what the model takes.
@@ -80,15 +87,17 @@ class _AutoCheckpointed:
         plainly = not torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling()
         if plainly or torch._C._functorch.peek_interpreter_stack() is not None:
             return fn(*args, **kwargs)
-        for value in (*args, *kwargs.values()):
-            if isinstance(value, collections.abc.Iterator):
-                raise TypeError(
-                    f"[auto_checkpoint] '{self._options['name']}': expected arguments that can be read twice, got "
-                    f"{type(value).__name__}: the first call runs the function once more. Pass a list."
-                )
+        if self._is_lazy():
+            return fn(*args, **kwargs)
         step = _Step(fn, self._module, self._options["name"], args, kwargs)
         self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
         return step.result
+
+    def _is_lazy(self):
+        """True until a plain call has given the module's lazy parameters their shapes."""
+        if self._may_be_lazy:
+            self._may_be_lazy = any(torch.nn.parameter.is_lazy(p) for p in self._module.parameters())
+        return self._may_be_lazy
 
     def memory_plan(self):
         return self._planned.plan()
@@ -123,8 +132,9 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
         share = given.get(name)
         if share is None:
             continue
-        if isinstance(share, bool) or not isinstance(share, (int, float)):
+        if isinstance(share, bool) or not isinstance(share, numbers.Real):
             raise TypeError(f"[auto_checkpoint] {name}: expected a number, got {type(share).__name__}.")
+        share = float(share)
         if not 0 <= share <= 1:
             raise ValueError(f"[auto_checkpoint] {name}: expected 0 to 1, got {share}.")
         return f"{100 * share!r}%" if name == "of_peak" else f"fraction:{share!r}"
@@ -132,9 +142,9 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
         size = given.get(name)
         if size is None:
             continue
-        if isinstance(size, bool) or not isinstance(size, (int, str)):
+        if isinstance(size, bool) or not isinstance(size, (numbers.Integral, str)):
             raise TypeError(f'[auto_checkpoint] {name}: expected bytes or a text like "8GB", got {type(size).__name__}.')
-        text = size if isinstance(size, str) else f"{size}B"
+        text = size if isinstance(size, str) else f"{int(size)}B"
         return text if name == "memory_budget" else f"device:{text}"
     return ""
 
@@ -163,6 +173,8 @@ def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, devi
         raise TypeError(f"[auto_checkpoint] name: expected a text, got {type(name).__name__}.")
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise TypeError(f"[auto_checkpoint] steps: expected a number of steps, got {type(steps).__name__}.")
+    if not 1 <= steps <= 1000:
+        raise ValueError(f"[auto_checkpoint] steps: expected 1 to 1000, got {steps}.")
     options = {
         "name": name or (type(fn).__name__ if isinstance(fn, torch.nn.Module) else getattr(fn, "__qualname__", "")),
         "memory_budget": _budget_text(memory_budget, of_peak, fraction, device_bytes),

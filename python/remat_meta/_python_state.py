@@ -3,98 +3,218 @@
 """What a forward may change in Python, to be put back when the forward is dropped."""
 
 import collections
+import collections.abc
 import functools
+import io
 import operator
 import random
 import sys
 import types
+import warnings
 
 import torch
 
-_CODE = (type, types.FunctionType, types.MethodType, types.BuiltinFunctionType, types.ModuleType)
+_ATOMS = (int, float, complex, bool, str, bytes, type(None))
+_CODE = (type, types.BuiltinFunctionType, types.ModuleType, types.CodeType)
+
+
+class PythonState:
+    """What a call can reach, as it is now:
+
+    - lists, dicts, sets, deques, one in another; attributes of modules and of their submodules;
+    - of tensors whether they need a gradient, their gradients, hooks, and which memory they have (what ops write is the
+      core's affair);
+    - of the function its captured names, defaults, attributes, its partial arguments, and the object it is a method of;
+    - of other objects that are arguments or captured, and of what they hold, attributes and slots; numpy's arrays,
+      bytearrays and generators of random numbers;
+    - the states of random and numpy.
+
+    Objects that are attributes of a module are not looked into: they may be the whole of a trainer.
+    """
+
+    def __init__(self, fn, module, args, kwargs):
+        self._undo = []
+        self._seen = set()
+        self._kept = []  # so that ids stay those of what was seen
+        self._note(module, objects=False)
+        self._note([fn, args, kwargs], objects=True)
+        self._undo.append((random.setstate, random.getstate()))
+        self._numpy = sys.modules.get("numpy")
+        if self._numpy is not None:
+            self._undo.append((self._numpy.random.set_state, self._numpy.random.get_state()))
+
+    def restore(self):
+        for undo, before in self._undo:
+            try:
+                undo(before)
+            except Exception as error:
+                warnings.warn(
+                    f"[auto_checkpoint] what the first call changes could not be put back: {type(error).__name__}: {error}. "
+                    "Call the function once without auto_checkpoint, or change this outside of it.",
+                    stacklevel=2,
+                )
+
+    def _note(self, root, objects):
+        """Iterative: what people keep may nest deeply, or hold itself."""
+        waiting = [(root, objects)]
+        while waiting:
+            value, objects = waiting.pop()
+            if id(value) in self._seen:
+                continue
+            inside = self._note_one(value, objects)
+            if inside is None:
+                continue
+            self._seen.add(id(value))
+            self._kept.append(value)
+            objects = objects and not isinstance(value, torch.nn.Module)
+            waiting.extend((one, objects) for one in inside if type(one) not in _ATOMS)
+
+    def _note_one(self, value, objects):
+        """What is in it; None of what holds nothing that can change."""
+        if isinstance(value, torch.Tensor):
+            return self._note_tensor(value)
+        if isinstance(value, torch.nn.Module):
+            return (vars(value),)
+        if isinstance(value, dict):
+            before = dict(value)
+            self._undo.append((functools.partial(_put_back_dict, value), before))
+            return before.values()
+        for kind in (list, set, collections.deque):
+            if isinstance(value, kind):
+                before = list(value)
+                self._undo.append((functools.partial(_put_back_elements, kind, value), before))
+                return () if kind is set else before
+        if isinstance(value, tuple):
+            return value
+        if not objects or isinstance(value, _CODE):
+            return None
+        if isinstance(value, types.FunctionType):
+            cells = [cell for cell in value.__closure__ or () if self._note_cell(cell)]
+            return [*(cell.cell_contents for cell in cells), value.__defaults__, value.__kwdefaults__, vars(value)]
+        if isinstance(value, types.MethodType):
+            return value.__self__, value.__func__
+        if isinstance(value, functools.partial):
+            return value.func, value.args, value.keywords, vars(value)
+        return self._note_object(value)
+
+    def _note_cell(self, cell):
+        """False if nothing is bound to the name yet."""
+        try:
+            value = cell.cell_contents
+        except ValueError:
+            return False
+        self._undo.append((functools.partial(setattr, cell, "cell_contents"), value))
+        return True
+
+    def _note_tensor(self, tensor):
+        if not tensor.is_leaf or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
+            return ()
+        data = tensor.data if tensor.layout == torch.strided else None
+        self._undo.append((functools.partial(_put_back_tensor, tensor), (tensor.requires_grad, tensor.grad, data)))
+        hooks = tensor._backward_hooks
+        if hooks is None:
+            self._undo.append((functools.partial(_put_back_hooks, tensor), None))
+        return () if hooks is None else (hooks,)
+
+    def _note_object(self, value):
+        numpy = sys.modules.get("numpy")
+        if isinstance(value, random.Random):
+            self._undo.append((value.setstate, value.getstate()))
+            return ()
+        if isinstance(value, bytearray):
+            self._undo.append((functools.partial(value.__setitem__, slice(None)), bytes(value)))
+            return ()
+        if numpy is not None and isinstance(value, numpy.ndarray):
+            if value.flags.writeable:
+                self._undo.append((functools.partial(value.__setitem__, ...), value.copy()))
+            return ()
+        if numpy is not None and isinstance(value, numpy.random.Generator):
+            generator = value.bit_generator
+            self._undo.append((functools.partial(setattr, generator, "state"), generator.state))
+            return ()
+        slots = {name: getattr(value, name) for name in _slots_of(type(value)) if hasattr(value, name)}
+        if slots:
+            self._undo.append((functools.partial(_put_back_slots, value), slots))
+        has_attributes = hasattr(value, "__dict__")
+        return [*slots.values(), *([vars(value)] if has_attributes else [])] if slots or has_attributes else None
+
+
+def find_iterator(fn, args, kwargs):
+    """One among the arguments, in lists and dicts too, or captured; None if there is none. Files count as none."""
+    captured = []
+    for cell in getattr(fn, "__closure__", None) or ():
+        try:
+            captured.append(cell.cell_contents)
+        except ValueError:
+            continue
+    waiting, seen = [*args, *kwargs.values(), *captured], set()
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, collections.abc.Iterator) and not isinstance(value, io.IOBase):
+            return value
+        is_container = isinstance(value, (dict, list, tuple, collections.deque))
+        if not is_container or id(value) in seen:
+            continue
+        seen.add(id(value))
+        elements = value.values() if isinstance(value, dict) else value
+        waiting.extend(one for one in elements if type(one) not in _ATOMS)
+    return None
+
+
+def _slots_of(kind):
+    for base in kind.__mro__:
+        names = vars(base).get("__slots__", ())
+        for name in (names,) if isinstance(names, str) else names:
+            if name not in ("__dict__", "__weakref__"):
+                yield f"_{base.__name__.lstrip('_')}{name}" if name.startswith("__") and not name.endswith("__") else name
 
 
 def _are_same(now, before):
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
+# Classes of their own may refuse to be changed: by the methods of what they are made from.
+
+
 def _put_back_dict(now, before):
     if _are_same(list(now), list(before)) and _are_same(list(now.values()), list(before.values())):
         return
-    # Classes of their own may refuse to be updated.
     kind = collections.OrderedDict if isinstance(now, collections.OrderedDict) else dict
     kind.clear(now)
     for key, value in before.items():
         kind.__setitem__(now, key, value)
 
 
-def _put_back_elements(now, before):
-    if isinstance(now, set):
+def _put_back_elements(kind, now, before):
+    if kind is set:
         if now != set(before):
-            now.clear()
-            now.update(before)
+            set.clear(now)
+            set.update(now, before)
     elif not _are_same(now, before):
-        now.clear()
-        now.extend(before)
+        kind.clear(now)
+        kind.extend(now, before)
 
 
-class PythonState:
-    """What is reachable from a call, as it is now: lists, dicts, sets and deques, one in another, of its arguments, of
-    attributes of the module and its submodules, and of what the function has captured; attributes of the objects among
-    its arguments (a cache of keys and values); what captured names stand for; and the states of random and numpy.
+def _put_back_slots(value, before):
+    for name in _slots_of(type(value)):
+        if name in before:
+            object.__setattr__(value, name, before[name])
+        elif hasattr(value, name):
+            object.__delattr__(value, name)
 
-    Tensors are the core's affair: it puts back their memory and their place in the graph.
-    """
 
-    def __init__(self, fn, module, args, kwargs):
-        self._undo = []
-        self._seen = set()
-        for container in (args, kwargs):
-            self._note(container, objects=True)
-        for part in () if module is None else module.modules():
-            self._note(vars(part))
-        for cell in getattr(fn, "__closure__", None) or ():
-            self._note_cell(cell)
-        self._undo.append((random.setstate, random.getstate()))
-        numpy = sys.modules.get("numpy")
-        if numpy is not None:
-            self._undo.append((numpy.random.set_state, numpy.random.get_state()))
+def _put_back_tensor(tensor, before):
+    requires_grad, grad, data = before
+    if not tensor.is_leaf:  # an op has written it: the core puts back its place in the graph
+        return
+    if data is not None and (tensor.data_ptr() != data.data_ptr() or tensor.shape != data.shape):
+        tensor.data = data
+    if tensor.grad is not grad:
+        tensor.grad = grad
+    if tensor.requires_grad != requires_grad:
+        tensor.requires_grad_(requires_grad)
 
-    def restore(self):
-        for undo, before in self._undo:
-            undo(before)
 
-    def _note_cell(self, cell):
-        try:
-            value = cell.cell_contents
-        except ValueError:  # nothing is bound to the name yet
-            return
-        self._undo.append((lambda before: setattr(cell, "cell_contents", before), value))
-        self._note(value)
-
-    def _note(self, root, objects=False):
-        """Iterative: what people keep may nest deeply, or hold itself."""
-        waiting = [root]
-        while waiting:
-            value = waiting.pop()
-            if id(value) in self._seen:
-                continue
-            inside = self._note_one(value, objects)
-            if inside is not None:
-                self._seen.add(id(value))
-                waiting.extend(inside)
-
-    def _note_one(self, value, objects):
-        """What is in it; None of what holds nothing that can change."""
-        if isinstance(value, dict):
-            before = dict(value)
-            self._undo.append((functools.partial(_put_back_dict, value), before))
-            return before.values()
-        if isinstance(value, (list, set, collections.deque)):
-            before = list(value)
-            self._undo.append((functools.partial(_put_back_elements, value), before))
-            return () if isinstance(value, set) else before
-        if isinstance(value, tuple):
-            return value
-        is_plain = isinstance(value, (torch.Tensor, torch.nn.Module, *_CODE)) or not hasattr(value, "__dict__")
-        return None if is_plain or not objects else (vars(value),)
+def _put_back_hooks(tensor, before):
+    if tensor._backward_hooks is not before:
+        tensor._backward_hooks = before

@@ -49,9 +49,14 @@ def tiled(fn, dim=0, n=8, *, region_name=None, **options):
 
 def _joined(parts, length, dim):
     leaves, shape = _pytree.tree_flatten(parts[0])
-    of_results = [_pytree.tree_leaves(part) for part in parts]
-    for i, of_result in enumerate(of_results):
-        if len(of_result) != len(leaves):
-            raise ValueError(f"[tiled] result of tile {i}: expected {len(leaves)} tensors, as tile 0 has, got {len(of_result)}.")
+    of_results = [leaves]
+    for i, part in enumerate(parts[1:], 1):
+        others, other_shape = _pytree.tree_flatten(part)
+        if other_shape != shape:
+            raise ValueError(
+                f"[tiled] result of tile {i}: expected the same containers as of tile 0, {shape}, got {other_shape}. Return "
+                "the same of each tile, dicts with their keys in one order."
+            )
+        of_results.append(others)
     joined = [_C._join_tiles(list(one), length, dim) for one in zip(*of_results, strict=True)]
     return _pytree.tree_unflatten(joined, shape)

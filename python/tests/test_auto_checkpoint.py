@@ -431,7 +431,7 @@ def test_no_budget_and_wrong_budgets(monkeypatch):
         remat.auto_checkpoint(Net(), of_peak=60)
     with pytest.raises(TypeError, match="expected a module or a function"):
         remat.auto_checkpoint(3, "50%")
-    with pytest.raises(ValueError, match="steps: expected 1 or more"):
+    with pytest.raises(ValueError, match="steps: expected 1 to 1000"):
         remat.auto_checkpoint(Net(), "50%", steps=0)
 
 
@@ -657,7 +657,8 @@ def test_a_model_in_distributed_data_parallel(tmp_path, outside):
 @pytest.mark.parametrize(("options", "message"), [
     ({"name": 3}, "name: expected a text, got int"),
     ({"steps": "3"}, "steps: expected a number of steps, got str"),
-    ({"steps": 0}, "steps: expected 1 or more, got 0"),
+    ({"steps": 0}, "steps: expected 1 to 1000, got 0"),
+    ({"steps": 2**40}, "steps: expected 1 to 1000"),
     ({"plan": "/nowhere/plan.json"}, "plan_file: expected a file that can be written, got /nowhere/plan.json"),
     ({"memory_budget": "lots"}, 'memory_budget: expected bytes with a unit .* got "lots"'),
 ])

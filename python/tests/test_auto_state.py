@@ -4,8 +4,12 @@
 
 import collections
 import copy
+import dataclasses
+import functools
 import random
+import warnings
 
+import numpy as np
 import pytest
 import torch
 from test_auto_checkpoint import Net, Trainer, batch_of, same
@@ -57,7 +61,7 @@ def test_an_exception_in_the_first_forward_leaves_what_plain_leaves():
 
 def test_an_iterator_cannot_be_read_twice():
     fn = remat.auto_checkpoint(lambda xs: sum(x.sin() for x in xs).sum(), "50%", name="f")
-    with pytest.raises(TypeError, match="'f': expected arguments that can be read twice, got list_iterator"):
+    with pytest.raises(TypeError, match="'f': expected arguments and captured values that can be read twice, got list_iterator"):
         fn(iter([torch.randn(2, requires_grad=True)]))
 
 
@@ -203,3 +207,144 @@ def test_a_list_of_a_module():
     assert len(planned.model.blocks[0].history["sums"]) == 6
     assert planned.model.blocks[0].history == plain.model.blocks[0].history
     assert isinstance(planned.model.blocks, nn.ModuleList)
+
+
+class Ema(nn.Module):
+    """Python state of all kinds that a module has."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+        self.calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        self.mean = 0.9 * self.mean + 0.1 * x.detach().mean(0)
+        if self.calls == 1:
+            self.linear.weight.register_hook(lambda g: g * 2)
+            self.linear.bias.requires_grad_(False)
+            self.linear.bias.data = self.linear.bias.data + 1
+            self.linear.register_parameter("scale", nn.Parameter(torch.ones(4) * 0.5))
+        return (self.linear(x + self.mean) * self.linear.scale).sin() * self.calls
+
+
+def steps_of(model, step):
+    found = []
+    for i in range(6):
+        model.zero_grad()
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the first call runs other ops
+            loss = step(torch.full((2, 4), 0.1 * i + 1)).square().sum()
+        loss.backward()
+        gradients = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+        found += [loss.detach(), model.mean.clone(), model.linear.bias.detach().clone(), *gradients]
+    assert model.calls == 6
+    return found
+
+
+WAYS = {
+    "itself": lambda model: model,
+    "captured": lambda model: lambda x: model(x),
+    "its forward": lambda model: model.forward,
+    "partial": lambda model: functools.partial(lambda m, x: m(x), model),
+    "default": lambda model: lambda x, m=model: m(x),
+    "decorated": lambda model: functools.wraps(model.forward)(lambda x: model(x)),
+}
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_module_however_the_function_has_it(way):
+    torch.manual_seed(0)
+    model = Ema()
+    plain = copy.deepcopy(model)
+    expected = steps_of(plain, WAYS[way](plain))
+    assert same(expected, steps_of(model, auto(WAYS[way](model))))
+
+
+class Trainer2:
+    """Has state in attributes, slots and objects of other kinds."""
+
+    def __init__(self):
+        torch.manual_seed(0)
+        self.model = Ema()
+        self.count = Count(0, [])
+        self.random = random.Random(3)
+        self.array = np.zeros(3)
+        self.bytes = bytearray(b"abc")
+        self.generator = np.random.default_rng(5)
+
+    def loss(self, x):
+        self.count.n += 1
+        self.count.seen.append(self.count.n)
+        self.array += 1
+        self.bytes[0] = (self.bytes[0] + 1) % 256
+        self.drawn = self.random.random() + self.generator.random()
+        return self.model(x) * self.drawn * float(self.array[0])
+
+    __call__ = loss
+
+
+@dataclasses.dataclass(slots=True)
+class Count:
+    n: int
+    seen: list
+
+
+@pytest.mark.parametrize("method", ["loss", "__call__"])
+def test_an_object_that_the_function_is_of(method):
+    plain, planned = Trainer2(), Trainer2()
+    function = planned if method == "__call__" else planned.loss
+    assert same(steps_of(plain.model, plain.loss), steps_of(planned.model, auto(function)))
+    assert planned.count == plain.count == Count(6, [1, 2, 3, 4, 5, 6])
+    assert planned.bytes == plain.bytes and planned.drawn == plain.drawn
+
+
+@pytest.mark.parametrize("make", [
+    lambda xs: ({"x": (x for x in xs)},),
+    lambda xs: ([[iter(xs)]],),
+    lambda xs: (map(torch.sin, xs),),
+])  # fmt: skip
+def test_an_iterator_within_an_argument(make):
+    def read(value):
+        value = value["x"] if isinstance(value, dict) else value
+        while isinstance(value, list):
+            value = value[0]
+        return sum(x.sin().sum() for x in value)
+
+    arguments = make([torch.ones(2, requires_grad=True)] * 2)
+    with pytest.raises(TypeError, match="that can be read twice, got (generator|list_iterator|map)"):
+        auto(read)(*arguments)
+
+
+def test_an_iterator_that_is_captured():
+    batches = iter([torch.ones(2, requires_grad=True)] * 3)
+    with pytest.raises(TypeError, match="captured values that can be read twice, got list_iterator"):
+        auto(lambda: next(batches).sin().sum())()
+
+
+def test_lazy_modules_are_measured_when_they_have_their_shapes():
+    def train(wrap):
+        torch.manual_seed(0)
+        model = wrap(nn.Sequential(nn.LazyLinear(8), nn.GELU(), nn.Linear(8, 1)))
+        for _ in range(7):
+            model(torch.ones(3, 5)).square().sum().backward()
+        return model, [p.grad for p in model.parameters()]
+
+    (_, expected), (model, found) = train(lambda m: m), train(auto)
+    assert same(expected, found) and remat.memory_plan(model) is not None
+
+
+class Stubborn(list):
+    def clear(self):
+        raise TypeError("never")
+
+
+def test_a_class_of_lists_that_refuses_to_be_cleared():
+    def f(w, stubborn, parts):
+        stubborn.append(1)
+        parts.append(1)
+        return (torch.ones(4, 4) @ w).sin() @ w
+
+    (plain, plain_parts), (planned, parts) = check(f, lambda: (Stubborn(), []))
+    assert plain == planned == [1] and plain_parts == parts == [1]

@@ -127,6 +127,8 @@ TEST_CASE("What cannot be cut or joined says what to do", "[tiled][errors]") {
   const auto none_at_last = [](const Tensor& tile) {
     return tile.size(0) == 1 ? Tensor() : tile.sin();
   };
-  CHECK_THROWS_WITH(remat::tiled({.tiles = 3})(none_at_last)(x),
-                    Contains("result of tile 1: expected a tensor, as tile 0 has"));
+  CHECK_THROWS_WITH(
+      remat::tiled({.tiles = 3})(none_at_last)(x),
+      Contains("result of tile 1: expected a tensor with dimensions, as tile 0 has, got "
+               "none"));
 }
