@@ -17,6 +17,19 @@ void check_tiled_options(const TiledOptions& options) {
                     ".");
 }
 
+namespace {
+
+bool has_dim(const at::Tensor& tensor, int64_t dim) {
+  return tensor.defined() && dim >= -tensor.dim() && dim < tensor.dim();
+}
+
+std::string_view kind_of(const at::Tensor& part) {
+  if (!part.defined()) return "none";
+  return part.dim() == 0 ? "a scalar" : "a tensor with dimensions";
+}
+
+}  // namespace
+
 TileRange tile_range(int64_t length, int64_t tiles, int64_t number) {
   const int64_t shorter = length / tiles;
   const int64_t longer = length % tiles;
@@ -29,11 +42,10 @@ int64_t tiled_length(c10::ArrayRef<at::Tensor> arguments, const TiledOptions& op
                     "std::ref passes is whole, in Python what a keyword names.");
   for (const auto i : c10::irange(arguments.size())) {
     const at::Tensor& tensor = arguments[i];
-    TORCH_CHECK_VALUE(
-        tensor.defined() && options.dim >= -tensor.dim() && options.dim < tensor.dim(),
-        "[tiled] argument ", i, ": expected a tensor with dimension ", options.dim, ", got one of ",
-        tensor.defined() ? tensor.dim() : 0,
-        " dimensions. Pass it whole: by std::ref, in Python by its keyword.");
+    TORCH_CHECK_VALUE(has_dim(tensor, options.dim), "[tiled] argument ", i,
+                      ": expected a tensor with dimension ", options.dim, ", got one of ",
+                      tensor.defined() ? tensor.dim() : 0,
+                      " dimensions. Pass it whole: by std::ref, in Python by its keyword.");
     TORCH_CHECK_VALUE(tensor.size(options.dim) == arguments[0].size(options.dim),
                       "[tiled] argument ", i, ": expected ", arguments[0].size(options.dim),
                       " elements along dimension ", options.dim, ", as argument 0 has, got ",
@@ -42,15 +54,6 @@ int64_t tiled_length(c10::ArrayRef<at::Tensor> arguments, const TiledOptions& op
   }
   return arguments[0].size(options.dim);
 }
-
-namespace {
-
-std::string_view kind_of(const at::Tensor& part) {
-  if (!part.defined()) return "none";
-  return part.dim() == 0 ? "a scalar" : "a tensor with dimensions";
-}
-
-}  // namespace
 
 at::Tensor join_tiles(const std::vector<at::Tensor>& parts, int64_t length,
                       const TiledOptions& options) {
@@ -69,11 +72,10 @@ at::Tensor join_tiles(const std::vector<at::Tensor>& parts, int64_t length,
   for (int64_t i = 0; i < tiles; ++i) {
     const at::Tensor& part = parts[i];
     const int64_t expected = tile_range(length, tiles, i).length;
-    const bool has_dim = options.dim >= -part.dim() && options.dim < part.dim();
-    TORCH_CHECK_VALUE(has_dim && part.size(options.dim) == expected, "[tiled] result of tile ", i,
-                      ": expected a scalar, or ", expected, " elements along dimension ",
-                      options.dim, ", as the tile has, got sizes ", part.sizes(),
-                      ". Return the sum over the tile, or one element for each.");
+    TORCH_CHECK_VALUE(has_dim(part, options.dim) && part.size(options.dim) == expected,
+                      "[tiled] result of tile ", i, ": expected a scalar, or ", expected,
+                      " elements along dimension ", options.dim, ", as the tile has, got sizes ",
+                      part.sizes(), ". Return the sum over the tile, or one element for each.");
   }
   return tiles == 1 ? parts[0] : at::cat(parts, options.dim);
 }

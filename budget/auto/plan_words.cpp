@@ -4,8 +4,6 @@
 
 #include <c10/util/Exception.h>
 
-#include <array>
-#include <cstdio>
 #include <sstream>
 
 #include <remat/planner/budget_text.h>
@@ -13,12 +11,6 @@
 
 namespace remat {
 namespace {
-
-std::string percent(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.1f %%", 100 * share);
-  return text.data();
-}
 
 std::string op_or_end(const std::string& op) {
   return op.empty() ? "the end of the function" : op;
@@ -35,8 +27,9 @@ std::string words_of(const MemoryPlan& plan) {
   return c10::str("fits ", detail::bytes_text(plan.budget_bytes), ": peak ",
                   detail::bytes_text(plan.predicted_peak_bytes), " of ",
                   detail::bytes_text(plan.profile->plain_peak_bytes), ", ",
-                  percent(plan.predicted_overhead), " of the step runs again; no plan is below ",
-                  percent(plan.lower_bound));
+                  detail::percent_text(plan.predicted_overhead, 1),
+                  " of the step runs again; no plan is below ",
+                  detail::percent_text(plan.lower_bound, 1));
 }
 
 std::string words_of_limit(const std::string& name, const MemoryPlan& plan,

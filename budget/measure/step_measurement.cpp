@@ -3,7 +3,6 @@
 #include <remat/budget/step_measurement.h>
 
 #include <c10/util/Exception.h>
-#include <c10/util/irange.h>
 
 #include <utility>
 

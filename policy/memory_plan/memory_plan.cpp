@@ -4,9 +4,7 @@
 #include <remat/memory_plan/memory_plan.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
-#include <cstdio>
 #include <stdexcept>
 
 #include <remat/planner/budget_text.h>
@@ -14,12 +12,6 @@
 namespace remat {
 
 namespace {
-
-std::string percents(double share) {
-  std::array<char, 32> text{};
-  std::snprintf(text.data(), text.size(), "%.2f %%", 100 * share);
-  return text.data();
-}
 
 /// "h.3" has "h.3.attn" below it, and not "h.30".
 bool is_at(const MemoryPlanOp& op, std::string_view where) {
@@ -57,7 +49,7 @@ struct PlaceSum {
 std::string MemoryPlan::table() const {
   std::string text = "budget " + detail::bytes_text(budget_bytes) + ", peak " +
                      detail::bytes_text(predicted_peak_bytes) + " (" + peak_at + "), overhead " +
-                     percents(predicted_overhead) + "\n";
+                     detail::percent_text(predicted_overhead, 2) + "\n";
   if (!feasible) {
     text +=
         "infeasible: the least is " + detail::bytes_text(least_budget_bytes) + ", " + limit + "\n";

@@ -39,12 +39,10 @@ class PlainStep {
  private:
   void save(const StepSlot& slot) {
     if (slot.value < 0 || graph_.maker(slot.value) < 0) return;
-    const auto end = static_cast<int32_t>(profile_.nodes.size());
-    const int32_t until = slot.node < 0 ? end : slot.node;
     const bool is_copy = graph_.overwritten_by[slot.value] == slot.record;
     int32_t& held =
         is_copy ? copy_until_[slot.value] : storage_until_[profile_.values[slot.value].storage];
-    held = std::max(held, until);
+    held = std::max(held, graph_.until(slot));
   }
 
   /// From after a record until a node has run

@@ -31,8 +31,6 @@ StepGraph::StepGraph(const StepProfile& from)
     uses[slot.value].push_back(slot.record);
     slots_of_record[slot.record].push_back(static_cast<int32_t>(i));
   }
-  unpacks_any = std::any_of(from.values.begin(), from.values.end(),
-                            [](const StepValue& value) { return value.unpacked_bytes > 0; });
   for (std::vector<int32_t>& records : uses) {
     std::sort(records.begin(), records.end());
     records.erase(std::unique(records.begin(), records.end()), records.end());

@@ -23,6 +23,10 @@ struct StepGraph {
     return maker(value) < 0 ? profile.values[value].unpacked_bytes : bytes(value);
   }
   int32_t maker(int32_t value) const { return profile.values[value].maker; }
+  /// The node until whose end it is held; the number of nodes: to the end.
+  int32_t until(const StepSlot& slot) const {
+    return slot.node < 0 ? static_cast<int32_t>(profile.nodes.size()) : slot.node;
+  }
   /// In memory that is not the step's own?
   bool is_outside(int32_t value) const { return maker(profile.values[value].storage) < 0; }
 
@@ -40,8 +44,7 @@ struct StepGraph {
                                               ///< in what it writes
   /// Per value: records that read its data, and those during which it is saved, ascending.
   std::vector<std::vector<int32_t>> uses;
-  std::vector<int32_t> overwritten_by;  ///< Per value: a record, or `never`
-  bool unpacks_any = false;             ///< Does a value from outside have unpacked_bytes?
+  std::vector<int32_t> overwritten_by;                ///< Per value: a record, or `never`
   std::vector<std::vector<int32_t>> slots_of_record;  ///< Those whose value a record makes
   /// All: a node that reads any of a unit's slots has the unit replayed.
   std::vector<std::vector<int32_t>> slots_of_node;

@@ -55,11 +55,10 @@ void StepNeeds::walk_unit(int32_t unit) {
 void StepNeeds::ask_for_slots(int32_t unit) {
   for (const int32_t v : group_slots_[unit]) hold(v, kept_until_[v]);
   if (unit >= units_.segments()) return;
-  const auto nodes = static_cast<int32_t>(graph_.profile.nodes.size());
   for (int32_t j = units_[unit].begin; j < units_[unit].end; ++j) {
     for (const int32_t slot : graph_.slots_of_record[j]) {
       const StepSlot& saved = graph_.profile.slots[slot];
-      hold(saved.value, saved.node < 0 ? nodes : saved.node);
+      hold(saved.value, graph_.until(saved));
     }
   }
 }

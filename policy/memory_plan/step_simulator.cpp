@@ -155,28 +155,21 @@ void StepSimulator::run_again(int32_t unit) {
   for (const int32_t j : needs.runs) {
     const StepRecord& record = graph_.profile.records[j];
     if (!record.reads_data) continue;
-    for (const int32_t v : record.reads) replayed(unit, v).last = j;
+    for (const int32_t v : record.reads) read_again(unit, v, j);
   }
   for (const HeldValue& held : needs.held) replayed(unit, held.value).held = true;
   for (const int32_t v : needs.given) replayed(unit, v).given = true;
-  unpack_outside(unit);
   for (const int32_t j : needs.runs) rerun_record(unit, j);
   for (const HeldValue& held : needs.held) freed_[held.until] += graph_.bytes(held.value);
   out_.rerun_us += costs_.unit_us;
   ++out_.replays;
 }
 
-/// What it reads of memory from outside that the step overwrites is put together before it runs.
-void StepSimulator::unpack_outside(int32_t unit) {
-  if (!graph_.unpacks_any) return;
-  for (const int32_t j : needs_.of(unit).runs) {
-    const StepRecord& record = graph_.profile.records[j];
-    if (!record.reads_data) continue;
-    for (const int32_t v : record.reads) {
-      const bool is_unpacked = graph_.profile.values[v].unpacked_bytes > 0;
-      if (is_unpacked && !replayed(unit, v).present) make(unit, v);
-    }
-  }
+/// Memory from outside that the step overwrites is put together before the unit runs.
+void StepSimulator::read_again(int32_t unit, int32_t value, int32_t record) {
+  Replayed& of = replayed(unit, value);
+  of.last = record;
+  if (!of.present && graph_.profile.values[value].unpacked_bytes > 0) make(unit, value);
 }
 
 void StepSimulator::rerun_record(int32_t unit, int32_t j) {

@@ -35,7 +35,7 @@ class StepSimulator {
   void run_backward();
   void replay(int32_t unit);
   void run_again(int32_t unit);
-  void unpack_outside(int32_t unit);
+  void read_again(int32_t unit, int32_t value, int32_t record);
   void rerun_record(int32_t unit, int32_t record);
   void write_again(int32_t unit, int32_t record, const StepWrite& write);
   void make(int32_t unit, int32_t value);

@@ -89,6 +89,12 @@ std::string detail::bytes_text(int64_t bytes) {
   return text.data();
 }
 
+std::string detail::percent_text(double share, int digits) {
+  std::array<char, 32> text{};
+  std::snprintf(text.data(), text.size(), "%.*f %%", digits, 100 * share);
+  return text.data();
+}
+
 std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
   // Whole numbers stay exact: doubles have no odd ones beyond 2^53.
   const Amount<int64_t> exact = read_amount<int64_t>(text);

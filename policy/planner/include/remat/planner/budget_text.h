@@ -18,4 +18,7 @@ REMAT_API std::optional<int64_t> bytes_of(std::string_view text, int64_t whole);
 /// "300 B", "34.90 MB": with the largest unit of a thousand to the n that makes it 1 or more.
 REMAT_API std::string bytes_text(int64_t bytes);
 
+/// "6.6 %" of 0.066 with one digit after the point.
+REMAT_API std::string percent_text(double share, int digits);
+
 }  // namespace remat::detail
