@@ -4,6 +4,7 @@
 
 import collections
 import collections.abc
+import contextlib
 import functools
 import io
 import operator
@@ -36,10 +37,10 @@ class PythonState:
         self._undo = []
         self._seen = set()
         self._kept = []  # so that ids stay those of what was seen
-        self._note(module, objects=False)
-        self._note([fn, args, kwargs], objects=True)
-        self._undo.append((random.setstate, random.getstate()))
         self._numpy = sys.modules.get("numpy")
+        self._note(module, objects=False)
+        self._note((fn, args, kwargs), objects=True)
+        self._undo.append((random.setstate, random.getstate()))
         if self._numpy is not None:
             self._undo.append((self._numpy.random.set_state, self._numpy.random.get_state()))
 
@@ -89,22 +90,14 @@ class PythonState:
         if not objects or isinstance(value, _CODE):
             return None
         if isinstance(value, types.FunctionType):
-            cells = [cell for cell in value.__closure__ or () if self._note_cell(cell)]
-            return [*(cell.cell_contents for cell in cells), value.__defaults__, value.__kwdefaults__, vars(value)]
+            captured = _captured(value)
+            self._undo += [(functools.partial(setattr, cell, "cell_contents"), one) for cell, one in captured]
+            return [*(one for _, one in captured), value.__defaults__, value.__kwdefaults__, vars(value)]
         if isinstance(value, types.MethodType):
             return value.__self__, value.__func__
         if isinstance(value, functools.partial):
             return value.func, value.args, value.keywords, vars(value)
         return self._note_object(value)
-
-    def _note_cell(self, cell):
-        """False if nothing is bound to the name yet."""
-        try:
-            value = cell.cell_contents
-        except ValueError:
-            return False
-        self._undo.append((functools.partial(setattr, cell, "cell_contents"), value))
-        return True
 
     def _note_tensor(self, tensor):
         if not tensor.is_leaf or isinstance(tensor, torch.nn.parameter.UninitializedTensorMixin):
@@ -117,7 +110,7 @@ class PythonState:
         return () if hooks is None else (hooks,)
 
     def _note_object(self, value):
-        numpy = sys.modules.get("numpy")
+        numpy = self._numpy
         if isinstance(value, random.Random):
             self._undo.append((value.setstate, value.getstate()))
             return ()
@@ -141,13 +134,7 @@ class PythonState:
 
 def find_iterator(fn, args, kwargs):
     """One among the arguments, in lists and dicts too, or captured; None if there is none. Files count as none."""
-    captured = []
-    for cell in getattr(fn, "__closure__", None) or ():
-        try:
-            captured.append(cell.cell_contents)
-        except ValueError:
-            continue
-    waiting, seen = [*args, *kwargs.values(), *captured], set()
+    waiting, seen = [*args, *kwargs.values(), *(one for _, one in _captured(fn))], set()
     while waiting:
         value = waiting.pop()
         if isinstance(value, collections.abc.Iterator) and not isinstance(value, io.IOBase):
@@ -159,6 +146,15 @@ def find_iterator(fn, args, kwargs):
         elements = value.values() if isinstance(value, dict) else value
         waiting.extend(one for one in elements if type(one) not in _ATOMS)
     return None
+
+
+def _captured(fn):
+    """Cells of names that something is bound to, and what."""
+    bound = []
+    for cell in getattr(fn, "__closure__", None) or ():
+        with contextlib.suppress(ValueError):  # nothing is bound to the name yet
+            bound.append((cell, cell.cell_contents))
+    return bound
 
 
 def _slots_of(kind):

@@ -262,7 +262,7 @@ def test_a_module_however_the_function_has_it(way):
     assert same(expected, steps_of(model, auto(WAYS[way](model))))
 
 
-class Trainer2:
+class Owner:
     """Has state in attributes, slots and objects of other kinds."""
 
     def __init__(self):
@@ -293,7 +293,7 @@ class Count:
 
 @pytest.mark.parametrize("method", ["loss", "__call__"])
 def test_an_object_that_the_function_is_of(method):
-    plain, planned = Trainer2(), Trainer2()
+    plain, planned = Owner(), Owner()
     function = planned if method == "__call__" else planned.loss
     assert same(steps_of(plain.model, plain.loss), steps_of(planned.model, auto(function)))
     assert planned.count == plain.count == Count(6, [1, 2, 3, 4, 5, 6])

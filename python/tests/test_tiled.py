@@ -6,6 +6,7 @@ import gc
 
 import pytest
 import torch
+from test_auto_checkpoint import same
 from torch import nn
 from torch.nn import functional as F
 
@@ -44,10 +45,6 @@ def step(make_loss, *leaves):
         loss.backward()
         peak = meter.peak_bytes()
     return [loss.detach(), *(leaf.grad for leaf in leaves)], peak
-
-
-def same(a, b):
-    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 @pytest.mark.parametrize("n", [1, 3, 8, 64])

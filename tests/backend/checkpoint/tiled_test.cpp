@@ -26,6 +26,20 @@ struct Head {
   }
 };
 
+struct HeadAndBatch {
+  Head head;
+  Tensor hidden;
+  Tensor targets;
+  std::vector<Tensor> leaves;
+};
+
+HeadAndBatch head_and_batch() {
+  torch::manual_seed(0);
+  const Head head;
+  const Tensor hidden = torch::randn({64, 16}, torch::requires_grad());
+  return {head, hidden, torch::randint(0, 512, {64}), {hidden, head.weight}};
+}
+
 /// Loss and gradients of `make_loss`, and the peak of both.
 std::pair<std::vector<Tensor>, int64_t> step(const std::function<Tensor()>& make_loss,
                                              const std::vector<Tensor>& leaves) {
@@ -47,11 +61,7 @@ bool same(const std::vector<Tensor>& a, const std::vector<Tensor>& b) {
 }  // namespace
 
 TEST_CASE("Tiles have the bits of slices without regions, one slice in memory", "[tiled]") {
-  torch::manual_seed(0);
-  const Head head;
-  const Tensor hidden = torch::randn({64, 16}, torch::requires_grad());
-  const Tensor targets = torch::randint(0, 512, {64});
-  const std::vector<Tensor> leaves{hidden, head.weight};
+  const auto [head, hidden, targets, leaves] = head_and_batch();
   const auto by_hand = [&] {
     Tensor sum;
     for (int64_t i = 0; i < 8; ++i) {
@@ -96,11 +106,7 @@ TEST_CASE("A function with state, few elements, none, and no gradients", "[tiled
 }
 
 TEST_CASE("In a step with a budget tiles are no regions", "[tiled]") {
-  torch::manual_seed(0);
-  const Head head;
-  const Tensor hidden = torch::randn({64, 16}, torch::requires_grad());
-  const Tensor targets = torch::randint(0, 512, {64});
-  const std::vector<Tensor> leaves{hidden, head.weight};
+  const auto [head, hidden, targets, leaves] = head_and_batch();
   const auto tiled = remat::tiled({.tiles = 8})(head);
   const auto plain = step([&] { return tiled(hidden, targets); }, leaves).first;
   auto planned = remat::auto_checkpoint({.name = "head", .memory_budget = "60%"})(
