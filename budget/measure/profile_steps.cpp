@@ -3,7 +3,6 @@
 // The steps that are measured, one after the other.
 #include <remat/budget/profile.h>
 
-#include <ATen/ops/zeros_like.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/util/Exception.h>
@@ -12,7 +11,6 @@
 
 #include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include <remat/budget/measured_forward.h>
@@ -23,30 +21,10 @@
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 
+#include "gradients_apart.h"
+
 namespace remat {
 namespace {
-
-/// While it lives leaves that have a .grad have zeros in its place; afterwards they are what they
-/// were.
-class GradientsApart {
- public:
-  explicit GradientsApart(const std::vector<at::Tensor>& leaves) : leaves_(leaves) {
-    for (const at::Tensor& leaf : leaves_) {
-      at::Tensor zeros = leaf.grad().defined() ? at::zeros_like(leaf.grad()) : at::Tensor();
-      gradients_.push_back(std::exchange(leaf.mutable_grad(), std::move(zeros)));
-    }
-  }
-  GradientsApart(const GradientsApart&) = delete;
-  GradientsApart& operator=(const GradientsApart&) = delete;
-  ~GradientsApart() {
-    for (const auto i : c10::irange(leaves_.size()))
-      leaves_[i].mutable_grad() = std::move(gradients_[i]);
-  }
-
- private:
-  const std::vector<at::Tensor>& leaves_;
-  std::vector<at::Tensor> gradients_;
-};
 
 void check_thread(const std::string& name) {
   TORCH_CHECK_VALUE(c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled(), "[profile] '",
@@ -112,8 +90,9 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   Cuts cuts;
   for (const int32_t position : measuring_cuts(measurement->profile()))
     cuts.positions.push_back(static_cast<size_t>(position));
+  std::vector<at::Tensor> leaves = measurement->leaves();
   for (const auto i : c10::irange(options.steps + 1)) {  // the first one warms up
-    const GradientsApart apart(measurement->leaves());
+    const GradientsApart apart(leaves);
     const StepLog log = measure_step(runner, cuts);
     check_backward(log, options.name);
     TORCH_CHECK(i == 0 || measurement->add_step(log), "[profile] '", options.name,

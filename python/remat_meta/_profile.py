@@ -105,8 +105,8 @@ def profile(fn, *, steps=4, name=None, backward=None):
 
     fn returns its loss, or `backward` runs backward from what it returns. One forward runs first and
     is dropped; then steps + 1 steps, of which little is kept. What ops of fn have written (running
-    statistics), the default generators and the .grad of leaves that fn reads are afterwards as they
-    were; other side effects happen steps + 2 times.
+    statistics), the default generators and the .grad of leaves are afterwards as they were; other
+    side effects happen steps + 2 times.
 
     Raises NotImplementedError for what no tape can replay or no plan knows, naming the op, region or
     node; ValueError for what is no step; RuntimeError if steps run different ops.

@@ -390,6 +390,26 @@ TEST_CASE("A profile leaves gradients, buffers and generators alone", "[budget]"
   CHECK(memory_report().regions.empty());
 }
 
+TEST_CASE("A leaf that the loss alone reads counts with its gradient, which is left alone",
+          "[budget]") {
+  const at::Tensor head = torch::linspace(-1, 1, 32).view({4, 8}).requires_grad_();
+  const OutsideLoss step{[](const at::Tensor& x) { return x.sin().cos().exp(); },
+                         [&](const at::Tensor& t) { return t.mul(head).sum(); }};
+  const int64_t plain_peak = run(step, {}).first;
+  const auto profile = [&] {
+    OutsideLossRunner runner(step);
+    return profile_steps(runner, {.name = "outside", .steps = 2});
+  };
+  head.mutable_grad() = at::Tensor();
+  CHECK(profile().plain_peak_bytes == plain_peak);
+  CHECK_FALSE(head.grad().defined());
+  const at::Tensor gradient = torch::full({4, 8}, 7.0);
+  head.mutable_grad() = gradient;
+  CHECK(profile().plain_peak_bytes == plain_peak - 4 * 8 * 4);
+  CHECK(head.grad().is_same(gradient));
+  CHECK(gradient.eq(7).all().item<bool>());
+}
+
 TEST_CASE("What cannot be profiled is refused", "[budget][errors]") {
   CHECK_THAT(error_text([] {
                profile({.steps = 0})([](const at::Tensor& x) { return x.sum(); })(step_input());
