@@ -5,6 +5,7 @@
 
 #include <array>
 #include <cstring>
+#include <optional>
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/tensor_layout.h>
@@ -39,15 +40,19 @@ class BytesHash {
   uint64_t rest_ = 0;
 };
 
-/// Of elements that do not lie one after the other, as if they did. Takes no memory: a copy would
-/// count in the peaks of the steps that are compared, which are those that are measured.
+/// Of elements that do not lie one after the other, or lie there with other signs (conjugated and
+/// negated views), as if they did. Takes no memory: a copy would count in the peaks of the steps
+/// that are compared, which are those that are measured.
 class StridedHash {
  public:
   explicit StridedHash(const at::Tensor& tensor)
       : sizes_(tensor.sizes()),
         strides_(tensor.strides()),
         item_(tensor.itemsize()),
-        hash_(tensor.nbytes()) {}
+        hash_(tensor.nbytes()) {
+    // The highest byte of the number, or of its imaginary part
+    if (tensor.is_neg() || tensor.is_conj()) sign_ = item_ - 1;
+  }
 
   uint64_t of(const char* first) {
     walk(0, first);
@@ -66,6 +71,7 @@ class StridedHash {
   // Sizes of elements are powers of two, so they fill the buffer.
   void add(const char* element) {
     std::memcpy(buffer_.data() + filled_, element, item_);
+    if (sign_) buffer_[filled_ + *sign_] ^= static_cast<char>(0x80);
     filled_ += item_;
     if (filled_ < buffer_.size()) return;
     hash_.add(buffer_.data(), filled_);
@@ -75,6 +81,7 @@ class StridedHash {
   const at::IntArrayRef sizes_;
   const at::IntArrayRef strides_;
   const size_t item_;
+  std::optional<size_t> sign_;  // the byte of an element whose highest bit is flipped
   BytesHash hash_;
   std::array<char, 512> buffer_{};
   size_t filled_ = 0;
@@ -92,11 +99,14 @@ uint64_t hash_of(const at::Tensor& tensor) {
   if (!has_layout(tensor) || tensor.numel() == 0 || tensor.is_quantized()) return 0;
   if (PlaceholderStorage::is(tensor.storage()) || is_freed(tensor) || tensor.is_meta()) return 0;
   const UnseenBelowAutograd unseen;
-  at::Tensor data = tensor.resolve_conj().resolve_neg();
+  // Integers have no sign of their own, and 0 as a complex number is not negated.
+  const bool has_sign = at::isFloatingType(tensor.scalar_type());
+  at::Tensor data = has_sign ? tensor : tensor.resolve_neg();
   if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));
   if (!data.storage().data()) return 0;
   const auto* const first = static_cast<const char*>(data.const_data_ptr());
-  return data.is_contiguous() ? hash_of_bytes(first, data.nbytes()) : StridedHash(data).of(first);
+  const bool lies_so = data.is_contiguous() && !data.is_conj() && !data.is_neg();
+  return lies_so ? hash_of_bytes(first, data.nbytes()) : StridedHash(data).of(first);
 }
 
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors) {

@@ -18,12 +18,19 @@ using remat::hash_of;
 /// Elements of which no two that are near each other have the same bytes, if there are so many.
 at::Tensor numbers(at::ScalarType dtype) {
   const at::Tensor all = at::arange(9 * 8 * 11).view({9, 8, 11});
+  if (at::isComplexType(dtype))
+    return at::complex(all.to(at::kFloat), all.add(3).to(at::kFloat)).to(dtype);
   return dtype == at::kBool ? all.remainder(7).lt(3) : all.remainder(251).to(dtype);
 }
 
 /// Each with more bytes than are hashed at a time.
 std::vector<std::pair<const char*, at::Tensor>> views_of(const at::Tensor& tensor) {
+  const at::Tensor negated = tensor.is_floating_point() ? tensor._neg_view() : tensor;
   return {{"whole", tensor},
+          {"negated", negated},
+          {"a part, negated", negated.narrow(1, 2, 5)},
+          {"conjugated", tensor.conj()},
+          {"transposed and conjugated", tensor.transpose(0, 2).conj()},
           {"transposed", tensor.transpose(0, 2)},
           {"every other column", tensor.slice(2, 0, 11, 2)},
           {"a part", tensor.narrow(1, 2, 5).narrow(2, 3, 7)},
