@@ -99,6 +99,12 @@ c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped
           /*resizable=*/true};
 }
 
+c10::Storage shape_storage(size_t size_bytes, c10::Device device) {
+  if (device.is_privateuseone()) return empty_storage(size_bytes, device);
+  return {c10::Storage::use_byte_size_t(), size_bytes, c10::DataPtr(nullptr, device),
+          /*allocator=*/nullptr, /*resizable=*/false};
+}
+
 bool overlap(const c10::Storage& a, const c10::Storage& b) {
   const char* const first = begin_of(a);
   const char* const second = begin_of(b);

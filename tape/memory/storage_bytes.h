@@ -50,6 +50,10 @@ at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
 /// LibTorch gives for it.
 c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped = 0);
 
+/// A storage of that size without memory, for tensors of which only the shape is looked at. It has
+/// memory where LibTorch gives none that can be read either: on the device of placeholders.
+c10::Storage shape_storage(size_t size_bytes, c10::Device device);
+
 /// As keep_bytes(), for a part; `original`: that part of the storage. The copy is laid out like it
 /// but for gaps and the offset.
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);

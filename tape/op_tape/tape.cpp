@@ -44,7 +44,7 @@ at::Tensor Tape::lay_out(const c10::Storage& storage, uint32_t number) const {
 
 at::Tensor Tape::without_data(uint32_t number) const {
   const TensorLayout full = layout(number);
-  return remat::lay_out(empty_storage(full.bytes_spanned(), layouts_[number].device), full);
+  return remat::lay_out(shape_storage(full.bytes_spanned(), layouts_[number].device), full);
 }
 
 at::Tensor Tape::unpack_outside(size_t number) const {
