@@ -76,6 +76,10 @@ void TraceSinks::after_save(const TraceScope& scope, bool threw) {
   for_each([&](TraceSink& sink) { sink.after_save(scope, threw); });
 }
 
+void TraceSinks::before_load(const Region& region) {
+  for_each([&](TraceSink& sink) { sink.before_load(region); });
+}
+
 void TraceSinks::tape_replay(const Region& region, bool begins) {
   for_each([&](TraceSink& sink) { sink.tape_replay(region, begins); });
 }

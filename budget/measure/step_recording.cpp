@@ -92,6 +92,14 @@ class StepRecording::Ops final : public TraceSink {
     });
   }
 
+  void before_load(const Region& /*region*/) override {
+    listener_->write([&](StepLog& log, StepLog::Moment& next) {
+      if (!listener_->runs_nodes_here() || log.nodes.empty()) return;
+      if (log.nodes.back().end != StepLog::kNever) return;
+      log.loads.push_back({static_cast<uint32_t>(log.nodes.size() - 1), next++});
+    });
+  }
+
   void tape_replay(const Region& /*region*/, bool begins) override {
     const int64_t now = thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {

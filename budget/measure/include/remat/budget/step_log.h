@@ -77,6 +77,12 @@ struct REMAT_API StepLog {
     uint32_t outer;  ///< Of `nodes`.
   };
 
+  /// A node has asked for a saved tensor.
+  struct Load {
+    uint32_t node;
+    Moment at;
+  };
+
   /// A replay, with those that it began itself.
   struct Replay {
     Moment begin;
@@ -105,6 +111,7 @@ struct REMAT_API StepLog {
   std::vector<Save> saves;  ///< By slots of the region.
   std::vector<Node> nodes;
   std::vector<InnerNode> inner_nodes;
+  std::vector<Load> loads;
   std::vector<Replay> replays;
   std::vector<Rerun> reruns;
   std::vector<Block> blocks;            ///< By `born`.
