@@ -2,6 +2,8 @@
 
 #include <remat/budget/plan_cuts.h>
 
+#include <c10/util/irange.h>
+
 #include <algorithm>
 #include <utility>
 #include <vector>
@@ -11,6 +13,9 @@ namespace {
 
 /// Of the bytes that the forward makes: a segment of the rest is that share of them.
 constexpr int64_t kRestShare = 16;
+
+/// Of those bytes: so much more than was measured is still the step that was planned.
+constexpr int64_t kBytesShare = 20;
 
 std::vector<uint32_t> numbers(const std::vector<int32_t>& values) {
   return {values.begin(), values.end()};
@@ -24,6 +29,42 @@ ExpectedTape::Record expected_record(const StepRecord& record) {
   return {.op = record.op,
           .reads = ExpectedTape::hash_reads(record.op, numbers(record.reads)),
           .makes = ExpectedTape::hash_makes(numbers(record.makes), writes)};
+}
+
+ExpectedTape expected_of(const StepProfile& profile) {
+  ExpectedTape expected;
+  for (const StepRecord& record : profile.records)
+    expected.records.push_back(expected_record(record));
+  for (const StepSlot& slot : profile.slots) {
+    expected.slots.push_back(
+        {.record = static_cast<uint32_t>(slot.record),
+         .value = slot.value < 0 ? ExpectedTape::kNoValue : static_cast<uint32_t>(slot.value),
+         .is_dropped = slot.is_dropped()});
+  }
+  return expected;
+}
+
+/// What the record makes.
+int64_t bytes_made(const StepProfile& profile, const StepRecord& record) {
+  int64_t bytes = 0;
+  for (const int32_t value : record.makes)
+    bytes += profile.values[static_cast<size_t>(value)].bytes;
+  return bytes;
+}
+
+int64_t bytes_made(const StepProfile& profile) {
+  int64_t bytes = 0;
+  for (const StepRecord& record : profile.records) bytes += bytes_made(profile, record);
+  return bytes;
+}
+
+/// More than was made then, and a share for sizes that depend on data.
+void limit_bytes(ExpectedTape& expected, const StepProfile& profile) {
+  int64_t bytes = bytes_made(profile) / kBytesShare;
+  for (const auto i : c10::irange(profile.records.size())) {
+    bytes += bytes_made(profile, profile.records[i]);
+    expected.records[i].most_bytes = static_cast<size_t>(bytes);
+  }
 }
 
 }  // namespace
@@ -43,30 +84,19 @@ Cuts cuts_of(const StepCuts& planned) {
 
 Cuts cuts_of(const MemoryPlan& plan) {
   Cuts cuts = cuts_of(plan.cuts);
-  cuts.expected = expected_tape(*plan.profile);
+  ExpectedTape expected = expected_of(*plan.profile);
+  limit_bytes(expected, *plan.profile);
+  cuts.expected = std::make_shared<const ExpectedTape>(std::move(expected));
   cuts.rest_bytes = rest_bytes(*plan.profile);
   return cuts;
 }
 
 std::shared_ptr<const ExpectedTape> expected_tape(const StepProfile& profile) {
-  auto expected = std::make_shared<ExpectedTape>();
-  for (const StepRecord& record : profile.records)
-    expected->records.push_back(expected_record(record));
-  for (const StepSlot& slot : profile.slots) {
-    expected->slots.push_back(
-        {.record = static_cast<uint32_t>(slot.record),
-         .value = slot.value < 0 ? ExpectedTape::kNoValue : static_cast<uint32_t>(slot.value)});
-  }
-  return expected;
+  return std::make_shared<const ExpectedTape>(expected_of(profile));
 }
 
 size_t rest_bytes(const StepProfile& profile) {
-  int64_t made = 0;
-  for (const StepRecord& record : profile.records) {
-    for (const int32_t value : record.makes)
-      made += profile.values[static_cast<size_t>(value)].bytes;
-  }
-  return static_cast<size_t>(std::max<int64_t>(1, made / kRestShare));
+  return static_cast<size_t>(std::max<int64_t>(1, bytes_made(profile) / kRestShare));
 }
 
 }  // namespace remat

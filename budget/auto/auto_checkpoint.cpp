@@ -252,14 +252,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (variant.is_from_file) {
       step.drop();
       TORCH_CHECK_VALUE(false, where_of(options.name), "plan file ", options.plan_file,
-                        ": expected a plan for this step, got one for another: ",
-                        words_of(difference), ". Delete the file, or give another path.");
+                        ": expected a plan for this step, got one for another: ", difference.str(),
+                        ". Delete the file, or give another path.");
     }
     variant.is_stale = measurements_ < kMostMeasurements;
     const bool is_first = !std::exchange(has_warned_, true);
     lock.unlock();
     const std::string words =
-        c10::str("a step ran other ops than the one that was measured: ", words_of(difference),
+        c10::str("a step is not like the one that was measured: ", difference.str(),
                  ". From there on it was cut every ", variant.cuts().rest_bytes,
                  " bytes; such steps are measured when they come again.");
     tell(words);

@@ -10,13 +10,6 @@
 #include <remat/planner/digest.h>
 
 namespace remat {
-namespace {
-
-std::string op_or_end(const std::string& op) {
-  return op.empty() ? "the end of the function" : op;
-}
-
-}  // namespace
 
 std::string words_of_measuring(const Cuts& cuts, int steps) {
   return c10::str("measures ", cuts.expected->records.size(), " ops in ", cuts.segment_count(),
@@ -38,16 +31,6 @@ std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
                   plan.least_budget_bytes, " bytes or more, got ", plan.budget_bytes, " (\"",
                   budget, "\"). The least is ", plan.limit,
                   ". Give that much, or make the step smaller there.");
-}
-
-std::string words_of(const TapeDifference& difference) {
-  if (difference.in_slot) {
-    return c10::str("expected the tensors that autograd saved then at record ", difference.record,
-                    ", ", op_or_end(difference.got), ", got others");
-  }
-  return c10::str("expected ", op_or_end(difference.expected), " as record ", difference.record,
-                  ", got ", op_or_end(difference.got),
-                  difference.expected == difference.got ? " of other values" : "");
 }
 
 std::map<std::string, std::string> words_of(const StepSignature& signature) {

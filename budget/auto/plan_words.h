@@ -23,7 +23,6 @@ std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
                            const std::string& budget);
 
 /// "expected aten::mm as record 12, got aten::relu"
-std::string words_of(const TapeDifference& difference);
 
 std::map<std::string, std::string> words_of(const StepSignature& signature);
 StepSignature signature_from(const std::map<std::string, std::string>& words);

@@ -88,6 +88,8 @@ int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
     nodes[i].inside_bytes = most(alive, node.begin, release);
     nodes[i].after_bytes = most(alive, release, next);
   }
+  for (const StepLog::Load& load : step.loads)
+    nodes[load.node].before_bytes = std::max(nodes[load.node].before_bytes, alive[load.at]);
   return most(alive, step.forward_end, step.nodes.front().begin);
 }
 
@@ -206,8 +208,9 @@ bool StepCosts::add(const StepLog& step) {
 void StepCosts::fill_nodes(StepProfile& profile) const {
   const Sample& last = samples_.back();
   profile.nodes = last.nodes;
-  for (const auto i : c10::irange(profile.slots.size()))
-    profile.slots[i].node = last.node_of_slot[i];
+  for (const auto i : c10::irange(profile.slots.size())) {
+    if (!profile.slots[i].is_dropped()) profile.slots[i].node = last.node_of_slot[i];
+  }
   for (const Sample& sample : samples_) {
     if (sample.nodes.size() != profile.nodes.size()) continue;
     for (const auto i : c10::irange(profile.nodes.size())) {

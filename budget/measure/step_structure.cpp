@@ -206,6 +206,7 @@ class Structure {
         slot.value = static_cast<int32_t>(ref.value);
       const uint32_t record = log_.ops[log_.saves[i].op].record;
       slot.record = static_cast<int32_t>(std::min<size_t>(record, size() - 1));
+      if (slots[i].is_dropped) slot.node = StepSlot::kDropped;
       profile_.slots.push_back(slot);
     }
   }

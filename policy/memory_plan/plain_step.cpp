@@ -21,8 +21,8 @@ class PlainStep {
   explicit PlainStep(const StepProfile& profile)
       : graph_(profile),
         profile_(profile),
-        storage_until_(profile.values.size(), -1),
-        copy_until_(profile.values.size(), -1),
+        storage_until_(profile.values.size(), kUnsaved),
+        copy_until_(profile.values.size(), kUnsaved),
         made_(profile.records.size() + 1, 0),
         freed_(profile.nodes.size() + 1, 0) {
     for (const StepSlot& slot : profile.slots) save(slot);
@@ -42,19 +42,20 @@ class PlainStep {
     const bool is_copy = graph_.overwritten_by[slot.value] == slot.record;
     int32_t& held =
         is_copy ? copy_until_[slot.value] : storage_until_[profile_.values[slot.value].storage];
-    held = std::max(held, graph_.until(slot));
+    held = std::max(held, slot.is_dropped() ? kReturn : graph_.until(slot));
   }
 
-  /// From after a record until a node has run
+  /// From after a record until a node has run, or the function has returned.
   void hold(int64_t bytes, int32_t record, int32_t node) {
     made_[std::min(record + 1, graph_.size())] += bytes;
-    freed_[node] += bytes;
+    (node == kReturn ? dropped_bytes_ : freed_[node]) += bytes;
   }
 
   void hold_copies() {
     for (size_t v = 0; v < copy_until_.size(); ++v) {
       const auto value = static_cast<int32_t>(v);
-      if (copy_until_[v] >= 0) hold(graph_.bytes(value), graph_.overwritten_by[v], copy_until_[v]);
+      if (copy_until_[v] != kUnsaved)
+        hold(graph_.bytes(value), graph_.overwritten_by[v], copy_until_[v]);
     }
   }
 
@@ -64,7 +65,7 @@ class PlainStep {
       const StepValue& first = profile_.values[s];
       if (first.maker < 0 || first.storage != static_cast<int32_t>(s)) continue;
       if (first.held_until < graph_.size()) {
-        if (storage_until_[s] >= 0) hold(first.bytes, first.held_until, storage_until_[s]);
+        if (storage_until_[s] != kUnsaved) hold(first.bytes, first.held_until, storage_until_[s]);
         continue;
       }
       if (first.released < 0) continue;
@@ -78,7 +79,7 @@ class PlainStep {
       held_bytes_ += made_[j];
       reach(profile_.records[j].forward_bytes);
     }
-    held_bytes_ += made_[graph_.size()] + profile_.end_bytes;
+    held_bytes_ += made_[graph_.size()] + profile_.end_bytes - dropped_bytes_;
     reach(profile_.gap_bytes);
     held_bytes_ -= released_at_once_;
   }
@@ -93,12 +94,17 @@ class PlainStep {
 
   void reach(int64_t bytes) { peak_bytes_ = std::max(peak_bytes_, held_bytes_ + bytes); }
 
+  // In place of a node
+  static constexpr int32_t kUnsaved = -2;
+  static constexpr int32_t kReturn = -1;
+
   const StepGraph graph_;
   const StepProfile& profile_;
-  std::vector<int32_t> storage_until_;  // by first value: the last node that needs it, or -1
+  std::vector<int32_t> storage_until_;  // by first value: the last node that needs it
   std::vector<int32_t> copy_until_;     // by value that an op in place saves a copy of
   std::vector<int64_t> made_;           // before each record, and after the last
   std::vector<int64_t> freed_;          // by node
+  int64_t dropped_bytes_ = 0;           // gone when the function has returned
   int64_t released_at_once_ = 0;
   int64_t held_bytes_ = 0;
   int64_t peak_bytes_ = 0;

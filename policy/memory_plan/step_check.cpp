@@ -214,7 +214,8 @@ class StepCheck {
       return fault;
     if (Fault fault = check_index(path + ".record", slot.record, 0, profile_.records.size()))
       return fault;
-    if (Fault fault = check_index(path + ".node", slot.node, -1, profile_.nodes.size()))
+    if (Fault fault =
+            check_index(path + ".node", slot.node, StepSlot::kDropped, profile_.nodes.size()))
       return fault;
     if (slot.value < 0 || profile_.values[slot.value].maker <= slot.record) return std::nullopt;
     return StepFault{path + ".record",

@@ -49,7 +49,7 @@ StepValue read_value(const JsonValue& value) {
 StepSlot read_slot(const JsonValue& value) {
   const std::vector<JsonValue> row = detail::read_row(value, 3);
   return {detail::read_int32(row[0], -1), detail::read_int32(row[1]),
-          detail::read_int32(row[2], -1)};
+          detail::read_int32(row[2], StepSlot::kDropped)};
 }
 
 StepRecord read_record(const JsonValue& value) {

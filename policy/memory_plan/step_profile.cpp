@@ -34,6 +34,7 @@ std::string StepProfile::digest() const {
   for (const StepSlot& slot : slots) {
     all.add(slot.value);
     all.add(slot.record);
+    if (slot.is_dropped()) all.add(slot.node);
   }
   return all.hex();
 }

@@ -89,9 +89,22 @@ void StepSimulator::start_backward() {
       continue;
     }
     out_.kept_bytes += graph_.bytes(kept.value);
-    freed_[kept.until] += graph_.bytes(kept.value);
+    freed_[memory_until(kept)] += graph_.bytes(kept.value);
   }
   now_ = graph_.profile.end_bytes + out_.kept_bytes;
+}
+
+/// Note [Memory that kept values share]: what replays give for a slot lies in the memory that the
+/// forward saved, while that is alive: remat itself has it if it keeps the storage's newest value.
+/// Older ones that are kept are copies, of which slots then hold that memory, too.
+int32_t StepSimulator::memory_until(const HeldValue& kept) const {
+  int32_t until = kept.until;
+  if (graph_.overwritten_by[kept.value] != StepGraph::never) return until;
+  const auto storage_of = [&](int32_t value) { return graph_.profile.values[value].storage; };
+  for (const HeldValue& other : needs_.kept_at_root()) {
+    if (storage_of(other.value) == storage_of(kept.value)) until = std::max(until, other.until);
+  }
+  return until;
 }
 
 /// The moment is that of a record after the last.

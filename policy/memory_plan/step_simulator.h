@@ -32,6 +32,7 @@ class StepSimulator {
   void start_backward();
   void wait_for_backward();
   void let_go();
+  int32_t memory_until(const HeldValue& kept) const;
   void run_backward();
   void replay(int32_t unit);
   void run_again(int32_t unit);

@@ -33,7 +33,7 @@ ValueSpans::ValueSpans(const StepGraph& graph)
     storages.erase(std::unique(storages.begin(), storages.end()), storages.end());
   }
   for (const StepSlot& slot : graph.profile.slots) {
-    if (slot.value >= 0) saved[values[slot.value].storage] = 1;
+    if (slot.value >= 0 && !slot.is_dropped()) saved[values[slot.value].storage] = 1;
   }
   for (size_t v = 0; v < values.size(); ++v) {
     if (is_inner(static_cast<int32_t>(v))) made_before[first[v] + 1] += values[v].bytes;

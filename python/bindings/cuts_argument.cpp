@@ -114,8 +114,7 @@ void set_plan(Settings& settings, PyObject* value) {
   settings.options.cuts.differs = [told = std::make_shared<std::atomic<bool>>(false)](
                                       const TapeDifference& difference) {
     if (told->exchange(true)) return;
-    TORCH_WARN("[checkpoint] plan: expected ", difference.expected, " as record ",
-               difference.record, ", got ", difference.got,
+    TORCH_WARN("[checkpoint] plan: ", difference.str(),
                ": this is another step than the one that was planned. From there on it is cut by "
                "bytes, and may take more than the budget. Plan for this step.");
   };

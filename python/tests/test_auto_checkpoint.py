@@ -277,7 +277,7 @@ def test_another_sequence_of_ops_runs_in_bounded_units_and_is_measured_when_it_c
     def usual(model):
         setattr(model, change, {"relu_at": None, "depth": 6}[change])
 
-    with pytest.warns(UserWarning, match=r"\[auto_checkpoint\] 'Net': a step ran other ops .* expected "):
+    with pytest.warns(UserWarning, match=r"\[auto_checkpoint\] 'Net': a step is not like the one .* expected "):
         train(plain, planned, [batch_of(seed=6)], before=changed)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

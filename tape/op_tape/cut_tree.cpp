@@ -46,6 +46,12 @@ size_t CutTree::common(size_t segment, size_t other) const {
   return unit;
 }
 
+size_t CutTree::groups_around(size_t unit) const {
+  size_t groups = 0;
+  while ((unit = parent(unit)) != kRoot) ++groups;
+  return groups;
+}
+
 size_t CutTree::outermost(size_t segment) const {
   size_t unit = unit_of(segment);
   while (parent(unit) != kRoot) unit = parent(unit);

@@ -29,6 +29,7 @@ class CutTree {
   size_t end(size_t unit) const { return spans_[unit].end; }
 
   size_t parent(size_t unit) const { return parents_[unit]; }
+  size_t groups_around(size_t unit) const;
 
   /// The smallest group that has both segments; or the root.
   size_t common(size_t segment, size_t other) const;

@@ -25,9 +25,9 @@ class CutValue {
   /// Kept from the forward on.
   CutValue(uint32_t value, CallProduct kept) : value_(value), kept_(std::move(kept)) {}
 
-  /// Made again by the replays of `group`, in its slot.
-  CutValue(uint32_t value, std::shared_ptr<Region> group, Slot& slot)
-      : value_(value), group_(std::move(group)), slot_(&slot) {}
+  /// Made again by the replays of `group`, in its slot. `groups_around`: around that group.
+  CutValue(uint32_t value, std::shared_ptr<Region> group, Slot& slot, size_t groups_around)
+      : value_(value), group_(std::move(group)), slot_(&slot), groups_around_(groups_around) {}
 
   CutValue(const CutValue&) = delete;
   CutValue& operator=(const CutValue&) = delete;
@@ -36,6 +36,9 @@ class CutValue {
   }
 
   uint32_t value() const { return value_; }
+
+  /// A unit fetches what has fewer of them first; what the forward has kept comes last.
+  size_t groups_around() const { return groups_around_; }
 
   /// Null if a group makes it.
   CallProduct* kept() { return kept_ ? &*kept_ : nullptr; }
@@ -54,6 +57,7 @@ class CutValue {
   std::optional<CallProduct> kept_;
   std::shared_ptr<Region> group_;
   Slot* slot_ = nullptr;
+  size_t groups_around_ = ~size_t{0};
 };
 
 }  // namespace remat

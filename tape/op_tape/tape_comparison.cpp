@@ -67,6 +67,14 @@ TapeDifference TapeComparison::other_op() const {
   return {.record = record_, .expected = expected_op(record_), .got = op_->name()};
 }
 
+TapeDifference TapeComparison::more_bytes(size_t bytes) const {
+  return {.record = record_,
+          .expected = op_->name(),
+          .got = op_->name(),
+          .most_bytes = expected_->records[record_].most_bytes,
+          .got_bytes = bytes};
+}
+
 // Of an op that differs a slot may come first, while the op runs.
 TapeDifference TapeComparison::other_slot(size_t number) const {
   const ExpectedTape::Slot* const expected = slot(number);

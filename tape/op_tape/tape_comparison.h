@@ -34,6 +34,11 @@ class TapeComparison {
   /// It has made the tape's last record.
   bool is_record_expected();
 
+  /// True if all that was made up to that record is no more than expected.
+  bool are_bytes_expected(size_t bytes) const {
+    return expected_->any_ops || bytes <= expected_->records[record_].most_bytes;
+  }
+
   /// `value` is memory that a segment makes for itself in the place of `original`: without cuts it
   /// has no number.
   void add_memory(uint32_t value, uint32_t original) {
@@ -54,6 +59,7 @@ class TapeComparison {
   }
 
   TapeDifference other_op() const;
+  TapeDifference more_bytes(size_t bytes) const;
   /// The slot of that number is another one.
   TapeDifference other_slot(size_t number) const;
   TapeDifference other_end(size_t slots) const;

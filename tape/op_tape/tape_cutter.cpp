@@ -88,6 +88,7 @@ void TapeCutter::enter_next(size_t number) {
 }
 
 void TapeCutter::finish(size_t records) {
+  for_each_slot([](size_t, TapeSlot& slot, bool is_live) { slot.is_dropped = !is_live; });
   if (comparison_) {
     compare_end();
   } else {
@@ -155,7 +156,11 @@ bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
 }
 
 void TapeCutter::compare_record() {
-  if (phase_ == Phase::kPlan && !comparison_->is_record_expected()) differ(comparison_->other_op());
+  if (phase_ == Phase::kPlan && !comparison_->is_record_expected()) {
+    differ(comparison_->other_op());
+  } else if (phase_ == Phase::kPlan && !comparison_->are_bytes_expected(made_bytes_)) {
+    differ(comparison_->more_bytes(made_bytes_));
+  }
   if (phase_ == Phase::kRest && made_bytes_ >= rest_bytes_) cuts_next_ = true;
 }
 
@@ -165,9 +170,19 @@ void TapeCutter::compare_end() {
       segment_ == positions_.size() && (!listed_ || next_listed_ == listed_->size());
   if (phase_ == Phase::kPlan && !(is_plan_done && comparison_->is_end_expected(slots_)))
     differ(comparison_->other_end(slots_));
+  if (phase_ == Phase::kPlan) compare_dropped_slots();
   if (phase_ == Phase::kRest) return;
   tree_.end_with(segment_);
   positions_.resize(segment_);
+}
+
+/// A slot that the plan does without has units that begin with the tape, if they miss anything.
+void TapeCutter::compare_dropped_slots() {
+  std::optional<size_t> held;
+  for_each_slot([&](size_t number, const TapeSlot& slot, bool /*is_live*/) {
+    if (!slot.is_dropped && comparison_->slot(number)->is_dropped && !held) held = number;
+  });
+  if (held) differ(comparison_->other_slot(*held));
 }
 
 /// See Note [A tape that differs from its plan].
@@ -284,8 +299,9 @@ std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader)
   }
   if (!found) return nullptr;
   if (!found->value) {
-    found->value = std::make_shared<CutValue>(value, regions_[found_in],
-                                              regions_[found_in]->slot(found->slot));
+    found->value =
+        std::make_shared<CutValue>(value, regions_[found_in], regions_[found_in]->slot(found->slot),
+                                   tree_.groups_around(found_in));
   }
   return found->value;
 }
@@ -294,6 +310,18 @@ UnitInputs::Found TapeCutter::search(size_t unit) {
   return UnitInputs::find(
       tape_, tape_.parts_[unit], *regions_[unit],
       [&](uint32_t value) { return outer_value(value, unit); }, needed_);
+}
+
+/// Those of segments, by number.
+template <class Visit>
+void TapeCutter::for_each_slot(Visit&& visit) {
+  size_t number = 0;
+  for (size_t segment = 0; segment <= segment_; ++segment) {
+    const size_t unit = tree_.unit_of(segment);
+    std::vector<TapeSlot>& slots = tape_.parts_[unit].slots;
+    for (const auto i : c10::irange(slots.size()))
+      visit(number++, slots[i], regions_[unit]->slots()[i].live);
+  }
 }
 
 /// Of all units.

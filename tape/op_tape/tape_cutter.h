@@ -126,6 +126,7 @@ class TapeCutter {
 
   void compare_record();
   void compare_end();
+  void compare_dropped_slots();
   void differ(const TapeDifference& difference);
   void add_segment(size_t number);
   void open_units();
@@ -141,6 +142,8 @@ class TapeCutter {
   UnitInputs::Found search(size_t unit);
   void find_inputs(size_t unit);
   void find_inputs_again();
+  template <class Visit>
+  void for_each_slot(Visit&& visit);
   size_t live_slots() const;
   void drop_unread_slots(size_t group);
   bool may_cross(uint32_t value) const;
@@ -161,7 +164,7 @@ class TapeCutter {
   const size_t rest_bytes_;
   Phase phase_ = Phase::kPlan;
   bool cuts_next_ = false;  // the next record begins a segment that was not planned
-  size_t made_bytes_ = 0;   // since the last cut
+  size_t made_bytes_ = 0;   // since the last cut of the rest
   size_t slots_ = 0;
   size_t segment_ = 0;
   size_t next_listed_ = 0;

@@ -9,6 +9,7 @@
 #include <c10/core/InferenceMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -85,18 +86,25 @@ void TapeRun::mark() {
   }
 }
 
+// First what replays groups, the outermost first, as the planner counts: a replay then has beside
+// it what those around it have made, and no other memory that was fetched.
 void TapeRun::fetch(const Replayer& inputs) {
   replayer_ = &inputs;
+  c10::SmallVector<const CutValue*, 8> wanted;
+  for (const auto& input : given_) {
+    if (last_use_[input->value()] != 0) wanted.push_back(input.get());
+  }
+  std::sort(wanted.begin(), wanted.end(), [](const CutValue* a, const CutValue* b) {
+    return std::pair(a->groups_around(), a->value()) < std::pair(b->groups_around(), b->value());
+  });
+  for (const CutValue* const input : wanted)
+    live_[input->value()].tensor = input->fetch(region_.label());
   last_use_.for_each([&](uint32_t number, uint32_t step) {
-    if (step == 0) return;
+    if (step == 0 || live_[number].given) return;
     const TapeValue& value = tape_.values()[number];
     live_[number].tensor = fetch(value);
     live_[number].owned = is_made_by_fetch(value, live_[number].tensor);
   });
-  for (const auto& input : given_) {
-    if (last_use_[input->value()] != 0)
-      live_[input->value()].tensor = input->fetch(region_.label());
-  }
 }
 
 /// True if nobody else has its memory, which the run may write.

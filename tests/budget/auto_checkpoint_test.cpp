@@ -97,6 +97,42 @@ TEST_CASE("Arguments that are larger are measured, smaller ones are not", "[budg
   CHECK(measured == 2);
 }
 
+TEST_CASE("Memory that grows by no argument's size leaves the plan, and is measured",
+          "[budget][auto]") {
+  const Layers layers;
+  int64_t copies = 2;
+  std::vector<std::string> warnings;
+  const auto fn = [&](const at::Tensor& x) { return layers(x.repeat({copies, 1})); };
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "60%", .warn = [&](const std::string& line) {
+         warnings.push_back(line);
+       }})(fn);
+  const auto check = [&] {
+    const at::Tensor expected = step(fn, layers.weight, rows(32)).second;
+    const auto [peak, got] = step(planned, layers.weight, rows(32));
+    CHECK(same_bits(got, expected));
+    return peak;
+  };
+  for (int i = 0; i < 5; ++i) check();
+  const int64_t peak = planned.plan().predicted_peak_bytes;
+  CHECK(check() == peak);
+  copies = 1;
+  CHECK(check() < peak);
+  CHECK(warnings.empty());
+  copies = 4;
+  check();
+  REQUIRE(warnings.size() == 1);
+  CHECK_THAT(warnings[0], ContainsSubstring(" bytes of new memory or less up to record 1, "
+                                            "aten::mm, got 32768"));
+  for (int i = 0; i < 3; ++i) check();
+  const MemoryPlan larger = planned.plan();
+  CHECK(larger.predicted_peak_bytes > peak);
+  CHECK(check() == larger.predicted_peak_bytes);
+  copies = 2;
+  CHECK(check() < larger.predicted_peak_bytes);
+  CHECK(warnings.size() == 1);
+}
+
 TEST_CASE("The number of plans is bounded", "[budget][auto]") {
   const Layers layers;
   int measured = 0;

@@ -331,10 +331,83 @@ TEST_CASE("What is written of memory that a custom function has marked as dirty 
   SECTION("no result depends on it") {
     check_within({[&](const at::Tensor& x) {
                     const at::Tensor y = written(x);
-                    return x.sin().exp();
+                    const at::Tensor z = x.sin().exp();
+                    return torch::cat({z, z, z, z}, 1).sin().exp().cos();
                   },
                   squares});
   }
+}
+
+TEST_CASE("What autograd has saved for a branch that dies with the function is not planned",
+          "[budget]") {
+  bool keeps = false;
+  at::Tensor branch;
+  const Loss loss = [&](const at::Tensor& x) {
+    const at::Tensor y = x.sin().exp();
+    const at::Tensor dead = torch::cat({y, y, y, y}, 1).sin().exp().tanh();
+    if (keeps) branch = dead;
+    return y.cos().sin().exp().sum();
+  };
+  check_plans(loss);
+  const StepProfile profile = profile_of(loss);
+  CHECK(std::count_if(profile.slots.begin(), profile.slots.end(),
+                      [](const StepSlot& slot) { return slot.is_dropped(); }) == 3);
+  const MemoryPlan plan = MemoryPlanner(profile).plan(1);
+  CHECK(plan.least_budget_bytes <= profile.plain_peak_bytes);
+  SECTION("one that does not die then leaves the plan, and is right") {
+    keeps = true;
+    std::vector<std::string> told;
+    Cuts cuts = cuts_of(plan);
+    cuts.differs = [&](const TapeDifference& difference) { told.push_back(difference.str()); };
+    const at::Tensor x = step_input();
+    const at::Tensor out = checkpoint({.replay = ReplayEngine::kTape, .cuts = cuts})(loss)(x);
+    REQUIRE(told.size() == 1);
+    CHECK_THAT(told[0], ContainsSubstring("the tensors that autograd saved then at record 3, "
+                                          "aten::sin, got others"));
+    (out + branch.sum()).backward();
+    const at::Tensor plain = step_input();
+    const at::Tensor expected = loss(plain);
+    (expected + branch.sum()).backward();
+    CHECK(same_bits(x.grad(), plain.grad()));
+  }
+}
+
+TEST_CASE(
+    "A replay that begins in the middle of a node counts beside what the node has made by then",
+    "[budget]") {
+  // CopySlices asks for the noise when it has copied the gradient; empty_like() takes no memory.
+  const Loss squares = [](const at::Tensor& y) { return y.square().sum(); };
+  check_outside({[](const at::Tensor& x) {
+                   const at::Tensor z = at::complex(x.tanh(), x.sin());
+                   at::Tensor y = at::real(z.matmul(z.mH()));
+                   torch::dropout_(y, 0.3, true);
+                   return y.clone().sin();
+                 },
+                 squares, true});
+}
+
+TEST_CASE("Groups are replayed before a unit puts memory from outside together", "[budget]") {
+  const at::Tensor bank = torch::linspace(-1, 1, 64 * 32).view({64, 4, 8});
+  const Loss squares = [](const at::Tensor& y) { return y.square().sum(); };
+  check_within({[&](const at::Tensor& x) {
+                  const at::Tensor a = x.to(at::kDouble).cos().to(at::kFloat).sin();
+                  const at::Tensor y = a * (bank.select(0, 4) + 0.5);
+                  bank.select(0, 0).copy_(a.detach());
+                  at::Tensor z = y.detach();
+                  for (int i = 0; i < 8; ++i) z = torch::cat({z, z}, 1).sin().narrow(1, 0, 8);
+                  return y.sin().cos().mul(z);
+                },
+                squares});
+}
+
+TEST_CASE("An LSTM cell of which only the state is used is planned as it runs", "[budget]") {
+  const at::Tensor w = torch::linspace(-1, 1, 32 * 8).view({32, 8}).requires_grad_();
+  const Loss squares = [](const at::Tensor& y) { return y.square().sum(); };
+  check_within({[&](const at::Tensor& x) {
+                  const at::Tensor c = std::get<1>(torch::lstm_cell(x, {x, x}, w.mul(2), w.mul(3)));
+                  return torch::cat({c, c, c, c}, 1).sin().exp().cos();
+                },
+                squares});
 }
 
 TEST_CASE("A loss that is computed outside of the function is predicted, too", "[budget]") {

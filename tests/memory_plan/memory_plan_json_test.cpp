@@ -135,7 +135,7 @@ TEST_CASE("A step profile is refused that no program has", "[memory_plan]") {
   CHECK_THAT(fault([](StepProfile& p) { p.records[1].makes.clear(); }),
              ContainsSubstring("expected a"));
   CHECK_THAT(fault([](StepProfile& p) { p.slots[0].node = 99; }),
-             ContainsSubstring("slots[0].node: expected -1 to 8, got 99"));
+             ContainsSubstring("slots[0].node: expected -2 to 8, got 99"));
   CHECK_THAT(fault([](StepProfile& p) { p.slots.back().record = 0; }),
              ContainsSubstring("record: expected a record not before"));
   CHECK_THAT(fault([](StepProfile& p) { p.nodes[3].before_bytes = -4; }),

@@ -298,6 +298,27 @@ TEST_CASE("Without remat saved tensors share their storage, but for copies of wh
   CHECK_THROWS_AS(remat::plain_peak_bytes(StepProfile{}), std::invalid_argument);
 }
 
+TEST_CASE("What is dropped when the function has returned is not made again", "[memory_plan]") {
+  StepProfile profile = with_write();
+  profile.nodes[0].inside_bytes = 7;
+  profile.records[1].forward_bytes = 10;
+  CHECK(remat::plain_peak_bytes(profile) == 17);
+  CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{1, 1});
+  profile.slots[0].node = remat::StepSlot::kDropped;
+  CHECK(remat::plain_peak_bytes(profile) == 10);  // In the forward
+  CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{0, 0});
+}
+
+TEST_CASE("Memory of a value that is kept goes with the last kept value of its storage",
+          "[memory_plan]") {
+  StepProfile profile = with_write();
+  profile.slots.push_back({1, 1, 1});
+  profile.nodes[1].inside_bytes = 5;
+  CHECK(remat::simulate_step(profile, kept({1})).peak_bytes == 20);
+  StepCuts both = kept({0, 1});
+  CHECK(remat::simulate_step(profile, both).peak_bytes == 25);
+}
+
 TEST_CASE("What the program holds goes when it lets go and no node needs it", "[memory_plan]") {
   StepProfile profile = with_write();
   profile.end_bytes = 10;

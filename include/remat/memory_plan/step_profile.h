@@ -62,7 +62,12 @@ struct StepRecord {
 struct StepSlot {
   int32_t value = -1;  ///< -1: held by the tape itself whatever the plan.
   int32_t record = 0;  ///< The newest when it was saved
-  int32_t node = -1;   ///< The node that frees it, as an index into nodes; -1: held to the end.
+  /// The node that frees it, as an index into nodes; -1: held to the end; kDropped: nothing holds
+  /// it any more when the function has returned, so no replay makes it.
+  int32_t node = -1;
+
+  static constexpr int32_t kDropped = -2;
+  bool is_dropped() const { return node == kDropped; }
 };
 
 /// A node of backward, in the order in which they run. Bytes are those that backward made outside
@@ -71,7 +76,7 @@ struct StepNode {
   std::string name;
   int32_t record = 0;
   double us = 0;
-  int64_t before_bytes = 0;  ///< When it starts
+  int64_t before_bytes = 0;  ///< When it starts, and most when it asks for what was saved
   int64_t inside_bytes = 0;  ///< Most while it runs
   int64_t after_bytes = 0;   ///< Most from its end to the next one's start
 };

@@ -23,10 +23,14 @@ class REMAT_API ExpectedTape {
   /// Of a saved tensor that no record makes: from outside, or held by the tape itself.
   static constexpr uint32_t kNoValue = ~uint32_t{0};
 
+  static constexpr size_t kAnyBytes = ~size_t{0};
+
   struct Record {
     std::string op;      ///< "aten::mm"
     uint64_t reads = 0;  ///< hash_reads(op, the values that it reads)
     uint64_t makes = 0;  ///< hash_makes(...)
+    /// Of new memory that it and those before it may make; more is a difference.
+    size_t most_bytes = kAnyBytes;
   };
 
   struct Slot {
@@ -34,6 +38,9 @@ class REMAT_API ExpectedTape {
     /// the same segment as expected is no difference.
     uint32_t record = 0;
     uint32_t value = kNoValue;
+    /// Nothing holds it any more when the function has returned. One that is held then is a
+    /// difference at the function's end: no replay of the plan makes it.
+    bool is_dropped = false;
     bool operator==(const Slot&) const = default;
   };
 
@@ -56,6 +63,11 @@ struct TapeDifference {
   std::string expected{};  ///< Its op; "" for the function's end.
   std::string got{};       ///< "" for the function's end.
   bool in_slot = false;    ///< The ops are the same: what autograd saves differs.
+  size_t most_bytes = 0;   ///< The ops are the same, but make more memory than that; 0: not so.
+  size_t got_bytes = 0;    ///< With most_bytes: so much, the record included.
+
+  /// "expected aten::sin as record 3, got aten::exp"
+  REMAT_API std::string str() const;
 };
 
 }  // namespace remat

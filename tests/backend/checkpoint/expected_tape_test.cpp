@@ -509,6 +509,26 @@ TEST_CASE("What replays start from after a difference is what segments of the re
   CHECK(kept(0) == 6);                 // what each reads
 }
 
+TEST_CASE("More memory than expected is a difference", "[backend][cuts]") {
+  const TensorFn fn = chain(kTwelve);
+  auto expected = std::make_shared<ExpectedTape>(*expected_of(fn));
+  const auto check = [&](size_t record, size_t most_bytes) {
+    expected->records[record].most_bytes = most_bytes;
+    Cuts cuts{.positions = {3, 6}, .expected = expected};
+    cuts.keep = least_list(fn, {.positions = {3, 6}});
+    const auto difference = check_other(fn, fn, cuts);
+    expected->records[record].most_bytes = ExpectedTape::kAnyBytes;
+    return difference;
+  };
+  CHECK_FALSE(check(5, 6 * kTensorBytes));
+  const auto difference = check(5, 6 * kTensorBytes - 1);
+  check_is(difference, 5, "aten::sin", "aten::sin");
+  CHECK(difference->str() ==
+        "expected 767 bytes of new memory or less up to record 5, aten::sin, got 768");
+  CHECK(check(0, kTensorBytes - 1));
+  CHECK(check(11, 12 * kTensorBytes - 1));
+}
+
 TEST_CASE("One segment with a list may differ", "[backend][cuts]") {
   const TensorFn base = chain(kTwelve);
   const Cuts cuts{.keep = Kept{}, .expected = expected_of(base)};

@@ -99,6 +99,8 @@ struct TapeSlot {
   /// In place of `ref`: made inside of an op, by nothing that was recorded.
   std::shared_ptr<const torch::autograd::SavedVariable> held;
   uint64_t hash = 0;  ///< Of its bytes, if has_hashes(); 0: not compared.
+  /// Of a tape that is cut: nothing held it any more when the function had returned.
+  bool is_dropped = false;
 };
 
 /// What is replayed by itself: the whole of a tape, or a unit of one that is cut (see Cuts).
@@ -167,7 +169,7 @@ class REMAT_API Tape {
   /// A tensor on `storage` in the layout of that number, outside of any graph.
   at::Tensor lay_out(const c10::Storage& storage, uint32_t layout) const;
 
-  /// The same on memory that nobody has written, for ops that look at shapes only.
+  /// The same without memory, for ops that look at shapes only.
   at::Tensor without_data(uint32_t layout) const;
 
   /// Why the tape cannot be replayed; empty if it can be.
