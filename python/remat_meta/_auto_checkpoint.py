@@ -149,6 +149,16 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
     return ""
 
 
+def _find_compiled(fn):
+    """What torch.compile has made of fn or a module in it, in words; None if nothing."""
+    if not isinstance(fn, torch.nn.Module):
+        return "a function" if hasattr(fn, "_torchdynamo_orig_callable") else None
+    for path, module in fn.named_modules():
+        if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+            return f"module '{path}'" if path else "a module"
+    return None
+
+
 def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, device_bytes=None, plan=None, name=None, steps=3):
     """Makes the steps of a model, or of any function, fit a budget of memory; gradients stay bitwise the same.
 
@@ -165,7 +175,7 @@ def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, devi
     nothing is measured, else the plan is saved there.
 
     Raises ValueError if no plan fits, naming the least budget and what stands in its way; NotImplementedError for what
-    no tape can replay, naming the op.
+    no tape can replay, naming the op, and for what torch.compile has made.
     """
     if not callable(fn):
         raise TypeError(f"[auto_checkpoint] fn: expected a module or a function, got {type(fn).__name__}.")
@@ -181,6 +191,12 @@ def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, devi
         "plan": "" if plan is None else os.fspath(plan),
         "steps": steps,
     }
+    compiled = _find_compiled(fn)
+    if compiled is not None:
+        raise NotImplementedError(
+            f"[auto_checkpoint] '{options['name']}': expected what runs op by op, got {compiled} of torch.compile, of which "
+            "no tape sees the ops. Leave torch.compile out, or set torch._functorch.config.activation_memory_budget."
+        )
     if not isinstance(fn, torch.nn.Module):
         return _AutoCheckpointed(fn, None, options)
     module = fn

@@ -406,6 +406,22 @@ def test_a_backward_that_runs_twice_is_right_and_not_planned():
         remat.memory_plan(planned.model)
 
 
+@pytest.mark.parametrize("where", ["the model", "a block", "in place", "a function"])
+def test_what_torch_compile_has_made_is_refused(where):
+    model = Net()
+    if where == "the model":
+        model = torch.compile(model, backend="eager")
+    elif where == "a block":
+        model = torch.nn.Sequential(Net(), torch.compile(Net(), backend="eager"))
+    elif where == "in place":
+        model.compile(backend="eager")
+    else:
+        model = torch.compile(lambda x: x.sin().sum(), backend="eager")
+    got = {"a block": "module '1'", "a function": "a function"}.get(where, "a module")
+    with pytest.raises(NotImplementedError, match=f"expected what runs op by op, got {got} of torch.compile"):
+        remat.auto_checkpoint(model, "60%")
+
+
 def test_a_budget_that_is_too_small_is_refused_with_the_least():
     _, planned = trainers("2%")
     with pytest.raises(ValueError, match=r"'Net': memory_budget: expected \d+ bytes or more, got \d+ \(\"2%\"\)") as error:
