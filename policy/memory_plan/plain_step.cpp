@@ -16,15 +16,19 @@ using detail::StepGraph;
 /// Note [What autograd holds]: saved tensors share the memory of what they were saved of, so a
 /// storage is alive while any value of it is saved, also if parts of it are written later (LSTM's
 /// gates). An op in place that wants what it overwrites saves a copy of it, which autograd makes.
+/// What dies with the function is saved as long as the program holds anything that was made of what
+/// the op makes.
 class PlainStep {
  public:
   explicit PlainStep(const StepProfile& profile)
       : graph_(profile),
         profile_(profile),
-        storage_until_(profile.values.size(), kUnsaved),
-        copy_until_(profile.values.size(), kUnsaved),
+        branch_until_(profile.records.size(), -1),
+        storage_until_(profile.values.size(), -1),
+        copy_until_(profile.values.size(), -1),
         made_(profile.records.size() + 1, 0),
         freed_(profile.nodes.size() + 1, 0) {
+    find_ends_of_branches();
     for (const StepSlot& slot : profile.slots) save(slot);
   }
 
@@ -37,26 +41,44 @@ class PlainStep {
   }
 
  private:
+  /// Records, then nodes: what is held until then is there when that has run, and gone after it.
+  using Moment = int32_t;
+  Moment after_forward(int32_t node) const { return graph_.size() + node; }
+
+  void find_ends_of_branches() {
+    std::vector<Moment> of_value(profile_.values.size(), -1);
+    for (int32_t j = graph_.size() - 1; j >= 0; --j) {
+      Moment& until = branch_until_[j];
+      for (const int32_t v : graph_.results[j])
+        until = std::max({until, of_value[v], profile_.values[v].held_until});
+      until = std::min(until, graph_.size() - 1);
+      for (const int32_t v : profile_.records[j].reads) of_value[v] = std::max(of_value[v], until);
+    }
+  }
+
   void save(const StepSlot& slot) {
     if (slot.value < 0 || graph_.maker(slot.value) < 0) return;
     const bool is_copy = graph_.overwritten_by[slot.value] == slot.record;
-    int32_t& held =
+    Moment& held =
         is_copy ? copy_until_[slot.value] : storage_until_[profile_.values[slot.value].storage];
-    held = std::max(held, slot.is_dropped() ? kReturn : graph_.until(slot));
+    held = std::max(
+        held, slot.is_dropped() ? branch_until_[slot.record] : after_forward(graph_.until(slot)));
   }
 
-  /// From after a record until a node has run, or the function has returned.
-  void hold(int64_t bytes, int32_t record, int32_t node) {
+  /// From after a record on
+  void hold(int64_t bytes, int32_t record, Moment until) {
+    if (until <= record) return;
     made_[std::min(record + 1, graph_.size())] += bytes;
-    (node == kReturn ? dropped_bytes_ : freed_[node]) += bytes;
+    if (until < graph_.size()) {
+      made_[until + 1] -= bytes;
+    } else {
+      freed_[until - graph_.size()] += bytes;
+    }
   }
 
   void hold_copies() {
-    for (size_t v = 0; v < copy_until_.size(); ++v) {
-      const auto value = static_cast<int32_t>(v);
-      if (copy_until_[v] != kUnsaved)
-        hold(graph_.bytes(value), graph_.overwritten_by[v], copy_until_[v]);
-    }
+    for (size_t v = 0; v < copy_until_.size(); ++v)
+      hold(profile_.values[v].bytes, graph_.overwritten_by[v], copy_until_[v]);
   }
 
   /// What the program holds when the forward has ended goes with the last of both.
@@ -65,12 +87,12 @@ class PlainStep {
       const StepValue& first = profile_.values[s];
       if (first.maker < 0 || first.storage != static_cast<int32_t>(s)) continue;
       if (first.held_until < graph_.size()) {
-        if (storage_until_[s] != kUnsaved) hold(first.bytes, first.held_until, storage_until_[s]);
+        hold(first.bytes, first.held_until, storage_until_[s]);
         continue;
       }
       if (first.released < 0) continue;
-      const int32_t last = std::max(first.released - 1, storage_until_[s]);
-      (last < 0 ? released_at_once_ : freed_[last]) += first.bytes;
+      const Moment last = std::max(after_forward(first.released - 1), storage_until_[s]);
+      (last < after_forward(0) ? released_at_once_ : freed_[last - graph_.size()]) += first.bytes;
     }
   }
 
@@ -79,7 +101,7 @@ class PlainStep {
       held_bytes_ += made_[j];
       reach(profile_.records[j].forward_bytes);
     }
-    held_bytes_ += made_[graph_.size()] + profile_.end_bytes - dropped_bytes_;
+    held_bytes_ += made_[graph_.size()] + profile_.end_bytes;
     reach(profile_.gap_bytes);
     held_bytes_ -= released_at_once_;
   }
@@ -94,17 +116,13 @@ class PlainStep {
 
   void reach(int64_t bytes) { peak_bytes_ = std::max(peak_bytes_, held_bytes_ + bytes); }
 
-  // In place of a node
-  static constexpr int32_t kUnsaved = -2;
-  static constexpr int32_t kReturn = -1;
-
   const StepGraph graph_;
   const StepProfile& profile_;
-  std::vector<int32_t> storage_until_;  // by first value: the last node that needs it
-  std::vector<int32_t> copy_until_;     // by value that an op in place saves a copy of
-  std::vector<int64_t> made_;           // before each record, and after the last
-  std::vector<int64_t> freed_;          // by node
-  int64_t dropped_bytes_ = 0;           // gone when the function has returned
+  std::vector<Moment> branch_until_;   // by record
+  std::vector<Moment> storage_until_;  // by first value
+  std::vector<Moment> copy_until_;     // by value that an op in place saves a copy of
+  std::vector<int64_t> made_;          // before each record, and after the last
+  std::vector<int64_t> freed_;         // by node
   int64_t released_at_once_ = 0;
   int64_t held_bytes_ = 0;
   int64_t peak_bytes_ = 0;

@@ -309,6 +309,19 @@ TEST_CASE("What is dropped when the function has returned is not made again", "[
   CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{0, 0});
 }
 
+TEST_CASE("Without remat a branch that dies with the function is held as long as its last value",
+          "[memory_plan]") {
+  // Value 3 dies with record 2, and what was saved for it with that.
+  StepProfile profile = line(4);
+  profile.records[3].reads = {0};
+  profile.records[3].forward_bytes = 3;
+  profile.values[3].held_until = 2;
+  profile.slots = {{1, 1, StepSlot::kDropped}, {2, 2, StepSlot::kDropped}};
+  CHECK(remat::plain_peak_bytes(profile) == 10);
+  profile.values[3].held_until = 3;
+  CHECK(remat::plain_peak_bytes(profile) == 23);
+}
+
 TEST_CASE("Memory of a value that is kept goes with the last kept value of its storage",
           "[memory_plan]") {
   StepProfile profile = with_write();
