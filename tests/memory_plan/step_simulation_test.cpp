@@ -3,6 +3,7 @@
 // Peaks and reruns of steps that are small enough to count by hand.
 #include <stdexcept>
 
+#include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
 #include "support/catch.h"
@@ -307,6 +308,17 @@ TEST_CASE("What is dropped when the function has returned is not made again", "[
   profile.slots[0].node = remat::StepSlot::kDropped;
   CHECK(remat::plain_peak_bytes(profile) == 10);  // In the forward
   CHECK(remat::simulate_step(profile, {}).runs == std::vector<int32_t>{0, 0});
+}
+
+TEST_CASE("A step whose values only pass on is cut for measuring where that takes least",
+          "[memory_plan]") {
+  StepProfile profile = line(25);
+  StepCuts cuts;
+  cuts.positions = remat::measuring_cuts(profile);
+  for (const int32_t p : cuts.positions) cuts.keep.push_back({p - 1, 0});
+  REQUIRE_FALSE(cuts.positions.empty());
+  CHECK(remat::simulate_step(profile, cuts).peak_bytes <= 100);
+  CHECK(remat::plain_peak_bytes(profile) >= 240);
 }
 
 TEST_CASE("Without remat a branch that dies with the function is held as long as its last value",
