@@ -13,15 +13,6 @@
 #include <remat/tape/trace_sink.h>
 
 namespace remat {
-namespace {
-
-/// Of a thread: replays that run, and when the outermost began.
-struct RunningReplays {
-  int count = 0;
-  int64_t begin_ns = 0;
-};
-
-}  // namespace
 
 class ReplayClock::Sink final : public TraceSink {
  public:
@@ -49,6 +40,12 @@ class ReplayClock::Sink final : public TraceSink {
   }
 
  private:
+  /// Of a thread: replays that run, and when the outermost began.
+  struct RunningReplays {
+    int count = 0;
+    int64_t begin_ns = 0;
+  };
+
   mutable std::mutex mutex_;
   std::unordered_map<std::thread::id, RunningReplays> by_thread_;
   int64_t ns_ = 0;

@@ -13,7 +13,7 @@ namespace remat {
 
 std::string words_of_measuring(const Cuts& cuts, int steps) {
   return c10::str("measures ", cuts.expected->records.size(), " ops in ", cuts.segment_count(),
-                  " segments; the plan comes after ", steps, " steps");
+                  " segments; the plan comes after ", steps, steps == 1 ? " step" : " steps");
 }
 
 std::string words_of(const MemoryPlan& plan) {

@@ -7,6 +7,7 @@ for each model that it trains; without --memory-budget REMAT_MEMORY_BUDGET says 
 """
 
 import argparse
+import logging
 import os
 import platform
 import sys
@@ -57,6 +58,16 @@ def show_state() -> int:
     return 0
 
 
+def tell_on_stderr() -> None:
+    """What comes of budgets, though the script says nothing of logging."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("%(message)s"))
+    logger = logging.getLogger("remat_meta")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    logger.propagate = False
+
+
 def main() -> int:
     if len(sys.argv) == 1:
         return show_state()
@@ -76,6 +87,9 @@ def main() -> int:
     if not given.memory_budget:
         parser.error("expected --memory-budget or REMAT_MEMORY_BUDGET, got neither")
     sys.path[0] = os.path.dirname(os.path.abspath(given.script))
+    if not os.path.exists(given.script):
+        parser.error(f"expected a script, got {given.script}, which is not there")
+    tell_on_stderr()
     run_script(given.script, given.arguments, given.memory_budget)
     return 0
 

@@ -241,7 +241,7 @@ def memory_plan(fn):
     plan = planned.memory_plan()
     if plan is None:
         raise RuntimeError(
-            "[auto_checkpoint] memory_plan: expected a plan, got none yet: the first steps are measured. Train them, and "
-            "begin the next one."
+            "[auto_checkpoint] memory_plan: expected a plan, got none yet: the first steps are measured, or no plan fits, as "
+            "the step says that raises. Train them, and begin the next one."
         )
     return plan

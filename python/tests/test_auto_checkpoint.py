@@ -604,6 +604,14 @@ def test_a_script_that_is_not_changed(tmp_path):
     assert plain.stdout.split() == ["False", "False", checksum], plain.stderr
     assert by_variable.stdout.split() == ["True", "False", checksum], by_variable.stderr
     assert by_option.stdout.split() == ["True", "False", checksum], by_option.stderr
+    assert "measures" in by_variable.stderr
+    assert "fits" in by_option.stderr
+
+
+def test_a_script_that_is_not_there():
+    finished = run_python("-m", "remat_meta", "--memory-budget", "60%", "nowhere.py")
+    assert finished.returncode == 2
+    assert "expected a script, got nowhere.py" in finished.stderr
 
 
 def test_a_script_without_a_budget():
