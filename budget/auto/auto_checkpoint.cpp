@@ -183,15 +183,21 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return measurements_ < kMostMeasurements ? nullptr : stale;
   }
 
-  /// Null: somebody else measures, or there were too many.
+  /// Null: somebody else measures, or there were too many; or it cannot be planned, as others were.
   std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature) {
     if (measurements_ >= kMostMeasurements) return nullptr;
     auto recording = StepRecording::try_make(/*undoes_writes=*/true);
     if (!recording) return nullptr;
-    auto variant = std::make_shared<StepVariant>(signature, measured(step, std::move(recording)));
+    std::string refusal;  // of a step in the middle of a training, which goes on
+    auto measurement = measured(step, std::move(recording), plan() ? &refusal : nullptr);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!are_casts_warm_) autocast_.clear();
     ++measurements_;
+    if (!refusal.empty()) {
+      tell("a step is not planned: " + refusal);
+      return nullptr;
+    }
+    auto variant = std::make_shared<StepVariant>(signature, std::move(measurement));
     for (const auto& other : variants_) {
       if (!(other->signature() == signature) || !other->is_same(*variant)) continue;
       other->is_stale = false;
@@ -204,9 +210,10 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   std::unique_ptr<StepMeasurement> measured(StepForward& step,
-                                            std::unique_ptr<StepRecording> recording) const {
+                                            std::unique_ptr<StepRecording> recording,
+                                            std::string* refusal) const {
     try {
-      return measure_forward(step, options.name, std::move(recording));
+      return measure_forward(step, options.name, std::move(recording), refusal);
     } catch (c10::NotImplementedError& error) {
       error.add_context(where_of(options.name) +
                         "steps within a budget run again from a tape. What no tape can replay "

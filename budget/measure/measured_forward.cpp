@@ -2,6 +2,8 @@
 
 #include <remat/budget/measured_forward.h>
 
+#include <c10/util/Exception.h>
+
 #include <unordered_set>
 
 #include <remat/tape/cuts.h>
@@ -11,7 +13,8 @@ namespace remat {
 // A tape that is cut, into one segment, keeps all records. What is held ends before what was
 // written is undone.
 std::unique_ptr<StepMeasurement> measure_forward(StepForward& step, const std::string& name,
-                                                 std::unique_ptr<StepRecording> recording) {
+                                                 std::unique_ptr<StepRecording> recording,
+                                                 std::string* refusal) {
   step.before_dropped();
   const HeldResult held(step);
   Cuts nothing;
@@ -23,7 +26,13 @@ std::unique_ptr<StepMeasurement> measure_forward(StepForward& step, const std::s
     throw;
   }
   recording->end_forward();
-  return StepMeasurement::of(name, recording->finish());
+  try {
+    return StepMeasurement::of(name, recording->finish());
+  } catch (const c10::NotImplementedError& error) {
+    if (!refusal) throw;
+    *refusal = error.what_without_backtrace();
+    return nullptr;
+  }
 }
 
 std::string find_backward_fault(const StepLog& step) {

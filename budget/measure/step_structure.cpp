@@ -165,7 +165,11 @@ class Structure {
   void add_bytes() {
     const auto alive = log_.bytes_alive([](const StepLog::Block&) { return true; });
     for (const auto i : c10::irange(profile_.values.size())) {
-      if (blocks_[i] == StepLog::kNone) continue;
+      if (blocks_[i] == StepLog::kNone) {  // without memory: on the meta device
+        if (profile_.values[i].maker >= 0)
+          profile_.values[i].held_until = static_cast<int32_t>(size());
+        continue;
+      }
       profile_.values[i].bytes = log_.blocks[blocks_[i]].bytes;
       profile_.values[i].held_until = last_record_before(log_.blocks[blocks_[i]].died);
     }

@@ -53,7 +53,16 @@ class _Step:
             return
         region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, _any_output=True)(self._fn)
         with named_by_module(recording, self._module) if recording is not None else contextlib.nullcontext():
-            self.result = region(*self._args, **self._kwargs)
+            try:
+                self.result = region(*self._args, **self._kwargs)
+            except NotImplementedError as error:
+                if not str(error).startswith("["):
+                    raise
+                raise NotImplementedError(
+                    f"{error}\n[auto_checkpoint] '{self._name}': steps within a budget run again from a tape. What no tape "
+                    "can replay belongs outside: give auto_checkpoint the parts of the model around it. Other options of "
+                    "replay are checkpoint()'s."
+                ) from error
         self._state = state
 
     def drop(self):
@@ -154,7 +163,8 @@ def _find_compiled(fn):
     if not isinstance(fn, torch.nn.Module):
         return "a function" if hasattr(fn, "_torchdynamo_orig_callable") else None
     for path, module in fn.named_modules():
-        if type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None:
+        is_compiled = type(module).__name__ == "OptimizedModule" or getattr(module, "_compiled_call_impl", None) is not None
+        if is_compiled or hasattr(module.forward, "_torchdynamo_orig_callable"):
             return f"module '{path}'" if path else "a module"
     return None
 

@@ -406,7 +406,82 @@ def test_a_backward_that_runs_twice_is_right_and_not_planned():
         remat.memory_plan(planned.model)
 
 
-@pytest.mark.parametrize("where", ["the model", "a block", "in place", "a function"])
+def chain_of(w, between):
+    def f(x):
+        for _ in range(6):
+            x = torch.tanh(x @ w) * between(x)
+        return x.square().mean()
+
+    return f
+
+
+def steps_of(planned, plain, w, count=6):
+    for i in range(count):
+        torch.manual_seed(i)
+        x = torch.randn(32, 16)
+        grads = []
+        for f in (plain, planned):
+            w.grad = None
+            f(x).backward()
+            grads.append(w.grad)
+        assert torch.equal(*grads)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        lambda x: torch.empty(4800, 16, device="meta").sin().shape[1] / 16,
+        lambda x: torch.empty(4800, 16, device="meta").shape[1] / 16,
+        lambda x: torch._lazy_clone(x.detach()).sum(),
+    ],
+    ids=["meta ops", "meta sizes", "lazy clones"],
+)
+def test_tensors_without_memory_of_their_own_are_planned(between):
+    w = torch.randn(16, 16, requires_grad=True)
+    plain = chain_of(w, between)
+    planned = remat.auto_checkpoint(plain, "70%")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        steps_of(planned, plain, w)
+    assert remat.memory_plan(planned).feasible
+
+
+def test_steps_with_regions_go_on_without_a_plan():
+    w = torch.randn(16, 16, requires_grad=True)
+    has_region = [False]
+
+    def between(x):
+        scale = lambda y: y.sin() * 2  # noqa: E731
+        return (remat.checkpoint()(scale) if has_region[0] else scale)(x)
+
+    plain = chain_of(w, between)
+    planned = remat.auto_checkpoint(plain, "70%")
+    steps_of(planned, plain, w)
+    has_region[0] = True
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        steps_of(planned, plain, w)
+    has_region[0] = False
+    steps_of(planned, plain, w)
+    first = remat.auto_checkpoint(chain_of(w, between), "70%")
+    has_region[0] = True
+    with pytest.raises(NotImplementedError, match="belongs outside.*without regions of its own|own.*belongs outside"):
+        first(torch.randn(32, 16))
+
+
+def test_what_no_tape_replays_says_what_to_do_within_a_budget():
+    def f(x):
+        y = x.sin()
+        torch.autograd.grad(y.sum(), x)
+        return y.cos().sum()
+
+    planned = remat.auto_checkpoint(f, "70%", name="step")
+    words = r"got a backward in the function[\s\S]*\[auto_checkpoint\] 'step': .*belongs outside"
+    with pytest.raises(NotImplementedError, match=words):
+        planned(torch.randn(8, requires_grad=True))
+
+
+@pytest.mark.parametrize("where", ["the model", "a block", "in place", "its forward", "a function"])
 def test_what_torch_compile_has_made_is_refused(where):
     model = Net()
     if where == "the model":
@@ -415,6 +490,8 @@ def test_what_torch_compile_has_made_is_refused(where):
         model = torch.nn.Sequential(Net(), torch.compile(Net(), backend="eager"))
     elif where == "in place":
         model.compile(backend="eager")
+    elif where == "its forward":
+        model.forward = torch.compile(model.forward, backend="eager")
     else:
         model = torch.compile(lambda x: x.sin().sum(), backend="eager")
     got = {"a block": "module '1'", "a function": "a function"}.get(where, "a module")

@@ -5,6 +5,7 @@
 
 #include <c10/core/InferenceMode.h>
 #include <c10/core/TensorImpl.h>
+#include <c10/core/impl/COW.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
@@ -103,6 +104,10 @@ c10::Storage shape_storage(size_t size_bytes, c10::Device device) {
   if (device.is_privateuseone()) return empty_storage(size_bytes, device);
   return {c10::Storage::use_byte_size_t(), size_bytes, c10::DataPtr(nullptr, device),
           /*allocator=*/nullptr, /*resizable=*/false};
+}
+
+bool has_own_memory(const c10::Storage& storage) {
+  return storage.data() && !c10::impl::cow::is_cow_data_ptr(storage.data_ptr());
 }
 
 bool overlap(const c10::Storage& a, const c10::Storage& b) {

@@ -54,6 +54,9 @@ c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped
 /// memory where LibTorch gives none that can be read either: on the device of placeholders.
 c10::Storage shape_storage(size_t size_bytes, c10::Device device);
 
+/// False for what shares memory until it is written (a lazy clone), or has none (on meta).
+bool has_own_memory(const c10::Storage& storage);
+
 /// As keep_bytes(), for a part; `original`: that part of the storage. The copy is laid out like it
 /// but for gaps and the offset.
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);

@@ -27,9 +27,12 @@ class HeldResult {
 };
 
 /// Runs one forward of which nothing is kept, and ends the recording, which may undo what it has
-/// written. Null and throws as StepMeasurement::of().
-REMAT_API std::unique_ptr<StepMeasurement> measure_forward(
-    StepForward& step, const std::string& name, std::unique_ptr<StepRecording> recording);
+/// written. Null and throws as StepMeasurement::of(); with `refusal` null in place of its
+/// exception, whose text it then has.
+REMAT_API std::unique_ptr<StepMeasurement> measure_forward(StepForward& step,
+                                                           const std::string& name,
+                                                           std::unique_ptr<StepRecording> recording,
+                                                           std::string* refusal = nullptr);
 
 /// Why the nodes of a backward are not in a profile: one runs twice, or after those of a later one.
 /// "" if they are.
