@@ -27,9 +27,9 @@ StepGraph::StepGraph(const StepProfile& from)
   for (size_t i = 0; i < from.slots.size(); ++i) {
     const StepSlot& slot = from.slots[i];
     if (slot.node >= 0) slots_of_node[slot.node].push_back(static_cast<int32_t>(i));
-    if (slot.value < 0 || slot.is_dropped() || maker(slot.value) < 0) continue;
-    uses[slot.value].push_back(slot.record);
-    slots_of_record[slot.record].push_back(static_cast<int32_t>(i));
+    if (slot.value < 0 || maker(slot.value) < 0) continue;
+    uses[slot.value].push_back(slot.record);  // also one that is dropped: it crosses cuts
+    if (!slot.is_dropped()) slots_of_record[slot.record].push_back(static_cast<int32_t>(i));
   }
   for (std::vector<int32_t>& records : uses) {
     std::sort(records.begin(), records.end());

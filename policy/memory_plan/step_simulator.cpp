@@ -99,7 +99,8 @@ void StepSimulator::start_backward() {
 /// Older ones that are kept are copies, of which slots then hold that memory, too.
 int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   int32_t until = kept.until;
-  if (graph_.overwritten_by[kept.value] != StepGraph::never) return until;
+  const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
+  if (!is_newest || graph_.is_outside(kept.value)) return until;
   const auto storage_of = [&](int32_t value) { return graph_.profile.values[value].storage; };
   for (const HeldValue& other : needs_.kept_at_root()) {
     if (storage_of(other.value) == storage_of(kept.value)) until = std::max(until, other.until);

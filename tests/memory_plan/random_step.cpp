@@ -117,7 +117,7 @@ StepProfile random_step(std::mt19937& random) {
     const int32_t made = std::max(0, profile.values[v].maker);
     profile.slots.push_back({upto(random, 9) == 0 ? -1 : v,
                              std::min(records - 1, made + upto(random, upto(random, 6))),
-                             upto(random, nodes) - 1});
+                             upto(random, 9) == 0 ? StepSlot::kDropped : upto(random, nodes) - 1});
   }
   profile.end_bytes = upto(random, 9);
   profile.gap_bytes = std::max(0, upto(random, 15) - 6);

@@ -174,7 +174,7 @@ class Oracle {
   /// Slots of segments, then of groups, inner ones first.
   void make_places() {
     for (const StepSlot& slot : p_.slots) {
-      if (slot.value < 0 || p_.values[slot.value].maker < 0) {
+      if (slot.value < 0 || slot.is_dropped() || p_.values[slot.value].maker < 0) {
         places_.push_back({-1, -1, false, nullptr, {}});
       } else {
         places_.push_back({segment(slot.record), slot.value, true, nullptr, {}});
@@ -252,6 +252,7 @@ class Oracle {
       root_[v] = in_storage[storage];
     }
     in_storage.clear();
+    share_memory();
     for (const StepRecord& record : p_.records) {
       for (const StepWrite& write : record.writes) {
         if (p_.values[write.before].maker < 0 && read_outside_.count(write.before) > 0)
@@ -266,6 +267,22 @@ class Oracle {
       memory->sum = &now_;
     }
     for (Memory& memory : old_) memory->sum = &now_;
+  }
+
+  /// Slots of older values that are kept, as copies, hold the memory of the newest one.
+  void share_memory() {
+    for (const auto& [v, memory] : root_) {
+      const int storage = p_.values[v].storage;
+      const bool newest =
+          std::none_of(p_.records.begin(), p_.records.end(), [&](const auto& record) {
+            return std::any_of(record.writes.begin(), record.writes.end(),
+                               [&](const StepWrite& write) { return write.before == v; });
+          });
+      if (!newest || p_.values[storage].maker < 0 || programs_.count(storage) > 0) continue;
+      for (const auto& [other, copy] : root_) {
+        if (other != v && p_.values[other].storage == storage) shared_[other] = memory;
+      }
+    }
   }
 
   void reach(int64_t extra) { out_.peak_bytes = std::max(out_.peak_bytes, now_ + extra); }
@@ -346,6 +363,7 @@ class Oracle {
       if (depended_on(at, v)) continue;
       if (at < 0) {
         root_.erase(v);
+        shared_.erase(v);
         continue;
       }
       for (Place& slot : places_) {
@@ -378,6 +396,7 @@ class Oracle {
       reach(p_.nodes[q].after_bytes);
     }
     root_.clear();
+    shared_.clear();
   }
 
   const StepProfile& p_;
@@ -390,6 +409,7 @@ class Oracle {
   int64_t now_ = 0;
   std::vector<Place> places_;
   std::map<int, Memory> root_;
+  std::map<int, Memory> shared_;        // By kept value: memory of the newest of its storage
   std::map<int, Memory> programs_;      // By storage, at the forward's end
   mutable std::set<int> read_outside_;  // By replays
   std::vector<Memory> old_;             // What is read there and overwritten later, until the end
