@@ -102,6 +102,7 @@ int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
   if (!is_newest || graph_.is_outside(kept.value)) return until;
   const auto storage_of = [&](int32_t value) { return graph_.profile.values[value].storage; };
+  if (storage_of(kept.value) == kept.value) return until;  // the only value of its storage
   for (const HeldValue& other : needs_.kept_at_root()) {
     if (storage_of(other.value) == storage_of(kept.value)) until = std::max(until, other.until);
   }
