@@ -29,7 +29,7 @@
 
 #include "autocast_epoch.h"
 #include "plan_words.h"
-#include "step_variant.h"
+#include "step_variants.h"
 
 namespace remat {
 namespace {
@@ -110,10 +110,10 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     end_pending();
     PendingStep::wait_for_others(this);
     if (are_casts_warm()) signature.kind = ~signature.kind;
-    std::shared_ptr<StepVariant> variant = known(signature);
-    if (!variant) variant = measure(step, signature);
+    std::shared_ptr<StepVariant> variant = expected(signature);
+    if (!variant) variant = find_variant(step, signature);
     if (!variant) return step.forward(cuts_of_unknown(), nullptr);
-    run_variant(step, variant);
+    run_variant(step, variant, signature);
   }
 
   std::optional<MemoryPlan> plan() const {
@@ -163,50 +163,40 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     latest_ = variant;
   }
 
-  /// The variant that such a step runs as; null: it is to be measured first.
-  std::shared_ptr<StepVariant> known(const StepSignature& signature) const {
+  std::shared_ptr<StepVariant> expected(const StepSignature& signature) const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    std::shared_ptr<StepVariant> newest;
-    std::shared_ptr<StepVariant> smallest;  // of the plans that cover it
-    std::shared_ptr<StepVariant> stale;     // better than nothing
-    for (const auto& variant : variants_) {
-      const bool covers = variant->plan() && variant->signature().covers(signature);
-      if (covers && !stale) stale = variant;
-      if (variant->is_stale) continue;
-      if (variant->signature() == signature) {
-        if (!newest || variant->last_used > newest->last_used) newest = variant;
-      } else if (covers && (!smallest || smallest->signature().covers(variant->signature()))) {
-        smallest = variant;
-      }
-    }
-    if (newest || smallest) return newest ? newest : smallest;
-    return measurements_ < kMostMeasurements ? nullptr : stale;
+    return variants_.expected(signature);
   }
 
-  /// Null: somebody else measures, or there were too many; or it cannot be planned, as others were.
-  std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature) {
-    if (measurements_ >= kMostMeasurements) return nullptr;
-    auto recording = StepRecording::try_make(/*undoes_writes=*/true);
-    if (!recording) return nullptr;
+  /// What such a step runs as, measured if that can be; null: there is nothing.
+  std::shared_ptr<StepVariant> find_variant(StepForward& step, const StepSignature& signature) {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const bool can_measure = std::max(measurements_, in_vain_) < kMostMeasurements;
+    lock.unlock();
+    auto recording = can_measure ? StepRecording::try_make(/*undoes_writes=*/true) : nullptr;
+    if (recording) return measure(step, signature, std::move(recording));
+    lock.lock();
+    return variants_.any(signature);  // others measure, or there were too many
+  }
+
+  /// Null: it cannot be planned, as others were.
+  std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature,
+                                       std::unique_ptr<StepRecording> recording) {
     std::string refusal;  // of a step in the middle of a training, which goes on
     auto measurement = measured(step, std::move(recording), plan() ? &refusal : nullptr);
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!are_casts_warm_) autocast_.clear();
-    ++measurements_;
     if (!refusal.empty()) {
+      ++measurements_;
       tell("a step is not planned: " + refusal);
       return nullptr;
     }
-    auto variant = std::make_shared<StepVariant>(signature, std::move(measurement));
-    for (const auto& other : variants_) {
-      if (!(other->signature() == signature) || !other->is_same(*variant)) continue;
-      other->is_stale = false;
-      return other;
-    }
-    if (variant->wants_measuring()) tell(words_of_measuring(variant->cuts(), options.steps));
-    if (variants_.size() == kMostVariants) variants_.erase(least_used());
-    variants_.push_back(variant);
-    return variant;
+    const auto variant = std::make_shared<StepVariant>(signature, std::move(measurement));
+    auto known = variants_.add(variant);
+    ++(known == variant ? measurements_ : in_vain_);
+    if (known == variant && variant->wants_measuring())
+      tell(words_of_measuring(variant->cuts(), options.steps));
+    return known;
   }
 
   std::unique_ptr<StepMeasurement> measured(StepForward& step,
@@ -222,13 +212,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  std::vector<std::shared_ptr<StepVariant>>::iterator least_used() {
-    return std::min_element(variants_.begin(), variants_.end(), [](const auto& a, const auto& b) {
-      return a->last_used < b->last_used;
-    });
-  }
-
-  void run_variant(StepForward& step, const std::shared_ptr<StepVariant>& variant) {
+  void run_variant(StepForward& step, const std::shared_ptr<StepVariant>& variant,
+                   const StepSignature& signature) {
     auto [cuts, is_measured] = begin(variant);
     std::optional<TapeDifference> difference;
     cuts.differs = [&](const TapeDifference& found) { difference = found; };
@@ -240,10 +225,16 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       if (recording) PendingStep::cancel();
       throw;
     }
-    if (recording) PendingStep::end_forward();
-    if (difference) note_difference(step, *variant, *difference);
+    if (recording && difference) {
+      PendingStep::cancel();
+    } else if (recording) {
+      PendingStep::end_forward();
+    }
+    const auto kind = difference ? kind_of_other(step, *variant, *difference) : variant;
     const std::lock_guard<std::mutex> lock(mutex_);
+    if (recording && !kind) variant->add_failure();
     variant->is_from_file = false;
+    variants_.came(signature, kind);
   }
 
   std::pair<Cuts, bool> begin(const std::shared_ptr<StepVariant>& variant) {
@@ -254,7 +245,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return {variant->cuts(), variant->wants_measuring()};
   }
 
-  void note_difference(StepForward& step, StepVariant& variant, const TapeDifference& difference) {
+  /// Of a step that has left its plan; null: no step of its kind was measured.
+  std::shared_ptr<StepVariant> kind_of_other(StepForward& step, const StepVariant& variant,
+                                             const TapeDifference& difference) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (variant.is_from_file) {
       step.drop();
@@ -262,17 +255,22 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
                         ": expected a plan for this step, got one for another: ", difference.str(),
                         ". Delete the file, or give another path.");
     }
-    variant.is_stale = measurements_ < kMostMeasurements;
-    const bool is_first = !std::exchange(has_warned_, true);
+    const auto kind = variants_.find(variant, difference);
+    const bool warns = !kind && !std::exchange(has_warned_, true);
     lock.unlock();
     const std::string words =
-        c10::str("a step is not like the one that was measured: ", difference.str(),
-                 ". From there on it was cut every ", variant.cuts().rest_bytes,
-                 " bytes; such steps are measured when they come again.");
+        c10::str("a step is not like the one that was ",
+                 kind ? "expected: " : "measured: ", difference.str(),
+                 ". From there on it was cut every ", variant.cuts().rest_bytes, " bytes",
+                 kind ? "." : "; such steps are measured when they come again.");
     tell(words);
-    if (!is_first) return;
-    if (options.warn) return options.warn(where_of(options.name) + words);
-    TORCH_WARN(where_of(options.name), words);
+    if (!warns) return kind;
+    if (options.warn) {
+      options.warn(where_of(options.name) + words);
+    } else {
+      TORCH_WARN(where_of(options.name), words);
+    }
+    return kind;
   }
 
   /// Steps are measured before the file is written.
@@ -297,7 +295,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
                         words_of_limit(options.name, file.plan, budget_.text()));
     }
     latest_ = std::make_shared<StepVariant>(std::move(signature), std::move(file.plan));
-    variants_.push_back(latest_);
+    variants_.add(latest_);
     is_saved_ = true;
     tell("plan of " + options.plan_file + ": " + words_of(*latest_->plan()));
   }
@@ -315,13 +313,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
 
   const MemoryBudget budget_;
   mutable std::mutex mutex_;
-  std::vector<std::shared_ptr<StepVariant>> variants_;
+  StepVariants variants_;
   std::shared_ptr<StepVariant> latest_;  // that has a plan; null for none
   AutocastEpoch autocast_;
   bool are_casts_warm_ = false;
   int64_t most_bytes_ = 0;  // of a plan
   uint64_t clock_ = 0;
   int measurements_ = 0;
+  int in_vain_ = 0;  // of measurements: the kind was known
   bool is_saved_ = false;
   bool has_warned_ = false;
 };

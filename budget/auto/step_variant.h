@@ -41,6 +41,8 @@ class StepVariant {
   /// A step of it has run. What is wrong with it; "" if it counts.
   std::string add(const StepLog& step);
   int measured() const { return measured_; }
+  /// A step that was to be measured was of another kind, that nobody knows.
+  void add_failure() { ++failed_; }
 
   /// Weights, and what the first step has left: gradients, the optimizer's state.
   int64_t static_bytes() const { return static_bytes_; }
@@ -60,7 +62,6 @@ class StepVariant {
   void forget_limit() { limit_.clear(); }
 
   bool is_from_file = false;  ///< Its ops have not been compared yet.
-  bool is_stale = false;      ///< A step of its signature had other ops.
   uint64_t last_used = 0;
 
  private:

@@ -3,8 +3,11 @@
 // Functions within a budget, measured and planned while they train.
 #include <torch/torch.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <functional>
+#include <random>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -166,6 +169,83 @@ TEST_CASE("A step with other ops leaves the plan and is measured when it comes a
   for (int i = 0; i < 3; ++i) check_step(planned, layers, rows(64));
   CHECK(step(planned, layers.weight, rows(64)).first <= budget);
   CHECK(warnings.size() == 1);
+}
+
+TEST_CASE("Kinds of steps that take turns are each measured, and run by plans of their own",
+          "[budget][auto]") {
+  const std::vector<int> turns = GENERATE(std::vector{0, 3}, std::vector{0, 3, 5},
+                                          std::vector{0, 0, 0, 0, 3}, std::vector{0, 3, 3});
+  Layers layers;
+  int measured = 0;
+  int differed = 0;
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "60%", .progress = [&](const std::string& line) {
+         if (line.find("measures") != std::string::npos) ++measured;
+         if (line.find("is not like") != std::string::npos) ++differed;
+       }})(std::ref(layers));
+  const auto run_turns = [&](int count) {
+    int64_t peak = 0;
+    for (int i = 0; i < count; ++i) {
+      for (const int extra : turns) {
+        layers.extra = extra;
+        const at::Tensor expected = step(layers, layers.weight, rows(64)).second;
+        const auto [bytes, got] = step(planned, layers.weight, rows(64));
+        CHECK(same_bits(got, expected));
+        peak = std::max(peak, bytes);
+      }
+    }
+    return peak;
+  };
+  run_turns(10);
+  const int met = differed;
+  CHECK(met <= 3 * static_cast<int>(turns.size()));
+  const int64_t budget = planned.plan().budget_bytes;
+  CHECK(run_turns(4) <= budget);
+  CHECK(differed == met);
+  CHECK(measured == static_cast<int>(std::set<int>(turns.begin(), turns.end()).size()));
+}
+
+TEST_CASE("Kinds of steps in any order are right, and those that come are measured",
+          "[budget][auto]") {
+  Layers layers;
+  int calls = 0;
+  const auto fn = [&](const at::Tensor& x) {
+    ++calls;
+    return layers(x);
+  };
+  int measured = 0;
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "60%", .progress = [&](const std::string& line) {
+         if (line.find("measures") != std::string::npos) ++measured;
+       }})(fn);
+  std::mt19937 random(3);
+  const int kinds = 3;
+  for (int i = 0; i < 120; ++i) {
+    layers.extra = static_cast<int>(random() % kinds);
+    check_step(planned, layers, rows(i % 3 == 0 ? 32 : 64));
+  }
+  CHECK(measured >= kinds);
+  CHECK(calls <= 120 + 5 * kinds);
+  for (int i = 0; i < 4; ++i) check_step(planned, layers, rows(64));
+  CHECK(step(planned, layers.weight, rows(64)).first <= planned.plan().budget_bytes);
+}
+
+TEST_CASE("Kinds of steps that are new each time are measured a bounded number of times",
+          "[budget][auto]") {
+  Layers layers;
+  int calls = 0;
+  const auto fn = [&](const at::Tensor& x) {
+    ++calls;
+    return layers(x);
+  };
+  const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "60%"})(fn);
+  const int steps = 4 * AutoCheckpoint::kMostMeasurements;
+  for (int i = 0; i < steps; ++i) {
+    layers.extra = i % 2 == 0 ? 0 : i;
+    check_step(planned, layers, rows(8));
+  }
+  CHECK(calls - steps > AutoCheckpoint::kMostMeasurements);
+  CHECK(calls - steps <= 2 * AutoCheckpoint::kMostMeasurements);
 }
 
 TEST_CASE("A thread that ends leaves the measuring to others", "[budget][auto]") {
