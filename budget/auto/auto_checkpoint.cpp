@@ -15,6 +15,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -112,13 +113,20 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (are_casts_warm()) signature.kind = ~signature.kind;
     std::shared_ptr<StepVariant> variant = expected(signature);
     if (!variant) variant = find_variant(step, signature);
-    if (!variant) return step.forward(cuts_of_unknown(), nullptr);
+    if (!variant) return advised([&] { step.forward(cuts_of_unknown(), nullptr); });
     run_variant(step, variant, signature);
   }
 
   std::optional<MemoryPlan> plan() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return latest_ ? latest_->plan() : std::nullopt;
+  }
+
+  std::string advice() const {
+    return where_of(options.name) +
+           "steps within a budget run again from a tape. What no tape can replay belongs outside: "
+           "give auto_checkpoint the parts of the model around it. Other options of replay are "
+           "checkpoint()'s.";
   }
 
   const AutoCheckpointOptions options;
@@ -183,7 +191,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature,
                                        std::unique_ptr<StepRecording> recording) {
     std::string refusal;  // of a step in the middle of a training, which goes on
-    auto measurement = measured(step, std::move(recording), plan() ? &refusal : nullptr);
+    auto measurement = advised([&] {
+      return measure_forward(step, options.name, std::move(recording), plan() ? &refusal : nullptr);
+    });
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!are_casts_warm_) autocast_.clear();
     if (!refusal.empty()) {
@@ -199,15 +209,13 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return known;
   }
 
-  std::unique_ptr<StepMeasurement> measured(StepForward& step,
-                                            std::unique_ptr<StepRecording> recording,
-                                            std::string* refusal) const {
+  /// Says what to do if no tape can replay what it runs.
+  template <class Call>
+  std::invoke_result_t<Call> advised(Call&& call) const {
     try {
-      return measure_forward(step, options.name, std::move(recording), refusal);
+      return call();
     } catch (c10::NotImplementedError& error) {
-      error.add_context(where_of(options.name) +
-                        "steps within a budget run again from a tape. What no tape can replay "
-                        "belongs outside: give auto_checkpoint the parts of the model around it.");
+      error.add_context(advice());
       throw;
     }
   }
@@ -220,7 +228,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     StepRecording* const recording =
         is_measured ? PendingStep::begin(shared_from_this(), variant) : nullptr;
     try {
-      step.forward(cuts, recording);
+      advised([&, &cuts = cuts] { step.forward(cuts, recording); });
     } catch (...) {
       if (recording) PendingStep::cancel();
       throw;
@@ -340,6 +348,10 @@ void AutoCheckpoint::run(StepForward& step, const StepSignature& signature) {
 
 std::optional<MemoryPlan> AutoCheckpoint::plan() const {
   return state_->plan();
+}
+
+std::string AutoCheckpoint::advice() const {
+  return state_->advice();
 }
 
 const AutoCheckpointOptions& AutoCheckpoint::options() const {

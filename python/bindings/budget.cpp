@@ -207,7 +207,8 @@ void add_auto_checkpoint(py::module_& m) {
   py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")
       .def(py::init(&make_auto_checkpoint))
       .def("run", torch::wrap_pybind_function(run_step))
-      .def("plan", &AutoCheckpoint::plan, py::call_guard<py::gil_scoped_release>());
+      .def("plan", &AutoCheckpoint::plan, py::call_guard<py::gil_scoped_release>())
+      .def("advice", &AutoCheckpoint::advice);
 }
 
 }  // namespace

@@ -28,10 +28,11 @@ _by_module = weakref.WeakKeyDictionary()
 class _Step:
     """One call of a function, for the core."""
 
-    def __init__(self, fn, module, name, args, kwargs):
+    def __init__(self, fn, module, name, advice, args, kwargs):
         self._fn = fn
         self._module = module
         self._name = name
+        self._advice = advice
         self._args = args
         self._kwargs = kwargs
         self._state = None
@@ -58,11 +59,7 @@ class _Step:
             except NotImplementedError as error:
                 if not str(error).startswith("["):
                     raise
-                raise NotImplementedError(
-                    f"{error}\n[auto_checkpoint] '{self._name}': steps within a budget run again from a tape. What no tape "
-                    "can replay belongs outside: give auto_checkpoint the parts of the model around it. Other options of "
-                    "replay are checkpoint()'s."
-                ) from error
+                raise NotImplementedError(f"{error}\n{self._advice()}") from error
         self._state = state
 
     def drop(self):
@@ -98,7 +95,7 @@ class _AutoCheckpointed:
             return fn(*args, **kwargs)
         if self._is_lazy():
             return fn(*args, **kwargs)
-        step = _Step(fn, self._module, self._options["name"], args, kwargs)
+        step = _Step(fn, self._module, self._options["name"], self._planned.advice, args, kwargs)
         self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
         return step.result
 

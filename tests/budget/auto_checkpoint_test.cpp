@@ -294,6 +294,24 @@ TEST_CASE("What the function throws passes, and the next steps are measured", "[
   CHECK(planned.plan().feasible);
 }
 
+TEST_CASE("What no tape can replay says what to do, in later steps too", "[budget][auto]") {
+  const Layers layers;
+  bool has_backward = false;
+  const auto planned =
+      auto_checkpoint({.name = "layers", .memory_budget = "50%"})([&](const at::Tensor& x) {
+        if (has_backward) torch::autograd::grad({x.square().sum()}, {x});
+        return layers(x);
+      });
+  const at::Tensor x = rows(64).requires_grad_();
+  for (int i = 0; i < 5; ++i) {
+    has_backward = true;
+    CHECK_THAT(error_text([&] { planned(x); }),
+               ContainsSubstring("[auto_checkpoint] 'layers': steps within a budget run again"));
+    has_backward = false;
+    check_step(planned, layers, x);
+  }
+}
+
 TEST_CASE("Budgets that cannot be are refused", "[budget][auto]") {
   const Layers layers;
   const auto error_for = [&](const std::string& budget) {

@@ -89,6 +89,9 @@ class REMAT_API AutoCheckpoint {
   /// The plan that ran last, else the one that was made last; none while the first is measured.
   std::optional<MemoryPlan> plan() const;
 
+  /// What to do about an op that no tape can replay, for errors that others raise.
+  std::string advice() const;
+
   const AutoCheckpointOptions& options() const;
 
  private:
