@@ -99,6 +99,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       : options(std::move(given)), budget_(budget_text(options), where_of(options.name)) {
     TORCH_CHECK_VALUE(options.steps >= 1, where_of(options.name), "steps: expected 1 or more, got ",
                       options.steps, ".");
+    TORCH_CHECK_VALUE(!std::filesystem::is_directory(options.plan_file), where_of(options.name),
+                      "plan_file: expected a file, got the folder ", options.plan_file,
+                      ". Give the path of a file in it.");
     if (has_file()) {
       load_plan();
     } else if (!options.plan_file.empty()) {

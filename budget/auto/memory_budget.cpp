@@ -19,11 +19,18 @@ constexpr std::string_view kFractionPrefix = "fraction:";
 constexpr std::string_view kDevicePrefix = "device:";
 
 [[noreturn]] void refuse(const std::string& where, const std::string& text) {
-  TORCH_CHECK_VALUE(false, where,
-                    "memory_budget: expected bytes with a unit (8GB, 2.5GiB, 300MB), a ",
-                    "percentage of the peak without remat (60%), fraction:0 to fraction:1, or ",
-                    "device:BYTES, got \"", text, "\". Give one of these.");
+  TORCH_CHECK_VALUE(
+      false, where,
+      "memory_budget: expected bytes with a unit (8GB, 2.5GiB, 300MB), up to 100% of ",
+      "the peak without remat (60%), fraction:0 to fraction:1, or device:BYTES, got ", "\"", text,
+      "\". Give one of these.");
   std::abort();
+}
+
+/// A number of bytes, or a percentage of `whole`, that is more than none.
+std::optional<int64_t> amount_of(std::string_view text, int64_t whole) {
+  const std::optional<int64_t> bytes = detail::bytes_of(text, whole);
+  return bytes && *bytes > 0 ? bytes : std::nullopt;
 }
 
 /// A number from 0 to 1.
@@ -46,11 +53,13 @@ MemoryBudget::MemoryBudget(std::string text, const std::string& where) : text_(s
     fraction_ = *fraction;
   } else if (view.starts_with(kDevicePrefix)) {
     kind_ = Kind::kDevice;
-    const auto bytes = detail::bytes_of(view.substr(kDevicePrefix.size()), 0);
+    const auto bytes = amount_of(view.substr(kDevicePrefix.size()), 0);
     if (!bytes || view.ends_with('%')) refuse(where, text_);
     device_bytes_ = *bytes;
-  } else if (!detail::bytes_of(view, 0)) {
-    refuse(where, text_);
+  } else {
+    constexpr int64_t kWhole = int64_t{1} << 40;
+    const auto bytes = amount_of(view, kWhole);
+    if (!bytes || (view.ends_with('%') && *bytes > kWhole)) refuse(where, text_);
   }
 }
 

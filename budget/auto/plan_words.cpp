@@ -28,7 +28,8 @@ std::string words_of(const MemoryPlan& plan) {
 std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
                            const std::string& budget) {
   return c10::str("[auto_checkpoint] '", name, "': memory_budget: expected ",
-                  plan.least_budget_bytes, " bytes or more, got ", plan.budget_bytes, " (\"",
+                  plan.least_budget_bytes, " bytes or more (",
+                  detail::bytes_text(plan.least_budget_bytes), "), got ", plan.budget_bytes, " (\"",
                   budget, "\"). The least is ", plan.limit,
                   ". Give that much, or make the step smaller there.");
 }

@@ -5,6 +5,7 @@
 import contextlib
 import copy
 import functools
+import inspect
 import logging
 import numbers
 import os
@@ -166,11 +167,29 @@ def _find_compiled(fn):
     return None
 
 
-def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, device_bytes=None, plan=None, name=None, steps=3):
+def _check_function(fn):
+    forward = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    got, advice = None, "Pass what computes."
+    if not callable(fn):
+        got, advice = type(fn).__name__, 'Write auto_checkpoint(model, "60%"), or @auto_checkpoint(memory_budget="60%").'
+    elif isinstance(fn, type):
+        got, advice = f"the class {fn.__name__}", "Pass one of its kind."
+    elif inspect.iscoroutinefunction(forward) or inspect.isasyncgenfunction(forward):
+        got = "a coroutine function"
+    elif inspect.isgeneratorfunction(forward):
+        got = "a generator function"
+    if got is not None:
+        raise TypeError(f"[auto_checkpoint] fn: expected a module, or a function that returns its results, got {got}. {advice}")
+
+
+def auto_checkpoint(
+    fn=None, memory_budget=None, *, of_peak=None, fraction=None, device_bytes=None, plan=None, name=None, steps=3
+):
     """Makes the steps of a model, or of any function, fit a budget of memory; gradients stay bitwise the same.
 
     A module comes back itself: its forward is wrapped, its class and state_dict are untouched. Any other callable comes
-    back wrapped. Call it as ever, in grad mode, with one backward for each call; without grad mode it is a plain call.
+    back wrapped; without fn it is a decorator: @auto_checkpoint(memory_budget="60%"). Call it as ever, in grad mode, with
+    one backward for each call; without grad mode it is a plain call.
 
     The budget is one of: memory_budget, bytes above what is alive when the step begins (an int, "8GB"), or "60%" of the
     peak without remat; of_peak, that share as a number; fraction, from 0 (the least that can be) to 1 (nothing runs
@@ -184,8 +203,18 @@ def auto_checkpoint(fn, memory_budget=None, *, of_peak=None, fraction=None, devi
     Raises ValueError if no plan fits, naming the least budget and what stands in its way; NotImplementedError for what
     no tape can replay, naming the op, and for what torch.compile has made.
     """
-    if not callable(fn):
-        raise TypeError(f"[auto_checkpoint] fn: expected a module or a function, got {type(fn).__name__}.")
+    if fn is None:
+        return functools.partial(
+            auto_checkpoint,
+            memory_budget=memory_budget,
+            of_peak=of_peak,
+            fraction=fraction,
+            device_bytes=device_bytes,
+            plan=plan,
+            name=name,
+            steps=steps,
+        )
+    _check_function(fn)
     if name is not None and not isinstance(name, str):
         raise TypeError(f"[auto_checkpoint] name: expected a text, got {type(name).__name__}.")
     if isinstance(steps, bool) or not isinstance(steps, int):

@@ -3,113 +3,20 @@
 """auto_checkpoint(): models within a budget, measured and planned while they train."""
 
 import copy
-import gc
 import inspect
 import io
 import logging
-import os
 import pickle
-import subprocess
-import sys
 import threading
 import warnings
 
 import pytest
 import torch
 import torch.distributed as distributed
-from residual_block import Block
+from budget_trainer import MEASURED, Net, Trainer, batch_of, loss_of, same, train, trainers
 from torch import nn
-from torch.nn import functional as F
 
 import remat_meta as remat
-
-MEASURED = 3  # steps before a plan
-
-
-class Net(nn.Module):
-    """Blocks, of which the first `depth` run; after number `relu_at` comes a relu."""
-
-    def __init__(self, depth=6, width=32):
-        super().__init__()
-        self.blocks = nn.ModuleList(Block(width) for _ in range(depth))
-        self.batch_norm = nn.BatchNorm1d(width)
-        self.head = nn.Linear(width, 10)
-        self.depth = depth
-        self.relu_at = None
-
-    def forward(self, x):
-        for i, block in enumerate(self.blocks[: self.depth]):
-            x = block(x)
-            if i == self.relu_at:
-                x = x.relu() * 1.5
-        x = self.batch_norm(x.flatten(0, 1)).view_as(x)
-        return {"logits": self.head(x), "kind": "text"}
-
-
-def loss_of(model, batch):
-    x, y = batch
-    return F.cross_entropy(model(x)["logits"].flatten(0, 1), y.flatten())
-
-
-def batch_of(length=16, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(8, length, 32, generator=generator), torch.randint(0, 10, (8, length), generator=generator)
-
-
-class Trainer:
-    """A model with its optimizer and its own random numbers, which trains beside a plain one."""
-
-    def __init__(self, model, set_to_none=True):
-        self.model = model
-        self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
-        self.set_to_none = set_to_none
-        self.random = torch.Generator().manual_seed(7).get_state()
-
-    def step(self, batch, run=loss_of, before=None):
-        """Its loss and the peak of its bytes."""
-        self.optimizer.zero_grad(set_to_none=self.set_to_none)
-        outer = torch.get_rng_state()
-        torch.set_rng_state(self.random)
-        if before is not None:
-            before(self.model)
-        gc.collect()
-        with remat.MemoryMeter() as meter:
-            loss = run(self.model, batch)
-            loss.backward()
-            value = loss.detach().clone()
-            del loss
-            peak = meter.peak_bytes()
-        self.optimizer.step()
-        self.random = torch.get_rng_state()
-        torch.set_rng_state(outer)
-        return value, peak
-
-    def state(self):
-        gradients = [p.grad for p in self.model.parameters() if p.grad is not None]
-        return [*(p.detach() for p in self.model.parameters()), *self.model.buffers(), *gradients, self.random]
-
-
-def same(a, b):
-    return len(a) == len(b) and all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
-
-
-def trainers(budget="50%", model=None, **options):
-    torch.manual_seed(3)
-    model = model or Net()
-    plain = Trainer(copy.deepcopy(model))
-    return plain, Trainer(remat.auto_checkpoint(model, budget, **options))
-
-
-def train(plain, planned, batches, **how):
-    """Peaks of both, step by step."""
-    peaks = []
-    for batch in batches:
-        expected, plain_peak = plain.step(batch, **how)
-        got, peak = planned.step(batch, **how)
-        assert torch.equal(expected, got)
-        assert same(plain.state(), planned.state())
-        peaks.append((plain_peak, peak))
-    return peaks
 
 
 def test_a_model_trains_bitwise_and_within_the_budget():
@@ -481,101 +388,6 @@ def test_what_no_tape_replays_says_what_to_do_within_a_budget():
         planned(torch.randn(8, requires_grad=True))
 
 
-@pytest.mark.parametrize("where", ["the model", "a block", "in place", "its forward", "a function"])
-def test_what_torch_compile_has_made_is_refused(where):
-    model = Net()
-    if where == "the model":
-        model = torch.compile(model, backend="eager")
-    elif where == "a block":
-        model = torch.nn.Sequential(Net(), torch.compile(Net(), backend="eager"))
-    elif where == "in place":
-        model.compile(backend="eager")
-    elif where == "its forward":
-        model.forward = torch.compile(model.forward, backend="eager")
-    else:
-        model = torch.compile(lambda x: x.sin().sum(), backend="eager")
-    got = {"a block": "module '1'", "a function": "a function"}.get(where, "a module")
-    with pytest.raises(NotImplementedError, match=f"expected what runs op by op, got {got} of torch.compile"):
-        remat.auto_checkpoint(model, "60%")
-
-
-def test_a_budget_that_is_too_small_is_refused_with_the_least():
-    _, planned = trainers("2%")
-    with pytest.raises(ValueError, match=r"'Net': memory_budget: expected \d+ bytes or more, got \d+ \(\"2%\"\)") as error:
-        for i in range(MEASURED + 1):
-            planned.step(batch_of(seed=i))
-    assert "are gradients and workspace" in str(error.value) or "if nothing is kept" in str(error.value)
-    with pytest.raises(ValueError, match="memory_budget"):
-        planned.step(batch_of())
-
-
-def test_no_budget_and_wrong_budgets(monkeypatch):
-    monkeypatch.delenv("REMAT_MEMORY_BUDGET", raising=False)
-    with pytest.raises(ValueError, match="REMAT_MEMORY_BUDGET"):
-        remat.auto_checkpoint(Net())
-    for text in ("8 parrots", "", "fraction:2", "device:50%", "-3GB"):
-        with pytest.raises(ValueError, match="memory_budget: expected"):
-            remat.auto_checkpoint(Net(), text)
-    with pytest.raises(TypeError, match="memory_budget: expected bytes"):
-        remat.auto_checkpoint(Net(), 0.5)
-    with pytest.raises(ValueError, match="expected one budget, got memory_budget and fraction"):
-        remat.auto_checkpoint(Net(), "8GB", fraction=0.5)
-    with pytest.raises(ValueError, match="of_peak: expected 0 to 1"):
-        remat.auto_checkpoint(Net(), of_peak=60)
-    with pytest.raises(TypeError, match="expected a module or a function"):
-        remat.auto_checkpoint(3, "50%")
-    with pytest.raises(ValueError, match="steps: expected 1 to 1000"):
-        remat.auto_checkpoint(Net(), "50%", steps=0)
-
-
-def test_budgets_of_other_kinds(monkeypatch):
-    monkeypatch.setenv("REMAT_MEMORY_BUDGET", "55%")
-    weights = sum(p.nbytes for p in Net().parameters())
-    for given in ({}, {"of_peak": 0.6}, {"fraction": 0.3}, {"device_bytes": 3_000_000}, {"memory_budget": 900_000}):
-        plain, planned = trainers(**{"budget": None, **{"budget" if k == "memory_budget" else k: v for k, v in given.items()}})
-        peaks = train(plain, planned, [batch_of(seed=i) for i in range(5)])
-        plan = remat.memory_plan(planned.model)
-        assert peaks[-1][1] <= plan.budget_bytes
-        if "device_bytes" in given:  # weights, gradients until they are None, momentum
-            assert 3_000_000 - 4 * weights <= plan.budget_bytes <= 3_000_000 - 2 * weights
-        if "fraction" in given:
-            assert plan.least_budget_bytes < plan.budget_bytes < plan.frontier()[-1].peak_bytes
-
-
-def test_a_plan_file_serves_another_model_of_the_kind(tmp_path, caplog):
-    path = tmp_path / "plan.json"
-    plain, planned = trainers("50%", plan=path)
-    train(plain, planned, [batch_of(seed=i) for i in range(5)])
-    first = remat.memory_plan(planned.model)
-    again, loaded = trainers("50%", plan=path)
-    with caplog.at_level(logging.INFO, logger="remat_meta"):
-        peaks = train(again, loaded, [batch_of(seed=i) for i in range(3)])
-    assert not caplog.records
-    assert all(peak <= first.budget_bytes for _, peak in peaks)
-    assert remat.memory_plan(loaded.model).to_json() == first.to_json()
-    other, less = trainers("70%", plan=path)  # planned anew from the same profile
-    train(other, less, [batch_of(seed=i) for i in range(2)])
-    assert remat.memory_plan(less.model).predicted_overhead < first.predicted_overhead
-
-
-def test_a_plan_file_of_another_model_is_refused(tmp_path):
-    path = tmp_path / "plan.json"
-    plain, planned = trainers("50%", plan=path)
-    train(plain, planned, [batch_of(seed=i) for i in range(5)])
-    changed = Net()
-    changed.relu_at = 2
-    remat.auto_checkpoint(changed, "50%", plan=path)
-    with pytest.raises(ValueError, match=r"plan file .*plan.json: expected a plan for this step, .* got aten::relu"):
-        changed(batch_of()[0])
-    text = path.read_text()
-    path.write_text(text.replace(f'"torch":"{torch.__version__.split("+")[0]}"', '"torch":"2.9.0"'))
-    with pytest.raises(ValueError, match=r"expected one of torch 2.11.0, got 2.9.0"):
-        remat.auto_checkpoint(Net(), "50%", plan=path)
-    path.write_text(text[: len(text) // 2])
-    with pytest.raises(ValueError, match="plan.json"):
-        remat.auto_checkpoint(Net(), "50%", plan=path)
-
-
 def test_copies_and_pickles_of_a_model_are_measured_by_themselves():
     plain, planned = trainers("50%")
     train(plain, planned, [batch_of(seed=i) for i in range(5)])
@@ -591,110 +403,6 @@ def test_copies_and_pickles_of_a_model_are_measured_by_themselves():
         beside = Trainer(copy.deepcopy(plain.model))
         train(beside, Trainer(copied), [batch_of(seed=i) for i in range(5)])
         assert remat.memory_plan(copied).feasible
-
-
-def test_once_more_with_another_budget():
-    plain, planned = trainers("70%")
-    train(plain, planned, [batch_of(seed=i) for i in range(5)])
-    remat.auto_checkpoint(planned.model, "40%")
-    train(plain, planned, [batch_of(seed=i) for i in range(5)])
-    assert remat.memory_plan(planned.model).budget_bytes < 0.45 * remat.memory_plan(planned.model).frontier()[-1].peak_bytes
-
-
-def test_a_profile_and_a_plan_by_hand(tmp_path):
-    model = Net()
-    x, y = batch_of()
-
-    def step(x, y):
-        return loss_of(model, (x, y))
-
-    profile = remat.profile(step, steps=1)(x, y)
-    profile.save(tmp_path / "p.json")
-    plan = remat.StepProfile.load(tmp_path / "p.json").plan("50%")
-    plan.save(tmp_path / "plan.json")
-    plan = remat.MemoryPlan.load(tmp_path / "plan.json")
-    wrapped = remat.checkpoint(plan=plan)(step)
-    for run in (step, wrapped):
-        model.zero_grad()
-        model.batch_norm.reset_running_stats()
-        torch.manual_seed(1)
-        with remat.MemoryMeter() as meter:
-            run(x, y).backward()
-            peak = meter.peak_bytes()
-        gradients = [p.grad.clone() for p in model.parameters()]
-        if run is step:
-            expected = gradients
-    assert same(expected, gradients) and peak <= plan.budget_bytes
-    pickle.loads(pickle.dumps(wrapped.__reduce__()[1][0]["plan"]))
-    with pytest.raises(TypeError, match="plan: expected a MemoryPlan, got str"):
-        remat.checkpoint(plan="plan.json")
-    with pytest.raises(ValueError, match="expected no cuts beside it"):
-        remat.checkpoint(cuts=plan.cuts, plan=plan)
-
-
-def test_memory_plan_of_what_has_none():
-    with pytest.raises(ValueError, match=r"expected a model or function of auto_checkpoint\(\), got Net"):
-        remat.memory_plan(Net())
-
-
-def test_a_plan_says_what_it_does():
-    plain, planned = trainers("50%")
-    train(plain, planned, [batch_of(seed=i) for i in range(4)])
-    plan = remat.memory_plan(planned.model)
-    assert "blocks.3.up" in plan.explain("blocks.3")
-    assert plan.table().startswith("budget ")
-    assert [point.peak_bytes for point in plan.frontier()] == sorted(point.peak_bytes for point in plan.frontier())
-    assert plan.lower_bound <= plan.predicted_overhead
-
-
-SCRIPT = """
-import sys, torch
-from torch import nn
-sys.path.insert(0, sys.argv[1])
-from test_auto_checkpoint import Net, batch_of, loss_of
-torch.manual_seed(0)
-model, criterion = Net(), nn.MSELoss()
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for i in range(6):
-    optimizer.zero_grad()
-    (loss_of(model, batch_of(seed=i)) + criterion(model.head.weight, torch.zeros(10, 32))).backward()
-    optimizer.step()
-print("forward" in vars(model), "forward" in vars(criterion), sum(p.double().sum() for p in model.parameters()).item())
-"""
-
-
-def run_python(*arguments, budget=None):
-    environment = {key: value for key, value in os.environ.items() if key != "REMAT_MEMORY_BUDGET"}
-    if budget is not None:
-        environment["REMAT_MEMORY_BUDGET"] = budget
-    return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
-
-
-def test_a_script_that_is_not_changed(tmp_path):
-    script = tmp_path / "train.py"
-    script.write_text(SCRIPT)
-    arguments = (str(script), os.path.dirname(os.path.abspath(__file__)))
-    plain = run_python(*arguments)
-    by_variable = run_python("-m", "remat_meta", *arguments, budget="60%")
-    by_option = run_python("-m", "remat_meta", "--memory-budget", "60%", *arguments)
-    checksum = plain.stdout.split()[2]
-    assert plain.stdout.split() == ["False", "False", checksum], plain.stderr
-    assert by_variable.stdout.split() == ["True", "False", checksum], by_variable.stderr
-    assert by_option.stdout.split() == ["True", "False", checksum], by_option.stderr
-    assert "measures" in by_variable.stderr
-    assert "fits" in by_option.stderr
-
-
-def test_a_script_that_is_not_there():
-    finished = run_python("-m", "remat_meta", "--memory-budget", "60%", "nowhere.py")
-    assert finished.returncode == 2
-    assert "expected a script, got nowhere.py" in finished.stderr
-
-
-def test_a_script_without_a_budget():
-    finished = run_python("-m", "remat_meta", "train.py")
-    assert finished.returncode == 2
-    assert "expected --memory-budget or REMAT_MEMORY_BUDGET, got neither" in finished.stderr
 
 
 @pytest.mark.parametrize("part", [False, True])
@@ -724,17 +432,6 @@ def test_an_argument_that_gets_a_gradient_by_a_write_gets_it_once(part, has_grap
     assert same(train(lambda f: f), train(lambda f: remat.auto_checkpoint(f, "100%")))
 
 
-def test_a_share_is_that_of_the_largest_step():
-    plain, planned = trainers("55%")
-    train(plain, planned, [batch_of(seed=i) for i in range(5)])
-    for model in (plain.model, planned.model):
-        model.blocks[:4].requires_grad_(False)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        train(plain, planned, [batch_of(seed=i) for i in range(4)])
-        train(plain, planned, [tuple(part[:1] for part in batch_of(seed=8))] * 2)
-
-
 @pytest.mark.parametrize("outside", [False, True])
 def test_a_model_in_distributed_data_parallel(tmp_path, outside):
     """auto_checkpoint() of what DDP wraps, or of DDP's wrapper."""
@@ -753,25 +450,6 @@ def test_a_model_in_distributed_data_parallel(tmp_path, outside):
         assert remat.memory_plan(wrapped).predicted_peak_bytes < 0.6 * plain.step(batch_of())[1]
     finally:
         distributed.destroy_process_group()
-
-
-@pytest.mark.parametrize(("options", "message"), [
-    ({"name": 3}, "name: expected a text, got int"),
-    ({"steps": "3"}, "steps: expected a number of steps, got str"),
-    ({"steps": 0}, "steps: expected 1 to 1000, got 0"),
-    ({"steps": 2**40}, "steps: expected 1 to 1000"),
-    ({"plan": "/nowhere/plan.json"}, "plan_file: expected a file that can be written, got /nowhere/plan.json"),
-    ({"memory_budget": "lots"}, 'memory_budget: expected bytes with a unit .* got "lots"'),
-])
-def test_options_are_checked_before_a_step_runs(options, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        remat.auto_checkpoint(Net(), **{"memory_budget": "50%", **options})
-
-
-@pytest.mark.parametrize("text", ["300kB", "300KB", "300 kb", "0.3mb", "300000b", "0.0003GB"])
-def test_units_of_budgets(text):
-    profile = remat.profile(lambda x: x.sin().sum(), steps=1)(torch.ones(4, requires_grad=True))
-    assert profile.plan(text).budget_bytes == 300000
 
 
 def test_in_transforms_of_torch_func_it_is_a_plain_call():

@@ -12,7 +12,7 @@ import warnings
 import numpy as np
 import pytest
 import torch
-from test_auto_checkpoint import Net, Trainer, batch_of, same
+from budget_trainer import Net, Trainer, batch_of, same
 from torch import nn
 
 import remat_meta as remat

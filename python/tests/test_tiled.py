@@ -6,7 +6,7 @@ import gc
 
 import pytest
 import torch
-from test_auto_checkpoint import same
+from budget_trainer import same
 from torch import nn
 from torch.nn import functional as F
 
