@@ -130,10 +130,10 @@ void check_options(const CheckpointOptions& options, const char* where) {
 ForwardRegion::ForwardRegion(const CheckpointOptions& options,
                              std::unique_ptr<const RegionBody> body,
                              c10::ArrayRef<at::Tensor> arguments)
-    : region_(std::make_shared<Region>(
-          Region::Options{options.name, options.determinism, options.early_stop, options.intercept,
-                          options.preserve_rng, policy_of(options), options.op_site,
-                          /*is_cut=*/!options.cuts.empty()})),
+    : region_(Region::make(Region::Options{options.name, options.determinism, options.early_stop,
+                                           options.intercept, options.preserve_rng,
+                                           policy_of(options), options.op_site,
+                                           /*is_cut=*/!options.cuts.empty()})),
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();

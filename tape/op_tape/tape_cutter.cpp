@@ -49,11 +49,11 @@ void TapeCutter::open_units() {
     std::shared_ptr<const RegionPolicy> policy;
     if (!is_group && policies_.empty()) policy = root_->shared_policy();
     if (!is_group && !policies_.empty() && phase_ != Phase::kRest) policy = policies_[segment_];
-    regions_[unit] = std::make_shared<Region>(Region::Options{.name = name,
-                                                              .determinism = root_->determinism(),
-                                                              .preserve_rng = root_->preserve_rng(),
-                                                              .policy = std::move(policy),
-                                                              .is_unit = true});
+    regions_[unit] = Region::make(Region::Options{.name = name,
+                                                  .determinism = root_->determinism(),
+                                                  .preserve_rng = root_->preserve_rng(),
+                                                  .policy = std::move(policy),
+                                                  .is_unit = true});
     replayers_[unit] = std::make_shared<SegmentReplayer>(whole_, root_, unit);
     regions_[unit]->set_replayer(replayers_[unit]);
   }

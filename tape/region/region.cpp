@@ -33,9 +33,15 @@ bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
 
 }  // namespace
 
-Region::Region(Options options)
+std::shared_ptr<Region> Region::make(Options options) {
+  auto region = std::make_shared<Region>(std::move(options), OnlyForMake());
+  RegionRegistry::add(*region);
+  return region;
+}
+
+Region::Region(Options options, OnlyForMake /*key*/)
     : options_(std::move(options)),
-      id_(RegionRegistry::add(*this)),
+      id_(RegionRegistry::next_id()),
       made_in_replay_(Scope::current_replay()),
       passes_(*this) {
   if (options_.op_site) op_sites_ = std::make_unique<OpSites>(options_.op_site);

@@ -22,10 +22,11 @@ class Registry {
     return registry;
   }
 
-  uint64_t add(Region& region) {
+  uint64_t next_id() { return ++last_id_; }
+
+  void add(Region& region) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    regions_.emplace(++last_id_, &region);
-    return last_id_;
+    regions_.emplace(region.id(), &region);
   }
 
   void remove(uint64_t id) noexcept {
@@ -37,7 +38,7 @@ class Registry {
     std::vector<std::shared_ptr<const Region>> live;
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [id, region] : regions_) {
-      // None for one that is being made or destroyed.
+      // None for one that is being destroyed.
       if (auto shared = region->weak_from_this().lock()) live.push_back(std::move(shared));
     }
     return live;
@@ -70,8 +71,12 @@ thread_local std::vector<uint64_t> closed_here;  // ids
 
 }  // namespace
 
-uint64_t RegionRegistry::add(Region& region) {
-  return Registry::get().add(region);
+uint64_t RegionRegistry::next_id() {
+  return Registry::get().next_id();
+}
+
+void RegionRegistry::add(Region& region) {
+  Registry::get().add(region);
 }
 
 void RegionRegistry::remove(uint64_t id) noexcept {

@@ -338,8 +338,7 @@ TEST_CASE("Compiled autograd is refused with the region's name", "[backend][erro
                         "got one by compiled autograd, which takes no hooks of C++. Run backward "
                         "outside of it."));
 
-  remat::ForwardScope scope(
-      std::make_shared<remat::Region>(remat::Region::Options{.name = "errors"}), {});
+  remat::ForwardScope scope(remat::Region::make({.name = "errors"}), {});
   const auto hook = scope.make_hooks();
   CHECK_THROWS_WITH(
       hook->retrieve_unpack_hook_data(),

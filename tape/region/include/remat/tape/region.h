@@ -81,7 +81,12 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     bool is_unit = false;
   };
 
-  explicit Region(Options options);
+  static std::shared_ptr<Region> make(Options options);
+  class OnlyForMake {
+    friend Region;
+    OnlyForMake() = default;
+  };
+  Region(Options options, OnlyForMake);
   ~Region();
 
   /// Sets what replays this region. Once, before the first slot.
