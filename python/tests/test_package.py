@@ -80,6 +80,15 @@ def test_a_package_that_is_not_compiled_says_how_to(tmp_path):
     assert "ninja -C build/release remat_python" in text
 
 
+def test_a_wheel_gets_all_libraries_that_the_package_loads():
+    loaded = subprocess.run(["ldd", remat._C.__file__], capture_output=True, text=True, check=True).stdout
+    targets = set(re.findall(r"lib(remat\w*)\.so", loaded))
+    assert "remat" in targets
+    rules = (pathlib.Path(__file__).parents[1] / "CMakeLists.txt").read_text()
+    installed = " ".join(re.findall(r"install\(TARGETS ([\w ]+) LIBRARY", rules)).split()
+    assert targets <= set(installed)
+
+
 def test_import_registers_nothing():
     text = run_python(
         """
