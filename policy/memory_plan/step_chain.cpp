@@ -61,7 +61,9 @@ class PlanReader {
   CutProposal run(const std::vector<char>& pinned) {
     for (const PlanGroup& group : plan_.groups) {
       const std::pair segments(segment_of_row_[group.first], segment_of_row_[group.next]);
-      if (segments.second - segments.first >= 2) out_.groups.push_back(segments);
+      auto& groups = out_.groups;  // of one within another the same segments may be left
+      const bool is_new = std::find(groups.begin(), groups.end(), segments) == groups.end();
+      if (segments.second - segments.first >= 2 && is_new) groups.push_back(segments);
     }
     out_.keep.assign(graph_.profile.values.size(), 0);
     for (size_t row = 0; row < plan_.table.size(); ++row) {
