@@ -76,8 +76,8 @@ void TraceSinks::after_save(const TraceScope& scope, bool threw) {
   for_each([&](TraceSink& sink) { sink.after_save(scope, threw); });
 }
 
-void TraceSinks::before_load(const Region& region) {
-  for_each([&](TraceSink& sink) { sink.before_load(region); });
+void TraceSinks::before_load(const Region& region, size_t slot) {
+  for_each([&](TraceSink& sink) { sink.before_load(region, slot); });
 }
 
 void TraceSinks::tape_replay(const Region& region, bool begins) {

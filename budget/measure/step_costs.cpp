@@ -6,6 +6,7 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <map>
 #include <numeric>
 #include <unordered_map>
 #include <utility>
@@ -55,6 +56,25 @@ int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
                 const NodesBySequence& inner) {
   const int32_t node = newest_of(save, inner);
   return node >= 0 ? node : newest_of(save, nodes);
+}
+
+/// Of each save the node that frees it; -1 if none is known.
+std::vector<int32_t> nodes_of_saves(const StepLog& step) {
+  NodesBySequence by_sequence;
+  NodesBySequence inner_by_sequence;
+  std::map<StepLog::RegionSlot, int32_t> by_slot;
+  for (const auto i : c10::irange(step.nodes.size()))
+    by_sequence.emplace(step.nodes[i].sequence, static_cast<int32_t>(i));
+  for (const StepLog::InnerNode& inner : step.inner_nodes)
+    inner_by_sequence.emplace(inner.sequence, static_cast<int32_t>(inner.outer));
+  for (const StepLog::Load& load : step.loads) by_slot[load.slot] = static_cast<int32_t>(load.node);
+  std::vector<int32_t> nodes;
+  for (const StepLog::Save& save : step.saves) {
+    const auto known = by_slot.find(save.slot);
+    nodes.push_back(known == by_slot.end() ? node_of(save, by_sequence, inner_by_sequence)
+                                           : known->second);
+  }
+  return nodes;
 }
 
 /// When memory dies that others than backward have made.
@@ -181,17 +201,10 @@ void StepCosts::add_times(const StepLog& step, Sample& sample) const {
 bool StepCosts::add(const StepLog& step) {
   if (!has_same_ops(step)) return false;
   Sample sample;
-  NodesBySequence by_sequence;
-  NodesBySequence inner_by_sequence;
   const std::vector<int32_t> records = records_of_nodes(step);
-  for (const auto i : c10::irange(step.nodes.size())) {
-    by_sequence.emplace(step.nodes[i].sequence, static_cast<int32_t>(i));
+  for (const auto i : c10::irange(step.nodes.size()))
     sample.nodes.push_back({.name = step.nodes[i].name, .record = records[i]});
-  }
-  for (const StepLog::InnerNode& inner : step.inner_nodes)
-    inner_by_sequence.emplace(inner.sequence, static_cast<int32_t>(inner.outer));
-  for (const StepLog::Save& save : step.saves)
-    sample.node_of_slot.push_back(node_of(save, by_sequence, inner_by_sequence));
+  sample.node_of_slot = nodes_of_saves(step);
   const auto& slots = sample.node_of_slot;
   if (std::all_of(slots.begin(), slots.end(), [](int32_t node) { return node < 0; })) return false;
   add_times(step, sample);

@@ -88,15 +88,17 @@ class StepRecording::Ops final : public TraceSink {
       log.saves.push_back(
           {.op = static_cast<uint32_t>(log.ops.empty() ? 0 : log.ops.size() - 1),
            .first_node = in_op ? std::min(log.ops.back().first_node, newest) : newest,
-           .newest_node = newest});
+           .newest_node = newest,
+           .slot = {scope.region->id(), scope.slot}});
     });
   }
 
-  void before_load(const Region& /*region*/) override {
+  void before_load(const Region& region, size_t slot) override {
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       if (!listener_->runs_nodes_here() || log.nodes.empty()) return;
       if (log.nodes.back().end != StepLog::kNever) return;
-      log.loads.push_back({static_cast<uint32_t>(log.nodes.size() - 1), next++});
+      log.loads.push_back(
+          {static_cast<uint32_t>(log.nodes.size() - 1), next++, {region.id(), slot}});
     });
   }
 
@@ -199,9 +201,10 @@ class StepRecording::Nodes {
     const auto sequence = static_cast<uint64_t>(node.seqNr());
     listener->write([&](StepLog& log, StepLog::Moment& next) {
       listener->add_thread();
+      if (is_later(log, sequence) && !is_running(log) && !has_own_nodes(log)) forget_nodes(log);
       if (log.nodes.empty() && listener->is_of_this_thread())
         log.backward_node = at::sequence_number::peek();
-      if (!log.nodes.empty() && log.nodes.back().end == StepLog::kNever) {
+      if (is_running(log)) {
         const auto outer = static_cast<uint32_t>(log.nodes.size() - 1);
         log.inner_nodes.push_back({.sequence = sequence, .outer = outer});
         return;
@@ -216,6 +219,28 @@ class StepRecording::Nodes {
           {.name = node.name(), .sequence = sequence, .begin = next++, .begin_ns = thread_ns()});
     });
     return running;
+  }
+
+  static bool is_running(const StepLog& log) {
+    return !log.nodes.empty() && log.nodes.back().end == StepLog::kNever;
+  }
+
+  /// True if backward has run a node that the forward has made.
+  static bool has_own_nodes(const StepLog& log) {
+    if (log.ops.empty()) return false;
+    return std::any_of(log.nodes.begin(), log.nodes.end(), [&](const StepLog::Node& node) {
+      return node.sequence >= log.ops.front().first_node && node.sequence < log.ops.back().end_node;
+    });
+  }
+
+  /// What has run so far was a backward of others, on the way to that of this step.
+  static void forget_nodes(StepLog& log) {
+    log.nodes.clear();
+    log.inner_nodes.clear();
+    log.loads.clear();
+    log.replays.clear();
+    log.later_node.clear();
+    log.goes_on = false;
   }
 
   static bool is_later(const StepLog& log, uint64_t sequence) {

@@ -96,16 +96,22 @@ void StepSimulator::start_backward() {
 
 /// Note [Memory that kept values share]: what replays give for a slot lies in the memory that the
 /// forward saved, while that is alive: remat itself has it if it keeps the storage's newest value.
-/// Older ones that are kept are copies, of which slots then hold that memory, too.
+/// Older ones that are kept, or that a group gives, are copies, of which slots then hold that
+/// memory, too.
 int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   int32_t until = kept.until;
   const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
   if (!is_newest || graph_.is_outside(kept.value)) return until;
   const auto storage_of = [&](int32_t value) { return graph_.profile.values[value].storage; };
   if (storage_of(kept.value) == kept.value) return until;  // the only value of its storage
-  for (const HeldValue& other : needs_.kept_at_root()) {
-    if (storage_of(other.value) == storage_of(kept.value)) until = std::max(until, other.until);
-  }
+  const auto share = [&](const std::vector<HeldValue>& others) {
+    for (const HeldValue& other : others) {
+      if (storage_of(other.value) == storage_of(kept.value)) until = std::max(until, other.until);
+    }
+  };
+  share(needs_.kept_at_root());
+  for (int32_t group = units_.segments(); group < units_.size(); ++group)
+    share(needs_.of(group).held);
   return until;
 }
 

@@ -229,6 +229,7 @@ void TapeRun::prepare_writes(const TapeRecord& record, uint32_t step) {
     const TapeWrite& write = tape_.writes(record)[i];
     Live& before = live_[write.before];
     Live& after = live_[write.after];
+    if (after.given) given_and_written_.emplace_back(write.after, std::move(after));
     if (!before.owned || last_use_[write.before] != step) {
       const at::Tensor copy = clone_bytes(before.tensor.storage());
       after = {view_storage(copy.storage(), before.tensor), true};
@@ -319,6 +320,8 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
     live_[write.before].written = TapeValue::kNone;
     if (last_use_[write.after] == 0) live_[write.after] = {};
   }
+  for (auto& [value, given] : given_and_written_) live_[value] = std::move(given);
+  given_and_written_.clear();
   stack_.clear();
   written_arguments_.clear();
 }

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include <remat/tape/region.h>
@@ -113,7 +114,8 @@ class TapeRun {
   const Replayer* replayer_ = nullptr;
   mutable std::vector<const RegionInput*> inputs_;  // the region's arguments, once one is needed
   torch::jit::Stack stack_;
-  torch::jit::Stack written_arguments_;  // of the op that runs
+  torch::jit::Stack written_arguments_;                       // of the op that runs
+  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // by that op, which remakes them
 };
 
 }  // namespace remat

@@ -123,7 +123,8 @@ std::shared_ptr<const Replayer> Region::replayer() const {
 
 at::Tensor Region::load(const Slot& slot) {
   check_version(slot);
-  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire)) sink->before_load(*this);
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->before_load(*this, slot.index);
   at::Tensor value = passes_.load(slot);
   if (value.defined()) {
     check_not_freed(slot, value);

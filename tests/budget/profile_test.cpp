@@ -77,6 +77,23 @@ void check_plans(const Loss& loss, int64_t clones = 0) {
   }
 }
 
+/// A step with these cuts takes what the simulation says.
+void check_cuts(const Loss& loss, const StepCuts& cuts) {
+  const Loss seeded = [&](const at::Tensor& x) {
+    torch::manual_seed(3);
+    return loss(x);
+  };
+  run(seeded);
+  const at::Tensor gradient = run(seeded).second;
+  const StepSimulation simulation = simulate_step(profile_of(seeded), cuts);
+  const auto cut =
+      checkpoint({.name = "cut", .replay = ReplayEngine::kTape, .cuts = cuts_of(cuts)})(seeded);
+  run(cut);
+  const auto [peak, got] = run(cut);
+  CHECK(same_bits(got, gradient));
+  CHECK(peak == simulation.peak_bytes);
+}
+
 /// A step whose loss is computed outside of the function, from what that returns.
 struct OutsideLoss {
   Loss function;
@@ -211,6 +228,47 @@ TEST_CASE("Plans of measured steps run as predicted", "[budget]") {
     const at::Tensor z = y.exp().clone();
     return (z.relu_().sin() * y.tanh()).exp().sum();
   });
+}
+
+// A view of what is overwritten gets a new node when an op saves it, newer than the op's.
+TEST_CASE("What is saved goes with the node that asks for it", "[budget]") {
+  const Loss loss = [](const at::Tensor& x) {
+    const at::Tensor whole = x.sin();
+    const at::Tensor view = whole.view({-1});
+    whole.mul_(2);
+    return view.cos().exp().square().sum();
+  };
+  CHECK(slots_of(profile_of(loss), "CosBackward0") == 1);
+  check_plans(loss);
+}
+
+TEST_CASE("What a replay overwrites although it is kept goes when it has been overwritten",
+          "[budget]") {
+  check_cuts(
+      [](const at::Tensor& x) {
+        at::Tensor written = x.clone();
+        torch::rrelu_(written, 0.1, 0.3, true);
+        at::Tensor y = x * 2;
+        for (int i = 0; i < 6; ++i) y = y.sin();
+        y = y * written;
+        return y.sum() + written.sum();
+      },
+      {.positions = {11}, .groups = {}, .keep = {{2, 0}}});
+}
+
+TEST_CASE("What a group gives shares the memory of what is kept", "[budget]") {
+  const at::Tensor w = torch::linspace(-1, 1, 16).view({4, 4}).requires_grad_();
+  check_cuts(
+      [&](const at::Tensor& x) {
+        w.mutable_grad() = at::Tensor();
+        const at::Tensor rows = x.view({-1, 4});
+        const auto [h, c] =
+            torch::lstm_cell(rows.detach(), {rows, rows}, w.repeat({4, 1}), w.repeat({4, 1}));
+        return c.square().sum();
+      },
+      {.positions = {1, 3, 12},
+       .groups = {{0, 3}, {1, 3}},
+       .keep = {{0, 0}, {5, 0}, {6, 0}, {7, 0}, {8, 0}, {11, 0}}});
 }
 
 TEST_CASE("A gradient that is summed when its node has ended counts beside what the node holds",

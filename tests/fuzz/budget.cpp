@@ -422,18 +422,23 @@ class BudgetCheck {
   void run_auto() {
     Training training(task_.program, task_.loss);
     bool differs = false;
+    int measured = 0;
+    const auto progress = [&](const std::string& line) {
+      measured += has_words(line, "measures ");
+    };
     const auto planned =
         auto_checkpoint({.name = "auto",
                          .memory_budget = choose_budget_text(choose_),
                          .steps = 1 + static_cast<int>(choose_.pick(3)),
+                         .progress = progress,
                          .warn = [&](const std::string&) { differs = true; }})(std::ref(training));
     const auto after = [&](size_t i, const StepResult& step) {
       const std::optional<MemoryPlan> plan = plan_of(planned);
       if (!plan) return;
       verdict_.note = task_.changes() ? kAutoChanged : kAuto;
       if (plan->predicted_peak_bytes > plan->budget_bytes) fail("the plan is above the budget", "");
-      // Later steps may run as others did.
-      if (!differs && !task_.changes()) check_peak(i, step.peak_bytes, *plan);
+      // Later steps may run as others did, or be measured: an input has a graph now.
+      if (!differs && measured <= 1 && !task_.changes()) check_peak(i, step.peak_bytes, *plan);
     };
     verdict_.note = kAutoMeasures;
     Steps steps = run_steps(task_, training, planned, after);

@@ -36,6 +36,7 @@ struct Place {
   bool alive = true;
   Memory memory;
   std::set<std::pair<int, int>> depends;  // Home and value of what it is computed from
+  Memory shared{};                        // of the newest value of its storage
 };
 
 class Oracle {
@@ -269,7 +270,8 @@ class Oracle {
     for (Memory& memory : old_) memory->sum = &now_;
   }
 
-  /// Slots of older values that are kept, as copies, hold the memory of the newest one.
+  /// Slots of older values that are kept, or given by groups, as copies, hold the memory of the
+  /// newest one.
   void share_memory() {
     for (const auto& [v, memory] : root_) {
       const int storage = p_.values[v].storage;
@@ -281,6 +283,10 @@ class Oracle {
       if (!newest || p_.values[storage].maker < 0 || programs_.count(storage) > 0) continue;
       for (const auto& [other, copy] : root_) {
         if (other != v && p_.values[other].storage == storage) shared_[other] = memory;
+      }
+      for (Place& place : places_) {
+        const bool is_groups = place.alive && place.unit >= segments_;
+        if (is_groups && p_.values[place.value].storage == storage) place.shared = memory;
       }
     }
   }
@@ -357,6 +363,7 @@ class Oracle {
   void die(Place& place) {
     place.alive = false;
     place.memory = nullptr;
+    place.shared = nullptr;
     const auto depends = std::move(place.depends);
     place.depends.clear();
     for (const auto& [at, v] : depends) {

@@ -30,7 +30,7 @@ class TraceSinks final : public TraceSink {
   void call_ended(const TraceScope& scope, bool threw) override;
   void before_save(const TraceScope& scope, const at::Tensor& tensor) override;
   void after_save(const TraceScope& scope, bool threw) override;
-  void before_load(const Region& region) override;
+  void before_load(const Region& region, size_t slot) override;
   void tape_replay(const Region& region, bool begins) override;
   void tape_record(const Tape& tape, size_t record, bool begins) override;
   void replay_stops(const TraceScope& scope) override;

@@ -3,6 +3,7 @@
 // What happened in one step, in order.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -51,13 +52,21 @@ struct REMAT_API StepLog {
     uint32_t first_result = 0;  ///< Its results: in `results` from here to the next op's.
   };
 
-  /// A tensor that autograd has saved. The node that saves it is the newest that backward runs of
-  /// those with the numbers first_node to newest_node: an op in place may clone what it saves, and
-  /// the clone has a node that nobody runs.
+  /// The slot of a region, by its id: what a tensor that autograd has saved became.
+  struct RegionSlot {
+    uint64_t region;
+    size_t slot;
+    auto operator<=>(const RegionSlot&) const = default;
+  };
+
+  /// A tensor that autograd has saved. The node that saves it is the one that asks for it. If none
+  /// does, it is the newest that backward runs of those with the numbers first_node to newest_node:
+  /// an op in place may clone what it saves, and the clone has a node that nobody runs.
   struct Save {
     uint32_t op;  ///< The newest op.
     uint64_t first_node;
     uint64_t newest_node;
+    RegionSlot slot;
   };
 
   /// A node that backward has run, inside of no other: of writes to views (CopySlices) some are.
@@ -77,10 +86,11 @@ struct REMAT_API StepLog {
     uint32_t outer;  ///< Of `nodes`.
   };
 
-  /// A node has asked for a saved tensor.
+  /// A node has asked for a saved tensor, or a replay that it began for one of a group.
   struct Load {
     uint32_t node;
     Moment at;
+    RegionSlot slot;
   };
 
   /// A replay, with those that it began itself.

@@ -54,8 +54,8 @@ class REMAT_API TraceSink {
   virtual void before_save(const TraceScope& scope, const at::Tensor& tensor) = 0;
   virtual void after_save(const TraceScope& scope, bool threw) = 0;
 
-  /// Backward asks for what a slot of that region holds, which may begin a replay.
-  virtual void before_load(const Region& /*region*/) {}
+  /// Backward asks for what the slot of that number of the region holds, which may begin a replay.
+  virtual void before_load(const Region& /*region*/, size_t /*slot*/) {}
 
   /// A replay from a tape begins, on the thread of the backward; it has ended, or thrown.
   virtual void tape_replay(const Region& /*region*/, bool /*begins*/) {}
