@@ -99,9 +99,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       : options(std::move(given)), budget_(budget_text(options), where_of(options.name)) {
     TORCH_CHECK_VALUE(options.steps >= 1, where_of(options.name), "steps: expected 1 or more, got ",
                       options.steps, ".");
-    TORCH_CHECK_VALUE(!std::filesystem::is_directory(options.plan_file), where_of(options.name),
-                      "plan_file: expected a file, got the folder ", options.plan_file,
-                      ". Give the path of a file in it.");
+    TORCH_CHECK_VALUE(!has_file() || std::filesystem::is_regular_file(options.plan_file),
+                      where_of(options.name), "plan_file: expected a file, got ", options.plan_file,
+                      ", which is a folder or a device. Give the path of a file.");
     if (has_file()) {
       load_plan();
     } else if (!options.plan_file.empty()) {
@@ -123,6 +123,22 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   std::optional<MemoryPlan> plan() const {
     const std::lock_guard<std::mutex> lock(mutex_);
     return latest_ ? latest_->plan() : std::nullopt;
+  }
+
+  /// The lock is held.
+  std::string state() const {
+    if (!first_) return "no step has run in grad mode";
+    if (!first_->limit().empty()) return "none fits: " + first_->limit();
+    if (first_->saves_nothing()) return "nothing is saved for backward, or it fits as it is";
+    const std::string fault = fault_.empty() ? "" : "; the last one does not count: " + fault_;
+    if (first_->is_given_up()) return "measuring was given up" + fault;
+    return c10::str(first_->measured(), " of ", options.steps,
+                    " steps are measured when the next one begins", fault);
+  }
+
+  std::string why_no_plan() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return state();
   }
 
   std::string advice() const {
@@ -154,13 +170,23 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     const auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!variant || log.nodes.empty() || !variant->wants_measuring()) return;
-    if (const std::string fault = variant->add(log); !fault.empty()) return tell_fault(fault);
+    if (const std::string fault = variant->add(log); !fault.empty())
+      return tell_fault(fault, *variant);
     const bool is_enough = variant->measured() >= options.steps || latest_;
     if (is_enough || variant->is_over(budget_)) make_plan(variant, is_enough);
   }
 
-  void tell_fault(const std::string& fault) {
+  void tell_fault(const std::string& fault, const StepVariant& variant) {
+    fault_ = fault;
     tell("a step that was measured does not count: " + fault);
+    if (variant.is_given_up())
+      warn_once("measuring is given up, and steps stay as they were measured: " + fault);
+  }
+
+  void warn_once(const std::string& words) {
+    if (std::exchange(has_warned_, true)) return;
+    if (options.warn) return options.warn(where_of(options.name) + words);
+    TORCH_WARN(where_of(options.name), words);
   }
 
   /// Shares of a step that takes less than another one are not less than that one's.
@@ -170,8 +196,13 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!variant->plan()) return;
     most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
     tell(words_of(*variant->plan()));
-    if (!options.plan_file.empty() && !is_saved_) save_plan(*variant);
+    if (!options.plan_file.empty() && !is_saved_ && variant == first_) save_plan(*variant);
     latest_ = variant;
+  }
+
+  bool has_steps() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return first_ != nullptr;
   }
 
   std::shared_ptr<StepVariant> expected(const StepSignature& signature) const {
@@ -195,7 +226,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
                                        std::unique_ptr<StepRecording> recording) {
     std::string refusal;  // of a step in the middle of a training, which goes on
     auto measurement = advised([&] {
-      return measure_forward(step, options.name, std::move(recording), plan() ? &refusal : nullptr);
+      return measure_forward(step, options.name, std::move(recording),
+                             has_steps() ? &refusal : nullptr);
     });
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!are_casts_warm_) autocast_.clear();
@@ -206,6 +238,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     }
     const auto variant = std::make_shared<StepVariant>(signature, std::move(measurement));
     auto known = variants_.add(variant);
+    if (!first_) first_ = known;
     ++(known == variant ? measurements_ : in_vain_);
     if (known == variant && variant->wants_measuring())
       tell(words_of_measuring(variant->cuts(), options.steps));
@@ -259,28 +292,21 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// Of a step that has left its plan; null: no step of its kind was measured.
   std::shared_ptr<StepVariant> kind_of_other(StepForward& step, const StepVariant& variant,
                                              const TapeDifference& difference) {
-    std::unique_lock<std::mutex> lock(mutex_);
-    if (variant.is_from_file) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (variant.is_from_file && clock_ == 1) {
       step.drop();
       TORCH_CHECK_VALUE(false, where_of(options.name), "plan file ", options.plan_file,
                         ": expected a plan for this step, got one for another: ", difference.str(),
                         ". Delete the file, or give another path.");
     }
     const auto kind = variants_.find(variant, difference);
-    const bool warns = !kind && !std::exchange(has_warned_, true);
-    lock.unlock();
     const std::string words =
         c10::str("a step is not like the one that was ",
                  kind ? "expected: " : "measured: ", difference.str(),
                  ". From there on it was cut every ", variant.cuts().rest_bytes, " bytes",
                  kind ? "." : "; such steps are measured when they come again.");
     tell(words);
-    if (!warns) return kind;
-    if (options.warn) {
-      options.warn(where_of(options.name) + words);
-    } else {
-      TORCH_WARN(where_of(options.name), words);
-    }
+    if (!kind) warn_once(words);
     return kind;
   }
 
@@ -305,7 +331,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       TORCH_CHECK_VALUE(file.plan.feasible,
                         words_of_limit(options.name, file.plan, budget_.text()));
     }
-    latest_ = std::make_shared<StepVariant>(std::move(signature), std::move(file.plan));
+    first_ = latest_ = std::make_shared<StepVariant>(std::move(signature), std::move(file.plan));
     variants_.add(latest_);
     is_saved_ = true;
     tell("plan of " + options.plan_file + ": " + words_of(*latest_->plan()));
@@ -318,14 +344,20 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     file.made_with["memory_budget"] = budget_.text();
     file.made_with["static_bytes"] = std::to_string(variant.static_bytes());
     file.plan = *variant.plan();
-    file.save(options.plan_file);
     is_saved_ = true;
+    try {
+      file.save(options.plan_file);
+    } catch (const std::exception& error) {
+      warn_once(std::string("the plan is not saved: ") + error.what());
+    }
   }
 
   const MemoryBudget budget_;
   mutable std::mutex mutex_;
   StepVariants variants_;
+  std::shared_ptr<StepVariant> first_;   // that came, or is of the file
   std::shared_ptr<StepVariant> latest_;  // that has a plan; null for none
+  std::string fault_;                    // of the last step that did not count
   AutocastEpoch autocast_;
   bool are_casts_warm_ = false;
   int64_t most_bytes_ = 0;  // of a plan
@@ -351,6 +383,10 @@ void AutoCheckpoint::run(StepForward& step, const StepSignature& signature) {
 
 std::optional<MemoryPlan> AutoCheckpoint::plan() const {
   return state_->plan();
+}
+
+std::string AutoCheckpoint::why_no_plan() const {
+  return state_->why_no_plan();
 }
 
 std::string AutoCheckpoint::advice() const {

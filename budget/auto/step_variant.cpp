@@ -82,9 +82,10 @@ std::string StepVariant::add(const StepLog& step) {
     fault = "expected the ops of the first step, and their backward";
   }
   if (!fault.empty()) {
-    ++failed_;
+    add_failure();
     return fault;
   }
+  failed_ = 0;
   measured_peak_ = std::max(measured_peak_, peak_of(step));
   if (measured_++ == 0) static_bytes_ = bytes_left(step, *measurement_);
   return "";
@@ -99,8 +100,10 @@ void StepVariant::make_plan(const MemoryBudget& budget, int64_t other_bytes,
                             const std::string& name) {
   const MemoryPlanner planner(measurement_->profile());
   int64_t bytes = budget.bytes(planner, static_bytes_);
-  if (measurement_->has_varying_sizes())
-    bytes = static_cast<int64_t>(static_cast<double>(bytes) * (1 - kMargin));
+  if (measurement_->has_varying_sizes()) {
+    const int64_t least = std::min(bytes, planner.frontier().front().peak_bytes);
+    bytes = std::max(least, static_cast<int64_t>(static_cast<double>(bytes) * (1 - kMargin)));
+  }
   bytes = std::max(bytes, other_bytes);
   MemoryPlan plan = planner.plan(bytes);
   if (!plan.feasible && other_bytes > 0 && budget.is_share())

@@ -3,6 +3,7 @@
 // One kind of step of a function: measured, then planned.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -33,7 +34,12 @@ class StepVariant {
   const std::optional<MemoryPlan>& plan() const { return plan_; }
 
   /// True while steps of it are to be measured.
-  bool wants_measuring() const { return measurement_ && !plan_ && limit_.empty() && failed_ < 3; }
+  bool wants_measuring() const {
+    return measurement_ && !plan_ && limit_.empty() && failed_ < kMostFailed;
+  }
+  /// Measuring has failed too often in a row.
+  bool is_given_up() const { return failed_ == kMostFailed; }
+  bool saves_nothing() const { return !measurement_ && !plan_; }
 
   /// True if it has the same ops and sizes as the other.
   bool is_same(const StepVariant& other) const { return digest_ == other.digest_; }
@@ -42,7 +48,7 @@ class StepVariant {
   std::string add(const StepLog& step);
   int measured() const { return measured_; }
   /// A step that was to be measured was of another kind, that nobody knows.
-  void add_failure() { ++failed_; }
+  void add_failure() { failed_ = std::min(failed_ + 1, kMostFailed); }
 
   /// Weights, and what the first step has left: gradients, the optimizer's state.
   int64_t static_bytes() const { return static_bytes_; }
@@ -65,6 +71,8 @@ class StepVariant {
   uint64_t last_used = 0;
 
  private:
+  static constexpr int kMostFailed = 8;  // in a row
+
   StepSignature signature_;
   std::string digest_;
   std::unique_ptr<StepMeasurement> measurement_;

@@ -26,38 +26,65 @@ bool begin_alike(const ExpectedTape& a, const ExpectedTape& b, size_t records) {
                     b.records.begin(), are_equal);
 }
 
-/// True if a tape that is `tape` differs like that from the `other`, which says what its ops are.
+/// The record of a slot that is saved outside of ops is not exact.
+bool are_alike(const ExpectedTape::Slot& a, const ExpectedTape::Slot& b) {
+  return a.value == b.value && a.record <= b.record + 1 && b.record <= a.record + 1;
+}
+
+size_t slots_before(const ExpectedTape& tape, size_t record) {
+  const auto end = std::find_if(tape.slots.begin(), tape.slots.end(),
+                                [&](const auto& slot) { return slot.record >= record; });
+  return static_cast<size_t>(end - tape.slots.begin());
+}
+
+/// True if a tape that is `tape` differs like that from the `other`.
 bool differs_so(const ExpectedTape& tape, const ExpectedTape& other,
                 const TapeDifference& difference) {
   const size_t record = difference.record;
-  if (!other.any_ops && !begin_alike(tape, other, record)) return false;
+  const bool is_in_slots = difference.got_slot || difference.in_slot;
+  const size_t slots = is_in_slots ? difference.slots : slots_before(other, record);
+  if (!begin_alike(tape, other, std::min(record, other.records.size()))) return false;
+  if (tape.slots.size() < slots || other.slots.size() < slots) return false;
+  if (!std::equal(tape.slots.begin(), tape.slots.begin() + static_cast<std::ptrdiff_t>(slots),
+                  other.slots.begin(), are_alike))
+    return false;
   const bool is_end = record >= tape.records.size();
   if (difference.got != (is_end ? std::string() : tape.records[record].op)) return false;
-  if (other.any_ops) return true;
-  if (difference.in_slot) return tape.slots != other.slots;
+  if (difference.got_slot)
+    return slots < tape.slots.size() && are_alike(tape.slots[slots], *difference.got_slot);
+  if (difference.in_slot) return tape.slots.size() == slots;
   if (difference.most_bytes > 0) return tape.records[record].most_bytes >= difference.got_bytes;
   const bool is_other_end = record >= other.records.size();
   return is_end != is_other_end || !are_equal(tape.records[record], other.records[record]);
 }
 
+/// True if it ends without having saved anything.
+bool saves_nothing(const TapeDifference& difference) {
+  return difference.slots == 0 && !difference.got_slot && difference.in_slot;
+}
+
 }  // namespace
 
 std::shared_ptr<StepVariant> StepVariants::Sequence::next() const {
-  const auto change = changes.find({last.lock().get(), in_a_row});
-  return (change == changes.end() ? last : change->second).lock();
+  for (const Context& context : {Context(before, now), Context({}, now)}) {
+    if (const auto change = changes.find(context); change != changes.end())
+      return change->second.lock();
+  }
+  return last.lock();
 }
 
 void StepVariants::Sequence::add(const std::shared_ptr<StepVariant>& variant) {
-  const std::shared_ptr<StepVariant> before = last.lock();
-  const bool is_first = in_a_row == 0;
-  if (!is_first && before == variant) {
-    changes.erase({before.get(), in_a_row++});
+  const bool is_first = now.steps == 0;
+  if (!is_first && now.kind == variant.get()) {
+    for (const Context& context : {Context(before, now), Context({}, now)}) changes.erase(context);
+    ++now.steps;
     return;
   }
-  if (changes.size() == kMostChanges) changes.clear();
-  if (!is_first) changes[{before.get(), in_a_row}] = variant;
+  if (changes.size() >= kMostChanges) changes.clear();
+  if (!is_first) changes[{before, now}] = changes[{{}, now}] = variant;
+  before = now;
+  now = {variant.get(), 1};
   last = variant;
-  in_a_row = 1;
 }
 
 /// Of the variants that such a step would run as: its own, else the smallest that covers it.
@@ -85,11 +112,7 @@ std::shared_ptr<StepVariant> StepVariants::expected(const StepSignature& signatu
   const bool has_come = number < sequences_.size();
   std::shared_ptr<StepVariant> next = has_come ? sequences_[number].next() : any(*known);
   if (!next || !serves(*next, signature)) return nullptr;
-  // One that raises is to be what the step is.
-  const bool is_only_one = std::count_if(variants_.begin(), variants_.end(), [&](const auto& each) {
-                             return serves(*each, signature);
-                           }) == 1;
-  return next->limit().empty() || is_only_one ? next : nullptr;
+  return next->limit().empty() ? next : nullptr;  // one that raises is to be what the step is
 }
 
 std::shared_ptr<StepVariant> StepVariants::any(const StepSignature& signature) const {
@@ -132,18 +155,16 @@ void StepVariants::came(const StepSignature& signature,
 
 std::shared_ptr<StepVariant> StepVariants::find(const StepVariant& ran,
                                                 const TapeDifference& difference) const {
-  std::shared_ptr<StepVariant> without_ops;
+  if (ran.cuts().expected->any_ops) return nullptr;  // of which no op is known
   for (const auto& variant : variants_) {
     if (variant.get() == &ran || !(variant->signature() == ran.signature())) continue;
     const auto& tape = variant->cuts().expected;
     if (!tape) continue;
-    if (tape->any_ops) {
-      without_ops = variant;
-    } else if (differs_so(*tape, *ran.cuts().expected, difference)) {
-      return variant;
-    }
+    const bool is_it = tape->any_ops ? saves_nothing(difference)
+                                     : differs_so(*tape, *ran.cuts().expected, difference);
+    if (is_it) return variant;
   }
-  return without_ops;
+  return nullptr;
 }
 
 }  // namespace remat

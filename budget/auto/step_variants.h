@@ -3,6 +3,7 @@
 // The kinds of steps of one function, and which of them comes next.
 #pragma once
 
+#include <compare>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -21,10 +22,11 @@ namespace remat {
 ///
 /// Note [Which kind comes next]: a step's arguments do not tell its ops: they may depend on a flag,
 /// on data, on the number of the step. So the kinds that came are remembered. The next one is that
-/// of the last step, unless after as many steps of it in a row another one came before: that
-/// foretells whatever repeats in turn, two kinds that alternate as well as every fifth step of
-/// another kind. A kind that nobody has measured counts as one: it is foretold, too, and measured
-/// then. Where that fails no number is wrong, but memory: such a step leaves its plan.
+/// of the last step, unless after as many steps of it in a row another one came before; what came
+/// before that row counts, too, if it is known. That foretells what repeats in turn, two kinds that
+/// alternate as well as every fifth step of another kind. A kind that nobody has measured counts as
+/// one: it is foretold, too, and measured then. Where that fails no number is wrong, but memory:
+/// such a step leaves its plan.
 class StepVariants {
  public:
   /// As what such a step is expected to run; null: it is to be measured.
@@ -43,13 +45,22 @@ class StepVariants {
   std::shared_ptr<StepVariant> find(const StepVariant& ran, const TapeDifference& difference) const;
 
  private:
+  /// So many steps of a kind, one after the other.
+  struct Row {
+    const StepVariant* kind = nullptr;
+    int64_t steps = 0;
+    auto operator<=>(const Row&) const = default;
+  };
+  /// The row before the last one, empty if it does not matter; and the last one.
+  using Context = std::pair<Row, Row>;
+
   /// The kinds that came for one signature.
   struct Sequence {
     StepSignature signature;
     std::weak_ptr<StepVariant> last{};  // null: of no kind that is known
-    int64_t in_a_row = 0;
-    // After so many of a kind in a row.
-    std::map<std::pair<const StepVariant*, int64_t>, std::weak_ptr<StepVariant>> changes{};
+    Row now{};
+    Row before{};
+    std::map<Context, std::weak_ptr<StepVariant>> changes{};
 
     std::shared_ptr<StepVariant> next() const;
     void add(const std::shared_ptr<StepVariant>& variant);

@@ -208,6 +208,7 @@ void add_auto_checkpoint(py::module_& m) {
       .def(py::init(&make_auto_checkpoint))
       .def("run", torch::wrap_pybind_function(run_step))
       .def("plan", &AutoCheckpoint::plan, py::call_guard<py::gil_scoped_release>())
+      .def("why_no_plan", &AutoCheckpoint::why_no_plan, py::call_guard<py::gil_scoped_release>())
       .def("advice", &AutoCheckpoint::advice);
 }
 

@@ -20,6 +20,8 @@ from ._C import checkpoint
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
 
+_NO_FUNCTION = object()  # auto_checkpoint() is a decorator then
+
 _logger = logging.getLogger("remat_meta")
 
 # Of modules: others, accelerate for one, wrap what stands for forward once more.
@@ -106,8 +108,15 @@ class _AutoCheckpointed:
             self._may_be_lazy = any(torch.nn.parameter.is_lazy(p) for p in self._module.parameters())
         return self._may_be_lazy
 
+    def __get__(self, instance, owner=None):
+        """As a decorator of a method."""
+        return self if instance is None else types.MethodType(self, instance)
+
     def memory_plan(self):
         return self._planned.plan()
+
+    def why_no_plan(self):
+        return self._planned.why_no_plan()
 
     def original(self):
         """What it was made from; None: the forward of the module's class."""
@@ -142,7 +151,7 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
         if isinstance(share, bool) or not isinstance(share, numbers.Real):
             raise TypeError(f"[auto_checkpoint] {name}: expected a number, got {type(share).__name__}.")
         share = float(share)
-        if not 0 <= share <= 1:
+        if not (0 <= share <= 1) or (name == "of_peak" and share == 0):
             raise ValueError(f"[auto_checkpoint] {name}: expected 0 to 1, got {share}.")
         return f"{100 * share!r}%" if name == "of_peak" else f"fraction:{share!r}"
     for name in ("memory_budget", "device_bytes"):
@@ -150,10 +159,17 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
         if size is None:
             continue
         if isinstance(size, bool) or not isinstance(size, (numbers.Integral, str)):
-            raise TypeError(f'[auto_checkpoint] {name}: expected bytes or a text like "8GB", got {type(size).__name__}.')
+            hint = " Give of_peak a share." if isinstance(size, float) and 0 < size <= 1 else ""
+            raise TypeError(f'[auto_checkpoint] {name}: expected bytes or a text like "8GB", got {type(size).__name__}.{hint}')
         text = size if isinstance(size, str) else f"{int(size)}B"
         return text if name == "memory_budget" else f"device:{text}"
     return ""
+
+
+def _path_text(plan):
+    if plan is not None and not isinstance(plan, (str, os.PathLike)):
+        raise TypeError(f"[auto_checkpoint] plan: expected a path, got {type(plan).__name__}.")
+    return "" if plan is None else os.fspath(plan)
 
 
 def _find_compiled(fn):
@@ -168,22 +184,24 @@ def _find_compiled(fn):
 
 
 def _check_function(fn):
-    forward = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    called = fn.forward if isinstance(fn, torch.nn.Module) else fn
+    if not inspect.isroutine(called) and not isinstance(called, functools.partial):
+        called = type(called).__call__ if callable(called) else None
     got, advice = None, "Pass what computes."
     if not callable(fn):
         got, advice = type(fn).__name__, 'Write auto_checkpoint(model, "60%"), or @auto_checkpoint(memory_budget="60%").'
     elif isinstance(fn, type):
-        got, advice = f"the class {fn.__name__}", "Pass one of its kind."
-    elif inspect.iscoroutinefunction(forward) or inspect.isasyncgenfunction(forward):
+        got, advice = f"the class {fn.__name__}", f"Pass an instance: {fn.__name__}(...)."
+    elif inspect.iscoroutinefunction(called) or inspect.isasyncgenfunction(called):
         got = "a coroutine function"
-    elif inspect.isgeneratorfunction(forward):
+    elif inspect.isgeneratorfunction(called):
         got = "a generator function"
     if got is not None:
         raise TypeError(f"[auto_checkpoint] fn: expected a module, or a function that returns its results, got {got}. {advice}")
 
 
 def auto_checkpoint(
-    fn=None, memory_budget=None, *, of_peak=None, fraction=None, device_bytes=None, plan=None, name=None, steps=3
+    fn=_NO_FUNCTION, memory_budget=None, *, of_peak=None, fraction=None, device_bytes=None, plan=None, name=None, steps=3
 ):
     """Makes the steps of a model, or of any function, fit a budget of memory; gradients stay bitwise the same.
 
@@ -203,7 +221,7 @@ def auto_checkpoint(
     Raises ValueError if no plan fits, naming the least budget and what stands in its way; NotImplementedError for what
     no tape can replay, naming the op, and for what torch.compile has made.
     """
-    if fn is None:
+    if fn is _NO_FUNCTION:
         return functools.partial(
             auto_checkpoint,
             memory_budget=memory_budget,
@@ -224,7 +242,7 @@ def auto_checkpoint(
     options = {
         "name": name or (type(fn).__name__ if isinstance(fn, torch.nn.Module) else getattr(fn, "__qualname__", "")),
         "memory_budget": _budget_text(memory_budget, of_peak, fraction, device_bytes),
-        "plan": "" if plan is None else os.fspath(plan),
+        "plan": _path_text(plan),
         "steps": steps,
     }
     compiled = _find_compiled(fn)
@@ -260,6 +278,7 @@ def _find(fn):
         if planned is not None:
             return planned
         fn = getattr(fn, "module", None)  # of DistributedDataParallel
+    fn = getattr(fn, "__func__", fn)  # of a method
     return fn if isinstance(fn, _AutoCheckpointed) else None
 
 
@@ -276,8 +295,5 @@ def memory_plan(fn):
         )
     plan = planned.memory_plan()
     if plan is None:
-        raise RuntimeError(
-            "[auto_checkpoint] memory_plan: expected a plan, got none yet: the first steps are measured, or no plan fits, as "
-            "the step says that raises. Train them, and begin the next one."
-        )
+        raise RuntimeError(f"[auto_checkpoint] memory_plan: expected a plan, got none yet: {planned.why_no_plan()}.")
     return plan

@@ -10,6 +10,7 @@ import warnings
 import pytest
 import torch
 from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
+from torch import nn
 
 import remat_meta as remat
 
@@ -73,12 +74,31 @@ def generator(x):
 @pytest.mark.parametrize(("fn", "got"), [
     ("60%", 'got str. Write auto_checkpoint(model, "60%")'),
     (Net, "got the class Net"),
+    (None, "got NoneType"),
     (coroutine, "got a coroutine function"),
     (generator, "got a generator function"),
 ])
 def test_what_has_no_steps_is_refused(fn, got):
     with pytest.raises(TypeError, match=re.escape(got)):
         remat.auto_checkpoint(fn, "50%")
+
+
+def test_as_a_decorator_of_a_method():
+    class Layers(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(16, 16)
+
+        @remat.auto_checkpoint(memory_budget="80%", steps=1)
+        def forward(self, x):
+            for _ in range(6):
+                x = self.linear(x).tanh()
+            return x.sum()
+
+    model, x = Layers(), torch.randn(8, 16)
+    for _ in range(3):
+        model(x).backward()
+    assert remat.memory_plan(model.forward).feasible
 
 
 def test_as_a_decorator():
@@ -215,7 +235,9 @@ def test_a_share_is_that_of_the_largest_step():
     ({"steps": "3"}, "steps: expected a number of steps, got str"),
     ({"steps": 0}, "steps: expected 1 to 1000, got 0"),
     ({"steps": 2**40}, "steps: expected 1 to 1000"),
-    ({"plan": "/tmp"}, "plan_file: expected a file, got the folder /tmp"),
+    ({"plan": 3}, "plan: expected a path, got int"),
+    ({"plan": "/tmp"}, "plan_file: expected a file, got /tmp, which is a folder or a device"),
+    ({"plan": "/dev/zero"}, "plan_file: expected a file, got /dev/zero"),
     ({"plan": "/nowhere/plan.json"}, "plan_file: expected a file that can be written, got /nowhere/plan.json"),
     ({"memory_budget": "lots"}, 'memory_budget: expected bytes with a unit .* got "lots"'),
 ])

@@ -76,13 +76,19 @@ TapeDifference TapeComparison::more_bytes(size_t bytes) const {
 }
 
 // Of an op that differs a slot may come first, while the op runs.
-TapeDifference TapeComparison::other_slot(size_t number) const {
+TapeDifference TapeComparison::other_slot(size_t number, uint32_t value) const {
   const ExpectedTape::Slot* const expected = slot(number);
   const size_t record = expected ? std::min<size_t>(record_, expected->record) : record_;
   const bool is_of_op = record == record_ && op_;
   const std::string got = is_of_op ? op_->name() : expected_op(record);
   const std::string op = expected_->any_ops ? got : expected_op(record);
-  return {.record = record, .expected = op, .got = got, .in_slot = op == got};
+  const ExpectedTape::Slot got_slot{.record = static_cast<uint32_t>(record_), .value = value};
+  return {.record = record,
+          .expected = op,
+          .got = got,
+          .in_slot = op == got,
+          .got_slot = got_slot,
+          .slots = number};
 }
 
 TapeDifference TapeComparison::other_end(size_t slots) const {
@@ -91,7 +97,7 @@ TapeDifference TapeComparison::other_end(size_t slots) const {
   const bool is_other_length = !expected_->any_ops && records != expected_->records.size();
   if (is_other_length || !missing) return {.record = records, .expected = expected_op(records)};
   const std::string op = expected_op(missing->record);
-  return {.record = missing->record, .expected = op, .got = op, .in_slot = true};
+  return {.record = missing->record, .expected = op, .got = op, .in_slot = true, .slots = slots};
 }
 
 }  // namespace remat

@@ -60,8 +60,8 @@ class TapeComparison {
 
   TapeDifference other_op() const;
   TapeDifference more_bytes(size_t bytes) const;
-  /// The slot of that number is another one.
-  TapeDifference other_slot(size_t number) const;
+  /// The slot of that number is another one: of `value`, as in ExpectedTape::Slot.
+  TapeDifference other_slot(size_t number, uint32_t value) const;
   TapeDifference other_end(size_t slots) const;
 
  private:

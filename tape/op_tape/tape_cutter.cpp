@@ -151,7 +151,7 @@ bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
   if (slot && slot->value == comparison_->value_of_slot(ref) &&
       segment_of(slot->record) == segment_)
     return true;
-  differ(comparison_->other_slot(number));
+  differ(comparison_->other_slot(number, comparison_->value_of_slot(ref)));
   return false;
 }
 
@@ -182,7 +182,7 @@ void TapeCutter::compare_dropped_slots() {
   for_each_slot([&](size_t number, const TapeSlot& slot, bool /*is_live*/) {
     if (!slot.is_dropped && comparison_->slot(number)->is_dropped && !held) held = number;
   });
-  if (held) differ(comparison_->other_slot(*held));
+  if (held) differ(comparison_->other_slot(*held, comparison_->slot(*held)->value));
 }
 
 /// See Note [A tape that differs from its plan].

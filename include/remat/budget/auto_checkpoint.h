@@ -89,6 +89,9 @@ class REMAT_API AutoCheckpoint {
   /// The plan that ran last, else the one that was made last; none while the first is measured.
   std::optional<MemoryPlan> plan() const;
 
+  /// "2 of 3 steps are measured ...", while there is no plan.
+  std::string why_no_plan() const;
+
   /// What to do about an op that no tape can replay, for errors that others raise.
   std::string advice() const;
 
@@ -160,9 +163,8 @@ class AutoCheckpointed {
   /// Throws RuntimeError while the first steps are measured.
   MemoryPlan plan() const {
     std::optional<MemoryPlan> plan = planned_->plan();
-    TORCH_CHECK(plan, "[auto_checkpoint] '", planned_->options().name, "': expected a plan, got ",
-                "none yet: the first ", planned_->options().steps,
-                " steps are measured. Train them first.");
+    TORCH_CHECK(plan, "[auto_checkpoint] '", planned_->options().name,
+                "': expected a plan, got none yet: ", planned_->why_no_plan(), ".");
     return *std::move(plan);
   }
 

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -65,6 +66,9 @@ struct TapeDifference {
   bool in_slot = false;    ///< The ops are the same: what autograd saves differs.
   size_t most_bytes = 0;   ///< The ops are the same, but make more memory than that; 0: not so.
   size_t got_bytes = 0;    ///< With most_bytes: so much, the record included.
+  /// The slot that was not expected; none if it is not one, or with in_slot if one did not come.
+  std::optional<ExpectedTape::Slot> got_slot{};
+  size_t slots = 0;  ///< With got_slot or in_slot: so many before were as expected.
 
   /// "expected aten::sin as record 3, got aten::exp"
   REMAT_API std::string str() const;
