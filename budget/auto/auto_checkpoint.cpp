@@ -133,7 +133,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     const std::string fault = fault_.empty() ? "" : "; the last one does not count: " + fault_;
     if (first_->is_given_up()) return "measuring was given up" + fault;
     return c10::str(first_->measured(), " of ", options.steps,
-                    " steps are measured when the next one begins", fault);
+                    " steps have been measured; the last one counts when the next one begins",
+                    fault);
   }
 
   std::string why_no_plan() {

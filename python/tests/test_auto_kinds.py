@@ -171,7 +171,7 @@ def test_why_there_is_no_plan():
         remat.memory_plan(model)
     for _ in range(2):
         loss_of(model, batch_of()).backward()
-    with pytest.raises(RuntimeError, match="got none yet: 1 of 3 steps are measured"):
+    with pytest.raises(RuntimeError, match="got none yet: 1 of 3 steps have been measured"):
         remat.memory_plan(model)
 
 
