@@ -3,6 +3,7 @@
 #include "step_undo.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
@@ -24,7 +25,6 @@ class Unseen {
  private:
   StepListener& listener_;
   const SuspendScopes suspend_;
-  const at::AutoDispatchBelowADInplaceOrView below_;
 };
 
 TensorLayout flat(const c10::Storage& storage) {
@@ -36,8 +36,11 @@ TensorLayout flat(const c10::Storage& storage) {
 StepUndo::~StepUndo() {
   if (is_dismissed_) return;
   const Unseen unseen(listener_);
-  for (const Written& written : written_)
+  for (const Written& written : written_) {
+    const at::AutoDispatchBelowADInplaceOrView below;
     lay_out(written.storage, flat(written.storage)).copy_(written.bytes);
+  }
+  const c10::AutoGradMode grad_mode(true);  // a view of what was written may be viewed once more
   for (const auto& [tensor, edge] : graphs_) {
     if (tensor.grad_fn() != edge.function) torch::autograd::impl::set_gradient_edge(tensor, edge);
   }
@@ -60,6 +63,7 @@ void StepUndo::keep(const at::Tensor& tensor) {
   });
   if (is_known) return;
   const Unseen unseen(listener_);
+  const at::AutoDispatchBelowADInplaceOrView below;
   written_.push_back({storage, lay_out(storage, flat(storage)).clone()});
 }
 

@@ -242,6 +242,19 @@ TEST_CASE("What is saved goes with the node that asks for it", "[budget]") {
   check_plans(loss);
 }
 
+TEST_CASE("A view of an argument that is written in another dtype is put back after a profile",
+          "[budget]") {
+  const at::Tensor argument = torch::ones({4, 2});
+  const StepProfile measured = profile_of([&](const at::Tensor& x) {
+    at::view_as_complex(argument).mul_(0.5);
+    argument.copy_(x.view({-1, 2}).narrow(0, 0, 4));
+    return argument.sin().sum();
+  });
+  CHECK(measured.records.size() > 3);
+  CHECK(!argument.requires_grad());
+  CHECK(argument.equal(torch::ones({4, 2})));
+}
+
 TEST_CASE("What a replay overwrites although it is kept goes when it has been overwritten",
           "[budget]") {
   check_cuts(
