@@ -3,13 +3,13 @@
 // Which step is measured, and by what plan the others run.
 #include <remat/budget/auto_checkpoint.h>
 
-#include <ATen/autocast_mode.h>
 #include <c10/util/Exception.h>
 #include <torch/headeronly/version.h>
 
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <filesystem>
 #include <functional>
@@ -24,7 +24,6 @@
 #include <remat/budget/pending_step.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/memory_plan/memory_plan_file.h>
-#include <remat/planner/digest.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/scope.h>
 
@@ -63,35 +62,6 @@ Cuts cuts_of_unknown() {
 
 }  // namespace
 
-StepSignature StepSignature::of(c10::ArrayRef<at::Tensor> arguments, int64_t mode) {
-  StepSignature signature;
-  detail::Digest kind;
-  kind.add(mode);
-  for (const auto device : {c10::kCPU, c10::kCUDA}) {
-    kind.add(at::autocast::is_autocast_enabled(device) ? 1 : 0);
-    kind.add(static_cast<int64_t>(at::autocast::get_autocast_dtype(device)));
-  }
-  for (const at::Tensor& tensor : arguments) {
-    if (!tensor.defined()) {
-      kind.add(-1);
-      continue;
-    }
-    kind.add(static_cast<int64_t>(tensor.scalar_type()));
-    kind.add(static_cast<int64_t>(tensor.device().type()));
-    kind.add(tensor.requires_grad() ? 1 : 0);
-    kind.add(tensor.dim());
-    const auto sizes = tensor.sizes();
-    signature.sizes.insert(signature.sizes.end(), sizes.begin(), sizes.end());
-  }
-  signature.kind = kind.hash();
-  return signature;
-}
-
-bool StepSignature::covers(const StepSignature& other) const {
-  return kind == other.kind && sizes.size() == other.sizes.size() &&
-         std::equal(sizes.begin(), sizes.end(), other.sizes.begin(), std::greater_equal<>());
-}
-
 /// Guards the variants; no lock is held while the function runs.
 class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
  public:
@@ -125,8 +95,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return latest_ ? latest_->plan() : std::nullopt;
   }
 
-  /// The lock is held.
-  std::string state() const {
+  std::string why_no_plan() const {
+    const std::lock_guard<std::mutex> lock(mutex_);
     if (!first_) return "no step has run in grad mode";
     if (!first_->limit().empty()) return "none fits: " + first_->limit();
     if (first_->saves_nothing()) return "nothing is saved for backward, or it fits as it is";
@@ -135,11 +105,6 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return c10::str(first_->measured(), " of ", options.steps,
                     " steps have been measured; the last one counts when the next one begins",
                     fault);
-  }
-
-  std::string why_no_plan() {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    return state();
   }
 
   std::string advice() const {
@@ -169,36 +134,43 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   void end_pending() {
     StepLog log;
     const auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
+    if (!variant || log.nodes.empty()) return;
+    if (const std::string warning = add_measured(variant, log); !warning.empty())
+      warn_once(warning);
+  }
+
+  /// What is to be warned of; "" for nothing.
+  std::string add_measured(const std::shared_ptr<StepVariant>& variant, const StepLog& log) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!variant || log.nodes.empty() || !variant->wants_measuring()) return;
-    if (const std::string fault = variant->add(log); !fault.empty())
-      return tell_fault(fault, *variant);
+    if (!variant->wants_measuring()) return "";
+    if (const std::string fault = variant->add(log); !fault.empty()) {
+      fault_ = fault;
+      tell("a step that was measured does not count: " + fault);
+      if (!variant->is_given_up()) return "";
+      return "measuring is given up, and steps stay as they were measured: " + fault;
+    }
     const bool is_enough = variant->measured() >= options.steps || latest_;
-    if (is_enough || variant->is_over(budget_)) make_plan(variant, is_enough);
+    return is_enough || variant->is_over(budget_) ? make_plan(variant, is_enough) : "";
   }
 
-  void tell_fault(const std::string& fault, const StepVariant& variant) {
-    fault_ = fault;
-    tell("a step that was measured does not count: " + fault);
-    if (variant.is_given_up())
-      warn_once("measuring is given up, and steps stay as they were measured: " + fault);
-  }
-
+  /// No lock is held: who is warned may ask for the plan, or throw.
   void warn_once(const std::string& words) {
-    if (std::exchange(has_warned_, true)) return;
+    if (has_warned_.exchange(true)) return;
     if (options.warn) return options.warn(where_of(options.name) + words);
     TORCH_WARN(where_of(options.name), words);
   }
 
-  /// Shares of a step that takes less than another one are not less than that one's.
-  void make_plan(const std::shared_ptr<StepVariant>& variant, bool is_final) {
+  /// Shares of a step that takes less than another one are not less than that one's. Returns what
+  /// is to be warned of.
+  std::string make_plan(const std::shared_ptr<StepVariant>& variant, bool is_final) {
     variant->make_plan(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
     if (!is_final) variant->forget_limit();
-    if (!variant->plan()) return;
+    if (!variant->plan()) return "";
     most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
     tell(words_of(*variant->plan()));
-    if (!options.plan_file.empty() && !is_saved_ && variant == first_) save_plan(*variant);
     latest_ = variant;
+    const bool is_saved = options.plan_file.empty() || is_saved_ || variant != first_;
+    return is_saved ? "" : save_plan(*variant);
   }
 
   bool has_steps() const {
@@ -275,11 +247,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     } else if (recording) {
       PendingStep::end_forward();
     }
-    const auto kind = difference ? kind_of_other(step, *variant, *difference) : variant;
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (difference && variant->is_from_file && clock_ == 1) refuse_file(step, *difference);
+    const auto kind = difference ? variants_.find(*variant, *difference) : variant;
     if (recording && !kind) variant->add_failure();
     variant->is_from_file = false;
     variants_.came(signature, kind);
+    lock.unlock();
+    if (difference) tell_difference(*difference, cuts.rest_bytes, kind != nullptr);
   }
 
   std::pair<Cuts, bool> begin(const std::shared_ptr<StepVariant>& variant) {
@@ -290,25 +265,23 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return {variant->cuts(), variant->wants_measuring()};
   }
 
-  /// Of a step that has left its plan; null: no step of its kind was measured.
-  std::shared_ptr<StepVariant> kind_of_other(StepForward& step, const StepVariant& variant,
-                                             const TapeDifference& difference) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (variant.is_from_file && clock_ == 1) {
-      step.drop();
-      TORCH_CHECK_VALUE(false, where_of(options.name), "plan file ", options.plan_file,
-                        ": expected a plan for this step, got one for another: ", difference.str(),
-                        ". Delete the file, or give another path.");
-    }
-    const auto kind = variants_.find(variant, difference);
+  [[noreturn]] void refuse_file(StepForward& step, const TapeDifference& difference) const {
+    step.drop();
+    TORCH_CHECK_VALUE(false, where_of(options.name), "plan file ", options.plan_file,
+                      ": expected a plan for this step, got one for another: ", difference.str(),
+                      ". Delete the file, or give another path.");
+    std::abort();
+  }
+
+  /// A step has left its plan. `is_known`: a step of its kind was measured.
+  void tell_difference(const TapeDifference& difference, size_t rest_bytes, bool is_known) {
     const std::string words =
         c10::str("a step is not like the one that was ",
-                 kind ? "expected: " : "measured: ", difference.str(),
-                 ". From there on it was cut every ", variant.cuts().rest_bytes, " bytes",
-                 kind ? "." : "; such steps are measured when they come again.");
+                 is_known ? "expected: " : "measured: ", difference.str(),
+                 ". From there on it was cut every ", rest_bytes, " bytes",
+                 is_known ? "." : "; such steps are measured when they come again.");
     tell(words);
-    if (!kind) warn_once(words);
-    return kind;
+    if (!is_known) warn_once(words);
   }
 
   /// Steps are measured before the file is written.
@@ -338,7 +311,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     tell("plan of " + options.plan_file + ": " + words_of(*latest_->plan()));
   }
 
-  void save_plan(const StepVariant& variant) {
+  /// Returns why it is not saved.
+  std::string save_plan(const StepVariant& variant) {
     MemoryPlanFile file;
     file.made_with = words_of(variant.signature());
     file.made_with["torch"] = TORCH_VERSION;
@@ -348,8 +322,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     is_saved_ = true;
     try {
       file.save(options.plan_file);
+      return "";
     } catch (const std::exception& error) {
-      warn_once(std::string("the plan is not saved: ") + error.what());
+      return std::string("the plan is not saved: ") + error.what();
     }
   }
 
@@ -366,7 +341,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   int measurements_ = 0;
   int in_vain_ = 0;  // of measurements: the kind was known
   bool is_saved_ = false;
-  bool has_warned_ = false;
+  std::atomic<bool> has_warned_{false};
 };
 
 AutoCheckpoint::AutoCheckpoint(AutoCheckpointOptions options)

@@ -37,6 +37,14 @@ struct Layers {
   }
 };
 
+/// The layers as they are when it is called.
+auto counted(const Layers& layers, int& calls) {
+  return [&](const at::Tensor& x) {
+    ++calls;
+    return layers(x);
+  };
+}
+
 at::Tensor rows(int64_t count) {
   return torch::linspace(-1, 1, count * 32).view({count, 32});
 }
@@ -207,10 +215,7 @@ TEST_CASE("Kinds of steps in any order are right, and those that come are measur
           "[budget][auto]") {
   Layers layers;
   int calls = 0;
-  const auto fn = [&](const at::Tensor& x) {
-    ++calls;
-    return layers(x);
-  };
+  const auto fn = counted(layers, calls);
   int measured = 0;
   const auto planned = auto_checkpoint(
       {.name = "layers", .memory_budget = "60%", .progress = [&](const std::string& line) {
@@ -232,10 +237,7 @@ TEST_CASE("Kinds of steps that are new each time are measured a bounded number o
           "[budget][auto]") {
   Layers layers;
   int calls = 0;
-  const auto fn = [&](const at::Tensor& x) {
-    ++calls;
-    return layers(x);
-  };
+  const auto fn = counted(layers, calls);
   const auto planned = auto_checkpoint({.name = "layers", .memory_budget = "60%"})(fn);
   const int steps = 4 * AutoCheckpoint::kMostMeasurements;
   for (int i = 0; i < steps; ++i) {
@@ -244,6 +246,26 @@ TEST_CASE("Kinds of steps that are new each time are measured a bounded number o
   }
   CHECK(calls - steps > static_cast<int>(AutoCheckpoint::kMostVariants));
   CHECK(calls - steps <= 2 * AutoCheckpoint::kMostMeasurements);
+}
+
+TEST_CASE("Who is warned may ask for the plan, and throw", "[budget][auto]") {
+  Layers layers;
+  std::function<void()> on_warning;
+  const auto planned =
+      auto_checkpoint({.name = "layers", .memory_budget = "60%", .warn = [&](const std::string&) {
+                         on_warning();
+                       }})(std::ref(layers));
+  for (int i = 0; i < 5; ++i) check_step(planned, layers, rows(64));
+  int64_t asked = 0;
+  on_warning = [&] {
+    asked = planned.plan().budget_bytes;
+    TORCH_CHECK(false, "a warning is an error");
+  };
+  layers.extra = 3;
+  CHECK_THAT(error_text([&] { planned(rows(64)); }), ContainsSubstring("a warning is an error"));
+  CHECK(asked > 0);
+  for (int i = 0; i < 4; ++i) check_step(planned, layers, rows(64));
+  CHECK(planned.plan().ops.size() == 8 * 4 + 3 + 2);
 }
 
 TEST_CASE("A thread that ends leaves the measuring to others", "[budget][auto]") {

@@ -81,6 +81,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     bool is_unit = false;
   };
 
+  /// From then on find_region() and its neighbours have it.
   static std::shared_ptr<Region> make(Options options);
   class OnlyForMake {
     friend Region;
