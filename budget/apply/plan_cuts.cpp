@@ -2,6 +2,7 @@
 
 #include <remat/budget/plan_cuts.h>
 
+#include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -83,6 +84,10 @@ Cuts cuts_of(const StepCuts& planned) {
 }
 
 Cuts cuts_of(const MemoryPlan& plan) {
+  TORCH_CHECK_VALUE(plan.feasible, "[memory plan] feasible: expected a plan within its budget of ",
+                    plan.budget_bytes, " bytes, got the one that needs least, ",
+                    plan.least_budget_bytes, ". It is ", plan.limit,
+                    ". Plan for that much, or make the step smaller there.");
   Cuts cuts = cuts_of(plan.cuts);
   ExpectedTape expected = expected_of(*plan.profile);
   limit_bytes(expected, *plan.profile);

@@ -4,14 +4,10 @@
 #include <remat/budget/auto_checkpoint.h>
 
 #include <c10/util/Exception.h>
-#include <torch/headeronly/version.h>
-
-#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <cstdlib>
-#include <filesystem>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -23,11 +19,11 @@
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
 #include <remat/budget/plan_cuts.h>
-#include <remat/memory_plan/memory_plan_file.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/scope.h>
 
 #include "autocast_epoch.h"
+#include "plan_file.h"
 #include "plan_words.h"
 #include "step_variants.h"
 
@@ -38,10 +34,6 @@ constexpr const char* kVariable = "REMAT_MEMORY_BUDGET";
 
 /// Of steps that nobody has measured.
 constexpr size_t kUnknownRestBytes = size_t{16} << 20;
-
-std::string where_of(const std::string& name) {
-  return c10::str("[auto_checkpoint] '", name, "': ");
-}
 
 std::string budget_text(const AutoCheckpointOptions& options) {
   if (!options.memory_budget.empty()) return options.memory_budget;
@@ -66,17 +58,12 @@ Cuts cuts_of_unknown() {
 class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
  public:
   explicit State(AutoCheckpointOptions given)
-      : options(std::move(given)), budget_(budget_text(options), where_of(options.name)) {
+      : options(std::move(given)),
+        budget_(budget_text(options), where_of(options.name)),
+        file_(options.plan_file, options.name) {
     TORCH_CHECK_VALUE(options.steps >= 1, where_of(options.name), "steps: expected 1 or more, got ",
                       options.steps, ".");
-    TORCH_CHECK_VALUE(!has_file() || std::filesystem::is_regular_file(options.plan_file),
-                      where_of(options.name), "plan_file: expected a file, got ", options.plan_file,
-                      ", which is a folder or a device. Give the path of a file.");
-    if (has_file()) {
-      load_plan();
-    } else if (!options.plan_file.empty()) {
-      check_writable();
-    }
+    if (file_.exists()) use_file();
   }
 
   void run(StepForward& step, StepSignature signature) {
@@ -122,12 +109,16 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return are_casts_warm_ = autocast_.is_warm();
   }
 
-  bool has_file() const {
-    return !options.plan_file.empty() && std::filesystem::exists(options.plan_file);
+  /// What happens is told when the lock is given back: who is told may ask for the plan, or throw.
+  void tell_later(std::string what) {
+    if (options.progress) to_tell_.push_back(std::move(what));
   }
 
-  void tell(const std::string& what) const {
-    if (options.progress) options.progress(where_of(options.name) + what);
+  void tell() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const std::vector<std::string> lines = std::exchange(to_tell_, {});
+    lock.unlock();
+    for (const std::string& line : lines) options.progress(where_of(options.name) + line);
   }
 
   /// The step before this one has ended, if this thread has measured one.
@@ -135,8 +126,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     StepLog log;
     const auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
     if (!variant || log.nodes.empty()) return;
-    if (const std::string warning = add_measured(variant, log); !warning.empty())
-      warn_once(warning);
+    const std::string warning = add_measured(variant, log);
+    tell();
+    if (!warning.empty()) warn_once(warning);
   }
 
   /// What is to be warned of; "" for nothing.
@@ -145,7 +137,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!variant->wants_measuring()) return "";
     if (const std::string fault = variant->add(log); !fault.empty()) {
       fault_ = fault;
-      tell("a step that was measured does not count: " + fault);
+      tell_later("a step that was measured does not count: " + fault);
       if (!variant->is_given_up()) return "";
       return "measuring is given up, and steps stay as they were measured: " + fault;
     }
@@ -153,7 +145,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return is_enough || variant->is_over(budget_) ? make_plan(variant, is_enough) : "";
   }
 
-  /// No lock is held: who is warned may ask for the plan, or throw.
+  /// No lock may be held.
   void warn_once(const std::string& words) {
     if (has_warned_.exchange(true)) return;
     if (options.warn) return options.warn(where_of(options.name) + words);
@@ -167,10 +159,10 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!is_final) variant->forget_limit();
     if (!variant->plan()) return "";
     most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
-    tell(words_of(*variant->plan()));
+    tell_later(words_of(*variant->plan()));
     latest_ = variant;
-    const bool is_saved = options.plan_file.empty() || is_saved_ || variant != first_;
-    return is_saved ? "" : save_plan(*variant);
+    return variant == first_ && !std::exchange(is_saved_, true) ? file_.save(*variant, budget_)
+                                                                : "";
   }
 
   bool has_steps() const {
@@ -202,11 +194,20 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       return measure_forward(step, options.name, std::move(recording),
                              has_steps() ? &refusal : nullptr);
     });
+    const std::shared_ptr<StepVariant> variant =
+        add_variant(signature, std::move(measurement), refusal);
+    tell();
+    return variant;
+  }
+
+  std::shared_ptr<StepVariant> add_variant(const StepSignature& signature,
+                                           std::unique_ptr<StepMeasurement> measurement,
+                                           const std::string& refusal) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!are_casts_warm_) autocast_.clear();
     if (!refusal.empty()) {
       ++measurements_;
-      tell("a step is not planned: " + refusal);
+      tell_later("a step is not planned: " + refusal);
       return nullptr;
     }
     const auto variant = std::make_shared<StepVariant>(signature, std::move(measurement));
@@ -214,7 +215,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!first_) first_ = known;
     ++(known == variant ? measurements_ : in_vain_);
     if (known == variant && variant->wants_measuring())
-      tell(words_of_measuring(variant->cuts(), options.steps));
+      tell_later(words_of_measuring(variant->cuts(), options.steps));
     return known;
   }
 
@@ -248,7 +249,11 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       PendingStep::end_forward();
     }
     std::unique_lock<std::mutex> lock(mutex_);
-    if (difference && variant->is_from_file && clock_ == 1) refuse_file(step, *difference);
+    if (difference && variant->is_from_file && clock_ == 1) {
+      lock.unlock();
+      step.drop();
+      file_.refuse(*difference);
+    }
     const auto kind = difference ? variants_.find(*variant, *difference) : variant;
     if (recording && !kind) variant->add_failure();
     variant->is_from_file = false;
@@ -265,14 +270,6 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return {variant->cuts(), variant->wants_measuring()};
   }
 
-  [[noreturn]] void refuse_file(StepForward& step, const TapeDifference& difference) const {
-    step.drop();
-    TORCH_CHECK_VALUE(false, where_of(options.name), "plan file ", options.plan_file,
-                      ": expected a plan for this step, got one for another: ", difference.str(),
-                      ". Delete the file, or give another path.");
-    std::abort();
-  }
-
   /// A step has left its plan. `is_known`: a step of its kind was measured.
   void tell_difference(const TapeDifference& difference, size_t rest_bytes, bool is_known) {
     const std::string words =
@@ -280,60 +277,26 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
                  is_known ? "expected: " : "measured: ", difference.str(),
                  ". From there on it was cut every ", rest_bytes, " bytes",
                  is_known ? "." : "; such steps are measured when they come again.");
-    tell(words);
+    if (options.progress) options.progress(where_of(options.name) + words);
     if (!is_known) warn_once(words);
   }
 
-  /// Steps are measured before the file is written.
-  void check_writable() const {
-    const std::filesystem::path folder = std::filesystem::absolute(options.plan_file).parent_path();
-    TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, where_of(options.name),
-                      "plan_file: expected a file that can be written, got ", options.plan_file,
-                      ". Give a path in a folder that is there and yours.");
-  }
-
-  void load_plan() {
-    MemoryPlanFile file = MemoryPlanFile::load(options.plan_file);
-    const auto made_with = [&](const char* key) { return file.made_with[key]; };
-    TORCH_CHECK_VALUE(made_with("torch") == TORCH_VERSION, where_of(options.name), "plan file ",
-                      options.plan_file, ": expected one of torch ", TORCH_VERSION, ", got ",
-                      made_with("torch"), ". Delete the file, or give another path.");
-    StepSignature signature = signature_from(file.made_with);
-    if (made_with("memory_budget") != budget_.text()) {
-      const MemoryPlanner planner(*file.plan.profile);
-      file.plan = planner.plan(budget_.bytes(planner, std::stoll("0" + made_with("static_bytes"))));
-      TORCH_CHECK_VALUE(file.plan.feasible,
-                        words_of_limit(options.name, file.plan, budget_.text()));
-    }
-    first_ = latest_ = std::make_shared<StepVariant>(std::move(signature), std::move(file.plan));
+  void use_file() {
+    first_ = latest_ = file_.load(budget_);
     variants_.add(latest_);
     is_saved_ = true;
-    tell("plan of " + options.plan_file + ": " + words_of(*latest_->plan()));
-  }
-
-  /// Returns why it is not saved.
-  std::string save_plan(const StepVariant& variant) {
-    MemoryPlanFile file;
-    file.made_with = words_of(variant.signature());
-    file.made_with["torch"] = TORCH_VERSION;
-    file.made_with["memory_budget"] = budget_.text();
-    file.made_with["static_bytes"] = std::to_string(variant.static_bytes());
-    file.plan = *variant.plan();
-    is_saved_ = true;
-    try {
-      file.save(options.plan_file);
-      return "";
-    } catch (const std::exception& error) {
-      return std::string("the plan is not saved: ") + error.what();
-    }
+    tell_later("plan of " + file_.path() + ": " + words_of(*latest_->plan()));
+    tell();
   }
 
   const MemoryBudget budget_;
+  const PlanFile file_;
   mutable std::mutex mutex_;
   StepVariants variants_;
   std::shared_ptr<StepVariant> first_;   // that came, or is of the file
   std::shared_ptr<StepVariant> latest_;  // that has a plan; null for none
   std::string fault_;                    // of the last step that did not count
+  std::vector<std::string> to_tell_;
   AutocastEpoch autocast_;
   bool are_casts_warm_ = false;
   int64_t most_bytes_ = 0;  // of a plan

@@ -11,6 +11,10 @@
 
 namespace remat {
 
+std::string where_of(const std::string& name) {
+  return c10::str("[auto_checkpoint] '", name, "': ");
+}
+
 std::string words_of_measuring(const Cuts& cuts, int steps) {
   return c10::str("measures ", cuts.expected->records.size(), " ops in ", cuts.segment_count(),
                   " segments; the plan comes after ", steps, steps == 1 ? " step" : " steps");
@@ -27,10 +31,9 @@ std::string words_of(const MemoryPlan& plan) {
 
 std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
                            const std::string& budget) {
-  return c10::str("[auto_checkpoint] '", name, "': memory_budget: expected ",
-                  plan.least_budget_bytes, " bytes or more (",
-                  detail::bytes_text(plan.least_budget_bytes), "), got ", plan.budget_bytes, " (\"",
-                  budget, "\"). The least is ", plan.limit,
+  return c10::str(where_of(name), "memory_budget: expected ", plan.least_budget_bytes,
+                  " bytes or more (", detail::bytes_text(plan.least_budget_bytes), "), got ",
+                  plan.budget_bytes, " (\"", budget, "\"). The least is ", plan.limit,
                   ". Give that much, or make the step smaller there.");
 }
 

@@ -9,9 +9,11 @@
 #include <remat/budget/auto_checkpoint.h>
 #include <remat/memory_plan/memory_plan.h>
 #include <remat/tape/cuts.h>
-#include <remat/tape/expected_tape.h>
 
 namespace remat {
+
+/// "[auto_checkpoint] 'model': "
+std::string where_of(const std::string& name);
 
 std::string words_of_measuring(const Cuts& cuts, int steps);
 
@@ -21,8 +23,6 @@ std::string words_of(const MemoryPlan& plan);
 /// Of one that is not feasible.
 std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
                            const std::string& budget);
-
-/// "expected aten::mm as record 12, got aten::relu"
 
 std::map<std::string, std::string> words_of(const StepSignature& signature);
 StepSignature signature_from(const std::map<std::string, std::string>& words);

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "step_digest.h"
+#include "step_units.h"
 
 namespace remat::detail {
 
@@ -87,8 +88,12 @@ MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, St
     for (const int32_t v : graph.results[j]) op.made_bytes += graph.bytes(v);
     plan.ops.push_back(std::move(op));
   }
-  for (const KeptResult& kept : plan.cuts.keep)
-    plan.ops[kept.record].kept_bytes += graph.bytes(graph.results[kept.record][kept.result]);
+  const StepUnits units(graph, plan.cuts.positions, plan.cuts.groups);
+  for (const KeptResult& kept : plan.cuts.keep) {
+    const int32_t value = graph.results[kept.record][kept.result];
+    if (units.home(value) == StepUnits::root)
+      plan.ops[kept.record].kept_bytes += graph.bytes(value);
+  }
   return plan;
 }
 

@@ -9,6 +9,7 @@ import inspect
 import logging
 import numbers
 import os
+import sys
 import types
 import warnings
 import weakref
@@ -127,6 +128,13 @@ class _AutoCheckpointed:
         copied = _AutoCheckpointed(copy.deepcopy(self._fn, memo), copy.deepcopy(self._module, memo), self._options)
         memo[id(self)] = copied
         return copied
+
+    def __reduce_ex__(self, protocol):
+        found = sys.modules.get(getattr(self, "__module__", None))
+        for part in getattr(self, "__qualname__", "").split("."):
+            found = getattr(found, part, None)
+        # A decorated function of a module is pickled as functions are: by its name.
+        return self.__qualname__ if found is self else super().__reduce_ex__(protocol)
 
     def __getstate__(self):
         return self._fn, self._module, self._options

@@ -388,6 +388,15 @@ def test_what_no_tape_replays_says_what_to_do_within_a_budget():
         planned(torch.randn(8, requires_grad=True))
 
 
+@remat.auto_checkpoint(memory_budget="60%")
+def decorated(x):
+    return x.sin()
+
+
+def test_a_decorated_function_is_pickled_by_its_name():
+    assert pickle.loads(pickle.dumps(decorated)) is decorated
+
+
 def test_copies_and_pickles_of_a_model_are_measured_by_themselves():
     plain, planned = trainers("50%")
     train(plain, planned, [batch_of(seed=i) for i in range(5)])

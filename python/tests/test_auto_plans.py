@@ -236,9 +236,9 @@ def test_a_share_is_that_of_the_largest_step():
     ({"steps": 0}, "steps: expected 1 to 1000, got 0"),
     ({"steps": 2**40}, "steps: expected 1 to 1000"),
     ({"plan": 3}, "plan: expected a path, got int"),
-    ({"plan": "/tmp"}, "plan_file: expected a file, got /tmp, which is a folder or a device"),
-    ({"plan": "/dev/zero"}, "plan_file: expected a file, got /dev/zero"),
-    ({"plan": "/nowhere/plan.json"}, "plan_file: expected a file that can be written, got /nowhere/plan.json"),
+    ({"plan": "/tmp"}, "plan file /tmp: expected a file, got a folder or a device"),
+    ({"plan": "/dev/zero"}, "plan file /dev/zero: expected a file, got a folder or a device"),
+    ({"plan": "/nowhere/plan.json"}, "plan file /nowhere/plan.json: expected a file that can be written, got a folder /nowhere"),
     ({"memory_budget": "lots"}, 'memory_budget: expected bytes with a unit .* got "lots"'),
 ])
 def test_options_are_checked_before_a_step_runs(options, message):

@@ -179,6 +179,8 @@ def test_plans_say_what_they_do():
     small = profile.plan(1000)
     assert not small.feasible
     assert "aten::" in small.limit and "gradients" in small.limit
+    with pytest.raises(ValueError, match=r"feasible: expected a plan within its budget of 1000 bytes, got the one that needs"):
+        remat.checkpoint(plan=small)(fn)(*args)
 
 
 def test_files_of_another_process_are_read(tmp_path):

@@ -48,7 +48,7 @@ void TapeCutter::open_units() {
                  : c10::str(prefix, "segment ", segment_);
     std::shared_ptr<const RegionPolicy> policy;
     if (!is_group && policies_.empty()) policy = root_->shared_policy();
-    if (!is_group && !policies_.empty() && phase_ != Phase::kRest) policy = policies_[segment_];
+    if (!is_group && !policies_.empty() && !is_rest()) policy = policies_[segment_];
     regions_[unit] = Region::make(Region::Options{.name = name,
                                                   .determinism = root_->determinism(),
                                                   .preserve_rng = root_->preserve_rng(),
@@ -65,6 +65,8 @@ void TapeCutter::add_segment(size_t number) {
     tree_.end_with(segment_);
     positions_.resize(segment_);
     phase_ = Phase::kRest;
+    rest_record_ = number;
+    rest_unit_ = tree_.units();
   }
   tree_.add_segment();
   positions_.push_back(number);
@@ -145,7 +147,7 @@ void TapeCutter::end_unit(size_t top) {
 
 bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
   if (!comparison_ || phase_ == Phase::kRest) return true;
-  if (phase_ == Phase::kDiffers) return false;
+  if (phase_ != Phase::kPlan) return false;
   const ExpectedTape::Slot* const slot = comparison_->slot(number);
   // Only which segment saves it matters to the plan.
   if (slot && slot->value == comparison_->value_of_slot(ref) &&
@@ -161,7 +163,39 @@ void TapeCutter::compare_record() {
   } else if (phase_ == Phase::kPlan && !comparison_->are_bytes_expected(made_bytes_)) {
     differ(comparison_->more_bytes(made_bytes_));
   }
-  if (phase_ == Phase::kRest && made_bytes_ >= rest_bytes_) cuts_next_ = true;
+  if (phase_ == Phase::kRest && made_bytes_ >= rest_bytes_) end_segment_of_rest();
+}
+
+/// See Note [A rest that is kept].
+void TapeCutter::end_segment_of_rest() {
+  cuts_next_ = true;
+  if (keeps_more_than_saved()) phase_ = Phase::kSaves;
+}
+
+/// Of what the rest has made: more bytes are kept than autograd has saved.
+bool TapeCutter::keeps_more_than_saved() const {
+  const auto is_of_rest = [&](uint32_t value) {
+    const TapeValue& of = tape_.values()[value];
+    return of.source == TapeValue::Source::kRecord && of.number >= rest_record_;
+  };
+  std::unordered_map<uint32_t, size_t> saved;  // by value
+  for (const auto unit : c10::irange(rest_unit_, tree_.units())) {
+    const std::vector<TapeSlot>& slots = tape_.parts()[unit].slots;
+    for (const auto i : c10::irange(slots.size())) {
+      const TapeRef& ref = slots[i].ref;
+      if (!ref.defined() || !regions_[unit]->slots()[i].live || !is_of_rest(ref.value)) continue;
+      size_t& bytes = saved[ref.value];
+      bytes = std::max(bytes, tape_.layout(ref.layout).bytes_spanned());
+    }
+  }
+  size_t saved_bytes = 0;
+  for (const auto& [value, bytes] : saved) saved_bytes += bytes;
+  size_t kept_bytes = 0;
+  for (const auto& [value, weak] : all_kept_) {
+    const std::shared_ptr<CutValue> kept = weak.lock();
+    if (kept && is_of_rest(value)) kept_bytes += kept->kept()->size_bytes();
+  }
+  return kept_bytes > saved_bytes;
 }
 
 /// The function has ended.
@@ -171,7 +205,7 @@ void TapeCutter::compare_end() {
   if (phase_ == Phase::kPlan && !(is_plan_done && comparison_->is_end_expected(slots_)))
     differ(comparison_->other_end(slots_));
   if (phase_ == Phase::kPlan) compare_dropped_slots();
-  if (phase_ == Phase::kRest) return;
+  if (is_rest()) return;
   tree_.end_with(segment_);
   positions_.resize(segment_);
 }
@@ -204,6 +238,7 @@ bool TapeCutter::is_of_other_segment(uint32_t value) const {
 }
 
 bool TapeCutter::may_cross(uint32_t value) const {
+  if (phase_ == Phase::kSaves) return false;  // no replay runs what reads it
   return !listed_ || phase_ != Phase::kPlan || (value < is_listed_.size() && is_listed_[value]);
 }
 

@@ -47,6 +47,10 @@ namespace remat {
 /// from then on is kept by the forward though no list has it, so no replay runs what differs. One
 /// need remains: a planned unit may have been spared by what a later unit, which never came, would
 /// have kept of it. Such a unit begins with the tape: it makes again what it misses.
+///
+/// Note [A rest that is kept]: cuts of the rest come without a plan. Where much passes that
+/// autograd does not save, they keep more than a step without remat. As soon as they do, the rest
+/// goes on like such a step: its last segment has no cuts, and the forward keeps what it saves.
 class TapeCutter {
  public:
   /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
@@ -117,7 +121,12 @@ class TapeCutter {
   const std::vector<bool>& needed() const { return needed_; }
 
  private:
-  enum class Phase : uint8_t { kPlan, kDiffers, kRest };  // differs: a segment is to begin
+  enum class Phase : uint8_t {
+    kPlan,
+    kDiffers,  // a segment of the rest is to begin
+    kRest,
+    kSaves,  // a rest that is kept
+  };
   using CutValues = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
   struct GroupSlot {
     size_t slot;
@@ -127,6 +136,9 @@ class TapeCutter {
   void compare_record();
   void compare_end();
   void compare_dropped_slots();
+  void end_segment_of_rest();
+  bool keeps_more_than_saved() const;
+  bool is_rest() const { return phase_ == Phase::kRest || phase_ == Phase::kSaves; }
   void differ(const TapeDifference& difference);
   void add_segment(size_t number);
   void open_units();
@@ -165,6 +177,8 @@ class TapeCutter {
   Phase phase_ = Phase::kPlan;
   bool cuts_next_ = false;  // the next record begins a segment that was not planned
   size_t made_bytes_ = 0;   // since the last cut of the rest
+  size_t rest_record_ = 0;  // the first one of the rest
+  size_t rest_unit_ = 0;
   size_t slots_ = 0;
   size_t segment_ = 0;
   size_t next_listed_ = 0;

@@ -268,6 +268,24 @@ TEST_CASE("Who is warned may ask for the plan, and throw", "[budget][auto]") {
   CHECK(planned.plan().ops.size() == 8 * 4 + 3 + 2);
 }
 
+TEST_CASE("Who is told of progress may ask for the plan, and throw", "[budget][auto]") {
+  Layers layers;
+  std::vector<std::string> lines;
+  std::function<void()> ask = [] {};
+  const auto planned = auto_checkpoint(
+      {.name = "layers", .memory_budget = "60%", .progress = [&](const std::string& line) {
+         lines.push_back(line);
+         ask();
+       }})(std::ref(layers));
+  ask = [&] { TORCH_CHECK(!error_text([&] { planned.plan(); }).empty()); };
+  for (int i = 0; i < 3; ++i) check_step(planned, layers, rows(64));
+  ask = [&] { TORCH_CHECK(planned.plan().feasible && false, "planned"); };
+  CHECK_THAT(error_text([&] { planned(rows(64)); }), ContainsSubstring("planned"));
+  ask = [] {};
+  for (int i = 0; i < 2; ++i) check_step(planned, layers, rows(64));
+  CHECK(lines.size() == 2);
+}
+
 TEST_CASE("A thread that ends leaves the measuring to others", "[budget][auto]") {
   const Layers layers;
   const auto first = auto_checkpoint({.name = "first", .memory_budget = "50%"})(layers);

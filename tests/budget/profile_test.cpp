@@ -423,7 +423,8 @@ TEST_CASE("What autograd has saved for a branch that dies with the function is n
   const StepProfile profile = profile_of(loss);
   CHECK(std::count_if(profile.slots.begin(), profile.slots.end(),
                       [](const StepSlot& slot) { return slot.is_dropped(); }) == 3);
-  const MemoryPlan plan = MemoryPlanner(profile).plan(1);
+  const MemoryPlanner planner(profile);
+  const MemoryPlan plan = planner.plan(planner.frontier().front().peak_bytes);
   CHECK(plan.least_budget_bytes <= profile.plain_peak_bytes);
   SECTION("one that does not die then leaves the plan, and is right") {
     keeps = true;

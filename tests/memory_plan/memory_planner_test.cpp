@@ -159,6 +159,20 @@ TEST_CASE("A step without backward has one plan", "[memory_plan]") {
   CHECK(planner.plan(profile.plain_peak_bytes).feasible);
 }
 
+TEST_CASE("What a group's replay makes again is not counted as kept", "[memory_plan]") {
+  const StepProfile profile = remat::test::transformer_step(12);
+  bool has_groups = false;
+  for (const double of_peak : {0.15, 0.2, 0.3, 0.5}) {
+    const MemoryPlan plan = MemoryPlanner(profile).plan(share(profile, of_peak));
+    int64_t kept_bytes = 0;
+    for (const remat::MemoryPlanOp& op : plan.ops) kept_bytes += op.kept_bytes;
+    CHECK(kept_bytes > 0);
+    CHECK(kept_bytes <= remat::simulate_step(profile, plan.cuts).kept_bytes + profile.end_bytes);
+    has_groups |= !plan.cuts.groups.empty();
+  }
+  CHECK(has_groups);
+}
+
 TEST_CASE("explain says what becomes of a module's ops", "[memory_plan]") {
   const StepProfile profile = remat::test::transformer_step(12);
   const MemoryPlan plan = MemoryPlanner(profile).plan(share(profile, 0.3));

@@ -22,7 +22,7 @@ struct MemoryPlanOp {
   uint64_t digest = 0;     ///< Of what it reads, makes and writes
   double replay_us = 0;    ///< One run again
   int32_t runs = 0;        ///< Beyond the forward's
-  int64_t kept_bytes = 0;  ///< Of its results, while nothing is replayed or within a group
+  int64_t kept_bytes = 0;  ///< Of its results, between forward and backward
   int64_t made_bytes = 0;  ///< Of its results
 };
 

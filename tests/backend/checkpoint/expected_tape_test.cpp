@@ -509,6 +509,31 @@ TEST_CASE("What replays start from after a difference is what segments of the re
   CHECK(kept(0) == 6);                 // what each reads
 }
 
+TEST_CASE("A rest of which more crosses than autograd saves is kept as autograd saves it",
+          "[backend][cuts]") {
+  constexpr size_t kWide = 16;
+  constexpr size_t kLayers = 6;
+  const TensorFn base = chain(kTwelve);
+  const TensorFn other = [](const at::Tensor& x) {
+    at::Tensor y = x.exp();
+    for (size_t i = 0; i < kLayers; ++i) {
+      const at::Tensor wide = y.repeat({kWide, 1}).mul(2).add(1).neg();  // nobody saves it
+      y = wide.view({kWide, 4, 8}).sum(0).sin();
+    }
+    return y;
+  };
+  for (const size_t rest_tensors : {size_t{1}, kWide, 2 * kWide, 3 * kWide, 9 * kWide}) {
+    INFO("cut every " << rest_tensors);
+    const Cuts cuts{.positions = {3, 6},
+                    .keep = Kept{},
+                    .expected = expected_of(base),
+                    .rest_bytes = rest_tensors * kTensorBytes};
+    CHECK(check_other(base, other, cuts));
+    const at::Tensor y = checkpoint(with_cuts(cuts))(other)(step_input());
+    CHECK(memory_report().bytes <= (1 + kLayers + 2 * kWide) * kTensorBytes);
+  }
+}
+
 TEST_CASE("More memory than expected is a difference", "[backend][cuts]") {
   const TensorFn fn = chain(kTwelve);
   auto expected = std::make_shared<ExpectedTape>(*expected_of(fn));

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "plan_file.h"
+
+#include <c10/util/Exception.h>
+#include <torch/headeronly/version.h>
+
+#include <unistd.h>
+
+#include <cstdlib>
+#include <exception>
+#include <filesystem>
+#include <utility>
+
+#include <remat/memory_plan/memory_plan_file.h>
+#include <remat/memory_plan/memory_planner.h>
+
+#include "plan_words.h"
+
+namespace remat {
+
+PlanFile::PlanFile(std::string path, std::string name)
+    : path_(std::move(path)), name_(std::move(name)) {
+  if (path_.empty()) return;
+  if (!exists()) {
+    check_writable();
+    return;
+  }
+  TORCH_CHECK_VALUE(std::filesystem::is_regular_file(path_), words(),
+                    ": expected a file, got a folder or a device. Give the path of a file.");
+}
+
+/// "[auto_checkpoint] 'model': plan file plan.json"
+std::string PlanFile::words() const {
+  return where_of(name_) + "plan file " + path_;
+}
+
+bool PlanFile::exists() const {
+  return !path_.empty() && std::filesystem::exists(path_);
+}
+
+/// Steps are measured before the file is written.
+void PlanFile::check_writable() const {
+  const std::filesystem::path folder = std::filesystem::absolute(path_).parent_path();
+  TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, words(),
+                    ": expected a file that can be written, got a folder ", folder.string(),
+                    " that is not there, or not yours. Give a path in another folder.");
+}
+
+std::shared_ptr<StepVariant> PlanFile::load(const MemoryBudget& budget) const {
+  MemoryPlanFile file = MemoryPlanFile::load(path_);
+  const auto made_with = [&](const char* key) { return file.made_with[key]; };
+  TORCH_CHECK_VALUE(made_with("torch") == TORCH_VERSION, words(), ": expected one of torch ",
+                    TORCH_VERSION, ", got ", made_with("torch"),
+                    ". Delete the file, or give another path.");
+  StepSignature signature = signature_from(file.made_with);
+  if (made_with("memory_budget") != budget.text()) {
+    const MemoryPlanner planner(*file.plan.profile);
+    file.plan = planner.plan(budget.bytes(planner, std::stoll("0" + made_with("static_bytes"))));
+    TORCH_CHECK_VALUE(file.plan.feasible, words_of_limit(name_, file.plan, budget.text()));
+  }
+  return std::make_shared<StepVariant>(std::move(signature), std::move(file.plan));
+}
+
+std::string PlanFile::save(const StepVariant& variant, const MemoryBudget& budget) const {
+  if (path_.empty()) return "";
+  MemoryPlanFile file;
+  file.made_with = words_of(variant.signature());
+  file.made_with["torch"] = TORCH_VERSION;
+  file.made_with["memory_budget"] = budget.text();
+  file.made_with["static_bytes"] = std::to_string(variant.static_bytes());
+  file.plan = *variant.plan();
+  try {
+    file.save(path_);
+    return "";
+  } catch (const std::exception& error) {
+    return std::string("the plan is not saved: ") + error.what();
+  }
+}
+
+void PlanFile::refuse(const TapeDifference& difference) const {
+  TORCH_CHECK_VALUE(false, words(),
+                    ": expected a plan for this step, got one for another: ", difference.str(),
+                    ". Delete the file, or give another path.");
+  std::abort();
+}
+
+}  // namespace remat
