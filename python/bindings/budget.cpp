@@ -28,6 +28,7 @@
 #include "argument_tree.h"
 #include "docstrings.h"
 #include "owned_object.h"
+#include "python_state.h"
 
 namespace remat::python {
 namespace {
@@ -89,6 +90,12 @@ void run_step(AutoCheckpoint& planned, py::object step, const py::tuple& args,
   PythonRunner wrapped(std::move(step));
   const py::gil_scoped_release released;  // other threads wait for its lock
   planned.run(wrapped, signature);
+}
+
+/// function(*args, **kwargs), of which torch.compile compiles nothing.
+py::object run_eagerly(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
+  const CompilerAside compiler;
+  return function(*args, **kwargs);
 }
 
 /// Python's function of a line, that C++ may call from any thread and outlive.
@@ -210,6 +217,7 @@ void add_auto_checkpoint(py::module_& m) {
       .def("plan", &AutoCheckpoint::plan, py::call_guard<py::gil_scoped_release>())
       .def("why_no_plan", &AutoCheckpoint::why_no_plan, py::call_guard<py::gil_scoped_release>())
       .def("advice", &AutoCheckpoint::advice);
+  m.def("_run_eagerly", &run_eagerly);
 }
 
 }  // namespace

@@ -73,6 +73,19 @@ class _Step:
             self._state = None
 
 
+def _run_eagerly(run, args, kwargs):
+    return _C._run_eagerly(run, args, kwargs)
+
+
+# A graph break, of which torch.compile gives the reason. As torch.compiler.disable() does it, which takes a second to load.
+_frames = torch._C._dynamo.eval_frame
+_frames.set_code_exec_strategy(
+    _run_eagerly.__code__, _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
+)
+_run_eagerly._torchdynamo_disable = True
+_run_eagerly._torchdynamo_disable_msg = "remat.auto_checkpoint(): a step within a budget runs op by op"
+
+
 class _AutoCheckpointed:
     """A function, or what stands for a module's forward, whose steps fit a budget."""
 
@@ -93,13 +106,19 @@ class _AutoCheckpointed:
         return types.MethodType(type(self._module).forward, self._module) if self._fn is None else self._fn
 
     def __call__(self, *args, **kwargs):
-        fn = self._function()
-        plainly = not torch.is_grad_enabled() or torch.is_inference_mode_enabled() or torch.compiler.is_compiling()
-        if plainly or torch._C._functorch.peek_interpreter_stack() is not None:
-            return fn(*args, **kwargs)
-        if self._is_lazy():
-            return fn(*args, **kwargs)
-        step = _Step(fn, self._module, self._options["name"], self._planned.advice, args, kwargs)
+        if not torch.is_grad_enabled():
+            return self._call_plainly(args, kwargs)
+        return _run_eagerly(self._run_step, args, kwargs)
+
+    def _call_plainly(self, args, kwargs):
+        return type(self._module).forward(self._module, *args, **kwargs) if self._fn is None else self._fn(*args, **kwargs)
+
+    def _run_step(self, *args, **kwargs):
+        is_traced = torch.jit.is_tracing() or torch.compiler.is_exporting()
+        is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
+        if is_traced or is_transformed or torch.is_inference_mode_enabled() or self._is_lazy():
+            return self._call_plainly(args, kwargs)
+        step = _Step(self._function(), self._module, self._options["name"], self._planned.advice, args, kwargs)
         self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
         return step.result
 

@@ -131,6 +131,40 @@ def test_budgets_of_other_kinds(monkeypatch):
             assert plan.least_budget_bytes < plan.budget_bytes < plan.frontier()[-1].peak_bytes
 
 
+def test_under_torch_compile_the_budget_holds():
+    torch._dynamo.reset()
+    plain, planned = trainers("50%")
+    planned.model.compile(backend="eager")
+    peaks = train(plain, planned, [batch_of(seed=i) for i in range(6)])
+    plan = remat.memory_plan(planned.model)
+    assert peaks[-1][1] <= plan.budget_bytes < peaks[-1][0]
+    torch._dynamo.reset()
+
+
+def test_a_step_within_a_budget_is_a_graph_break():
+    torch._dynamo.reset()
+    model = nn.Sequential(nn.Linear(32, 32), nn.GELU())
+    x = batch_of(seed=9)[0]
+    expected = model(x)
+    strictly = torch.compile(remat.auto_checkpoint(model, "60%"), backend="eager", fullgraph=True)
+    with torch.no_grad():
+        assert torch.equal(strictly(x), expected)
+    with pytest.raises(torch._dynamo.exc.Unsupported, match="a step within a budget runs op by op"):
+        strictly(x)
+    torch._dynamo.reset()
+
+
+@pytest.mark.torch_warns
+def test_traced_and_exported_models_are_plain():
+    model = nn.Sequential(nn.Linear(32, 32), nn.GELU())
+    x = batch_of(seed=1)[0]
+    expected = model(x)
+    remat.auto_checkpoint(model, "60%")
+    assert torch.equal(torch.jit.trace(model, x, check_trace=False)(x), expected)
+    del model.forward
+    assert torch.equal(torch.export.export(model, (x,)).module()(x), expected)
+
+
 def test_a_plan_file_serves_another_model_of_the_kind(tmp_path, caplog):
     path = tmp_path / "plan.json"
     plain, planned = trainers("50%", plan=path)
