@@ -14,6 +14,11 @@
 #include "unseen.h"
 
 namespace remat {
+namespace {
+
+constexpr size_t kLooks = 8;  // for a place for a cut, while a segment grows by its usual size
+
+}  // namespace
 
 TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
                        std::shared_ptr<const TapeReplayer> whole, Keep keep)
@@ -48,7 +53,7 @@ void TapeCutter::open_units() {
                  : c10::str(prefix, "segment ", segment_);
     std::shared_ptr<const RegionPolicy> policy;
     if (!is_group && policies_.empty()) policy = root_->shared_policy();
-    if (!is_group && !policies_.empty() && !is_rest()) policy = policies_[segment_];
+    if (!is_group && !policies_.empty() && phase_ != Phase::kRest) policy = policies_[segment_];
     regions_[unit] = Region::make(Region::Options{.name = name,
                                                   .determinism = root_->determinism(),
                                                   .preserve_rng = root_->preserve_rng(),
@@ -61,13 +66,7 @@ void TapeCutter::open_units() {
 
 /// A segment of the rest begins with record `number`.
 void TapeCutter::add_segment(size_t number) {
-  if (phase_ == Phase::kDiffers) {
-    tree_.end_with(segment_);
-    positions_.resize(segment_);
-    phase_ = Phase::kRest;
-    rest_record_ = number;
-    rest_unit_ = tree_.units();
-  }
+  phase_ = Phase::kRest;
   tree_.add_segment();
   positions_.push_back(number);
   tape_.parts_.push_back({.begin = TapePart::kOpen, .end = TapePart::kOpen});
@@ -76,6 +75,7 @@ void TapeCutter::add_segment(size_t number) {
   group_slots_.emplace_back();
   cuts_next_ = false;
   made_bytes_ = 0;
+  next_look_ = rest_bytes_;
 }
 
 void TapeCutter::enter_next(size_t number) {
@@ -147,7 +147,7 @@ void TapeCutter::end_unit(size_t top) {
 
 bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
   if (!comparison_ || phase_ == Phase::kRest) return true;
-  if (phase_ != Phase::kPlan) return false;
+  if (phase_ == Phase::kDiffers) return false;
   const ExpectedTape::Slot* const slot = comparison_->slot(number);
   // Only which segment saves it matters to the plan.
   if (slot && slot->value == comparison_->value_of_slot(ref) &&
@@ -163,39 +163,48 @@ void TapeCutter::compare_record() {
   } else if (phase_ == Phase::kPlan && !comparison_->are_bytes_expected(made_bytes_)) {
     differ(comparison_->more_bytes(made_bytes_));
   }
-  if (phase_ == Phase::kRest && made_bytes_ >= rest_bytes_) end_segment_of_rest();
+  if (phase_ != Phase::kPlan) note_writes(tape_.records().back());
+  looks_ = phase_ == Phase::kDiffers || (phase_ == Phase::kRest && made_bytes_ >= next_look_);
 }
 
-/// See Note [A rest that is kept].
-void TapeCutter::end_segment_of_rest() {
-  cuts_next_ = true;
-  if (keeps_more_than_saved()) phase_ = Phase::kSaves;
-}
-
-/// Of what the rest has made: more bytes are kept than autograd has saved.
-bool TapeCutter::keeps_more_than_saved() const {
-  const auto is_of_rest = [&](uint32_t value) {
-    const TapeValue& of = tape_.values()[value];
-    return of.source == TapeValue::Source::kRecord && of.number >= rest_record_;
-  };
-  std::unordered_map<uint32_t, size_t> saved;  // by value
-  for (const auto unit : c10::irange(rest_unit_, tree_.units())) {
-    const std::vector<TapeSlot>& slots = tape_.parts()[unit].slots;
-    for (const auto i : c10::irange(slots.size())) {
-      const TapeRef& ref = slots[i].ref;
-      if (!ref.defined() || !regions_[unit]->slots()[i].live || !is_of_rest(ref.value)) continue;
-      size_t& bytes = saved[ref.value];
-      bytes = std::max(bytes, tape_.layout(ref.layout).bytes_spanned());
+/// What is written has another value.
+void TapeCutter::note_writes(const TapeRecord& record) {
+  for (const auto i : c10::irange(record.write_count)) {
+    const TapeWrite& write = tape_.writes(record)[i];
+    for (Made& made : made_) {
+      if (made.value == write.before) made.value = write.after;
     }
   }
-  size_t saved_bytes = 0;
-  for (const auto& [value, bytes] : saved) saved_bytes += bytes;
-  size_t kept_bytes = 0;
-  for (const auto& [value, weak] : all_kept_) {
-    const std::shared_ptr<CutValue> kept = weak.lock();
-    if (kept && is_of_rest(value)) kept_bytes += kept->kept()->size_bytes();
+}
+
+/// See Note [Where the rest is cut]. A segment that grows is not looked at after each record.
+void TapeCutter::look_for_cut() {
+  looks_ = false;
+  next_look_ = made_bytes_ + rest_bytes_ / kLooks;
+  const std::unordered_map<uint32_t, size_t> saved = bytes_saved();
+  std::erase_if(made_, [&](const Made& made) {
+    return made.storage.expired() || saved.count(made.value) != 0 || kept(made.value);
+  });
+  size_t crossing = 0;
+  for (const Made& made : made_) crossing += made.bytes;
+  size_t most = phase_ == Phase::kDiffers ? rest_bytes_ + copied_bytes_ : 0;
+  for (const auto& [value, bytes] : saved) most += is_of_other_segment(value) ? 0 : bytes;
+  cuts_next_ = crossing <= most;
+}
+
+/// By value: what replays of the open segment make for autograd.
+std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
+  std::unordered_map<uint32_t, size_t> saved;
+  if (phase_ == Phase::kDiffers) return saved;  // it is kept
+  const std::vector<TapeSlot>& slots = tape_.parts()[unit()].slots;
+  for (const auto i : c10::irange(slots.size())) {
+    const TapeRef& ref = slots[i].ref;
+    if (!ref.defined() || !region()->slots()[i].live) continue;
+    if (tape_.values()[ref.value].source != TapeValue::Source::kRecord) continue;
+    size_t& bytes = saved[ref.value];
+    bytes = std::max(bytes, tape_.layout(ref.layout).bytes_spanned());
   }
-  return kept_bytes > saved_bytes;
+  return saved;
 }
 
 /// The function has ended.
@@ -205,9 +214,6 @@ void TapeCutter::compare_end() {
   if (phase_ == Phase::kPlan && !(is_plan_done && comparison_->is_end_expected(slots_)))
     differ(comparison_->other_end(slots_));
   if (phase_ == Phase::kPlan) compare_dropped_slots();
-  if (is_rest()) return;
-  tree_.end_with(segment_);
-  positions_.resize(segment_);
 }
 
 /// A slot that the plan does without has units that begin with the tape, if they miss anything.
@@ -222,7 +228,8 @@ void TapeCutter::compare_dropped_slots() {
 /// See Note [A tape that differs from its plan].
 void TapeCutter::differ(const TapeDifference& difference) {
   phase_ = Phase::kDiffers;
-  cuts_next_ = true;
+  tree_.end_with(segment_);
+  positions_.resize(segment_);
   if (!differs_) return;
   const SuspendScopes suspend;
   differs_(difference);
@@ -238,7 +245,7 @@ bool TapeCutter::is_of_other_segment(uint32_t value) const {
 }
 
 bool TapeCutter::may_cross(uint32_t value) const {
-  if (phase_ == Phase::kSaves) return false;  // no replay runs what reads it
+  if (phase_ == Phase::kDiffers) return false;  // no replay runs what reads it
   return !listed_ || phase_ != Phase::kPlan || (value < is_listed_.size() && is_listed_[value]);
 }
 
@@ -251,7 +258,15 @@ void TapeCutter::made(size_t record, size_t result, const TapeRef& ref, const at
   ++next_listed_;
   is_listed_.resize(ref.value + 1);
   is_listed_[ref.value] = true;
-  cross(ref, tensor, is_outside, next.policy);
+  listed_now_.push_back({ref, tensor, is_outside, next.policy});
+}
+
+/// What the record that has just been made has of the list, unless it is another one.
+void TapeCutter::keep_listed() {
+  for (const Listed& made : listed_now_) {
+    if (phase_ == Phase::kPlan) cross(made.ref, made.tensor, made.is_outside, made.policy);
+  }
+  listed_now_.clear();
 }
 
 void TapeCutter::read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside) {
@@ -270,8 +285,9 @@ void TapeCutter::read_for_slot(size_t slot, const TapeRef& ref, const at::Tensor
 
 void TapeCutter::save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside,
                       Policy policy) {
-  if (tape_.values()[ref.value].source == TapeValue::Source::kRecord)
-    cross(ref, tensor, is_outside, policy);
+  if (tape_.values()[ref.value].source != TapeValue::Source::kRecord) return;
+  if (phase_ == Phase::kDiffers) return keep(ref.value, tensor, is_outside, policy);
+  cross(ref, tensor, is_outside, policy);
 }
 
 void TapeCutter::cross(const TapeRef& ref, const at::Tensor& tensor, bool is_outside,
@@ -310,7 +326,9 @@ void TapeCutter::laid_out_anew(uint32_t value, const at::Tensor& tensor) {
 
 void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
   const std::shared_ptr<CutValue> known = kept(value);
-  if (known && !known->kept()->is_copied()) keep_(*known->kept(), tensor, Policy::kSave);
+  if (!known || known->kept()->is_copied()) return;
+  if (phase_ == Phase::kDiffers) copied_bytes_ += known->kept()->size_bytes();
+  keep_(*known->kept(), tensor, Policy::kSave);
 }
 
 // The version of the tensor does not matter: the slot is made again, on memory of its own.

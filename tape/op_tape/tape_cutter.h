@@ -4,6 +4,9 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Storage.h>
+#include <c10/util/SmallVector.h>
+#include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -41,16 +44,19 @@ namespace remat {
 /// make it again.
 ///
 /// Note [A tape that differs from its plan]: cuts that were made for another tape count up to the
-/// first difference. What begins with the next record are segments of the rest, outside of all
-/// groups, and all that they read is kept. Up to there slots and records are the planned ones, so
-/// what their units need is listed. What differs belongs to the open segment: what that one saves
-/// from then on is kept by the forward though no list has it, so no replay runs what differs. One
+/// first difference. Up to there slots and records are the planned ones, so what their units need
+/// is listed. What differs belongs to the open segment: what that one saves from then on is kept by
+/// the forward though no list has it, so no replay runs what differs. The rest of the tape begins
+/// at its first cut: it has segments outside of all groups, and all that they read is kept. One
 /// need remains: a planned unit may have been spared by what a later unit, which never came, would
 /// have kept of it. Such a unit begins with the tape: it makes again what it misses.
 ///
-/// Note [A rest that is kept]: cuts of the rest come without a plan. Where much passes that
-/// autograd does not save, they keep more than a step without remat. As soon as they do, the rest
-/// goes on like such a step: its last segment has no cuts, and the forward keeps what it saves.
+/// Note [Where the rest is cut]: what crosses such a cut is kept, also if autograd saves none of
+/// it: large tensors would then take more than they do without remat. So a cut comes where little
+/// is alive of what was made since the difference and is neither saved nor kept: for the first
+/// one no more than a segment may make and what was copied meanwhile, later no more than the
+/// segment has saved. Where there is no such place the rest is kept as autograd does, or is one
+/// segment.
 class TapeCutter {
  public:
   /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
@@ -68,25 +74,32 @@ class TapeCutter {
   size_t unit() const { return tree_.unit_of(segment_); }
 
   /// True if a segment begins with record `number`, which is about to be recorded; then enter().
-  bool begins(size_t number) const {
+  bool begins(size_t number) {
+    if (C10_UNLIKELY(looks_)) look_for_cut();
     return cuts_next_ || (segment_ < positions_.size() && positions_[segment_] == number);
   }
   void enter_next(size_t number);
 
   /// An op is about to run, which may make a record; it has made the tape's last one.
   void begin_op(const OpInfo& op) {
-    if (comparison_ && phase_ == Phase::kPlan) comparison_->begin_op(op);
+    if (!comparison_ || phase_ != Phase::kPlan) return;
+    comparison_->begin_op(op);
+    made_.clear();
   }
   void end_record() {
     if (comparison_) compare_record();
+    if (!listed_now_.empty()) keep_listed();
   }
 
   /// The open segment makes memory for itself, in the place of `original`.
   void made_memory(uint32_t value, uint32_t original) {
     if (comparison_) comparison_->add_memory(value, original);
   }
-  /// An op has allocated it.
-  void allocated(size_t bytes) { made_bytes_ += bytes; }
+  /// An op has allocated it, for the value.
+  void allocated(uint32_t value, const c10::Storage& storage) {
+    made_bytes_ += storage.nbytes();
+    if (comparison_) made_.push_back({value, storage.nbytes(), storage.getWeakStorageImpl()});
+  }
 
   /// The number of the next slot, of all segments.
   size_t next_slot() { return slots_++; }
@@ -123,9 +136,8 @@ class TapeCutter {
  private:
   enum class Phase : uint8_t {
     kPlan,
-    kDiffers,  // a segment of the rest is to begin
+    kDiffers,  // the open segment goes on with what differs
     kRest,
-    kSaves,  // a rest that is kept
   };
   using CutValues = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
   struct GroupSlot {
@@ -133,12 +145,13 @@ class TapeCutter {
     std::shared_ptr<CutValue> value;  // null: nobody has asked for it
   };
 
+  void keep_listed();
   void compare_record();
   void compare_end();
   void compare_dropped_slots();
-  void end_segment_of_rest();
-  bool keeps_more_than_saved() const;
-  bool is_rest() const { return phase_ == Phase::kRest || phase_ == Phase::kSaves; }
+  void note_writes(const TapeRecord& record);
+  void look_for_cut();
+  std::unordered_map<uint32_t, size_t> bytes_saved() const;
   void differ(const TapeDifference& difference);
   void add_segment(size_t number);
   void open_units();
@@ -176,13 +189,27 @@ class TapeCutter {
   const size_t rest_bytes_;
   Phase phase_ = Phase::kPlan;
   bool cuts_next_ = false;  // the next record begins a segment that was not planned
-  size_t made_bytes_ = 0;   // since the last cut of the rest
-  size_t rest_record_ = 0;  // the first one of the rest
-  size_t rest_unit_ = 0;
+  struct Made {
+    uint32_t value;
+    size_t bytes;
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  };
+  std::vector<Made> made_;   // by what differs; perhaps alive, and neither saved nor kept
+  size_t made_bytes_ = 0;    // since the last cut of the rest
+  bool looks_ = false;       // for a place for a cut, before the next op
+  size_t next_look_ = 0;     // with so many of those bytes
+  size_t copied_bytes_ = 0;  // of what differs, before it was written; autograd copies nothing
   size_t slots_ = 0;
   size_t segment_ = 0;
   size_t next_listed_ = 0;
   std::vector<bool> is_listed_;  // by value
+  struct Listed {
+    TapeRef ref;
+    at::Tensor tensor;
+    bool is_outside;
+    Policy policy;
+  };
+  c10::SmallVector<Listed, 2> listed_now_;  // of the record that is being made
   // By unit, until the function has returned.
   std::vector<std::shared_ptr<Region>> regions_;
   std::vector<std::shared_ptr<SegmentReplayer>> replayers_;

@@ -346,7 +346,7 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
   tape_.outputs_.push_back({.result = static_cast<uint16_t>(result),
                             .element = static_cast<uint16_t>(element),
                             .ref = {value, layout_of(tensor, tape_.values_[value])}});
-  if (cutter_ && has_own_memory(tensor.storage())) cutter_->allocated(tensor.storage().nbytes());
+  if (cutter_ && has_own_memory(tensor.storage())) cutter_->allocated(value, tensor.storage());
   note_made(op_.record.output_count++, value, tensor);
 }
 
