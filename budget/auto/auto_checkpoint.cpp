@@ -157,6 +157,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   std::string make_plan(const std::shared_ptr<StepVariant>& variant, bool is_final) {
     variant->make_plan(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
     if (!is_final) variant->forget_limit();
+    if (variant->saves_nothing()) tell_later("fits as it is, and takes less so than by a plan");
     if (!variant->plan()) return "";
     most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
     tell_later(words_of(*variant->plan()));

@@ -108,7 +108,9 @@ void StepVariant::make_plan(const MemoryBudget& budget, int64_t other_bytes,
   MemoryPlan plan = planner.plan(bytes);
   if (!plan.feasible && other_bytes > 0 && budget.is_share())
     plan = planner.plan(plan.least_budget_bytes);
-  if (!plan.feasible && plan.profile->plain_peak_bytes <= bytes) {
+  const int64_t plain_bytes = plan.profile->plain_peak_bytes;
+  const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
+  if (plain_bytes <= bytes && takes_more) {
     cuts_ = {};  // copies of what it overwrites are all that a plan adds
     measurement_.reset();
     return;

@@ -164,6 +164,8 @@ class Structure {
 
   void add_bytes() {
     const auto alive = log_.bytes_alive([](const StepLog::Block&) { return true; });
+    const auto plain =
+        log_.bytes_alive([&](const StepLog::Block& block) { return !is_copy(block); });
     for (const auto i : c10::irange(profile_.values.size())) {
       if (blocks_[i] == StepLog::kNone) {  // without memory: on the meta device
         if (profile_.values[i].maker >= 0)
@@ -179,12 +181,23 @@ class Structure {
       StepRecord& record = profile_.records[i];
       const StepLog::Moment first = i == 0 ? 0 : op.begin;
       record.forward_bytes = *std::max_element(&alive[first], &alive[next]);
+      record.copied_bytes = record.forward_bytes - *std::max_element(&plain[first], &plain[next]);
       int64_t made = 0;
       for (const int32_t value : record.makes) made += profile_.values[value].bytes;
       const int64_t most = *std::max_element(&alive[op.begin], &alive[op.end] + 1);
       record.workspace_bytes = std::max<int64_t>(0, most - alive[op.begin] - made);
     }
     profile_.end_bytes = alive[log_.forward_end];
+  }
+
+  /// True for what remat has copied before an op writes it: memory that no op of the forward made.
+  bool is_copy(const StepLog::Block& block) const {
+    if (block.born > log_.forward_end) return false;
+    const auto next = std::upper_bound(
+        log_.ops.begin(), log_.ops.end(), block.born,
+        [](StepLog::Moment born, const StepLog::Op& op) { return born < op.begin; });
+    return next != log_.ops.end() &&
+           (next == log_.ops.begin() || std::prev(next)->end < block.born);
   }
 
   /// The last record that had begun by then.

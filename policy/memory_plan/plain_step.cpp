@@ -99,7 +99,7 @@ class PlainStep {
   void run_forward() {
     for (int32_t j = 0; j < graph_.size(); ++j) {
       held_bytes_ += made_[j];
-      reach(profile_.records[j].forward_bytes);
+      reach(profile_.records[j].forward_bytes - profile_.records[j].copied_bytes);
     }
     held_bytes_ += made_[graph_.size()] + profile_.end_bytes;
     reach(profile_.gap_bytes);

@@ -175,7 +175,11 @@ class StepCheck {
     if (Fault fault = check_time(path + ".replay_us", record.replay_us)) return fault;
     if (Fault fault = check_time(path + ".backward_us", record.backward_us)) return fault;
     if (Fault fault = check_bytes(path + ".workspace_bytes", record.workspace_bytes)) return fault;
-    return check_bytes(path + ".forward_bytes", record.forward_bytes);
+    if (Fault fault = check_bytes(path + ".forward_bytes", record.forward_bytes)) return fault;
+    if (record.copied_bytes >= 0 && record.copied_bytes <= record.forward_bytes)
+      return std::nullopt;
+    return StepFault{path + ".copied_bytes", "0 to forward_bytes",
+                     std::to_string(record.copied_bytes), "Measure the step again."};
   }
 
   /// Made before

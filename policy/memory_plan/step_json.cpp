@@ -17,18 +17,20 @@ using nlohmann::ordered_json;
 ordered_json record_json(const StepRecord& record) {
   ordered_json writes = ordered_json::array();
   for (const StepWrite& write : record.writes) writes.push_back({write.before, write.after});
-  return {{"op", record.op},
-          {"where", record.where},
-          {"kind", detail::hex_text(record.kind)},
-          {"forward_us", record.forward_us},
-          {"replay_us", record.replay_us},
-          {"backward_us", record.backward_us},
-          {"workspace_bytes", record.workspace_bytes},
-          {"forward_bytes", record.forward_bytes},
-          {"reads_data", record.reads_data},
-          {"reads", record.reads},
-          {"makes", record.makes},
-          {"writes", std::move(writes)}};
+  ordered_json json = {{"op", record.op},
+                       {"where", record.where},
+                       {"kind", detail::hex_text(record.kind)},
+                       {"forward_us", record.forward_us},
+                       {"replay_us", record.replay_us},
+                       {"backward_us", record.backward_us},
+                       {"workspace_bytes", record.workspace_bytes},
+                       {"forward_bytes", record.forward_bytes},
+                       {"reads_data", record.reads_data},
+                       {"reads", record.reads},
+                       {"makes", record.makes},
+                       {"writes", std::move(writes)}};
+  if (record.copied_bytes > 0) json["copied_bytes"] = record.copied_bytes;
+  return json;
 }
 
 ordered_json node_json(const StepNode& node) {
@@ -56,7 +58,7 @@ StepRecord read_record(const JsonValue& value) {
   value.check_members(
       {"op", "where", "kind", "forward_us", "replay_us", "backward_us", "workspace_bytes",
        "forward_bytes", "reads_data", "reads", "makes", "writes"},
-      {});
+      {"copied_bytes"});
   StepRecord record;
   record.op = value.at("op").string();
   record.where = value.at("where").string();
@@ -66,6 +68,7 @@ StepRecord read_record(const JsonValue& value) {
   record.backward_us = value.at("backward_us").number();
   record.workspace_bytes = value.at("workspace_bytes").integer();
   record.forward_bytes = value.at("forward_bytes").integer();
+  if (value.has("copied_bytes")) record.copied_bytes = value.at("copied_bytes").integer();
   record.reads_data = value.at("reads_data").boolean();
   record.reads = detail::read_int32s(value.at("reads"));
   record.makes = detail::read_int32s(value.at("makes"));

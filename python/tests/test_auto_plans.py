@@ -2,6 +2,7 @@
 
 """auto_checkpoint(): budgets and options, plans and their files, and what is refused."""
 
+import copy
 import logging
 import pickle
 import re
@@ -9,7 +10,7 @@ import warnings
 
 import pytest
 import torch
-from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
+from budget_trainer import MEASURED, Net, Trainer, batch_of, loss_of, same, train, trainers
 from torch import nn
 
 import remat_meta as remat
@@ -152,6 +153,36 @@ def test_a_step_within_a_budget_is_a_graph_break():
     with pytest.raises(torch._dynamo.exc.Unsupported, match="a step within a budget runs op by op"):
         strictly(x)
     torch._dynamo.reset()
+
+
+class Momentum(nn.Module):
+    """A network, and one that follows it: written in the forward, under no_grad."""
+
+    def __init__(self):
+        super().__init__()
+        self.query = nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.Tanh()) for _ in range(6)])
+        self.key = copy.deepcopy(self.query).requires_grad_(False)
+
+    def forward(self, x):
+        query = self.query(x)
+        with torch.no_grad():
+            for mine, theirs in zip(self.key.parameters(), self.query.parameters(), strict=True):
+                mine.mul_(0.9).add_(theirs, alpha=0.1)
+            key = self.key(x)
+        return (query * key).sum()
+
+
+@pytest.mark.parametrize("budget", ["100%", "200kB", "260kB"])
+def test_what_overwrites_captured_tensors_runs_as_it_is_where_that_fits(budget):
+    torch.manual_seed(4)
+    plain, planned = Trainer(Momentum(), set_to_none=False), Trainer(Momentum(), set_to_none=False)
+    planned.model.load_state_dict(plain.model.state_dict())
+    remat.auto_checkpoint(planned.model, budget)
+    batches = [(torch.randn(64, 64),) for _ in range(6)]
+    peaks = train(plain, planned, batches, run=lambda model, batch: model(*batch))
+    assert [peak for _, peak in peaks[MEASURED + 1 :]] == [peak for peak, _ in peaks[MEASURED + 1 :]]
+    with pytest.raises(RuntimeError, match="it fits as it is"):
+        remat.memory_plan(planned.model)
 
 
 @pytest.mark.torch_warns

@@ -52,6 +52,9 @@ struct StepRecord {
   /// Most bytes alive from its start to the next record's, in a forward of which remat keeps
   /// nothing.
   int64_t forward_bytes = 0;
+  /// Of these: copies of memory from outside that the step overwrites. A tape makes them in any
+  /// case; a step without remat does not.
+  int64_t copied_bytes = 0;
   bool reads_data = true;      ///< false: looks only at shapes of what it reads (zeros_like).
   std::vector<int32_t> reads;  ///< Values, each once; a written argument's old value among them.
   std::vector<int32_t> makes;  ///< Its results that are new memory, in order
