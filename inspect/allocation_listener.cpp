@@ -27,11 +27,14 @@ AllocationListener::AllocationListener()
       outer_info_((pop_stopped(), ThreadLocalDebugInfo::current())),
       outer_(current_listener()) {}
 
+bool AllocationListener::is_profiled() {
+  auto* outer = profiler::ProfilerStateBase::get(/*global=*/false);
+  return outer != nullptr && outer->profilerType() != profiler::ActiveProfilerType::NONE;
+}
+
 void AllocationListener::start(const std::shared_ptr<AllocationListener>& listener,
                                const char* who) {
-  auto* outer = profiler::ProfilerStateBase::get(/*global=*/false);
-  TORCH_CHECK(outer == nullptr || outer->profilerType() == profiler::ActiveProfilerType::NONE, "[",
-              who,
+  TORCH_CHECK(!is_profiled(), "[", who,
               "] construction: expected no torch profiler on this thread, got a running one. "
               "Stop the profiler before metering, or read the bytes from its own memory events "
               "(profile_memory).");

@@ -19,6 +19,7 @@
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
 #include <remat/budget/plan_cuts.h>
+#include <remat/inspect/allocation_listener.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/scope.h>
 
@@ -84,7 +85,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
 
   std::string why_no_plan() const {
     const std::lock_guard<std::mutex> lock(mutex_);
-    if (!first_) return "no step has run in grad mode";
+    if (!first_) return fault_.empty() ? "no step has run in grad mode" : fault_;
     if (!first_->limit().empty()) return "none fits: " + first_->limit();
     if (first_->saves_nothing()) return "nothing is saved for backward, or it fits as it is";
     const std::string fault = fault_.empty() ? "" : "; the last one does not count: " + fault_;
@@ -183,8 +184,20 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     lock.unlock();
     auto recording = can_measure ? StepRecording::try_make(/*undoes_writes=*/true) : nullptr;
     if (recording) return measure(step, signature, std::move(recording));
+    if (can_measure && AllocationListener::is_profiled()) tell_of_profiler();
     lock.lock();
     return variants_.any(signature);  // others measure, or there were too many
+  }
+
+  void tell_of_profiler() {
+    const std::string words =
+        "no step is measured while torch's profiler runs on its thread, so the budget is not kept";
+    std::unique_lock<std::mutex> lock(mutex_);
+    if (std::exchange(fault_, words) == words) return;
+    tell_later(words);
+    lock.unlock();
+    tell();
+    warn_once(words);
   }
 
   /// Null: it cannot be planned, as others were.

@@ -50,6 +50,10 @@ void PlanFile::check_writable() const {
 std::shared_ptr<StepVariant> PlanFile::load(const MemoryBudget& budget) const {
   MemoryPlanFile file = MemoryPlanFile::load(path_);
   const auto made_with = [&](const char* key) { return file.made_with[key]; };
+  TORCH_CHECK_VALUE(
+      !file.made_with.empty(), words(),
+      ": expected one that auto_checkpoint() has saved, got a plan saved by hand. Give "
+      "that to checkpoint(), as its plan, or give another path.");
   TORCH_CHECK_VALUE(made_with("torch") == TORCH_VERSION, words(), ": expected one of torch ",
                     TORCH_VERSION, ", got ", made_with("torch"),
                     ". Delete the file, or give another path.");

@@ -18,6 +18,7 @@ struct Pending {
   std::shared_ptr<void> subject;
   std::unique_ptr<StepRecording> recording;
   int waiting = 0;
+  bool is_forward_over = false;
 
   bool is_of(const void* other) const { return recording && owner.lock().get() == other; }
 };
@@ -43,16 +44,22 @@ StepRecording* PendingStep::begin(const std::shared_ptr<const void>& owner,
                                   std::shared_ptr<void> subject) {
   if (pending().owner.expired()) cancel();
   if (pending().recording) return nullptr;
-  pending() = {owner, std::move(subject), StepRecording::try_make(), 0};
+  pending() = {owner, std::move(subject), StepRecording::try_make()};
   return pending().recording.get();
 }
 
 void PendingStep::end_forward() {
-  if (pending().recording) pending().recording->end_forward();
+  if (!pending().recording) return;
+  pending().recording->end_forward();
+  pending().is_forward_over = true;
 }
 
 void PendingStep::cancel() {
   pending() = {};
+}
+
+void PendingStep::give_up() {
+  if (pending().is_forward_over) cancel();
 }
 
 std::shared_ptr<void> PendingStep::take(const void* owner, StepLog& log) {

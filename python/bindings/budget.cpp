@@ -3,6 +3,7 @@
 // Profiles and plans as Python objects.
 #include "budget.h"
 
+#include <c10/util/StringUtil.h>
 #include <pybind11/stl/filesystem.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -17,6 +18,7 @@
 #include <vector>
 
 #include <remat/budget/auto_checkpoint.h>
+#include <remat/budget/pending_step.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
 #include <remat/budget/step_recording.h>
@@ -172,7 +174,11 @@ void add_profile(py::module_& m) {
 void add_plan(py::module_& m) {
   py::class_<MemoryFrontierPoint>(m, "MemoryFrontierPoint", "What a budget buys.")
       .def_readonly("peak_bytes", &MemoryFrontierPoint::peak_bytes)
-      .def_readonly("overhead", &MemoryFrontierPoint::overhead);
+      .def_readonly("overhead", &MemoryFrontierPoint::overhead)
+      .def("__repr__", [](const MemoryFrontierPoint& point) {
+        return c10::str("MemoryFrontierPoint(peak_bytes=", point.peak_bytes,
+                        ", overhead=", point.overhead, ")");
+      });
   py::class_<MemoryPlan>(m, "MemoryPlan", kMemoryPlanDoc)
       .def_readonly("feasible", &MemoryPlan::feasible)
       .def_readonly("budget_bytes", &MemoryPlan::budget_bytes)
@@ -187,6 +193,13 @@ void add_plan(py::module_& m) {
       .def("to_json", &MemoryPlan::to_json)
       .def_static("from_json", &MemoryPlan::from_json, py::arg("text"), py::arg("profile"),
                   py::arg("source") = "plan")
+      .def("__repr__",
+           [](const MemoryPlan& plan) {
+             return c10::str("MemoryPlan(feasible=", plan.feasible ? "True" : "False",
+                             ", budget_bytes=", plan.budget_bytes,
+                             ", predicted_peak_bytes=", plan.predicted_peak_bytes,
+                             ", predicted_overhead=", plan.predicted_overhead, ")");
+           })
       .def("frontier", [](const MemoryPlan& plan) { return plan.frontier; })
       .def(
           "save",
@@ -218,6 +231,7 @@ void add_auto_checkpoint(py::module_& m) {
       .def("why_no_plan", &AutoCheckpoint::why_no_plan, py::call_guard<py::gil_scoped_release>())
       .def("advice", &AutoCheckpoint::advice);
   m.def("_run_eagerly", &run_eagerly);
+  m.def("_give_up_measured_step", &PendingStep::give_up, py::call_guard<py::gil_scoped_release>());
 }
 
 }  // namespace

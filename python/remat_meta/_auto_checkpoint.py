@@ -20,6 +20,7 @@ from . import _C
 from ._C import checkpoint
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
+from ._torch_profiler import let_it_start
 
 _NO_FUNCTION = object()  # auto_checkpoint() is a decorator then
 
@@ -96,6 +97,7 @@ class _AutoCheckpointed:
         self._planned = _C._AutoCheckpoint(
             options["name"], options["memory_budget"], options["plan"], options["steps"], _logger.info, _warn
         )
+        let_it_start()
         self._may_be_lazy = module is not None
         if module is not None:
             _by_module[module] = weakref.ref(self)
@@ -179,7 +181,8 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
             raise TypeError(f"[auto_checkpoint] {name}: expected a number, got {type(share).__name__}.")
         share = float(share)
         if not (0 <= share <= 1) or (name == "of_peak" and share == 0):
-            raise ValueError(f"[auto_checkpoint] {name}: expected 0 to 1, got {share}.")
+            least = "more than 0, and at most 1" if name == "of_peak" else "0 to 1"
+            raise ValueError(f"[auto_checkpoint] {name}: expected {least}, got {share}.")
         return f"{100 * share!r}%" if name == "of_peak" else f"fraction:{share!r}"
     for name in ("memory_budget", "device_bytes"):
         size = given.get(name)
@@ -304,6 +307,9 @@ def _find(fn):
         planned = _of_module(fn)
         if planned is not None:
             return planned
+        of_class = vars(type(fn)).get("forward")
+        if isinstance(of_class, _AutoCheckpointed):
+            return of_class
         fn = getattr(fn, "module", None)  # of DistributedDataParallel
     fn = getattr(fn, "__func__", fn)  # of a method
     return fn if isinstance(fn, _AutoCheckpointed) else None
@@ -322,5 +328,5 @@ def memory_plan(fn):
         )
     plan = planned.memory_plan()
     if plan is None:
-        raise RuntimeError(f"[auto_checkpoint] memory_plan: expected a plan, got none yet: {planned.why_no_plan()}.")
+        raise RuntimeError(f"[auto_checkpoint] memory_plan: expected a plan, got none yet: {planned.why_no_plan().rstrip('.')}.")
     return plan

@@ -2,6 +2,7 @@
 
 """Scripts that cannot be changed: every model that they train gets the budget."""
 
+import logging
 import os
 import runpy
 import sys
@@ -12,6 +13,8 @@ from torch import nn
 
 from . import _C
 from ._auto_checkpoint import auto_checkpoint, is_auto_checkpointed
+
+_logger = logging.getLogger("remat_meta")
 
 _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
@@ -24,10 +27,11 @@ def _is_model(module):
 def wrap_outermost_modules(memory_budget):
     """From here on each model that is called in training mode, by no other module, is an auto_checkpoint().
 
-    Returns a function that ends this; what was wrapped stays so.
+    Returns a function that ends this; what was wrapped stays so. That one returns how many models were.
     """
     call = nn.Module.__call__
     running = threading.local()
+    wrapped = []
 
     def call_and_wrap(module, *args, **kwargs):
         depth = getattr(running, "depth", 0)
@@ -35,6 +39,7 @@ def wrap_outermost_modules(memory_budget):
             model = module.module if isinstance(module, _WRAPPERS) else module
             if not is_auto_checkpointed(model) and _is_model(model):
                 auto_checkpoint(model, memory_budget)
+                wrapped.append(type(model).__name__)
         running.depth = depth + 1
         try:
             return call(module, *args, **kwargs)
@@ -43,6 +48,7 @@ def wrap_outermost_modules(memory_budget):
 
     def end():
         nn.Module.__call__ = call
+        return len(wrapped)
 
     nn.Module.__call__ = call_and_wrap
     return end
@@ -56,4 +62,8 @@ def run_script(path, arguments, memory_budget):
     try:
         runpy.run_path(os.path.abspath(path), run_name="__main__")
     finally:
-        end()
+        if end() == 0:
+            _logger.info(
+                f"[auto_checkpoint] {path}: no model got the budget: none with parts and parameters was called in training "
+                "mode. Call auto_checkpoint() on what computes the step."
+            )

@@ -22,7 +22,8 @@ _CODE = (type, types.BuiltinFunctionType, types.ModuleType, types.CodeType)
 class PythonState:
     """What a call can reach, as it is now:
 
-    - lists, dicts, sets, deques, one in another; attributes of modules and of their submodules;
+    - lists, dicts, sets, deques, one in another; attributes of modules and of their submodules; what hooks of their
+      forward have captured, and attributes of objects whose methods such hooks are;
     - of tensors whether they need a gradient, their gradients, hooks, and which memory they have (what ops write is the
       core's affair);
     - of the function its captured names, defaults, attributes, its partial arguments, and the object it is a method of;
@@ -67,7 +68,9 @@ class PythonState:
                 continue
             self._seen.add(id(value))
             self._kept.append(value)
-            objects = objects and not isinstance(value, torch.nn.Module)
+            if isinstance(value, torch.nn.Module):
+                objects = False
+                waiting.extend((one, False) for one in _held_by_hooks(value))
             waiting.extend((one, objects) for one in inside if type(one) not in _ATOMS)
 
     def _note_one(self, value, objects):
@@ -155,6 +158,17 @@ def _captured(fn):
         with contextlib.suppress(ValueError):  # nothing is bound to the name yet
             bound.append((cell, cell.cell_contents))
     return bound
+
+
+def _held_by_hooks(module):
+    """What hooks of the forward write to: what they have captured, and attributes of objects whose methods they are."""
+    for hook in [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]:
+        if isinstance(hook, functools.partial):
+            yield from (hook.args, hook.keywords)
+            hook = hook.func
+        if isinstance(hook, types.MethodType):
+            yield getattr(hook.__self__, "__dict__", None)
+        yield from (one for _, one in _captured(hook))
 
 
 def _slots_of(kind):

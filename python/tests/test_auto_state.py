@@ -348,3 +348,24 @@ def test_a_class_of_lists_that_refuses_to_be_cleared():
 
     (plain, plain_parts), (planned, parts) = check(f, lambda: (Stubborn(), []))
     assert plain == planned == [1] and plain_parts == parts == [1]
+
+
+class Watched:
+    def __init__(self):
+        self.shapes = []
+
+    def see(self, module, args, output):
+        self.shapes.append(tuple(output.shape))
+
+
+def test_what_hooks_of_modules_write_is_put_back():
+    net = nn.Sequential(nn.Linear(8, 8), nn.Tanh())
+    captured, watched, bound = [], Watched(), []
+    net[0].register_forward_hook(lambda module, args, output: captured.append(output.detach()))
+    net[1].register_forward_pre_hook(lambda module, args: captured.append(args[0].detach()))
+    net[1].register_forward_hook(watched.see)
+    net[1].register_forward_hook(functools.partial(lambda to, *rest: to.append(1), bound))
+    remat.auto_checkpoint(net, "100%")(torch.randn(4, 8)).sum().backward()
+    assert len(captured) == 2
+    assert watched.shapes == [(4, 8)]
+    assert bound == [1]

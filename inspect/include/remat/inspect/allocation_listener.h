@@ -31,6 +31,9 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
   /// profiler, which takes what is in the slot for its own state; `who` is named then.
   static void start(const std::shared_ptr<AllocationListener>& listener, const char* who);
 
+  /// True under a running torch profiler.
+  static bool is_profiled();
+
   /// It is told nothing more. On the thread of start(); listeners may end in any order.
   void stop();
 

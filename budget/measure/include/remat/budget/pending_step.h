@@ -25,6 +25,10 @@ class REMAT_API PendingStep {
 
   static void cancel();
 
+  /// The same, but not in the middle of the forward: for who wants the thread's place that hears of
+  /// memory.
+  static void give_up();
+
   /// Ends the one that is pending and gives its log, if the owner has one; else null.
   static std::shared_ptr<void> take(const void* owner, StepLog& log);
 
