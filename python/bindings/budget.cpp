@@ -139,6 +139,19 @@ py::object python_cuts(const MemoryPlan& plan) {
 /// A budget in bytes, or as text.
 using Budget = std::variant<int64_t, std::string>;
 
+Budget budget_of(const py::object& given) {
+  if (py::isinstance<py::str>(given)) return given.cast<std::string>();
+  if (!PyLong_Check(given.ptr()) || PyBool_Check(given.ptr()))
+    throw py::type_error(
+        c10::str("[memory plan] budget: expected bytes or a text like \"8GB\" or \"60%\", got ",
+                 Py_TYPE(given.ptr())->tp_name, "."));
+  int overflow = 0;
+  const auto bytes = PyLong_AsLongLongAndOverflow(given.ptr(), &overflow);
+  if (overflow != 0)
+    throw py::value_error("[memory plan] budget: expected bytes below 2^63, got more.");
+  return static_cast<int64_t>(bytes);
+}
+
 MemoryPlan plan_for(const MemoryPlanner& planner, const Budget& budget) {
   const auto* const text = std::get_if<std::string>(&budget);
   return planner.plan(text ? planner.budget_bytes(*text) : std::get<int64_t>(budget));
@@ -153,7 +166,8 @@ void add_profile(py::module_& m) {
       .def("digest", &StepProfile::digest)
       .def(
           "plan",
-          [](const StepProfile& profile, const Budget& budget) {
+          [](const StepProfile& profile, const py::object& given) {
+            const Budget budget = budget_of(given);
             const py::gil_scoped_release released;
             return plan_for(MemoryPlanner(profile), budget);
           },
@@ -219,7 +233,12 @@ void add_plan(py::module_& m) {
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("profile", &MemoryPlanner::profile)
       .def_property_readonly("frontier", &MemoryPlanner::frontier)
-      .def("plan", &plan_for, py::arg("budget"));
+      .def(
+          "plan",
+          [](const MemoryPlanner& planner, const py::object& given) {
+            return plan_for(planner, budget_of(given));
+          },
+          py::arg("budget"));
 }
 
 void add_auto_checkpoint(py::module_& m) {

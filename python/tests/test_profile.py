@@ -176,8 +176,16 @@ def test_plans_say_what_they_do():
     assert "segment" in plan.table()
     assert "3.up: keeps" in plan.explain("3")
     assert profile.plan(plan.budget_bytes).to_json() == plan.to_json()
+    for wrong in (None, 0.6, True, [1]):
+        with pytest.raises(TypeError, match="budget: expected bytes or a text like .*, got"):
+            profile.plan(wrong)
+        with pytest.raises(TypeError, match="budget: expected bytes or a text like .*, got"):
+            remat.MemoryPlanner(profile).plan(wrong)
+    with pytest.raises(ValueError, match="budget: expected bytes below"):
+        profile.plan(2**70)
     small = profile.plan(1000)
     assert not small.feasible
+    assert "feasible=False, budget_bytes=1000" in repr(small) and "overhead=" in repr(plan.frontier())
     assert "aten::" in small.limit and "gradients" in small.limit
     with pytest.raises(ValueError, match=r"feasible: expected a plan within its budget of 1000 bytes, got the one that needs"):
         remat.checkpoint(plan=small)(fn)(*args)
