@@ -6,7 +6,7 @@ import warnings
 
 import pytest
 import torch
-from budget_trainer import MEASURED, Net, batch_of, loss_of, train, trainers
+from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
 from torch import nn
 
 import remat_meta as remat
@@ -184,3 +184,49 @@ def test_measuring_that_never_succeeds_is_given_up_with_a_warning():
             loss.backward()
     with pytest.raises(RuntimeError, match="got none yet: measuring was given up; .*twice"):
         remat.memory_plan(model)
+
+
+def wide(kind, x, times):
+    """Large temporaries that autograd saves nothing of."""
+    if kind == "in the graph":
+        return ((x.repeat(times, 1) + 1) * 2 - 3).view(times, *x.shape).mean(0)
+    if kind == "without a graph":
+        with torch.no_grad():
+            large = x.repeat(times, 1) + 1
+            large = large * 2
+            mean = (large - 3).mean()
+        return x * mean
+    mask = ~(x.detach().repeat(times, 1) > 0)
+    return x * mask.float().mean()
+
+
+@pytest.mark.parametrize("kind", ["in the graph", "without a graph", "mask"])
+@pytest.mark.parametrize("place", [0, 1, 7])
+def test_a_step_that_leaves_its_plan_takes_no_more_than_plain(kind, place):
+    torch.manual_seed(5)
+    weights = [torch.randn(32, 32).div_(6).requires_grad_() for _ in range(12)]
+    times = [0]
+
+    def step(x):
+        for i, weight in enumerate(weights):
+            if i == place and times[0]:
+                x = wide(kind, x, times[0])
+            x = (x @ weight).tanh()
+        return x.square().mean()
+
+    planned = remat.auto_checkpoint(step, "50%")
+    for i, size in enumerate([0] * 5 + [4, 0, 12, 0, 40]):
+        peaks, gradients = [], []
+        for run in (step, planned):
+            for weight in weights:
+                weight.grad = None
+            times[0] = size
+            x = torch.randn(512, 32, generator=torch.Generator().manual_seed(i))
+            with remat.MemoryMeter() as meter, warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                run(x).backward()
+                peaks.append(meter.peak_bytes())
+            gradients.append([weight.grad for weight in weights])
+        assert same(*gradients)
+        if i > 3:
+            assert peaks[1] <= peaks[0] + 2 * x.nbytes  # what a segment of the rest may make
