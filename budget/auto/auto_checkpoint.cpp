@@ -157,7 +157,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// is to be warned of.
   std::string make_plan(const std::shared_ptr<StepVariant>& variant, bool is_final) {
     variant->make_plan(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
-    if (!is_final) variant->forget_limit();
+    const bool may_get_more = budget_.is_share() && variants_.measures_another(*variant);
+    if (!is_final || may_get_more) variant->forget_limit();
     if (variant->saves_nothing()) tell_later("fits as it is, and takes less so than by a plan");
     if (!variant->plan()) return "";
     most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
@@ -224,7 +225,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
       tell_later("a step is not planned: " + refusal);
       return nullptr;
     }
-    const auto variant = std::make_shared<StepVariant>(signature, std::move(measurement));
+    const auto variant = std::make_shared<StepVariant>(signature, std::move(measurement), budget_);
     auto known = variants_.add(variant);
     if (!first_) first_ = known;
     ++(known == variant ? measurements_ : in_vain_);

@@ -35,12 +35,38 @@ int64_t peak_of(const StepLog& step) {
   return *std::max_element(alive.begin(), end + 1);
 }
 
-/// Where little passes; whatever crosses is kept.
-Cuts cuts_for_measuring(const StepProfile& profile) {
+/// Of the budget, for a plan that is made from a guess at backward.
+constexpr double kShareOfGuess = 0.9;
+
+/// Of the gradients that backward makes of leaves, those that are there at once.
+int64_t gradient_bytes(const std::vector<at::Tensor>& leaves) {
+  int64_t made = 0;
+  int64_t largest = 0;
+  for (const at::Tensor& leaf : leaves) {
+    if (!leaf.requires_grad() || !leaf.is_leaf()) continue;
+    const auto bytes = static_cast<int64_t>(leaf.nbytes());
+    if (!leaf.grad().defined()) made += bytes;
+    largest = std::max(largest, bytes);
+  }
+  return std::max(made, largest);
+}
+
+/// Where little passes; whatever crosses is kept. If that takes more than the budget, as far as
+/// one can guess: what a plan says that is made from the guess.
+Cuts cuts_for_measuring(const StepProfile& profile, const std::vector<at::Tensor>& leaves,
+                        const MemoryBudget& budget) {
   Cuts cuts;
-  for (const int32_t position : measuring_cuts(profile))
-    cuts.positions.push_back(static_cast<size_t>(position));
-  if (cuts.positions.empty()) cuts.keep.emplace();
+  const std::vector<int32_t> positions = measuring_cuts(profile);
+  const StepProfile guess = with_estimated_backward(profile, gradient_bytes(leaves));
+  const auto bytes = budget.bytes_of_plain(guess.plain_peak_bytes);
+  if (bytes && peak_of_cuts(guess, positions) > *bytes) {
+    const auto planned = static_cast<int64_t>(kShareOfGuess * static_cast<double>(*bytes));
+    cuts = cuts_of(MemoryPlanner(guess).plan(planned).cuts);
+  } else {
+    for (const int32_t position : positions)
+      cuts.positions.push_back(static_cast<size_t>(position));
+    if (cuts.positions.empty()) cuts.keep.emplace();
+  }
   cuts.expected = expected_tape(profile);
   cuts.rest_bytes = rest_bytes(profile);
   return cuts;
@@ -58,7 +84,8 @@ Cuts cuts_for_nothing() {
 
 }  // namespace
 
-StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasurement> measurement)
+StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasurement> measurement,
+                         const MemoryBudget& budget)
     : signature_(std::move(signature)), measurement_(std::move(measurement)) {
   if (!measurement_) {
     cuts_ = cuts_for_nothing();
@@ -66,7 +93,7 @@ StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasuremen
   }
   const StepProfile profile = measurement_->profile();
   digest_ = profile.digest();
-  cuts_ = cuts_for_measuring(profile);
+  cuts_ = cuts_for_measuring(profile, measurement_->leaves(), budget);
 }
 
 StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)

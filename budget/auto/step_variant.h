@@ -24,7 +24,8 @@ namespace remat {
 class StepVariant {
  public:
   /// Of a forward that was measured; null: of one for which nothing is saved.
-  StepVariant(StepSignature signature, std::unique_ptr<StepMeasurement> measurement);
+  StepVariant(StepSignature signature, std::unique_ptr<StepMeasurement> measurement,
+              const MemoryBudget& budget);
 
   /// Of a plan from a file, that has not run yet.
   StepVariant(StepSignature signature, MemoryPlan plan);

@@ -124,6 +124,12 @@ std::shared_ptr<StepVariant> StepVariants::any(const StepSignature& signature) c
   return newest;
 }
 
+bool StepVariants::measures_another(const StepVariant& variant) const {
+  return std::any_of(variants_.begin(), variants_.end(), [&](const auto& other) {
+    return other.get() != &variant && other->wants_measuring();
+  });
+}
+
 std::shared_ptr<StepVariant> StepVariants::add(std::shared_ptr<StepVariant> variant) {
   for (const auto& known : variants_) {
     if (known->signature() == variant->signature() && known->is_same(*variant)) return known;

@@ -8,6 +8,7 @@
 
 #include "cut_choice.h"
 #include "step_graph.h"
+#include "step_simulator.h"
 #include "value_spans.h"
 
 namespace remat {
@@ -58,6 +59,14 @@ std::vector<int32_t> measuring_cuts(const StepProfile& profile) {
     if (bytes_with(some, graph, spans) < bytes_with(best, graph, spans)) best = std::move(some);
   }
   return best;
+}
+
+int64_t peak_of_cuts(const StepProfile& profile, const std::vector<int32_t>& positions) {
+  profile.validate();
+  const StepGraph graph(profile);
+  detail::StepSimulator simulator(graph, positions, {}, {});
+  std::vector<char> keep(profile.values.size(), 0);
+  return simulator.run(keep, detail::MissingValues::kKeep).peak_bytes;
 }
 
 }  // namespace remat

@@ -321,6 +321,27 @@ TEST_CASE("A step whose values only pass on is cut for measuring where that take
   CHECK(remat::plain_peak_bytes(profile) >= 240);
 }
 
+TEST_CASE("A backward that is guessed has gradients of what records read and make",
+          "[memory_plan]") {
+  StepProfile profile = line(4);
+  profile.slots.push_back({1, 2, StepSlot::kDropped});
+  const StepProfile guess = remat::with_estimated_backward(profile, 5);
+  REQUIRE(guess.nodes.size() == 4);
+  const int64_t bytes = profile.values[1].bytes;
+  for (size_t i = 0; i < 4; ++i) {
+    const bool is_last = i == 3;
+    CHECK(guess.nodes[i].record == static_cast<int32_t>(3 - i));
+    CHECK(guess.nodes[i].before_bytes == 5 + bytes);
+    CHECK(guess.nodes[i].inside_bytes == 5 + (is_last ? 1 : 2) * bytes);
+    CHECK(guess.nodes[i].after_bytes == 5 + (is_last ? 0 : 1) * bytes);
+  }
+  for (const StepSlot& slot : guess.slots)
+    CHECK(slot.node == (slot.is_dropped() ? StepSlot::kDropped : 3 - slot.record));
+  CHECK(guess.plain_peak_bytes == remat::plain_peak_bytes(guess));
+  CHECK(remat::peak_of_cuts(guess, {}) <= guess.plain_peak_bytes + 2 * bytes);
+  CHECK(remat::peak_of_cuts(guess, {1, 2, 3}) == 5 + 5 * bytes);
+}
+
 TEST_CASE("Without remat a branch that dies with the function is held as long as its last value",
           "[memory_plan]") {
   // Value 3 dies with record 2, and what was saved for it with that.
