@@ -387,10 +387,11 @@ class BudgetCheck {
     if (plan.feasible && plan.predicted_peak_bytes > plan.budget_bytes)
       fail("the plan is above the budget",
            c10::str(plan.predicted_peak_bytes, " of ", plan.budget_bytes));
-    // One that is not feasible is the plan for the least.
+    // One that is not feasible is the plan for the least, which runs if it is made for that.
     verdict_.note = !plan.feasible ? kInfeasible : task_.changes() ? kChanged : kPlanned;
-    const MemoryPlan& runs =
-        fault_ == Fault::kPeak ? planner.plan(planner.frontier().back().peak_bytes) : plan;
+    const MemoryPlan runs = fault_ == Fault::kPeak
+                                ? planner.plan(planner.frontier().back().peak_bytes)
+                                : planner.plan(std::max(least, plan.budget_bytes));
     bool differs = false;
     const auto with_gradient = training.inputs_with_gradient();
     Cuts cuts = cuts_of(runs);
