@@ -83,5 +83,5 @@ def test_a_script_with_timm():
     def loss_of(model, batch):
         return torch.nn.functional.cross_entropy(model(batch[0]), batch[1])
 
-    peaks = train_beside(model, batches, "95%", loss_of)
+    peaks = train_beside(model, batches, "99%", loss_of)  # gradients of weights are nine tenths
     assert max(peaks[3:]) <= remat.memory_plan(model).budget_bytes
