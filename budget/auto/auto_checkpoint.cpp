@@ -115,11 +115,16 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (options.progress) to_tell_.push_back(std::move(what));
   }
 
-  void tell() {
+  void tell_now() {
     std::unique_lock<std::mutex> lock(mutex_);
     const std::vector<std::string> lines = std::exchange(to_tell_, {});
     lock.unlock();
-    for (const std::string& line : lines) options.progress(where_of(options.name) + line);
+    for (const std::string& line : lines) tell(line);
+  }
+
+  /// No lock may be held.
+  void tell(const std::string& what) const {
+    if (options.progress) options.progress(where_of(options.name) + what);
   }
 
   /// The step before this one has ended, if this thread has measured one.
@@ -128,7 +133,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     const auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
     if (!variant || log.nodes.empty()) return;
     const std::string warning = add_measured(variant, log);
-    tell();
+    tell_now();
     if (!warning.empty()) warn_once(warning);
   }
 
@@ -195,9 +200,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
         "no step is measured while torch's profiler runs on its thread, so the budget is not kept";
     std::unique_lock<std::mutex> lock(mutex_);
     if (std::exchange(fault_, words) == words) return;
-    tell_later(words);
     lock.unlock();
-    tell();
+    tell(words);
     warn_once(words);
   }
 
@@ -211,7 +215,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     });
     const std::shared_ptr<StepVariant> variant =
         add_variant(signature, std::move(measurement), refusal);
-    tell();
+    tell_now();
     return variant;
   }
 
@@ -292,7 +296,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
                  is_known ? "expected: " : "measured: ", difference.str(),
                  ". From there on it was cut every ", rest_bytes, " bytes",
                  is_known ? "." : "; such steps are measured when they come again.");
-    if (options.progress) options.progress(where_of(options.name) + words);
+    tell(words);
     if (!is_known) warn_once(words);
   }
 
@@ -300,8 +304,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     first_ = latest_ = file_.load(budget_);
     variants_.add(latest_);
     is_saved_ = true;
-    tell_later("plan of " + file_.path() + ": " + words_of(*latest_->plan()));
-    tell();
+    tell("plan of " + file_.path() + ": " + words_of(*latest_->plan()));
   }
 
   const MemoryBudget budget_;

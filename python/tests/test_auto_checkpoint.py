@@ -31,68 +31,6 @@ def test_a_model_trains_bitwise_and_within_the_budget():
         assert peak == pytest.approx(plan.predicted_peak_bytes, rel=0.02)  # the loss is outside
 
 
-@pytest.mark.parametrize("budget", ["35%", "40%", "0.45MB"])
-def test_steps_are_measured_within_the_budget(budget):
-    plain, planned = trainers(budget)
-    peaks = train(plain, planned, [batch_of(seed=i) for i in range(5)])
-    assert all(peak <= remat.memory_plan(planned.model).budget_bytes for _, peak in peaks)
-
-
-class HeavyBackward(torch.autograd.Function):
-    """Of which no forward tells what it takes."""
-
-    @staticmethod
-    def forward(ctx, x):
-        return x.clone()
-
-    @staticmethod
-    def backward(ctx, grad):
-        torch.empty(800_000, dtype=torch.uint8).fill_(0)
-        return grad.clone()
-
-
-class Heavy(Net):
-    def forward(self, x):
-        result = super().forward(x)
-        return {**result, "logits": HeavyBackward.apply(result["logits"])}
-
-
-def test_a_plan_comes_at_once_if_measuring_takes_more_than_the_budget():
-    torch.manual_seed(3)
-    _, planned = trainers("45%", model=Heavy())
-    _, peak = planned.step(batch_of())
-    planned.step(batch_of())
-    assert remat.memory_plan(planned.model).budget_bytes < peak
-
-
-def test_the_first_steps_are_measured_and_then_no_more(caplog):
-    _, planned = trainers("80%")
-    with caplog.at_level(logging.INFO, logger="remat_meta"):
-        for i in range(MEASURED):
-            planned.step(batch_of(seed=i))
-            with pytest.raises(RuntimeError, match=f"{i} of {MEASURED} steps have been measured"):
-                remat.memory_plan(planned.model)
-        for i in range(3):
-            planned.step(batch_of(seed=i))
-    lines = [record.getMessage() for record in caplog.records]
-    assert len(lines) == 2
-    assert lines[0].startswith("[auto_checkpoint] 'Net': measures ")
-    assert "fits " in lines[1] and "no plan is below" in lines[1]
-
-
-def test_the_function_runs_once_more_in_all():
-    class Runs:
-        seen = 0  # of a class, so not put back
-
-    def count(*_):
-        Runs.seen += 1
-
-    plain, planned = trainers()
-    planned.model.blocks[0].register_forward_hook(count)
-    train(plain, planned, [batch_of(seed=i) for i in range(6)])
-    assert Runs.seen == 7
-
-
 def test_a_module_stays_what_it_is():
     model = Net()
     keys, kind = list(model.state_dict()), type(model)

@@ -185,40 +185,6 @@ def test_what_overwrites_captured_tensors_runs_as_it_is_where_that_fits(budget):
         remat.memory_plan(planned.model)
 
 
-def train_unmetered(plain, planned, batch):
-    for model in (plain, planned):
-        model.zero_grad()
-        torch.manual_seed(1)
-        loss_of(model, batch).backward()
-    assert same([p.grad for p in plain.parameters()], [p.grad for p in planned.parameters()])
-
-
-@pytest.mark.torch_warns
-@pytest.mark.parametrize("wait", [0, 1, 2, 5])
-def test_a_profiler_of_the_training_loop_starts_when_it_wants(wait):
-    plain, planned = trainers("50%")
-    schedule = torch.profiler.schedule(wait=wait, warmup=1, active=2, repeat=1)
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as profiler:
-        for i in range(8):
-            train_unmetered(plain.model, planned.model, batch_of(seed=i))
-            profiler.step()
-    assert len(profiler.events()) > 0
-    peaks = train(plain, planned, [batch_of(seed=8)])
-    assert peaks[-1][1] <= remat.memory_plan(planned.model).budget_bytes
-
-
-def test_steps_under_a_profiler_say_that_none_is_measured():
-    plain, planned = trainers("50%")
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
-        with pytest.warns(UserWarning, match="no step is measured while torch's profiler runs"):
-            for i in range(3):
-                train_unmetered(plain.model, planned.model, batch_of(seed=i))
-    with pytest.raises(RuntimeError, match="got none yet: no step is measured while torch's profiler runs"):
-        remat.memory_plan(planned.model)
-    train(plain, planned, [batch_of(seed=i) for i in range(5)])
-    assert remat.memory_plan(planned.model).feasible
-
-
 @pytest.mark.torch_warns
 def test_traced_and_exported_models_are_plain():
     model = nn.Sequential(nn.Linear(32, 32), nn.GELU())

@@ -14,11 +14,6 @@
 #include "unseen.h"
 
 namespace remat {
-namespace {
-
-constexpr size_t kLooks = 8;  // for a place for a cut, while a segment grows by its usual size
-
-}  // namespace
 
 TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
                        std::shared_ptr<const TapeReplayer> whole, Keep keep)
@@ -31,7 +26,7 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       whole_(std::move(whole)),
       keep_(std::move(keep)),
       differs_(cuts.differs),
-      rest_bytes_(cuts.rest_bytes),
+      rest_(cuts.rest_bytes),
       regions_(tree_.units()),
       replayers_(tree_.units()),
       group_slots_(tree_.units()) {
@@ -74,8 +69,7 @@ void TapeCutter::add_segment(size_t number) {
   replayers_.emplace_back();
   group_slots_.emplace_back();
   cuts_next_ = false;
-  made_bytes_ = 0;
-  next_look_ = rest_bytes_;
+  rest_.begin_segment();
 }
 
 void TapeCutter::enter_next(size_t number) {
@@ -160,36 +154,21 @@ bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
 void TapeCutter::compare_record() {
   if (phase_ == Phase::kPlan && !comparison_->is_record_expected()) {
     differ(comparison_->other_op());
-  } else if (phase_ == Phase::kPlan && !comparison_->are_bytes_expected(made_bytes_)) {
-    differ(comparison_->more_bytes(made_bytes_));
+  } else if (phase_ == Phase::kPlan && !comparison_->are_bytes_expected(rest_.made_bytes())) {
+    differ(comparison_->more_bytes(rest_.made_bytes()));
   }
-  if (phase_ != Phase::kPlan) note_writes(tape_.records().back());
-  looks_ = phase_ == Phase::kDiffers || (phase_ == Phase::kRest && made_bytes_ >= next_look_);
+  if (phase_ != Phase::kPlan) rest_.wrote(tape_, tape_.records().back());
+  looks_ = phase_ == Phase::kDiffers || (phase_ == Phase::kRest && rest_.is_look_due());
 }
 
-/// What is written has another value.
-void TapeCutter::note_writes(const TapeRecord& record) {
-  for (const auto i : c10::irange(record.write_count)) {
-    const TapeWrite& write = tape_.writes(record)[i];
-    for (Made& made : made_) {
-      if (made.value == write.before) made.value = write.after;
-    }
-  }
-}
-
-/// See Note [Where the rest is cut]. A segment that grows is not looked at after each record.
+/// See Note [Where the rest is cut].
 void TapeCutter::look_for_cut() {
   looks_ = false;
-  next_look_ = made_bytes_ + rest_bytes_ / kLooks;
   const std::unordered_map<uint32_t, size_t> saved = bytes_saved();
-  std::erase_if(made_, [&](const Made& made) {
-    return made.storage.expired() || saved.count(made.value) != 0 || kept(made.value);
-  });
-  size_t crossing = 0;
-  for (const Made& made : made_) crossing += made.bytes;
-  size_t most = phase_ == Phase::kDiffers ? rest_bytes_ + copied_bytes_ : 0;
+  size_t most = phase_ == Phase::kDiffers ? rest_.most_at_first() : 0;
   for (const auto& [value, bytes] : saved) most += is_of_other_segment(value) ? 0 : bytes;
-  cuts_next_ = crossing <= most;
+  cuts_next_ = rest_.bytes_to_cross(
+                   [&](uint32_t value) { return saved.count(value) != 0 || kept(value); }) <= most;
 }
 
 /// By value: what replays of the open segment make for autograd.
@@ -327,7 +306,7 @@ void TapeCutter::laid_out_anew(uint32_t value, const at::Tensor& tensor) {
 void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
   const std::shared_ptr<CutValue> known = kept(value);
   if (!known || known->kept()->is_copied()) return;
-  if (phase_ == Phase::kDiffers) copied_bytes_ += known->kept()->size_bytes();
+  if (phase_ == Phase::kDiffers) rest_.copied(known->kept()->size_bytes());
   keep_(*known->kept(), tensor, Policy::kSave);
 }
 

@@ -6,7 +6,6 @@
 #include <ATen/core/Tensor.h>
 #include <c10/core/Storage.h>
 #include <c10/util/SmallVector.h>
-#include <c10/util/intrusive_ptr.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -26,6 +25,7 @@
 
 #include "cut_tree.h"
 #include "cut_value.h"
+#include "rest_memory.h"
 #include "segment_replayer.h"
 #include "tape_comparison.h"
 #include "unit_inputs.h"
@@ -47,16 +47,10 @@ namespace remat {
 /// first difference. Up to there slots and records are the planned ones, so what their units need
 /// is listed. What differs belongs to the open segment: what that one saves from then on is kept by
 /// the forward though no list has it, so no replay runs what differs. The rest of the tape begins
-/// at its first cut: it has segments outside of all groups, and all that they read is kept. One
+/// at its first cut: it has segments outside of all groups, and all that they read is kept: see
+/// Note [Where the rest is cut]. One
 /// need remains: a planned unit may have been spared by what a later unit, which never came, would
 /// have kept of it. Such a unit begins with the tape: it makes again what it misses.
-///
-/// Note [Where the rest is cut]: what crosses such a cut is kept, also if autograd saves none of
-/// it: large tensors would then take more than they do without remat. So a cut comes where little
-/// is alive of what was made since the difference and is neither saved nor kept: for the first
-/// one no more than a segment may make and what was copied meanwhile, later no more than the
-/// segment has saved. Where there is no such place the rest is kept as autograd does, or is one
-/// segment.
 class TapeCutter {
  public:
   /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
@@ -84,7 +78,7 @@ class TapeCutter {
   void begin_op(const OpInfo& op) {
     if (!comparison_ || phase_ != Phase::kPlan) return;
     comparison_->begin_op(op);
-    made_.clear();
+    rest_.forget_planned();
   }
   void end_record() {
     if (comparison_) compare_record();
@@ -97,8 +91,7 @@ class TapeCutter {
   }
   /// An op has allocated it, for the value.
   void allocated(uint32_t value, const c10::Storage& storage) {
-    made_bytes_ += storage.nbytes();
-    if (comparison_) made_.push_back({value, storage.nbytes(), storage.getWeakStorageImpl()});
+    if (comparison_) rest_.allocated(value, storage);
   }
 
   /// The number of the next slot, of all segments.
@@ -149,7 +142,6 @@ class TapeCutter {
   void compare_record();
   void compare_end();
   void compare_dropped_slots();
-  void note_writes(const TapeRecord& record);
   void look_for_cut();
   std::unordered_map<uint32_t, size_t> bytes_saved() const;
   void differ(const TapeDifference& difference);
@@ -186,19 +178,10 @@ class TapeCutter {
   const Keep keep_;
   std::optional<TapeComparison> comparison_;
   const std::function<void(const TapeDifference&)> differs_;
-  const size_t rest_bytes_;
+  RestMemory rest_;
   Phase phase_ = Phase::kPlan;
   bool cuts_next_ = false;  // the next record begins a segment that was not planned
-  struct Made {
-    uint32_t value;
-    size_t bytes;
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;
-  };
-  std::vector<Made> made_;   // by what differs; perhaps alive, and neither saved nor kept
-  size_t made_bytes_ = 0;    // since the last cut of the rest
-  bool looks_ = false;       // for a place for a cut, before the next op
-  size_t next_look_ = 0;     // with so many of those bytes
-  size_t copied_bytes_ = 0;  // of what differs, before it was written; autograd copies nothing
+  bool looks_ = false;      // for a place for a cut, before the next op
   size_t slots_ = 0;
   size_t segment_ = 0;
   size_t next_listed_ = 0;

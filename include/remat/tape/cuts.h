@@ -63,8 +63,10 @@ struct Cuts {
 
   /// What positions, groups and keep were made for. If given, the tape is compared with it while it
   /// is recorded. From the first difference on they no longer count: the open segment and the
-  /// groups around it end there, a segment more begins each time that `rest_bytes` of new memory
-  /// were made, and whatever crosses is kept. Nothing is refused then.
+  /// groups around it are the last planned ones, and what differs is kept as autograd saves it
+  /// until little crosses a cut; from there on a segment more begins about each time that
+  /// `rest_bytes` of new memory were made, where no more crosses than was saved, and whatever
+  /// crosses is kept. Nothing is refused then.
   std::shared_ptr<const ExpectedTape> expected{};
   size_t rest_bytes = size_t{64} << 20;
 

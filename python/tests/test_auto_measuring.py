@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""auto_checkpoint(): the steps that are measured, and torch's profiler beside them."""
+
+import logging
+
+import pytest
+import torch
+from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
+
+import remat_meta as remat
+
+
+@pytest.mark.parametrize("budget", ["35%", "40%", "0.45MB"])
+def test_steps_are_measured_within_the_budget(budget):
+    plain, planned = trainers(budget)
+    peaks = train(plain, planned, [batch_of(seed=i) for i in range(5)])
+    assert all(peak <= remat.memory_plan(planned.model).budget_bytes for _, peak in peaks)
+
+
+class HeavyBackward(torch.autograd.Function):
+    """Of which no forward tells what it takes."""
+
+    @staticmethod
+    def forward(ctx, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx, grad):
+        torch.empty(800_000, dtype=torch.uint8).fill_(0)
+        return grad.clone()
+
+
+class Heavy(Net):
+    def forward(self, x):
+        result = super().forward(x)
+        return {**result, "logits": HeavyBackward.apply(result["logits"])}
+
+
+def test_a_plan_comes_at_once_if_measuring_takes_more_than_the_budget():
+    torch.manual_seed(3)
+    _, planned = trainers("45%", model=Heavy())
+    _, peak = planned.step(batch_of())
+    planned.step(batch_of())
+    assert remat.memory_plan(planned.model).budget_bytes < peak
+
+
+def test_the_first_steps_are_measured_and_then_no_more(caplog):
+    _, planned = trainers("80%")
+    with caplog.at_level(logging.INFO, logger="remat_meta"):
+        for i in range(MEASURED):
+            planned.step(batch_of(seed=i))
+            with pytest.raises(RuntimeError, match=f"{i} of {MEASURED} steps have been measured"):
+                remat.memory_plan(planned.model)
+        for i in range(3):
+            planned.step(batch_of(seed=i))
+    lines = [record.getMessage() for record in caplog.records]
+    assert len(lines) == 2
+    assert lines[0].startswith("[auto_checkpoint] 'Net': measures ")
+    assert "fits " in lines[1] and "no plan is below" in lines[1]
+
+
+def test_the_function_runs_once_more_in_all():
+    class Runs:
+        seen = 0  # of a class, so not put back
+
+    def count(*_):
+        Runs.seen += 1
+
+    plain, planned = trainers()
+    planned.model.blocks[0].register_forward_hook(count)
+    train(plain, planned, [batch_of(seed=i) for i in range(6)])
+    assert Runs.seen == 7
+
+
+def train_unmetered(plain, planned, batch):
+    for model in (plain, planned):
+        model.zero_grad()
+        torch.manual_seed(1)
+        loss_of(model, batch).backward()
+    assert same([p.grad for p in plain.parameters()], [p.grad for p in planned.parameters()])
+
+
+@pytest.mark.torch_warns
+@pytest.mark.parametrize("wait", [0, 1, 2, 5])
+def test_a_profiler_of_the_training_loop_starts_when_it_wants(wait):
+    plain, planned = trainers("50%")
+    schedule = torch.profiler.schedule(wait=wait, warmup=1, active=2, repeat=1)
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], schedule=schedule) as profiler:
+        for i in range(8):
+            train_unmetered(plain.model, planned.model, batch_of(seed=i))
+            profiler.step()
+    assert len(profiler.events()) > 0
+    peaks = train(plain, planned, [batch_of(seed=8)])
+    assert peaks[-1][1] <= remat.memory_plan(planned.model).budget_bytes
+
+
+def test_steps_under_a_profiler_say_that_none_is_measured():
+    plain, planned = trainers("50%")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]):
+        with pytest.warns(UserWarning, match="no step is measured while torch's profiler runs"):
+            for i in range(3):
+                train_unmetered(plain.model, planned.model, batch_of(seed=i))
+    with pytest.raises(RuntimeError, match="got none yet: no step is measured while torch's profiler runs"):
+        remat.memory_plan(planned.model)
+    train(plain, planned, [batch_of(seed=i) for i in range(5)])
+    assert remat.memory_plan(planned.model).feasible
