@@ -8,6 +8,7 @@
 
 #include <remat/budget/measured_forward.h>
 #include <remat/budget/plan_cuts.h>
+#include <remat/memory_plan/estimated_backward.h>
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
@@ -35,7 +36,7 @@ int64_t peak_of(const StepLog& step) {
   return *std::max_element(alive.begin(), end + 1);
 }
 
-/// Of the budget, for a plan that is made from a guess at backward.
+/// Of the budget, what a step may take by a guess at backward.
 constexpr double kShareOfGuess = 0.9;
 
 /// Of the gradients that backward makes of leaves, those that are there at once.
@@ -58,10 +59,11 @@ Cuts cuts_for_measuring(const StepProfile& profile, const std::vector<at::Tensor
   Cuts cuts;
   const std::vector<int32_t> positions = measuring_cuts(profile);
   const StepProfile guess = with_estimated_backward(profile, gradient_bytes(leaves));
-  const auto bytes = budget.bytes_of_plain(guess.plain_peak_bytes);
-  if (bytes && peak_of_cuts(guess, positions) > *bytes) {
-    const auto planned = static_cast<int64_t>(kShareOfGuess * static_cast<double>(*bytes));
-    cuts = cuts_of(MemoryPlanner(guess).plan(planned).cuts);
+  const auto budget_bytes = budget.bytes_of_plain(guess.plain_peak_bytes);
+  const auto bytes =
+      static_cast<int64_t>(kShareOfGuess * static_cast<double>(budget_bytes.value_or(0)));
+  if (budget_bytes && peak_of_cuts(guess, positions) > bytes) {
+    cuts = cuts_of(MemoryPlanner(guess).plan(bytes).cuts);
   } else {
     for (const int32_t position : positions)
       cuts.positions.push_back(static_cast<size_t>(position));

@@ -2,9 +2,10 @@
 
 // A backward that nobody has measured: a node for each record, from the last to the first.
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include <remat/memory_plan/measuring_cuts.h>
+#include <remat/memory_plan/estimated_backward.h>
 #include <remat/memory_plan/step_cuts.h>
 
 #include "step_graph.h"
@@ -23,7 +24,8 @@ class EstimatedBackward {
       : graph_(profile),
         profile_(profile),
         leaf_bytes_(leaf_bytes),
-        has_gradient_(profile.values.size(), 0) {}
+        gradient_of_(profile.values.size(), kNone),
+        readers_(profile.values.size(), 0) {}
 
   StepProfile run() {
     StepProfile estimated = profile_;
@@ -49,11 +51,20 @@ class EstimatedBackward {
     node.us = 2 * time_of(record);
     for (const int32_t v : graph_.results[j]) give(v);
     node.before_bytes = leaf_bytes_ + gradient_bytes_;
-    for (const int32_t v : record.reads) give(v);
-    node.inside_bytes = leaf_bytes_ + gradient_bytes_ + record.workspace_bytes;
+    for (const int32_t v : record.reads) pass_on(record, v);
+    node.inside_bytes = leaf_bytes_ + gradient_bytes_ + workspace_of(record);
     for (const int32_t v : graph_.results[j]) take(v);
     node.after_bytes = leaf_bytes_ + gradient_bytes_;
     return node;
+  }
+
+  /// An op that has copied what it reads, such as a convolution into a layout of its own, copies
+  /// the gradient of what it makes, too.
+  int64_t workspace_of(const StepRecord& record) const {
+    if (record.workspace_bytes == 0) return 0;
+    int64_t bytes = record.workspace_bytes;
+    for (const int32_t v : record.makes) bytes += graph_.bytes(v);
+    return bytes;
   }
 
   double time_of(const StepRecord& record) const {
@@ -63,22 +74,36 @@ class EstimatedBackward {
     return 1 + static_cast<double>(bytes) / kBytesInUs;
   }
 
+  /// Parts of what was concatenated get views of its gradient.
+  void pass_on(const StepRecord& record, int32_t value) {
+    if (record.op != "aten::cat" || record.makes.empty()) return give(value);
+    if (graph_.maker(value) >= 0 && gradient_of_[value] == kNone)
+      hold(value, gradient_of_[record.makes[0]]);
+  }
+
   void give(int32_t value) {
-    if (graph_.maker(value) < 0 || has_gradient_[value]) return;
-    has_gradient_[value] = 1;
+    if (graph_.maker(value) < 0 || gradient_of_[value] != kNone) return;
+    hold(value, value);
     gradient_bytes_ += graph_.bytes(value);
   }
 
-  void take(int32_t value) {
-    if (!has_gradient_[value]) return;
-    has_gradient_[value] = 0;
-    gradient_bytes_ -= graph_.bytes(value);
+  void hold(int32_t value, int32_t gradient) {
+    gradient_of_[value] = gradient;
+    ++readers_[gradient];
   }
+
+  void take(int32_t value) {
+    const int32_t gradient = std::exchange(gradient_of_[value], kNone);
+    if (gradient != kNone && --readers_[gradient] == 0) gradient_bytes_ -= graph_.bytes(gradient);
+  }
+
+  static constexpr int32_t kNone = -1;
 
   const StepGraph graph_;
   const StepProfile& profile_;
   const int64_t leaf_bytes_;
-  std::vector<char> has_gradient_;  // by value
+  std::vector<int32_t> gradient_of_;  // by value: whose gradient's memory its own is in
+  std::vector<int32_t> readers_;      // by value: of its gradient's memory
   int64_t gradient_bytes_ = 0;
 };
 

@@ -3,6 +3,7 @@
 // Peaks and reruns of steps that are small enough to count by hand.
 #include <stdexcept>
 
+#include <remat/memory_plan/estimated_backward.h>
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
@@ -340,6 +341,31 @@ TEST_CASE("A backward that is guessed has gradients of what records read and mak
   CHECK(guess.plain_peak_bytes == remat::plain_peak_bytes(guess));
   CHECK(remat::peak_of_cuts(guess, {}) <= guess.plain_peak_bytes + 2 * bytes);
   CHECK(remat::peak_of_cuts(guess, {1, 2, 3}) == 5 + 5 * bytes);
+}
+
+TEST_CASE("A guessed backward copies gradients where the forward has copied what it reads",
+          "[memory_plan]") {
+  StepProfile profile = line(4);
+  profile.records[2].workspace_bytes = 7;
+  const StepProfile guess = remat::with_estimated_backward(profile, 0);
+  CHECK(guess.nodes[1].inside_bytes == 2 * 10 + 7 + 10);
+  CHECK(guess.nodes[2].inside_bytes == 2 * 10);
+}
+
+// The parts are views of one gradient, which lives until the last of them has been used.
+TEST_CASE("A guessed backward of parts that were concatenated holds the gradient of the whole",
+          "[memory_plan]") {
+  StepProfile profile = line(5);
+  profile.records[3].op = "aten::cat";
+  profile.records[3].reads = {1, 3};
+  profile.values[4].bytes = 20;
+  const StepProfile guess = remat::with_estimated_backward(profile, 0);
+  CHECK(guess.nodes[1].before_bytes == 20);
+  CHECK(guess.nodes[1].inside_bytes == 20);
+  CHECK(guess.nodes[2].inside_bytes == 20 + 10);
+  CHECK(guess.nodes[3].inside_bytes == 20 + 10);
+  CHECK(guess.nodes[3].after_bytes == 20);
+  CHECK(guess.nodes[4].after_bytes == 0);
 }
 
 TEST_CASE("Without remat a branch that dies with the function is held as long as its last value",

@@ -20,9 +20,4 @@ REMAT_API std::vector<int32_t> measuring_cuts(const StepProfile& profile);
 /// @throws as measuring_cuts.
 REMAT_API int64_t peak_of_cuts(const StepProfile& profile, const std::vector<int32_t>& positions);
 
-/// The profile of a forward with a guess at times and backward: a node for each record, which holds
-/// gradients of what the record makes and reads; besides them `leaf_bytes`, gradients of leaves.
-/// @throws as measuring_cuts.
-REMAT_API StepProfile with_estimated_backward(const StepProfile& profile, int64_t leaf_bytes);
-
 }  // namespace remat
