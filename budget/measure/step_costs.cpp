@@ -275,16 +275,18 @@ c10::ArrayRef<StepCosts::Sample> StepCosts::timed() const {
 
 /// Of records that no replay has run the share of the forward's time that others take.
 void StepCosts::fill_replay_times(StepProfile& profile) const {
-  std::unordered_map<uint64_t, std::vector<double>> by_kind;
+  std::unordered_map<uint64_t, std::vector<double>> reruns;
   for (const Sample& sample : timed()) {
     for (const StepLog::Rerun& rerun : sample.reruns)
-      by_kind[profile.records[rerun.record].kind].push_back(us(0, rerun.ns));
+      reruns[profile.records[rerun.record].kind].push_back(us(0, rerun.ns));
   }
+  std::unordered_map<uint64_t, double> by_kind;
+  for (auto& [kind, times] : reruns) by_kind[kind] = median(std::move(times));
   double forward_us = 0;
   double replay_us = 0;
   for (StepRecord& record : profile.records) {
     const auto known = by_kind.find(record.kind);
-    record.replay_us = known == by_kind.end() ? -1 : median(known->second);
+    record.replay_us = known == by_kind.end() ? -1 : known->second;
     if (record.replay_us < 0) continue;
     forward_us += record.forward_us;
     replay_us += record.replay_us;
@@ -321,9 +323,11 @@ void StepCosts::fill(StepProfile& profile) const {
         backward.push_back(sample.backward_us[record]);
       }
     }
+    const double forward_us = median(std::move(forward));
+    const double backward_us = median(std::move(backward));
     for (const size_t record : records) {
-      profile.records[record].forward_us = median(forward);
-      profile.records[record].backward_us = median(backward);
+      profile.records[record].forward_us = forward_us;
+      profile.records[record].backward_us = backward_us;
     }
   }
   fill_replay_times(profile);

@@ -63,13 +63,13 @@ class StepRecording::Ops final : public TraceSink {
                          .first_node = at::sequence_number::peek(),
                          .first_result = static_cast<uint32_t>(log.results.size())});
       if (scope.depth > 0 && log.inner_region.empty()) log.inner_region = scope.region->label();
-      log.ops.back().begin_ns = thread_ns();
+      log.ops.back().begin_ns = frequent_thread_ns();
     });
   }
 
   void after_op(const TraceScope& scope, const OpCall& call) override {
     if (!is_of_step(scope)) return;
-    const int64_t now = thread_ns();
+    const int64_t now = frequent_thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       if (log.ops.empty()) return;
       StepLog::Op& op = log.ops.back();
@@ -103,7 +103,7 @@ class StepRecording::Ops final : public TraceSink {
   }
 
   void tape_replay(const Region& /*region*/, bool begins) override {
-    const int64_t now = thread_ns();
+    const int64_t now = frequent_thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       if (!listener_->runs_nodes_here()) return;
       if (begins && replays_++ == 0) {
@@ -117,7 +117,7 @@ class StepRecording::Ops final : public TraceSink {
 
   void tape_record(const Tape& tape, size_t record, bool begins) override {
     if (&tape != tape_) return;
-    const int64_t now = thread_ns();
+    const int64_t now = frequent_thread_ns();
     if (begins) {
       rerun_begin_ns = now;
       return;
@@ -215,8 +215,10 @@ class StepRecording::Nodes {
         return;
       }
       running = std::make_unique<Running>(static_cast<uint32_t>(log.nodes.size()));
-      log.nodes.push_back(
-          {.name = node.name(), .sequence = sequence, .begin = next++, .begin_ns = thread_ns()});
+      log.nodes.push_back({.name = node.name(),
+                           .sequence = sequence,
+                           .begin = next++,
+                           .begin_ns = frequent_thread_ns()});
     });
     return running;
   }
@@ -248,7 +250,7 @@ class StepRecording::Nodes {
   }
 
   static void end(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
-    const int64_t now = thread_ns();
+    const int64_t now = frequent_thread_ns();
     StepListener* const listener = StepListener::current.load();
     const auto* const running = static_cast<Running*>(context);
     if (!listener || !running) return;
