@@ -24,8 +24,9 @@ std::atomic<decltype(HookCounter::gradient)> gradient_counter{nullptr};
 std::atomic<decltype(HookCounter::accumulated)> accumulated_counter{nullptr};
 
 /// LibTorch keeps the hooks of C++ on one tensor in one object, of a class that it does not export:
-/// there is a vtable that says its name, but nothing for a dynamic_cast.
-const torch::autograd::CppFunctionTensorPreHook* as_list(
+/// there is a vtable that says its name, but nothing for a dynamic_cast, nor for what UBSan would
+/// compare the vtable of a cast object with.
+[[gnu::no_sanitize("vptr")]] const torch::autograd::CppFunctionTensorPreHook* as_list(
     const torch::autograd::FunctionPreHook& hook) {
   using List = torch::autograd::CppFunctionTensorPreHook;
   const bool is_list =
@@ -33,7 +34,7 @@ const torch::autograd::CppFunctionTensorPreHook* as_list(
   return is_list ? static_cast<const List*>(&hook) : nullptr;
 }
 
-HookCount count_in(const torch::autograd::FunctionPreHook& hook) {
+[[gnu::no_sanitize("vptr")]] HookCount count_in(const torch::autograd::FunctionPreHook& hook) {
   if (const auto* const list = as_list(hook)) {
     const auto is_set = [](const auto& one) { return bool(one); };
     const auto hooks = std::count_if(list->hooks_->begin(), list->hooks_->end(), is_set);
