@@ -1,0 +1,151 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a recording holds: ops, memory, what autograd saves, replays and backward, as numbers.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace remat {
+
+/// An index into Recording::strings; 0: the empty string.
+using StringId = uint32_t;
+
+/// An index into Recording::layouts; 0: no tensor.
+using LayoutId = uint32_t;
+
+/// Nanoseconds since the recording began, of a clock that never goes back.
+using TimeNs = int64_t;
+
+/// Dtype, device and geometry that many tensors share.
+struct RecordedLayout {
+  StringId dtype = 0;   ///< "float32"
+  StringId device = 0;  ///< "cpu", "cuda:0"
+  std::vector<int64_t> sizes;
+  std::vector<int64_t> strides;  ///< Empty: contiguous.
+  bool operator==(const RecordedLayout&) const = default;
+};
+
+/// One tensor that an op was given, has returned, or that autograd saved.
+struct RecordedTensor {
+  LayoutId layout = 0;
+  uint64_t address = 0;  ///< Of its storage; 0: it has none.
+  bool operator==(const RecordedTensor&) const = default;
+};
+
+enum class OpPhase : uint8_t {
+  kOutside,   ///< Outside of regions and of backward
+  kForward,   ///< In the forward of a region
+  kReplay,    ///< In a replay of a region
+  kBackward,  ///< In a node of backward, outside of replays
+};
+
+/// An op has run, on any thread.
+struct OpEvent {
+  TimeNs begin_ns = 0;
+  TimeNs end_ns = 0;
+  StringId name = 0;  ///< "aten::mul.Tensor"
+  OpPhase phase = OpPhase::kOutside;
+  uint32_t depth = 0;   ///< Ops around it on its thread
+  uint64_t region = 0;  ///< Of the innermost region; 0: none.
+  uint32_t first_slot =
+      0;  ///< Of what autograd saved in it: slots [first_slot, end_slot) of the region,
+  uint32_t end_slot = 0;
+  uint32_t kept = 0;            ///< and tensors that SAVE and OFFLOAD calls keep.
+  uint32_t record = kNoRecord;  ///< On the region's tape
+  bool threw = false;
+  std::vector<RecordedTensor> arguments;
+  std::vector<RecordedTensor> results;
+
+  static constexpr uint32_t kNoRecord = 0xffffffff;
+  bool operator==(const OpEvent&) const = default;
+};
+
+/// Memory has been allocated or freed.
+struct MemoryEvent {
+  TimeNs time_ns = 0;
+  uint64_t address = 0;
+  int64_t bytes = 0;  ///< Negative: freed, of a size that is not to be trusted.
+  StringId device = 0;
+  bool operator==(const MemoryEvent&) const = default;
+};
+
+/// Autograd has saved a tensor in a region.
+struct SaveEvent {
+  TimeNs time_ns = 0;
+  uint64_t region = 0;
+  uint32_t slot = 0;
+  RecordedTensor tensor;
+  bool is_replay = false;
+  bool is_kept = false;  ///< By a SAVE or OFFLOAD call; else it is dropped.
+  bool operator==(const SaveEvent&) const = default;
+};
+
+/// Backward asks for a slot of a region.
+struct LoadEvent {
+  TimeNs time_ns = 0;
+  uint64_t region = 0;
+  uint32_t slot = 0;
+  bool operator==(const LoadEvent&) const = default;
+};
+
+/// A node of backward has run.
+struct NodeEvent {
+  TimeNs begin_ns = 0;
+  TimeNs end_ns = 0;
+  StringId name = 0;
+  uint64_t sequence = 0;  ///< Autograd's number of the forward op; kNoSequence: it has none.
+
+  static constexpr uint64_t kNoSequence = ~uint64_t{0};
+  bool operator==(const NodeEvent&) const = default;
+};
+
+/// A region, told of before the first event that names it.
+struct RegionEvent {
+  TimeNs time_ns = 0;
+  uint64_t region = 0;
+  uint64_t whole = 0;  ///< Of a tape that is cut: the region whose segment this is; else the same.
+  uint32_t depth = 0;
+  StringId label = 0;
+  bool operator==(const RegionEvent&) const = default;
+};
+
+/// A region has run again, from its tape or by its function.
+struct ReplayEvent {
+  TimeNs begin_ns = 0;
+  TimeNs end_ns = 0;
+  uint64_t region = 0;
+  bool operator==(const ReplayEvent&) const = default;
+};
+
+enum class CallStep : uint8_t { kBegins, kEnds, kThrows, kLeftOut };
+
+/// A named call of a region.
+struct CallEvent {
+  TimeNs time_ns = 0;
+  uint64_t region = 0;
+  StringId name = 0;
+  StringId policy = 0;
+  CallStep step = CallStep::kBegins;
+  bool is_replay = false;
+  bool operator==(const CallEvent&) const = default;
+};
+
+/// A moment that the program has named, such as the end of a step.
+struct MarkEvent {
+  TimeNs time_ns = 0;
+  StringId name = 0;
+  bool operator==(const MarkEvent&) const = default;
+};
+
+/// Who records: the first event of a recording.
+struct ProcessEvent {
+  int64_t begin_unix_ns = 0;  ///< When time 0 was, since 1970
+  uint64_t pid = 0;
+  StringId program = 0;
+  StringId torch_version = 0;
+  bool operator==(const ProcessEvent&) const = default;
+};
+
+}  // namespace remat

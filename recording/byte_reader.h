@@ -1,0 +1,117 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Bytes to events. See docs/recording_format.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <limits>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include <remat/recording/events.h>
+
+#include "event_fields.h"
+
+namespace remat::detail {
+
+/// What a block says cannot be.
+struct DamagedBlock : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// The inverse of ByteWriter, of bytes that may be anything: throws DamagedBlock, and allocates no
+/// more than the bytes can hold.
+class ByteReader {
+ public:
+  explicit ByteReader(std::string_view bytes) : bytes_(bytes) {}
+
+  bool at_end() const { return next_ == bytes_.size(); }
+  EventKind kind() { return static_cast<EventKind>(byte()); }
+
+  template <class Event>
+  Event event() {
+    Event read;
+    FieldsOf<Event>::visit(read, *this);
+    return read;
+  }
+
+  std::string text() {
+    const size_t size = count();
+    std::string read(bytes_.substr(next_, size));
+    next_ += size;
+    return read;
+  }
+
+  void time(TimeNs& time_ns) {
+    int64_t since = 0;
+    signed_number(since);
+    last_ns_ = static_cast<int64_t>(static_cast<uint64_t>(last_ns_) + static_cast<uint64_t>(since));
+    time_ns = last_ns_;
+  }
+  template <class Number>
+  void number(Number& value) {
+    const uint64_t read = number();
+    if (read > std::numeric_limits<Number>::max()) throw DamagedBlock("a number that is too large");
+    value = static_cast<Number>(read);
+  }
+  void signed_number(int64_t& value) {
+    const uint64_t bits = number();
+    value = static_cast<int64_t>((bits >> 1U) ^ ((bits & 1U) != 0 ? ~uint64_t{0} : 0));
+  }
+  void flag(bool& value) {
+    const uint64_t read = number();
+    if (read > 1) throw DamagedBlock("a flag that is neither 0 nor 1");
+    value = read == 1;
+  }
+  template <class Choice>
+  void choice(Choice& value, Choice last) {
+    const uint64_t read = number();
+    if (read > static_cast<uint64_t>(last)) throw DamagedBlock("a choice that there is not");
+    value = static_cast<Choice>(read);
+  }
+  void sizes(std::vector<int64_t>& sizes) {
+    sizes.resize(count());
+    for (int64_t& size : sizes) signed_number(size);
+  }
+  void tensor(RecordedTensor& tensor) {
+    number(tensor.layout);
+    if (tensor.layout != 0) number(tensor.address);
+  }
+  void tensors(std::vector<RecordedTensor>& all) {
+    all.resize(count());
+    for (RecordedTensor& one : all) tensor(one);
+  }
+
+ private:
+  /// Of things of which each takes a byte or more.
+  size_t count() {
+    const uint64_t read = number();
+    if (read > bytes_.size() - next_) throw DamagedBlock("more things than bytes");
+    return static_cast<size_t>(read);
+  }
+
+  uint64_t number() {
+    uint64_t value = 0;
+    for (unsigned shift = 0; shift < 64; shift += 7) {
+      const uint64_t read = byte();
+      if (shift == 63 && read > 1) break;
+      value |= (read & 0x7fU) << shift;
+      if ((read & 0x80U) == 0) return value;
+    }
+    throw DamagedBlock("a number of more than 64 bits");
+  }
+
+  uint8_t byte() {
+    if (at_end()) throw DamagedBlock("an end in the middle of an event");
+    return static_cast<uint8_t>(bytes_[next_++]);
+  }
+
+  const std::string_view bytes_;
+  size_t next_ = 0;
+  TimeNs last_ns_ = 0;
+};
+
+}  // namespace remat::detail

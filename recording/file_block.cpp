@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "file_block.h"
+
+namespace remat::detail {
+namespace {
+
+constexpr uint32_t kBlockMagic = 0x4b4c4252;  // "RBLK"
+
+void put(std::string& bytes, uint64_t value, unsigned size) {
+  for (unsigned i = 0; i < size; ++i) bytes.push_back(static_cast<char>(value >> (8 * i)));
+}
+
+uint64_t get(std::string_view bytes, size_t at, unsigned size) {
+  uint64_t value = 0;
+  for (unsigned i = 0; i < size; ++i)
+    value |= static_cast<uint64_t>(static_cast<unsigned char>(bytes[at + i])) << (8 * i);
+  return value;
+}
+
+/// FNV-1a: http://www.isthe.com/chongo/tech/comp/fnv/
+uint64_t checksum(const FileBlock& block) {
+  uint64_t sum = 0xcbf29ce484222325 ^ block.thread;
+  for (const char c : block.events) sum = (sum ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return sum;
+}
+
+}  // namespace
+
+std::string file_header() {
+  std::string bytes(kFileMagic);
+  put(bytes, kFileVersion, 4);
+  return bytes;
+}
+
+std::string block_header(const FileBlock& block) {
+  std::string bytes;
+  put(bytes, kBlockMagic, 4);
+  put(bytes, block.thread, 4);
+  put(bytes, block.events.size(), 4);
+  put(bytes, checksum(block), 8);
+  return bytes;
+}
+
+std::optional<uint32_t> file_version(std::string_view file) {
+  if (file.size() < kFileHeaderBytes || file.substr(0, kFileMagic.size()) != kFileMagic)
+    return std::nullopt;
+  return static_cast<uint32_t>(get(file, kFileMagic.size(), 4));
+}
+
+std::optional<FileBlock> first_block(std::string_view bytes) {
+  if (bytes.size() < kBlockHeaderBytes || get(bytes, 0, 4) != kBlockMagic) return std::nullopt;
+  const size_t size = get(bytes, 8, 4);
+  if (size > kMostBlockBytes || size > bytes.size() - kBlockHeaderBytes) return std::nullopt;
+  const FileBlock block{static_cast<uint32_t>(get(bytes, 4, 4)), bytes.substr(kBlockHeaderBytes, size)};
+  if (get(bytes, 12, 8) != checksum(block)) return std::nullopt;
+  return block;
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Appending blocks, each after the definitions that it needs.
+#include <remat/recording/recording_writer.h>
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+
+#include "file_block.h"
+#include "byte_writer.h"
+
+namespace remat {
+
+using detail::ByteWriter;
+
+/// What has a number, and the definitions that are not in the file yet.
+struct RecordingWriter::Definitions {
+  struct Before {
+    bool operator()(const RecordedLayout& a, const RecordedLayout& b) const {
+      return std::tie(a.dtype, a.device, a.sizes, a.strides) <
+             std::tie(b.dtype, b.device, b.sizes, b.strides);
+    }
+  };
+
+  std::unordered_map<std::string, StringId> strings{{"", 0}};
+  std::map<RecordedLayout, LayoutId, Before> layouts;
+  ByteWriter unwritten;
+};
+
+RecordingWriter::RecordingWriter(const std::string& path)
+    : path_(path), owner_(getpid()), definitions_(std::make_unique<Definitions>()) {
+  file_ = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    throw std::invalid_argument("[recording] " + path +
+                                ": expected a file that can be written, got '" +
+                                std::strerror(errno) + "'. Name another.");
+  }
+  write_all(detail::file_header());
+}
+
+RecordingWriter::~RecordingWriter() {
+  close(file_);
+}
+
+StringId RecordingWriter::string(std::string_view text) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto next = static_cast<StringId>(definitions_->strings.size());
+  const auto [known, is_new] = definitions_->strings.emplace(text, next);
+  if (is_new) definitions_->unwritten.add_string(text);
+  return known->second;
+}
+
+LayoutId RecordingWriter::layout(const RecordedLayout& layout) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  const auto next = static_cast<LayoutId>(definitions_->layouts.size() + 1);
+  const auto [known, is_new] = definitions_->layouts.emplace(layout, next);
+  if (is_new) definitions_->unwritten.add(layout);
+  return known->second;
+}
+
+void RecordingWriter::write_block(uint32_t thread, std::string_view events) {
+  if (getpid() != owner_) return;
+  const std::lock_guard<std::mutex> lock(mutex_);
+  ByteWriter& definitions = definitions_->unwritten;
+  if (!definitions.bytes().empty()) append(detail::kDefinitions, definitions.bytes());
+  definitions.clear();
+  if (!events.empty()) append(thread, events);
+}
+
+std::string RecordingWriter::fault() const {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  return fault_;
+}
+
+void RecordingWriter::append(uint32_t thread, std::string_view events) {
+  std::string block = detail::block_header({thread, events});
+  block += events;
+  write_all(block);
+}
+
+void RecordingWriter::write_all(std::string_view bytes) {
+  while (!bytes.empty() && fault_.empty()) {
+    const ssize_t written = write(file_, bytes.data(), bytes.size());
+    if (written >= 0) {
+      bytes.remove_prefix(static_cast<size_t>(written));
+    } else if (errno != EINTR) {
+      fault_ = "[recording] " + path_ + ": expected to write on, got '" + std::strerror(errno) +
+               "': what follows is left out. Free space, or name another folder.";
+    }
+  }
+}
+
+}  // namespace remat

@@ -1,0 +1,93 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Of a damaged recording what comes before the damage is read, or an error says that it is none.
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <random>
+#include <string>
+#include <vector>
+
+#include <remat/recording/recording.h>
+
+#include "damage/read_mutants.h"
+#include "recording/file_block.h"
+#include "recording/sample_recording.h"
+#include "support/catch.h"
+
+using remat::Recording;
+
+namespace {
+
+std::vector<std::string> samples() {
+  const auto path = std::filesystem::temp_directory_path() / ("damaged" + std::to_string(getpid()));
+  std::vector<std::string> all;
+  for (const size_t parts : {1, 2, 3}) {
+    remat::test::write(remat::test::sample_recording(static_cast<int64_t>(parts)), path.string(),
+                       parts);
+    std::ifstream file(path, std::ios::binary);
+    all.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
+  }
+  std::filesystem::remove(path);
+  return all;
+}
+
+/// With the events of each block changed by `damage`, under a checksum that is right.
+template <class Damage>
+std::string with_damaged_events(const std::string& file, Damage&& damage) {
+  std::string changed = remat::detail::file_header();
+  size_t at = remat::detail::kFileHeaderBytes;
+  while (const auto block = remat::detail::first_block(std::string_view(file).substr(at))) {
+    at += remat::detail::kBlockHeaderBytes + block->events.size();
+    const std::string events = damage(std::string(block->events));
+    changed += remat::detail::block_header({block->thread, events}) + events;
+  }
+  return changed;
+}
+
+struct Tally {
+  size_t refused = 0;
+  size_t damaged = 0;
+  size_t whole = 0;
+};
+
+void read(const std::string& bytes, Tally& tally) {
+  try {
+    const Recording recording = Recording::from_bytes(bytes, "mutant");
+    recording.damage.empty() ? ++tally.whole : ++tally.damaged;
+    if (!recording.damage.empty()) REQUIRE(recording.damage.rfind("at byte ", 0) == 0);
+    for (const auto& op : recording.ops) {
+      REQUIRE(op.name < recording.strings.size());
+      for (const auto& tensor : op.arguments) REQUIRE(tensor.layout < recording.layouts.size());
+    }
+  } catch (const std::invalid_argument& error) {
+    ++tally.refused;
+    REQUIRE(std::string(error.what()).rfind("[recording] mutant: expected ", 0) == 0);
+  }
+}
+
+TEST_CASE("Damaged recordings are read up to the damage", "[recording][fuzz]") {
+  const std::vector<std::string> files = samples();
+  const uint64_t count = 5 * remat::test::from_environment("REMAT_FUZZ_N", 2000);
+  const uint64_t shard = remat::test::from_environment("REMAT_FUZZ_SHARD", 0);
+  Tally outside;
+  Tally inside;
+  for (uint64_t seed = shard * count; seed < (shard + 1) * count; ++seed) {
+    std::mt19937 random(static_cast<uint32_t>(seed));
+    const std::string& file = files[seed % files.size()];
+    const auto damage = [&](const std::string& text) {
+      return random() % 2 == 0 ? remat::test::flipped(text, random)
+                               : remat::test::mutated(text, random);
+    };
+    read(damage(file), outside);
+    read(with_damaged_events(file, damage), inside);
+  }
+  CHECK(outside.refused > 0);
+  CHECK(outside.damaged > count / 2);
+  CHECK(inside.damaged > count / 4);
+  CHECK(inside.whole > 0);
+}
+
+}  // namespace

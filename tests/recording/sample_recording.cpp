@@ -1,0 +1,96 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "recording/sample_recording.h"
+
+#include <algorithm>
+#include <vector>
+
+#include <remat/recording/recording_writer.h>
+#include "recording/byte_writer.h"
+
+namespace remat::test {
+namespace {
+
+template <class Event>
+const Event& event_of(const OnThread<Event>& event) {
+  return event;
+}
+
+}  // namespace
+
+Recording sample_recording(int64_t seed) {
+  Recording recording;
+  recording.strings = {"",      "train.py",     "2.11.0", "float32", "cpu",   "aten::mul.Tensor",
+                       "block", "MulBackward0", "gate",   "SAVE",    "step 1"};
+  recording.layouts = {{}, {3, 4, {2, 3 + seed}, {}}, {3, 4, {2, 3}, {1, 2}}, {3, 4, {}, {}}};
+  recording.process = {1'700'000'000'000'000'000 + seed, 42, 1, 2};
+  const RecordedTensor a{1, 0x7f0012345600 + static_cast<uint64_t>(seed)};
+  const RecordedTensor b{2, 0x7f0012340000};
+  const RecordedTensor none{};
+  OpEvent op{100 + seed, 250 + seed, 5,     OpPhase::kForward, 0,  7, 2, 4,
+             1,          3,          false, {a, b, none},      {b}};
+  OpEvent outside{300 + seed, 301 + seed, 5, OpPhase::kOutside, 1};
+  outside.threw = true;
+  recording.ops = {{op, 0}, {outside, 1}};
+  recording.memory = {{{110 + seed, a.address, 4096, 4}, 0}, {{400 + seed, a.address, -1, 4}, 1}};
+  recording.saves = {{{120 + seed, 7, 2, a, false, true}, 0}};
+  recording.loads = {{{500 + seed, 7, 2}, 1}};
+  recording.nodes = {{{480 + seed, 600 + seed, 7, 11}, 1},
+                     {{700 + seed, 701 + seed, 7, NodeEvent::kNoSequence}, 1}};
+  recording.regions = {{{90 + seed, 7, 6, 1, 6}, 0}};
+  recording.replays = {{{510 + seed, 590 + seed, 7}, 1}};
+  recording.calls = {{{95 + seed, 7, 8, 9, CallStep::kBegins, false}, 0},
+                     {{99 + seed, 7, 8, 9, CallStep::kLeftOut, true}, 1}};
+  recording.marks = {{{900 + seed, 10}, 0}};
+  return recording;
+}
+
+void write(const Recording& recording, const std::string& path, size_t parts) {
+  RecordingWriter writer(path);
+  for (size_t i = 1; i < recording.strings.size(); ++i) writer.string(recording.strings[i]);
+  for (size_t i = 1; i < recording.layouts.size(); ++i) writer.layout(recording.layouts[i]);
+  detail::ByteWriter process;
+  process.add(recording.process);
+  writer.write_block(0, process.bytes());
+  detail::ByteWriter bytes;
+  const auto add = [&](const auto& events, uint32_t thread, size_t part) {
+    for (size_t i = 0; i < events.size(); ++i) {
+      if (events[i].thread == thread && i % parts == part) bytes.add(event_of(events[i]));
+    }
+  };
+  for (size_t part = 0; part < parts; ++part) {
+    for (const uint32_t thread : {1U, 0U}) {
+      add(recording.ops, thread, part);
+      add(recording.memory, thread, part);
+      add(recording.saves, thread, part);
+      add(recording.loads, thread, part);
+      add(recording.nodes, thread, part);
+      add(recording.regions, thread, part);
+      add(recording.replays, thread, part);
+      add(recording.calls, thread, part);
+      add(recording.marks, thread, part);
+      writer.write_block(thread, bytes.bytes());
+      bytes.clear();
+    }
+  }
+}
+
+namespace {
+
+template <class Event>
+bool equal(const std::vector<OnThread<Event>>& a, const std::vector<OnThread<Event>>& b) {
+  return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const auto& x, const auto& y) {
+    return x.thread == y.thread && event_of(x) == event_of(y);
+  });
+}
+
+}  // namespace
+
+bool same(const Recording& a, const Recording& b) {
+  return a.process == b.process && a.strings == b.strings && a.layouts == b.layouts &&
+         equal(a.ops, b.ops) && equal(a.memory, b.memory) && equal(a.saves, b.saves) &&
+         equal(a.loads, b.loads) && equal(a.nodes, b.nodes) && equal(a.regions, b.regions) &&
+         equal(a.replays, b.replays) && equal(a.calls, b.calls) && equal(a.marks, b.marks);
+}
+
+}  // namespace remat::test

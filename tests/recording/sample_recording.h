@@ -1,0 +1,22 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Recordings with an event of each kind, written by hand.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include <remat/recording/recording.h>
+
+namespace remat::test {
+
+/// A step with a region, two threads and every kind of event. Times and sizes go with `seed`.
+Recording sample_recording(int64_t seed);
+
+/// Writes it as a recorder would: a block of each thread, in `parts` pieces.
+void write(const Recording& recording, const std::string& path, size_t parts = 1);
+
+/// Equal, but for damage?
+bool same(const Recording& a, const Recording& b);
+
+}  // namespace remat::test
