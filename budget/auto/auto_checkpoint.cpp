@@ -44,6 +44,10 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
+/// Of a kind that no plan fits, until other kinds have been measured, which may take more: times
+/// the steps that a plan needs.
+constexpr int kMostWaits = 4;
+
 /// A step of which no op is known: all of it is cut every so many bytes.
 Cuts cuts_of_unknown() {
   Cuts cuts;
@@ -73,7 +77,10 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     PendingStep::wait_for_others(this);
     if (are_casts_warm()) signature.kind = ~signature.kind;
     std::shared_ptr<StepVariant> variant = expected(signature);
-    if (!variant) variant = find_variant(step, signature);
+    if (!variant) {
+      warn_of_other_file();
+      variant = find_variant(step, signature);
+    }
     if (!variant) return advised([&] { step.forward(cuts_of_unknown(), nullptr); });
     run_variant(step, variant, signature);
   }
@@ -162,7 +169,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// is to be warned of.
   std::string make_plan(const std::shared_ptr<StepVariant>& variant, bool is_final) {
     variant->make_plan(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
-    const bool may_get_more = budget_.is_share() && variants_.measures_another(*variant);
+    const bool may_get_more = budget_.is_share() &&
+                              variant->measured() < kMostWaits * options.steps &&
+                              variants_.measures_another(*variant, options.steps);
     if (!is_final || may_get_more) variant->forget_limit();
     if (variant->saves_nothing()) tell_later("fits as it is, and takes less so than by a plan");
     if (!variant->plan()) return "";
@@ -183,6 +192,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return variants_.expected(signature);
   }
 
+  /// The first step is not of the kind that the file has a plan for.
+  void warn_of_other_file() {
+    std::unique_lock<std::mutex> lock(mutex_);
+    const bool is_other = first_ && first_->is_from_file && clock_ == 0;
+    lock.unlock();
+    if (is_other) warn_once(file_.words_of_other_step());
+  }
+
   /// What such a step runs as, measured if that can be; null: there is nothing.
   std::shared_ptr<StepVariant> find_variant(StepForward& step, const StepSignature& signature) {
     std::unique_lock<std::mutex> lock(mutex_);
@@ -192,7 +209,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (recording) return measure(step, signature, std::move(recording));
     if (can_measure && AllocationListener::is_profiled()) tell_of_profiler();
     lock.lock();
-    return variants_.any(signature);  // others measure, or there were too many
+    if (can_measure && !first_) fault_ = "other functions' steps are being measured";
+    return variants_.any(signature);
   }
 
   void tell_of_profiler() {

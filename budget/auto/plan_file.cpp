@@ -82,6 +82,13 @@ std::string PlanFile::save(const StepVariant& variant, const MemoryBudget& budge
   }
 }
 
+std::string PlanFile::words_of_other_step() const {
+  return "plan file " + path_ +
+         ": expected the arguments that its plan was made for in the first step, got others, which "
+         "are measured; the plan waits for its own. If it is another model's, delete the file, or "
+         "give another path";
+}
+
 void PlanFile::refuse(const TapeDifference& difference) const {
   TORCH_CHECK_VALUE(false, words(),
                     ": expected a plan for this step, got one for another: ", difference.str(),

@@ -30,6 +30,9 @@ class PlanFile {
   /// Returns why it is not saved; "" if it is, or if there is to be no file.
   std::string save(const StepVariant& variant, const MemoryBudget& budget) const;
 
+  /// The first step has other arguments than the one that the plan was made for.
+  std::string words_of_other_step() const;
+
   /// Throws ValueError: the plan is for other ops.
   [[noreturn]] void refuse(const TapeDifference& difference) const;
 

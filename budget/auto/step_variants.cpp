@@ -124,9 +124,9 @@ std::shared_ptr<StepVariant> StepVariants::any(const StepSignature& signature) c
   return newest;
 }
 
-bool StepVariants::measures_another(const StepVariant& variant) const {
+bool StepVariants::measures_another(const StepVariant& variant, int steps) const {
   return std::any_of(variants_.begin(), variants_.end(), [&](const auto& other) {
-    return other.get() != &variant && other->wants_measuring();
+    return other.get() != &variant && other->wants_measuring() && other->measured() < steps;
   });
 }
 

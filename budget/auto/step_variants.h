@@ -35,8 +35,9 @@ class StepVariants {
   /// What such a step may run as, if it cannot be measured; null: nothing.
   std::shared_ptr<StepVariant> any(const StepSignature& signature) const;
 
-  /// True if steps of a kind besides that one are to be measured.
-  bool measures_another(const StepVariant& variant) const;
+  /// True if fewer than `steps` steps have been measured of a kind, besides that one, of which more
+  /// are to be.
+  bool measures_another(const StepVariant& variant, int steps) const;
 
   /// A step was measured: the variant that is known already, else this one.
   std::shared_ptr<StepVariant> add(std::shared_ptr<StepVariant> variant);

@@ -46,6 +46,20 @@ def test_layers_that_thaw_and_freeze_in_turn():
     assert all(peak <= budget for peak in peaks[15:])
 
 
+def test_kinds_in_turn_of_which_no_plan_fits_raise_like_one_kind():
+    plain, planned = trainers("5%")
+    with pytest.raises(ValueError, match="memory_budget: expected .* bytes or more"):
+        train_as(plain, planned, [freeze(count) for _ in range(20) for count in (2, 0)])
+    with pytest.raises(RuntimeError, match="none fits: "):
+        remat.memory_plan(planned.model)
+
+
+def test_a_kind_that_no_plan_fits_does_not_wait_for_one_that_does_not_come_again():
+    plain, planned = trainers("5%")
+    with pytest.raises(ValueError, match="memory_budget: expected .* bytes or more"):
+        train_as(plain, planned, [freeze(2), *[freeze(0)] * 30])
+
+
 def nothing_saved(model, batch):
     return torch.zeros((), requires_grad=True) + loss_of(model, batch).detach()
 

@@ -230,6 +230,21 @@ def test_a_plan_file_of_another_model_is_refused(tmp_path):
         remat.auto_checkpoint(Net(), "50%", plan=path)
 
 
+def test_a_plan_file_for_other_arguments_stays_and_warns(tmp_path):
+    path = tmp_path / "plan.json"
+    plain, planned = trainers("50%", plan=path)
+    train(plain, planned, [batch_of(seed=i) for i in range(5)])
+    text = path.read_text()
+    again, loaded = trainers("50%", plan=path)
+    with pytest.warns(UserWarning, match=r"plan file .*plan.json: expected the arguments that its plan was made for"):
+        train(again, loaded, [batch_of(length=24, seed=i) for i in range(5)])
+    assert path.read_text() == text
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        other, served = trainers("50%", plan=path)
+        train(other, served, [batch_of(length=16), batch_of(length=24)])
+
+
 def test_once_more_with_another_budget():
     plain, planned = trainers("70%")
     train(plain, planned, [batch_of(seed=i) for i in range(5)])

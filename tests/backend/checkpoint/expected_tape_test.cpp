@@ -509,6 +509,27 @@ TEST_CASE("What replays start from after a difference is what segments of the re
   CHECK(kept(0) == 3);                 // two ops each: as much is saved as crosses
 }
 
+// They are what the segment is replayed for, and alive all the same.
+TEST_CASE("What the program holds of what is saved does not keep the rest from being cut",
+          "[backend][cuts]") {
+  const TensorFn base = chain(kTwelve);
+  const TensorFn other = [](const at::Tensor& x) {
+    std::vector<at::Tensor> held{x.exp()};
+    for (int i = 0; i < 6; ++i) {
+      const at::Tensor alive = held.back() + 1;  // nobody saves it
+      held.push_back(alive.exp());
+    }
+    return held.back();
+  };
+  const Cuts cuts{.positions = {3, 6},
+                  .keep = Kept{},
+                  .expected = expected_of(base),
+                  .rest_bytes = 4 * kTensorBytes};
+  CHECK(check_other(base, other, cuts));
+  const at::Tensor y = checkpoint(with_cuts(cuts))(other)(step_input());
+  CHECK(memory_report().bytes == 3 * kTensorBytes);  // three segments, two ops and two each
+}
+
 TEST_CASE("A rest of which more crosses than autograd saves is kept as autograd saves it",
           "[backend][cuts]") {
   constexpr size_t kWide = 16;
