@@ -2,6 +2,7 @@
 
 // Policy tables as files.
 #include <remat/policy/policy_table.h>
+#include <remat/policy/printable_text.h>
 #include <nlohmann/json.hpp>
 
 #include <fstream>
@@ -33,12 +34,6 @@ std::string cut(std::string text) {
   size_t end = kMaxShown;
   while ((static_cast<unsigned char>(text[end]) & 0xC0U) == 0x80U) --end;
   return text.substr(0, end) + "...";
-}
-
-/// What the parser says, without the bytes that it has read: they may be no text.
-std::string as_printable(std::string text) {
-  for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
-  return cut(std::move(text));
 }
 
 std::string shown(const Json& value) {
@@ -113,7 +108,7 @@ Json parse(std::string_view text, const std::string& source) {
   try {
     return Json::parse(text, check);
   } catch (const Json::exception& error) {
-    reject(source, "JSON", as_printable(error.what()));
+    reject(source, "JSON", cut(detail::as_printable(error.what())));
   }
 }
 

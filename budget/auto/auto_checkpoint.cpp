@@ -138,10 +138,16 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   void end_pending() {
     StepLog log;
     const auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
-    if (!variant || log.nodes.empty()) return;
+    if (!variant) return;
+    if (log.nodes.empty()) return note_no_backward();
     const std::string warning = add_measured(variant, log);
     tell_now();
     if (!warning.empty()) warn_once(warning);
+  }
+
+  void note_no_backward() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    fault_ = "no backward came on the thread of its forward";
   }
 
   /// What is to be warned of; "" for nothing.
@@ -207,9 +213,11 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     lock.unlock();
     auto recording = can_measure ? StepRecording::try_make(/*undoes_writes=*/true) : nullptr;
     if (recording) return measure(step, signature, std::move(recording));
-    if (can_measure && AllocationListener::is_profiled()) tell_of_profiler();
+    const bool is_profiled = can_measure && AllocationListener::is_profiled();
+    if (is_profiled) tell_of_profiler();
     lock.lock();
-    if (can_measure && !first_) fault_ = "other functions' steps are being measured";
+    if (can_measure && !is_profiled && !first_)
+      fault_ = "other functions' steps are being measured";
     return variants_.any(signature);
   }
 

@@ -95,7 +95,7 @@ StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasuremen
   }
   const StepProfile profile = measurement_->profile();
   digest_ = profile.digest();
-  cuts_ = cuts_for_measuring(profile, measurement_->leaves(), budget);
+  cuts_ = cuts_for_measuring(profile, measurement_->take_leaves(), budget);
 }
 
 StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)

@@ -52,12 +52,8 @@ void check_backward(const StepLog& step, const std::string& name) {
   TORCH_CHECK_NOT_IMPLEMENTED(fault.empty(), "[profile] '", name, "': ", fault);
 }
 
-void check_forward(const StepMeasurement* measurement, const std::string& name) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      measurement, "[profile] '", name,
-      "': expected a function that saves what it makes for backward, got one that does not. There "
-      "is nothing to plan: call it as it is.");
-  for (const at::Tensor& tensor : measurement->leaves()) {
+void check_leaves(const std::vector<at::Tensor>& leaves, const std::string& name) {
+  for (const at::Tensor& tensor : leaves) {
     TORCH_CHECK_VALUE(tensor.is_leaf(), "[profile] '", name,
                       "': expected arguments and captured tensors to be leaves, or to need no "
                       "gradient, got one made by ",
@@ -86,11 +82,15 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   PendingStep::cancel();
   const auto measurement = measure_forward(runner, options.name,
                                            std::make_unique<StepRecording>(/*undoes_writes=*/true));
-  check_forward(measurement.get(), options.name);
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      measurement, "[profile] '", options.name,
+      "': expected a function that saves what it makes for backward, got one that does not. There "
+      "is nothing to plan: call it as it is.");
+  std::vector<at::Tensor> leaves = measurement->take_leaves();
+  check_leaves(leaves, options.name);
   Cuts cuts;
   for (const int32_t position : measuring_cuts(measurement->profile()))
     cuts.positions.push_back(static_cast<size_t>(position));
-  std::vector<at::Tensor> leaves = measurement->leaves();
   for (const auto i : c10::irange(options.steps + 1)) {  // the first one warms up
     const GradientsApart apart(leaves);
     const StepLog log = measure_step(runner, cuts);

@@ -34,7 +34,7 @@ struct StepMeasurement::Parts {
   const StepLog forward;
   const RecordsOfOps records;
   const StepProfile structure;
-  const std::vector<at::Tensor> leaves;
+  std::vector<at::Tensor> leaves;
   const int64_t outside_bytes;
   StepCosts costs;
 };
@@ -61,8 +61,8 @@ bool StepMeasurement::add_step(const StepLog& step) {
   return parts_->costs.add(step);
 }
 
-const std::vector<at::Tensor>& StepMeasurement::leaves() const {
-  return parts_->leaves;
+std::vector<at::Tensor> StepMeasurement::take_leaves() {
+  return std::exchange(parts_->leaves, {});
 }
 
 int64_t StepMeasurement::outside_bytes() const {

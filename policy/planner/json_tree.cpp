@@ -11,6 +11,8 @@
 #include <stdexcept>
 #include <unordered_set>
 
+#include <remat/policy/printable_text.h>
+
 namespace remat::detail {
 
 namespace {
@@ -112,7 +114,7 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   }
   bool parse_error(size_t /*position*/, const std::string& /*token*/,
                    const nlohmann::detail::exception& error) override {
-    const std::string text = error.what();
+    const std::string text = as_printable(error.what());
     const size_t from = text.find("syntax error");
     fail("expected JSON, got a " + (from == std::string::npos ? text : text.substr(from)) +
          ". Mend the file.");

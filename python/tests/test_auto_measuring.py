@@ -2,11 +2,14 @@
 
 """auto_checkpoint(): the steps that are measured, and torch's profiler beside them."""
 
+import gc
 import logging
+import threading
 
 import pytest
 import torch
 from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
+from torch import nn
 
 import remat_meta as remat
 
@@ -105,3 +108,40 @@ def test_steps_under_a_profiler_say_that_none_is_measured():
         remat.memory_plan(planned.model)
     train(plain, planned, [batch_of(seed=i) for i in range(5)])
     assert remat.memory_plan(planned.model).feasible
+
+
+def upstream_and_head():
+    def layers():
+        return nn.Sequential(*[nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(4)])
+
+    return layers(), layers()
+
+
+@pytest.mark.parametrize("backward_every", [1, 2, 100])
+def test_kinds_that_do_not_come_again_hold_nothing_of_what_made_their_arguments(backward_every):
+    up, head = upstream_and_head()
+    remat.auto_checkpoint(head, "70%")
+    alive = []
+    gc.collect()
+    with remat.MemoryMeter() as meter:
+        for i in range(12):
+            result = head(up(torch.randn(64 + 16 * i, 64)))
+            if i % backward_every == 0:
+                result.square().mean().backward()
+            del result
+            up.zero_grad()
+            head.zero_grad()
+            gc.collect()
+            alive.append(meter.current_bytes())
+    assert max(alive) == 0
+
+
+def test_a_backward_on_another_thread_is_said_to_be_missing():
+    _, planned = trainers("50%")
+    for i in range(4):
+        loss = loss_of(planned.model, batch_of(seed=i))
+        thread = threading.Thread(target=loss.backward)
+        thread.start()
+        thread.join()
+    with pytest.raises(RuntimeError, match="does not count: no backward came on the thread of its forward"):
+        remat.memory_plan(planned.model)

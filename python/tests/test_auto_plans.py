@@ -245,6 +245,15 @@ def test_a_plan_file_for_other_arguments_stays_and_warns(tmp_path):
         train(other, served, [batch_of(length=16), batch_of(length=24)])
 
 
+def test_a_plan_file_that_is_no_text_is_refused(tmp_path):
+    path = tmp_path / "plan.json"
+    path.write_bytes('{"a": 1}'.encode("utf-16"))
+    loads = (lambda p: remat.auto_checkpoint(Net(), "50%", plan=p), remat.MemoryPlan.load, remat.StepProfile.load)
+    for load in loads:
+        with pytest.raises(ValueError, match=r"plan.json:1: expected JSON, got a syntax error .* Mend the file"):
+            load(str(path))
+
+
 def test_once_more_with_another_budget():
     plain, planned = trainers("70%")
     train(plain, planned, [batch_of(seed=i) for i in range(5)])

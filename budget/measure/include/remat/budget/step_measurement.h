@@ -38,8 +38,9 @@ class REMAT_API StepMeasurement {
   /// True if a value had not the same size in all steps: the profile has the largest.
   bool has_varying_sizes() const;
 
-  /// The tensors from outside that require grad, which `forward` met.
-  const std::vector<at::Tensor>& leaves() const;
+  /// The tensors from outside that require grad, which `forward` met, with the graphs that have
+  /// made them. Once: it holds them no longer then.
+  std::vector<at::Tensor> take_leaves();
 
   /// The profile so far: without times and nodes, if no step has counted yet.
   StepProfile profile() const;
