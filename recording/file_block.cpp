@@ -52,7 +52,8 @@ std::optional<FileBlock> first_block(std::string_view bytes) {
   if (bytes.size() < kBlockHeaderBytes || get(bytes, 0, 4) != kBlockMagic) return std::nullopt;
   const size_t size = get(bytes, 8, 4);
   if (size > kMostBlockBytes || size > bytes.size() - kBlockHeaderBytes) return std::nullopt;
-  const FileBlock block{static_cast<uint32_t>(get(bytes, 4, 4)), bytes.substr(kBlockHeaderBytes, size)};
+  const FileBlock block{static_cast<uint32_t>(get(bytes, 4, 4)),
+                        bytes.substr(kBlockHeaderBytes, size)};
   if (get(bytes, 12, 8) != checksum(block)) return std::nullopt;
   return block;
 }

@@ -9,8 +9,8 @@
 #include <stdexcept>
 #include <utility>
 
-#include "file_block.h"
 #include "byte_reader.h"
+#include "file_block.h"
 
 namespace remat {
 namespace {

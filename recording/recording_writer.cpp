@@ -16,8 +16,8 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "file_block.h"
 #include "byte_writer.h"
+#include "file_block.h"
 
 namespace remat {
 

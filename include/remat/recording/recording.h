@@ -25,7 +25,7 @@ struct OnThread : Event {
 /// of the same time on a thread as they happened.
 struct REMAT_API Recording {
   ProcessEvent process;
-  std::vector<std::string> strings;   ///< By StringId
+  std::vector<std::string> strings;     ///< By StringId
   std::vector<RecordedLayout> layouts;  ///< By LayoutId
   std::vector<OnThread<OpEvent>> ops;
   std::vector<OnThread<MemoryEvent>> memory;
