@@ -12,6 +12,11 @@
 
 // The leak sanitizer's, which runs at exit() only.
 extern "C" __attribute__((weak)) int __lsan_do_recoverable_leak_check();
+/// LibTorch's pool of threads for its own kernels is made at first use, and never freed.
+extern "C" const char* __lsan_default_suppressions();
+extern "C" const char* __lsan_default_suppressions() {
+  return "leak:caffe2::pthreadpool\n";
+}
 
 namespace remat::fuzz {
 namespace {
