@@ -208,6 +208,32 @@ void tape_step(benchmark::State& state) {
   state.SetLabel("per op");
 }
 
+/// Forwards while a recorder writes all that they do to a file that keeps nothing.
+double recorded_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
+  const remat::Recorder recorder("/dev/null");
+  return forward_s(run, x, ops, graphs);
+}
+
+// What a recorder that is at work adds to an op outside of regions.
+void recorder_outside(benchmark::State& state) {
+  constexpr int64_t kOps = 1000;
+  const Tensor x = leaf();
+  run_paired(
+      state, kOps, [&] { return forward_s(plain, x, kOps, 1); },
+      [&] { return recorded_s(plain, x, kOps, 1); });
+  state.SetLabel("per op");
+}
+
+// The same in a region, over the region.
+void recorder_in_region(benchmark::State& state) {
+  constexpr int64_t kOps = 1000;
+  const Tensor x = leaf();
+  run_paired(
+      state, kOps, [&] { return forward_s(region, x, kOps, 1); },
+      [&] { return recorded_s(region, x, kOps, 1); });
+  state.SetLabel("per op, over a region without a recorder");
+}
+
 // Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
 // the same code, the second one after the first region of the process. Registered first, so that it
 // meets a process without the engine.
@@ -248,6 +274,8 @@ BENCHMARK(each_op_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(all_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(recorded_op)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(tape_replay)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(recorder_outside)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(recorder_in_region)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(tape_step)->UseManualTime()->Unit(benchmark::kMicrosecond);
 
 }  // namespace

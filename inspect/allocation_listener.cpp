@@ -27,6 +27,11 @@ AllocationListener::AllocationListener()
       outer_info_((pop_stopped(), ThreadLocalDebugInfo::current())),
       outer_(current_listener()) {}
 
+bool AllocationListener::is_listening() {
+  pop_stopped();
+  return dynamic_cast<AllocationListener*>(ThreadLocalDebugInfo::get(kReportingSlot)) != nullptr;
+}
+
 bool AllocationListener::is_profiled() {
   auto* outer = profiler::ProfilerStateBase::get(/*global=*/false);
   return outer != nullptr && outer->profilerType() != profiler::ActiveProfilerType::NONE;

@@ -13,7 +13,7 @@
 
 #include <remat/recording/events.h>
 
-#include "event_fields.h"
+#include <remat/recording/event_fields.h>
 
 namespace remat::detail {
 

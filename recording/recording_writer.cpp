@@ -16,7 +16,7 @@
 #include <tuple>
 #include <unordered_map>
 
-#include "byte_writer.h"
+#include <remat/recording/byte_writer.h>
 #include "file_block.h"
 
 namespace remat {

@@ -17,6 +17,7 @@
 #include <remat/inspect/call_trace.h>
 #include <remat/inspect/memory_meter.h>
 #include <remat/inspect/memory_report.h>
+#include <remat/inspect/recorder.h>
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
 #include <remat/inspect/replay_clock.h>

@@ -22,6 +22,7 @@
 #include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
 #include <remat/budget/step_recording.h>
+#include <remat/inspect/allocation_listener.h>
 #include <remat/memory_plan/memory_plan.h>
 #include <remat/memory_plan/memory_plan_file.h>
 #include <remat/memory_plan/memory_planner.h>
@@ -251,6 +252,7 @@ void add_auto_checkpoint(py::module_& m) {
       .def("advice", &AutoCheckpoint::advice);
   m.def("_run_eagerly", &run_eagerly);
   m.def("_give_up_measured_step", &PendingStep::give_up, py::call_guard<py::gil_scoped_release>());
+  m.def("_is_memory_heard", &AllocationListener::is_listening);
 }
 
 }  // namespace

@@ -214,6 +214,16 @@ is open: with MemoryMeter() as meter: ...; meter.peak_bytes(). current_bytes(dev
 peak_bytes(device="cpu") are bytes of all devices of that type. Blocks that are older count nothing.
 Meters nest. RuntimeError where a torch profiler runs.)";
 
+constexpr const char* kRecorderDoc =
+    R"(Recorder(path)
+
+Writes all that the program does into a file, while open: with Recorder("step.rec") as recording: ...
+Each op of any thread, in the forward, in replays and in backward, inside of regions and outside; what
+autograd saves in regions; nodes of backward; memory. recording.mark("step 1") names a moment; stop()
+ends it, and raises RuntimeError if the file could not be written to its end. One at a time; none under
+a torch profiler. REMAT_RECORD=FOLDER does the same for a whole process. The program remat-trace reads
+the file.)";
+
 constexpr const char* kMemoryReportDoc =
     R"(memory_report()
 

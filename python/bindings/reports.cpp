@@ -16,6 +16,7 @@
 #include <remat/inspect/call_trace.h>
 #include <remat/inspect/memory_meter.h>
 #include <remat/inspect/memory_report.h>
+#include <remat/inspect/recorder.h>
 #include <remat/inspect/region_saves.h>
 #include <remat/inspect/region_tapes.h>
 #include <remat/inspect/replay_clock.h>
@@ -162,6 +163,20 @@ void add_memory_meter(py::module_& m) {
       .def("__exit__", [](Meter& meter, const py::args& /*exception*/) { meter.close(); });
 }
 
+/// Recorder for Python: writes until it is stopped.
+void add_recorder(py::module_& m) {
+  py::class_<Recorder>(m, "Recorder", kRecorderDoc)
+      .def(py::init(torch::wrap_pybind_function(
+               [](const std::string& path) { return std::make_unique<Recorder>(path); })),
+           py::arg("path"))
+      .def("mark", torch::wrap_pybind_function(&Recorder::mark), py::arg("name"))
+      .def("stop", torch::wrap_pybind_function(&Recorder::stop))
+      .def("__enter__", [](py::object self) { return self; })
+      .def("__exit__",
+           torch::wrap_pybind_function(
+               [](Recorder& recorder, const py::args& /*exception*/) { recorder.stop(); }));
+}
+
 /// ReplayClock for Python: counts until it is closed, and knows what it has counted then.
 class Clock {
  public:
@@ -190,6 +205,7 @@ void add_replay_clock(py::module_& m) {
 void add_reports(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   add_memory_meter(m);
+  add_recorder(m);
   add_replay_clock(m);
   add_memory_report(m);
   add_region_tapes(m);

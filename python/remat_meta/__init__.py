@@ -19,6 +19,7 @@ from ._C import (  # noqa: E402
     MemoryPlan,
     MemoryPlanner,
     PolicyTable,
+    Recorder,
     RematHandle,
     ReplayClock,
     ReplayMismatch,
@@ -61,6 +62,7 @@ from ._oom import (  # noqa: E402
 )
 from ._policy import CheckpointPolicy, PolicyContext  # noqa: E402
 from ._profile import profile  # noqa: E402
+from ._record import record  # noqa: E402
 from ._reports import (  # noqa: E402
     format_current_memory_report,
     format_saved_tensors_report,
@@ -89,6 +91,7 @@ __all__ = [
     "PolicyContext",
     "PolicyTable",
     "RecomputeStateHook",
+    "Recorder",
     "RematHandle",
     "ReplayClock",
     "ReplayMismatch",
@@ -124,6 +127,7 @@ __all__ = [
     "profile",
     "recompute_needs_tensor",
     "recompute_pointwise",
+    "record",
     "region",
     "region_tapes",
     "register_device",

@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <vector>
 
+#include <remat/recording/byte_writer.h>
 #include <remat/recording/recording_writer.h>
-#include "recording/byte_writer.h"
 
 namespace remat::test {
 namespace {
@@ -27,9 +27,23 @@ Recording sample_recording(int64_t seed) {
   const RecordedTensor a{1, 0x7f0012345600 + static_cast<uint64_t>(seed)};
   const RecordedTensor b{2, 0x7f0012340000};
   const RecordedTensor none{};
-  OpEvent op{100 + seed, 250 + seed, 5,     OpPhase::kForward, 0,  7, 2, 4,
-             1,          3,          false, {a, b, none},      {b}};
-  OpEvent outside{300 + seed, 301 + seed, 5, OpPhase::kOutside, 1};
+  OpEvent op;
+  op.begin_ns = 100 + seed;
+  op.end_ns = 250 + seed;
+  op.name = 5;
+  op.phase = OpPhase::kForward;
+  op.region = 7;
+  op.first_slot = 2;
+  op.end_slot = 4;
+  op.kept = 1;
+  op.record = 3;
+  op.arguments = {a, b, none};
+  op.results = {b};
+  OpEvent outside;
+  outside.begin_ns = 300 + seed;
+  outside.end_ns = 301 + seed;
+  outside.name = 5;
+  outside.depth = 1;
   outside.threw = true;
   recording.ops = {{op, 0}, {outside, 1}};
   recording.memory = {{{110 + seed, a.address, 4096, 4}, 0}, {{400 + seed, a.address, -1, 4}, 1}};

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A recording for trace viewers.
+#pragma once
+
+#include <ostream>
+
+#include <remat/policy/export.h>
+#include <remat/recording/recording.h>
+
+namespace remat {
+
+/// Writes JSON in the Trace Event Format, as torch's profiler does, for chrome://tracing and
+/// Perfetto: per thread a track of what runs, one of replays and one of nodes of backward; bytes
+/// alive as a counter; marks; and for ops on tapes an arrow from the forward to each replay.
+/// https://docs.google.com/document/d/1CvAClvFfyA5R-PhYUmn5OOQtYMH4h6I0nSsKchNAySU
+REMAT_API void write_chrome_trace(const Recording& recording, std::ostream& out);
+
+}  // namespace remat

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a recording comes to, in numbers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include <remat/policy/export.h>
+#include <remat/recording/recording.h>
+
+namespace remat {
+
+/// Ops that no other op has called, and their time.
+struct OpTotals {
+  int64_t ops = 0;
+  int64_t ns = 0;
+  bool operator==(const OpTotals&) const = default;
+};
+
+/// All regions of one label.
+struct RegionTotals {
+  std::string label;
+  int64_t regions = 0;
+  OpTotals forward;
+  OpTotals replay;
+  int64_t slots = 0;       ///< That autograd saved in forwards,
+  int64_t kept_slots = 0;  ///< and those that SAVE and OFFLOAD calls kept.
+  bool operator==(const RegionTotals&) const = default;
+};
+
+struct RecordingSummary {
+  std::array<OpTotals, 4> by_phase;   ///< By OpPhase
+  std::vector<RegionTotals> regions;  ///< In the order in which their labels came
+  TimeNs end_ns = 0;                  ///< Of the last event
+  int64_t peak_bytes = 0;             ///< Of what was allocated while recording, on all devices
+  TimeNs peak_ns = 0;                 ///< When
+  int64_t end_bytes = 0;              ///< Of it, alive in the end
+};
+
+REMAT_API RecordingSummary summary_of(const Recording& recording);
+
+/// Bytes alive, of what was allocated while recording.
+struct AliveBytes {
+  TimeNs time_ns = 0;
+  int64_t bytes = 0;
+};
+
+/// After each event of memory. What is freed out of sight counts until its address comes again.
+REMAT_API std::vector<AliveBytes> alive_bytes(const Recording& recording);
+
+}  // namespace remat

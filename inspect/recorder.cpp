@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Who tells a recording of ops, nodes, regions and memory.
+#include <remat/inspect/recorder.h>
+
+#include <ATen/record_function.h>
+#include <c10/util/Exception.h>
+#include <torch/headeronly/version.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <chrono>
+#include <cstdlib>
+#include <exception>
+#include <fstream>
+#include <iterator>
+#include <mutex>
+#include <stdexcept>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include <remat/inspect/allocation_listener.h>
+#include <remat/inspect/trace_sinks.h>
+#include <remat/recording/recording_writer.h>
+#include <remat/tape/region.h>
+
+#include "thread_recorder.h"
+
+namespace remat {
+namespace {
+
+/// What the process was started as.
+std::string command_line() {
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  std::string text{std::istreambuf_iterator<char>(file), {}};
+  for (char& c : text) c = c == '\0' ? ' ' : c;
+  while (!text.empty() && text.back() == ' ') text.pop_back();
+  return text;
+}
+
+int64_t unix_ns() {
+  const auto now = std::chrono::system_clock::now().time_since_epoch();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(now).count();
+}
+
+std::shared_ptr<RecordingWriter> open(const std::string& path) {
+  try {
+    return std::make_shared<RecordingWriter>(path);
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_VALUE(false, error.what());
+  }
+}
+
+}  // namespace
+
+class Recorder::Session : public std::enable_shared_from_this<Recorder::Session> {
+ public:
+  explicit Session(const std::string& path) : writer_(open(path)) {
+    ProcessEvent process;
+    process.begin_unix_ns = unix_ns();
+    process.pid = static_cast<uint64_t>(getpid());
+    process.program = writer_->string(command_line());
+    process.torch_version = writer_->string(TORCH_VERSION);
+    detail::ByteWriter bytes;
+    bytes.add(process);
+    writer_->write_block(0, bytes.bytes());
+  }
+
+  void start();
+  void stop();
+
+  /// That of the calling thread, of the session that is open; null: there is none.
+  static ThreadRecorder* here();
+
+  std::string fault() const { return writer_->fault(); }
+
+ private:
+  class Sink;
+  class Memory;
+  class Ops;
+  struct Here;
+
+  std::shared_ptr<ThreadRecorder> add_thread();
+  void close_threads();
+  static std::shared_ptr<Session> take_open(const Session* wanted);
+  static void end_with_process();
+
+  static std::mutex open_mutex;
+  static std::shared_ptr<Session> open_session;  // guarded by open_mutex
+  static std::atomic<uint64_t> open_number;      // of the open session; 0: none
+  static std::atomic<uint64_t> newest_number;
+  static thread_local Here here_;
+
+  const std::shared_ptr<RecordingWriter> writer_;
+  const RecordingClock clock_;
+  const uint64_t number_ = ++newest_number;
+  std::shared_ptr<Sink> sink_;
+  std::shared_ptr<Memory> memory_;
+  std::vector<at::CallbackHandle> callbacks_;
+  std::mutex threads_mutex_;
+  std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // guarded by threads_mutex_
+};
+
+std::mutex Recorder::Session::open_mutex;
+std::shared_ptr<Recorder::Session> Recorder::Session::open_session;
+std::atomic<uint64_t> Recorder::Session::open_number{0};
+std::atomic<uint64_t> Recorder::Session::newest_number{0};
+
+/// What a thread remembers of the session that it has written for last.
+struct Recorder::Session::Here {
+  uint64_t session = 0;
+  std::shared_ptr<ThreadRecorder> recorder;
+};
+
+thread_local Recorder::Session::Here Recorder::Session::here_;
+
+/// Hears of the memory of the threads that it has been started on.
+class Recorder::Session::Memory final : public AllocationListener {
+  void on_report(void* address, int64_t bytes, c10::Device device) override {
+    if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
+  }
+};
+
+/// Hears of what runs in regions.
+class Recorder::Session::Sink final : public TraceSink {
+ public:
+  void before_op(const TraceScope& scope, const OpCall& /*call*/) override {
+    if (auto* const recorder = here()) recorder->before_op(scope);
+  }
+  void after_op(const TraceScope& scope, const OpCall& /*call*/) override {
+    if (auto* const recorder = here()) recorder->after_op(scope);
+  }
+  void named_call(const TraceScope& /*before*/, const TraceScope& after, const NamedCall& call,
+                  std::string_view what) override {
+    auto* const recorder = here();
+    if (recorder)
+      recorder->call(after, call, what == "begins" ? CallStep::kBegins : CallStep::kLeftOut);
+  }
+  void call_ended(const TraceScope& scope, bool threw) override {
+    if (auto* const recorder = here()) recorder->end_call(scope, threw);
+  }
+  void before_save(const TraceScope& scope, const at::Tensor& tensor) override {
+    if (auto* const recorder = here()) recorder->before_save(scope, tensor);
+  }
+  void after_save(const TraceScope& scope, bool threw) override {
+    if (auto* const recorder = here()) recorder->after_save(scope, threw);
+  }
+  void before_load(const Region& region, size_t slot) override {
+    if (auto* const recorder = here()) recorder->load(region, slot);
+  }
+  void tape_replay(const Region& region, bool begins) override {
+    if (auto* const recorder = here()) recorder->replay(region, begins);
+  }
+  void tape_record(const Tape& /*tape*/, size_t record, bool begins) override {
+    if (auto* const recorder = here()) recorder->run_record(record, begins);
+  }
+  void replay_stops(const TraceScope& /*scope*/) override {}
+};
+
+/// What LibTorch tells of all ops and nodes. Begin and end come in pairs, on one thread.
+class Recorder::Session::Ops {
+ public:
+  static std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& op) {
+    if (auto* const recorder = here()) recorder->begin_op(op);
+    return nullptr;
+  }
+  static void end_op(const at::RecordFunction& op, at::ObserverContext* /*context*/) {
+    if (auto* const recorder = here()) recorder->end_op(op);
+  }
+  static std::unique_ptr<at::ObserverContext> begin_node(const at::RecordFunction& node) {
+    if (auto* const recorder = here()) recorder->begin_node(node);
+    return nullptr;
+  }
+  static void end_node(const at::RecordFunction& /*node*/, at::ObserverContext* /*context*/) {
+    if (auto* const recorder = here()) recorder->end_node();
+  }
+};
+
+ThreadRecorder* Recorder::Session::here() {
+  const uint64_t open = open_number.load(std::memory_order_acquire);
+  if (open == 0) return nullptr;
+  if (here_.session == open) return here_.recorder.get();
+  here_ = {};
+  const std::lock_guard<std::mutex> lock(open_mutex);
+  if (!open_session) return nullptr;
+  here_ = {open_session->number_, open_session->add_thread()};
+  return here_.recorder.get();
+}
+
+std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
+  const std::lock_guard<std::mutex> lock(threads_mutex_);
+  const auto number = static_cast<uint32_t>(threads_.size());
+  threads_.push_back(std::make_shared<ThreadRecorder>(writer_, number, clock_));
+  return threads_.back();
+}
+
+void Recorder::Session::start() {
+  {
+    const std::lock_guard<std::mutex> lock(open_mutex);
+    TORCH_CHECK(!open_session,
+                "[Recorder] expected no other Recorder in the process, got a second one. Stop the "
+                "first.");
+    memory_ = std::make_shared<Memory>();
+    AllocationListener::start(memory_, "Recorder");
+    open_session = shared_from_this();
+    open_number = number_;
+  }
+  static const int at_exit = std::atexit(&end_with_process);
+  static_cast<void>(at_exit);
+  sink_ = std::make_shared<Sink>();
+  TraceSinks::get().add(sink_);
+  callbacks_.push_back(
+      at::addGlobalCallback(at::RecordFunctionCallback(&Ops::begin_op, &Ops::end_op)
+                                .needsInputs(true)
+                                .needsOutputs(true)
+                                .scopes({at::RecordScope::FUNCTION})));
+  callbacks_.push_back(
+      at::addGlobalCallback(at::RecordFunctionCallback(&Ops::begin_node, &Ops::end_node)
+                                .scopes({at::RecordScope::BACKWARD_FUNCTION})));
+}
+
+/// The open session, if it is that one (null: any), which is open no more then.
+std::shared_ptr<Recorder::Session> Recorder::Session::take_open(const Session* wanted) {
+  const std::lock_guard<std::mutex> lock(open_mutex);
+  if (!open_session || (wanted && open_session.get() != wanted)) return nullptr;
+  open_number = 0;
+  return std::exchange(open_session, nullptr);
+}
+
+void Recorder::Session::stop() {
+  if (!take_open(this)) return;
+  for (const at::CallbackHandle callback : callbacks_) at::removeCallback(callback);
+  TraceSinks::get().remove(*sink_);
+  memory_->stop();
+  close_threads();
+  here_ = {};
+}
+
+/// What LibTorch has on this thread is gone by then: the callbacks stay, and find nothing open.
+void Recorder::Session::end_with_process() {
+  if (const auto session = take_open(nullptr)) session->close_threads();
+}
+
+void Recorder::Session::close_threads() {
+  const std::lock_guard<std::mutex> lock(threads_mutex_);
+  for (const auto& thread : threads_) thread->close();
+}
+
+Recorder::Recorder(const std::string& path) : session_(std::make_shared<Session>(path)) {
+  session_->start();
+}
+
+Recorder::~Recorder() {
+  session_->stop();
+}
+
+void Recorder::mark(std::string_view name) {
+  if (ThreadRecorder* const recorder = Session::here()) recorder->mark(name);
+}
+
+void Recorder::stop() {
+  session_->stop();
+  const std::string fault = session_->fault();
+  TORCH_CHECK(fault.empty(), fault);
+}
+
+namespace detail {
+
+bool record_from_environment() {
+  // Leaked: it ends with the process.
+  static const Recorder* const recorder = []() -> const Recorder* {
+    const char* const folder = std::getenv("REMAT_RECORD");
+    if (!folder || !*folder) return nullptr;
+    try {
+      return new Recorder(std::string(folder) + "/remat-" + std::to_string(getpid()) + ".rec");
+    } catch (const std::exception& error) {
+      // While the library is being loaded: nobody could catch an exception.
+      TORCH_WARN("REMAT_RECORD=", folder, ": nothing is recorded: ", error.what());
+      return nullptr;
+    }
+  }();
+  return recorder != nullptr;
+}
+
+}  // namespace detail
+}  // namespace remat

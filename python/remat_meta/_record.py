@@ -1,0 +1,17 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""All that a program does, into a file."""
+
+import os
+
+from . import _torch_profiler
+from ._C import Recorder
+
+
+def record(path: str | os.PathLike[str] | None = None) -> Recorder:
+    """Writes all that the program does into a file, while open: with record("step.rec") as recording: ...
+
+    Without a path into remat-PID.rec in the present folder. See Recorder.
+    """
+    _torch_profiler.let_it_start()
+    return Recorder(f"remat-{os.getpid()}.rec" if path is None else os.fspath(path))

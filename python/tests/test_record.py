@@ -1,0 +1,124 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""record() and REMAT_RECORD: what a program does, in a file."""
+
+import contextlib
+import os
+import subprocess
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import remat_meta as remat
+
+
+def step():
+    model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
+    x = torch.randn(4, 8, requires_grad=True)
+    remat.checkpoint(region_name="block")(model)(x).sum().backward()
+    return x.grad
+
+
+def test_a_recording_changes_nothing_and_ends_with_its_block(tmp_path):
+    torch.manual_seed(0)
+    plain = step()
+    torch.manual_seed(0)
+    with remat.record(tmp_path / "step.rec") as recording:
+        recorded = step()
+        recording.mark("step 1")
+    assert torch.equal(plain, recorded)
+    size = (tmp_path / "step.rec").stat().st_size
+    step()
+    assert (tmp_path / "step.rec").stat().st_size == size
+    assert (tmp_path / "step.rec").read_bytes().startswith(b"REMATREC")
+    recording.stop()
+
+
+def test_without_a_path_it_is_in_the_present_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with remat.record():
+        step()
+    assert [path.name for path in tmp_path.iterdir()] == [f"remat-{os.getpid()}.rec"]
+
+
+def test_one_at_a_time_and_none_under_a_profiler(tmp_path):
+    with remat.record(tmp_path / "a.rec"):
+        with pytest.raises(RuntimeError, match="expected no other Recorder in the process"):
+            remat.record(tmp_path / "b.rec")
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True):
+        with pytest.raises(RuntimeError, match="expected no torch profiler"):
+            remat.record(tmp_path / "c.rec")
+    with remat.record(tmp_path / "d.rec"):
+        step()
+        with pytest.raises(RuntimeError, match="got an open Recorder or MemoryMeter of remat"):
+            torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True).start()
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profiler:
+        step()
+    assert len(profiler.events()) > 0
+    with pytest.raises(ValueError, match="/nowhere/e.rec: expected a file that can be written"):
+        remat.record("/nowhere/e.rec")
+
+
+def test_an_exception_ends_the_recording(tmp_path):
+    with pytest.raises(ZeroDivisionError), remat.record(tmp_path / "a.rec"):
+        raise ZeroDivisionError
+    with remat.record(tmp_path / "b.rec"):
+        step()
+
+
+def test_a_budget_is_measured_and_kept_while_it_is_recorded(tmp_path):
+    def trained(records):
+        torch.manual_seed(0)
+        model = nn.Sequential(*[nn.Sequential(nn.Linear(16, 64), nn.GELU(), nn.Linear(64, 16)) for _ in range(4)])
+        remat.auto_checkpoint(model, "80%")
+        x = torch.randn(32, 16)
+        with remat.record(tmp_path / "a.rec") if records else contextlib.nullcontext():
+            for _ in range(6):
+                model.zero_grad()
+                model(x).square().mean().backward()
+        return model, [parameter.grad for parameter in model.parameters()]
+
+    _, plain = trained(records=False)
+    model, recorded = trained(records=True)
+    assert all(map(torch.equal, plain, recorded))
+    assert remat.memory_plan(model).feasible
+
+
+CODE = """
+import torch, remat_meta as remat
+x = torch.randn(4, requires_grad=True)
+remat.checkpoint(region_name="block")(lambda x: x.sin().exp())(x).sum().backward()
+"""
+
+
+def run(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, **environment}, capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stderr
+
+
+def test_the_variable_records_a_whole_process(tmp_path):
+    run(CODE, REMAT_RECORD=str(tmp_path))
+    (path,) = tmp_path.iterdir()
+    content = path.read_bytes()
+    for name in (b"aten::sin", b"aten::exp", b"SumBackward0", b"block"):
+        assert name in content
+    assert "nothing is recorded" in run(CODE, REMAT_RECORD="/nowhere")
+
+
+def test_fake_and_lazy_and_nested_tensors_are_recorded_without_data(tmp_path):
+    with remat.record(tmp_path / "a.rec"):
+        with torch._subclasses.FakeTensorMode():
+            x = torch.randn(4, 4, requires_grad=True)
+            (x @ x).sin().sum().backward()
+        torch.randn(3, 3).to_sparse().sum()
+        nested = torch.nested.nested_tensor([torch.randn(n, 8) for n in (3, 5)], layout=torch.jagged, requires_grad=True)
+        nested.sin().to_padded_tensor(0.0).sum().backward()
+        torch.vmap(torch.sin)(torch.randn(3, 3))
+        torch.empty(4, device="meta").sin()
+    content = (tmp_path / "a.rec").read_bytes()
+    assert b"aten::sin" in content and b"meta" in content

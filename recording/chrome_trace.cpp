@@ -1,0 +1,180 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <remat/recording/chrome_trace.h>
+
+#include <cstdint>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <string>
+#include <unordered_map>
+#include <utility>
+
+#include <remat/recording/recording_summary.h>
+
+namespace remat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr const char* kPhases[] = {"outside", "forward", "replay", "backward"};
+
+enum class Track : uint8_t { kOps, kReplays, kNodes };
+constexpr const char* kTracks[] = {"", ", replays", ", backward"};
+constexpr uint32_t kTrackCount = 3;
+
+uint32_t number_of(uint32_t thread, Track track) {
+  return thread * kTrackCount + static_cast<uint32_t>(track);
+}
+
+double us(TimeNs ns) {
+  return static_cast<double>(ns) / 1000;
+}
+
+/// "float32 [2, 3]"
+std::string words_of(const Recording& recording, const RecordedTensor& tensor) {
+  if (tensor.layout == 0) return "none";
+  const RecordedLayout& layout = recording.layouts[tensor.layout];
+  std::string words = recording.text(layout.dtype) + " [";
+  for (size_t i = 0; i < layout.sizes.size(); ++i)
+    words += (i > 0 ? ", " : "") + std::to_string(layout.sizes[i]);
+  return words + "]";
+}
+
+Json words_of(const Recording& recording, const std::vector<RecordedTensor>& tensors) {
+  Json all = Json::array();
+  for (const RecordedTensor& tensor : tensors) all.push_back(words_of(recording, tensor));
+  return all;
+}
+
+class Writer {
+ public:
+  Writer(const Recording& recording, std::ostream& out) : recording_(recording), out_(out) {
+    for (const auto& region : recording.regions) {
+      labels_.emplace(region.region, region.label);
+      wholes_.emplace(region.region, region.whole);
+    }
+  }
+
+  void run() {
+    out_ << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
+    for (const auto& op : recording_.ops) write(op);
+    for (const auto& node : recording_.nodes)
+      span(recording_.text(node.name), "node", node, number_of(node.thread, Track::kNodes), {});
+    for (const auto& replay : recording_.replays)
+      span(label_of(replay.region), "replay", replay, number_of(replay.thread, Track::kReplays),
+           {});
+    for (const AliveBytes& alive : alive_bytes(recording_)) {
+      event({{"ph", "C"},
+             {"name", "bytes alive"},
+             {"pid", pid()},
+             {"ts", us(alive.time_ns)},
+             {"args", {{"bytes", alive.bytes}}}});
+    }
+    for (const auto& mark : recording_.marks) {
+      event({{"ph", "i"},
+             {"s", "g"},
+             {"name", recording_.text(mark.name)},
+             {"pid", pid()},
+             {"tid", number_of(mark.thread, Track::kOps)},
+             {"ts", us(mark.time_ns)}});
+    }
+    for (const auto& [track, name] : tracks_) {
+      event({{"ph", "M"},
+             {"name", "thread_name"},
+             {"pid", pid()},
+             {"tid", track},
+             {"args", {{"name", name}}}});
+    }
+    out_ << "\n]}\n";
+  }
+
+ private:
+  void write(const OnThread<OpEvent>& op) {
+    const bool is_replay = op.phase == OpPhase::kReplay;
+    const uint32_t track = number_of(op.thread, is_replay ? Track::kReplays : Track::kOps);
+    Json args = {{"phase", kPhases[static_cast<size_t>(op.phase)]}};
+    if (op.region != 0) args["region"] = label_of(op.region);
+    if (op.end_slot > op.first_slot) args["slots"] = {op.first_slot, op.end_slot};
+    if (op.threw) args["threw"] = true;
+    args["arguments"] = words_of(recording_, op.arguments);
+    args["results"] = words_of(recording_, op.results);
+    span(recording_.text(op.name), "op", op, track, std::move(args));
+    if (op.record == OpEvent::kNoRecord || op.depth > 0) return;
+    const std::pair<uint64_t, uint32_t> key{whole_of(op.region), op.record};
+    if (op.phase == OpPhase::kForward) forwards_[key] = {track, op.begin_ns};
+    const auto forward = forwards_.find(key);
+    if (is_replay && forward != forwards_.end()) arrow(forward->second, {track, op.begin_ns});
+  }
+
+  struct Place {
+    uint32_t track = 0;
+    TimeNs time_ns = 0;
+  };
+
+  void arrow(const Place& from, const Place& to) {
+    const int64_t id = ++arrows_;
+    event({{"ph", "s"},
+           {"id", id},
+           {"name", "replay"},
+           {"cat", "replay"},
+           {"pid", pid()},
+           {"tid", from.track},
+           {"ts", us(from.time_ns)}});
+    event({{"ph", "f"},
+           {"bp", "e"},
+           {"id", id},
+           {"name", "replay"},
+           {"cat", "replay"},
+           {"pid", pid()},
+           {"tid", to.track},
+           {"ts", us(to.time_ns)}});
+  }
+
+  template <class Event>
+  void span(const std::string& name, const char* category, const Event& of, uint32_t track,
+            Json args) {
+    const auto kind = static_cast<size_t>(track % kTrackCount);
+    tracks_.emplace(track, "thread " + std::to_string(track / kTrackCount) + kTracks[kind]);
+    event({{"ph", "X"},
+           {"name", name},
+           {"cat", category},
+           {"pid", pid()},
+           {"tid", track},
+           {"ts", us(of.begin_ns)},
+           {"dur", us(of.end_ns - of.begin_ns)},
+           {"args", args.is_null() ? Json::object() : std::move(args)}});
+  }
+
+  void event(const Json& json) {
+    out_ << (is_first_ ? "\n" : ",\n") << json.dump(-1, ' ', false, Json::error_handler_t::replace);
+    is_first_ = false;
+  }
+
+  uint64_t pid() const { return recording_.process.pid; }
+  std::string label_of(uint64_t region) const {
+    const auto known = labels_.find(region);
+    return known == labels_.end() ? "region " + std::to_string(region)
+                                  : recording_.text(known->second);
+  }
+  uint64_t whole_of(uint64_t region) const {
+    const auto known = wholes_.find(region);
+    return known == wholes_.end() ? region : known->second;
+  }
+
+  const Recording& recording_;
+  std::ostream& out_;
+  bool is_first_ = true;
+  int64_t arrows_ = 0;
+  std::map<uint32_t, std::string> tracks_;
+  std::unordered_map<uint64_t, StringId> labels_;
+  std::unordered_map<uint64_t, uint64_t> wholes_;
+  std::map<std::pair<uint64_t, uint32_t>, Place> forwards_;  // by region and record
+};
+
+}  // namespace
+
+void write_chrome_trace(const Recording& recording, std::ostream& out) {
+  Writer(recording, out).run();
+}
+
+}  // namespace remat

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <remat/recording/recording_summary.h>
+
+#include <algorithm>
+#include <unordered_map>
+#include <utility>
+
+namespace remat {
+namespace {
+
+/// The totals of regions, by their labels.
+class Totals {
+ public:
+  explicit Totals(const Recording& recording) {
+    for (const auto& region : recording.regions) {
+      const auto [known, is_new] = places_.emplace(region.region, 0);
+      if (!is_new) continue;  // told of once more
+      known->second = place_of(region.label, recording.text(region.label));
+      ++all_[known->second].regions;
+    }
+  }
+
+  /// Null for a region that the recording was not told of.
+  RegionTotals* find(uint64_t region) {
+    const auto known = places_.find(region);
+    return known == places_.end() ? nullptr : &all_[known->second];
+  }
+
+  std::vector<RegionTotals> take() { return std::move(all_); }
+
+ private:
+  size_t place_of(StringId label, const std::string& text) {
+    const auto [known, is_new] = labels_.emplace(label, all_.size());
+    if (is_new) all_.push_back({.label = text});
+    return known->second;
+  }
+
+  std::vector<RegionTotals> all_;
+  std::unordered_map<StringId, size_t> labels_;
+  std::unordered_map<uint64_t, size_t> places_;
+};
+
+template <class Events>
+TimeNs last_time(const Events& events) {
+  TimeNs last = 0;
+  for (const auto& event : events) {
+    if constexpr (requires { event.end_ns; }) {
+      last = std::max(last, event.end_ns);
+    } else {
+      last = std::max(last, event.time_ns);
+    }
+  }
+  return last;
+}
+
+TimeNs end_of(const Recording& recording) {
+  return std::max({last_time(recording.ops), last_time(recording.memory),
+                   last_time(recording.nodes), last_time(recording.marks)});
+}
+
+}  // namespace
+
+std::vector<AliveBytes> alive_bytes(const Recording& recording) {
+  std::vector<AliveBytes> alive;
+  alive.reserve(recording.memory.size());
+  std::unordered_map<uint64_t, int64_t> blocks;
+  int64_t now = 0;
+  for (const auto& event : recording.memory) {
+    if (const auto known = blocks.find(event.address); known != blocks.end()) {
+      now -= known->second;
+      blocks.erase(known);
+    }
+    if (event.bytes > 0) {
+      blocks.emplace(event.address, event.bytes);
+      now += event.bytes;
+    }
+    alive.push_back({event.time_ns, now});
+  }
+  return alive;
+}
+
+RecordingSummary summary_of(const Recording& recording) {
+  RecordingSummary summary;
+  Totals totals(recording);
+  for (const auto& op : recording.ops) {
+    if (op.depth > 0) continue;
+    const auto add = [&](OpTotals& to) {
+      ++to.ops;
+      to.ns += op.end_ns - op.begin_ns;
+    };
+    add(summary.by_phase.at(static_cast<size_t>(op.phase)));
+    RegionTotals* const region = totals.find(op.region);
+    if (region) add(op.phase == OpPhase::kReplay ? region->replay : region->forward);
+  }
+  for (const auto& save : recording.saves) {
+    RegionTotals* const region = save.is_replay ? nullptr : totals.find(save.region);
+    if (region) ++(save.is_kept ? region->kept_slots : region->slots);
+  }
+  summary.regions = totals.take();
+  summary.end_ns = end_of(recording);
+  for (const AliveBytes& alive : alive_bytes(recording)) {
+    summary.end_bytes = alive.bytes;
+    if (alive.bytes <= summary.peak_bytes) continue;
+    summary.peak_bytes = alive.bytes;
+    summary.peak_ns = alive.time_ns;
+  }
+  return summary;
+}
+
+}  // namespace remat

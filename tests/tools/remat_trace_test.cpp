@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// remat-trace as people and scripts call it.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <array>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+#include <string>
+
+#include "recording/sample_recording.h"
+#include "support/catch.h"
+
+namespace {
+
+struct Result {
+  int exit_code = -1;
+  std::string output;  ///< Of both streams
+};
+
+Result run(const std::string& arguments) {
+  const std::string command = std::string("'") + REMAT_TRACE_PROGRAM + "' " + arguments + " 2>&1";
+  Result result;
+  FILE* const pipe = popen(command.c_str(), "r");
+  REQUIRE(pipe != nullptr);
+  std::array<char, 4096> buffer{};
+  for (size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
+    result.output.append(buffer.data(), n);
+  const int status = pclose(pipe);
+  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  return result;
+}
+
+/// A recording in a folder that goes with the test.
+struct Sample {
+  Sample()
+      : folder(std::filesystem::temp_directory_path() /
+               ("remat_trace" + std::to_string(getpid()))) {
+    std::filesystem::create_directories(folder);
+    remat::test::write(remat::test::sample_recording(0), path("step.rec"));
+  }
+  ~Sample() { std::filesystem::remove_all(folder); }
+  Sample(const Sample&) = delete;
+  Sample& operator=(const Sample&) = delete;
+
+  std::string path(const std::string& name) const { return (folder / name).string(); }
+
+  std::filesystem::path folder;
+};
+
+size_t lines_of(const std::string& text) {
+  return static_cast<size_t>(std::count(text.begin(), text.end(), '\n'));
+}
+
+TEST_CASE("remat-trace tells what ran and the peak of memory", "[tools][remat_trace]") {
+  const Sample sample;
+  const Result result = run(sample.path("step.rec"));
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.output, ContainsSubstring("train.py\npid 42, torch 2.11.0"));
+  CHECK_THAT(result.output, ContainsSubstring("forward          1       0.000\n"));
+  CHECK_THAT(result.output, ContainsSubstring("memory: peak 0.004 MB above the begin"));
+  CHECK_THAT(result.output, ContainsSubstring("  block\n"));
+}
+
+TEST_CASE("remat-trace lists ops, filtered", "[tools][remat_trace]") {
+  const Sample sample;
+  const auto ops = [&](const std::string& filters) {
+    return run(sample.path("step.rec") + " --ops " + filters).output;
+  };
+  CHECK(lines_of(ops("")) == 3);  // the head and two ops
+  CHECK_THAT(ops("--phase forward"),
+             ContainsSubstring("aten::mul.Tensor(float32 [2, 3], float32 [2, 3], none) -> float32 "
+                               "[2, 3]; slots 2 to 3; block\n"));
+  CHECK_THAT(ops("--phase outside"), ContainsSubstring("; threw\n"));
+  CHECK(lines_of(ops("--op nothing")) == 1);
+  CHECK(lines_of(ops("--op mul")) == 3);
+  CHECK(lines_of(ops("--region block")) == 2);
+  CHECK(lines_of(ops("--most 1")) == 2);
+}
+
+TEST_CASE("remat-trace writes a trace for viewers", "[tools][remat_trace]") {
+  const Sample sample;
+  const Result result = run(sample.path("step.rec") + " --chrome " + sample.path("step.json"));
+  CHECK(result.exit_code == 0);
+  CHECK(result.output.empty());
+  std::ifstream file(sample.path("step.json"));
+  CHECK(nlohmann::json::parse(file)["traceEvents"].size() == 12);
+  const Result fails = run(sample.path("step.rec") + " --chrome /nowhere/step.json");
+  CHECK(fails.exit_code == 3);
+  CHECK(fails.output ==
+        "[remat-trace] /nowhere/step.json: expected a path that can be written. Correct it.\n");
+}
+
+TEST_CASE("remat-trace reads what is cut off up to there, and refuses what is none",
+          "[tools][remat_trace]") {
+  const Sample sample;
+  std::filesystem::resize_file(sample.path("step.rec"),
+                               std::filesystem::file_size(sample.path("step.rec")) - 1);
+  const Result cut = run(sample.path("step.rec"));
+  CHECK(cut.exit_code == 0);
+  CHECK_THAT(cut.output, ContainsSubstring("expected a block of events, got one that is cut off or "
+                                           "changed: what follows is left out\n"));
+  CHECK(run("/nowhere/step.rec").exit_code == 3);
+  CHECK(run(std::string("'") + REMAT_TRACE_PROGRAM + "'").exit_code == 3);
+  CHECK(run("").exit_code == 2);
+  CHECK(run(sample.path("step.rec") + " --most 3").exit_code == 2);
+  CHECK(run("--help").exit_code == 0);
+}
+
+}  // namespace

@@ -1,0 +1,26 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What remat-trace is asked for.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace remat_trace {
+
+enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3 };
+
+struct Arguments {
+  std::string path;
+  bool lists_ops = false;
+  std::string op;      ///< Of those that are listed, part of the name; "": any.
+  std::string region;  ///< The same of the region's label.
+  std::string phase;   ///< outside, forward, replay or backward; "": any.
+  int64_t most = 0;    ///< Lines; 0: all.
+  std::string chrome_path;
+};
+
+/// False: the program ends with exit_code; what there is to say has been said.
+bool parse(int argc, char** argv, Arguments& arguments, int& exit_code);
+
+}  // namespace remat_trace

@@ -1,0 +1,59 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// remat-trace: recordings in, words and traces out.
+#include <exception>
+#include <fstream>
+#include <iostream>
+#include <stdexcept>
+
+#include <remat/recording/chrome_trace.h>
+#include <remat/recording/recording.h>
+
+#include "arguments.h"
+#include "output.h"
+
+namespace remat_trace {
+namespace {
+
+void write_chrome(const remat::Recording& recording, const std::string& path) {
+  std::ofstream file(path, std::ios::binary);
+  remat::write_chrome_trace(recording, file);
+  file.close();
+  if (!file) {
+    throw std::invalid_argument("[remat-trace] " + path +
+                                ": expected a path that can be written. Correct it.");
+  }
+}
+
+int run(const Arguments& arguments) {
+  const remat::Recording recording = remat::Recording::load(arguments.path);
+  if (!recording.damage.empty()) {
+    std::cerr << "[remat-trace] " << arguments.path << ": " << recording.damage
+              << ": what follows is left out\n";
+  }
+  if (!arguments.chrome_path.empty()) write_chrome(recording, arguments.chrome_path);
+  if (arguments.lists_ops) {
+    print_ops(recording, arguments, std::cout);
+  } else if (arguments.chrome_path.empty()) {
+    print_summary(recording, std::cout);
+  }
+  return std::cout.flush() ? kDone : kFile;
+}
+
+}  // namespace
+}  // namespace remat_trace
+
+int main(int argc, char** argv) {
+  remat_trace::Arguments arguments;
+  int exit_code = 0;
+  try {
+    if (!remat_trace::parse(argc, argv, arguments, exit_code)) return exit_code;
+    return remat_trace::run(arguments);
+  } catch (const std::invalid_argument& error) {
+    std::cerr << error.what() << "\n";
+    return remat_trace::kFile;
+  } catch (const std::exception& error) {
+    std::cerr << "[remat-trace] a fault of remat-trace: " << error.what() << "\n";
+    return remat_trace::kFault;
+  }
+}

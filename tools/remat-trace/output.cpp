@@ -1,0 +1,113 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "output.h"
+
+#include <algorithm>
+#include <iomanip>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <remat/recording/recording_summary.h>
+
+namespace remat_trace {
+namespace {
+
+using remat::OpTotals;
+using remat::Recording;
+
+constexpr const char* kPhases[] = {"outside", "forward", "replay", "backward"};
+
+double ms(int64_t ns) {
+  return static_cast<double>(ns) / 1e6;
+}
+
+double mb(int64_t bytes) {
+  return static_cast<double>(bytes) / 1e6;
+}
+
+void print_totals(const OpTotals& totals, std::ostream& out) {
+  out << std::setw(9) << totals.ops << std::setw(12) << std::fixed << std::setprecision(3)
+      << ms(totals.ns);
+}
+
+/// What would end the line, or move a terminal's cursor, is a question mark.
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return text;
+}
+
+std::string words_of(const Recording& recording,
+                     const std::vector<remat::RecordedTensor>& tensors) {
+  std::string words;
+  for (const remat::RecordedTensor& tensor : tensors) {
+    words += words.empty() ? "" : ", ";
+    if (tensor.layout == 0) {
+      words += "none";
+      continue;
+    }
+    const remat::RecordedLayout& layout = recording.layouts[tensor.layout];
+    words += recording.text(layout.dtype) + " [";
+    for (size_t i = 0; i < layout.sizes.size(); ++i)
+      words += (i > 0 ? ", " : "") + std::to_string(layout.sizes[i]);
+    words += "]";
+  }
+  return words;
+}
+
+}  // namespace
+
+void print_summary(const Recording& recording, std::ostream& out) {
+  const remat::RecordingSummary summary = remat::summary_of(recording);
+  out << printable(recording.text(recording.process.program)) << "\npid " << recording.process.pid
+      << ", torch " << printable(recording.text(recording.process.torch_version)) << ", "
+      << std::fixed << std::setprecision(3) << ms(summary.end_ns) << " ms recorded\n\n"
+      << "phase          ops          ms\n";
+  for (size_t phase = 0; phase < summary.by_phase.size(); ++phase) {
+    out << std::left << std::setw(9) << kPhases[phase] << std::right;
+    print_totals(summary.by_phase[phase], out);
+    out << "\n";
+  }
+  out << "\nmemory: peak " << mb(summary.peak_bytes) << " MB above the begin, after "
+      << ms(summary.peak_ns) << " ms; " << mb(summary.end_bytes) << " MB alive in the end\n";
+  if (summary.regions.empty()) return;
+  out << "\nregions  forward ops     ms       replayed          ms    saved     kept  label\n";
+  for (const remat::RegionTotals& region : summary.regions) {
+    out << std::setw(7) << region.regions;
+    print_totals(region.forward, out);
+    print_totals(region.replay, out);
+    out << std::setw(9) << region.slots << std::setw(9) << region.kept_slots << "  "
+        << printable(region.label) << "\n";
+  }
+}
+
+void print_ops(const Recording& recording, const Arguments& arguments, std::ostream& out) {
+  std::unordered_map<uint64_t, std::string> labels;
+  for (const auto& region : recording.regions) labels[region.region] = recording.text(region.label);
+  out << "          us        took  thread phase     op\n";
+  int64_t lines = 0;
+  for (const auto& op : recording.ops) {
+    const char* const phase = kPhases[static_cast<size_t>(op.phase)];
+    const std::string& name = recording.text(op.name);
+    const std::string label = op.region == 0 ? "" : labels[op.region];
+    if (!arguments.phase.empty() && arguments.phase != phase) continue;
+    if (name.find(arguments.op) == std::string::npos) continue;
+    if (label.find(arguments.region) == std::string::npos) continue;
+    if (arguments.most > 0 && ++lines > arguments.most) break;
+    out << std::fixed << std::setprecision(1) << std::setw(12)
+        << static_cast<double>(op.begin_ns) / 1e3 << std::setw(12)
+        << static_cast<double>(op.end_ns - op.begin_ns) / 1e3 << std::setw(8) << op.thread << " "
+        << std::left << std::setw(9) << phase << std::right << " "
+        << std::string(2 * std::min<size_t>(op.depth, 20), ' ') << printable(name) << "("
+        << words_of(recording, op.arguments) << ") -> " << words_of(recording, op.results);
+    if (op.end_slot > op.first_slot)
+      out << "; slots " << op.first_slot << " to " << op.end_slot - 1;
+    if (op.threw) out << "; threw";
+    if (!label.empty()) out << "; " << printable(label);
+    out << "\n";
+  }
+}
+
+}  // namespace remat_trace
