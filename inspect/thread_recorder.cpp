@@ -54,7 +54,9 @@ void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   results.clear();
   for (const c10::IValue& argument : function.inputs()) add_tensors(argument, arguments);
   ++running_ops_;
-  op = {.name = name_of(function), .depth = depth_};
+  op = OpEvent();
+  op.name = name_of(function);
+  op.depth = depth_;
   running.is_frame = op.name == frame_;
   if (!running.is_frame) ++depth_;
   op.arguments = std::move(arguments);

@@ -39,6 +39,15 @@ double replays_us(const StepLog& step, StepLog::Moment first, StepLog::Moment la
   return sum;
 }
 
+/// What a replay takes besides its records, shared among them.
+double tape_us(const StepLog& step) {
+  if (step.reruns.empty()) return 0;
+  double own_us = 0;
+  for (const StepLog::Replay& replay : step.replays) own_us += us(replay.begin_ns, replay.end_ns);
+  for (const StepLog::Rerun& rerun : step.reruns) own_us -= us(0, rerun.ns);
+  return std::max(0.0, own_us / static_cast<double>(step.reruns.size()));
+}
+
 using NodesBySequence = std::unordered_map<uint64_t, int32_t>;
 
 /// The newest node that may have saved it, of those; -1 if there is none.
@@ -212,6 +221,7 @@ bool StepCosts::add(const StepLog& step) {
   for (const ResultOfOp& made : results_)
     sample.released.push_back(nodes_begun(step, block_of(step, made)));
   sample.reruns = step.reruns;
+  sample.tape_us = tape_us(step);
   add_sizes(step);
   samples_.push_back(std::move(sample));
   return true;
@@ -276,7 +286,9 @@ c10::ArrayRef<StepCosts::Sample> StepCosts::timed() const {
 /// Of records that no replay has run the share of the forward's time that others take.
 void StepCosts::fill_replay_times(StepProfile& profile) const {
   std::unordered_map<uint64_t, std::vector<double>> reruns;
+  std::vector<double> tape;
   for (const Sample& sample : timed()) {
+    tape.push_back(sample.tape_us);
     for (const StepLog::Rerun& rerun : sample.reruns)
       reruns[profile.records[rerun.record].kind].push_back(us(0, rerun.ns));
   }
@@ -291,9 +303,11 @@ void StepCosts::fill_replay_times(StepProfile& profile) const {
     forward_us += record.forward_us;
     replay_us += record.replay_us;
   }
+  const double tape_us = median(std::move(tape));
   const double share = forward_us > 0 ? replay_us / forward_us : 1;
   for (StepRecord& record : profile.records) {
     if (record.replay_us < 0) record.replay_us = share * record.forward_us;
+    record.replay_us += tape_us;
   }
 }
 

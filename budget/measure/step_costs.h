@@ -38,6 +38,7 @@ class StepCosts {
     std::vector<double> backward_us;  // by record
     double other_us = 0;              // of the forward, between ops
     std::vector<StepLog::Rerun> reruns;
+    double tape_us = 0;  // of replays, besides the records that they run: per record
     std::vector<StepNode> nodes;
     std::vector<int32_t> node_of_slot;
     std::vector<int32_t> released;  // by results_, as StepValue's
