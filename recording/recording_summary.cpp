@@ -32,7 +32,7 @@ class Totals {
  private:
   size_t place_of(StringId label, const std::string& text) {
     const auto [known, is_new] = labels_.emplace(label, all_.size());
-    if (is_new) all_.push_back({.label = text});
+    if (is_new) all_.emplace_back().label = text;
     return known->second;
   }
 
