@@ -28,11 +28,11 @@ double RecordingClock::measured_ns_per_tick() {
   static const double measured = [] {
     if (!has_constant_rate()) return 0.0;
     constexpr int64_t kCompareNs = 2'000'000;
-    const int64_t first_ns = system_ns();
+    const int64_t first_ns = wall_ns();
     const int64_t first = ticks();
-    while (system_ns() - first_ns < kCompareNs) {
+    while (wall_ns() - first_ns < kCompareNs) {
     }
-    const int64_t last_ns = system_ns();
+    const int64_t last_ns = wall_ns();
     return static_cast<double>(last_ns - first_ns) / static_cast<double>(ticks() - first);
   }();
   return measured;

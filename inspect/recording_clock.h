@@ -3,14 +3,13 @@
 // The clock of a recording.
 #pragma once
 
-#include <ctime>
-
 #if defined(__x86_64__)
 #include <x86intrin.h>
 #endif
 
 #include <cstdint>
 
+#include <remat/inspect/thread_clock.h>
 #include <remat/recording/events.h>
 
 namespace remat {
@@ -21,13 +20,13 @@ namespace remat {
 class RecordingClock {
  public:
   RecordingClock()
-      : ns_per_tick_(measured_ns_per_tick()), zero_(ns_per_tick_ > 0 ? ticks() : system_ns()) {}
+      : ns_per_tick_(measured_ns_per_tick()), zero_(ns_per_tick_ > 0 ? ticks() : wall_ns()) {}
 
   /// Since it was made.
   TimeNs now() const {
     if (ns_per_tick_ > 0)
       return static_cast<TimeNs>(static_cast<double>(ticks() - zero_) * ns_per_tick_);
-    return system_ns() - zero_;
+    return wall_ns() - zero_;
   }
 
  private:
@@ -37,11 +36,6 @@ class RecordingClock {
 #else
     return 0;
 #endif
-  }
-  static int64_t system_ns() {
-    timespec time{};
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
   }
   /// 0: it does not count at a constant rate.
   static double measured_ns_per_tick();

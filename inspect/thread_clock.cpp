@@ -16,21 +16,15 @@ struct Answers {
   int64_t newest_ns = 0;
 };
 
-int64_t wall_clock_ns() {
-  timespec time{};
-  clock_gettime(CLOCK_MONOTONIC, &time);  // without a system call
-  return int64_t{time.tv_sec} * 1'000'000'000 + time.tv_nsec;
-}
-
 }  // namespace
 
 int64_t frequent_thread_ns() {
   static thread_local Answers answers;
-  const int64_t wall_ns = wall_clock_ns();
-  int64_t since_ns = wall_ns - answers.wall_ns;
+  const int64_t now_ns = wall_ns();
+  int64_t since_ns = now_ns - answers.wall_ns;
   if (since_ns >= kMostWallNs) {
     answers.exact_ns = thread_ns();
-    answers.wall_ns = wall_ns;
+    answers.wall_ns = now_ns;
     since_ns = 0;
   }
   answers.newest_ns = std::max(answers.newest_ns, answers.exact_ns + since_ns);

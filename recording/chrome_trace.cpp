@@ -16,8 +16,6 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kPhases[] = {"outside", "forward", "replay", "backward"};
-
 enum class Track : uint8_t { kOps, kReplays, kNodes };
 constexpr const char* kTracks[] = {"", ", replays", ", backward"};
 constexpr uint32_t kTrackCount = 3;
@@ -30,19 +28,9 @@ double us(TimeNs ns) {
   return static_cast<double>(ns) / 1000;
 }
 
-/// "float32 [2, 3]"
-std::string words_of(const Recording& recording, const RecordedTensor& tensor) {
-  if (tensor.layout == 0) return "none";
-  const RecordedLayout& layout = recording.layouts[tensor.layout];
-  std::string words = recording.text(layout.dtype) + " [";
-  for (size_t i = 0; i < layout.sizes.size(); ++i)
-    words += (i > 0 ? ", " : "") + std::to_string(layout.sizes[i]);
-  return words + "]";
-}
-
 Json words_of(const Recording& recording, const std::vector<RecordedTensor>& tensors) {
   Json all = Json::array();
-  for (const RecordedTensor& tensor : tensors) all.push_back(words_of(recording, tensor));
+  for (const RecordedTensor& tensor : tensors) all.push_back(recording.words_of(tensor));
   return all;
 }
 
@@ -92,7 +80,7 @@ class Writer {
   void write(const OnThread<OpEvent>& op) {
     const bool is_replay = op.phase == OpPhase::kReplay;
     const uint32_t track = number_of(op.thread, is_replay ? Track::kReplays : Track::kOps);
-    Json args = {{"phase", kPhases[static_cast<size_t>(op.phase)]}};
+    Json args = {{"phase", phase_name(op.phase)}};
     if (op.region != 0) args["region"] = label_of(op.region);
     if (op.end_slot > op.first_slot) args["slots"] = {op.first_slot, op.end_slot};
     if (op.threw) args["threw"] = true;

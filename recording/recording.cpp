@@ -177,6 +177,15 @@ class RecordingReader {
 
 }  // namespace
 
+std::string Recording::words_of(const RecordedTensor& tensor) const {
+  if (tensor.layout == 0) return "none";
+  const RecordedLayout& layout = layouts[tensor.layout];
+  std::string words = text(layout.dtype) + " [";
+  for (size_t i = 0; i < layout.sizes.size(); ++i)
+    words += (i > 0 ? ", " : "") + std::to_string(layout.sizes[i]);
+  return words + "]";
+}
+
 Recording Recording::load(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::stringstream bytes;

@@ -15,25 +15,12 @@
 
 #include "planner/test_data.h"
 #include "support/catch.h"
+#include "tools/run_command.h"
+
+using remat::test::Result;
+using remat::test::run_command;
 
 namespace {
-
-struct Result {
-  int exit_code = -1;
-  std::string output;  ///< Of both streams
-};
-
-Result run_command(const std::string& command) {
-  Result result;
-  FILE* const pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  for (size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    result.output.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
-}
 
 /// The first line that the command prints, which is ended then; empty if it ends without one.
 std::string first_line_of(const std::string& command) {

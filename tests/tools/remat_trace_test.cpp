@@ -1,11 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // remat-trace as people and scripts call it.
-#include <sys/wait.h>
 #include <unistd.h>
 
-#include <array>
-#include <cstdio>
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -14,25 +12,15 @@
 
 #include "recording/sample_recording.h"
 #include "support/catch.h"
+#include "tools/run_command.h"
+
+using remat::test::Result;
+using remat::test::run_command;
 
 namespace {
 
-struct Result {
-  int exit_code = -1;
-  std::string output;  ///< Of both streams
-};
-
 Result run(const std::string& arguments) {
-  const std::string command = std::string("'") + REMAT_TRACE_PROGRAM + "' " + arguments + " 2>&1";
-  Result result;
-  FILE* const pipe = popen(command.c_str(), "r");
-  REQUIRE(pipe != nullptr);
-  std::array<char, 4096> buffer{};
-  for (size_t n = 0; (n = fread(buffer.data(), 1, buffer.size(), pipe)) > 0;)
-    result.output.append(buffer.data(), n);
-  const int status = pclose(pipe);
-  result.exit_code = WIFEXITED(status) ? WEXITSTATUS(status) : -1;
-  return result;
+  return run_command(std::string("'") + REMAT_TRACE_PROGRAM + "' " + arguments + " 2>&1");
 }
 
 /// A recording in a folder that goes with the test.

@@ -16,8 +16,6 @@ namespace {
 using remat::OpTotals;
 using remat::Recording;
 
-constexpr const char* kPhases[] = {"outside", "forward", "replay", "backward"};
-
 double ms(int64_t ns) {
   return static_cast<double>(ns) / 1e6;
 }
@@ -43,16 +41,7 @@ std::string words_of(const Recording& recording,
                      const std::vector<remat::RecordedTensor>& tensors) {
   std::string words;
   for (const remat::RecordedTensor& tensor : tensors) {
-    words += words.empty() ? "" : ", ";
-    if (tensor.layout == 0) {
-      words += "none";
-      continue;
-    }
-    const remat::RecordedLayout& layout = recording.layouts[tensor.layout];
-    words += recording.text(layout.dtype) + " [";
-    for (size_t i = 0; i < layout.sizes.size(); ++i)
-      words += (i > 0 ? ", " : "") + std::to_string(layout.sizes[i]);
-    words += "]";
+    words += (words.empty() ? "" : ", ") + recording.words_of(tensor);
   }
   return words;
 }
@@ -66,7 +55,8 @@ void print_summary(const Recording& recording, std::ostream& out) {
       << std::fixed << std::setprecision(3) << ms(summary.end_ns) << " ms recorded\n\n"
       << "phase          ops          ms\n";
   for (size_t phase = 0; phase < summary.by_phase.size(); ++phase) {
-    out << std::left << std::setw(9) << kPhases[phase] << std::right;
+    out << std::left << std::setw(9) << remat::phase_name(static_cast<remat::OpPhase>(phase))
+        << std::right;
     print_totals(summary.by_phase[phase], out);
     out << "\n";
   }
@@ -89,7 +79,7 @@ void print_ops(const Recording& recording, const Arguments& arguments, std::ostr
   out << "          us        took  thread phase     op\n";
   int64_t lines = 0;
   for (const auto& op : recording.ops) {
-    const char* const phase = kPhases[static_cast<size_t>(op.phase)];
+    const char* const phase = remat::phase_name(op.phase);
     const std::string& name = recording.text(op.name);
     const std::string label = op.region == 0 ? "" : labels[op.region];
     if (!arguments.phase.empty() && arguments.phase != phase) continue;

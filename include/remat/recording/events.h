@@ -41,6 +41,21 @@ enum class OpPhase : uint8_t {
   kBackward,  ///< In a node of backward, outside of replays
 };
 
+/// "outside", "forward", "replay", "backward"
+constexpr const char* phase_name(OpPhase phase) {
+  switch (phase) {
+    case OpPhase::kOutside:
+      return "outside";
+    case OpPhase::kForward:
+      return "forward";
+    case OpPhase::kReplay:
+      return "replay";
+    case OpPhase::kBackward:
+      return "backward";
+  }
+  return "no phase";
+}
+
 /// An op has run, on any thread.
 struct OpEvent {
   TimeNs begin_ns = 0;

@@ -42,6 +42,9 @@ struct REMAT_API Recording {
 
   const std::string& text(StringId id) const { return strings[id]; }
 
+  /// "float32 [2, 3]"; "none"
+  std::string words_of(const RecordedTensor& tensor) const;
+
   /// Reads what a recorder has written, also one that is still at work or has died.
   /// @throws std::invalid_argument `[recording] path: expected ..., got .... What to do.` if the
   /// file cannot be read, is no recording, or is of another version.
