@@ -142,7 +142,7 @@ StepProfile check_outside(const OutsideLoss& step) {
   const StepProfile measured = profile_steps(runner, {.name = "outside", .steps = 2});
   CHECK(measured.plain_peak_bytes == plain_peak);
   const MemoryPlanner planner(measured);
-  CHECK(planner.frontier().size() > 2);
+  CHECK(planner.frontier().size() > 1);  // How many more are worth their time, the clock decides
   for (const MemoryFrontierPoint& point : planner.frontier()) {
     INFO("budget " << point.peak_bytes);
     const MemoryPlan plan = planner.plan(point.peak_bytes);

@@ -66,9 +66,11 @@ def test_differences_name_behaviours_once():
         ("docs/policies.md", 1),
         ("docs/auto_checkpoint.md", 1),
         ("docs/budgets.md", 1),
+        ("docs/tools.md", 1),
     ],
 )
-def test_the_examples_of_the_pages_run(page, count):
+def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)  # for the files that they write
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= count
     names = {}
@@ -80,7 +82,7 @@ def test_the_examples_of_the_pages_run(page, count):
 
 def test_all_pages_with_python_are_run():
     pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
-    assert sorted(pages) == ["auto_checkpoint.md", "budgets.md", "pains.md", "policies.md", "python.md"]
+    assert sorted(pages) == ["auto_checkpoint.md", "budgets.md", "pains.md", "policies.md", "python.md", "tools.md"]
 
 
 def without_code(page):
