@@ -23,6 +23,14 @@ uint64_t address_of(const at::TensorBase& tensor) {
   return reinterpret_cast<uint64_t>(storage->_mutable_data_ptr_no_checks().get());
 }
 
+int64_t offset_of(const at::TensorBase& tensor) {
+  return has_plain_sizes(tensor) ? tensor.unsafeGetTensorImpl()->storage_offset() : 0;
+}
+
+bool requires_grad(const at::TensorBase& tensor) {
+  return !tensor.is_inference() && tensor.requires_grad();
+}
+
 }  // namespace
 
 RecordedTensor RecordedLayouts::of(const at::Tensor& tensor) {
@@ -35,14 +43,15 @@ RecordedTensor RecordedLayouts::of(const at::Tensor& tensor) {
     known.id = ask(tensor);
     known.key = key_;
   }
-  return {known.id, address_of(tensor)};
+  return {known.id, address_of(tensor), offset_of(tensor)};
 }
 
 void RecordedLayouts::set_key(const at::TensorBase& tensor) {
   const c10::Device device = tensor.device();
   key_.clear();
   key_.push_back(static_cast<int64_t>(tensor.scalar_type()));
-  key_.push_back((static_cast<int64_t>(device.type()) << 8) + device.index());
+  key_.push_back((static_cast<int64_t>(device.type()) << 9) + (int64_t{device.index()} << 1) +
+                 (requires_grad(tensor) ? 1 : 0));
   if (!has_plain_sizes(tensor)) return;
   key_.push_back(tensor.dim());
   key_.insert(key_.end(), tensor.sizes().begin(), tensor.sizes().end());
@@ -53,6 +62,7 @@ LayoutId RecordedLayouts::ask(const at::TensorBase& tensor) {
   RecordedLayout layout;
   layout.dtype = writer_.string(dtype_name(tensor.scalar_type()));
   layout.device = writer_.string(tensor.device().str());
+  layout.requires_grad = requires_grad(tensor);
   if (has_plain_sizes(tensor)) {
     layout.sizes = tensor.sizes().vec();
     if (!tensor.is_contiguous()) layout.strides = tensor.strides().vec();

@@ -92,7 +92,8 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
 }
 
 void ThreadRecorder::begin_node(const at::RecordFunction& node) {
-  nodes_.push_back({now(), 0, writer_->string(node.name()), static_cast<uint64_t>(node.seqNr())});
+  nodes_.push_back({now(), 0, writer_->string(node.name()), static_cast<uint64_t>(node.seqNr()),
+                    node.forwardThreadId()});
 }
 
 void ThreadRecorder::end_node() {
@@ -142,7 +143,7 @@ void ThreadRecorder::load(const Region& region, size_t slot) {
 
 void ThreadRecorder::replay(const Region& region, bool begins) {
   if (begins) {
-    replays_.push_back({now(), 0, region.id()});
+    replays_.push_back({now(), 0, region.id(), false, false});
     record_ = OpEvent::kNoRecord;
   } else if (!replays_.empty()) {
     replays_.back().end_ns = now();
@@ -172,7 +173,7 @@ void ThreadRecorder::end_call(const TraceScope& scope, bool threw) {
 void ThreadRecorder::memory(const void* address, int64_t bytes, c10::Device device) {
   // In an op the order is what counts.
   const TimeNs time_ns = running_ops_ > 0 ? now_ns_ : now();
-  add(MemoryEvent{time_ns, number_of(address), bytes, device_name(device)});
+  add(MemoryEvent{time_ns, number_of(address), bytes, device_name(device), 0});
 }
 
 void ThreadRecorder::mark(std::string_view name) {
@@ -222,7 +223,7 @@ void ThreadRecorder::tell_of(const TraceScope& scope) {
   told_region_ = scope.region->id();
   const auto replayer = scope.whole->replayer();
   tape_ = replayer ? replayer->tape() : nullptr;
-  add(RegionEvent{now(), told_region_, scope.whole->id(), static_cast<uint32_t>(scope.depth),
+  add(RegionEvent{now(), told_region_, scope.whole->id(), 0, static_cast<uint32_t>(scope.depth),
                   writer_->string(scope.region->label())});
 }
 

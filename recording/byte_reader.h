@@ -49,6 +49,8 @@ class ByteReader {
     int64_t since = 0;
     signed_number(since);
     last_ns_ = static_cast<int64_t>(static_cast<uint64_t>(last_ns_) + static_cast<uint64_t>(since));
+    constexpr TimeNs kMost = TimeNs{1} << 60U;
+    if (last_ns_ > kMost || last_ns_ < -kMost) throw DamagedBlock("a time of decades");
     time_ns = last_ns_;
   }
   template <class Number>
@@ -76,13 +78,10 @@ class ByteReader {
     sizes.resize(count());
     for (int64_t& size : sizes) signed_number(size);
   }
-  void tensor(RecordedTensor& tensor) {
-    number(tensor.layout);
-    if (tensor.layout != 0) number(tensor.address);
-  }
-  void tensors(std::vector<RecordedTensor>& all) {
-    all.resize(count());
-    for (RecordedTensor& one : all) tensor(one);
+  template <class Item>
+  void all(std::vector<Item>& items) {
+    items.resize(count());
+    for (Item& item : items) ItemFields<Item>::visit(item, *this);
   }
 
  private:

@@ -9,7 +9,8 @@
 #include <unordered_map>
 #include <utility>
 
-#include <remat/recording/recording_summary.h>
+#include <remat/recording/memory_blocks.h>
+#include <remat/recording/replay_links.h>
 
 namespace remat {
 namespace {
@@ -34,29 +35,40 @@ Json words_of(const Recording& recording, const std::vector<RecordedTensor>& ten
   return all;
 }
 
+Json by_kind(const AliveByKind& alive) {
+  Json json = Json::object();
+  for (size_t kind = 0; kind < kBlockKinds; ++kind)
+    json[kind_name(static_cast<BlockKind>(kind))] = alive.bytes[kind];
+  return json;
+}
+
 class Writer {
  public:
   Writer(const Recording& recording, std::ostream& out) : recording_(recording), out_(out) {
     for (const auto& region : recording.regions) {
       labels_.emplace(region.region, region.label);
-      wholes_.emplace(region.region, region.whole);
     }
   }
 
   void run() {
     out_ << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
     for (const auto& op : recording_.ops) write(op);
+    const std::vector<size_t> forwards = forward_ops(recording_);
+    for (size_t i = 0; i < forwards.size(); ++i) {
+      if (forwards[i] != kNoOp)
+        arrow(place_of(recording_.ops[forwards[i]]), place_of(recording_.ops[i]));
+    }
     for (const auto& node : recording_.nodes)
       span(recording_.text(node.name), "node", node, number_of(node.thread, Track::kNodes), {});
     for (const auto& replay : recording_.replays)
       span(label_of(replay.region), "replay", replay, number_of(replay.thread, Track::kReplays),
            {});
-    for (const AliveBytes& alive : alive_bytes(recording_)) {
+    for (const AliveByKind& alive : alive_by_kind(recording_, memory_blocks(recording_))) {
       event({{"ph", "C"},
              {"name", "bytes alive"},
              {"pid", pid()},
              {"ts", us(alive.time_ns)},
-             {"args", {{"bytes", alive.bytes}}}});
+             {"args", by_kind(alive)}});
     }
     for (const auto& mark : recording_.marks) {
       event({{"ph", "i"},
@@ -78,26 +90,24 @@ class Writer {
 
  private:
   void write(const OnThread<OpEvent>& op) {
-    const bool is_replay = op.phase == OpPhase::kReplay;
-    const uint32_t track = number_of(op.thread, is_replay ? Track::kReplays : Track::kOps);
     Json args = {{"phase", phase_name(op.phase)}};
     if (op.region != 0) args["region"] = label_of(op.region);
     if (op.end_slot > op.first_slot) args["slots"] = {op.first_slot, op.end_slot};
     if (op.threw) args["threw"] = true;
     args["arguments"] = words_of(recording_, op.arguments);
     args["results"] = words_of(recording_, op.results);
-    span(recording_.text(op.name), "op", op, track, std::move(args));
-    if (op.record == OpEvent::kNoRecord || op.depth > 0) return;
-    const std::pair<uint64_t, uint32_t> key{whole_of(op.region), op.record};
-    if (op.phase == OpPhase::kForward) forwards_[key] = {track, op.begin_ns};
-    const auto forward = forwards_.find(key);
-    if (is_replay && forward != forwards_.end()) arrow(forward->second, {track, op.begin_ns});
+    span(recording_.text(op.name), "op", op, place_of(op).track, std::move(args));
   }
 
   struct Place {
     uint32_t track = 0;
     TimeNs time_ns = 0;
   };
+
+  static Place place_of(const OnThread<OpEvent>& op) {
+    const Track track = op.phase == OpPhase::kReplay ? Track::kReplays : Track::kOps;
+    return {number_of(op.thread, track), op.begin_ns};
+  }
 
   void arrow(const Place& from, const Place& to) {
     const int64_t id = ++arrows_;
@@ -144,10 +154,6 @@ class Writer {
     return known == labels_.end() ? "region " + std::to_string(region)
                                   : recording_.text(known->second);
   }
-  uint64_t whole_of(uint64_t region) const {
-    const auto known = wholes_.find(region);
-    return known == wholes_.end() ? region : known->second;
-  }
 
   const Recording& recording_;
   std::ostream& out_;
@@ -155,8 +161,6 @@ class Writer {
   int64_t arrows_ = 0;
   std::map<uint32_t, std::string> tracks_;
   std::unordered_map<uint64_t, StringId> labels_;
-  std::unordered_map<uint64_t, uint64_t> wholes_;
-  std::map<std::pair<uint64_t, uint32_t>, Place> forwards_;  // by region and record
 };
 
 }  // namespace

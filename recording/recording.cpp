@@ -30,11 +30,18 @@ class Names {
 
   void check(const OpEvent& event) const {
     string(event.name);
+    string(event.call);
+    string(event.line);
     for (const RecordedTensor& tensor : event.arguments) layout(tensor.layout);
+    for (const RecordedValue& value : event.values) this->value(value);
     for (const RecordedTensor& tensor : event.results) layout(tensor.layout);
     if (event.end_slot < event.first_slot) throw DamagedBlock("slots that end before they begin");
   }
-  void check(const MemoryEvent& event) const { string(event.device); }
+  void check(const MemoryEvent& event) const {
+    constexpr int64_t kMost = int64_t{1} << 44U;
+    if (event.bytes > kMost) throw DamagedBlock("more memory than a machine has");
+    string(event.device);
+  }
   void check(const SaveEvent& event) const { layout(event.tensor.layout); }
   void check(const LoadEvent& /*event*/) const {}
   void check(const NodeEvent& event) const { string(event.name); }
@@ -45,6 +52,11 @@ class Names {
     string(event.policy);
   }
   void check(const MarkEvent& event) const { string(event.name); }
+  void check(const ThreadEvent& event) const { string(event.name); }
+  void check(const PlanEvent& event) const {
+    string(event.label);
+    string(event.plan);
+  }
   void check(const ProcessEvent& event) const {
     string(event.program);
     string(event.torch_version);
@@ -59,6 +71,10 @@ class Names {
  private:
   void string(StringId id) const {
     if (id >= recording_.strings.size()) throw DamagedBlock("a name that nothing defines");
+  }
+  void value(const RecordedValue& value) const {
+    if (value.kind == ValueKind::kText && value.bits >= recording_.strings.size())
+      throw DamagedBlock("a text that nothing defines");
   }
   void layout(LayoutId id) const {
     if (id >= recording_.layouts.size()) throw DamagedBlock("a layout that nothing defines");
@@ -142,6 +158,10 @@ class RecordingReader {
         return add(recording_.calls, reader, thread);
       case EventKind::kMark:
         return add(recording_.marks, reader, thread);
+      case EventKind::kThread:
+        return add(recording_.threads, reader, thread);
+      case EventKind::kPlan:
+        return add(recording_.plans, reader, thread);
     }
     throw DamagedBlock("an event of a kind that there is not");
   }
@@ -170,6 +190,8 @@ class RecordingReader {
     std::stable_sort(recording_.regions.begin(), recording_.regions.end(), by_time);
     std::stable_sort(recording_.calls.begin(), recording_.calls.end(), by_time);
     std::stable_sort(recording_.marks.begin(), recording_.marks.end(), by_time);
+    std::stable_sort(recording_.threads.begin(), recording_.threads.end(), by_time);
+    std::stable_sort(recording_.plans.begin(), recording_.plans.end(), by_time);
   }
 
   Recording recording_;

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+#include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording_summary.h>
 
 #include <algorithm>
@@ -61,25 +62,6 @@ TimeNs end_of(const Recording& recording) {
 
 }  // namespace
 
-std::vector<AliveBytes> alive_bytes(const Recording& recording) {
-  std::vector<AliveBytes> alive;
-  alive.reserve(recording.memory.size());
-  std::unordered_map<uint64_t, int64_t> blocks;
-  int64_t now = 0;
-  for (const auto& event : recording.memory) {
-    if (const auto known = blocks.find(event.address); known != blocks.end()) {
-      now -= known->second;
-      blocks.erase(known);
-    }
-    if (event.bytes > 0) {
-      blocks.emplace(event.address, event.bytes);
-      now += event.bytes;
-    }
-    alive.push_back({event.time_ns, now});
-  }
-  return alive;
-}
-
 RecordingSummary summary_of(const Recording& recording) {
   RecordingSummary summary;
   Totals totals(recording);
@@ -99,11 +81,11 @@ RecordingSummary summary_of(const Recording& recording) {
   }
   summary.regions = totals.take();
   summary.end_ns = end_of(recording);
-  for (const AliveBytes& alive : alive_bytes(recording)) {
-    summary.end_bytes = alive.bytes;
-    if (alive.bytes <= summary.peak_bytes) continue;
-    summary.peak_bytes = alive.bytes;
-    summary.peak_ns = alive.time_ns;
+  const std::vector<AliveByKind> alive = alive_by_kind(recording, memory_blocks(recording));
+  if (!alive.empty()) summary.end_bytes = alive.back().total();
+  if (const size_t peak = peak_of(alive); peak != MemoryBlock::kNone) {
+    summary.peak_bytes = alive[peak].total();
+    summary.peak_ns = alive[peak].time_ns;
   }
   return summary;
 }

@@ -27,8 +27,8 @@ using detail::ByteWriter;
 struct RecordingWriter::Definitions {
   struct Before {
     bool operator()(const RecordedLayout& a, const RecordedLayout& b) const {
-      return std::tie(a.dtype, a.device, a.sizes, a.strides) <
-             std::tie(b.dtype, b.device, b.sizes, b.strides);
+      return std::tie(a.dtype, a.device, a.requires_grad, a.sizes, a.strides) <
+             std::tie(b.dtype, b.device, b.requires_grad, b.sizes, b.strides);
     }
   };
 

@@ -7,10 +7,15 @@
 #include <fstream>
 #include <iterator>
 #include <random>
+#include <sstream>
 #include <string>
 #include <vector>
 
+#include <remat/recording/chrome_trace.h>
+#include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording.h>
+#include <remat/recording/recording_summary.h>
+#include <remat/recording/replay_links.h>
 
 #include "damage/read_mutants.h"
 #include "recording/file_block.h"
@@ -53,6 +58,17 @@ struct Tally {
   size_t whole = 0;
 };
 
+/// What is read can be asked anything.
+void look_at(const Recording& recording) {
+  const std::vector<remat::MemoryBlock> blocks = memory_blocks(recording);
+  REQUIRE(alive_by_kind(recording, blocks).size() == recording.memory.size());
+  for (const size_t forward : forward_ops(recording))
+    REQUIRE((forward == remat::kNoOp || forward < recording.ops.size()));
+  std::ostringstream out;
+  write_chrome_trace(recording, out);
+  summary_of(recording);
+}
+
 void read(const std::string& bytes, Tally& tally) {
   try {
     const Recording recording = Recording::from_bytes(bytes, "mutant");
@@ -62,6 +78,7 @@ void read(const std::string& bytes, Tally& tally) {
       REQUIRE(op.name < recording.strings.size());
       for (const auto& tensor : op.arguments) REQUIRE(tensor.layout < recording.layouts.size());
     }
+    look_at(recording);
   } catch (const std::invalid_argument& error) {
     ++tally.refused;
     REQUIRE(std::string(error.what()).rfind("[recording] mutant: expected ", 0) == 0);

@@ -28,7 +28,8 @@ Recording two_regions() {
   recording.strings = {"", "block", "aten::sin", "cpu"};
   recording.layouts = {{}};
   recording.process.pid = 9;
-  recording.regions = {{{5, 1, 1, 0, 1}, 0}, {{6, 2, 2, 0, 1}, 0}, {{7, 1, 1, 0, 1}, 0}};
+  recording.regions = {{{5, 1, 1, 0, 0, 1}, 0}, {{6, 2, 2, 0, 0, 1}, 0}, {{7, 1, 1, 0, 0, 1}, 0}};
+  recording.replays = {{{49, 59, 2, false, false}, 0}};
   const auto op = [&](int64_t begin, int64_t end, OpPhase phase, uint64_t region, uint32_t depth) {
     OpEvent event;
     event.begin_ns = begin;
@@ -37,7 +38,11 @@ Recording two_regions() {
     event.phase = phase;
     event.region = region;
     event.depth = depth;
-    if (region == 2) event.record = 4;
+    event.number = recording.ops.size() + 1;
+    if (region == 2) {
+      event.record = 4;
+      event.is_seen = true;
+    }
     recording.ops.push_back({event, 0});
   };
   op(0, 4, OpPhase::kOutside, 0, 0);
@@ -49,9 +54,9 @@ Recording two_regions() {
   recording.saves = {{{11, 1, 0, {}, false, false}, 0},
                      {{31, 2, 0, {}, false, true}, 0},
                      {{51, 2, 0, {}, true, false}, 0}};
-  recording.memory = {{{1, 100, 8, 3}, 0},  {{2, 200, 16, 3}, 0}, {{3, 100, -8, 3}, 0},
-                      {{4, 300, 4, 3}, 0},  {{5, 200, 2, 3}, 0},  // its free was not seen
-                      {{70, 999, -5, 3}, 0}};
+  recording.memory = {{{1, 100, 8, 3, 0}, 0},  {{2, 200, 16, 3, 0}, 0}, {{3, 100, -8, 3, 0}, 0},
+                      {{4, 300, 4, 3, 0}, 0},  {{5, 200, 2, 3, 0}, 0},  // its free was not seen
+                      {{70, 999, -5, 3, 0}, 0}};
   return recording;
 }
 
@@ -81,14 +86,15 @@ TEST_CASE("A Chrome trace has an event for each op, and an arrow from an op to i
     ++kinds[kind];
     CHECK(event["pid"] == 9);
     if (kind == "s" || kind == "f") arrow[kind] = event["ts"];
-    if (kind != "X" || event["args"]["phase"] != "replay") continue;
+    if (kind != "X" || !event["args"].contains("phase") || event["args"]["phase"] != "replay")
+      continue;
     CHECK(event["name"] == "aten::sin");
     CHECK(event["tid"] == 1);
     CHECK(event["ts"] == 0.05);
     CHECK(event["dur"] == 0.008);
     CHECK(event["args"]["region"] == "block");
   }
-  const std::map<std::string, int> expected = {{"X", 6}, {"C", 6}, {"s", 1}, {"f", 1}, {"M", 2}};
+  const std::map<std::string, int> expected = {{"X", 7}, {"C", 6}, {"s", 1}, {"f", 1}, {"M", 2}};
   CHECK(kinds == expected);
   CHECK((arrow == std::map<std::string, double>{{"s", 0.03}, {"f", 0.05}}));
 }

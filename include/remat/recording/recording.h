@@ -36,6 +36,8 @@ struct REMAT_API Recording {
   std::vector<OnThread<ReplayEvent>> replays;
   std::vector<OnThread<CallEvent>> calls;
   std::vector<OnThread<MarkEvent>> marks;
+  std::vector<OnThread<ThreadEvent>> threads;
+  std::vector<OnThread<PlanEvent>> plans;
   /// "": all of the file has been read. Else what stopped the reading, and where: "at byte 1024:
   /// expected a block, got an end". The events before that are there.
   std::string damage;

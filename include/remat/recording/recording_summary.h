@@ -42,13 +42,4 @@ struct RecordingSummary {
 
 REMAT_API RecordingSummary summary_of(const Recording& recording);
 
-/// Bytes alive, of what was allocated while recording.
-struct AliveBytes {
-  TimeNs time_ns = 0;
-  int64_t bytes = 0;
-};
-
-/// After each event of memory. What is freed out of sight counts until its address comes again.
-REMAT_API std::vector<AliveBytes> alive_bytes(const Recording& recording);
-
 }  // namespace remat

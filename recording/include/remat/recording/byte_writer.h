@@ -64,13 +64,10 @@ class ByteWriter {
     number(sizes.size());
     for (const int64_t size : sizes) signed_number(size);
   }
-  void tensor(const RecordedTensor& tensor) {
-    number(tensor.layout);
-    if (tensor.layout != 0) number(tensor.address);
-  }
-  void tensors(const std::vector<RecordedTensor>& all) {
-    number(all.size());
-    for (const RecordedTensor& one : all) tensor(one);
+  template <class Item>
+  void all(const std::vector<Item>& items) {
+    number(items.size());
+    for (const Item& item : items) ItemFields<Item>::visit(item, *this);
   }
 
  private:

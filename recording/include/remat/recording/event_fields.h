@@ -23,13 +23,49 @@ enum class EventKind : uint8_t {
   kCall = 10,
   kMark = 11,
   kProcess = 12,
+  kThread = 13,
+  kPlan = 14,
 };
 
 /// What a file says of an event, after its kind. Its visit(event, fields) passes each field to
 /// `fields`, which has time(TimeNs&), number(unsigned&), signed_number(int64_t&), flag(bool&),
-/// choice(enumeration&, last), sizes(vector&), tensor(RecordedTensor&) and tensors(vector&).
+/// choice(enumeration&, last), sizes(vector&), and all(vector&) of these and
+/// of what has ItemFields.
 template <class Event>
 struct FieldsOf;
+
+/// The same of what stands in lists of events.
+template <class Item>
+struct ItemFields;
+
+template <>
+struct ItemFields<RecordedTensor> {
+  template <class Item, class Fields>
+  static void visit(Item& tensor, Fields& fields) {
+    fields.number(tensor.layout);
+    if (tensor.layout == 0) return;
+    fields.number(tensor.address);
+    fields.signed_number(tensor.offset);
+  }
+};
+
+template <>
+struct ItemFields<RecordedValue> {
+  template <class Item, class Fields>
+  static void visit(Item& value, Fields& fields) {
+    fields.choice(value.kind, ValueKind::kOther);
+    fields.number(value.bits);
+  }
+};
+
+template <>
+struct ItemFields<TapePlace> {
+  template <class Item, class Fields>
+  static void visit(Item& place, Fields& fields) {
+    fields.number(place.region);
+    fields.number(place.record);
+  }
+};
 
 template <>
 struct FieldsOf<OpEvent> {
@@ -38,6 +74,7 @@ struct FieldsOf<OpEvent> {
   static void visit(Event& event, Fields& fields) {
     fields.time(event.begin_ns);
     fields.time(event.end_ns);
+    fields.number(event.number);
     fields.number(event.name);
     fields.choice(event.phase, OpPhase::kBackward);
     fields.number(event.depth);
@@ -47,10 +84,16 @@ struct FieldsOf<OpEvent> {
       fields.number(event.end_slot);
       fields.number(event.kept);
       fields.number(event.record);
+      fields.flag(event.is_seen);
+      fields.number(event.call);
+      fields.all(event.outer_records);
     }
+    fields.number(event.sequence);
+    fields.number(event.line);
     fields.flag(event.threw);
-    fields.tensors(event.arguments);
-    fields.tensors(event.results);
+    fields.all(event.arguments);
+    fields.all(event.values);
+    fields.all(event.results);
   }
 };
 
@@ -63,6 +106,7 @@ struct FieldsOf<MemoryEvent> {
     fields.number(event.address);
     fields.signed_number(event.bytes);
     fields.number(event.device);
+    fields.number(event.op);
   }
 };
 
@@ -74,7 +118,7 @@ struct FieldsOf<SaveEvent> {
     fields.time(event.time_ns);
     fields.number(event.region);
     fields.number(event.slot);
-    fields.tensor(event.tensor);
+    ItemFields<RecordedTensor>::visit(event.tensor, fields);
     fields.flag(event.is_replay);
     fields.flag(event.is_kept);
   }
@@ -100,6 +144,7 @@ struct FieldsOf<NodeEvent> {
     fields.time(event.end_ns);
     fields.number(event.name);
     fields.number(event.sequence);
+    fields.number(event.forward_thread);
   }
 };
 
@@ -111,6 +156,7 @@ struct FieldsOf<RegionEvent> {
     fields.time(event.time_ns);
     fields.number(event.region);
     fields.number(event.whole);
+    fields.number(event.parent);
     fields.number(event.depth);
     fields.number(event.label);
   }
@@ -124,6 +170,8 @@ struct FieldsOf<ReplayEvent> {
     fields.time(event.begin_ns);
     fields.time(event.end_ns);
     fields.number(event.region);
+    fields.flag(event.from_function);
+    fields.flag(event.threw);
   }
 };
 
@@ -152,6 +200,31 @@ struct FieldsOf<MarkEvent> {
 };
 
 template <>
+struct FieldsOf<ThreadEvent> {
+  static constexpr EventKind kKind = EventKind::kThread;
+  template <class Event, class Fields>
+  static void visit(Event& event, Fields& fields) {
+    fields.time(event.time_ns);
+    fields.number(event.torch_thread);
+    fields.number(event.name);
+  }
+};
+
+template <>
+struct FieldsOf<PlanEvent> {
+  static constexpr EventKind kKind = EventKind::kPlan;
+  template <class Event, class Fields>
+  static void visit(Event& event, Fields& fields) {
+    fields.time(event.time_ns);
+    fields.number(event.label);
+    fields.signed_number(event.budget_bytes);
+    fields.signed_number(event.predicted_peak_bytes);
+    fields.signed_number(event.plain_peak_bytes);
+    fields.number(event.plan);
+  }
+};
+
+template <>
 struct FieldsOf<ProcessEvent> {
   static constexpr EventKind kKind = EventKind::kProcess;
   template <class Event, class Fields>
@@ -172,6 +245,7 @@ struct FieldsOf<RecordedLayout> {
     fields.number(layout.device);
     fields.sizes(layout.sizes);
     fields.sizes(layout.strides);
+    fields.flag(layout.requires_grad);
   }
 };
 

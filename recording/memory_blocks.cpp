@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <remat/recording/memory_blocks.h>
+
+#include <limits>
+#include <map>
+#include <numeric>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include <remat/recording/replay_links.h>
+
+#include "running_spans.h"
+
+namespace remat {
+namespace {
+
+constexpr std::string_view kAccumulateGrad = "torch::autograd::AccumulateGrad";
+
+/// Goes through the events of memory, ops and saves, and knows the blocks that are alive.
+class BlockFinder {
+ public:
+  explicit BlockFinder(const Recording& recording)
+      : recording_(recording),
+        replays_(recording.replays),
+        nodes_(recording.nodes),
+        uses_in_nodes_(recording.nodes),
+        forwards_(forward_ops(recording)),
+        makers_(ops_of_nodes(recording)) {
+    for (size_t i = 0; i < recording.ops.size(); ++i)
+      ops_.emplace(std::pair(recording.ops[i].thread, recording.ops[i].number), i);
+  }
+
+  std::vector<MemoryBlock> run() {
+    for (size_t event = 0; event < recording_.memory.size(); ++event) {
+      look_at_saves_until(recording_.memory[event].time_ns);
+      look_at_ops_until(recording_.memory[event].time_ns);
+      look_at(event);
+    }
+    look_at_saves_until(kEnd);
+    look_at_ops_until(kEnd);
+    return std::move(blocks_);
+  }
+
+ private:
+  static constexpr TimeNs kEnd = std::numeric_limits<TimeNs>::max();
+
+  void look_at(size_t event) {
+    const auto& memory = recording_.memory[event];
+    if (const auto known = alive_.find(memory.address); known != alive_.end()) {
+      blocks_[known->second].end = event;
+      alive_.erase(known);
+    }
+    if (memory.bytes <= 0) return;
+    alive_.emplace(memory.address, blocks_.size());
+    blocks_.push_back(block_of(event));
+  }
+
+  MemoryBlock block_of(size_t event) {
+    const auto& memory = recording_.memory[event];
+    MemoryBlock block;
+    block.begin = event;
+    block.address = memory.address;
+    block.bytes = memory.bytes;
+    block.device = memory.device;
+    block.thread = memory.thread;
+    block.node = nodes_.innermost_at(memory.thread, memory.time_ns);
+    const bool replays = !replays_.at(memory.thread, memory.time_ns).empty();
+    const auto op = ops_.find({memory.thread, memory.op});
+    if (op != ops_.end()) block.op = op->second;
+    if (block.op != MemoryBlock::kNone) {
+      const auto& maker = recording_.ops[block.op];
+      block.region = maker.region;
+      block.call = maker.call;
+      block.kind = kind_of(maker.phase);
+    } else if (replays) {
+      block.kind = BlockKind::kReplayed;
+    } else if (block.node != MemoryBlock::kNone) {
+      block.kind = BlockKind::kBackward;
+    }
+    block.line = line_of(block);
+    return block;
+  }
+
+  static BlockKind kind_of(OpPhase phase) {
+    switch (phase) {
+      case OpPhase::kForward:
+        return BlockKind::kForward;
+      case OpPhase::kReplay:
+        return BlockKind::kReplayed;
+      case OpPhase::kBackward:
+        return BlockKind::kBackward;
+      case OpPhase::kOutside:
+        break;
+    }
+    return BlockKind::kOutside;
+  }
+
+  StringId line_of(const MemoryBlock& block) const {
+    if (block.op != MemoryBlock::kNone) {
+      if (recording_.ops[block.op].line != 0) return recording_.ops[block.op].line;
+      if (forwards_[block.op] != kNoOp) return recording_.ops[forwards_[block.op]].line;
+    }
+    if (block.node != MemoryBlock::kNone && makers_[block.node] != kNoOp)
+      return line_of_op(makers_[block.node]);
+    return 0;
+  }
+
+  StringId line_of_op(size_t op) const {
+    const StringId line = recording_.ops[op].line;
+    if (line != 0 || forwards_[op] == kNoOp) return line;
+    return recording_.ops[forwards_[op]].line;
+  }
+
+  void look_at_saves_until(TimeNs time_ns) {
+    for (; save_ < recording_.saves.size() && recording_.saves[save_].time_ns <= time_ns; ++save_) {
+      const auto& save = recording_.saves[save_];
+      const auto known = alive_.find(save.tensor.address);
+      if (known == alive_.end()) continue;
+      MemoryBlock& block = blocks_[known->second];
+      if (block.slot == MemoryBlock::kNoSlot) {
+        block.slot = save.slot;
+        block.slot_region = save.region;
+      }
+      if (save.is_kept && block.kind == BlockKind::kForward) block.kind = BlockKind::kKept;
+    }
+  }
+
+  /// Ops that ended by then: their results, and gradients that leaves have taken.
+  void look_at_ops_until(TimeNs time_ns) {
+    for (; op_ < recording_.ops.size() && recording_.ops[op_].begin_ns <= time_ns; ++op_) {
+      const auto& op = recording_.ops[op_];
+      const size_t node = uses_in_nodes_.innermost_at(op.thread, op.begin_ns);
+      if (node == MemoryBlock::kNone || !accumulates(node)) continue;
+      for (const RecordedTensor& tensor : op.arguments) {
+        const auto known = alive_.find(tensor.address);
+        if (known == alive_.end()) continue;
+        BlockKind& kind = blocks_[known->second].kind;
+        if (kind == BlockKind::kBackward) kind = BlockKind::kWeightGradient;
+      }
+    }
+  }
+
+  bool accumulates(size_t node) const {
+    return recording_.text(recording_.nodes[node].name) == kAccumulateGrad;
+  }
+
+  const Recording& recording_;
+  detail::RunningSpans<ReplayEvent> replays_;
+  detail::RunningSpans<NodeEvent> nodes_;
+  detail::RunningSpans<NodeEvent> uses_in_nodes_;  // asked for begins of ops
+  const std::vector<size_t> forwards_;
+  const std::vector<size_t> makers_;
+  std::map<std::pair<uint32_t, uint64_t>, size_t> ops_;  // by thread and number
+  std::unordered_map<uint64_t, size_t> alive_;           // places in blocks_, by address
+  std::vector<MemoryBlock> blocks_;
+  size_t save_ = 0;  // the next
+  size_t op_ = 0;    // the next
+};
+
+}  // namespace
+
+const char* kind_name(BlockKind kind) {
+  switch (kind) {
+    case BlockKind::kOutside:
+      return "outside of regions";
+    case BlockKind::kForward:
+      return "forward";
+    case BlockKind::kKept:
+      return "kept";
+    case BlockKind::kReplayed:
+      return "replayed";
+    case BlockKind::kBackward:
+      return "backward";
+    case BlockKind::kWeightGradient:
+      return "weights' gradients";
+  }
+  return "no kind";
+}
+
+std::vector<MemoryBlock> memory_blocks(const Recording& recording) {
+  return BlockFinder(recording).run();
+}
+
+int64_t AliveByKind::total() const {
+  return std::accumulate(bytes.begin(), bytes.end(), int64_t{0});
+}
+
+std::vector<AliveByKind> alive_by_kind(const Recording& recording,
+                                       const std::vector<MemoryBlock>& blocks) {
+  std::vector<AliveByKind> alive(recording.memory.size());
+  for (const MemoryBlock& block : blocks) {
+    const auto kind = static_cast<size_t>(block.kind);
+    alive[block.begin].bytes[kind] += block.bytes;
+    if (block.end != MemoryBlock::kNone) alive[block.end].bytes[kind] -= block.bytes;
+  }
+  for (size_t i = 0; i < alive.size(); ++i) {
+    alive[i].time_ns = recording.memory[i].time_ns;
+    if (i == 0) continue;
+    for (size_t kind = 0; kind < kBlockKinds; ++kind)
+      alive[i].bytes[kind] += alive[i - 1].bytes[kind];
+  }
+  return alive;
+}
+
+size_t peak_of(const std::vector<AliveByKind>& alive) {
+  size_t peak = MemoryBlock::kNone;
+  int64_t most = 0;
+  for (size_t i = 0; i < alive.size(); ++i) {
+    if (alive[i].total() <= most) continue;
+    most = alive[i].total();
+    peak = i;
+  }
+  return peak;
+}
+
+}  // namespace remat

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Ops of tapes by their records; ops of functions by their order.
+#include <remat/recording/replay_links.h>
+
+#include <cstdint>
+#include <map>
+#include <unordered_map>
+#include <utility>
+
+#include "running_spans.h"
+
+namespace remat {
+namespace {
+
+class Linker {
+ public:
+  explicit Linker(const Recording& recording)
+      : recording_(recording),
+        replays_(recording.replays),
+        next_in_(recording.replays.size(), 0),
+        links_(recording.ops.size(), kNoOp) {
+    for (const auto& region : recording.regions)
+      regions_.emplace(region.region, Region{region.whole, region.parent});
+  }
+
+  std::vector<size_t> run() {
+    for (size_t i = 0; i < recording_.ops.size(); ++i) {
+      if (recording_.ops[i].is_seen) look_at(i);
+    }
+    return std::move(links_);
+  }
+
+ private:
+  struct Region {
+    uint64_t whole = 0;
+    uint64_t parent = 0;
+  };
+
+  void look_at(size_t i) {
+    const auto& op = recording_.ops[i];
+    const std::vector<size_t>& running = replays_.at(op.thread, op.begin_ns);
+    if (!running.empty() && !recording_.replays[running.back()].from_function) {
+      link(i, find(op.region, op.record));
+      return;
+    }
+    // Views have no records: the last op that says a number has that one.
+    if (op.record != OpEvent::kNoRecord) records_[key(op.region, op.record)] = i;
+    for (const TapePlace& outer : op.outer_records) records_[key(outer.region, outer.record)] = i;
+    // Those of its region and of the ones around, up to the one that runs again.
+    uint64_t region = op.region;
+    for (size_t most = regions_.size() + 1; region != 0 && most > 0; --most) {
+      if (const size_t replay = replay_of(region, running); replay != kNoOp) {
+        link(i, next_of(replay, op.name));
+        return;
+      }
+      forwards_[region].push_back(i);
+      const auto known = regions_.find(region);
+      region = known == regions_.end() ? 0 : known->second.parent;
+    }
+  }
+
+  void link(size_t i, size_t forward) {
+    if (forward == kNoOp) return;
+    links_[i] = links_[forward] == kNoOp ? forward : links_[forward];
+  }
+
+  size_t replay_of(uint64_t region, const std::vector<size_t>& running) const {
+    for (size_t i = running.size(); i > 0; --i) {
+      if (recording_.replays[running[i - 1]].region == region) return running[i - 1];
+    }
+    return kNoOp;
+  }
+
+  /// The next op of the forward that this replay has not come to, of that name: SAVE and OFFLOAD
+  /// calls do not run again.
+  size_t next_of(size_t replay, StringId name) {
+    const uint64_t region = recording_.replays[replay].region;
+    const std::vector<size_t>& forward = forwards_[region];
+    for (size_t at = next_in_[replay]; at < forward.size(); ++at) {
+      const auto& op = recording_.ops[forward[at]];
+      if (op.name != name || (op.region == region && op.call != 0)) continue;
+      next_in_[replay] = at + 1;
+      return forward[at];
+    }
+    return kNoOp;
+  }
+
+  std::pair<uint64_t, uint32_t> key(uint64_t region, uint32_t record) const {
+    const auto known = regions_.find(region);
+    return {known == regions_.end() ? region : known->second.whole, record};
+  }
+
+  size_t find(uint64_t region, uint32_t record) const {
+    const auto known = records_.find(key(region, record));
+    return known == records_.end() ? kNoOp : known->second;
+  }
+
+  const Recording& recording_;
+  detail::RunningSpans<ReplayEvent> replays_;
+  std::vector<size_t> next_in_;  // forwards_ of the region of each replay
+  std::vector<size_t> links_;
+  std::unordered_map<uint64_t, Region> regions_;
+  std::unordered_map<uint64_t, std::vector<size_t>> forwards_;  // by region, those inside too
+  std::map<std::pair<uint64_t, uint32_t>, size_t> records_;     // by region and record
+};
+
+}  // namespace
+
+std::vector<size_t> forward_ops(const Recording& recording) {
+  return Linker(recording).run();
+}
+
+// Note [Numbers of nodes]: an op says which number the next node of its thread gets. If it makes
+// one, itself or by the ops that it calls, the innermost of them is the last that says that number.
+std::vector<size_t> ops_of_nodes(const Recording& recording) {
+  std::unordered_map<uint32_t, uint64_t> torch_threads;
+  for (const auto& thread : recording.threads)
+    torch_threads.emplace(thread.thread, thread.torch_thread);
+  std::map<std::pair<uint64_t, uint64_t>, size_t> makers;
+  for (size_t i = 0; i < recording.ops.size(); ++i) {
+    const auto& op = recording.ops[i];
+    const auto thread = torch_threads.find(op.thread);
+    if (op.sequence != OpEvent::kNoSequence && thread != torch_threads.end())
+      makers[{thread->second, op.sequence}] = i;
+  }
+  std::vector<size_t> ops;
+  ops.reserve(recording.nodes.size());
+  for (const auto& node : recording.nodes) {
+    const auto maker = makers.find({node.forward_thread, node.sequence});
+    ops.push_back(maker == makers.end() ? kNoOp : maker->second);
+  }
+  return ops;
+}
+
+}  // namespace remat

@@ -1,0 +1,51 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Which of the nodes or replays of a thread run at a moment.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include <remat/recording/recording.h>
+
+namespace remat::detail {
+
+/// Asked for moments that never go back on a thread.
+template <class Event>
+class RunningSpans {
+ public:
+  static constexpr size_t kNone = static_cast<size_t>(-1);
+
+  /// `events`: sorted by begin. Lives longer than this.
+  explicit RunningSpans(const std::vector<OnThread<Event>>& events) : events_(events) {
+    for (size_t i = 0; i < events.size(); ++i) threads_[events[i].thread].order.push_back(i);
+  }
+
+  /// The places of those that run, the innermost last.
+  const std::vector<size_t>& at(uint32_t thread, TimeNs time_ns) {
+    Thread& here = threads_[thread];
+    while (here.next < here.order.size() && events_[here.order[here.next]].begin_ns <= time_ns)
+      here.running.push_back(here.order[here.next++]);
+    std::erase_if(here.running, [&](size_t i) { return events_[i].end_ns < time_ns; });
+    return here.running;
+  }
+
+  size_t innermost_at(uint32_t thread, TimeNs time_ns) {
+    const std::vector<size_t>& running = at(thread, time_ns);
+    return running.empty() ? kNone : running.back();
+  }
+
+ private:
+  struct Thread {
+    std::vector<size_t> order;
+    size_t next = 0;
+    std::vector<size_t> running;
+  };
+
+  const std::vector<OnThread<Event>>& events_;
+  std::unordered_map<uint32_t, Thread> threads_;
+};
+
+}  // namespace remat::detail

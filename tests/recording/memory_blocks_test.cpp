@@ -1,0 +1,216 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Who made each block of memory, and which op of the forward each op of a replay is.
+#include <string>
+#include <vector>
+
+#include <remat/recording/memory_blocks.h>
+#include <remat/recording/replay_links.h>
+
+#include "support/catch.h"
+
+using remat::BlockKind;
+using remat::kNoOp;
+using remat::MemoryBlock;
+using remat::OpEvent;
+using remat::OpPhase;
+using remat::Recording;
+
+namespace {
+
+constexpr remat::StringId kSin = 1;
+constexpr remat::StringId kMul = 2;
+constexpr remat::StringId kLine = 3;
+constexpr remat::StringId kCall = 4;
+constexpr remat::StringId kAccumulateGrad = 5;
+constexpr remat::StringId kNode = 6;
+constexpr remat::StringId kCpu = 7;
+
+/// Adds events of one thread, each later than the one before.
+class Builder {
+ public:
+  Builder() {
+    recording.strings = {"",
+                         "aten::sin",
+                         "aten::mul",
+                         "model.py:3 forward",
+                         "kept",
+                         "torch::autograd::AccumulateGrad",
+                         "SinBackward0",
+                         "cpu"};
+    recording.layouts = {{}};
+    recording.threads = {{{0, 9, 0}, 0}};
+  }
+
+  /// Its place.
+  size_t op(remat::StringId name, OpPhase phase, uint64_t region) {
+    OpEvent op;
+    op.begin_ns = ++now_;
+    op.end_ns = now_ += 10;
+    op.number = recording.ops.size() + 1;
+    op.name = name;
+    op.phase = phase;
+    op.region = region;
+    op.is_seen = region != 0;
+    recording.ops.push_back({op, 0});
+    return recording.ops.size() - 1;
+  }
+
+  /// In that op; kNoOp: in none.
+  void memory(uint64_t address, int64_t bytes, size_t op = kNoOp) {
+    const remat::TimeNs time_ns = op == kNoOp ? ++now_ : recording.ops[op].end_ns;
+    recording.memory.push_back({{time_ns, address, bytes, kCpu, op == kNoOp ? 0 : op + 1}, 0});
+  }
+
+  void region(uint64_t region, uint64_t parent) {
+    recording.regions.push_back(
+        {{++now_, region, region, parent, parent == 0 ? 0U : 1U, kLine}, 0});
+  }
+
+  void save(uint64_t region, uint32_t slot, uint64_t address, bool is_kept) {
+    recording.saves.push_back({{++now_, region, slot, {0, address, 0}, false, is_kept}, 0});
+  }
+
+  /// What runs begins then; end() ends it.
+  void replay(uint64_t region, bool from_function) {
+    recording.replays.push_back({{++now_, 0, region, from_function, false}, 0});
+  }
+  void end_replay() { recording.replays.back().end_ns = ++now_; }
+  void node(remat::StringId name, uint64_t sequence) {
+    recording.nodes.push_back({{++now_, 0, name, sequence, 9}, 0});
+  }
+  void end_node() { recording.nodes.back().end_ns = ++now_; }
+
+  Recording recording;
+
+ private:
+  remat::TimeNs now_ = 0;
+};
+
+TEST_CASE("A block knows the op that made it, what for, and its line", "[recording]") {
+  Builder built;
+  built.region(1, 0);
+  const size_t forward = built.op(kSin, OpPhase::kForward, 1);
+  built.recording.ops[forward].line = kLine;
+  built.recording.ops[forward].record = 0;
+  built.recording.ops[forward].sequence = 30;
+  built.memory(100, 8, forward);
+  built.save(1, 0, 100, false);
+  const size_t kept = built.op(kMul, OpPhase::kForward, 1);
+  built.recording.ops[kept].call = kCall;
+  built.memory(200, 16, kept);
+  built.save(1, 1, 200, true);
+  built.memory(300, 4);  // by no op
+  built.memory(100, -8);
+  built.node(kNode, 30);
+  built.replay(1, false);
+  const size_t again = built.op(kSin, OpPhase::kReplay, 1);
+  built.recording.ops[again].record = 0;
+  built.memory(100, 8, again);
+  built.end_replay();
+  const size_t gradient = built.op(kMul, OpPhase::kBackward, 0);
+  built.memory(400, 32, gradient);
+  built.end_node();
+  built.node(kAccumulateGrad, OpEvent::kNoSequence);
+  const size_t taken = built.op(kSin, OpPhase::kBackward, 0);
+  built.recording.ops[taken].arguments = {{0, 400, 0}};
+  built.end_node();
+  built.memory(400, -32);
+
+  const std::vector<MemoryBlock> blocks = memory_blocks(built.recording);
+  REQUIRE(blocks.size() == 5);
+  CHECK(blocks[0].kind == BlockKind::kForward);
+  CHECK(blocks[0].op == forward);
+  CHECK(blocks[0].slot == 0);
+  CHECK(blocks[0].line == kLine);
+  CHECK(blocks[0].end == 3);
+  CHECK(blocks[1].kind == BlockKind::kKept);
+  CHECK(blocks[1].call == kCall);
+  CHECK(blocks[1].slot == 1);
+  CHECK(blocks[1].end == MemoryBlock::kNone);
+  CHECK(blocks[2].kind == BlockKind::kOutside);
+  CHECK(blocks[2].op == MemoryBlock::kNone);
+  CHECK(blocks[3].kind == BlockKind::kReplayed);
+  CHECK(blocks[3].line == kLine);
+  CHECK(blocks[4].kind == BlockKind::kWeightGradient);
+  CHECK(blocks[4].node == 0);
+  CHECK(blocks[4].line == kLine);  // of the op of its node
+
+  const auto alive = alive_by_kind(built.recording, blocks);
+  REQUIRE(alive.size() == 7);
+  CHECK(alive[2].total() == 28);
+  CHECK(alive[3].bytes[static_cast<size_t>(BlockKind::kForward)] == 0);
+  CHECK(peak_of(alive) == 5);
+  CHECK(alive[5].total() == 16 + 4 + 8 + 32);
+  CHECK(alive[6].total() == 28);
+  CHECK(remat::peak_of({}) == MemoryBlock::kNone);
+}
+
+TEST_CASE("Ops of a function's replay are linked in order, without what SAVE calls ran",
+          "[recording]") {
+  Builder built;
+  built.region(1, 0);
+  const size_t a = built.op(kSin, OpPhase::kForward, 1);
+  const size_t saved = built.op(kSin, OpPhase::kForward, 1);
+  built.recording.ops[saved].call = kCall;
+  const size_t b = built.op(kMul, OpPhase::kForward, 1);
+  const size_t c = built.op(kMul, OpPhase::kForward, 1);
+  for (int i = 0; i < 2; ++i) {  // a graph that is retained
+    built.replay(1, true);
+    const size_t first = built.op(kSin, OpPhase::kReplay, 1);
+    built.op(kMul, OpPhase::kReplay, 1);
+    built.op(kMul, OpPhase::kReplay, 1);
+    built.op(kMul, OpPhase::kReplay, 1);  // that the forward did not run
+    built.end_replay();
+    const std::vector<size_t> links = forward_ops(built.recording);
+    CHECK(links[first] == a);
+    CHECK(links[first + 1] == b);
+    CHECK(links[first + 2] == c);
+    CHECK(links[first + 3] == kNoOp);
+    CHECK(links[b] == kNoOp);
+  }
+}
+
+TEST_CASE("A replay of a region that an outer replay made leads to the forward", "[recording]") {
+  Builder built;
+  built.region(1, 0);
+  built.region(2, 1);
+  const size_t inner = built.op(kSin, OpPhase::kForward, 2);
+  const size_t outer = built.op(kMul, OpPhase::kForward, 1);
+  built.replay(1, true);
+  built.region(3, 1);
+  const size_t again = built.op(kSin, OpPhase::kReplay, 3);
+  const size_t outer_again = built.op(kMul, OpPhase::kReplay, 1);
+  built.end_replay();
+  built.replay(3, true);
+  const size_t twice = built.op(kSin, OpPhase::kReplay, 3);
+  built.end_replay();
+  const std::vector<size_t> links = forward_ops(built.recording);
+  CHECK(links[again] == inner);
+  CHECK(links[outer_again] == outer);
+  CHECK(links[twice] == inner);
+}
+
+TEST_CASE("An op of an inner region is found by the record of an outer tape", "[recording]") {
+  Builder built;
+  built.region(1, 0);
+  built.region(2, 1);
+  const size_t forward = built.op(kSin, OpPhase::kForward, 2);
+  built.recording.ops[forward].record = 0;
+  built.recording.ops[forward].outer_records = {{1, 7}};
+  built.replay(1, false);
+  const size_t again = built.op(kSin, OpPhase::kReplay, 1);
+  built.recording.ops[again].record = 7;
+  built.end_replay();
+  CHECK(forward_ops(built.recording)[again] == forward);
+}
+
+TEST_CASE("Regions that are said to be around each other end the search", "[recording]") {
+  Builder built;
+  built.region(1, 2);
+  built.region(2, 1);
+  built.op(kSin, OpPhase::kForward, 1);
+  CHECK(forward_ops(built.recording) == std::vector<size_t>{kNoOp});
+}
+
+}  // namespace
