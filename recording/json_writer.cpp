@@ -6,8 +6,9 @@
 
 namespace remat::detail {
 
+/// A line of its own: files are read and compared by line.
 void JsonWriter::begin_dict() {
-  begin_value();
+  if (needs_comma_) out_ << ",\n";
   out_ << "{";
   needs_comma_ = false;
 }
@@ -60,7 +61,7 @@ void JsonWriter::finish() {
 }
 
 void JsonWriter::begin_value() {
-  if (needs_comma_) out_ << ",\n";
+  if (needs_comma_) out_ << ", ";
   needs_comma_ = true;
 }
 
