@@ -96,6 +96,12 @@ TEST_CASE("The frames of a block say why it lives", "[recording]") {
   CHECK(segments[0]["blocks"][0]["frames"] == kept);
 }
 
+TEST_CASE("A block that another region saves has the slot of that one", "[recording]") {
+  Recording recording = three_blocks();
+  recording.saves[0].region = 8;  // of which the recording does not tell
+  CHECK(snapshot_of(recording)["segments"][0]["frames"][0]["filename"] == "region 8, slot 3");
+}
+
 TEST_CASE("The segments of a snapshot are what is alive in the end", "[recording]") {
   const Recording recording = three_blocks();
   int64_t alive = 0;
