@@ -197,6 +197,17 @@ TEST_CASE("A flow goes from an op of a forward to each op that runs it again", "
   CHECK(ops[0].track == "thread step.py");
 }
 
+TEST_CASE("A replay is around the op that begins with it", "[recording]") {
+  Recording recording = empty_recording();
+  add_op(recording, 10, 15).phase = OpPhase::kReplay;
+  recording.replays = {{{1, 2, 1, false, false}, 0}, {{10, 15, 1, true, false}, 0}};
+  const Trace trace(recording);
+  REQUIRE(trace.slices.size() == 3);
+  CHECK(trace.slices[1].name == "region 1");
+  CHECK(trace.slices[1].depth == 0);
+  CHECK(trace.slices[2].depth == 1);
+}
+
 TEST_CASE("Slices of a track nest, and what overlaps has a track of its own", "[recording]") {
   Recording recording = empty_recording();
   add_op(recording, 10, 30);
