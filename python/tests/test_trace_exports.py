@@ -192,9 +192,8 @@ def test_torch_reads_a_snapshot(snapshot):
         assert "MemoryViz.js" in page and "snapshot.pickle" in page
 
 
-@pytest.mark.parametrize("action", ["stats", "trace"])
-def test_the_command_line_of_torch_reads_a_snapshot(folder, action):
-    command = [sys.executable, "-m", "torch.cuda._memory_viz", action, str(folder / "step.pickle")]
+def test_the_command_line_of_torch_reads_a_snapshot(folder):
+    command = [sys.executable, "-m", "torch.cuda._memory_viz", "stats", str(folder / "step.pickle")]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("\n") > 5
+    assert "total_allocated: " in done.stdout

@@ -77,8 +77,23 @@ TEST_CASE("A snapshot tells of each allocation and free, in order", "[recording]
   CHECK(first["size"] == 4096);
   CHECK(first["stream"] == 0);
   CHECK(first["time_us"] == 5001);  // 5,000 us after 1970 it began, and 1.5 us after that it is
+  CHECK(traces[0][4]["time_us"] == 5004);
   CHECK(traces[0][5]["size"] == 16);
   CHECK(traces[0][8]["size"] == 70'000);
+}
+
+TEST_CASE("A block that was freed out of sight ends before what comes to its address",
+          "[recording]") {
+  Recording recording = three_blocks();
+  recording.memory[2].bytes = 32;
+  const json trace = snapshot_of(recording)["device_traces"][0];
+  CHECK(actions_of(trace) == std::vector<std::string>{"segment_alloc", "alloc", "segment_alloc",
+                                                      "alloc", "free_requested", "free_completed",
+                                                      "segment_free", "segment_alloc", "alloc",
+                                                      "free_requested", "free_completed",
+                                                      "segment_free", "segment_alloc", "alloc"});
+  CHECK(trace[5]["size"] == 16);
+  CHECK(trace[8]["size"] == 32);
 }
 
 TEST_CASE("The frames of a block say why it lives", "[recording]") {
