@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <charconv>
-#include <compare>
 #include <cstddef>
 #include <map>
 #include <string>
@@ -33,7 +32,8 @@ struct Reason {
   BlockKind kind = BlockKind::kOutside;
   StringId call = 0;
 
-  auto operator<=>(const Reason&) const = default;
+  auto order() const { return std::tie(op, region, node, line, kind, call); }
+  bool operator<(const Reason& other) const { return order() < other.order(); }
 };
 
 /// Of one block on one device.
@@ -43,7 +43,8 @@ struct Change {
   size_t block = 0;
 
   /// What is freed at an address is so before what comes there next.
-  auto operator<=>(const Change&) const = default;
+  auto order() const { return std::tie(event, is_alloc, block); }
+  bool operator<(const Change& other) const { return order() < other.order(); }
 };
 
 class MemorySnapshot {

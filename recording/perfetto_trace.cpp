@@ -215,7 +215,7 @@ class PerfettoTrace {
   TrackEvent event_of_node(size_t place) const {
     TrackEvent event{.name = recording_.text(recording_.nodes[place].name), .category = "node"};
     if (const size_t maker = makers_[place]; maker != kNoOp) {
-      event.annotations.emplace_back("made by", recording_.text(recording_.ops[maker].name));
+      event.annotations.emplace_back("made_by", recording_.text(recording_.ops[maker].name));
       add_line(recording_.ops[maker], event.annotations);
     }
     return event;
@@ -245,7 +245,7 @@ class PerfettoTrace {
     add_line(op, all);
     all.emplace_back("arguments", detail::words_of_tensors(recording_, op.arguments));
     if (!op.values.empty())
-      all.emplace_back("other arguments", detail::words_of_values(recording_, op.values));
+      all.emplace_back("other_arguments", detail::words_of_values(recording_, op.values));
     all.emplace_back("results", detail::words_of_tensors(recording_, op.results));
     if (op.threw) all.emplace_back("threw", "yes");
     return all;

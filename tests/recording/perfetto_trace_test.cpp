@@ -167,7 +167,7 @@ TEST_CASE("A Perfetto trace has a slice for each op, with what is known of it in
                                            {"call", "gate"},
                                            {"line", "train.py"},
                                            {"arguments", "float32 [2, 3], float32 [2, 3], none"},
-                                           {"other arguments", "[0, 'SAVE']"},
+                                           {"other_arguments", "[0, 'SAVE']"},
                                            {"results", "float32 [2, 3]"}});
   CHECK(ops[1].annotations.at("threw") == "yes");
   CHECK(ops[0].track == "thread train.py");
