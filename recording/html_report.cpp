@@ -13,9 +13,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Note [Text in a page]: the data stands in a script element, which ends at the first "</script", and
-// in which "<!--" means something. JSON of ASCII alone without "<", ">" and "&" has neither, and the
-// page's script makes nodes of text of it, never markup.
+// Note [Text in a page]: the data stands in a script element, which ends at the first "</script",
+// and in which "<!--" means something. JSON of ASCII alone without "<", ">" and "&" has neither,
+// and the page's script makes nodes of text of it, never markup.
 std::string harmless(const Json& data) {
   const std::string json = data.dump(-1, ' ', true, Json::error_handler_t::replace);
   std::string text;

@@ -164,7 +164,7 @@ class DataOfRecording {
       if (is_new) rows.push_back({totals});
     }
     for (const MemoryBlock& block : blocks_) {
-      const uint64_t region = block.slot == MemoryBlock::kNoSlot ? block.region : block.slot_region;
+      const uint64_t region = rows_.region_of(block);
       const auto known = region == 0 ? places.end() : places.find(labels_.label_of(region));
       if (known == places.end()) continue;
       RegionRow& row = rows[known->second];

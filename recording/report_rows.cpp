@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <map>
 
+#include <remat/recording/replay_links.h>
+
 namespace remat::detail {
 namespace {
 
@@ -38,6 +40,16 @@ void keep_named(ReportRows& made, const std::vector<BlockOrigin>& all) {
 
 }  // namespace
 
+RowMaker::RowMaker(const Recording& recording, const ReportLabels& labels, ReportWords& words)
+    : recording_(recording), labels_(labels), words_(words), node_ops_(ops_of_nodes(recording)) {}
+
+uint64_t RowMaker::region_of(const MemoryBlock& block) const {
+  if (block.slot != MemoryBlock::kNoSlot) return block.slot_region;
+  if (block.region != 0 || block.node == MemoryBlock::kNone) return block.region;
+  const size_t op = node_ops_[block.node];
+  return op == kNoOp ? 0 : recording_.ops[op].region;
+}
+
 BlockOrigin RowMaker::origin_of(const MemoryBlock& block) const {
   BlockOrigin origin;
   origin.kind = block.kind;
@@ -45,8 +57,7 @@ BlockOrigin RowMaker::origin_of(const MemoryBlock& block) const {
     origin.op = words_.number_of(recording_.text(recording_.ops[block.op].name));
   if (block.node != MemoryBlock::kNone)
     origin.node = words_.number_of(recording_.text(recording_.nodes[block.node].name));
-  const uint64_t region = block.slot == MemoryBlock::kNoSlot ? block.region : block.slot_region;
-  origin.label = words_.number_of(labels_.label_of(region));
+  origin.label = words_.number_of(labels_.label_of(region_of(block)));
   origin.slot = block.slot;
   origin.call = words_.number_of(labels_.call_of(block.region, block.call));
   origin.line = words_.number_of(recording_.text(block.line));

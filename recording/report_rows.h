@@ -44,9 +44,10 @@ struct ReportRows {
 
 class RowMaker {
  public:
-  RowMaker(const Recording& recording, const ReportLabels& labels, ReportWords& words)
-      : recording_(recording), labels_(labels), words_(words) {}
+  RowMaker(const Recording& recording, const ReportLabels& labels, ReportWords& words);
 
+  /// That saved it, whose op made it, or of whose op the node is that made it; 0: none.
+  uint64_t region_of(const MemoryBlock& block) const;
   BlockOrigin origin_of(const MemoryBlock& block) const;
 
   /// All blocks that are alive at one of `moments`, places in Recording::memory. If these are more
@@ -58,6 +59,7 @@ class RowMaker {
   const Recording& recording_;
   const ReportLabels& labels_;
   ReportWords& words_;
+  const std::vector<size_t> node_ops_;
 };
 
 }  // namespace remat::detail

@@ -32,9 +32,9 @@ class Chart {
 
   /// Plans far above what was alive do not press it to the ground.
   mostBytes() {
-    const alive = Math.max(1, ...this.run.total, ...(this.other ? this.other.total : []));
+    const alive = Math.max(1, most(this.run.total), this.other ? most(this.other.total) : 0);
     const lines = this.run.plans.flatMap((plan) => planLines(plan).map((line) => line.bytes));
-    return 1.06 * Math.max(alive, ...lines.filter((bytes) => bytes <= 1.8 * alive));
+    return 1.13 * Math.max(alive, most(lines.filter((bytes) => bytes <= 1.8 * alive)));
   }
 
   x(time) { return MARGIN.left + ((time - this.from) / (this.to - this.from)) * this.plotWidth; }
@@ -74,7 +74,9 @@ class Chart {
     const clip = shape("clipPath", { id: "plot" }, shape("rect",
       { x: MARGIN.left, y: 0, width: this.plotWidth, height: height - MARGIN.bottom + 1 }));
     const inside = shape("g", { "clip-path": "url(#plot)" });
-    const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, "aria-hidden": "true" }, shape("defs", {}, clip));
+    const [first, last] = this.seen(this.run, 0);
+    const looks = [last - first > this.plotWidth / 1.5 ? "dense" : "", this.other ? "compared" : ""].join(" ");
+    const picture = shape("svg", { viewBox: `0 0 ${width} ${height}`, class: looks, "aria-hidden": "true" }, shape("defs", {}, clip));
     picture.append(...this.axes(height), inside);
     if (this.run.times.length > 0) inside.append(...this.layers(), ...this.totals());
     inside.append(...this.plans(), ...this.marks(height), ...this.peak(), ...this.cursors(height));
@@ -173,7 +175,7 @@ class Chart {
   plans() {
     const all = [];
     let named = null; // the plan that most of the view belongs to
-    for (const plan of this.run.plans) {
+    for (const plan of joinedPlans(this.run.plans)) {
       const left = Math.max(this.from, plan.time);
       const right = Math.min(this.to, plan.end);
       if (left >= right) continue;
@@ -187,14 +189,15 @@ class Chart {
   }
 
   planLabels({ plan, right }) {
-    const x = this.x(right) - 6;
-    let lowest = 0;
-    return planLines(plan).sort((a, b) => b.bytes - a.bytes).map(({ title, bytes, above }) => {
+    const isAtLeft = this.x(right) < MARGIN.left + 150;
+    const x = isAtLeft ? MARGIN.left + 6 : this.x(right) - 6;
+    let free = MARGIN.top + this.plotHeight;
+    return planLines(plan).sort((a, b) => a.bytes - b.bytes).map(({ title, bytes, above }) => {
       const isOut = bytes > this.most;
-      const y = Math.max((isOut ? MARGIN.top : this.y(bytes)) + (isOut ? 10 : -5), lowest + 14);
-      lowest = y;
-      const words = `${title} ${bytesText(above)}${isOut ? " \u2191 out of the picture" : ""}`;
-      return shape("text", { class: "halo plan-label", x, y, "text-anchor": "end" }, words);
+      const y = Math.min(isOut ? MARGIN.top + 8 : this.y(bytes) - 5, free);
+      free = y - 13;
+      const words = `${title} ${bytesText(above)}${isOut ? " \u2191" : ""}`;
+      return shape("text", { class: "halo plan-label", x, y, "text-anchor": isAtLeft ? "start" : "end" }, words);
     });
   }
 
@@ -222,6 +225,19 @@ class Chart {
     const side = x > width / 2 ? `right:${width - x + 10}px` : `left:${x + 10}px`;
     return [node("div", { class: "tip", style: side }, words)];
   }
+}
+
+/// Plans that follow each other and say the same are one.
+function joinedPlans(plans) {
+  const joined = [];
+  for (const plan of plans) {
+    const before = joined[joined.length - 1];
+    const goesOn = before && before.end === plan.time
+      && ["label", "budget", "predicted", "plain", "base"].every((field) => before[field] === plan[field]);
+    if (goesOn) before.end = plan.end;
+    else joined.push({ ...plan });
+  }
+  return joined;
 }
 
 /// Lines of a plan on the chart's axis: above what was alive when the step began.

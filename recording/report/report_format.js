@@ -43,10 +43,9 @@ function shape(tag, attributes = {}, ...children) {
 }
 
 function filled(element, attributes, children) {
-  for (const [name, value] of Object.entries(attributes)) {
-    if (name === "colour") element.style.setProperty("--colour", value);
-    else element.setAttribute(name, value);
-  }
+  const { colour, ...others } = attributes;
+  for (const [name, value] of Object.entries(others)) element.setAttribute(name, value);
+  if (colour) element.style.setProperty("--colour", colour);
   element.append(...children);
   return element;
 }

@@ -21,6 +21,10 @@ function lastUntil(values, value) {
   return low - 1;
 }
 
+function most(values) {
+  return values.reduce((largest, value) => Math.max(largest, value), 0);
+}
+
 /// Labels that differ only by numbers are one.
 function folded(label) {
   return label.replace(/[0-9]+/g, "*");

@@ -87,6 +87,9 @@ class Page {
       valuetext: `after ${timeText(time)}, ${words}` };
     for (const [name, value] of Object.entries(values)) place.setAttribute(`aria-${name}`, String(value));
     this.showLegend(moment);
+    const isPeak = moment >= 0 && moment === run.peak;
+    byId("cursor-table").hidden = isPeak;
+    byId("cursor-note").hidden = !isPeak;
     this.showCursorTable(run.groupsAt(moment, byId("fold").checked), 6);
   }
 

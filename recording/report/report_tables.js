@@ -59,7 +59,7 @@ class SortableTable {
   }
 
   cell(column, row) {
-    const cell = node("td", { class: column.is_number ? "number" : "" });
+    const cell = node("td", { class: column.is_number ? "number" : column.look || "" });
     if (column.cell) cell.append(...column.cell(row));
     else cell.append(column.text(row));
     if (column.exact) cell.title = column.exact(row);
@@ -89,21 +89,21 @@ function exactBytes(bytes) {
 
 /// What was alive, group by group.
 function aliveTable(place, caption) {
-  let most = 1;
+  let largest = 1;
   const table = new SortableTable(place, caption, [
     { title: "Bytes", is_number: true, value: (group) => group.bytes, exact: (group) => exactBytes(group.bytes),
       cell: (group) => [bytesText(group.bytes), node("span",
-        { class: "bar", colour: kindColour(group.kind), style: `width:${((100 * group.bytes) / most).toFixed(1)}%` })] },
+        { class: "bar", colour: kindColour(group.kind), style: `width:${((100 * group.bytes) / largest).toFixed(1)}%` })] },
     { title: "Kind", value: (group) => KINDS[group.kind], cell: (group) => [kindName(group.kind)] },
     { title: "Op", value: (group) => group.op || group.node, cell: (group) => opNodes(group) },
-    { title: "Region", value: (group) => labelText(group.labels), cell: (group) => labelNodes(group.labels) },
+    { title: "Region", look: "label", value: (group) => labelText(group.labels), cell: (group) => labelNodes(group.labels) },
     { title: "Slot", is_number: true, value: (group) => group.slot, text: (group) => (group.slot < 0 ? "" : String(group.slot)) },
     { title: "Kept by", value: (group) => group.call, text: (group) => group.call },
     { title: "Source line", value: (group) => group.line, cell: (group) => [node("code", {}, group.line)] },
     { title: "Blocks", is_number: true, value: (group) => group.blocks, text: (group) => (group.blocks ? countText(group.blocks) : "") },
   ]);
   return (groups, few) => {
-    most = Math.max(1, ...groups.map((group) => group.bytes));
+    largest = Math.max(1, most(groups.map((group) => group.bytes)));
     const bytes = groups.reduce((sum, group) => sum + group.bytes, 0);
     const blocks = groups.reduce((sum, group) => sum + group.blocks, 0);
     place.dataset.bytes = bytes;
@@ -127,7 +127,7 @@ function labelNodes(labels) {
 function regionTable(place) {
   const number = (title, i, words) => ({ title, is_number: true, value: (row) => row.numbers[i], text: (row) => words(row.numbers[i]) });
   const table = new SortableTable(place, "Regions by label", [
-    { title: "Label", value: (row) => labelText(row.labels), cell: (row) => labelNodes(row.labels) },
+    { title: "Label", look: "label", value: (row) => labelText(row.labels), cell: (row) => labelNodes(row.labels) },
     number("Regions", 0, countText), number("Forward ops", 1, countText), number("Time", 2, timeText),
     number("Replayed ops", 3, countText), number("Time", 4, timeText), number("Slots dropped", 5, countText),
     number("Slots kept", 6, countText), number("Bytes kept", 7, bytesText), number("At the peak", 8, bytesText),
@@ -143,7 +143,7 @@ function regionTable(place) {
 
 /// For each label a bar of its forwards and one of its replays.
 function drawBars(place, rows) {
-  const longest = Math.max(1, ...rows.map(({ numbers }) => Math.max(numbers[2], numbers[4])));
+  const longest = Math.max(1, most(rows.map(({ numbers }) => Math.max(numbers[2], numbers[4]))));
   const bar = (ns, kind, words) => node("div", { class: "one" },
     node("i", { colour: kindColour(kind), style: `width:${((68 * ns) / longest).toFixed(2)}%` }), node("span", {}, words));
   const shown = [...rows].sort((a, b) => b.numbers[2] + b.numbers[4] - a.numbers[2] - a.numbers[4]).slice(0, FEW_ROWS);
@@ -158,15 +158,15 @@ function planTable(place, plans) {
   const bytes = (title, of) => ({ title, is_number: true, value: of, text: (plan) => bytesText(of(plan)), exact: (plan) => exactBytes(of(plan)) });
   const off = (plan) => plan.measured / plan.predicted - 1;
   new SortableTable(place, "Plans beside what was measured", [
-    { title: "Region", value: (plan) => plan.label, text: (plan) => plan.label },
+    { title: "Region", look: "label", value: (plan) => plan.label, text: (plan) => plan.label },
     { title: "Begins", is_number: true, value: (plan) => plan.time, text: (plan) => timeText(plan.time) },
     bytes("Budget", (plan) => plan.budget), bytes("Predicted peak", (plan) => plan.predicted),
     bytes("Measured peak", (plan) => plan.measured),
     { title: "Off by", is_number: true, value: off, text: (plan) => (plan.predicted > 0 ? signedPercent(off(plan)) : "\u2013") },
     { title: "In budget", value: (plan) => (plan.measured <= plan.budget ? 1 : 0),
-      cell: (plan) => [plan.measured <= plan.budget ? "yes" : node("span", { class: "worse" }, "no")] },
+      cell: (plan) => [plan.budget <= 0 ? "\u2013" : plan.measured <= plan.budget ? "yes" : node("span", { class: "worse" }, "no")] },
     bytes("Plain peak", (plan) => plan.plain), bytes("Alive at its begin", (plan) => plan.base),
-  ]).show(plans);
+  ]).show(plans, null, 6);
 }
 
 function signedPercent(share) {
@@ -176,13 +176,18 @@ function signedPercent(share) {
 /// Sums of two recordings, and how the second differs.
 function compareTable(place, [first, second]) {
   const rows = comparedSums(first).map(([title, value, words], i) => ({ title, words, a: value, b: comparedSums(second)[i][1] }));
-  const change = (row) => (row.a === 0 && row.b === 0 ? "\u2013" : row.a === row.b ? "the same" : row.a === 0 ? "new" : signedPercent(row.b / row.a - 1));
   new SortableTable(place, "Two recordings side by side", [
     { title: "", text: (row) => row.title },
     { title: first.name, is_number: true, text: (row) => row.words(row.a) },
     { title: second.name, is_number: true, text: (row) => row.words(row.b) },
     { title: "Change", is_number: true, text: change },
   ]).show(rows, null, rows.length);
+}
+
+function change({ a, b }) {
+  if (a === b) return "the same";
+  if (a === 0) return "\u2013";
+  return Math.abs(b / a - 1) < 0.0005 ? "the same" : signedPercent(b / a - 1);
 }
 
 function comparedSums({ summary, regions }) {

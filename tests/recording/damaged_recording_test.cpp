@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <remat/recording/chrome_trace.h>
+#include <remat/recording/html_report.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording.h>
 #include <remat/recording/recording_summary.h>
@@ -67,6 +68,7 @@ void look_at(const Recording& recording) {
   std::ostringstream out;
   write_chrome_trace(recording, out);
   summary_of(recording);
+  write_report(recording, out);
 }
 
 void read(const std::string& bytes, Tally& tally) {

@@ -10,7 +10,8 @@ namespace remat::test {
 namespace {
 
 constexpr int64_t kUnit = 6'291'456;  // 2 x 1024 tokens of 768 numbers of 4 bytes
-constexpr uint64_t kThread = 5;       // torch's number of it
+constexpr LayoutId kLayout = 1;
+constexpr uint64_t kThread = 5;  // torch's number of it
 
 struct LayerOp {
   const char* name;
@@ -40,11 +41,11 @@ class Steps {
  public:
   explicit Steps(const TransformerSteps& steps) : steps_(steps) {
     recording_.strings = {""};
-    recording_.layouts = {{}};
+    recording_.layouts = {{}, {string("float32"), string("cuda:0"), {2, 1024, 768}, {}, true}};
     recording_.process = {1'790'000'000'000'000'000, 4242, string("train_gpt.py"),
                           string("2.11.0+cu128")};
     recording_.threads = {{{0, kThread, string("python3")}, 0}};
-    cpu_ = string("cuda:0");
+    device_ = string("cuda:0");
   }
 
   Recording run() {
@@ -100,13 +101,13 @@ class Steps {
   /// In the newest op.
   uint64_t allocate(int64_t bytes) {
     const uint64_t address = 0x7f0000000000 + 4096 * ++allocated_;
-    recording_.memory.push_back({{now_, address, bytes, cpu_, recording_.ops.size()}, 0});
+    recording_.memory.push_back({{now_, address, bytes, device_, recording_.ops.size()}, 0});
     now_ = std::max(now_, recording_.ops.back().end_ns);
     return address;
   }
 
   void free(uint64_t address) {
-    recording_.memory.push_back({{++now_, address, -1, cpu_, 0}, 0});
+    recording_.memory.push_back({{++now_, address, -1, device_, 0}, 0});
   }
 
   void forward() {
@@ -115,9 +116,9 @@ class Steps {
     layers_.assign(static_cast<size_t>(steps_.layers), {});
     for (size_t i = 0; i < layers_.size(); ++i) forward_of(layers_[i], i);
     op("aten::addmm", OpPhase::kOutside, 9000);
-    outside_.push_back(allocate(26 * kUnit));
+    outside_.push_back(allocate(8 * kUnit));
     op("aten::_log_softmax", OpPhase::kOutside, 1800);
-    outside_.push_back(allocate(26 * kUnit));
+    outside_.push_back(allocate(8 * kUnit));
     free(outside_[1]);
     outside_[1] = 0;
   }
@@ -157,16 +158,16 @@ class Steps {
       made.line = string(from.line);
       if (from.is_attention && steps_.keeps_attention) {
         made.call = string("attention");
-        recording_.calls.push_back({{made.begin_ns, layer.region, made.call, string("SAVE"),
-                                     CallStep::kBegins, false},
-                                    0});
+        recording_.calls.push_back(
+            {{made.begin_ns, layer.region, made.call, string("SAVE"), CallStep::kBegins, false},
+             0});
       }
     }
     return allocate(from.units * kUnit);
   }
 
   void save(const Layer& layer, size_t slot, uint64_t address, bool is_replay, bool is_kept) {
-    const RecordedTensor tensor{0, address, 0};
+    const RecordedTensor tensor{kLayout, address, 0};
     recording_.saves.push_back(
         {{now_, layer.region, static_cast<uint32_t>(slot), tensor, is_replay, is_kept}, 0});
   }
@@ -174,7 +175,7 @@ class Steps {
   void backward() {
     begin_node("LogSoftmaxBackward0", 0);
     op("aten::_log_softmax_backward_data", OpPhase::kBackward, 1900);
-    const uint64_t of_logits = allocate(26 * kUnit);
+    const uint64_t of_logits = allocate(8 * kUnit);
     free(outside_[2]);
     end_node();
     begin_node("AddmmBackward0", 0);
@@ -194,7 +195,8 @@ class Steps {
       begin_node(kLayer[i - 1].node, layer.sequences[i - 1]);
       recording_.loads.push_back({{now_, layer.region, static_cast<uint32_t>(i - 1)}, 0});
       op("aten::mm", OpPhase::kBackward, kLayer[i - 1].us);
-      const uint64_t gradient = allocate(kLayer[(i + kLayer.size() - 2) % kLayer.size()].units * kUnit);
+      const uint64_t gradient =
+          allocate(kLayer[(i + kLayer.size() - 2) % kLayer.size()].units * kUnit);
       free(gradient_);
       gradient_ = gradient;
       const int64_t weights = kLayer[i - 1].weights_units;
@@ -212,7 +214,7 @@ class Steps {
 
   void accumulate(uint64_t address) {
     begin_node("torch::autograd::AccumulateGrad", OpEvent::kNoSequence);
-    op("aten::detach", OpPhase::kBackward, 2).arguments = {{0, address, 0}};
+    op("aten::detach", OpPhase::kBackward, 2).arguments = {{kLayout, address, 0}};
     now_ = recording_.ops.back().end_ns;
     end_node();
     gradients_.push_back(address);
@@ -237,7 +239,7 @@ class Steps {
   const TransformerSteps steps_;
   Recording recording_;
   TimeNs now_ = 1'000'000;
-  StringId cpu_ = 0;
+  StringId device_ = 0;
   uint64_t allocated_ = 0;
   uint64_t regions_ = 0;
   uint64_t sequence_ = 0;

@@ -11,10 +11,10 @@ namespace remat::test {
 
 struct TransformerSteps {
   int steps = 2;
-  int layers = 12;               ///< Regions "h.0", "h.1", ...
-  bool keeps_attention = true;   ///< By a SAVE call in each region
-  bool has_plans = true;         ///< From the second step on
-  std::string first_label = "";  ///< Instead of "h.0"
+  int layers = 12;              ///< Regions "h.0", "h.1", ...
+  bool keeps_attention = true;  ///< By a SAVE call in each region
+  bool has_plans = true;        ///< From the second step on
+  std::string first_label{};    ///< Instead of "h.0"
 };
 
 /// Of 12 layers each step is about 1,650 events.

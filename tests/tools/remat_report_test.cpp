@@ -54,7 +54,8 @@ TEST_CASE("remat-report writes a page of one recording or two", "[tools][remat_r
   const Result one = run(folder.path("step.rec") + " -o " + folder.path("one.html"));
   CHECK(one.exit_code == 0);
   CHECK(one.output.empty());
-  CHECK_THAT(text_of(folder.path("one.html")), ContainsSubstring("{\"runs\":[{\"name\":\"step.rec\""));
+  CHECK_THAT(text_of(folder.path("one.html")),
+             ContainsSubstring("{\"runs\":[{\"name\":\"step.rec\""));
   const Result two = run(folder.path("step.rec") + " " + folder.path("other.rec") + " -o " +
                          folder.path("two.html"));
   CHECK(two.exit_code == 0);
