@@ -165,4 +165,4 @@ function listenToTheme(button) {
 }
 
 listenToTheme(byId("theme"));
-new Page(JSON.parse(byId("data").textContent).runs.map((run) => new Run(run)));
+const page = new Page(JSON.parse(byId("data").textContent).runs.map((run) => new Run(run)));
