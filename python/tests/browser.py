@@ -118,8 +118,9 @@ class Browser:
     def mouse(self, kind, x, y, **more):
         self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, **more)
 
-    def picture(self, path, whole=True):
-        data = self.call("Page.captureScreenshot", captureBeyondViewport=whole)["data"]
+    def picture(self, path):
+        """Of what is in the window."""
+        data = self.call("Page.captureScreenshot")["data"]
         path.write_bytes(base64.b64decode(data))
 
     def requests(self):

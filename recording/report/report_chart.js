@@ -194,9 +194,9 @@ class Chart {
     let free = MARGIN.top + this.plotHeight;
     return planLines(plan).sort((a, b) => a.bytes - b.bytes).map(({ title, bytes, above }) => {
       const isOut = bytes > this.most;
-      const y = Math.min(isOut ? MARGIN.top + 8 : this.y(bytes) - 5, free);
+      const y = Math.min(isOut ? MARGIN.top + 8 : this.y(bytes) - 7, free);
       free = y - 13;
-      const words = `${title} ${bytesText(above)}${isOut ? " \u2191" : ""}`;
+      const words = `${this.plotWidth < 420 ? title.replace(" peak", "") : title} ${bytesText(above)}${isOut ? " \u2191" : ""}`;
       return shape("text", { class: "halo plan-label", x, y, "text-anchor": isAtLeft ? "start" : "end" }, words);
     });
   }

@@ -45,7 +45,7 @@ class Page {
     const title = this.runs.map(({ name }) => name).join(" and ") || "A recording";
     document.title = `${title} \u2013 remat-report`;
     byId("title").textContent = title;
-    const parts = [run.program, `pid ${run.pid}`, `torch ${run.torch}`];
+    const parts = [run.program || "no program", `pid ${run.pid}`, `torch ${run.torch || "unknown"}`];
     if (run.begin_unix_ms > 0) parts.push(new Date(run.begin_unix_ms).toISOString().replace("T", " ").slice(0, 16) + " UTC");
     parts.push(`${countText(run.summary.events)} events`);
     byId("about").textContent = parts.join(" \u00b7 ");
@@ -72,6 +72,10 @@ class Page {
     byId("align-label").hidden = !haveMarks;
     const shift = haveMarks && byId("align").value === "mark" ? this.run.marks[0].time - this.other.marks[0].time : 0;
     this.chart.show(this.run, this.other, shift);
+    const { times, curve } = this.run;
+    byId("cursor-card").hidden = times.length === 0;
+    byId("moments").textContent = times.length < curve.of
+      ? `The chart has ${countText(times.length)} of ${countText(curve.of)} moments: where least and most was alive, stretch by stretch.` : "";
     this.cursorMoved();
     this.control.redraw();
   }
@@ -97,6 +101,7 @@ class Page {
     const items = [...STACK].reverse().map((kind) => node("li", {}, node("span", { class: "swatch", colour: kindColour(kind) }),
       node("span", {}, KINDS[kind]), node("b", {}, bytesText(this.run.bytesAt(moment, kind)))));
     if (this.other) {
+      items.push(node("li", {}, node("span", { class: "swatch stroke", colour: "var(--ink)" }), node("span", {}, this.run.name)));
       items.push(node("li", {}, node("span", { class: "swatch stroke", colour: "var(--second)" }), node("span", {}, this.other.name)));
     }
     byId("legend").replaceChildren(...items);
@@ -107,6 +112,7 @@ class Page {
     const moment = run.peak === null ? -1 : run.peak;
     const groups = moment < 0 ? [] : run.groupsAt(moment, byId("fold").checked);
     const total = run.totalAt(moment);
+    for (const id of ["peak-share", "peak-table"]) byId(id).hidden = groups.length === 0;
     byId("peak-words").replaceChildren(...this.peakWords(groups, total));
     const kinds = [...STACK].map((kind) => [kind, run.bytesAt(moment, kind)]).filter(([, bytes]) => bytes > 0);
     byId("peak-share").replaceChildren(...kinds.map(([kind, bytes]) => node("span",

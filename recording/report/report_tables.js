@@ -145,7 +145,7 @@ function regionTable(place) {
 function drawBars(place, rows) {
   const longest = Math.max(1, most(rows.map(({ numbers }) => Math.max(numbers[2], numbers[4]))));
   const bar = (ns, kind, words) => node("div", { class: "one" },
-    node("i", { colour: kindColour(kind), style: `width:${((68 * ns) / longest).toFixed(2)}%` }), node("span", {}, words));
+    node("i", { colour: kindColour(kind), style: `--share:${(ns / longest).toFixed(4)}` }), node("span", {}, words));
   const shown = [...rows].sort((a, b) => b.numbers[2] + b.numbers[4] - a.numbers[2] - a.numbers[4]).slice(0, FEW_ROWS);
   place.replaceChildren(...shown.flatMap(({ labels, numbers }) => {
     const again = numbers[2] > 0 ? `, ${percentText(numbers[4] / numbers[2])} of it` : "";

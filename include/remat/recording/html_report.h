@@ -15,7 +15,7 @@ namespace remat {
 struct ReportOptions {
   std::string name{};         ///< What the page calls the recording; "": its program.
   std::string second_name{};  ///< The same of the second.
-  size_t most_points = 3000;  ///< Moments that the chart shows, about; the peak is among them.
+  size_t most_points = 5000;  ///< Moments that the chart shows, about; the peak is among them.
   size_t most_rows = 24000;   ///< Of what is alive at them: the smallest are summed beyond that.
 };
 
