@@ -86,7 +86,6 @@ std::vector<size_t> shown_moments(const std::vector<AliveByKind>& alive,
   }
   chosen.push_back(0);
   chosen.push_back(alive.size() - 1);
-  if (const size_t peak = peak_of(alive); peak != MemoryBlock::kNone) chosen.push_back(peak);
   std::sort(chosen.begin(), chosen.end());
   chosen.erase(std::unique(chosen.begin(), chosen.end()), chosen.end());
   return chosen;

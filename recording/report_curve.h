@@ -10,9 +10,9 @@
 
 namespace remat::detail {
 
-/// Places in `alive`, rising, `most` of them and some more at most: the first and the last, the
-/// peak, what was alive at each of `marks`, and where least and most was alive in stretches of time
-/// and in runs of events.
+/// Places in `alive`, rising, `most` of them and some more at most: the first and the last,
+/// what was alive at each of `marks`, and where least and most was alive in stretches of time and
+/// in runs of events; the peak is the most of its stretch.
 std::vector<size_t> shown_moments(const std::vector<AliveByKind>& alive,
                                   const std::vector<TimeNs>& marks, size_t most);
 

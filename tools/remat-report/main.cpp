@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // remat-report: recordings in, a page out.
+#include <cerrno>
+#include <cstring>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -24,6 +26,12 @@ remat::Recording load(const std::string& path) {
   return recording;
 }
 
+[[noreturn]] void refuse(const std::string& path) {
+  throw std::invalid_argument("[remat-report] " + path +
+                              ": expected a path that can be written, got '" +
+                              std::strerror(errno) + "'. Name another.");
+}
+
 int run(const Arguments& arguments) {
   const auto name_of = [](const std::string& path) {
     return std::filesystem::path(path).filename().string();
@@ -35,16 +43,14 @@ int run(const Arguments& arguments) {
   const remat::Recording second =
       arguments.second_path.empty() ? remat::Recording() : load(arguments.second_path);
   std::ofstream file(arguments.page_path, std::ios::binary);
+  if (!file) refuse(arguments.page_path);
   if (arguments.second_path.empty()) {
     write_report(recording, file, options);
   } else {
     write_report(recording, second, file, options);
   }
   file.close();
-  if (!file) {
-    throw std::invalid_argument("[remat-report] " + arguments.page_path +
-                                ": expected a path that can be written. Correct it.");
-  }
+  if (!file) refuse(arguments.page_path);
   return kDone;
 }
 
