@@ -38,7 +38,12 @@ class Browser:
 
         with open(os.path.join(profile, "stderr"), "w") as errors:
             self._process = subprocess.Popen(
-                [PROGRAM, *flags, "about:blank"], stdout=errors, stderr=errors, close_fds=False, preexec_fn=give_pipes
+                [PROGRAM, *flags, "about:blank"],
+                stdout=errors,
+                stderr=errors,
+                close_fds=False,
+                preexec_fn=give_pipes,
+                env={name: value for name, value in os.environ.items() if name != "LD_PRELOAD"},  # of a sanitizer
             )
         os.close(to_browser)
         os.close(from_browser)
