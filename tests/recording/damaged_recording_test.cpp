@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <remat/recording/chrome_trace.h>
+#include <remat/recording/html_report.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/memory_snapshot.h>
 #include <remat/recording/perfetto_trace.h>
@@ -72,6 +73,7 @@ void look_at(const Recording& recording) {
   write_memory_snapshot(recording, remat::SnapshotFormat::kPickle, out);
   write_memory_snapshot(recording, remat::SnapshotFormat::kJson, out);
   summary_of(recording);
+  write_report(recording, out);
 }
 
 void read(const std::string& bytes, Tally& tally) {
