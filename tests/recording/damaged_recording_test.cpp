@@ -14,6 +14,7 @@
 #include <remat/recording/chrome_trace.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording.h>
+#include <remat/recording/recording_diff.h>
 #include <remat/recording/recording_summary.h>
 #include <remat/recording/replay_links.h>
 
@@ -67,6 +68,12 @@ void look_at(const Recording& recording) {
   std::ostringstream out;
   write_chrome_trace(recording, out);
   summary_of(recording);
+  static const Recording whole = remat::test::sample_recording(1);
+  for (const auto& difference : replay_differences(recording))
+    REQUIRE(difference.replay < recording.replays.size());
+  REQUIRE_FALSE(first_difference(recording, recording));
+  first_difference(whole, recording);
+  first_difference(recording, whole);
 }
 
 void read(const std::string& bytes, Tally& tally) {

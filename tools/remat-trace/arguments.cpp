@@ -14,18 +14,35 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec --ops --phase replay     every op that ran again
   remat-trace step.rec --ops --op mm --most 20  the first 20 ops with mm in their names
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
+  remat-trace diff step.rec                     the first op of a replay that differs from its forward, and why
+  remat-trace diff plain.rec step.rec           the first op in which two runs of a program differ, and why
 
 Recordings are written by remat.record("step.rec") in Python, remat::Recorder in C++, or REMAT_RECORD=FOLDER.
 
 Exit codes: 0 done; 1 a fault in remat-trace itself; 2 wrong arguments; 3 a file that cannot be read, written or
-understood. A recording that is cut off is read up to there, with a warning.)";
+understood; 4 diff has found a difference. A recording that is cut off is read up to there, with a warning.)";
+
+const char* const kDiffFooter =
+    R"(Two recordings are compared by what the program does: ops outside of regions and in their forwards, then those of
+backward, in order, whatever their times and addresses. So a run with regions has no difference to one without.
+
+Exit codes: 0 no difference; 4 a difference; others as of remat-trace.)";
+
+void add_diff(CLI::App& app, Arguments& arguments) {
+  CLI::App* const diff = app.add_subcommand(
+      "diff", "Finds the first op in which two runs differ, or a replay from its forward");
+  diff->footer(kDiffFooter);
+  diff->add_option("recording", arguments.path, "Whose replays are compared with their forwards")
+      ->required();
+  diff->add_option("other", arguments.other_path, "If given, the recording of another run");
+}
 
 }  // namespace
 
 bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   CLI::App app("Shows what a recording says: ops, regions, memory.", "remat-trace");
   app.footer(kFooter);
-  app.add_option("recording", arguments.path, "What a recorder has written")->required();
+  app.add_option("recording", arguments.path, "What a recorder has written");
   app.add_flag("--ops", arguments.lists_ops, "List ops, in the order in which they began");
   app.add_option("--op", arguments.op, "Only ops with this in their names");
   app.add_option("--region", arguments.region, "Only ops in regions with this in their labels");
@@ -33,12 +50,17 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
       ->check(CLI::IsMember({"outside", "forward", "replay", "backward"}));
   app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
+  add_diff(app, arguments);
   try {
     app.parse(argc, argv);
+    arguments.compares = app.got_subcommand("diff");
+    if (arguments.path.empty()) throw CLI::RequiredError("recording");
     const bool filters = !arguments.op.empty() || !arguments.region.empty() ||
                          !arguments.phase.empty() || arguments.most > 0;
     if (filters && !arguments.lists_ops)
       throw CLI::ValidationError("--ops", "expected with --op, --region, --phase and --most");
+    if (arguments.compares && (arguments.lists_ops || !arguments.chrome_path.empty()))
+      throw CLI::ValidationError("diff", "expected without --ops and --chrome");
     return true;
   } catch (const CLI::Success& help) {
     exit_code = app.exit(help);

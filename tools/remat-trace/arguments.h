@@ -8,7 +8,7 @@
 
 namespace remat_trace {
 
-enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3 };
+enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3, kDiffers = 4 };
 
 struct Arguments {
   std::string path;
@@ -18,6 +18,8 @@ struct Arguments {
   std::string phase;   ///< outside, forward, replay or backward; "": any.
   int64_t most = 0;    ///< Lines; 0: all.
   std::string chrome_path;
+  bool compares = false;  ///< `path` with other_path; without one its replays with their forwards.
+  std::string other_path;
 };
 
 /// False: the program ends with exit_code; what there is to say has been said.
