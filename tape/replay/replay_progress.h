@@ -114,7 +114,9 @@ class ReplayProgress {
   }
   void check_all_slots() const;
 
-  TraceScope trace_scope() const { return {.region = &region_, .is_replay = true, .slot = count_}; }
+  TraceScope trace_scope() const {
+    return {.region = &region_, .whole = &region_, .is_replay = true, .slot = count_};
+  }
 
  private:
   static bool writes_any_argument(const OpCall& call);
