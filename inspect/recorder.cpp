@@ -56,7 +56,8 @@ std::shared_ptr<RecordingWriter> open(const std::string& path) {
 
 class Recorder::Session : public std::enable_shared_from_this<Recorder::Session> {
  public:
-  explicit Session(const std::string& path) : writer_(open(path)) {
+  Session(const std::string& path, const RecorderOptions& options)
+      : writer_(open(path)), options_(options) {
     ProcessEvent process;
     process.begin_unix_ns = unix_ns();
     process.pid = static_cast<uint64_t>(getpid());
@@ -93,6 +94,7 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   static thread_local Here here_;
 
   const std::shared_ptr<RecordingWriter> writer_;
+  const RecorderOptions options_;
   const RecordingClock clock_;
   const uint64_t number_ = ++newest_number;
   std::shared_ptr<Sink> sink_;
@@ -149,13 +151,18 @@ class Recorder::Session::Sink final : public TraceSink {
   void before_load(const Region& region, size_t slot) override {
     if (auto* const recorder = here()) recorder->load(region, slot);
   }
-  void tape_replay(const Region& region, bool begins) override {
-    if (auto* const recorder = here()) recorder->replay(region, begins);
+  void tape_replay(const Region& region, const Region& whole, bool begins) override {
+    if (auto* const recorder = here()) recorder->tape_replay(region, whole, begins);
+  }
+  void function_replay(const Region& region, bool begins) override {
+    if (auto* const recorder = here()) recorder->function_replay(region, begins);
   }
   void tape_record(const Tape& /*tape*/, size_t record, bool begins) override {
     if (auto* const recorder = here()) recorder->run_record(record, begins);
   }
-  void replay_stops(const TraceScope& /*scope*/) override {}
+  void replay_stops(const TraceScope& /*scope*/) override {
+    if (auto* const recorder = here()) recorder->replay_stops();
+  }
 };
 
 /// What LibTorch tells of all ops and nodes. Begin and end come in pairs, on one thread.
@@ -191,7 +198,8 @@ ThreadRecorder* Recorder::Session::here() {
 std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
   const std::lock_guard<std::mutex> lock(threads_mutex_);
   const auto number = static_cast<uint32_t>(threads_.size());
-  threads_.push_back(std::make_shared<ThreadRecorder>(writer_, number, clock_));
+  threads_.push_back(
+      std::make_shared<ThreadRecorder>(writer_, number, clock_, options_.source_lines));
   return threads_.back();
 }
 
@@ -247,7 +255,8 @@ void Recorder::Session::close_threads() {
   for (const auto& thread : threads_) thread->close();
 }
 
-Recorder::Recorder(const std::string& path) : session_(std::make_shared<Session>(path)) {
+Recorder::Recorder(const std::string& path, const RecorderOptions& options)
+    : session_(std::make_shared<Session>(path, options)) {
   session_->start();
 }
 
@@ -257,6 +266,11 @@ Recorder::~Recorder() {
 
 void Recorder::mark(std::string_view name) {
   if (ThreadRecorder* const recorder = Session::here()) recorder->mark(name);
+}
+
+void Recorder::tell_plan(std::string_view label, const PlannedBytes& planned,
+                         const std::function<std::string()>& json) {
+  if (ThreadRecorder* const recorder = Session::here()) recorder->plan(label, planned, json);
 }
 
 void Recorder::stop() {
@@ -273,7 +287,9 @@ bool record_from_environment() {
     const char* const folder = std::getenv("REMAT_RECORD");
     if (!folder || !*folder) return nullptr;
     try {
-      return new Recorder(std::string(folder) + "/remat-" + std::to_string(getpid()) + ".rec");
+      const char* const lines = std::getenv("REMAT_RECORD_LINES");
+      return new Recorder(std::string(folder) + "/remat-" + std::to_string(getpid()) + ".rec",
+                          {.source_lines = lines && std::string_view(lines) == "1"});
     } catch (const std::exception& error) {
       // While the library is being loaded: nobody could catch an exception.
       TORCH_WARN("REMAT_RECORD=", folder, ": nothing is recorded: ", error.what());

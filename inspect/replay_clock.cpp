@@ -16,7 +16,7 @@ namespace remat {
 
 class ReplayClock::Sink final : public TraceSink {
  public:
-  void tape_replay(const Region& /*region*/, bool begins) override {
+  void tape_replay(const Region& /*region*/, const Region& /*whole*/, bool begins) override {
     const int64_t now = thread_ns();
     const std::lock_guard<std::mutex> lock(mutex_);
     RunningReplays& running = by_thread_[std::this_thread::get_id()];

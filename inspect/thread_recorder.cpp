@@ -5,6 +5,9 @@
 #include <ATen/core/List.h>
 #include <c10/util/Exception.h>
 
+#include <pthread.h>
+
+#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
@@ -12,6 +15,7 @@
 #include <remat/policy/policy.h>
 #include <remat/tape/region.h>
 #include <remat/tape/replayer.h>
+#include <remat/tape/scope.h>
 #include <remat/tape/tape.h>
 
 namespace remat {
@@ -30,6 +34,19 @@ std::string full_name(const char* name, const char* overload) {
   return text;
 }
 
+uint64_t bits_of(double value) {
+  uint64_t bits = 0;
+  static_assert(sizeof bits == sizeof value);
+  std::memcpy(&bits, &value, sizeof bits);
+  return bits;
+}
+
+std::string thread_name() {
+  char name[16] = {};
+  pthread_getname_np(pthread_self(), name, sizeof name);
+  return name;
+}
+
 uint64_t number_of(const void* address) {
   return reinterpret_cast<uint64_t>(address);
 }
@@ -37,39 +54,69 @@ uint64_t number_of(const void* address) {
 }  // namespace
 
 ThreadRecorder::ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t number,
-                               const RecordingClock& clock)
+                               const RecordingClock& clock, bool source_lines)
     : writer_(std::move(writer)),
       number_(number),
       clock_(clock),
       layouts_(*writer_),
-      frame_(writer_->string(kFrame)) {}
+      frame_(writer_->string(kFrame)),
+      source_lines_(source_lines) {
+  add(ThreadEvent{now(), at::RecordFunction::currentThreadId(), writer_->string(thread_name())});
+}
 
 void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   if (running_ops_ == ops_.size()) ops_.emplace_back();
   RunningOp& running = ops_[running_ops_];
   OpEvent& op = running.event;
   std::vector<RecordedTensor> arguments = std::move(op.arguments);
+  std::vector<RecordedValue> values = std::move(op.values);
   std::vector<RecordedTensor> results = std::move(op.results);
-  arguments.clear();
-  results.clear();
-  for (const c10::IValue& argument : function.inputs()) add_tensors(argument, arguments);
-  ++running_ops_;
   op = OpEvent();
+  op.arguments = std::move(arguments);
+  op.values = std::move(values);
+  op.results = std::move(results);
+  op.arguments.clear();
+  op.values.clear();
+  op.results.clear();
+  for (const c10::IValue& argument : function.inputs()) add_argument(argument, op);
   op.name = name_of(function);
+  op.sequence = static_cast<uint64_t>(function.seqNr());
   op.depth = depth_;
   running.is_frame = op.name == frame_;
-  if (!running.is_frame) ++depth_;
-  op.arguments = std::move(arguments);
-  op.results = std::move(results);
+  running.inner_threw = running.is_stopped = false;
+  if (!running.is_frame) {
+    ++depth_;
+    op.number = ++op_number_;
+    begin_in(op);
+  }
+  ++running_ops_;
+  running.exceptions = std::uncaught_exceptions();
+  op.begin_ns = now();
+}
+
+/// Where it runs, as far as is known before a region sees it.
+void ThreadRecorder::begin_in(OpEvent& op) {
+  if (running_ops_ > 0 && ops_[running_ops_ - 1].event.region != 0) {
+    const OpEvent& outer = ops_[running_ops_ - 1].event;
+    op.region = outer.region;
+    op.phase = outer.phase;
+    op.call = outer.call;
+    op.record = outer.record;
+    op.first_slot = op.end_slot = outer.first_slot;
+  }
   if (!replays_.empty()) {
+    const ReplayEvent& replay = replays_.back().event;
     op.phase = OpPhase::kReplay;
-    op.region = replays_.back().region;
-    op.record = record_;
+    if (op.region == 0) op.region = replay.region;
+    if (!replay.from_function) {
+      op.region = replay.region;
+      op.record = record_;
+      op.is_seen = std::exchange(record_is_new_, false);
+    }
   } else if (!nodes_.empty()) {
     op.phase = OpPhase::kBackward;
   }
-  running.exceptions = std::uncaught_exceptions();
-  op.begin_ns = now();
+  op.line = depth_ > 1 && running_ops_ > 0 ? ops_[running_ops_ - 1].event.line : line();
 }
 
 void ThreadRecorder::end_op(const at::RecordFunction& function) {
@@ -79,7 +126,10 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   --depth_;
   OpEvent& op = ops_[running_ops_].event;
   op.end_ns = now();
-  op.threw = std::uncaught_exceptions() > running.exceptions;
+  op.threw = std::uncaught_exceptions() > running.exceptions && !running.is_stopped;
+  // One that a replay has refused: no region has said that it sees it.
+  if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
+  if (op.threw && running_ops_ > 0) ops_[running_ops_ - 1].inner_threw = true;
   for (const c10::IValue& result : function.outputs()) add_tensors(result, op.results);
   // A composite op is where the ops are that it calls.
   if (running_ops_ > 0 && ops_[running_ops_ - 1].event.region == 0) {
@@ -108,10 +158,28 @@ void ThreadRecorder::before_op(const TraceScope& scope) {
   tell_of(scope);
   OpEvent& op = ops_[running_ops_ - 1].event;
   op.region = scope.region->id();
-  op.phase = scope.is_replay ? OpPhase::kReplay : OpPhase::kForward;
+  const bool in_replay = scope.is_replay || !replays_.empty();
+  op.phase = in_replay ? OpPhase::kReplay : OpPhase::kForward;
+  op.is_seen = true;
+  op.call = name_of_call(scope.saved_call);
   op.first_slot = op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept);
-  if (tape_ && !scope.is_replay) op.record = static_cast<uint32_t>(tape_->records().size());
+  op.record = tape_ && !scope.is_replay ? static_cast<uint32_t>(tape_->records().size())
+                                        : OpEvent::kNoRecord;
+  if (scope.parent) note_outer_records(op);
+}
+
+void ThreadRecorder::note_outer_records(OpEvent& op) {
+  bool is_innermost = true;
+  for (const Scope* scope = Scope::current(); scope; scope = scope->previous()) {
+    const TraceScope place = scope->trace_scope();
+    if (!place.region || std::exchange(is_innermost, false)) continue;
+    if (place.is_replay) continue;
+    const auto replayer = place.whole->replayer();
+    const Tape* const tape = replayer ? replayer->tape() : nullptr;
+    if (!tape) continue;
+    op.outer_records.push_back({place.whole->id(), static_cast<uint32_t>(tape->records().size())});
+  }
 }
 
 void ThreadRecorder::after_op(const TraceScope& scope) {
@@ -141,19 +209,37 @@ void ThreadRecorder::load(const Region& region, size_t slot) {
   add(LoadEvent{now(), region.id(), static_cast<uint32_t>(slot)});
 }
 
-void ThreadRecorder::replay(const Region& region, bool begins) {
+void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool begins) {
+  // Of a group of segments no op of the forward has told.
+  if (begins && whole.id() != region.id()) {
+    told_region_ = 0;
+    add(RegionEvent{now(), region.id(), whole.id(), 0, 0, writer_->string(region.label())});
+  }
+  replay(region, begins, false);
+}
+
+void ThreadRecorder::replay(const Region& region, bool begins, bool from_function) {
   if (begins) {
-    replays_.push_back({now(), 0, region.id(), false, false});
+    replays_.push_back({{now(), 0, region.id(), from_function, false}, std::uncaught_exceptions()});
     record_ = OpEvent::kNoRecord;
   } else if (!replays_.empty()) {
-    replays_.back().end_ns = now();
-    add(replays_.back());
+    ReplayEvent& replay = replays_.back().event;
+    replay.end_ns = now();
+    replay.threw = std::uncaught_exceptions() > replays_.back().exceptions;
+    add(replay);
     replays_.pop_back();
   }
 }
 
+/// The ops that run end by an exception which is none.
+void ThreadRecorder::replay_stops() {
+  for (size_t i = running_ops_; i > 0 && ops_[i - 1].event.phase == OpPhase::kReplay; --i)
+    ops_[i - 1].is_stopped = true;
+}
+
 void ThreadRecorder::run_record(size_t record, bool begins) {
   record_ = begins ? static_cast<uint32_t>(record) : OpEvent::kNoRecord;
+  record_is_new_ = begins;
 }
 
 void ThreadRecorder::call(const TraceScope& scope, const NamedCall& call, CallStep step) {
@@ -172,12 +258,21 @@ void ThreadRecorder::end_call(const TraceScope& scope, bool threw) {
 
 void ThreadRecorder::memory(const void* address, int64_t bytes, c10::Device device) {
   // In an op the order is what counts.
-  const TimeNs time_ns = running_ops_ > 0 ? now_ns_ : now();
-  add(MemoryEvent{time_ns, number_of(address), bytes, device_name(device), 0});
+  const bool in_op = running_ops_ > 0;
+  const TimeNs time_ns = in_op ? now_ns_ : now();
+  const uint64_t op = in_op ? ops_[running_ops_ - 1].event.number : 0;
+  add(MemoryEvent{time_ns, number_of(address), bytes, device_name(device), op});
 }
 
 void ThreadRecorder::mark(std::string_view name) {
   add(MarkEvent{now(), writer_->string(name)});
+}
+
+void ThreadRecorder::plan(std::string_view label, const PlannedBytes& planned,
+                          const std::function<std::string()>& json) {
+  if (!plans_.emplace(label, planned).second) return;
+  add(PlanEvent{now(), writer_->string(label), planned.budget, planned.predicted_peak,
+                planned.plain_peak, writer_->string(json())});
 }
 
 void ThreadRecorder::close() {
@@ -197,6 +292,15 @@ StringId ThreadRecorder::name_of(const at::RecordFunction& op) {
   return id;
 }
 
+StringId ThreadRecorder::name_of_call(const NamedCall* call) {
+  if (!call) return 0;
+  if (call->name != saved_call_) {
+    saved_call_ = call->name;
+    saved_call_id_ = writer_->string(saved_call_);
+  }
+  return saved_call_id_;
+}
+
 StringId ThreadRecorder::device_name(c10::Device device) {
   const int32_t number = static_cast<int32_t>(device.type()) * 256 + device.index();
   if (number != device_) {
@@ -204,6 +308,58 @@ StringId ThreadRecorder::device_name(c10::Device device) {
     device_name_ = writer_->string(device.str());
   }
   return device_name_;
+}
+
+StringId ThreadRecorder::line() {
+  if (!source_lines_) return 0;
+  SourcePlaces* places = SourcePlaces::of_python();
+  SourcePlace here = places ? places->here() : SourcePlace{};
+  // What runs in backward and from tapes, the engine has called.
+  const bool is_called =
+      nodes_.empty() && (replays_.empty() || replays_.back().event.from_function);
+  if (!here.code && is_called) {
+    places = &SourcePlaces::of_cpp();
+    here = places->here();
+  }
+  if (!here.code) return 0;
+  const auto [known, is_new] = lines_.emplace(here, 0);
+  if (is_new) known->second = writer_->string(places->text(here));
+  return known->second;
+}
+
+void ThreadRecorder::add_argument(const c10::IValue& value, OpEvent& op) {
+  if (value.isTensor()) {
+    op.arguments.push_back(layouts_.of(value.toTensor()));
+  } else if (value.isInt()) {
+    op.values.push_back({ValueKind::kInt, static_cast<uint64_t>(value.toInt())});
+  } else if (value.isDouble()) {
+    op.values.push_back({ValueKind::kDouble, bits_of(value.toDouble())});
+  } else if (value.isBool()) {
+    op.values.push_back({ValueKind::kBool, value.toBool() ? 1U : 0U});
+  } else if (value.isNone()) {
+    op.values.push_back({ValueKind::kNone, 0});
+  } else if (value.isString()) {
+    op.values.push_back({ValueKind::kText, writer_->string(value.toStringRef())});
+  } else if (value.isDevice()) {
+    op.values.push_back({ValueKind::kText, writer_->string(value.toDevice().str())});
+  } else if (value.isList()) {
+    add_list(value, op);
+  } else {
+    op.values.push_back({ValueKind::kOther, 0});
+  }
+}
+
+void ThreadRecorder::add_list(const c10::IValue& list, OpEvent& op) {
+  const size_t place = op.values.size();
+  op.values.push_back({ValueKind::kList, 0});
+  for (const c10::IValue& item : list.toListRef()) {
+    if (item.isTensor()) {
+      op.arguments.push_back(layouts_.of(item.toTensor()));
+    } else {
+      add_argument(item, op);
+    }
+  }
+  op.values[place].bits = op.values.size() - place - 1;
 }
 
 void ThreadRecorder::add_tensors(const c10::IValue& value, std::vector<RecordedTensor>& to) {
@@ -223,8 +379,8 @@ void ThreadRecorder::tell_of(const TraceScope& scope) {
   told_region_ = scope.region->id();
   const auto replayer = scope.whole->replayer();
   tape_ = replayer ? replayer->tape() : nullptr;
-  add(RegionEvent{now(), told_region_, scope.whole->id(), 0, static_cast<uint32_t>(scope.depth),
-                  writer_->string(scope.region->label())});
+  add(RegionEvent{now(), told_region_, scope.whole->id(), scope.parent ? scope.parent->id() : 0,
+                  static_cast<uint32_t>(scope.depth), writer_->string(scope.region->label())});
 }
 
 template <class Event>

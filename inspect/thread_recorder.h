@@ -10,13 +10,18 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
+#include <set>
 #include <string>
 #include <string_view>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
+#include <remat/inspect/recorder.h>
+#include <remat/inspect/source_places.h>
 #include <remat/recording/byte_writer.h>
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
@@ -33,7 +38,7 @@ namespace remat {
 class ThreadRecorder {
  public:
   ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t number,
-                 const RecordingClock& clock);
+                 const RecordingClock& clock, bool source_lines);
 
   void begin_op(const at::RecordFunction& function);
   void end_op(const at::RecordFunction& function);
@@ -47,12 +52,16 @@ class ThreadRecorder {
   void before_save(const TraceScope& scope, const at::Tensor& tensor);
   void after_save(const TraceScope& scope, bool threw);
   void load(const Region& region, size_t slot);
-  void replay(const Region& region, bool begins);
+  void tape_replay(const Region& region, const Region& whole, bool begins);
+  void function_replay(const Region& region, bool begins) { replay(region, begins, true); }
+  void replay_stops();
   void run_record(size_t record, bool begins);
   void call(const TraceScope& scope, const NamedCall& call, CallStep step);
   void end_call(const TraceScope& scope, bool threw);
   void memory(const void* address, int64_t bytes, c10::Device device);
   void mark(std::string_view name);
+  void plan(std::string_view label, const PlannedBytes& planned,
+            const std::function<std::string()>& json);
 
   /// Writes what is left, and no more.
   void close();
@@ -62,6 +71,12 @@ class ThreadRecorder {
     OpEvent event;
     int exceptions = 0;     // that were under way when it began
     bool is_frame = false;  // of the engine, around a node: none that is written down
+    bool inner_threw = false;
+    bool is_stopped = false;  // by a replay that has what it needs
+  };
+  struct RunningReplay {
+    ReplayEvent event;
+    int exceptions = 0;
   };
   /// What autograd is about to save.
   struct PendingSave {
@@ -73,7 +88,14 @@ class ThreadRecorder {
   TimeNs now() { return now_ns_ = clock_.now(); }
   StringId name_of(const at::RecordFunction& op);
   StringId device_name(c10::Device device);
+  void add_argument(const c10::IValue& value, OpEvent& op);
+  void add_list(const c10::IValue& list, OpEvent& op);
   void add_tensors(const c10::IValue& value, std::vector<RecordedTensor>& to);
+  void begin_in(OpEvent& op);
+  void note_outer_records(OpEvent& op);
+  void replay(const Region& region, bool begins, bool from_function);
+  StringId line();
+  StringId name_of_call(const NamedCall* call);
   void tell_of(const TraceScope& scope);
   template <class Event>
   void add(const Event& event);
@@ -84,21 +106,28 @@ class ThreadRecorder {
   TimeNs now_ns_ = 0;  // when it was asked last
   RecordedLayouts layouts_;
   const StringId frame_;  // of what is no op
+  const bool source_lines_;
+  std::unordered_map<SourcePlace, StringId, SourcePlaceHash> lines_;
   std::unordered_map<const char*, StringId> schema_names_;
   int32_t device_ = -1;  // the last, as a number
   StringId device_name_ = 0;
+  std::string saved_call_;  // the last
+  StringId saved_call_id_ = 0;
 
   std::vector<RunningOp> ops_;  // Up to running_ops_ those that run, the innermost last; the others
                                 // keep their vectors for the next.
   size_t running_ops_ = 0;
+  uint64_t op_number_ = 0;                // of the op that began last
   uint32_t depth_ = 0;                    // of the op that begins next
   std::vector<NodeEvent> nodes_;          // that run, the innermost last
-  std::vector<ReplayEvent> replays_;      // from tapes, that run, the innermost last
+  std::vector<RunningReplay> replays_;    // the innermost last
   uint32_t record_ = OpEvent::kNoRecord;  // of the innermost replay, that runs
+  bool record_is_new_ = false;            // no op of it has begun
   uint64_t told_region_ = 0;              // the last that the recording was told of
   const Tape* tape_ = nullptr;            // of that region, which its forward keeps; may be null
   std::vector<PendingSave> saves_;        // the innermost last
   std::vector<std::string> calls_;        // that run, the innermost last
+  std::set<std::pair<std::string, PlannedBytes>> plans_;  // that the recording was told of
 
   std::mutex mutex_;
   detail::ByteWriter buffer_;  // guarded by mutex_

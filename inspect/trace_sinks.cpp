@@ -7,6 +7,11 @@
 #include <utility>
 
 namespace remat {
+namespace {
+
+thread_local bool is_gone = false;  // what the thread remembers of the list
+
+}  // namespace
 
 TraceSinks& TraceSinks::get() {
   static auto& sinks = *new TraceSinks;
@@ -40,14 +45,33 @@ void TraceSinks::set(Sinks sinks) {
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     sinks_.swap(shared);
+    ++changes_;
   }
   trace_sink = any ? this : nullptr;
+}
+
+// Each thread remembers the last list that it has seen, so that no lock is shared by what many
+// threads do all the time. One that ends may still tell: then by the lock.
+std::shared_ptr<const TraceSinks::Sinks> TraceSinks::seen() const {
+  struct Seen {
+    uint64_t changes = 0;
+    std::shared_ptr<const Sinks> sinks;
+    ~Seen() { is_gone = true; }
+  };
+  thread_local Seen seen;
+  if (is_gone) return now();
+  const uint64_t changes = changes_.load(std::memory_order_acquire);
+  if (seen.changes != changes) {
+    seen.sinks = now();
+    seen.changes = changes;
+  }
+  return seen.sinks ? seen.sinks : now();
 }
 
 // The list that is told lives on, also if another thread changes it.
 template <class Tell>
 void TraceSinks::for_each(Tell&& tell) const {
-  const std::shared_ptr<const Sinks> sinks = now();
+  const std::shared_ptr<const Sinks> sinks = seen();
   for (const auto& sink : *sinks) tell(*sink);
 }
 
@@ -80,8 +104,12 @@ void TraceSinks::before_load(const Region& region, size_t slot) {
   for_each([&](TraceSink& sink) { sink.before_load(region, slot); });
 }
 
-void TraceSinks::tape_replay(const Region& region, bool begins) {
-  for_each([&](TraceSink& sink) { sink.tape_replay(region, begins); });
+void TraceSinks::tape_replay(const Region& region, const Region& whole, bool begins) {
+  for_each([&](TraceSink& sink) { sink.tape_replay(region, whole, begins); });
+}
+
+void TraceSinks::function_replay(const Region& region, bool begins) {
+  for_each([&](TraceSink& sink) { sink.function_replay(region, begins); });
 }
 
 void TraceSinks::tape_record(const Tape& tape, size_t record, bool begins) {

@@ -6,11 +6,12 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <string>
-#include <unordered_map>
 #include <utility>
 
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/replay_links.h>
+
+#include "region_labels.h"
 
 namespace remat {
 namespace {
@@ -44,11 +45,8 @@ Json by_kind(const AliveByKind& alive) {
 
 class Writer {
  public:
-  Writer(const Recording& recording, std::ostream& out) : recording_(recording), out_(out) {
-    for (const auto& region : recording.regions) {
-      labels_.emplace(region.region, region.label);
-    }
-  }
+  Writer(const Recording& recording, std::ostream& out)
+      : recording_(recording), out_(out), labels_(recording) {}
 
   void run() {
     out_ << "{\"displayTimeUnit\": \"ns\", \"traceEvents\": [";
@@ -61,7 +59,7 @@ class Writer {
     for (const auto& node : recording_.nodes)
       span(recording_.text(node.name), "node", node, number_of(node.thread, Track::kNodes), {});
     for (const auto& replay : recording_.replays)
-      span(label_of(replay.region), "replay", replay, number_of(replay.thread, Track::kReplays),
+      span(labels_.of(replay.region), "replay", replay, number_of(replay.thread, Track::kReplays),
            {});
     for (const AliveByKind& alive : alive_by_kind(recording_, memory_blocks(recording_))) {
       event({{"ph", "C"},
@@ -91,7 +89,7 @@ class Writer {
  private:
   void write(const OnThread<OpEvent>& op) {
     Json args = {{"phase", phase_name(op.phase)}};
-    if (op.region != 0) args["region"] = label_of(op.region);
+    if (op.region != 0) args["region"] = labels_.of(op.region);
     if (op.end_slot > op.first_slot) args["slots"] = {op.first_slot, op.end_slot};
     if (op.threw) args["threw"] = true;
     args["arguments"] = words_of(recording_, op.arguments);
@@ -149,18 +147,13 @@ class Writer {
   }
 
   uint64_t pid() const { return recording_.process.pid; }
-  std::string label_of(uint64_t region) const {
-    const auto known = labels_.find(region);
-    return known == labels_.end() ? "region " + std::to_string(region)
-                                  : recording_.text(known->second);
-  }
 
   const Recording& recording_;
   std::ostream& out_;
+  const detail::RegionLabels labels_;
   bool is_first_ = true;
   int64_t arrows_ = 0;
   std::map<uint32_t, std::string> tracks_;
-  std::unordered_map<uint64_t, StringId> labels_;
 };
 
 }  // namespace

@@ -30,6 +30,7 @@ class BlockFinder {
         makers_(ops_of_nodes(recording)) {
     for (size_t i = 0; i < recording.ops.size(); ++i)
       ops_.emplace(std::pair(recording.ops[i].thread, recording.ops[i].number), i);
+    for (const auto& load : recording.loads) first_loads_.emplace(load.region, load.time_ns);
   }
 
   std::vector<MemoryBlock> run() {
@@ -40,6 +41,10 @@ class BlockFinder {
     }
     look_at_saves_until(kEnd);
     look_at_ops_until(kEnd);
+    for (MemoryBlock& block : blocks_) {
+      if (block.kind == BlockKind::kForward && block.call != 0 && waits_for_backward(block))
+        block.kind = BlockKind::kKept;
+    }
     return std::move(blocks_);
   }
 
@@ -142,6 +147,13 @@ class BlockFinder {
     }
   }
 
+  /// True if it is alive when backward first asks for something of its region.
+  bool waits_for_backward(const MemoryBlock& block) const {
+    if (block.end == MemoryBlock::kNone) return true;
+    const auto load = first_loads_.find(block.region);
+    return load != first_loads_.end() && load->second <= recording_.memory[block.end].time_ns;
+  }
+
   bool accumulates(size_t node) const {
     return recording_.text(recording_.nodes[node].name) == kAccumulateGrad;
   }
@@ -154,6 +166,7 @@ class BlockFinder {
   const std::vector<size_t> makers_;
   std::map<std::pair<uint32_t, uint64_t>, size_t> ops_;  // by thread and number
   std::unordered_map<uint64_t, size_t> alive_;           // places in blocks_, by address
+  std::unordered_map<uint64_t, TimeNs> first_loads_;     // by region
   std::vector<MemoryBlock> blocks_;
   size_t save_ = 0;  // the next
   size_t op_ = 0;    // the next

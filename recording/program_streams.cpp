@@ -5,6 +5,7 @@
 #include <remat/recording/replay_links.h>
 
 #include "op_comparison.h"
+#include "region_labels.h"
 
 namespace remat::detail {
 namespace {
@@ -73,11 +74,9 @@ std::vector<TensorOrigin> ProgramStreams::origins(uint32_t stream, size_t op) {
 }
 
 std::vector<std::string> replayed_labels(const Recording& recording) {
-  std::unordered_map<uint64_t, StringId> labels;
-  for (const auto& region : recording.regions) labels[region.region] = region.label;
+  const RegionLabels labels(recording);
   std::vector<std::string> replayed;
-  for (const auto& replay : recording.replays)
-    replayed.push_back(recording.text(labels[replay.region]));
+  for (const auto& replay : recording.replays) replayed.push_back(labels.of(replay.region));
   return replayed;
 }
 

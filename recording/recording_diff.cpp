@@ -11,6 +11,7 @@
 
 #include "op_comparison.h"
 #include "program_streams.h"
+#include "region_labels.h"
 #include "replay_sides.h"
 
 namespace remat {
@@ -40,14 +41,6 @@ struct OpSequence {
     return threw && i + 1 == ops.size() && recording.ops[ops[i]].threw;
   }
 };
-
-std::string label_of(const Recording& recording, uint64_t region) {
-  std::string label;
-  for (const auto& event : recording.regions) {
-    if (event.region == region) label = recording.text(event.label);
-  }
-  return label;
-}
 
 class SequenceComparison {
  public:
@@ -130,7 +123,7 @@ class SequenceComparison {
     if (told.has(i)) {
       const auto& op = told.recording.ops[told.ops[i]];
       found.phase = op.phase;
-      found.region = label_of(told.recording, op.region);
+      if (op.region != 0) found.region = detail::RegionLabels(told.recording).of(op.region);
     }
     return found;
   }
@@ -171,7 +164,7 @@ std::optional<RecordingDifference> difference_of(const ReplaySides& sides,
   if (!found) return found;
   found->phase = OpPhase::kReplay;
   found->replay = replay.replay;
-  if (found->region.empty()) found->region = label_of(recording, replay.region);
+  if (found->region.empty()) found->region = detail::RegionLabels(recording).of(replay.region);
   return found;
 }
 

@@ -102,7 +102,7 @@ class StepRecording::Ops final : public TraceSink {
     });
   }
 
-  void tape_replay(const Region& /*region*/, bool begins) override {
+  void tape_replay(const Region& /*region*/, const Region& /*whole*/, bool begins) override {
     const int64_t now = frequent_thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       if (!listener_->runs_nodes_here()) return;

@@ -30,6 +30,7 @@
 #include "inner_tensors.h"
 #include "named_calls.h"
 #include "policy_table.h"
+#include "python_places.h"
 #include "remat_handle.h"
 #include "reports.h"
 #include "saved_tensors_hooks.h"
@@ -66,6 +67,7 @@ PYBIND11_MODULE(_C, m) {
   set_blocking_wait(wait_without_gil);
   count_hooks_in_dicts();
   set_inner_tensors(inner_tensors);
+  find_python_places();
 
   m.def("_in_scope", [] { return Scope::current() != nullptr; });
   m.def("_in_replay", [] {

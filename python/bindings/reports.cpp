@@ -166,9 +166,10 @@ void add_memory_meter(py::module_& m) {
 /// Recorder for Python: writes until it is stopped.
 void add_recorder(py::module_& m) {
   py::class_<Recorder>(m, "Recorder", kRecorderDoc)
-      .def(py::init(torch::wrap_pybind_function(
-               [](const std::string& path) { return std::make_unique<Recorder>(path); })),
-           py::arg("path"))
+      .def(py::init(torch::wrap_pybind_function([](const std::string& path, bool source_lines) {
+             return std::make_unique<Recorder>(path, RecorderOptions{.source_lines = source_lines});
+           })),
+           py::arg("path"), py::kw_only(), py::arg("source_lines") = false)
       .def("mark", torch::wrap_pybind_function(&Recorder::mark), py::arg("name"))
       .def("stop", torch::wrap_pybind_function(&Recorder::stop))
       .def("__enter__", [](py::object self) { return self; })

@@ -8,10 +8,11 @@ from . import _torch_profiler
 from ._C import Recorder
 
 
-def record(path: str | os.PathLike[str] | None = None) -> Recorder:
+def record(path: str | os.PathLike[str] | None = None, *, source_lines: bool = False) -> Recorder:
     """Writes all that the program does into a file, while open: with record("step.rec") as recording: ...
 
-    Without a path into remat-PID.rec in the present folder. See Recorder.
+    Without a path into remat-PID.rec in the present folder. source_lines: with the line of the program that calls
+    each op. See Recorder.
     """
     _torch_profiler.let_it_start()
-    return Recorder(f"remat-{os.getpid()}.rec" if path is None else os.fspath(path))
+    return Recorder(f"remat-{os.getpid()}.rec" if path is None else os.fspath(path), source_lines=source_lines)

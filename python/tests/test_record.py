@@ -45,6 +45,17 @@ def test_regions_that_run_again_one_after_the_other_are_told_apart(tmp_path):
     assert b"block 2" in (tmp_path / "step.rec").read_bytes()
 
 
+def test_source_lines_are_of_the_program(tmp_path):
+    path = tmp_path / "step.rec"
+    with remat.record(path, source_lines=True):
+        step()
+    assert b"test_record.py:" in path.read_bytes()
+    assert b"torch/nn/modules" not in path.read_bytes()
+    with remat.record(path):
+        step()
+    assert b"test_record.py:" not in path.read_bytes()
+
+
 def test_without_a_path_it_is_in_the_present_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with remat.record():

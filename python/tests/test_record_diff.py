@@ -118,7 +118,7 @@ DIFFERENCES = {  # op of the forward, of the replay, likely cause
     takes_a_number: ("0.25)", "0.5)", "A number differs: a counter"),
     takes_a_number_for_a_tensor: ("aten::mul.Tensor(", "aten::mul.Tensor(", "A number differs: a counter"),
     takes_a_flag: ("false)", "true)", "A flag differs"),
-    takes_an_option: ("None)", "2)", "An optional argument differs"),
+    takes_an_option: ("none)", "2)", "An optional argument differs"),
     takes_a_mode: ("'none')", "'tanh')", "A text differs"),
     freezes: ("requires grad from outside #1)", "float32 [4, 4] on cpu from outside #1)", "requires_grad differs"),
     takes_another_weight: ("from outside #1", "from elsewhere", "Another tensor is read: a weight"),

@@ -14,33 +14,12 @@
 #include <remat/tape/region.h>
 #include <remat/tape/replay_mismatch.h>
 #include <remat/tape/scope.h>
-#include <remat/tape/trace_sink.h>
+#include <remat/tape/traced_replay.h>
 
 #include "tape_run.h"
 #include "turn.h"
 
 namespace remat {
-namespace {
-
-/// Tells who listens that a replay runs, while it lives.
-class TracedReplay {
- public:
-  explicit TracedReplay(const Region& region) : region_(region) { tell(/*begins=*/true); }
-  TracedReplay(const TracedReplay&) = delete;
-  TracedReplay& operator=(const TracedReplay&) = delete;
-  ~TracedReplay() { tell(/*begins=*/false); }
-
- private:
-  void tell(bool begins) const {
-    if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
-      sink->tape_replay(region_, begins);
-  }
-
-  const Region& region_;
-};
-
-}  // namespace
-
 TapeReplayer::TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust)
     : trust_(trust), function_(std::move(function)) {}
 
@@ -85,7 +64,7 @@ void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) co
                               ": expected a region with cuts to be replayed from its tape, got one "
                               "of which there is none: ",
                               tape_.failure(), ". Do not catch the error that the forward threw.");
-  const TracedReplay traced(part.region);
+  const TracedReplay traced(part.region, part.root, TracedReplay::From::kTape);
   TapeRun run(tape_, part);
   run.fetch(*function_);
   {

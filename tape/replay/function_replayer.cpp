@@ -19,6 +19,7 @@
 #include <remat/tape/first_position.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
+#include <remat/tape/traced_replay.h>
 
 #include "leaf_grads.h"
 #include "replay_scope.h"
@@ -233,6 +234,7 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
   thread_state_.check_precision(region.label());
+  const TracedReplay traced(region, region, TracedReplay::From::kFunction);
   RegionsMadeInside
       regions;  // end when nothing is left of the replay: functions run code as they die
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());

@@ -106,7 +106,11 @@ TraceScope Scope::current_trace_scope() {
   for (const Scope* scope = current_scope; scope; scope = scope->previous_) {
     const TraceScope next = scope->trace_scope();
     if (!next.region) continue;
-    if (!innermost.region) innermost = next;
+    if (!innermost.region) {
+      innermost = next;
+    } else if (!innermost.parent) {
+      innermost.parent = next.region;
+    }
     ++regions;
   }
   innermost.depth = regions > 0 ? regions - 1 : 0;

@@ -15,26 +15,13 @@
 #include <remat/recording/recording.h>
 #include <remat/remat.h>
 
+#include "inspect/recorded_program.h"
 #include "support/catch.h"
 
 namespace remat {
 namespace {
 
-/// The recording of what `run` does.
-template <class Run>
-Recording recording_of(Run&& run) {
-  const auto path =
-      std::filesystem::temp_directory_path() / ("recorder" + std::to_string(getpid()));
-  {
-    Recorder recorder(path.string());
-    run(recorder);
-    recorder.stop();
-  }
-  Recording recording = Recording::load(path.string());
-  std::filesystem::remove(path);
-  REQUIRE(recording.damage.empty());
-  return recording;
-}
+using test::recording_of;
 
 /// The ops of a phase that no op has called, by name.
 std::vector<std::string> ops_of(const Recording& recording, OpPhase phase) {
@@ -87,7 +74,9 @@ TEST_CASE("A recording has the ops of forward, replay and backward", "[inspect][
     std::vector<std::string> nodes;
     for (const auto& node : recording.nodes) nodes.push_back(recording.text(node.name));
     CHECK(count(nodes, "SinBackward0") == 1);
-    CHECK(recording.replays.size() == (replay == ReplayEngine::kTape ? 1 : 0));
+    REQUIRE(recording.replays.size() == 1);
+    CHECK(recording.replays[0].from_function == (replay == ReplayEngine::kFunction));
+    CHECK(!recording.replays[0].threw);
   }
 }
 

@@ -71,6 +71,8 @@ class Builder {
     recording.saves.push_back({{++now_, region, slot, {0, address, 0}, false, is_kept}, 0});
   }
 
+  void load(uint64_t region) { recording.loads.push_back({{++now_, region, 0}, 0}); }
+
   /// What runs begins then; end() ends it.
   void replay(uint64_t region, bool from_function) {
     recording.replays.push_back({{++now_, 0, region, from_function, false}, 0});
@@ -144,6 +146,22 @@ TEST_CASE("A block knows the op that made it, what for, and its line", "[recordi
   CHECK(alive[5].total() == 16 + 4 + 8 + 32);
   CHECK(alive[6].total() == 28);
   CHECK(remat::peak_of({}) == MemoryBlock::kNone);
+}
+
+TEST_CASE("What a SAVE call made and backward finds is kept", "[recording]") {
+  Builder built;
+  built.region(1, 0);
+  const size_t op = built.op(kMul, OpPhase::kForward, 1);
+  built.recording.ops[op].call = kCall;
+  built.memory(100, 8, op);
+  built.memory(200, 8, op);
+  built.memory(200, -8);  // nobody reads it
+  built.load(1);
+  built.memory(100, -8);
+  const std::vector<MemoryBlock> blocks = memory_blocks(built.recording);
+  REQUIRE(blocks.size() == 2);
+  CHECK(blocks[0].kind == BlockKind::kKept);
+  CHECK(blocks[1].kind == BlockKind::kForward);
 }
 
 TEST_CASE("Ops of a function's replay are linked in order, without what SAVE calls ran",

@@ -230,7 +230,7 @@ std::vector<Divergence> other_values() {
           [](Program& p) {
             return Program::Values{p.number(int64_t{0}), p.number(int64_t{1})};
           },
-          "0, None)", "0, 1)"),
+          "0, none)", "0, 1)"),
       pair(
           DifferenceCause::kOptional, "aten::sum.dim_IntList",
           [](Program& p) {

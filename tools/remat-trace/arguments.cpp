@@ -14,6 +14,8 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec --ops --phase replay     every op that ran again
   remat-trace step.rec --ops --op mm --most 20  the first 20 ops with mm in their names
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
+  remat-trace step.rec --perfetto step.pftrace  for ui.perfetto.dev, a third of the size
+  remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.json
   remat-trace diff step.rec                     the first op of a replay that differs from its forward, and why
   remat-trace diff plain.rec step.rec           the first op in which two runs of a program differ, and why
 
@@ -50,6 +52,9 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
       ->check(CLI::IsMember({"outside", "forward", "replay", "backward"}));
   app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
+  app.add_option("--perfetto", arguments.perfetto_path, "Write a trace in Perfetto's format");
+  app.add_option("--snapshot", arguments.snapshot_path,
+                 "Write memory for PyTorch's memory viewer as a pickle, and beside it as .json");
   add_diff(app, arguments);
   try {
     app.parse(argc, argv);
@@ -59,8 +64,12 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
                          !arguments.phase.empty() || arguments.most > 0;
     if (filters && !arguments.lists_ops)
       throw CLI::ValidationError("--ops", "expected with --op, --region, --phase and --most");
-    if (arguments.compares && (arguments.lists_ops || !arguments.chrome_path.empty()))
-      throw CLI::ValidationError("diff", "expected without --ops and --chrome");
+    if (arguments.snapshot_path.ends_with(".json"))
+      throw CLI::ValidationError("--snapshot", "expected the path of a pickle, got one of JSON");
+    const bool writes = !arguments.chrome_path.empty() || !arguments.perfetto_path.empty() ||
+                        !arguments.snapshot_path.empty();
+    if (arguments.compares && (arguments.lists_ops || writes))
+      throw CLI::ValidationError("diff", "expected no options of what shows or writes a recording");
     return true;
   } catch (const CLI::Success& help) {
     exit_code = app.exit(help);

@@ -2,11 +2,15 @@
 
 // remat-trace: recordings in, words and traces out.
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iostream>
 #include <stdexcept>
+#include <string>
 
 #include <remat/recording/chrome_trace.h>
+#include <remat/recording/memory_snapshot.h>
+#include <remat/recording/perfetto_trace.h>
 #include <remat/recording/recording.h>
 
 #include "arguments.h"
@@ -16,14 +20,37 @@
 namespace remat_trace {
 namespace {
 
-void write_chrome(const remat::Recording& recording, const std::string& path) {
+template <class Write>
+void write_file(const std::string& path, Write&& write) {
   std::ofstream file(path, std::ios::binary);
-  remat::write_chrome_trace(recording, file);
+  write(file);
   file.close();
   if (!file) {
     throw std::invalid_argument("[remat-trace] " + path +
                                 ": expected a path that can be written. Correct it.");
   }
+}
+
+void write_snapshot(const remat::Recording& recording, const std::string& path) {
+  const std::string json = std::filesystem::path(path).replace_extension(".json").string();
+  const auto write = [&](remat::SnapshotFormat format) {
+    return [&, format](std::ostream& out) { write_memory_snapshot(recording, format, out); };
+  };
+  write_file(path, write(remat::SnapshotFormat::kPickle));
+  write_file(json, write(remat::SnapshotFormat::kJson));
+}
+
+/// True if any was asked for.
+bool write_files(const remat::Recording& recording, const Arguments& arguments) {
+  const std::string& chrome = arguments.chrome_path;
+  const std::string& perfetto = arguments.perfetto_path;
+  const std::string& snapshot = arguments.snapshot_path;
+  if (!chrome.empty())
+    write_file(chrome, [&](std::ostream& out) { write_chrome_trace(recording, out); });
+  if (!perfetto.empty())
+    write_file(perfetto, [&](std::ostream& out) { write_perfetto_trace(recording, out); });
+  if (!snapshot.empty()) write_snapshot(recording, snapshot);
+  return !chrome.empty() || !perfetto.empty() || !snapshot.empty();
 }
 
 remat::Recording load(const std::string& path) {
@@ -47,10 +74,10 @@ int compare(const Arguments& arguments) {
 int run(const Arguments& arguments) {
   if (arguments.compares) return compare(arguments);
   const remat::Recording recording = load(arguments.path);
-  if (!arguments.chrome_path.empty()) write_chrome(recording, arguments.chrome_path);
+  const bool writes = write_files(recording, arguments);
   if (arguments.lists_ops) {
     print_ops(recording, arguments, std::cout);
-  } else if (arguments.chrome_path.empty()) {
+  } else if (!writes) {
     print_summary(recording, std::cout);
   }
   return std::cout.flush() ? kDone : kFile;

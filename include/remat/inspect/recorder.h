@@ -3,6 +3,9 @@
 // All that a program does, into a file.
 #pragma once
 
+#include <compare>
+#include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -10,6 +13,22 @@
 #include <remat/tape/export.h>
 
 namespace remat {
+
+/// What a plan says about a step, in bytes above what is alive when it begins.
+struct PlannedBytes {
+  int64_t budget = 0;
+  int64_t predicted_peak = 0;
+  int64_t plain_peak = 0;  ///< Of a step of which everything is kept
+
+  auto operator<=>(const PlannedBytes&) const = default;
+};
+
+struct RecorderOptions {
+  /// Also the line of the program that calls each op: of Python, where that runs; else of C++, of
+  /// which LibTorch's unwinder asks addr2line. Takes some hundred nanoseconds an op in Python, some
+  /// microseconds in C++.
+  bool source_lines = false;
+};
 
 /// While alive, writes down each op on any thread, in the forward, in replays and in backward,
 /// inside of regions and outside; what autograd saves in regions; nodes of backward; memory that is
@@ -21,13 +40,18 @@ class REMAT_API Recorder {
  public:
   /// Writes the file anew. @throws ValueError if it cannot be opened; RuntimeError if there is
   /// another Recorder, or under a running torch profiler.
-  explicit Recorder(const std::string& path);
+  explicit Recorder(const std::string& path, const RecorderOptions& options = {});
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder();
 
   /// Names this moment, such as the end of a step.
   void mark(std::string_view name);
+
+  /// Tells the open recording, if there is one, that a region is about to run by a plan: the first
+  /// time that this thread does in the recording. `json` is asked for the plan then.
+  static void tell_plan(std::string_view label, const PlannedBytes& planned,
+                        const std::function<std::string()>& json);
 
   /// Writes what is left, and no more from then on. The end of the process does it, too. @throws
   /// RuntimeError if the file could not be written to its end (a full disk), each time that it is
@@ -42,7 +66,8 @@ class REMAT_API Recorder {
 namespace detail {
 
 /// Begins a recording for the whole process if the environment variable REMAT_RECORD names a
-/// folder: of REMAT_RECORD/remat-PID.rec. Ends when the process does. Once; warns if it cannot.
+/// folder: of REMAT_RECORD/remat-PID.rec, with source lines if REMAT_RECORD_LINES is 1. Ends when
+/// the process does. Once; warns if it cannot.
 REMAT_API bool record_from_environment();
 
 inline const bool kRecorded = record_from_environment();

@@ -3,6 +3,8 @@
 // Several listeners where tape/ knows one.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <memory>
 #include <mutex>
 #include <string_view>
@@ -31,19 +33,22 @@ class TraceSinks final : public TraceSink {
   void before_save(const TraceScope& scope, const at::Tensor& tensor) override;
   void after_save(const TraceScope& scope, bool threw) override;
   void before_load(const Region& region, size_t slot) override;
-  void tape_replay(const Region& region, bool begins) override;
+  void tape_replay(const Region& region, const Region& whole, bool begins) override;
+  void function_replay(const Region& region, bool begins) override;
   void tape_record(const Tape& tape, size_t record, bool begins) override;
   void replay_stops(const TraceScope& scope) override;
 
  private:
   using Sinks = std::vector<std::shared_ptr<TraceSink>>;
   std::shared_ptr<const Sinks> now() const;
+  std::shared_ptr<const Sinks> seen() const;
   template <class Tell>
   void for_each(Tell&& tell) const;
   void set(Sinks sinks);
 
   mutable std::mutex mutex_;
   std::mutex changing_;
+  std::atomic<uint64_t> changes_{0};
   std::shared_ptr<const Sinks> sinks_ = std::make_shared<const Sinks>();  // guarded by mutex_
 };
 

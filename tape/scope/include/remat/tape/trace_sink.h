@@ -22,6 +22,7 @@ class Tape;
 struct TraceScope {
   const Region* region = nullptr;  ///< Of a tape that is cut: the segment,
   const Region* whole = nullptr;   ///< and this is all of it; else the same.
+  const Region* parent = nullptr;  ///< The next one outward on the thread; null if there is none.
   bool is_replay = false;
   size_t depth = 0;  ///< Regions around this one on the thread.
   size_t slot = 0;   ///< The number of slots so far.
@@ -57,10 +58,15 @@ class REMAT_API TraceSink {
   /// Backward asks for what the slot of that number of the region holds, which may begin a replay.
   virtual void before_load(const Region& /*region*/, size_t /*slot*/) {}
 
-  /// A replay from a tape begins, on the thread of the backward; it has ended, or thrown.
-  virtual void tape_replay(const Region& /*region*/, bool /*begins*/) {}
+  /// A replay from a tape begins, on the thread of the backward; it has ended, or thrown. `whole`:
+  /// of a tape that is cut, what `region` is a part of.
+  virtual void tape_replay(const Region& /*region*/, const Region& /*whole*/, bool /*begins*/) {}
 
-  /// It is about to run the record of that number again; it has, and has not thrown.
+  /// The same of a replay that calls the region's function.
+  virtual void function_replay(const Region& /*region*/, bool /*begins*/) {}
+
+  /// A replay from a tape is about to run the record of that number again; it has, and has not
+  /// thrown.
   virtual void tape_record(const Tape& /*tape*/, size_t /*record*/, bool /*begins*/) {}
 
   /// A replay has what it needs and stops, in the middle of an op or at a named call.

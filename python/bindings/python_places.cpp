@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "python_places.h"
+
+#include <pybind11/pybind11.h>
+
+#include <string>
+#include <string_view>
+#include <unordered_map>
+
+#include <remat/inspect/source_places.h>
+
+namespace py = pybind11;
+
+namespace remat::python {
+namespace {
+
+/// The folder of a package, with its slash.
+std::string folder_of(const char* package) {
+  const auto file = py::module_::import(package).attr("__file__").cast<std::string>();
+  return file.substr(0, file.rfind('/') + 1);
+}
+
+/// Places are code objects and instructions in them. With the GIL, which only the thread that asks
+/// can have; without it there is no place.
+class PythonPlaces final : public SourcePlaces {
+ public:
+  SourcePlace here() override {
+    if (!PyGILState_Check()) return {};
+    auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+    while (frame) {
+      auto* const here = reinterpret_cast<PyFrameObject*>(frame.ptr());
+      PyCodeObject* const code = PyFrame_GetCode(here);
+      const bool is_program = knows_as_program(code);
+      Py_DECREF(code);
+      if (is_program) return {code, PyFrame_GetLasti(here)};
+      frame = py::reinterpret_steal<py::object>(reinterpret_cast<PyObject*>(PyFrame_GetBack(here)));
+    }
+    return {};
+  }
+
+  std::string text(const SourcePlace& place) override {
+    if (!PyGILState_Check()) return "";
+    auto* const code = static_cast<PyCodeObject*>(const_cast<void*>(place.code));
+    const py::handle object(reinterpret_cast<PyObject*>(code));
+    const char* const name = py::hasattr(object, "co_qualname") ? "co_qualname" : "co_name";
+    return object.attr("co_filename").cast<std::string>() + ":" +
+           std::to_string(PyCode_Addr2Line(code, static_cast<int>(place.at))) + " " +
+           object.attr(name).cast<std::string>();
+  }
+
+ private:
+  bool knows_as_program(PyCodeObject* code) {
+    const auto [known, is_new] = known_.emplace(code, false);
+    if (is_new) {
+      if (torch_.empty()) {
+        torch_ = folder_of("torch");
+        remat_ = folder_of("remat_meta");
+      }
+      Py_INCREF(code);  // so that nobody else has its address
+      const py::handle object(reinterpret_cast<PyObject*>(code));
+      const auto file = object.attr("co_filename").cast<std::string>();
+      known->second =
+          file.rfind(torch_, 0) != 0 && file.rfind(remat_, 0) != 0 && file.rfind("<frozen", 0) != 0;
+    }
+    return known->second;
+  }
+
+  std::string torch_;  // folders of packages
+  std::string remat_;
+  std::unordered_map<PyCodeObject*, bool> known_;  // with the GIL
+};
+
+}  // namespace
+
+void find_python_places() {
+  if (!SourcePlaces::of_python()) SourcePlaces::set_python(new PythonPlaces);
+}
+
+}  // namespace remat::python

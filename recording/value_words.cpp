@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "value_words.h"
+
+#include <bit>
+#include <cstdint>
+#include <sstream>
+
+namespace remat::detail {
+namespace {
+
+std::string words_of_double(double value) {
+  std::ostringstream words;
+  words << value;
+  return words.str();
+}
+
+/// Of one that is no list.
+std::string words_of_scalar(const Recording& recording, const RecordedValue& value) {
+  switch (value.kind) {
+    case ValueKind::kNone:
+      return "none";
+    case ValueKind::kInt:
+      return std::to_string(static_cast<int64_t>(value.bits));
+    case ValueKind::kDouble:
+      return words_of_double(std::bit_cast<double>(value.bits));
+    case ValueKind::kBool:
+      return value.bits != 0 ? "true" : "false";
+    case ValueKind::kText:
+      if (value.bits < recording.strings.size()) return "'" + recording.strings[value.bits] + "'";
+      break;
+    case ValueKind::kList:
+      return "[]";
+    case ValueKind::kOther:
+      break;
+  }
+  return "...";
+}
+
+}  // namespace
+
+std::string words_of_tensors(const Recording& recording,
+                             const std::vector<RecordedTensor>& tensors) {
+  std::string words;
+  for (const RecordedTensor& tensor : tensors)
+    words += (words.empty() ? "" : ", ") + recording.words_of(tensor);
+  return words;
+}
+
+// Lists are kept on a stack of our own: a damaged recording may have any number in one another.
+std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values) {
+  std::string words;
+  std::vector<uint64_t> missing;  // elements of each list that is open
+  for (const RecordedValue& value : values) {
+    if (!words.empty() && words.back() != '[') words += ", ";
+    if (value.kind == ValueKind::kList && value.bits > 0) {
+      words += "[";
+      missing.push_back(value.bits);
+      continue;
+    }
+    words += words_of_scalar(recording, value);
+    while (!missing.empty() && --missing.back() == 0) {
+      words += "]";
+      missing.pop_back();
+    }
+  }
+  return words + std::string(missing.size(), ']');
+}
+
+}  // namespace remat::detail
