@@ -53,7 +53,8 @@ TensorOrigin ProgramStreams::made_by(size_t maker) const {
   size_t op = maker;
   while (op != kNoOp && forwards_[op] == kNoOp) op = nesting_.caller(op);
   const auto known = places_.find(nesting_.outermost(op == kNoOp ? maker : forwards_[op]));
-  if (known == places_.end()) return {};
+  if (known == places_.end() || known->second.stream % StreamKind::kKinds == StreamKind::kReplays)
+    return {};
   return {OriginKind::kMade, known->second.number, known->second.stream, 0};
 }
 

@@ -60,7 +60,8 @@ class SequenceComparison {
       if (before_.size() > kShownBefore) before_.pop_front();
     }
     if (b_.has(i)) return difference(i, DifferenceCause::kExtraOp);
-    if (a_.has(i) && !b_.is_cut) return difference(i, DifferenceCause::kMissingOp);
+    const bool has_begun = !b_.threw || !b_.ops.empty();
+    if (a_.has(i) && !b_.is_cut && has_begun) return difference(i, DifferenceCause::kMissingOp);
     if (b_.threw) return difference(i, DifferenceCause::kUnrecorded);
     return std::nullopt;
   }

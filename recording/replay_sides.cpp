@@ -32,11 +32,12 @@ ReplaySides::ReplaySides(const RecordedOrigins& origins, const FunctionReplay& r
 
 std::vector<size_t> ReplaySides::compared(const FunctionReplay& replay,
                                           const std::vector<size_t>& ops) {
+  const std::unordered_set<size_t> all(ops.begin(), ops.end());
   std::vector<size_t> left;
   for (const size_t op : ops) {
     const auto& event = all_.recording.ops[op];
     if (is_view(all_.recording.text(event.name))) continue;
-    if (replay.runs_again(event) && !is_weight_cast(op)) {
+    if (replay.runs_again(event) && !is_weight_cast(op, all)) {
       left.push_back(op);
     } else {
       left_out_.insert(op);
@@ -45,15 +46,20 @@ std::vector<size_t> ReplaySides::compared(const FunctionReplay& replay,
   return left;
 }
 
-bool ReplaySides::is_weight_cast(size_t op) const {
+/// Of a tensor that none of these ops has made.
+bool ReplaySides::is_weight_cast(size_t op, const std::unordered_set<size_t>& inside) const {
   const auto& event = all_.recording.ops[op];
   if (!is_cast(all_.recording.text(event.name)) || event.arguments.empty() || event.results.empty())
     return false;
   const RecordedLayout& from = all_.recording.layouts[event.arguments[0].layout];
   const std::string& to =
       all_.recording.text(all_.recording.layouts[event.results[0].layout].dtype);
-  return from.requires_grad && all_.recording.text(from.dtype) == "float32" &&
-         (to == "bfloat16" || to == "float16") && all_.arguments[op][0].maker == kNoOp;
+  if (!from.requires_grad || all_.recording.text(from.dtype) != "float32" ||
+      (to != "bfloat16" && to != "float16"))
+    return false;
+  size_t maker = all_.arguments[op][0].maker;
+  while (maker != kNoOp && inside.count(maker) == 0) maker = all_.nesting.caller(maker);
+  return maker == kNoOp;
 }
 
 std::vector<TensorOrigin> ReplaySides::origins(size_t op, const Numbers& numbers) const {

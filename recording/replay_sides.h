@@ -47,7 +47,7 @@ class ReplaySides {
   using Numbers = std::unordered_map<size_t, size_t>;
 
   std::vector<size_t> compared(const FunctionReplay& replay, const std::vector<size_t>& ops);
-  bool is_weight_cast(size_t op) const;
+  bool is_weight_cast(size_t op, const std::unordered_set<size_t>& inside) const;
   std::vector<TensorOrigin> origins(size_t op, const Numbers& numbers) const;
   TensorOrigin origin(const StorageOrigin& origin, const Numbers& numbers) const;
 
