@@ -132,7 +132,8 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   if (op.threw && running_ops_ > 0) ops_[running_ops_ - 1].inner_threw = true;
   for (const c10::IValue& result : function.outputs()) add_tensors(result, op.results);
   // A composite op is where the ops are that it calls.
-  if (running_ops_ > 0 && ops_[running_ops_ - 1].event.region == 0) {
+  if (running_ops_ > 0 && !ops_[running_ops_ - 1].is_frame &&
+      ops_[running_ops_ - 1].event.region == 0) {
     OpEvent& outer = ops_[running_ops_ - 1].event;
     outer.region = op.region;
     outer.phase = op.phase;

@@ -91,7 +91,10 @@ Cause cause_of_layout(const Sides& sides, const RecordedTensor& a, const Recorde
 Cause cause_of_origin(const TensorOrigin& a, const TensorOrigin& b, OutsidePairs& pairs,
                       bool strictly) {
   if (a.kind == OriginKind::kUnknown || b.kind == OriginKind::kUnknown) return std::nullopt;
-  if (a.kind != b.kind) return DifferenceCause::kOutsideTensor;
+  if (a.kind != b.kind) {
+    if (a.is_replayed || b.is_replayed) return std::nullopt;
+    return DifferenceCause::kOutsideTensor;
+  }
   if (a.kind == OriginKind::kOutside)
     return pairs.match(a, b, strictly) ? Cause() : DifferenceCause::kOutsideTensor;
   return a.number == b.number && a.stream == b.stream ? Cause() : DifferenceCause::kInsideTensor;

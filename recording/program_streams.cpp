@@ -55,7 +55,7 @@ TensorOrigin ProgramStreams::made_by(size_t maker) const {
   const auto known = places_.find(nesting_.outermost(op == kNoOp ? maker : forwards_[op]));
   if (known == places_.end() || known->second.stream % StreamKind::kKinds == StreamKind::kReplays)
     return {};
-  return {OriginKind::kMade, known->second.number, known->second.stream, 0};
+  return {OriginKind::kMade, known->second.number, known->second.stream, 0, op != kNoOp};
 }
 
 std::vector<TensorOrigin> ProgramStreams::origins(uint32_t stream, size_t op) {

@@ -23,6 +23,8 @@ struct TensorOrigin {
   size_t number = 0;
   uint32_t stream = 0;   ///< Of kMade
   uint64_t storage = 0;  ///< See StorageOrigin.
+  /// A replay has made it anew, perhaps as a copy of what the function writes.
+  bool is_replayed = false;
 };
 
 /// Ops of a run that are compared one by one: of thread stream / kKinds (in order of their begins)
