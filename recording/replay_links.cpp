@@ -19,16 +19,28 @@ class Linker {
       : recording_(recording),
         replays_(recording.replays),
         next_in_(recording.replays.size(), 0),
+        again_(recording.replays.size()),
         links_(recording.ops.size(), kNoOp) {
     for (const auto& region : recording.regions)
       regions_.emplace(region.region, Region{region.whole, region.parent});
   }
 
-  std::vector<size_t> run() {
+  void run() {
     for (size_t i = 0; i < recording_.ops.size(); ++i) {
       if (recording_.ops[i].is_seen) look_at(i);
     }
-    return std::move(links_);
+  }
+
+  std::vector<size_t> links() { return std::move(links_); }
+
+  std::vector<FunctionReplay> function_replays() {
+    std::vector<FunctionReplay> replays;
+    for (size_t i = 0; i < recording_.replays.size(); ++i) {
+      const auto& replay = recording_.replays[i];
+      if (!replay.from_function) continue;
+      replays.push_back({i, replay.region, forwards_[replay.region], std::move(again_[i])});
+    }
+    return replays;
   }
 
  private:
@@ -51,6 +63,7 @@ class Linker {
     uint64_t region = op.region;
     for (size_t most = regions_.size() + 1; region != 0 && most > 0; --most) {
       if (const size_t replay = replay_of(region, running); replay != kNoOp) {
+        again_[replay].push_back(i);
         link(i, next_of(replay, op.name));
         return;
       }
@@ -98,7 +111,8 @@ class Linker {
 
   const Recording& recording_;
   detail::RunningSpans<ReplayEvent> replays_;
-  std::vector<size_t> next_in_;  // forwards_ of the region of each replay
+  std::vector<size_t> next_in_;             // forwards_ of the region of each replay
+  std::vector<std::vector<size_t>> again_;  // what each replay has run
   std::vector<size_t> links_;
   std::unordered_map<uint64_t, Region> regions_;
   std::unordered_map<uint64_t, std::vector<size_t>> forwards_;  // by region, those inside too
@@ -108,7 +122,15 @@ class Linker {
 }  // namespace
 
 std::vector<size_t> forward_ops(const Recording& recording) {
-  return Linker(recording).run();
+  Linker linker(recording);
+  linker.run();
+  return linker.links();
+}
+
+std::vector<FunctionReplay> function_replays(const Recording& recording) {
+  Linker linker(recording);
+  linker.run();
+  return linker.function_replays();
 }
 
 // Note [Numbers of nodes]: an op says which number the next node of its thread gets. If it makes

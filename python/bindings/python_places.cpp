@@ -21,12 +21,17 @@ std::string folder_of(const char* package) {
   return file.substr(0, file.rfind('/') + 1);
 }
 
-/// Places are code objects and instructions in them. With the GIL, which only the thread that asks
-/// can have; without it there is no place.
+/// True on a thread that runs Python, or did before it let the GIL go: PyTorch does for each op.
+bool runs_python() {
+  return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
+}
+
+/// Places are code objects and instructions in them.
 class PythonPlaces final : public SourcePlaces {
  public:
   SourcePlace here() override {
-    if (!PyGILState_Check()) return {};
+    if (!runs_python()) return {};
+    const py::gil_scoped_acquire gil;
     auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
     while (frame) {
       auto* const here = reinterpret_cast<PyFrameObject*>(frame.ptr());
@@ -40,7 +45,8 @@ class PythonPlaces final : public SourcePlaces {
   }
 
   std::string text(const SourcePlace& place) override {
-    if (!PyGILState_Check()) return "";
+    if (!runs_python()) return "";
+    const py::gil_scoped_acquire gil;
     auto* const code = static_cast<PyCodeObject*>(const_cast<void*>(place.code));
     const py::handle object(reinterpret_cast<PyObject*>(code));
     const char* const name = py::hasattr(object, "co_qualname") ? "co_qualname" : "co_name";

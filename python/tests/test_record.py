@@ -36,6 +36,15 @@ def test_a_recording_changes_nothing_and_ends_with_its_block(tmp_path):
     recording.stop()
 
 
+def test_regions_that_run_again_one_after_the_other_are_told_apart(tmp_path):
+    x = torch.randn(4, 8, requires_grad=True)
+    with remat.record(tmp_path / "step.rec"):
+        for i in range(3):
+            x = remat.checkpoint(region_name=f"block {i}")(nn.Sequential(nn.Linear(8, 8), nn.GELU()))(x)
+        x.sum().backward()
+    assert b"block 2" in (tmp_path / "step.rec").read_bytes()
+
+
 def test_source_lines_are_of_the_program(tmp_path):
     path = tmp_path / "step.rec"
     with remat.record(path, source_lines=True):

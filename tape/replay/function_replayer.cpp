@@ -194,6 +194,8 @@ void FunctionReplayer::release_function() noexcept {
 }
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
+  // With the copies that it makes of what the function writes: no op of the program.
+  const TracedReplay traced(region, region, TracedReplay::From::kFunction);
   // First: this may replay outer regions, which must not find this one's state.
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
@@ -234,7 +236,6 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
   thread_state_.check_precision(region.label());
-  const TracedReplay traced(region, region, TracedReplay::From::kFunction);
   RegionsMadeInside
       regions;  // end when nothing is left of the replay: functions run code as they die
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());

@@ -17,10 +17,12 @@
 #include <remat/recording/memory_snapshot.h>
 #include <remat/recording/perfetto_trace.h>
 #include <remat/recording/recording.h>
+#include <remat/recording/recording_diff.h>
 #include <remat/recording/recording_summary.h>
 #include <remat/recording/replay_links.h>
 
 #include "damage/read_mutants.h"
+#include "recording/diff_programs.h"
 #include "recording/file_block.h"
 #include "recording/sample_recording.h"
 #include "support/catch.h"
@@ -29,12 +31,33 @@ using remat::Recording;
 
 namespace {
 
+/// A region that reads a list and a text, and a replay that throws in another op.
+Recording replayed_recording() {
+  remat::test::RecordedProgram program;
+  const remat::RecordedTensor x = program.tensor({4, 4}, "float32", true);
+  const auto region = [&](const std::string& last) {
+    const remat::RecordedTensor y = program.op("aten::sin", {x}, {program.number(0.5)});
+    program.memory(y, 64);
+    program.add("aten::relu_", {y}, {program.list(1), program.flag(true)}, {y});
+    program.op(last, {y, x}, {program.mode("tanh")});
+  };
+  program.begin_region(1);
+  region("aten::gelu");
+  program.end_region();
+  program.begin_backward();
+  program.begin_replay(1);
+  region("aten::elu");
+  program.end_replay(true);
+  return program.recording;
+}
+
 std::vector<std::string> samples() {
   const auto path = std::filesystem::temp_directory_path() / ("damaged" + std::to_string(getpid()));
   std::vector<std::string> all;
-  for (const size_t parts : {1, 2, 3}) {
-    remat::test::write(remat::test::sample_recording(static_cast<int64_t>(parts)), path.string(),
-                       parts);
+  for (const size_t parts : {1, 2, 3, 4}) {
+    remat::test::write(parts == 4 ? replayed_recording()
+                                  : remat::test::sample_recording(static_cast<int64_t>(parts)),
+                       path.string(), parts == 4 ? 1 : parts);
     std::ifstream file(path, std::ios::binary);
     all.emplace_back(std::istreambuf_iterator<char>(file), std::istreambuf_iterator<char>());
   }
@@ -74,6 +97,12 @@ void look_at(const Recording& recording) {
   write_memory_snapshot(recording, remat::SnapshotFormat::kJson, out);
   summary_of(recording);
   write_report(recording, out);
+  static const Recording whole = remat::test::sample_recording(1);
+  for (const auto& difference : replay_differences(recording))
+    REQUIRE(difference.replay < recording.replays.size());
+  REQUIRE_FALSE(first_difference(recording, recording));
+  first_difference(whole, recording);
+  first_difference(recording, whole);
 }
 
 void read(const std::string& bytes, Tally& tally) {

@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 
+#include "recording/diff_programs.h"
 #include "recording/sample_recording.h"
 #include "support/catch.h"
 #include "tools/run_command.h"
@@ -120,6 +121,72 @@ TEST_CASE("remat-trace reads what is cut off up to there, and refuses what is no
   CHECK(run("").exit_code == 2);
   CHECK(run(sample.path("step.rec") + " --most 3").exit_code == 2);
   CHECK(run("--help").exit_code == 0);
+}
+
+/// A region whose replay calls `again`, and throws there if that is not what the forward called.
+remat::Recording replay_of(const std::string& again, uint64_t base) {
+  remat::test::RecordedProgram program(base);
+  const remat::RecordedTensor x = program.tensor({4}, "float32", true);
+  const auto region = [&](const std::string& last) {
+    program.op(last, {program.op("aten::sin", {x})}, {program.number(0.5)});
+  };
+  program.begin_region(1);
+  region("aten::leaky_relu");
+  program.end_region();
+  program.begin_replay(1);
+  region(again);
+  program.end_replay(again != "aten::leaky_relu");
+  return program.recording;
+}
+
+TEST_CASE("remat-trace diff tells the first op of a replay that differs, and why",
+          "[tools][remat_trace]") {
+  const Sample sample;
+  remat::test::write(replay_of("aten::leaky_relu", 1000), sample.path("same.rec"));
+  const Result same = run("diff " + sample.path("same.rec"));
+  CHECK(same.exit_code == 0);
+  CHECK(same.output == "no difference: 1 replays by functions, 2 ops that ran again\n");
+  remat::test::write(replay_of("aten::elu", 1000), sample.path("other.rec"));
+  const Result other = run("diff " + sample.path("other.rec"));
+  CHECK(other.exit_code == 4);
+  CHECK(other.output ==
+        "region 'block', replay 0 of 1: op 1 differs\n"
+        "  forward  aten::leaky_relu(float32 [4] on cpu of op 0, 0.5)\n"
+        "           at model.py:12 forward\n"
+        "  replay   aten::elu(float32 [4] on cpu of op 0, 0.5)\n"
+        "           at model.py:112 forward\n"
+        "  likely   The function branches on state or on data that has changed.\n"
+        "before it, in both:\n"
+        "  op 0  aten::sin(float32 [4] on cpu requires grad from outside #0)\n");
+}
+
+TEST_CASE("remat-trace diff tells the first op in which two runs differ", "[tools][remat_trace]") {
+  const Sample sample;
+  const auto written = [&](const std::string& name, const remat::Recording& recording) {
+    remat::test::write(recording, sample.path(name));
+    return " " + sample.path(name);
+  };
+  const std::string first = written("a.rec", replay_of("aten::leaky_relu", 1000));
+  const Result same = run("diff" + first + written("b.rec", replay_of("aten::elu", 7000)));
+  CHECK(same.exit_code == 4);  // in their replays
+  CHECK_THAT(same.output,
+             ContainsSubstring("thread 0, replay, region 'block': op 1 differs\n  first    "));
+  remat::Recording plain = replay_of("aten::leaky_relu", 9000);
+  plain.replays.clear();
+  plain.ops.resize(2);
+  const Result equal = run("diff" + first + written("c.rec", plain));
+  CHECK(equal.exit_code == 0);
+  CHECK(equal.output == "no difference: 2 ops\n");
+}
+
+TEST_CASE("remat-trace diff refuses what it cannot compare", "[tools][remat_trace]") {
+  const Sample sample;
+  CHECK(run("diff").exit_code == 2);
+  CHECK(run("diff a b c").exit_code == 2);
+  CHECK(run("diff /nowhere/step.rec").exit_code == 3);
+  CHECK(run("diff " + sample.path("step.rec") + " /nowhere/step.rec").exit_code == 3);
+  CHECK(run("--ops diff " + sample.path("step.rec")).exit_code == 2);
+  CHECK_THAT(run("diff --help").output, ContainsSubstring("0 no difference; 4 a difference"));
 }
 
 }  // namespace

@@ -16,18 +16,35 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
   remat-trace step.rec --perfetto step.pftrace  for ui.perfetto.dev, a third of the size
   remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.json
+  remat-trace diff step.rec                     the first op of a replay that differs from its forward, and why
+  remat-trace diff plain.rec step.rec           the first op in which two runs of a program differ, and why
 
 Recordings are written by remat.record("step.rec") in Python, remat::Recorder in C++, or REMAT_RECORD=FOLDER.
 
 Exit codes: 0 done; 1 a fault in remat-trace itself; 2 wrong arguments; 3 a file that cannot be read, written or
-understood. A recording that is cut off is read up to there, with a warning.)";
+understood; 4 diff has found a difference. A recording that is cut off is read up to there, with a warning.)";
+
+const char* const kDiffFooter =
+    R"(Two recordings are compared by what the program does: ops outside of regions and in their forwards, then those of
+backward, in order, whatever their times and addresses. So a run with regions has no difference to one without.
+
+Exit codes: 0 no difference; 4 a difference; others as of remat-trace.)";
+
+void add_diff(CLI::App& app, Arguments& arguments) {
+  CLI::App* const diff = app.add_subcommand(
+      "diff", "Finds the first op in which two runs differ, or a replay from its forward");
+  diff->footer(kDiffFooter);
+  diff->add_option("recording", arguments.path, "Whose replays are compared with their forwards")
+      ->required();
+  diff->add_option("other", arguments.other_path, "If given, the recording of another run");
+}
 
 }  // namespace
 
 bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   CLI::App app("Shows what a recording says: ops, regions, memory.", "remat-trace");
   app.footer(kFooter);
-  app.add_option("recording", arguments.path, "What a recorder has written")->required();
+  app.add_option("recording", arguments.path, "What a recorder has written");
   app.add_flag("--ops", arguments.lists_ops, "List ops, in the order in which they began");
   app.add_option("--op", arguments.op, "Only ops with this in their names");
   app.add_option("--region", arguments.region, "Only ops in regions with this in their labels");
@@ -38,14 +55,21 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   app.add_option("--perfetto", arguments.perfetto_path, "Write a trace in Perfetto's format");
   app.add_option("--snapshot", arguments.snapshot_path,
                  "Write memory for PyTorch's memory viewer as a pickle, and beside it as .json");
+  add_diff(app, arguments);
   try {
     app.parse(argc, argv);
+    arguments.compares = app.got_subcommand("diff");
+    if (arguments.path.empty()) throw CLI::RequiredError("recording");
     const bool filters = !arguments.op.empty() || !arguments.region.empty() ||
                          !arguments.phase.empty() || arguments.most > 0;
     if (filters && !arguments.lists_ops)
       throw CLI::ValidationError("--ops", "expected with --op, --region, --phase and --most");
     if (arguments.snapshot_path.ends_with(".json"))
       throw CLI::ValidationError("--snapshot", "expected the path of a pickle, got one of JSON");
+    const bool writes = !arguments.chrome_path.empty() || !arguments.perfetto_path.empty() ||
+                        !arguments.snapshot_path.empty();
+    if (arguments.compares && (arguments.lists_ops || writes))
+      throw CLI::ValidationError("diff", "expected no options of what shows or writes a recording");
     return true;
   } catch (const CLI::Success& help) {
     exit_code = app.exit(help);

@@ -8,7 +8,7 @@
 
 namespace remat_trace {
 
-enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3 };
+enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3, kDiffers = 4 };
 
 struct Arguments {
   std::string path;
@@ -20,6 +20,8 @@ struct Arguments {
   std::string chrome_path;
   std::string perfetto_path;
   std::string snapshot_path;  ///< Of the pickle; JSON is beside it.
+  bool compares = false;  ///< `path` with other_path; without one its replays with their forwards.
+  std::string other_path;
 };
 
 /// False: the program ends with exit_code; what there is to say has been said.

@@ -14,6 +14,7 @@
 #include <remat/recording/recording.h>
 
 #include "arguments.h"
+#include "differences.h"
 #include "output.h"
 
 namespace remat_trace {
@@ -52,12 +53,27 @@ bool write_files(const remat::Recording& recording, const Arguments& arguments) 
   return !chrome.empty() || !perfetto.empty() || !snapshot.empty();
 }
 
-int run(const Arguments& arguments) {
-  const remat::Recording recording = remat::Recording::load(arguments.path);
+remat::Recording load(const std::string& path) {
+  remat::Recording recording = remat::Recording::load(path);
   if (!recording.damage.empty()) {
-    std::cerr << "[remat-trace] " << arguments.path << ": " << recording.damage
+    std::cerr << "[remat-trace] " << path << ": " << recording.damage
               << ": what follows is left out\n";
   }
+  return recording;
+}
+
+int compare(const Arguments& arguments) {
+  const remat::Recording recording = load(arguments.path);
+  const bool differs = arguments.other_path.empty()
+                           ? print_replay_differences(recording, std::cout)
+                           : print_difference(recording, load(arguments.other_path), std::cout);
+  if (!std::cout.flush()) return kFile;
+  return differs ? kDiffers : kDone;
+}
+
+int run(const Arguments& arguments) {
+  if (arguments.compares) return compare(arguments);
+  const remat::Recording recording = load(arguments.path);
   const bool writes = write_files(recording, arguments);
   if (arguments.lists_ops) {
     print_ops(recording, arguments, std::cout);

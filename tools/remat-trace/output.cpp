@@ -29,14 +29,6 @@ void print_totals(const OpTotals& totals, std::ostream& out) {
       << ms(totals.ns);
 }
 
-/// What would end the line, or move a terminal's cursor, is a question mark.
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
-  }
-  return text;
-}
-
 std::string words_of(const Recording& recording,
                      const std::vector<remat::RecordedTensor>& tensors) {
   std::string words;
@@ -47,6 +39,13 @@ std::string words_of(const Recording& recording,
 }
 
 }  // namespace
+
+std::string printable(std::string text) {
+  for (char& c : text) {
+    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
+  }
+  return text;
+}
 
 void print_summary(const Recording& recording, std::ostream& out) {
   const remat::RecordingSummary summary = remat::summary_of(recording);

@@ -1,0 +1,52 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What a program does, as sequences of ops that another run of it can be compared with.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include <remat/recording/recording.h>
+
+#include "op_nesting.h"
+#include "recorded_op_words.h"
+#include "storage_origins.h"
+
+namespace remat::detail {
+
+class ProgramStreams {
+ public:
+  explicit ProgramStreams(const Recording& recording);
+
+  /// By StreamKind: ops that no other has called, as places in Recording::ops.
+  const std::vector<std::vector<size_t>>& streams() const { return streams_; }
+
+  /// Of the arguments of that op. To be asked in the order of the streams and of their ops.
+  std::vector<TensorOrigin> origins(uint32_t stream, size_t op);
+
+ private:
+  struct Place {
+    uint32_t stream = 0;
+    size_t number = 0;
+  };
+
+  void add(size_t op);
+  TensorOrigin made_by(size_t maker) const;
+
+  const Recording& recording_;
+  const OpNesting nesting_;
+  const std::vector<std::vector<StorageOrigin>> origins_;
+  const std::vector<size_t> forwards_;
+  std::unordered_map<uint32_t, uint32_t> ranks_;  // by thread, in the order of begins
+  std::vector<std::vector<size_t>> streams_;
+  std::unordered_map<size_t, Place> places_;                   // of ops in streams_
+  std::vector<std::unordered_map<uint64_t, size_t>> outside_;  // numbers by stream and storage
+};
+
+/// The labels of regions that have run again, in order.
+std::vector<std::string> replayed_labels(const Recording& recording);
+
+}  // namespace remat::detail
