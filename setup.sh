@@ -70,6 +70,23 @@ install_packages() {
   fi
 }
 
+# What tests open the pages of remat-report with; without it they are skipped.
+install_browser() {
+  local name
+  for name in chromium chromium-browser google-chrome; do
+    command -v "$name" >/dev/null && return
+  done
+  [ "${REMAT_BROWSER:-}" != none ] && command -v apt-cache >/dev/null || return 0
+  if ! apt-cache show chromium >/dev/null 2>&1; then
+    say "apt-cache knows no package chromium: tests that open pages of remat-report are skipped. Run: apt-get update"
+    return
+  fi
+  say "installing Debian package: chromium (100 MB, once; REMAT_BROWSER=none leaves it out)"
+  local install=(env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends chromium)
+  (as_root "${install[@]}" || { as_root apt-get update -q && as_root "${install[@]}"; }) >/dev/null 2>&1 ||
+    say "apt-get could not install chromium: tests that open pages of remat-report are skipped"
+}
+
 # Prints what CMake would find; fails with CMake's message when a LibTorch was named that does not fit.
 find_libtorch() {
   cmake -P cmake/FindLibTorch.cmake 2>&1
@@ -134,6 +151,7 @@ main() {
   [ "$#" -eq 1 ] || die "expected one argument, got $#: $*"
 
   install_packages
+  [[ $preset == demo || $preset == bench ]] || install_browser
   local found
   found=$(find_libtorch) || die "$found"
   if [[ $found == *"libtorch: none"* ]]; then

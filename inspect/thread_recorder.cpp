@@ -84,6 +84,7 @@ void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   op.depth = depth_;
   running.is_frame = op.name == frame_;
   running.inner_threw = running.is_stopped = false;
+  running.replays = replays_.size();
   if (!running.is_frame) {
     ++depth_;
     op.number = ++op_number_;
@@ -94,10 +95,18 @@ void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   op.begin_ns = now();
 }
 
+/// The op that has called what runs now; null if that is the program, the engine or a replay.
+ThreadRecorder::RunningOp* ThreadRecorder::caller_here() {
+  if (running_ops_ == 0) return nullptr;
+  RunningOp& innermost = ops_[running_ops_ - 1];
+  return innermost.is_frame || innermost.replays != replays_.size() ? nullptr : &innermost;
+}
+
 /// Where it runs, as far as is known before a region sees it.
 void ThreadRecorder::begin_in(OpEvent& op) {
-  if (running_ops_ > 0 && ops_[running_ops_ - 1].event.region != 0) {
-    const OpEvent& outer = ops_[running_ops_ - 1].event;
+  const RunningOp* const caller = caller_here();
+  if (caller && caller->event.region != 0) {
+    const OpEvent& outer = caller->event;
     op.region = outer.region;
     op.phase = outer.phase;
     op.call = outer.call;
@@ -132,9 +141,9 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   if (op.threw && running_ops_ > 0) ops_[running_ops_ - 1].inner_threw = true;
   for (const c10::IValue& result : function.outputs()) add_tensors(result, op.results);
   // A composite op is where the ops are that it calls.
-  if (running_ops_ > 0 && !ops_[running_ops_ - 1].is_frame &&
-      ops_[running_ops_ - 1].event.region == 0) {
-    OpEvent& outer = ops_[running_ops_ - 1].event;
+  RunningOp* const caller = caller_here();
+  if (caller && caller->event.region == 0) {
+    OpEvent& outer = caller->event;
     outer.region = op.region;
     outer.phase = op.phase;
     outer.first_slot = outer.end_slot = op.first_slot;

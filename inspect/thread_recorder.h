@@ -71,6 +71,7 @@ class ThreadRecorder {
     OpEvent event;
     int exceptions = 0;     // that were under way when it began
     bool is_frame = false;  // of the engine, around a node: none that is written down
+    size_t replays = 0;     // that ran when it began
     bool inner_threw = false;
     bool is_stopped = false;  // by a replay that has what it needs
   };
@@ -91,6 +92,7 @@ class ThreadRecorder {
   void add_argument(const c10::IValue& value, OpEvent& op);
   void add_list(const c10::IValue& list, OpEvent& op);
   void add_tensors(const c10::IValue& value, std::vector<RecordedTensor>& to);
+  RunningOp* caller_here();
   void begin_in(OpEvent& op);
   void note_outer_records(OpEvent& op);
   void replay(const Region& region, bool begins, bool from_function);

@@ -28,7 +28,8 @@ def folder(tmp_path_factory):
     x = torch.randn(4, 16, requires_grad=True)
     with remat.record(folder / "step.rec") as recording:
         for step in range(2):
-            remat.checkpoint(region_name="block", replay="tape")(model)(x).sum().backward()
+            y = remat.checkpoint(region_name="block", replay="tape")(model)(x)
+            remat.checkpoint(region_name="second")(model)(y).sum().backward()
             recording.mark(f"step {step}")
     subprocess.run(
         [PROGRAM, "step.rec", "--chrome", "chrome.json", "--perfetto", "step.pftrace", "--snapshot", "step.pickle"],
@@ -123,13 +124,14 @@ def test_slices_of_perfetto_nest(perfetto):
         assert perfetto.tracks[one["track"]].name == "replays"
         while one["around"]:
             one = one["around"]
-        assert one["args"]["from"] == "its tape"
+        assert one["args"]["from"] in ("its tape", "its function")
 
 
 def test_each_flow_of_perfetto_joins_an_op_to_one_that_runs_it_again(perfetto, chrome):
     begins = {flow: one for one in perfetto.slices for flow in one["event"].flow_ids}
     ends = {flow: one for one in perfetto.slices for flow in one["event"].terminating_flow_ids}
     assert begins.keys() == ends.keys()
+    assert begins
     assert len(begins) == sum(event["ph"] == "s" for event in chrome)
     for flow, forward in begins.items():
         assert forward["name"] == ends[flow]["name"]
@@ -187,7 +189,7 @@ def test_torch_reads_a_snapshot(snapshot):
     frames = []
     _memory_viz.memory(snapshot, format_flamegraph=frames.append)
     assert sum(int(line.rsplit(" ", 1)[1]) for line in frames[0].splitlines()) == total
-    assert "region 'block':0:aten::" in frames[0]
+    assert "region 'second', slot 0:0:aten::addmm" in frames[0]  # what it returned
     for page in (_memory_viz.trace_plot(snapshot), _memory_viz.segment_plot(snapshot)):
         assert "MemoryViz.js" in page and "snapshot.pickle" in page
 

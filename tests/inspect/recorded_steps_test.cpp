@@ -88,6 +88,18 @@ void run(const Step& step) {
   checkpoint(step.options)(step.function)(x.sin()).sum().backward();
 }
 
+/// Ops of replays are inside of these, and no others are.
+void check_phases(const Recording& recording) {
+  for (const auto& op : recording.ops) {
+    const bool in_replay =
+        std::any_of(recording.replays.begin(), recording.replays.end(), [&](const auto& replay) {
+          return replay.begin_ns <= op.begin_ns && op.end_ns <= replay.end_ns;
+        });
+    INFO(recording.text(op.name));
+    CHECK((op.phase == OpPhase::kReplay) == in_replay);
+  }
+}
+
 void check_links(const Recording& recording) {
   const std::vector<size_t> forwards = forward_ops(recording);
   size_t replayed = 0;
@@ -145,6 +157,7 @@ TEST_CASE("Bytes at the peak have their ops and lines, replayed ops theirs of th
           metered = meter.peak_bytes();
         },
         {.source_lines = true});
+    check_phases(recording);
     check_links(recording);
     check_peak(recording, metered);
     std::map<BlockKind, int64_t> kinds;

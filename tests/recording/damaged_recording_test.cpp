@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <remat/recording/chrome_trace.h>
+#include <remat/recording/html_report.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/memory_snapshot.h>
 #include <remat/recording/perfetto_trace.h>
@@ -101,6 +102,7 @@ void look_at(const Recording& recording) {
   REQUIRE_FALSE(first_difference(recording, recording));
   first_difference(whole, recording);
   first_difference(recording, whole);
+  write_report(recording, out);
 }
 
 void read(const std::string& bytes, Tally& tally) {

@@ -325,6 +325,12 @@ TEST_CASE("Where a replay threw and nothing differs a number may, or what is not
   const Body plain = after_two_ops([](const Region&) {});
   CHECK(cause(plain, true) == DifferenceCause::kUnrecorded);
   CHECK(cause(plain, false) == DifferenceCause::kUnrecorded);
+  // Before its first op
+  const auto none = remat::replay_differences(region_and_replay(
+      plain, [](const Region&) {}, true, false));
+  REQUIRE(none.size() == 1);
+  CHECK(none[0].cause == DifferenceCause::kUnrecorded);
+  CHECK(none[0].number == 0);
   CHECK(cause(after_two_ops([](const Region& region) {
                 region.op("aten::mul.Tensor", {region.x, region.program.tensor({}, "float64")});
               }),
@@ -334,6 +340,7 @@ TEST_CASE("Where a replay threw and nothing differs a number may, or what is not
 TEST_CASE("What SAVE calls run and casts of weights are not compared", "[recording]") {
   const auto body = [](bool again) {
     return [again](const Region& region) {
+      region.op("aten::neg", {region.x});
       RecordedTensor saved = region.program.tensor({4, 4});
       RecordedTensor cast = region.program.tensor({4, 4}, "bfloat16");
       if (!again) {

@@ -69,6 +69,27 @@ TEST_CASE("The first op in which two runs differ", "[recording]") {
   CHECK(found->before[2] == "aten::sum(float32 [4, 4] on cpu of op 2)");
 }
 
+TEST_CASE("What a replay has copied is for another run the tensor from outside", "[recording]") {
+  const auto run = [](uint64_t base, bool copies) {
+    RecordedProgram program(base);
+    const RecordedTensor statistics = program.tensor();
+    if (copies) program.begin_region(7);
+    program.op("aten::sin", {statistics});
+    if (copies) program.end_region();
+    program.begin_backward();
+    RecordedTensor read = statistics;
+    if (copies) {
+      program.begin_replay(7);
+      read = program.op("aten::sin", {program.op("aten::clone", {statistics})});
+      program.end_replay();
+    }
+    program.op("aten::exp", {read});
+    return program.recording;
+  };
+  CHECK_FALSE(remat::first_difference(run(1000, false), run(3000, true)));
+  CHECK_FALSE(remat::first_difference(run(1000, true), run(3000, false)));
+}
+
 /// Two ops of one name, on weights in this order, and one on both.
 Recording reads(uint64_t base, bool swapped, bool frees) {
   RecordedProgram program(base);

@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <remat/recording/html_report.h>
+
+#include <string>
+#include <string_view>
+
+#include "report_data.h"
+#include "report_parts.h"
+
+namespace remat {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+// Note [Text in a page]: the data stands in a script element, which ends at the first "</script",
+// and in which "<!--" means something. JSON of ASCII alone without "<", ">" and "&" has neither,
+// and the page's script makes nodes of text of it, never markup.
+std::string harmless(const Json& data) {
+  const std::string json = data.dump(-1, ' ', true, Json::error_handler_t::replace);
+  std::string text;
+  text.reserve(json.size());
+  for (const char c : json) {
+    if (c == '<') {
+      text += "\\u003c";
+    } else if (c == '>') {
+      text += "\\u003e";
+    } else if (c == '&') {
+      text += "\\u0026";
+    } else {
+      text += c;
+    }
+  }
+  return text;
+}
+
+void write_page(const Json& data, std::ostream& out) {
+  std::string_view page = detail::kReportPage;
+  const auto until = [&](std::string_view place) {
+    const size_t at = page.find(place);
+    out << page.substr(0, at);
+    page.remove_prefix(at + place.size());
+  };
+  until("{style}");
+  out << detail::kReportStyle;
+  until("{data}");
+  out << harmless(data);
+  until("{script}");
+  out << detail::kReportScript << page;
+}
+
+}  // namespace
+
+void write_report(const Recording& recording, std::ostream& out, const ReportOptions& options) {
+  Json runs = Json::array();
+  runs.push_back(
+      detail::report_data(recording, options.name, options.most_points, options.most_rows));
+  write_page({{"runs", runs}}, out);
+}
+
+void write_report(const Recording& first, const Recording& second, std::ostream& out,
+                  const ReportOptions& options) {
+  const size_t points = options.most_points / 2;
+  const size_t rows = options.most_rows / 2;
+  Json runs = Json::array();
+  runs.push_back(detail::report_data(first, options.name, points, rows));
+  runs.push_back(detail::report_data(second, options.second_name, points, rows));
+  write_page({{"runs", runs}}, out);
+}
+
+}  // namespace remat

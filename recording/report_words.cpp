@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "report_words.h"
+
+#include <string_view>
+
+namespace remat::detail {
+
+std::string folded_label(const std::string& label) {
+  constexpr std::string_view kDigits = "0123456789";
+  std::string folded;
+  bool in_number = false;
+  for (const char c : label) {
+    const bool is_digit = kDigits.find(c) != std::string_view::npos;
+    if (!is_digit) {
+      folded += c;
+    } else if (!in_number) {
+      folded += '*';
+    }
+    in_number = is_digit;
+  }
+  return folded;
+}
+
+uint32_t ReportWords::number_of(const std::string& text) {
+  constexpr size_t kMost = 400;
+  const auto [known, is_new] = numbers_.emplace(text, static_cast<uint32_t>(all_.size()));
+  if (is_new) all_.push_back(text.size() <= kMost ? text : text.substr(0, kMost) + "...");
+  return known->second;
+}
+
+ReportLabels::ReportLabels(const Recording& recording) : recording_(recording) {
+  for (const auto& region : recording.regions) labels_.emplace(region.region, region.label);
+  for (const auto& call : recording.calls) policies_[call.region].emplace(call.name, call.policy);
+}
+
+std::string ReportLabels::label_of(uint64_t region) const {
+  if (region == 0) return "";
+  const auto known = labels_.find(region);
+  return known == labels_.end() ? "region " + std::to_string(region)
+                                : recording_.text(known->second);
+}
+
+std::string ReportLabels::call_of(uint64_t region, StringId name) const {
+  const std::string& text = recording_.text(name);
+  const auto calls = policies_.find(region);
+  if (name == 0 || calls == policies_.end()) return text;
+  const auto call = calls->second.find(name);
+  if (call == calls->second.end() || call->second == 0) return text;
+  return text + " (" + recording_.text(call->second) + ")";
+}
+
+}  // namespace remat::detail
