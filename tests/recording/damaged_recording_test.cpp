@@ -96,13 +96,13 @@ void look_at(const Recording& recording) {
   write_memory_snapshot(recording, remat::SnapshotFormat::kPickle, out);
   write_memory_snapshot(recording, remat::SnapshotFormat::kJson, out);
   summary_of(recording);
-  write_report(recording, out);
   static const Recording whole = remat::test::sample_recording(1);
   for (const auto& difference : replay_differences(recording))
     REQUIRE(difference.replay < recording.replays.size());
   REQUIRE_FALSE(first_difference(recording, recording));
   first_difference(whole, recording);
   first_difference(recording, whole);
+  write_report(recording, out);
 }
 
 void read(const std::string& bytes, Tally& tally) {

@@ -325,15 +325,35 @@ TEST_CASE("Where a replay threw and nothing differs a number may, or what is not
   const Body plain = after_two_ops([](const Region&) {});
   CHECK(cause(plain, true) == DifferenceCause::kUnrecorded);
   CHECK(cause(plain, false) == DifferenceCause::kUnrecorded);
+  // Before its first op
+  const auto none = remat::replay_differences(region_and_replay(
+      plain, [](const Region&) {}, true, false));
+  REQUIRE(none.size() == 1);
+  CHECK(none[0].cause == DifferenceCause::kUnrecorded);
+  CHECK(none[0].number == 0);
   CHECK(cause(after_two_ops([](const Region& region) {
                 region.op("aten::mul.Tensor", {region.x, region.program.tensor({}, "float64")});
               }),
               true) == DifferenceCause::kNumber);
 }
 
+TEST_CASE("A replay that is not checked may read another tensor of the forward", "[recording]") {
+  const auto body = [](bool swapped) {
+    return [swapped](const Region& region) {
+      region.op("aten::sin", {swapped ? region.w : region.x});
+      region.op("aten::cos", {swapped ? region.x : region.w});
+    };
+  };
+  const auto all = remat::replay_differences(region_and_replay(body(false), body(true), false));
+  REQUIRE(all.size() == 1);
+  CHECK(all[0].cause == DifferenceCause::kOutsideTensor);
+  CHECK(all[0].number == 0);
+}
+
 TEST_CASE("What SAVE calls run and casts of weights are not compared", "[recording]") {
   const auto body = [](bool again) {
     return [again](const Region& region) {
+      region.op("aten::neg", {region.x});
       RecordedTensor saved = region.program.tensor({4, 4});
       RecordedTensor cast = region.program.tensor({4, 4}, "bfloat16");
       if (!again) {

@@ -19,7 +19,8 @@ using remat::test::RecordedProgram;
 namespace {
 
 /// A step: two ops outside, a region of two ops, backward.
-Recording run_of(uint64_t base, bool replays, const std::string& last = "aten::div") {
+Recording run_of(uint64_t base, bool replays, const std::string& last = "aten::div",
+                 bool saves_other = false) {
   RecordedProgram program(base);
   const RecordedTensor w = program.tensor({4, 4}, "float32", true);
   const RecordedTensor x = program.op("aten::randn", {});
@@ -33,6 +34,7 @@ Recording run_of(uint64_t base, bool replays, const std::string& last = "aten::d
   if (replays) {
     program.begin_replay(7);
     saved = program.op("aten::sin", {x});
+    if (saves_other) saved = program.op("aten::mul.Tensor", {saved, w});
     program.end_replay();
   }
   const RecordedTensor gradient = program.op("aten::mul.Tensor", {b, saved});
@@ -51,6 +53,16 @@ TEST_CASE("Runs that do the same at other addresses and times, with and without 
   CHECK_FALSE(remat::first_difference(checkpointed, run_of(9000, true)));
 }
 
+TEST_CASE("What a replay has made again is what the forward has made", "[recording]") {
+  const auto found =
+      remat::first_difference(run_of(1000, false), run_of(5000, true, "aten::div", true));
+  REQUIRE(found);
+  CHECK(found->cause == DifferenceCause::kInsideTensor);
+  CHECK(found->phase == remat::OpPhase::kBackward);
+  CHECK_THAT(found->first_words, ContainsSubstring("on cpu of op 1)"));
+  CHECK_THAT(found->second_words, ContainsSubstring("on cpu of op 2)"));
+}
+
 TEST_CASE("The first op in which two runs differ", "[recording]") {
   const auto found = remat::first_difference(run_of(1000, false), run_of(5000, true, "aten::mul"));
   REQUIRE(found);
@@ -67,6 +79,27 @@ TEST_CASE("The first op in which two runs differ", "[recording]") {
   CHECK_THAT(found->second_words, ContainsSubstring("aten::mul("));
   REQUIRE(found->before.size() == 3);
   CHECK(found->before[2] == "aten::sum(float32 [4, 4] on cpu of op 2)");
+}
+
+TEST_CASE("What a replay has copied is for another run the tensor from outside", "[recording]") {
+  const auto run = [](uint64_t base, bool copies) {
+    RecordedProgram program(base);
+    const RecordedTensor statistics = program.tensor();
+    if (copies) program.begin_region(7);
+    program.op("aten::sin", {statistics});
+    if (copies) program.end_region();
+    program.begin_backward();
+    RecordedTensor read = statistics;
+    if (copies) {
+      program.begin_replay(7);
+      read = program.op("aten::sin", {program.op("aten::clone", {statistics})});
+      program.end_replay();
+    }
+    program.op("aten::exp", {read});
+    return program.recording;
+  };
+  CHECK_FALSE(remat::first_difference(run(1000, false), run(3000, true)));
+  CHECK_FALSE(remat::first_difference(run(1000, true), run(3000, false)));
 }
 
 /// Two ops of one name, on weights in this order, and one on both.
