@@ -22,6 +22,9 @@
 
 #include <remat/inspect/allocation_listener.h>
 #include <remat/inspect/trace_sinks.h>
+#include <remat/recording/difference_text.h>
+#include <remat/recording/html_report.h>
+#include <remat/recording/recording.h>
 #include <remat/recording/recording_writer.h>
 #include <remat/tape/region.h>
 
@@ -57,7 +60,7 @@ std::shared_ptr<RecordingWriter> open(const std::string& path) {
 class Recorder::Session : public std::enable_shared_from_this<Recorder::Session> {
  public:
   Session(const std::string& path, const RecorderOptions& options)
-      : writer_(open(path)), options_(options) {
+      : path_(path), writer_(open(path)), options_(options) {
     ProcessEvent process;
     process.begin_unix_ns = unix_ns();
     process.pid = static_cast<uint64_t>(getpid());
@@ -75,6 +78,10 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   static ThreadRecorder* here();
 
   std::string fault() const { return writer_->fault(); }
+  const std::string& path() const { return path_; }
+
+  /// A replay has thrown on this thread, and is in the recording.
+  void compare_replays() noexcept;
 
  private:
   class Sink;
@@ -84,6 +91,7 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
 
   std::shared_ptr<ThreadRecorder> add_thread();
   void close_threads();
+  static std::shared_ptr<Session> open_now();
   static std::shared_ptr<Session> take_open(const Session* wanted);
   static void end_with_process();
 
@@ -93,6 +101,7 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   static std::atomic<uint64_t> newest_number;
   static thread_local Here here_;
 
+  const std::string path_;
   const std::shared_ptr<RecordingWriter> writer_;
   const RecorderOptions options_;
   const RecordingClock clock_;
@@ -100,6 +109,8 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   std::shared_ptr<Sink> sink_;
   std::shared_ptr<Memory> memory_;
   std::vector<at::CallbackHandle> callbacks_;
+  std::mutex differences_mutex_;
+  int differences_left_ = 3;  // guarded by differences_mutex_
   std::mutex threads_mutex_;
   std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // guarded by threads_mutex_
 };
@@ -155,7 +166,9 @@ class Recorder::Session::Sink final : public TraceSink {
     if (auto* const recorder = here()) recorder->tape_replay(region, whole, begins);
   }
   void function_replay(const Region& region, bool begins) override {
-    if (auto* const recorder = here()) recorder->function_replay(region, begins);
+    auto* const recorder = here();
+    if (!recorder || !recorder->function_replay(region, begins)) return;
+    if (const auto session = open_now()) session->compare_replays();
   }
   void tape_record(const Tape& /*tape*/, size_t record, bool begins) override {
     if (auto* const recorder = here()) recorder->run_record(record, begins);
@@ -245,6 +258,32 @@ void Recorder::Session::stop() {
   here_ = {};
 }
 
+std::shared_ptr<Recorder::Session> Recorder::Session::open_now() {
+  const std::lock_guard<std::mutex> lock(open_mutex);
+  return open_session;
+}
+
+// An exception is on its way already: what goes wrong here is told, and that is all.
+void Recorder::Session::compare_replays() noexcept {
+  if (options_.differences_path.empty()) return;
+  try {
+    const std::lock_guard<std::mutex> comparing(differences_mutex_);
+    if (differences_left_-- <= 0) return;
+    {
+      const std::lock_guard<std::mutex> lock(threads_mutex_);
+      for (const auto& thread : threads_) thread->flush();
+    }
+    std::ofstream file(options_.differences_path, std::ios::binary | std::ios::app);
+    print_replay_differences(Recording::load(path_), file);
+    file.close();
+    TORCH_WARN("[Recorder] a replay has thrown: ", options_.differences_path,
+               file ? " says where it differs from its forward" : " cannot be written",
+               "; the recording is ", path_, ".");
+  } catch (const std::exception& error) {
+    TORCH_WARN("[Recorder] a replay has thrown, and cannot be compared: ", error.what());
+  }
+}
+
 /// What LibTorch has on this thread is gone by then: the callbacks stay, and find nothing open.
 void Recorder::Session::end_with_process() {
   if (const auto session = take_open(nullptr)) session->close_threads();
@@ -273,26 +312,51 @@ void Recorder::tell_plan(std::string_view label, const PlannedBytes& planned,
   if (ThreadRecorder* const recorder = Session::here()) recorder->plan(label, planned, json);
 }
 
+const std::string& Recorder::path() const {
+  return session_->path();
+}
+
+void Recorder::report(const std::string& page) {
+  stop();
+  try {
+    write_report_file({path()}, page);
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_VALUE(false, error.what());
+  }
+}
+
 void Recorder::stop() {
   session_->stop();
   const std::string fault = session_->fault();
   TORCH_CHECK(fault.empty(), fault);
 }
 
+namespace {
+
+std::string environment(const char* name) {
+  const char* const value = std::getenv(name);
+  return value ? value : "";
+}
+
+}  // namespace
+
 namespace detail {
 
 bool record_from_environment() {
   // Leaked: it ends with the process.
   static const Recorder* const recorder = []() -> const Recorder* {
-    const char* const folder = std::getenv("REMAT_RECORD");
-    if (!folder || !*folder) return nullptr;
+    const std::string folder = environment("REMAT_RECORD");
+    const bool debugs = environment("REMAT_DEBUG") == "1";
+    if (folder.empty() && !debugs) return nullptr;
+    const std::string path = (folder.empty() ? "." : folder) + "/remat-" + std::to_string(getpid());
     try {
-      const char* const lines = std::getenv("REMAT_RECORD_LINES");
-      return new Recorder(std::string(folder) + "/remat-" + std::to_string(getpid()) + ".rec",
-                          {.source_lines = lines && std::string_view(lines) == "1"});
+      RecorderOptions options;
+      options.source_lines = debugs || environment("REMAT_RECORD_LINES") == "1";
+      if (debugs) options.differences_path = path + ".diff";
+      return new Recorder(path + ".rec", options);
     } catch (const std::exception& error) {
       // While the library is being loaded: nobody could catch an exception.
-      TORCH_WARN("REMAT_RECORD=", folder, ": nothing is recorded: ", error.what());
+      TORCH_WARN("[Recorder] ", path, ".rec: nothing is recorded: ", error.what());
       return nullptr;
     }
   }();

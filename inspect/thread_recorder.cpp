@@ -228,7 +228,7 @@ void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool
   replay(region, begins, false);
 }
 
-void ThreadRecorder::replay(const Region& region, bool begins, bool from_function) {
+bool ThreadRecorder::replay(const Region& region, bool begins, bool from_function) {
   if (begins) {
     replays_.push_back({{now(), 0, region.id(), from_function, false}, std::uncaught_exceptions()});
     record_ = OpEvent::kNoRecord;
@@ -237,8 +237,11 @@ void ThreadRecorder::replay(const Region& region, bool begins, bool from_functio
     replay.end_ns = now();
     replay.threw = std::uncaught_exceptions() > replays_.back().exceptions;
     add(replay);
+    const bool threw = replay.threw;
     replays_.pop_back();
+    return threw;
   }
+  return false;
 }
 
 /// The ops that run end by an exception which is none.
@@ -283,6 +286,13 @@ void ThreadRecorder::plan(std::string_view label, const PlannedBytes& planned,
   if (!plans_.emplace(label, planned).second) return;
   add(PlanEvent{now(), writer_->string(label), planned.budget, planned.predicted_peak,
                 planned.plain_peak, writer_->string(json())});
+}
+
+void ThreadRecorder::flush() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (is_closed_) return;
+  writer_->write_block(number_, buffer_.bytes());
+  buffer_.clear();
 }
 
 void ThreadRecorder::close() {

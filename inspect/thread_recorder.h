@@ -34,7 +34,7 @@
 namespace remat {
 
 /// Ops and nodes that run on the thread, and events that are over. The thread itself calls all but
-/// close(), which any may call at any time.
+/// flush() and close(), which any may call at any time.
 class ThreadRecorder {
  public:
   ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t number,
@@ -53,7 +53,10 @@ class ThreadRecorder {
   void after_save(const TraceScope& scope, bool threw);
   void load(const Region& region, size_t slot);
   void tape_replay(const Region& region, const Region& whole, bool begins);
-  void function_replay(const Region& region, bool begins) { replay(region, begins, true); }
+  /// Returns whether it has thrown.
+  bool function_replay(const Region& region, bool begins) {
+    return replay(region, begins, /*from_function=*/true);
+  }
   void replay_stops();
   void run_record(size_t record, bool begins);
   void call(const TraceScope& scope, const NamedCall& call, CallStep step);
@@ -62,6 +65,9 @@ class ThreadRecorder {
   void mark(std::string_view name);
   void plan(std::string_view label, const PlannedBytes& planned,
             const std::function<std::string()>& json);
+
+  /// Writes what there is. Any thread.
+  void flush();
 
   /// Writes what is left, and no more.
   void close();
@@ -95,7 +101,7 @@ class ThreadRecorder {
   RunningOp* caller_here();
   void begin_in(OpEvent& op);
   void note_outer_records(OpEvent& op);
-  void replay(const Region& region, bool begins, bool from_function);
+  bool replay(const Region& region, bool begins, bool from_function);
   StringId line();
   StringId name_of_call(const NamedCall* call);
   void tell_of(const TraceScope& scope);

@@ -220,7 +220,8 @@ constexpr const char* kRecorderDoc =
 Writes all that the program does into a file, while open: with Recorder("step.rec") as recording: ...
 Each op of any thread, in the forward, in replays and in backward, inside of regions and outside; what
 autograd saves in regions; nodes of backward; memory. recording.mark("step 1") names a moment; stop()
-ends it, and raises RuntimeError if the file could not be written to its end. One at a time; none under
+ends it, and raises RuntimeError if the file could not be written to its end; report("step.html") ends it
+and writes a page for browsers, which a notebook shows where the recorder is a cell's result. One at a time; none under
 a torch profiler. REMAT_RECORD=FOLDER does the same for a whole process, with REMAT_RECORD_LINES=1 with
 source lines: of each op the line of the program, which takes some hundred nanoseconds more. The program
 remat-trace reads the file.)";

@@ -10,6 +10,8 @@
 
 #include <remat/inspect/source_places.h>
 
+#include "owned_object.h"
+
 namespace py = pybind11;
 
 namespace remat::python {
@@ -32,6 +34,7 @@ class PythonPlaces final : public SourcePlaces {
   SourcePlace here() override {
     if (!runs_python()) return {};
     const py::gil_scoped_acquire gil;
+    const ErrorAside error;
     auto frame = py::reinterpret_borrow<py::object>(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
     while (frame) {
       auto* const here = reinterpret_cast<PyFrameObject*>(frame.ptr());
@@ -47,6 +50,7 @@ class PythonPlaces final : public SourcePlaces {
   std::string text(const SourcePlace& place) override {
     if (!runs_python()) return "";
     const py::gil_scoped_acquire gil;
+    const ErrorAside error;
     auto* const code = static_cast<PyCodeObject*>(const_cast<void*>(place.code));
     const py::handle object(reinterpret_cast<PyObject*>(code));
     const char* const name = py::hasattr(object, "co_qualname") ? "co_qualname" : "co_name";

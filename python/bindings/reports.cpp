@@ -9,6 +9,7 @@
 
 #include <memory>
 #include <optional>
+#include <stdexcept>
 #include <string>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@
 #include <remat/inspect/region_tapes.h>
 #include <remat/inspect/replay_clock.h>
 #include <remat/inspect/saved_tensors_report.h>
+#include <remat/recording/html_report.h>
 
 #include "docstrings.h"
 #include "errors.h"
@@ -172,10 +174,20 @@ void add_recorder(py::module_& m) {
            py::arg("path"), py::kw_only(), py::arg("source_lines") = false)
       .def("mark", torch::wrap_pybind_function(&Recorder::mark), py::arg("name"))
       .def("stop", torch::wrap_pybind_function(&Recorder::stop))
+      .def("report", torch::wrap_pybind_function(&Recorder::report), py::arg("page"))
+      .def_property_readonly("path", &Recorder::path)
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__",
            torch::wrap_pybind_function(
                [](Recorder& recorder, const py::args& /*exception*/) { recorder.stop(); }));
+  m.def("_write_report", torch::wrap_pybind_function([](const std::vector<std::string>& recordings,
+                                                        const std::string& page) {
+          try {
+            return write_report_file(recordings, page);
+          } catch (const std::invalid_argument& error) {
+            TORCH_CHECK_VALUE(false, error.what());
+          }
+        }));
 }
 
 /// ReplayClock for Python: counts until it is closed, and knows what it has counted then.

@@ -4,7 +4,7 @@
 
 import os
 
-from . import _torch_profiler
+from . import _report_page, _torch_profiler  # noqa: F401  a notebook shows recorders by the first
 from ._C import Recorder
 
 

@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 import remat_meta as remat
+from remat_meta import report
 
 
 def step():
@@ -54,6 +55,53 @@ def test_source_lines_are_of_the_program(tmp_path):
     with remat.record(path):
         step()
     assert b"test_record.py:" not in path.read_bytes()
+
+
+def test_a_page_by_the_recorder_the_module_and_a_notebook(tmp_path, monkeypatch, capsys):
+    with remat.record(tmp_path / "step.rec") as recording:
+        step()
+    recording.report(str(tmp_path / "step.html"))
+    assert "block" in (tmp_path / "step.html").read_text()
+    assert recording.path == str(tmp_path / "step.rec")
+    shown = recording._repr_html_()
+    assert shown.startswith('<iframe srcdoc="') and shown.count('"') == 6
+    assert report.main([recording.path, recording.path, "-o", str(tmp_path / "both.html")]) == 0
+    assert (tmp_path / "both.html").stat().st_size > (tmp_path / "step.html").stat().st_size
+    assert report.main([str(tmp_path / "no.rec"), "-o", str(tmp_path / "no.html")]) == 3
+    assert "no.rec: expected a file that can be read" in capsys.readouterr().err
+    with pytest.raises(ValueError, match="/nowhere/x.html: expected a path that can be written"):
+        recording.report("/nowhere/x.html")
+    (tmp_path / "cut.rec").write_bytes((tmp_path / "step.rec").read_bytes()[:-1])
+    report.write_report(tmp_path / "cut.rec", page=tmp_path / "cut.html")
+    assert "cut.rec: at byte" in capsys.readouterr().err
+    ran = subprocess.run([sys.executable, "-m", "remat_meta.report", "--help"], capture_output=True, text=True, check=True)
+    assert "Recordings as a page for browsers" in ran.stdout and not ran.stderr
+
+
+def test_a_debugged_process_says_where_its_replay_differs(tmp_path):
+    script = tmp_path / "train.py"
+    script.write_text(
+        "import torch\n"
+        "import remat_meta as remat\n"
+        "calls = []\n"
+        "def block(x):\n"
+        "    calls.append(x)\n"
+        "    x = x.sin()\n"
+        "    return (x.exp() if len(calls) == 1 else x.tanh()).cos()\n"
+        "x = torch.ones(3, requires_grad=True)\n"
+        "remat.checkpoint(region_name='block')(block)(x).sum().backward()\n"
+    )
+    ran = subprocess.run(
+        [sys.executable, str(script)], cwd=tmp_path, env={**os.environ, "REMAT_DEBUG": "1"}, capture_output=True, text=True
+    )
+    assert ran.returncode == 1
+    assert "REMAT_DEBUG=1 in the environment writes the ops of both" in ran.stderr
+    (difference,) = tmp_path.glob("remat-*.diff")
+    text = difference.read_text()
+    assert "op 1 differs" in text
+    assert "forward  aten::exp(" in text and "replay   aten::tanh(" in text
+    assert text.count("train.py:7 block") == 2
+    assert f"{difference.name} says where it differs from its forward" in ran.stderr
 
 
 def test_without_a_path_it_is_in_the_present_folder(tmp_path, monkeypatch):

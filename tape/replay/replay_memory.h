@@ -31,7 +31,9 @@ inline std::string at_slot(const Region& region, size_t slot) {
 /// Ends the messages about a replay that differs.
 inline constexpr const char* kMakeItDepend =
     " Make what the function does depend on its arguments, or keep the state that it reads with a "
-    "StateHook (recompute_state_hooks in Python).";
+    "StateHook (recompute_state_hooks in Python). REMAT_DEBUG=1 in the environment writes the ops "
+    "of "
+    "both with their source lines, and the first that differs, into ./remat-PID.diff.";
 
 /// Note [Shadows]: a storage from outside that the forward wrote is not touched by a replay. It
 /// gets a shadow, a storage that begins with the bytes from before the forward's first write; each

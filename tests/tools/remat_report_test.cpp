@@ -68,7 +68,7 @@ TEST_CASE("remat-report says what it cannot read or write", "[tools][remat_repor
   const Result fails = run(step + " -o /nowhere/step.html");
   CHECK(fails.exit_code == 3);
   CHECK(fails.output ==
-        "[remat-report] /nowhere/step.html: expected a path that can be written, got 'No such file "
+        "[recording] /nowhere/step.html: expected a path that can be written, got 'No such file "
         "or "
         "directory'. Name another.\n");
   CHECK(run("/nowhere/step.rec -o " + folder.path("a.html")).exit_code == 3);

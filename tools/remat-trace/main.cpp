@@ -9,12 +9,12 @@
 #include <string>
 
 #include <remat/recording/chrome_trace.h>
+#include <remat/recording/difference_text.h>
 #include <remat/recording/memory_snapshot.h>
 #include <remat/recording/perfetto_trace.h>
 #include <remat/recording/recording.h>
 
 #include "arguments.h"
-#include "differences.h"
 #include "output.h"
 
 namespace remat_trace {

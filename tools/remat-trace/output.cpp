@@ -8,12 +8,14 @@
 #include <unordered_map>
 #include <vector>
 
+#include <remat/recording/printable.h>
 #include <remat/recording/recording_summary.h>
 
 namespace remat_trace {
 namespace {
 
 using remat::OpTotals;
+using remat::printable;
 using remat::Recording;
 
 double ms(int64_t ns) {
@@ -39,13 +41,6 @@ std::string words_of(const Recording& recording,
 }
 
 }  // namespace
-
-std::string printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < ' ' || c == 0x7f) c = '?';
-  }
-  return text;
-}
 
 void print_summary(const Recording& recording, std::ostream& out) {
   const remat::RecordingSummary summary = remat::summary_of(recording);

@@ -4,16 +4,12 @@
 #pragma once
 
 #include <ostream>
-#include <string>
 
 #include <remat/recording/recording.h>
 
 #include "arguments.h"
 
 namespace remat_trace {
-
-/// What would end the line, or move a terminal's cursor, is a question mark.
-std::string printable(std::string text);
 
 void print_summary(const remat::Recording& recording, std::ostream& out);
 void print_ops(const remat::Recording& recording, const Arguments& arguments, std::ostream& out);

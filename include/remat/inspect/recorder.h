@@ -28,6 +28,9 @@ struct RecorderOptions {
   /// which LibTorch's unwinder asks addr2line. Takes some hundred nanoseconds an op in Python, some
   /// microseconds in C++.
   bool source_lines = false;
+  /// Where each replay that throws is compared with its forward, right then, by all that has been
+  /// recorded: the first op that differs, as `remat-trace diff` tells it. "": nowhere.
+  std::string differences_path{};
 };
 
 /// While alive, writes down each op on any thread, in the forward, in replays and in backward,
@@ -53,6 +56,12 @@ class REMAT_API Recorder {
   static void tell_plan(std::string_view label, const PlannedBytes& planned,
                         const std::function<std::string()>& json);
 
+  /// stop(), and writes the recording as a page: write_report_file(). @throws ValueError if the
+  /// page cannot be written.
+  void report(const std::string& page);
+
+  const std::string& path() const;
+
   /// Writes what is left, and no more from then on. The end of the process does it, too. @throws
   /// RuntimeError if the file could not be written to its end (a full disk), each time that it is
   /// called.
@@ -66,7 +75,9 @@ class REMAT_API Recorder {
 namespace detail {
 
 /// Begins a recording for the whole process if the environment variable REMAT_RECORD names a
-/// folder: of REMAT_RECORD/remat-PID.rec, with source lines if REMAT_RECORD_LINES is 1. Ends when
+/// folder: of REMAT_RECORD/remat-PID.rec, with source lines if REMAT_RECORD_LINES is 1. Without it
+/// REMAT_DEBUG=1 begins one in the present folder; with it there are source lines, and differences
+/// in remat-PID.diff beside the recording. Ends when
 /// the process does. Once; warns if it cannot.
 REMAT_API bool record_from_environment();
 

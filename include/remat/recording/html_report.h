@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <ostream>
 #include <string>
+#include <vector>
 
 #include <remat/policy/export.h>
 #include <remat/recording/recording.h>
@@ -28,5 +29,13 @@ REMAT_API void write_report(const Recording& recording, std::ostream& out,
 /// The same of two recordings, one over the other; each has half of the points and rows.
 REMAT_API void write_report(const Recording& first, const Recording& second, std::ostream& out,
                             const ReportOptions& options = {});
+
+/// Reads one recording or two, and writes their page into a file. Returns what is damaged in them,
+/// a line for each that is: what comes before that is in the page. @throws std::invalid_argument
+/// `[recording] path: expected ..., got .... What to do.` if one cannot be read, there are none or
+/// more than two, or the page cannot be written; a page that is there is left as it is if a
+/// recording cannot be read.
+REMAT_API std::vector<std::string> write_report_file(const std::vector<std::string>& recordings,
+                                                     const std::string& page);
 
 }  // namespace remat

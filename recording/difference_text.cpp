@@ -1,22 +1,18 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-#include "differences.h"
+#include <remat/recording/difference_text.h>
 
 #include <algorithm>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include <remat/recording/printable.h>
 #include <remat/recording/recording_diff.h>
 #include <remat/recording/replay_links.h>
 
-#include "output.h"
-
-namespace remat_trace {
+namespace remat {
 namespace {
-
-using remat::Recording;
-using remat::RecordingDifference;
 
 void print_side(const char* side, const std::string& words, const std::string& line,
                 std::ostream& out) {
@@ -29,7 +25,7 @@ void print_rest(const RecordingDifference& difference, const char* first, const 
                 std::ostream& out) {
   print_side(first, difference.first_words, difference.first_line, out);
   print_side(second, difference.second_words, difference.second_line, out);
-  out << "  likely   " << remat::cause_text(difference.cause) << "\n";
+  out << "  likely   " << cause_text(difference.cause) << "\n";
   if (!difference.before.empty()) out << "before it, in both:\n";
   size_t number = difference.number - difference.before.size();
   for (const std::string& words : difference.before)
@@ -39,11 +35,11 @@ void print_rest(const RecordingDifference& difference, const char* first, const 
 }  // namespace
 
 bool print_replay_differences(const Recording& recording, std::ostream& out) {
-  const std::vector<RecordingDifference> differences = remat::replay_differences(recording);
-  const std::vector<remat::FunctionReplay> replays = remat::function_replays(recording);
+  const std::vector<RecordingDifference> differences = replay_differences(recording);
+  const std::vector<FunctionReplay> replays = function_replays(recording);
   if (differences.empty()) {
     size_t ops = 0;
-    for (const remat::FunctionReplay& replay : replays) ops += replay.again.size();
+    for (const FunctionReplay& replay : replays) ops += replay.again.size();
     out << "no difference: " << replays.size() << " replays by functions, " << ops
         << " ops that ran again\n";
     return false;
@@ -60,19 +56,19 @@ bool print_replay_differences(const Recording& recording, std::ostream& out) {
 }
 
 bool print_difference(const Recording& a, const Recording& b, std::ostream& out) {
-  const std::optional<RecordingDifference> difference = remat::first_difference(a, b);
+  const std::optional<RecordingDifference> difference = first_difference(a, b);
   if (!difference) {
     const auto ops = std::count_if(a.ops.begin(), a.ops.end(), [](const auto& op) {
-      return op.depth == 0 && op.phase != remat::OpPhase::kReplay;
+      return op.depth == 0 && op.phase != OpPhase::kReplay;
     });
     out << "no difference: " << ops << " ops\n";
     return false;
   }
-  out << "thread " << difference->thread << ", " << remat::phase_name(difference->phase);
+  out << "thread " << difference->thread << ", " << phase_name(difference->phase);
   if (!difference->region.empty()) out << ", " << printable(difference->region);
   out << ": op " << difference->number << " differs\n";
   print_rest(*difference, "first    ", "second   ", out);
   return true;
 }
 
-}  // namespace remat_trace
+}  // namespace remat
