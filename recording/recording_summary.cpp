@@ -60,6 +60,22 @@ TimeNs end_of(const Recording& recording) {
                    last_time(recording.nodes), last_time(recording.marks)});
 }
 
+void add_memory(const Recording& recording, RecordingSummary& summary) {
+  const std::vector<MemoryBlock> blocks = memory_blocks(recording);
+  const std::vector<AliveByKind> alive = alive_by_kind(recording, blocks);
+  if (!alive.empty()) summary.end_bytes = alive.back().total();
+  const size_t peak = peak_of(alive);
+  if (peak == MemoryBlock::kNone) return;
+  summary.peak = alive[peak];
+  summary.peak_bytes = alive[peak].total();
+  summary.peak_ns = alive[peak].time_ns;
+  for (const MemoryBlock& block : blocks) {
+    if (!block.is_alive_after(peak)) continue;
+    if (block.op != MemoryBlock::kNone) summary.peak_bytes_of_ops += block.bytes;
+    if (block.line != 0) summary.peak_bytes_of_lines += block.bytes;
+  }
+}
+
 }  // namespace
 
 RecordingSummary summary_of(const Recording& recording) {
@@ -81,12 +97,7 @@ RecordingSummary summary_of(const Recording& recording) {
   }
   summary.regions = totals.take();
   summary.end_ns = end_of(recording);
-  const std::vector<AliveByKind> alive = alive_by_kind(recording, memory_blocks(recording));
-  if (!alive.empty()) summary.end_bytes = alive.back().total();
-  if (const size_t peak = peak_of(alive); peak != MemoryBlock::kNone) {
-    summary.peak_bytes = alive[peak].total();
-    summary.peak_ns = alive[peak].time_ns;
-  }
+  add_memory(recording, summary);
   return summary;
 }
 

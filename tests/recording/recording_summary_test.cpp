@@ -70,6 +70,8 @@ TEST_CASE("A summary counts what ran, by phase and by label", "[recording]") {
   CHECK((summary.regions[0] == RegionTotals{"block", 2, {2, 15}, {1, 8}, 1, 1}));
   CHECK(summary.peak_bytes == 24);
   CHECK(summary.peak_ns == 2);
+  CHECK(summary.peak.total() == 24);
+  CHECK(summary.peak_bytes_of_ops == 0);
   CHECK(summary.end_bytes == 6);
   CHECK(summary.end_ns == 70);
 }

@@ -40,6 +40,23 @@ std::string words_of(const Recording& recording,
   return words;
 }
 
+double percent(int64_t part, int64_t whole) {
+  return 100 * static_cast<double>(part) / static_cast<double>(whole);
+}
+
+void print_peak(const remat::RecordingSummary& summary, std::ostream& out) {
+  out << "at the peak, MB:";
+  for (size_t kind = 0; kind < remat::kBlockKinds; ++kind) {
+    if (summary.peak.bytes[kind] == 0) continue;
+    out << " " << remat::kind_name(static_cast<remat::BlockKind>(kind)) << " "
+        << mb(summary.peak.bytes[kind]) << ",";
+  }
+  out << " of which " << std::setprecision(2)
+      << percent(summary.peak_bytes_of_ops, summary.peak_bytes) << " % have their op and "
+      << percent(summary.peak_bytes_of_lines, summary.peak_bytes) << " % their line\n"
+      << std::setprecision(3);
+}
+
 }  // namespace
 
 void print_summary(const Recording& recording, std::ostream& out) {
@@ -56,6 +73,7 @@ void print_summary(const Recording& recording, std::ostream& out) {
   }
   out << "\nmemory: peak " << mb(summary.peak_bytes) << " MB above the begin, after "
       << ms(summary.peak_ns) << " ms; " << mb(summary.end_bytes) << " MB alive in the end\n";
+  if (summary.peak_bytes > 0) print_peak(summary, out);
   if (summary.regions.empty()) return;
   out << "\nregions  forward ops     ms       replayed          ms    saved     kept  label\n";
   for (const remat::RegionTotals& region : summary.regions) {

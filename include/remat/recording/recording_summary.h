@@ -9,6 +9,7 @@
 #include <vector>
 
 #include <remat/policy/export.h>
+#include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording.h>
 
 namespace remat {
@@ -37,6 +38,9 @@ struct RecordingSummary {
   TimeNs end_ns = 0;                  ///< Of the last event
   int64_t peak_bytes = 0;             ///< Of what was allocated while recording, on all devices
   TimeNs peak_ns = 0;                 ///< When
+  AliveByKind peak;                   ///< Of it
+  int64_t peak_bytes_of_ops = 0;      ///< Of it, made by ops that are recorded
+  int64_t peak_bytes_of_lines = 0;    ///< Of it, of which the line is known
   int64_t end_bytes = 0;              ///< Of it, alive in the end
 };
 
