@@ -2,12 +2,10 @@
 
 #include "thread_recorder.h"
 
-#include <ATen/core/List.h>
 #include <c10/util/Exception.h>
 
 #include <pthread.h>
 
-#include <cstring>
 #include <exception>
 #include <string>
 #include <utility>
@@ -34,13 +32,6 @@ std::string full_name(const char* name, const char* overload) {
   return text;
 }
 
-uint64_t bits_of(double value) {
-  uint64_t bits = 0;
-  static_assert(sizeof bits == sizeof value);
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
 std::string thread_name() {
   char name[16] = {};
   pthread_getname_np(pthread_self(), name, sizeof name);
@@ -58,9 +49,9 @@ ThreadRecorder::ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t
     : writer_(std::move(writer)),
       number_(number),
       clock_(clock),
-      layouts_(*writer_),
+      arguments_(*writer_),
       frame_(writer_->string(kFrame)),
-      source_lines_(source_lines) {
+      lines_(*writer_, source_lines) {
   add(ThreadEvent{now(), at::RecordFunction::currentThreadId(), writer_->string(thread_name())});
 }
 
@@ -78,7 +69,7 @@ void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   op.arguments.clear();
   op.values.clear();
   op.results.clear();
-  for (const c10::IValue& argument : function.inputs()) add_argument(argument, op);
+  for (const c10::IValue& argument : function.inputs()) arguments_.add(argument, op);
   op.name = name_of(function);
   op.sequence = static_cast<uint64_t>(function.seqNr());
   op.depth = depth_;
@@ -125,7 +116,13 @@ void ThreadRecorder::begin_in(OpEvent& op) {
   } else if (!nodes_.empty()) {
     op.phase = OpPhase::kBackward;
   }
-  op.line = depth_ > 1 && running_ops_ > 0 ? ops_[running_ops_ - 1].event.line : line();
+  op.line = caller ? caller->event.line : lines_.here(is_called_by_engine());
+}
+
+/// What runs in backward and from tapes is.
+bool ThreadRecorder::is_called_by_engine() const {
+  if (!replays_.empty()) return !replays_.back().event.from_function;
+  return !nodes_.empty();
 }
 
 void ThreadRecorder::end_op(const at::RecordFunction& function) {
@@ -139,7 +136,7 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   // One that a replay has refused: no region has said that it sees it.
   if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
   if (op.threw && running_ops_ > 0) ops_[running_ops_ - 1].inner_threw = true;
-  for (const c10::IValue& result : function.outputs()) add_tensors(result, op.results);
+  for (const c10::IValue& result : function.outputs()) arguments_.add_tensors(result, op.results);
   // A composite op is where the ops are that it calls.
   RunningOp* const caller = caller_here();
   if (caller && caller->event.region == 0) {
@@ -152,6 +149,7 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
 }
 
 void ThreadRecorder::begin_node(const at::RecordFunction& node) {
+  if (nodes_.empty()) lines_.begin_backward();
   nodes_.push_back({now(), 0, writer_->string(node.name()), static_cast<uint64_t>(node.seqNr()),
                     node.forwardThreadId()});
 }
@@ -161,6 +159,7 @@ void ThreadRecorder::end_node() {
   nodes_.back().end_ns = now();
   add(nodes_.back());
   nodes_.pop_back();
+  if (nodes_.empty()) lines_.end_backward();
 }
 
 void ThreadRecorder::before_op(const TraceScope& scope) {
@@ -202,7 +201,7 @@ void ThreadRecorder::after_op(const TraceScope& scope) {
 
 void ThreadRecorder::before_save(const TraceScope& scope, const at::Tensor& tensor) {
   if (scope.region) tell_of(scope);
-  saves_.push_back({scope.slot, scope.kept, layouts_.of(tensor)});
+  saves_.push_back({scope.slot, scope.kept, arguments_.of(tensor)});
 }
 
 void ThreadRecorder::after_save(const TraceScope& scope, bool threw) {
@@ -328,69 +327,6 @@ StringId ThreadRecorder::device_name(c10::Device device) {
     device_name_ = writer_->string(device.str());
   }
   return device_name_;
-}
-
-StringId ThreadRecorder::line() {
-  if (!source_lines_) return 0;
-  SourcePlaces* places = SourcePlaces::of_python();
-  SourcePlace here = places ? places->here() : SourcePlace{};
-  // What runs in backward and from tapes, the engine has called.
-  const bool is_called =
-      nodes_.empty() && (replays_.empty() || replays_.back().event.from_function);
-  if (!here.code && is_called) {
-    places = &SourcePlaces::of_cpp();
-    here = places->here();
-  }
-  if (!here.code) return 0;
-  const auto [known, is_new] = lines_.emplace(here, 0);
-  if (is_new) known->second = writer_->string(places->text(here));
-  return known->second;
-}
-
-void ThreadRecorder::add_argument(const c10::IValue& value, OpEvent& op) {
-  if (value.isTensor()) {
-    op.arguments.push_back(layouts_.of(value.toTensor()));
-  } else if (value.isInt()) {
-    op.values.push_back({ValueKind::kInt, static_cast<uint64_t>(value.toInt())});
-  } else if (value.isDouble()) {
-    op.values.push_back({ValueKind::kDouble, bits_of(value.toDouble())});
-  } else if (value.isBool()) {
-    op.values.push_back({ValueKind::kBool, value.toBool() ? 1U : 0U});
-  } else if (value.isNone()) {
-    op.values.push_back({ValueKind::kNone, 0});
-  } else if (value.isString()) {
-    op.values.push_back({ValueKind::kText, writer_->string(value.toStringRef())});
-  } else if (value.isDevice()) {
-    op.values.push_back({ValueKind::kText, writer_->string(value.toDevice().str())});
-  } else if (value.isList()) {
-    add_list(value, op);
-  } else {
-    op.values.push_back({ValueKind::kOther, 0});
-  }
-}
-
-void ThreadRecorder::add_list(const c10::IValue& list, OpEvent& op) {
-  const size_t place = op.values.size();
-  op.values.push_back({ValueKind::kList, 0});
-  for (const c10::IValue& item : list.toListRef()) {
-    if (item.isTensor()) {
-      op.arguments.push_back(layouts_.of(item.toTensor()));
-    } else {
-      add_argument(item, op);
-    }
-  }
-  op.values[place].bits = op.values.size() - place - 1;
-}
-
-void ThreadRecorder::add_tensors(const c10::IValue& value, std::vector<RecordedTensor>& to) {
-  if (value.isTensor()) {
-    to.push_back(layouts_.of(value.toTensor()));
-  } else if (value.isList()) {
-    for (const c10::IValue& item : value.toListRef()) {
-      if (!item.isTensor() && !item.isNone()) return;
-      to.push_back(item.isTensor() ? layouts_.of(item.toTensor()) : RecordedTensor{});
-    }
-  }
 }
 
 /// Of a region that is not the last one that the recording was told of.

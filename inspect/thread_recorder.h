@@ -4,7 +4,6 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <ATen/core/ivalue.h>
 #include <ATen/record_function.h>
 #include <c10/core/Device.h>
 
@@ -21,14 +20,14 @@
 #include <vector>
 
 #include <remat/inspect/recorder.h>
-#include <remat/inspect/source_places.h>
 #include <remat/recording/byte_writer.h>
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
 #include <remat/tape/named_call.h>
 #include <remat/tape/trace_sink.h>
 
-#include "recorded_layouts.h"
+#include "recorded_arguments.h"
+#include "recorded_lines.h"
 #include "recording_clock.h"
 
 namespace remat {
@@ -95,14 +94,11 @@ class ThreadRecorder {
   TimeNs now() { return now_ns_ = clock_.now(); }
   StringId name_of(const at::RecordFunction& op);
   StringId device_name(c10::Device device);
-  void add_argument(const c10::IValue& value, OpEvent& op);
-  void add_list(const c10::IValue& list, OpEvent& op);
-  void add_tensors(const c10::IValue& value, std::vector<RecordedTensor>& to);
   RunningOp* caller_here();
   void begin_in(OpEvent& op);
   void note_outer_records(OpEvent& op);
   bool replay(const Region& region, bool begins, bool from_function);
-  StringId line();
+  bool is_called_by_engine() const;
   StringId name_of_call(const NamedCall* call);
   void tell_of(const TraceScope& scope);
   template <class Event>
@@ -112,10 +108,9 @@ class ThreadRecorder {
   const uint32_t number_;
   const RecordingClock clock_;
   TimeNs now_ns_ = 0;  // when it was asked last
-  RecordedLayouts layouts_;
+  RecordedArguments arguments_;
   const StringId frame_;  // of what is no op
-  const bool source_lines_;
-  std::unordered_map<SourcePlace, StringId, SourcePlaceHash> lines_;
+  RecordedLines lines_;
   std::unordered_map<const char*, StringId> schema_names_;
   int32_t device_ = -1;  // the last, as a number
   StringId device_name_ = 0;

@@ -14,6 +14,8 @@ from torch import nn
 import remat_meta as remat
 from remat_meta import report
 
+TRACE = os.environ.get("REMAT_TRACE_PROGRAM")
+
 
 def step():
     model = nn.Sequential(nn.Linear(8, 8), nn.GELU(), nn.Linear(8, 8))
@@ -55,6 +57,36 @@ def test_source_lines_are_of_the_program(tmp_path):
     with remat.record(path):
         step()
     assert b"test_record.py:" not in path.read_bytes()
+
+
+@pytest.mark.skipif(TRACE is None, reason="remat-trace is not built")
+def test_what_the_engine_calls_has_no_line_of_its_own(tmp_path):
+    class Cube(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x * x * x
+
+        @staticmethod
+        def backward(ctx, gradient):
+            (x,) = ctx.saved_tensors
+            return 3 * x * x * gradient
+
+    path = tmp_path / "step.rec"
+    x = torch.ones(3, requires_grad=True)
+    for replay in ("function", "tape"):
+        fn = remat.checkpoint(replay=replay)(lambda x: x.sin().exp())
+        fn(x).sum().backward()
+        with remat.record(path, source_lines=True):
+            Cube.apply(fn(x)).sum().backward()
+        listed = subprocess.run([TRACE, path, "--ops"], capture_output=True, text=True, check=True).stdout.splitlines()
+        here = [line for line in listed if "test_record.py:" in line]
+        assert not [line for line in listed if " forward " in line and line not in here]
+        assert all("Cube.backward" in line for line in here if " backward " in line)
+        assert sum("Cube.backward" in line for line in here) >= 3
+        replayed = [line for line in here if " replay " in line]
+        assert len(replayed) == (2 if replay == "function" else 0)
+        assert all("<lambda>" in line for line in replayed)
 
 
 def test_a_page_by_the_recorder_the_module_and_a_notebook(tmp_path, monkeypatch, capsys):

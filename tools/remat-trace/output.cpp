@@ -108,6 +108,7 @@ void print_ops(const Recording& recording, const Arguments& arguments, std::ostr
       out << "; slots " << op.first_slot << " to " << op.end_slot - 1;
     if (op.threw) out << "; threw";
     if (!label.empty()) out << "; " << printable(label);
+    if (op.line != 0) out << "; " << printable(recording.text(op.line));
     out << "\n";
   }
 }
