@@ -76,7 +76,9 @@ void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   running.is_frame = op.name == frame_;
   running.inner_threw = running.is_stopped = false;
   running.replays = replays_.size();
-  if (!running.is_frame) {
+  if (running.is_frame) {
+    if (frames_++ == 0) lines_.begin_backward();
+  } else {
     ++depth_;
     op.number = ++op_number_;
     begin_in(op);
@@ -113,7 +115,7 @@ void ThreadRecorder::begin_in(OpEvent& op) {
       op.record = record_;
       op.is_seen = std::exchange(record_is_new_, false);
     }
-  } else if (!nodes_.empty()) {
+  } else if (is_called_by_engine()) {
     op.phase = OpPhase::kBackward;
   }
   op.line = caller ? caller->event.line : lines_.here(is_called_by_engine());
@@ -122,13 +124,16 @@ void ThreadRecorder::begin_in(OpEvent& op) {
 /// What runs in backward and from tapes is.
 bool ThreadRecorder::is_called_by_engine() const {
   if (!replays_.empty()) return !replays_.back().event.from_function;
-  return !nodes_.empty();
+  return frames_ > 0 || !nodes_.empty();
 }
 
 void ThreadRecorder::end_op(const at::RecordFunction& function) {
   if (running_ops_ == 0) return;  // it began before the recording
   const RunningOp& running = ops_[--running_ops_];
-  if (running.is_frame) return;
+  if (running.is_frame) {
+    if (--frames_ == 0) lines_.end_backward();
+    return;
+  }
   --depth_;
   OpEvent& op = ops_[running_ops_].event;
   op.end_ns = now();
@@ -149,7 +154,6 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
 }
 
 void ThreadRecorder::begin_node(const at::RecordFunction& node) {
-  if (nodes_.empty()) lines_.begin_backward();
   nodes_.push_back({now(), 0, writer_->string(node.name()), static_cast<uint64_t>(node.seqNr()),
                     node.forwardThreadId()});
 }
@@ -159,7 +163,6 @@ void ThreadRecorder::end_node() {
   nodes_.back().end_ns = now();
   add(nodes_.back());
   nodes_.pop_back();
-  if (nodes_.empty()) lines_.end_backward();
 }
 
 void ThreadRecorder::before_op(const TraceScope& scope) {

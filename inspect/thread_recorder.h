@@ -121,6 +121,7 @@ class ThreadRecorder {
                                 // keep their vectors for the next.
   size_t running_ops_ = 0;
   uint64_t op_number_ = 0;                // of the op that began last
+  uint32_t frames_ = 0;                   // of the engine, that run
   uint32_t depth_ = 0;                    // of the op that begins next
   std::vector<NodeEvent> nodes_;          // that run, the innermost last
   std::vector<RunningReplay> replays_;    // the innermost last

@@ -11,6 +11,7 @@
 
 #include <remat/recording/replay_links.h>
 
+#include "op_nesting.h"
 #include "running_spans.h"
 
 namespace remat {
@@ -26,6 +27,7 @@ class BlockFinder {
         replays_(recording.replays),
         nodes_(recording.nodes),
         uses_in_nodes_(recording.nodes),
+        nesting_(recording),
         forwards_(forward_ops(recording)),
         makers_(ops_of_nodes(recording)) {
     for (size_t i = 0; i < recording.ops.size(); ++i)
@@ -79,6 +81,9 @@ class BlockFinder {
       block.region = maker.region;
       block.call = maker.call;
       block.kind = kind_of(maker.phase);
+      // Between nodes the engine sums and casts what the last one gave.
+      if (block.kind == BlockKind::kBackward && block.node == MemoryBlock::kNone)
+        block.node = nodes_.last_at(memory.thread, memory.time_ns);
     } else if (replays) {
       block.kind = BlockKind::kReplayed;
     } else if (block.node != MemoryBlock::kNone) {
@@ -104,18 +109,21 @@ class BlockFinder {
 
   StringId line_of(const MemoryBlock& block) const {
     if (block.op != MemoryBlock::kNone) {
-      if (recording_.ops[block.op].line != 0) return recording_.ops[block.op].line;
-      if (forwards_[block.op] != kNoOp) return recording_.ops[forwards_[block.op]].line;
+      if (const StringId line = line_of_op(block.op); line != 0) return line;
     }
     if (block.node != MemoryBlock::kNone && makers_[block.node] != kNoOp)
       return line_of_op(makers_[block.node]);
     return 0;
   }
 
+  /// Its own, or that of the op of the forward which it runs again, or is called by an op that
+  /// does.
   StringId line_of_op(size_t op) const {
-    const StringId line = recording_.ops[op].line;
-    if (line != 0 || forwards_[op] == kNoOp) return line;
-    return recording_.ops[forwards_[op]].line;
+    for (; op != kNoOp; op = nesting_.caller(op)) {
+      if (const StringId line = recording_.ops[op].line; line != 0) return line;
+      if (forwards_[op] != kNoOp) return recording_.ops[forwards_[op]].line;
+    }
+    return 0;
   }
 
   void look_at_saves_until(TimeNs time_ns) {
@@ -162,6 +170,7 @@ class BlockFinder {
   detail::RunningSpans<ReplayEvent> replays_;
   detail::RunningSpans<NodeEvent> nodes_;
   detail::RunningSpans<NodeEvent> uses_in_nodes_;  // asked for begins of ops
+  const detail::OpNesting nesting_;
   const std::vector<size_t> forwards_;
   const std::vector<size_t> makers_;
   std::map<std::pair<uint32_t, uint64_t>, size_t> ops_;  // by thread and number

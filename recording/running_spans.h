@@ -32,6 +32,13 @@ class RunningSpans {
     return here.running;
   }
 
+  /// The one that began last, over or not.
+  size_t last_at(uint32_t thread, TimeNs time_ns) {
+    at(thread, time_ns);
+    const Thread& here = threads_[thread];
+    return here.next == 0 ? kNone : here.order[here.next - 1];
+  }
+
   size_t innermost_at(uint32_t thread, TimeNs time_ns) {
     const std::vector<size_t>& running = at(thread, time_ns);
     return running.empty() ? kNone : running.back();

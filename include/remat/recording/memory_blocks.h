@@ -38,7 +38,8 @@ struct MemoryBlock {
   uint32_t thread = 0;
   BlockKind kind = BlockKind::kOutside;
   size_t op = kNone;       ///< The innermost that made it, in Recording::ops; kNone: no op did.
-  size_t node = kNone;     ///< The innermost of backward that made it, in Recording::nodes
+  size_t node = kNone;     ///< The innermost of backward that made it, or whose result the engine
+                           ///< has summed or cast, in Recording::nodes
   uint64_t region = 0;     ///< Of the op; 0: none.
   int64_t slot = kNoSlot;  ///< The first in which autograd saved it, in the region `slot_region`
   uint64_t slot_region = 0;
