@@ -221,7 +221,8 @@ void Recorder::Session::start() {
     const std::lock_guard<std::mutex> lock(open_mutex);
     TORCH_CHECK(!open_session,
                 "[Recorder] expected no other Recorder in the process, got a second one. Stop the "
-                "first.");
+                "first, which writes ",
+                open_session->path_, ".");
     memory_ = std::make_shared<Memory>();
     AllocationListener::start(memory_, "Recorder");
     open_session = shared_from_this();

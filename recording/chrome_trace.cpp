@@ -92,6 +92,7 @@ class Writer {
     if (op.region != 0) args["region"] = labels_.of(op.region);
     if (op.end_slot > op.first_slot) args["slots"] = {op.first_slot, op.end_slot};
     if (op.threw) args["threw"] = true;
+    if (op.line != 0) args["line"] = recording_.text(op.line);
     args["arguments"] = words_of(recording_, op.arguments);
     args["results"] = words_of(recording_, op.results);
     span(recording_.text(op.name), "op", op, place_of(op).track, std::move(args));

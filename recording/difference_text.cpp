@@ -61,7 +61,7 @@ bool print_difference(const Recording& a, const Recording& b, std::ostream& out)
     const auto ops = std::count_if(a.ops.begin(), a.ops.end(), [](const auto& op) {
       return op.depth == 0 && op.phase != OpPhase::kReplay;
     });
-    out << "no difference: " << ops << " ops\n";
+    out << "no difference: " << ops << " ops; values of tensors are not recorded\n";
     return false;
   }
   out << "thread " << difference->thread << ", " << phase_name(difference->phase);

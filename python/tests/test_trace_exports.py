@@ -152,7 +152,7 @@ def test_counters_of_perfetto_are_of_bytes_and_add_up(perfetto, chrome):
 
 
 def test_a_snapshot_is_the_same_as_json(folder, snapshot):
-    assert json.loads((folder / "step.json").read_text()) == snapshot
+    assert json.loads((folder / "step.pickle.json").read_text()) == snapshot
 
 
 def test_a_snapshot_ends_with_what_is_alive(snapshot, chrome):

@@ -57,7 +57,7 @@ class Page {
     const { summary, regions } = this.run;
     const [outside, forward, replay, backward] = summary.phases;
     const count = regions.reduce((sum, { numbers }) => sum + numbers[0], 0);
-    const tiles = [["Peak", bytesText(summary.peak_bytes), `after ${timeText(summary.peak)}`],
+    const tiles = [["Peak, made while recording", bytesText(summary.peak_bytes), `after ${timeText(summary.peak)}`],
       ["Alive in the end", bytesText(summary.end_bytes), `after ${timeText(summary.end)}`],
       ["Forward", timeText(forward[1]), `${countText(forward[0])} ops in regions`],
       ["Replays", timeText(replay[1]), forward[1] > 0 ? `${percentText(replay[1] / forward[1])} of the forward` : `${countText(replay[0])} ops`],

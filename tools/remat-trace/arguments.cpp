@@ -15,7 +15,7 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec --ops --op mm --most 20  the first 20 ops with mm in their names
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
   remat-trace step.rec --perfetto step.pftrace  for ui.perfetto.dev, a third of the size
-  remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.json
+  remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.pickle.json
   remat-trace diff step.rec                     the first op of a replay that differs from its forward, and why
   remat-trace diff plain.rec step.rec           the first op in which two runs of a program differ, and why
 
@@ -53,8 +53,9 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
   app.add_option("--perfetto", arguments.perfetto_path, "Write a trace in Perfetto's format");
-  app.add_option("--snapshot", arguments.snapshot_path,
-                 "Write memory for PyTorch's memory viewer as a pickle, and beside it as .json");
+  app.add_option(
+      "--snapshot", arguments.snapshot_path,
+      "Write memory for PyTorch's memory viewer as a pickle, and as JSON in its path with .json");
   add_diff(app, arguments);
   try {
     app.parse(argc, argv);

@@ -32,7 +32,7 @@ void write_file(const std::string& path, Write&& write) {
 }
 
 void write_snapshot(const remat::Recording& recording, const std::string& path) {
-  const std::string json = std::filesystem::path(path).replace_extension(".json").string();
+  const std::string json = path + ".json";  // so that it takes no trace's place
   const auto write = [&](remat::SnapshotFormat format) {
     return [&, format](std::ostream& out) { write_memory_snapshot(recording, format, out); };
   };

@@ -71,8 +71,9 @@ void print_summary(const Recording& recording, std::ostream& out) {
     print_totals(summary.by_phase[phase], out);
     out << "\n";
   }
-  out << "\nmemory: peak " << mb(summary.peak_bytes) << " MB above the begin, after "
-      << ms(summary.peak_ns) << " ms; " << mb(summary.end_bytes) << " MB alive in the end\n";
+  out << "\nmemory: peak " << mb(summary.peak_bytes)
+      << " MB of what was made while recording, after " << ms(summary.peak_ns) << " ms; "
+      << mb(summary.end_bytes) << " MB alive in the end\n";
   if (summary.peak_bytes > 0) print_peak(summary, out);
   if (summary.regions.empty()) return;
   out << "\nregions  forward ops     ms       replayed          ms    saved     kept  label\n";

@@ -52,7 +52,7 @@ def record(case, options, path, nested):
 
 def check(path, peak):
     text = trace(path)
-    assert f"peak {peak / 1e6:.3f} MB above the begin" in text
+    assert f"peak {peak / 1e6:.3f} MB of what was made while recording" in text
     ops, lines = re.search(r"of which ([\d.]+) % have their op and ([\d.]+) % their line", text).groups()
     assert float(ops) >= 99.9 and float(lines) >= 99.9
     assert re.search(r"^replay +[1-9]", text, re.MULTILINE)
