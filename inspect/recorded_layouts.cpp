@@ -40,8 +40,10 @@ RecordedTensor RecordedLayouts::of(const at::Tensor& tensor) {
   for (const int64_t part : key_) hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15;
   Known& known = known_[(hash >> 32U) % kSize];
   if (known.key != key_) {
-    known.id = ask(tensor);
-    known.key = key_;
+    Key key = key_;  // Python may run ops while it is asked
+    const LayoutId id = ask(tensor);
+    known = {std::move(key), id};
+    return {id, address_of(tensor), offset_of(tensor)};
   }
   return {known.id, address_of(tensor), offset_of(tensor)};
 }

@@ -24,9 +24,11 @@ SourcePlace RecordedLines::in_python() {
 }
 
 StringId RecordedLines::number_of(const SourcePlace& place, SourcePlaces& places) {
-  const auto [known, is_new] = known_.emplace(place, 0);
-  if (is_new) known->second = writer_.string(places.text(place));
-  return known->second;
+  if (const auto known = known_.find(place); known != known_.end()) return known->second;
+  // Not with a hand on the map: Python may run ops meanwhile.
+  const StringId number = writer_.string(places.text(place));
+  known_.emplace(place, number);
+  return number;
 }
 
 }  // namespace remat

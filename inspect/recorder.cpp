@@ -5,6 +5,7 @@
 
 #include <ATen/record_function.h>
 #include <c10/util/Exception.h>
+#include <pthread.h>
 #include <torch/headeronly/version.h>
 #include <unistd.h>
 
@@ -12,6 +13,7 @@
 #include <chrono>
 #include <cstdlib>
 #include <exception>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <mutex>
@@ -55,12 +57,25 @@ std::shared_ptr<RecordingWriter> open(const std::string& path) {
   }
 }
 
+/// So that it is found from another folder, too.
+std::string absolute(const std::string& path) {
+  std::error_code fault;
+  const std::string found = std::filesystem::absolute(path, fault).string();
+  return fault ? path : found;
+}
+
+RecorderOptions absolute(RecorderOptions options) {
+  if (!options.differences_path.empty())
+    options.differences_path = absolute(options.differences_path);
+  return options;
+}
+
 }  // namespace
 
 class Recorder::Session : public std::enable_shared_from_this<Recorder::Session> {
  public:
   Session(const std::string& path, const RecorderOptions& options)
-      : path_(path), writer_(open(path)), options_(options) {
+      : path_(absolute(path)), writer_(open(path)), options_(absolute(options)) {
     ProcessEvent process;
     process.begin_unix_ns = unix_ns();
     process.pid = static_cast<uint64_t>(getpid());
@@ -77,6 +92,8 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   /// That of the calling thread, of the session that is open; null: there is none.
   static ThreadRecorder* here();
 
+  static void check_none_is_open();
+
   std::string fault() const { return writer_->fault(); }
   const std::string& path() const { return path_; }
 
@@ -91,6 +108,8 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
 
   std::shared_ptr<ThreadRecorder> add_thread();
   void close_threads();
+  static void check(const std::shared_ptr<Session>& open);
+  static void leave_to_parent();
   static std::shared_ptr<Session> open_now();
   static std::shared_ptr<Session> take_open(const Session* wanted);
   static void end_with_process();
@@ -216,20 +235,44 @@ std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
   return threads_.back();
 }
 
+void Recorder::Session::check(const std::shared_ptr<Session>& open) {
+  TORCH_CHECK(!open,
+              "[Recorder] expected no other Recorder in the process, got a second one. Stop the "
+              "first, which writes ",
+              open->path_, ".");
+}
+
+void Recorder::Session::check_none_is_open() {
+  const std::lock_guard<std::mutex> lock(open_mutex);
+  check(open_session);
+}
+
+// Note [Recorders and forks]: a child has none of the threads that may hold a lock of the
+// session's, so it leaves the session as it is, for ever, and finds none open.
+void Recorder::Session::leave_to_parent() {
+  open_number = 0;
+  static auto& left = *new std::vector<std::shared_ptr<Session>>;
+  if (open_session) left.push_back(std::move(open_session));
+  open_session = nullptr;
+}
+
 void Recorder::Session::start() {
   {
     const std::lock_guard<std::mutex> lock(open_mutex);
-    TORCH_CHECK(!open_session,
-                "[Recorder] expected no other Recorder in the process, got a second one. Stop the "
-                "first, which writes ",
-                open_session->path_, ".");
+    check(open_session);
     memory_ = std::make_shared<Memory>();
     AllocationListener::start(memory_, "Recorder");
     open_session = shared_from_this();
     open_number = number_;
   }
   static const int at_exit = std::atexit(&end_with_process);
+  static const int at_fork = pthread_atfork([] { open_mutex.lock(); }, [] { open_mutex.unlock(); },
+                                            [] {
+                                              leave_to_parent();
+                                              open_mutex.unlock();
+                                            });
   static_cast<void>(at_exit);
+  static_cast<void>(at_fork);
   sink_ = std::make_shared<Sink>();
   TraceSinks::get().add(sink_);
   callbacks_.push_back(
@@ -295,8 +338,9 @@ void Recorder::Session::close_threads() {
   for (const auto& thread : threads_) thread->close();
 }
 
-Recorder::Recorder(const std::string& path, const RecorderOptions& options)
-    : session_(std::make_shared<Session>(path, options)) {
+Recorder::Recorder(const std::string& path, const RecorderOptions& options) {
+  Session::check_none_is_open();  // before the file is written anew
+  session_ = std::make_shared<Session>(path, options);
   session_->start();
 }
 

@@ -55,37 +55,45 @@ ThreadRecorder::ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t
   add(ThreadEvent{now(), at::RecordFunction::currentThreadId(), writer_->string(thread_name())});
 }
 
+// Note [Ops inside of what looks at an op]: a tensor of a Python class tells its device, and Python
+// makes frames, by code that may run ops, of a finalizer too. So an op counts as running, in a
+// place that stays, before anybody looks at its arguments, and until after somebody has at its
+// results.
 void ThreadRecorder::begin_op(const at::RecordFunction& function) {
+  const RunningOp* const caller = caller_here();
   if (running_ops_ == ops_.size()) ops_.emplace_back();
-  RunningOp& running = ops_[running_ops_];
+  RunningOp& running = ops_[running_ops_++];
+  running.clear();
   OpEvent& op = running.event;
-  std::vector<RecordedTensor> arguments = std::move(op.arguments);
-  std::vector<RecordedValue> values = std::move(op.values);
-  std::vector<RecordedTensor> results = std::move(op.results);
-  op = OpEvent();
-  op.arguments = std::move(arguments);
-  op.values = std::move(values);
-  op.results = std::move(results);
-  op.arguments.clear();
-  op.values.clear();
-  op.results.clear();
-  for (const c10::IValue& argument : function.inputs()) arguments_.add(argument, op);
   op.name = name_of(function);
   op.sequence = static_cast<uint64_t>(function.seqNr());
   op.depth = depth_;
   running.is_frame = op.name == frame_;
-  running.inner_threw = running.is_stopped = false;
   running.replays = replays_.size();
   if (running.is_frame) {
     if (frames_++ == 0) lines_.begin_backward();
   } else {
     ++depth_;
     op.number = ++op_number_;
-    begin_in(op);
+    begin_in(op, caller);
+    for (const c10::IValue& argument : function.inputs()) arguments_.add(argument, op);
+    op.line = caller ? caller->event.line : lines_.here(is_called_by_engine());
   }
-  ++running_ops_;
   running.exceptions = std::uncaught_exceptions();
   op.begin_ns = now();
+}
+
+void ThreadRecorder::RunningOp::clear() {
+  std::vector<RecordedTensor> arguments = std::move(event.arguments);
+  std::vector<RecordedValue> values = std::move(event.values);
+  std::vector<RecordedTensor> results = std::move(event.results);
+  *this = {};
+  event.arguments = std::move(arguments);
+  event.values = std::move(values);
+  event.results = std::move(results);
+  event.arguments.clear();
+  event.values.clear();
+  event.results.clear();
 }
 
 /// The op that has called what runs now; null if that is the program, the engine or a replay.
@@ -96,8 +104,7 @@ ThreadRecorder::RunningOp* ThreadRecorder::caller_here() {
 }
 
 /// Where it runs, as far as is known before a region sees it.
-void ThreadRecorder::begin_in(OpEvent& op) {
-  const RunningOp* const caller = caller_here();
+void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
   if (caller && caller->event.region != 0) {
     const OpEvent& outer = caller->event;
     op.region = outer.region;
@@ -118,7 +125,6 @@ void ThreadRecorder::begin_in(OpEvent& op) {
   } else if (is_called_by_engine()) {
     op.phase = OpPhase::kBackward;
   }
-  op.line = caller ? caller->event.line : lines_.here(is_called_by_engine());
 }
 
 /// What runs in backward and from tapes is.
@@ -129,19 +135,25 @@ bool ThreadRecorder::is_called_by_engine() const {
 
 void ThreadRecorder::end_op(const at::RecordFunction& function) {
   if (running_ops_ == 0) return;  // it began before the recording
-  const RunningOp& running = ops_[--running_ops_];
+  RunningOp& running = ops_[running_ops_ - 1];
   if (running.is_frame) {
+    --running_ops_;
     if (--frames_ == 0) lines_.end_backward();
     return;
   }
-  --depth_;
-  OpEvent& op = ops_[running_ops_].event;
+  OpEvent& op = running.event;
   op.end_ns = now();
   op.threw = std::uncaught_exceptions() > running.exceptions && !running.is_stopped;
+  try {
+    for (const c10::IValue& result : function.outputs()) arguments_.add_tensors(result, op.results);
+  } catch (const std::exception&) {
+    op.results.clear();  // of a class that does not tell its device: the op is over all the same
+  }
+  --running_ops_;
+  --depth_;
   // One that a replay has refused: no region has said that it sees it.
   if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
   if (op.threw && running_ops_ > 0) ops_[running_ops_ - 1].inner_threw = true;
-  for (const c10::IValue& result : function.outputs()) arguments_.add_tensors(result, op.results);
   // A composite op is where the ops are that it calls.
   RunningOp* const caller = caller_here();
   if (caller && caller->event.region == 0) {

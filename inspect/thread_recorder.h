@@ -9,6 +9,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <deque>
 #include <functional>
 #include <memory>
 #include <mutex>
@@ -79,6 +80,9 @@ class ThreadRecorder {
     size_t replays = 0;     // that ran when it began
     bool inner_threw = false;
     bool is_stopped = false;  // by a replay that has what it needs
+
+    /// For the next op: vectors keep their memory.
+    void clear();
   };
   struct RunningReplay {
     ReplayEvent event;
@@ -95,7 +99,7 @@ class ThreadRecorder {
   StringId name_of(const at::RecordFunction& op);
   StringId device_name(c10::Device device);
   RunningOp* caller_here();
-  void begin_in(OpEvent& op);
+  void begin_in(OpEvent& op, const RunningOp* caller);
   void note_outer_records(OpEvent& op);
   bool replay(const Region& region, bool begins, bool from_function);
   bool is_called_by_engine() const;
@@ -117,8 +121,8 @@ class ThreadRecorder {
   std::string saved_call_;  // the last
   StringId saved_call_id_ = 0;
 
-  std::vector<RunningOp> ops_;  // Up to running_ops_ those that run, the innermost last; the others
-                                // keep their vectors for the next.
+  std::deque<RunningOp> ops_;  // Up to running_ops_ those that run, the innermost last; the others
+                               // keep their vectors for the next.
   size_t running_ops_ = 0;
   uint64_t op_number_ = 0;                // of the op that began last
   uint32_t frames_ = 0;                   // of the engine, that run

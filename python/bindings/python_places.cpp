@@ -28,6 +28,16 @@ bool runs_python() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }
 
+/// A name of a file need not be UTF-8.
+std::string text_of(PyCodeObject* code, const char* name) {
+  const py::object text = py::handle(reinterpret_cast<PyObject*>(code)).attr(name);
+  const auto bytes = py::reinterpret_steal<py::bytes>(
+      PyUnicode_AsEncodedString(text.ptr(), "utf-8", "backslashreplace"));
+  if (bytes) return bytes;
+  PyErr_Clear();
+  return "?";
+}
+
 /// Places are code objects and instructions in them.
 class PythonPlaces final : public SourcePlaces {
  public:
@@ -54,26 +64,24 @@ class PythonPlaces final : public SourcePlaces {
     auto* const code = static_cast<PyCodeObject*>(const_cast<void*>(place.code));
     const py::handle object(reinterpret_cast<PyObject*>(code));
     const char* const name = py::hasattr(object, "co_qualname") ? "co_qualname" : "co_name";
-    return object.attr("co_filename").cast<std::string>() + ":" +
+    return text_of(code, "co_filename") + ":" +
            std::to_string(PyCode_Addr2Line(code, static_cast<int>(place.at))) + " " +
-           object.attr(name).cast<std::string>();
+           text_of(code, name);
   }
 
  private:
   bool knows_as_program(PyCodeObject* code) {
-    const auto [known, is_new] = known_.emplace(code, false);
-    if (is_new) {
-      if (torch_.empty()) {
-        torch_ = folder_of("torch");
-        remat_ = folder_of("remat_meta");
-      }
-      Py_INCREF(code);  // so that nobody else has its address
-      const py::handle object(reinterpret_cast<PyObject*>(code));
-      const auto file = object.attr("co_filename").cast<std::string>();
-      known->second =
-          file.rfind(torch_, 0) != 0 && file.rfind(remat_, 0) != 0 && file.rfind("<frozen", 0) != 0;
+    if (const auto known = known_.find(code); known != known_.end()) return known->second;
+    if (torch_.empty()) {
+      torch_ = folder_of("torch");
+      remat_ = folder_of("remat_meta");
     }
-    return known->second;
+    const std::string file = text_of(code, "co_filename");
+    const bool is_program =
+        file.rfind(torch_, 0) != 0 && file.rfind(remat_, 0) != 0 && file.rfind("<frozen", 0) != 0;
+    // Not with a hand on the map: Python may run ops meanwhile.
+    if (known_.emplace(code, is_program).second) Py_INCREF(code);  // nobody else gets its address
+    return is_program;
   }
 
   std::string torch_;  // folders of packages

@@ -178,8 +178,15 @@ void add_recorder(py::module_& m) {
       .def_property_readonly("path", &Recorder::path)
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__",
-           torch::wrap_pybind_function(
-               [](Recorder& recorder, const py::args& /*exception*/) { recorder.stop(); }));
+           torch::wrap_pybind_function([](Recorder& recorder, const py::args& exception) {
+             try {
+               recorder.stop();
+             } catch (const std::exception& error) {
+               // One that is being raised goes first.
+               if (exception.empty() || exception[0].is_none()) throw;
+               TORCH_WARN(error.what());
+             }
+           }));
   m.def("_write_report", torch::wrap_pybind_function([](const std::vector<std::string>& recordings,
                                                         const std::string& page) {
           try {

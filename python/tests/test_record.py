@@ -3,6 +3,7 @@
 """record() and REMAT_RECORD: what a program does, in a file."""
 
 import contextlib
+import gc
 import os
 import subprocess
 import sys
@@ -87,6 +88,86 @@ def test_what_the_engine_calls_has_no_line_of_its_own(tmp_path):
         replayed = [line for line in here if " replay " in line]
         assert len(replayed) == (2 if replay == "function" else 0)
         assert all("<lambda>" in line for line in replayed)
+
+
+def ops_of(path, name):
+    listed = subprocess.run([TRACE, path, "--ops", "--op", name], capture_output=True, text=True, check=True).stdout
+    return listed.splitlines()[1:]
+
+
+@pytest.mark.skipif(TRACE is None, reason="remat-trace is not built")
+def test_finalizers_that_run_ops_while_an_op_is_looked_at(tmp_path):
+    class Dies:
+        def __init__(self):
+            self.me = self  # for the collector
+
+        def __del__(self):
+            torch.ones(2).abs().neg()
+
+    path = tmp_path / "step.rec"
+    before = gc.get_threshold()
+    with remat.record(path, source_lines=True):
+        gc.set_threshold(1)
+        try:
+            for _ in range(300):
+                Dies()
+                torch.ones(2).sin()
+        finally:
+            gc.set_threshold(*before)
+    assert len(ops_of(path, "aten::sin")) == 300
+    assert len(ops_of(path, "aten::abs")) > 100
+
+
+@pytest.mark.skipif(TRACE is None, reason="remat-trace is not built")
+def test_a_source_file_whose_name_is_no_utf_8(tmp_path):
+    names = {"torch": torch}
+    exec(compile("def f(x):\n    return x.sin()", "caf\udce9.py", "exec"), names)
+    with remat.record(tmp_path / "step.rec", source_lines=True):
+        names["f"](torch.ones(2))
+        torch.ones(2).tanh()
+    assert "caf\\udce9.py:2 f" in ops_of(tmp_path / "step.rec", "aten::sin")[0]
+    assert "test_record.py:" in ops_of(tmp_path / "step.rec", "aten::tanh")[0]
+
+
+def test_a_recorder_that_is_refused_leaves_the_file(tmp_path):
+    path = tmp_path / "step.rec"
+    with remat.record(path) as recording:
+        step()
+        with pytest.raises(RuntimeError, match=f"Stop the first, which writes {path}"):
+            remat.record(path)
+    recording.report(str(tmp_path / "step.html"))
+    assert "block" in (tmp_path / "step.html").read_text()
+
+
+def test_it_is_found_from_another_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with remat.record("step.rec") as recording:
+        step()
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    recording.report("step.html")
+    assert (tmp_path / "other" / "step.html").exists()
+
+
+def test_the_error_of_the_program_goes_before_that_of_the_disk():
+    with pytest.warns(UserWarning, match="No space left on device"):
+        with pytest.raises(KeyboardInterrupt):
+            with remat.record("/dev/full"):
+                step()
+                raise KeyboardInterrupt
+
+
+def test_a_child_leaves_the_recording_to_its_parent(tmp_path):
+    with remat.record(tmp_path / "step.rec") as recording:
+        child = os.fork()
+        if child == 0:
+            torch.ones(2).sin()
+            recording.stop()
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0
+        step()
+    recording.report(str(tmp_path / "step.html"))
+    assert "block" in (tmp_path / "step.html").read_text()
 
 
 def test_a_page_by_the_recorder_the_module_and_a_notebook(tmp_path, monkeypatch, capsys):
