@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 
+#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -260,6 +261,15 @@ bool ThreadRecorder::replay(const Region& region, bool begins, bool from_functio
 
 /// The ops that run end by an exception which is none.
 void ThreadRecorder::replay_stops() {
+  if (!saves_.empty() && running_ops_ > 0) {
+    // The op that saves its own result does not come to return it.
+    OpEvent& op = ops_[running_ops_ - 1].event;
+    const RecordedTensor& saved = saves_.back().tensor;
+    const bool was_given =
+        std::any_of(op.arguments.begin(), op.arguments.end(),
+                    [&](const RecordedTensor& given) { return given.address == saved.address; });
+    if (!was_given) op.results.push_back(saved);
+  }
   for (size_t i = running_ops_; i > 0 && ops_[i - 1].event.phase == OpPhase::kReplay; --i)
     ops_[i - 1].is_stopped = true;
 }

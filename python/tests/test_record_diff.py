@@ -221,6 +221,19 @@ def test_runs_and_replays_that_do_the_same_do_not_differ(wrap, plain, tmp_path):
         assert done.stdout.startswith("no difference: ")
 
 
+@pytest.mark.parametrize("name", ["exp", "sigmoid", "tanh", "sqrt"])
+def test_a_replay_that_stops_in_the_op_which_saves_its_own_result(name, tmp_path):
+    def train(path, wrap):
+        x = torch.full((8,), 0.5, requires_grad=True)
+        with remat.record(path):
+            wrap(lambda x: getattr(x, name)() + 1)(x).sum().backward()
+
+    train(tmp_path / "plain.rec", lambda function: function)
+    train(tmp_path / "step.rec", remat.checkpoint(region_name="block"))
+    done = diff(tmp_path / "plain.rec", tmp_path / "step.rec")
+    assert done.returncode == 0, done.stdout
+
+
 def test_the_first_op_of_another_run_that_differs_is_named(plain, tmp_path):
     path, lower = plain
     nested = record(tmp_path / "step.rec", "nested", lower=lower)
