@@ -37,12 +37,16 @@ bool AllocationListener::is_profiled() {
   return outer != nullptr && outer->profilerType() != profiler::ActiveProfilerType::NONE;
 }
 
-void AllocationListener::start(const std::shared_ptr<AllocationListener>& listener,
-                               const char* who) {
+void AllocationListener::check_can_start(const char* who) {
   TORCH_CHECK(!is_profiled(), "[", who,
               "] construction: expected no torch profiler on this thread, got a running one. "
               "Stop the profiler before metering, or read the bytes from its own memory events "
               "(profile_memory).");
+}
+
+void AllocationListener::start(const std::shared_ptr<AllocationListener>& listener,
+                               const char* who) {
+  check_can_start(who);
   ThreadLocalDebugInfo::_push(kReportingSlot, listener);
 }
 

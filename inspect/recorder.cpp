@@ -92,7 +92,7 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   /// That of the calling thread, of the session that is open; null: there is none.
   static ThreadRecorder* here();
 
-  static void check_none_is_open();
+  static void check_can_start();
 
   std::string fault() const { return writer_->fault(); }
   const std::string& path() const { return path_; }
@@ -242,7 +242,8 @@ void Recorder::Session::check(const std::shared_ptr<Session>& open) {
               open->path_, ".");
 }
 
-void Recorder::Session::check_none_is_open() {
+void Recorder::Session::check_can_start() {
+  AllocationListener::check_can_start("Recorder");
   const std::lock_guard<std::mutex> lock(open_mutex);
   check(open_session);
 }
@@ -339,7 +340,7 @@ void Recorder::Session::close_threads() {
 }
 
 Recorder::Recorder(const std::string& path, const RecorderOptions& options) {
-  Session::check_none_is_open();  // before the file is written anew
+  Session::check_can_start();  // before the file is written anew
   session_ = std::make_shared<Session>(path, options);
   session_->start();
 }

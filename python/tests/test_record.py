@@ -231,6 +231,7 @@ def test_one_at_a_time_and_none_under_a_profiler(tmp_path):
     with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True):
         with pytest.raises(RuntimeError, match="expected no torch profiler"):
             remat.record(tmp_path / "c.rec")
+    assert not (tmp_path / "b.rec").exists() and not (tmp_path / "c.rec").exists()
     with remat.record(tmp_path / "d.rec"):
         step()
         with pytest.raises(RuntimeError, match="got an open Recorder or MemoryMeter of remat"):

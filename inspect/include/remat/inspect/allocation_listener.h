@@ -31,6 +31,9 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
   /// profiler, which takes what is in the slot for its own state; `who` is named then.
   static void start(const std::shared_ptr<AllocationListener>& listener, const char* who);
 
+  /// Throws as start() would.
+  static void check_can_start(const char* who);
+
   /// True where a listener that has not been stopped is in the slot of this thread: a torch
   /// profiler cannot start then.
   static bool is_listening();
