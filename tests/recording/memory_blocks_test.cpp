@@ -169,7 +169,7 @@ TEST_CASE("Ops of a function's replay are linked in order, without what SAVE cal
   Builder built;
   built.region(1, 0);
   const size_t a = built.op(kSin, OpPhase::kForward, 1);
-  const size_t saved = built.op(kSin, OpPhase::kForward, 1);
+  const size_t saved = built.op(kMul, OpPhase::kForward, 1);
   built.recording.ops[saved].call = kCall;
   const size_t b = built.op(kMul, OpPhase::kForward, 1);
   const size_t c = built.op(kMul, OpPhase::kForward, 1);
