@@ -4,27 +4,17 @@
 
 #include <ATen/core/List.h>
 
-#include <cstring>
+#include <bit>
+#include <cstdint>
 
 namespace remat {
-namespace {
-
-uint64_t bits_of(double value) {
-  uint64_t bits = 0;
-  static_assert(sizeof bits == sizeof value);
-  std::memcpy(&bits, &value, sizeof bits);
-  return bits;
-}
-
-}  // namespace
-
 void RecordedArguments::add(const c10::IValue& value, OpEvent& op) {
   if (value.isTensor()) {
     op.arguments.push_back(layouts_.of(value.toTensor()));
   } else if (value.isInt()) {
     op.values.push_back({ValueKind::kInt, static_cast<uint64_t>(value.toInt())});
   } else if (value.isDouble()) {
-    op.values.push_back({ValueKind::kDouble, bits_of(value.toDouble())});
+    op.values.push_back({ValueKind::kDouble, std::bit_cast<uint64_t>(value.toDouble())});
   } else if (value.isBool()) {
     op.values.push_back({ValueKind::kBool, value.toBool() ? 1U : 0U});
   } else if (value.isNone()) {

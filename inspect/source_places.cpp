@@ -66,7 +66,7 @@ class CppPlaces final : public SourcePlaces {
     return known->second;
   }
 
-  /// "/home/me/train+0x1234", for addr2line -e
+  /// "train+0x1234", for addr2line -e
   static std::string without_debug_information(void* address) {
     const auto library = torch::unwind::libraryFor(address);
     if (!library) return "";

@@ -6,7 +6,6 @@
 
 #include <pthread.h>
 
-#include <algorithm>
 #include <exception>
 #include <string>
 #include <utility>
@@ -265,10 +264,7 @@ void ThreadRecorder::replay_stops() {
     // The op that saves its own result does not come to return it.
     OpEvent& op = ops_[running_ops_ - 1].event;
     const RecordedTensor& saved = saves_.back().tensor;
-    const bool was_given =
-        std::any_of(op.arguments.begin(), op.arguments.end(),
-                    [&](const RecordedTensor& given) { return given.address == saved.address; });
-    if (!was_given) op.results.push_back(saved);
+    if (!op.was_given(saved.address)) op.results.push_back(saved);
   }
   for (size_t i = running_ops_; i > 0 && ops_[i - 1].event.phase == OpPhase::kReplay; --i)
     ops_[i - 1].is_stopped = true;
@@ -315,13 +311,16 @@ void ThreadRecorder::plan(std::string_view label, const PlannedBytes& planned,
 void ThreadRecorder::flush() {
   const std::lock_guard<std::mutex> lock(mutex_);
   if (is_closed_) return;
-  writer_->write_block(number_, buffer_.bytes());
-  buffer_.clear();
+  write_buffer();
 }
 
 void ThreadRecorder::close() {
   const std::lock_guard<std::mutex> lock(mutex_);
   is_closed_ = true;
+  write_buffer();
+}
+
+void ThreadRecorder::write_buffer() {
   writer_->write_block(number_, buffer_.bytes());
   buffer_.clear();
 }
@@ -370,8 +369,7 @@ void ThreadRecorder::add(const Event& event) {
   if (is_closed_) return;
   buffer_.add(event);
   if (buffer_.bytes().size() < kBufferBytes) return;
-  writer_->write_block(number_, buffer_.bytes());
-  buffer_.clear();
+  write_buffer();
 }
 
 }  // namespace remat

@@ -107,6 +107,7 @@ class ThreadRecorder {
   void tell_of(const TraceScope& scope);
   template <class Event>
   void add(const Event& event);
+  void write_buffer();  // with mutex_ held
 
   const std::shared_ptr<RecordingWriter> writer_;
   const uint32_t number_;

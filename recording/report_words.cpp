@@ -29,16 +29,12 @@ uint32_t ReportWords::number_of(const std::string& text) {
   return known->second;
 }
 
-ReportLabels::ReportLabels(const Recording& recording) : recording_(recording) {
-  for (const auto& region : recording.regions) labels_.emplace(region.region, region.label);
+ReportLabels::ReportLabels(const Recording& recording) : recording_(recording), labels_(recording) {
   for (const auto& call : recording.calls) policies_[call.region].emplace(call.name, call.policy);
 }
 
 std::string ReportLabels::label_of(uint64_t region) const {
-  if (region == 0) return "";
-  const auto known = labels_.find(region);
-  return known == labels_.end() ? "region " + std::to_string(region)
-                                : recording_.text(known->second);
+  return region == 0 ? "" : labels_.of(region);
 }
 
 std::string ReportLabels::call_of(uint64_t region, StringId name) const {

@@ -10,6 +10,8 @@
 
 #include <remat/recording/recording.h>
 
+#include "region_labels.h"
+
 namespace remat::detail {
 
 /// With each run of digits as a star: what labels of like regions have in common.
@@ -41,7 +43,7 @@ class ReportLabels {
 
  private:
   const Recording& recording_;
-  std::unordered_map<uint64_t, StringId> labels_;
+  const RegionLabels labels_;
   std::unordered_map<uint64_t, std::unordered_map<StringId, StringId>> policies_;
 };
 

@@ -5,7 +5,6 @@
 // all threads, so that a storage that came from no op may be taken for one that had its address.
 #include "storage_origins.h"
 
-#include <algorithm>
 #include <queue>
 #include <tuple>
 #include <unordered_map>
@@ -65,18 +64,13 @@ class OriginFinder {
     for (const RecordedTensor& tensor : op.results) {
       if (tensor.layout == 0 || tensor.address == 0) continue;
       const auto known = here_.find(tensor.address);
-      const bool is_given = was_given(op, tensor.address);
+      const bool is_given = op.was_given(tensor.address);
       if (known == here_.end() || (!is_given && !made_inside(known->second, i))) {
         here_[tensor.address] = {++storages_, i};
       } else if (is_given && in_place && !made_inside(known->second, i)) {
         known->second.maker = i;
       }
     }
-  }
-
-  static bool was_given(const OpEvent& op, uint64_t address) {
-    return std::any_of(op.arguments.begin(), op.arguments.end(),
-                       [&](const RecordedTensor& given) { return given.address == address; });
   }
 
   bool made_inside(const StorageOrigin& origin, size_t op) const {

@@ -3,6 +3,7 @@
 // What a recording holds: ops, memory, what autograd saves, replays and backward, as numbers.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -99,6 +100,13 @@ struct OpEvent {
   std::vector<RecordedTensor> arguments;  ///< Those that are tensors, those in lists too,
   std::vector<RecordedValue> values;      ///< and the others.
   std::vector<RecordedTensor> results;
+
+  /// True if an argument has the storage of that address.
+  bool was_given(uint64_t address) const {
+    return std::any_of(
+        arguments.begin(), arguments.end(),
+        [address](const RecordedTensor& argument) { return argument.address == address; });
+  }
 
   static constexpr uint32_t kNoRecord = 0xffffffff;
   static constexpr uint64_t kNoSequence = ~uint64_t{0};

@@ -37,7 +37,7 @@ class REMAT_API SourcePlaces {
   /// The innermost place of the program that runs on this thread, outside of LibTorch and remat.
   virtual SourcePlace here() = 0;
 
-  /// "/home/me/model.py:12 forward"
+  /// "model.py:12 forward"
   virtual std::string text(const SourcePlace& place) = 0;
 
   /// Those of C++.
