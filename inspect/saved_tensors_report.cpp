@@ -8,7 +8,6 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 #include <set>
 #include <unordered_map>
@@ -19,84 +18,12 @@
 #include <remat/tape/region.h>
 #include <remat/tape/tensor_meta.h>
 
+#include "name_ranges.h"
 #include "region_saves_of.h"
 #include "report_text.h"
 
 namespace remat {
 namespace {
-
-bool is_digit(char c) {
-  return std::isdigit(static_cast<unsigned char>(c)) != 0;
-}
-
-/// "layer.9" before "layer.10".
-bool naturally_less(const std::string& a, const std::string& b) {
-  size_t i = 0;
-  size_t j = 0;
-  while (i < a.size() && j < b.size()) {
-    if (!is_digit(a[i]) || !is_digit(b[j])) {
-      if (a[i] != b[j]) return a[i] < b[j];
-      ++i;
-      ++j;
-      continue;
-    }
-    while (i + 1 < a.size() && a[i] == '0' && is_digit(a[i + 1])) ++i;
-    while (j + 1 < b.size() && b[j] == '0' && is_digit(b[j + 1])) ++j;
-    const size_t i_end = std::find_if_not(a.begin() + i, a.end(), is_digit) - a.begin();
-    const size_t j_end = std::find_if_not(b.begin() + j, b.end(), is_digit) - b.begin();
-    if (i_end - i != j_end - j) return i_end - i < j_end - j;
-    const int order = a.compare(i, i_end - i, b, j, j_end - j);
-    if (order != 0) return order < 0;
-    i = i_end;
-    j = j_end;
-  }
-  return a.size() - i < b.size() - j;
-}
-
-/// A name around its last number.
-struct NumberedName {
-  explicit NumberedName(const std::string& name) {
-    size_t end = name.size();
-    while (end > 0 && !is_digit(name[end - 1])) --end;
-    size_t begin = end;
-    while (begin > 0 && is_digit(name[begin - 1])) --begin;
-    before = name.substr(0, begin);
-    number = name.substr(begin, end - begin);
-    after = name.substr(end);
-  }
-
-  bool is_right_after(const NumberedName& other) const {
-    constexpr size_t kDigits = 9;  // what fits into an int
-    if (number.empty() || other.number.empty() || number.size() > kDigits) return false;
-    return before == other.before && after == other.after &&
-           std::stoi(number) == std::stoi(other.number) + 1;
-  }
-
-  std::string before, number, after;
-};
-
-/// "layer.0-2, layer.4" for names in natural order.
-std::string ranges(const std::vector<std::string>& names) {
-  std::string text;
-  for (size_t i = 0; i < names.size();) {
-    const NumberedName first(names[i]);
-    NumberedName last = first;
-    size_t end = i + 1;
-    for (; end < names.size(); ++end) {
-      const NumberedName next(names[end]);
-      if (names[end] == names[end - 1]) continue;
-      if (!next.is_right_after(last)) break;
-      last = next;
-    }
-    text += (text.empty() ? "" : ", ") + first.before + first.number;
-    if (last.number != first.number) text += "-" + last.number;
-    text += first.after.empty() && first.before.empty() && first.number.empty()
-                ? "region without a name"
-                : first.after;
-    i = end;
-  }
-  return text;
-}
 
 /// Regions that hold the same under other names.
 struct Group {
@@ -124,7 +51,7 @@ std::string groups_str(const std::vector<Group>& groups) {
     const size_t count = group.names.size();
     rebuilt += count * group.first->rebuilt;
     rows.push_back({bytes_str(group.first->bytes), count > 1 ? c10::str("x", count) : "",
-                    ranges(group.names),
+                    name_ranges(group.names),
                     c10::str("(", count_str(group.first->storage_count(), "storage"),
                              count > 1 ? " each)" : ")")});
   }
@@ -138,7 +65,7 @@ std::string details_str(const std::vector<Group>& groups, const Annotate& annota
   std::string text = "\n\nregion detail:";
   for (const Group& group : groups) {
     if (group.names.size() > 1)
-      text += c10::str("\n[x", group.names.size(), ": ", ranges(group.names), "]");
+      text += c10::str("\n[x", group.names.size(), ": ", name_ranges(group.names), "]");
     text += c10::str("\n", group.first->str(annotate));
   }
   return text;

@@ -2,6 +2,8 @@
 
 #include "report_data.h"
 
+#include <remat/recording/folded_label.h>
+
 #include <algorithm>
 #include <map>
 #include <vector>

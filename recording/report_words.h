@@ -14,9 +14,6 @@
 
 namespace remat::detail {
 
-/// With each run of digits as a star: what labels of like regions have in common.
-std::string folded_label(const std::string& label);
-
 /// Pieces of text and their numbers, from 0: "".
 class ReportWords {
  public:
