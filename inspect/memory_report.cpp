@@ -16,6 +16,7 @@
 #include <remat/tape/tape.h>
 
 #include "held_tensors.h"
+#include "memory_changes.h"
 #include "region_saves_of.h"
 
 namespace remat {
@@ -152,65 +153,23 @@ MemoryRow row_of(const Region& region, const HeldTensor& held) {
   return {};
 }
 
-std::string with_separators(size_t bytes) {
-  std::string text = std::to_string(bytes);
-  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
-  return text;
-}
-
-std::string padded(std::string text, size_t width, bool right) {
-  if (text.size() >= width) return text;
-  const std::string space(width - text.size(), ' ');
-  return right ? space + text : text + space;
-}
-
-void append(std::string& text, const RegionMemory& region) {
-  text += c10::str(region.region, ": ", with_separators(region.bytes), " bytes, ", region.slots,
-                   " tensors to recompute");
-  if (region.tape_bytes > 0)
-    text += c10::str(", from a tape of ", with_separators(region.tape_bytes), " bytes");
-  text += "\n";
-  size_t bytes_width = 0;
-  size_t name_width = 0;
-  size_t tensor_width = 0;
-  for (const MemoryRow& row : region.rows) {
-    bytes_width = std::max(bytes_width, with_separators(row.bytes).size());
-    name_width = std::max(name_width, row.name.size());
-    tensor_width = std::max(tensor_width, row.tensor.size());
-  }
-  for (const MemoryRow& row : region.rows) {
-    text += c10::str("  ", padded(with_separators(row.bytes), bytes_width, /*right=*/true), "  ",
-                     padded(row.name, name_width, false), "  ",
-                     padded(row.tensor, tensor_width, false), "  ", row.why, "\n");
-  }
-}
-
 }  // namespace
-
-std::string MemoryReport::str() const {
-  std::string text = c10::str("remat holds ", with_separators(bytes), " bytes in ", regions.size(),
-                              regions.size() == 1 ? " region" : " regions");
-  if (implicit_bytes > 0)
-    text += c10::str(", ", with_separators(implicit_bytes), " of them kept implicitly");
-  text += "\n";
-  for (const RegionMemory& region : regions) append(text, region);
-  for (const std::string& rule : unmatched_rules)
-    text += c10::str("a rule has matched no op or call so far: ", rule, "\n");
-  return text;
-}
 
 MemoryReport memory_report() {
   MemoryReport report;
   std::unordered_set<const void*> billed;
   std::unordered_set<const RegionPolicy*> policies;
   std::unordered_set<std::string> rules;
+  MemoryChanges changes;
   for (const std::shared_ptr<const Region>& region : live_regions()) {
     if (!may_be_looked_into(*region)) continue;
     RegionMemory memory{.region = region->label(), .slots = region->live_count(), .rows = {}};
     Rows rows(memory, billed);
     const HeldTensors held = held_tensors(*region);
-    for (const HeldTensor& tensor : held.all)
+    for (const HeldTensor& tensor : held.all) {
       rows.add(row_of(*region, tensor), tensor.storage, tensor.is_leaf);
+      changes.add(*region, tensor);
+    }
     const Tape* const tape = held.replayer ? held.replayer->tape() : nullptr;
     if (tape) memory.tape_bytes = tape->size_bytes();
     report.bytes += memory.bytes;
@@ -222,6 +181,7 @@ MemoryReport memory_report() {
       }
     }
   }
+  report.changes = changes.best();
   return report;
 }
 

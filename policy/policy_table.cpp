@@ -43,17 +43,6 @@ std::string take_prefix(std::string text, std::string_view prefix) {
       "\"tag:pointwise\" or \"tag:view\", got neither. Write the op as its schema does.");
 }
 
-/// The op of a call that an op rule made: "block/aten::mm#3" is of aten::mm; empty for others.
-std::string_view op_of_call(std::string_view call) {
-  const size_t colons = call.rfind("::");
-  const size_t count = call.rfind('#');
-  if (colons == std::string_view::npos || count == std::string_view::npos || count < colons)
-    return {};
-  const size_t slash = call.rfind('/', colons);
-  const size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
-  return call.substr(begin, count - begin);
-}
-
 }  // namespace
 
 /// One way, or two, to read the pattern of an op.
@@ -182,6 +171,16 @@ std::vector<PolicyTable::NamedOp> PolicyTable::ops_named_by(size_t i) const {
   const OpPattern& pattern = patterns_[i];
   if (pattern.is_glob) return {};
   return {pattern.forms.begin(), pattern.forms.end()};
+}
+
+std::string_view PolicyTable::op_of_call(std::string_view call) {
+  const size_t colons = call.rfind("::");
+  const size_t count = call.rfind('#');
+  if (colons == std::string_view::npos || count == std::string_view::npos || count < colons)
+    return {};
+  const size_t slash = call.rfind('/', colons);
+  const size_t begin = slash == std::string_view::npos ? 0 : slash + 1;
+  return call.substr(begin, count - begin);
 }
 
 std::string PolicyTable::explain(std::string_view call) const {

@@ -103,12 +103,26 @@ void add_memory_report(py::module_& m) {
       .def("__repr__", [](const RegionMemory& region) {
         return "<" + region.region + ": " + std::to_string(region.bytes) + " bytes>";
       });
+  py::class_<MemoryChange>(m, "MemoryChange",
+                           "A choice that holds memory, and what another one would free at most.")
+      .def_readonly("reason", &MemoryChange::reason)
+      .def_readonly("change", &MemoryChange::change)
+      .def_readonly("device", &MemoryChange::device)
+      .def_readonly("bytes", &MemoryChange::bytes)
+      .def_readonly("bytes_so_far", &MemoryChange::bytes_so_far)
+      .def_readonly("tensors", &MemoryChange::tensors)
+      .def_readonly("regions", &MemoryChange::regions)
+      .def("__repr__", [](const MemoryChange& change) {
+        return "<" + change.reason + ": " + std::to_string(change.bytes) + " bytes>";
+      });
   py::class_<MemoryReport>(m, "MemoryReport",
                            "What all regions hold; iterates over them, str() formats it.")
       .def_readonly("regions", &MemoryReport::regions)
       .def_readonly("bytes", &MemoryReport::bytes)
       .def_readonly("implicit_bytes", &MemoryReport::implicit_bytes)
       .def_readonly("unmatched_rules", &MemoryReport::unmatched_rules)
+      .def_readonly("changes", &MemoryReport::changes)
+      .def("changes_str", &MemoryReport::changes_str, py::arg("device") = "", py::arg("wanted") = 0)
       .def("__len__", [](const MemoryReport& report) { return report.regions.size(); })
       .def("__iter__",
            [](const MemoryReport& report) { return py::iter(py::cast(report.regions)); })

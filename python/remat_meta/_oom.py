@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import torch
 from torch._subclasses.fake_tensor import FakeTensor
 
+from . import _C
 from ._reports import Annotate, format_saved_tensors_report
 
 
@@ -33,8 +34,15 @@ def _is_root(found):
 
 
 def format_oom_saved_tensors_report(annotate: Annotate | None = None) -> str:
-    """format_saved_tensors_report() of all the graphs that discover_autograd_roots() finds."""
-    return format_saved_tensors_report(discover_autograd_roots(), annotate)
+    """format_saved_tensors_report() of all the graphs that discover_autograd_roots() finds, and what
+    would free memory of regions: memory_report().changes_str()."""
+    return _oom_report(annotate)
+
+
+def _oom_report(annotate=None, device="", wanted=0):
+    report = format_saved_tensors_report(discover_autograd_roots(), annotate)
+    changes = _C.memory_report().changes_str(device, wanted).rstrip()
+    return f"{report}\n\n{changes}" if changes else report
 
 
 def oom_observer(device: int, alloc: int, device_alloc: int, device_free: int) -> None:
@@ -54,7 +62,8 @@ def oom_observer(device: int, alloc: int, device_alloc: int, device_free: int) -
 def _print_oom_report(device, alloc, device_alloc, device_free):
     print(
         f"[oom_observer] device {device} is out of memory: {alloc} B were asked for, {device_alloc} B "
-        f"are in use, {device_free} B are free.\n{format_oom_saved_tensors_report()}",
+        f"are in use, {device_free} B are free.\n"
+        f"{_oom_report(device=f'cuda:{device}', wanted=alloc)}",
         file=sys.stderr,
     )
 

@@ -3,11 +3,13 @@
 // What a region's policy says of an op or a call, by its table and its function.
 #include <remat/tape/region_policy.h>
 
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/irange.h>
+
 #include <algorithm>
 #include <utility>
 
-#include <c10/util/irange.h>
-
+#include <remat/tape/named_call.h>
 #include <remat/tape/op_call.h>
 
 #include "op_name_check.h"
@@ -34,6 +36,14 @@ OpName name_of(const OpInfo& op, bool is_composite) {
           .is_composite = is_composite,
           .is_pointwise = op.is_pointwise(),
           .is_view = op.is_view()};
+}
+
+/// The op that `name`, "aten::add.Tensor", means.
+std::optional<c10::OperatorHandle> op_named(std::string_view name) {
+  const size_t dot = name.find('.');
+  return c10::Dispatcher::singleton().findSchema(
+      {std::string(name.substr(0, dot)),
+       dot == name.npos ? std::string() : std::string(name.substr(dot + 1))});
 }
 
 }  // namespace
@@ -92,6 +102,20 @@ std::optional<Policy> RegionPolicy::of_op(const PolicyQuery& query, bool is_comp
 
 std::optional<Policy> RegionPolicy::of_call(std::string_view name) const {
   return has_call_rules_ ? decide(table_.rule_for_call(name)) : std::nullopt;
+}
+
+const PolicyRule* RegionPolicy::rule_of(const NamedCall& call) const {
+  const bool asks_calls = call.is_op ? names_ops_ : has_call_rules_;
+  std::optional<size_t> rule = asks_calls ? table_.rule_for_call(call.name) : std::nullopt;
+  if (!rule && call.is_op && !function_) {
+    const auto op = op_named(PolicyTable::op_of_call(call.name));
+    using Key = c10::DispatchKey;
+    if (op)
+      rule = table_.rule_for_op(
+          name_of(OpInfo(*op), op->hasKernelForDispatchKey(Key::CompositeImplicitAutograd)));
+  }
+  const PolicyRule* const found = rule ? &table_.rules()[*rule] : nullptr;
+  return found && found->policy == call.policy ? found : nullptr;
 }
 
 std::vector<PolicyRule> RegionPolicy::unmatched() const {

@@ -30,15 +30,36 @@ struct RegionMemory {
   std::vector<MemoryRow> rows;
 };
 
+/// A choice that holds memory, and what another one would free.
+struct MemoryChange {
+  std::string
+      reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/attention'"
+  std::string change;  ///< "RECOMPUTE instead of SAVE"
+  std::string device;  ///< "cpu", "cuda:0"
+  /// What it would free at most: storages that nothing else holds. What would have to be kept in
+  /// their place is not known, nor what the program itself holds.
+  size_t bytes = 0;
+  size_t bytes_so_far = 0;  ///< The same together with the changes before it, of the same device.
+  size_t tensors = 0;       ///< That it is about.
+  size_t regions = 0;
+};
+
 struct MemoryReport {
   std::vector<RegionMemory> regions;  ///< Oldest first.
   size_t bytes = 0;
   size_t implicit_bytes = 0;
   std::vector<std::string> unmatched_rules{};  ///< Of their policies, each once; but for presets.
 
-  /// As text: a line for the whole, one per region, one per tensor, one per unmatched rule; bytes
-  /// with thousands separators.
+  /// By devices; each the most valuable one after those before it, some 16 of a device.
+  std::vector<MemoryChange> changes{};
+
+  /// As text: a line for the whole, one per region, one per tensor, one per unmatched rule, one per
+  /// change; bytes with thousands separators.
   REMAT_API std::string str() const;
+
+  /// What would free `wanted` bytes of `device` ("cuda:0"), as text: its changes, and which of them
+  /// are enough. 0 asks for nothing in particular; an empty `device` stands for all.
+  REMAT_API std::string changes_str(const std::string& device = "", size_t wanted = 0) const;
 };
 
 /// What the regions of this process hold now: their tensor arguments, copies from before writes,

@@ -85,6 +85,10 @@ class REMAT_API PolicyTable {
   std::optional<size_t> rule_for_call(std::string_view name) const;
   std::optional<size_t> rule_for_op(const OpName& op) const;
 
+  /// The op of a call that a rule for ops made: "aten::add.Tensor" of "block/aten::add.Tensor#3";
+  /// empty for other names.
+  static std::string_view op_of_call(std::string_view call);
+
   /// An op without wildcards; without an overload, all of them.
   struct NamedOp {
     std::string name;  ///< With the namespace.

@@ -20,6 +20,7 @@
 
 namespace remat {
 
+struct NamedCall;
 class OpCall;
 class OpInfo;
 enum class RulesAsked : bool;
@@ -66,6 +67,10 @@ class REMAT_API RegionPolicy {
   std::optional<Policy> of_call(std::string_view name) const;
 
   const PolicyTable& table() const { return table_; }
+
+  /// The rule by which `call` has the policy that it has; null if its code gave it, the function
+  /// did, or no rule says the same. For reports: looks through the rules.
+  const PolicyRule* rule_of(const NamedCall& call) const;
 
   /// When a region begins: throws c10::ValueError if a rule names an op of a library that has
   /// registered others by now.

@@ -43,6 +43,7 @@ class REMAT_API TensorMeta {
   /// Empty without plain sizes.
   c10::ArrayRef<int64_t> sizes() const { return sizes_; }
   c10::ScalarType dtype() const { return dtype_; }
+  c10::Device device() const { return device_; }
 
   /// "float32 [2, 3] on cpu"
   std::string str() const;

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The choices behind what is held, and what lets go of it.
+#include "memory_changes.h"
+
+#include <c10/util/StringUtil.h>
+#include <c10/util/irange.h>
+
+#include <algorithm>
+#include <tuple>
+#include <utility>
+
+#include <remat/recording/folded_label.h>
+#include <remat/tape/region_policy.h>
+
+#include "name_ranges.h"
+
+namespace remat {
+namespace {
+
+constexpr size_t kMostChanges = 16;  // of a device
+
+/// The rule that holds what `call` keeps; null if it is no rule's doing.
+const PolicyRule* rule_of(const Region& region, const NamedCall& call) {
+  return region.policy() ? region.policy()->rule_of(call) : nullptr;
+}
+
+/// True for rules that are part of every policy: nobody has written them.
+bool is_safe_default(const PolicyRule& rule) {
+  return rule.source == "safe_defaults";
+}
+
+}  // namespace
+
+/// Why a tensor is held, in the user's words.
+struct MemoryChanges::Reason {
+  std::string key;     ///< Equal for those that one change is about.
+  std::string reason;  ///< With "<calls>" where the names of the calls come.
+  std::string change;
+  std::string call{};  ///< The name of the call, if it is about calls.
+};
+
+namespace {
+
+const char* const kCalls = "<calls>";
+
+}  // namespace
+
+std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of(const Region& region,
+                                                             const HeldTensor& held) {
+  switch (held.kind) {
+    case HeldTensor::Kind::kArgument:
+      return {{"arguments", "arguments of functions, for the replay",
+               "fewer and larger regions, or auto_checkpoint() with a budget"}};
+    case HeldTensor::Kind::kOfCut:
+      return {{"cuts", "values between the parts of tapes that are cut",
+               "cuts at other places, or a plan for a smaller budget"}};
+    case HeldTensor::Kind::kOfTape:
+      return {{"tapes", "values that tapes hold, since no record makes them",
+               "make them in the region, or let others hold them"}};
+    case HeldTensor::Kind::kWritten:
+      return {{"written", "copies from before regions wrote memory from outside",
+               "write it before or after the region, or out of place"}};
+    case HeldTensor::Kind::kSaved:
+    case HeldTensor::Kind::kResult:
+      break;
+  }
+  const NamedCall& call = region.calls().records()[held.call()].call;
+  const char* const policy = policy_name(call.policy);
+  const bool can_offload = call.policy == Policy::kSave && !held.meta.device().is_cpu();
+  const std::string instead =
+      c10::str("RECOMPUTE instead of ", policy, can_offload ? ", or OFFLOAD" : "");
+  const PolicyRule* const rule = rule_of(region, call);
+  if (rule && is_safe_default(*rule)) return {};
+  std::vector<Reason> reasons;
+  std::string what;
+  if (rule) {
+    what = c10::str("rule ", rule->str());
+    reasons.push_back({what, what, instead});
+  } else if (call.is_op) {
+    what = c10::str(policy, " of op ", PolicyTable::op_of_call(call.name));
+    reasons.push_back({what, what, instead});
+  } else {
+    what = c10::str("call ", detail::folded_label(call.name), policy);
+    reasons.push_back({what, c10::str(policy, " of call ", kCalls), instead, call.name});
+  }
+  const KeepReason* const kept = held.product ? &held.product->reason() : nullptr;
+  if (!kept || kept->reader.empty() || call.is_op) return reasons;
+  const bool is_bare = kept->kind == KeepReason::Kind::kBareRead;
+  reasons.push_back({c10::str(what, " read by ", kept->reader, is_bare),
+                     c10::str(kept->reader, is_bare ? "" : " of a RECOMPUTE call",
+                              " reads the result of call ", kCalls),
+                     is_bare ? "run it in that call, or in one of its own"
+                             : "SAVE the call that reads it, or read it outside of the region",
+                     call.name});
+  return reasons;
+}
+
+void MemoryChanges::add(const Region& region, const HeldTensor& held) {
+  const std::string device = held.meta.device().str();
+  Numbers numbers;
+  if (!held.is_leaf) {
+    for (const Reason& reason : reasons_of(region, held)) {
+      numbers.push_back(number_of(reason, device));
+      Choice& choice = choices_[numbers.back()];
+      ++choice.shown.tensors;
+      choice.regions.insert(&region);
+      if (!reason.call.empty()) choice.names.insert(reason.call);
+    }
+  }
+  hold(held.storage, device, numbers);
+}
+
+size_t MemoryChanges::number_of(const Reason& reason, const std::string& device) {
+  const auto [entry, is_new] = by_key_.emplace(c10::str(device, '\n', reason.key), choices_.size());
+  if (is_new) {
+    Choice choice;
+    choice.shown.reason = reason.reason;
+    choice.shown.change = reason.change;
+    choice.shown.device = device;
+    choices_.push_back(std::move(choice));
+  }
+  return entry->second;
+}
+
+void MemoryChanges::hold(const HeldStorage& storage, const std::string& device,
+                         const Numbers& choices) {
+  if (const auto* const parts = storage.parts()) {
+    for (const HeldStorage& part : *parts) hold(part, device, choices);
+    return;
+  }
+  const void* const address = storage.address();
+  if (!address) return;
+  Holding& holding = holdings_[address];
+  holding.bytes = storage.size_bytes();
+  holding.device = device;
+  holding.tensors.push_back(choices);
+}
+
+bool MemoryChanges::is_freed(const Holding& holding, const Chosen& chosen) const {
+  return std::all_of(holding.tensors.begin(), holding.tensors.end(), [&](const Numbers& choices) {
+    return std::any_of(choices.begin(), choices.end(), [&](size_t i) { return chosen[i]; });
+  });
+}
+
+size_t MemoryChanges::freed(const std::string& device, const Chosen& chosen) const {
+  size_t bytes = 0;
+  for (const auto& [address, holding] : holdings_) {
+    if (holding.device == device && is_freed(holding, chosen)) bytes += holding.bytes;
+  }
+  return bytes;
+}
+
+size_t MemoryChanges::freed_alone(size_t choice) const {
+  Chosen alone(choices_.size());
+  alone[choice] = true;
+  return freed(choices_[choice].shown.device, alone);
+}
+
+MemoryChanges::Gain MemoryChanges::gain(size_t choice, const Chosen& chosen) const {
+  Chosen with = chosen;
+  with[choice] = true;
+  Gain gain{.alone = freed_alone(choice)};
+  for (const auto& [address, holding] : holdings_) {
+    if (is_freed(holding, chosen)) continue;
+    const bool is_touched =
+        std::any_of(holding.tensors.begin(), holding.tensors.end(), [&](const Numbers& choices) {
+          return std::find(choices.begin(), choices.end(), choice) != choices.end();
+        });
+    if (is_freed(holding, with)) gain.bytes += holding.bytes;
+    if (is_touched) gain.touched += holding.bytes;
+  }
+  return gain;
+}
+
+MemoryChange MemoryChanges::shown(const Choice& choice) const {
+  MemoryChange change = choice.shown;
+  change.regions = choice.regions.size();
+  const size_t calls = change.reason.find(kCalls);
+  if (calls == std::string::npos) return change;
+  std::vector<std::string> names(choice.names.begin(), choice.names.end());
+  std::sort(names.begin(), names.end(), naturally_less);
+  change.reason.replace(calls, std::string(kCalls).size(), c10::str("'", name_ranges(names), "'"));
+  return change;
+}
+
+void MemoryChanges::add_best(const std::string& device, std::vector<MemoryChange>& all) const {
+  Chosen chosen(choices_.size());
+  for (size_t count = 0; count < kMostChanges; ++count) {
+    size_t best = choices_.size();
+    Gain most;
+    for (const auto i : c10::irange(choices_.size())) {
+      if (chosen[i] || choices_[i].shown.device != device) continue;
+      const Gain more = gain(i, chosen);
+      if (most < more) std::tie(best, most) = std::make_pair(i, more);
+    }
+    if (best == choices_.size()) return;
+    chosen[best] = true;
+    MemoryChange change = shown(choices_[best]);
+    change.bytes = most.alone;
+    change.bytes_so_far = freed(device, chosen);
+    all.push_back(std::move(change));
+  }
+}
+
+std::vector<MemoryChange> MemoryChanges::best() const {
+  std::set<std::string> devices;
+  for (const Choice& choice : choices_) devices.insert(choice.shown.device);
+  std::vector<MemoryChange> all;
+  for (const std::string& device : devices) add_best(device, all);
+  return all;
+}
+
+}  // namespace remat

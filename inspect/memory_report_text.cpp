@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What regions hold as text.
+#include <c10/util/ArrayRef.h>
+#include <c10/util/StringUtil.h>
+
+#include <algorithm>
+#include <utility>
+
+#include <remat/inspect/memory_report.h>
+
+#include "report_text.h"
+
+namespace remat {
+namespace {
+
+std::string with_separators(size_t bytes) {
+  std::string text = std::to_string(bytes);
+  for (size_t i = text.size(); i > 3; i -= 3) text.insert(i - 3, ",");
+  return text;
+}
+
+std::string padded(std::string text, size_t width, bool right) {
+  if (text.size() >= width) return text;
+  const std::string space(width - text.size(), ' ');
+  return right ? space + text : text + space;
+}
+
+void append(std::string& text, const RegionMemory& region) {
+  text += c10::str(region.region, ": ", with_separators(region.bytes), " bytes, ", region.slots,
+                   " tensors to recompute");
+  if (region.tape_bytes > 0)
+    text += c10::str(", from a tape of ", with_separators(region.tape_bytes), " bytes");
+  text += "\n";
+  size_t bytes_width = 0;
+  size_t name_width = 0;
+  size_t tensor_width = 0;
+  for (const MemoryRow& row : region.rows) {
+    bytes_width = std::max(bytes_width, with_separators(row.bytes).size());
+    name_width = std::max(name_width, row.name.size());
+    tensor_width = std::max(tensor_width, row.tensor.size());
+  }
+  for (const MemoryRow& row : region.rows) {
+    text += c10::str("  ", padded(with_separators(row.bytes), bytes_width, /*right=*/true), "  ",
+                     padded(row.name, name_width, false), "  ",
+                     padded(row.tensor, tensor_width, false), "  ", row.why, "\n");
+  }
+}
+
+std::string heading(const std::string& device, size_t wanted) {
+  const std::string want =
+      wanted > 0 ? c10::str(with_separators(wanted), " bytes of ", device, " are wanted; ") : "";
+  return c10::str(want, "to free memory of ", device,
+                  ", change (bytes that go at most, alone and with those above):");
+}
+
+/// Whether a change frees `wanted` bytes; `before`: those above it do.
+std::string verdict(const MemoryChange& change, size_t wanted, bool before) {
+  if (wanted == 0) return "";
+  if (change.bytes >= wanted) return "enough";
+  return !before && change.bytes_so_far >= wanted ? "enough with those above" : "";
+}
+
+/// Those of one device.
+std::string changes_of(c10::ArrayRef<MemoryChange> changes, size_t wanted) {
+  std::vector<std::vector<std::string>> rows;
+  bool is_enough = false;
+  for (const MemoryChange& change : changes) {
+    rows.push_back({with_separators(change.bytes), with_separators(change.bytes_so_far),
+                    c10::str(change.reason, " (", count_str(change.tensors, "tensor"), " in ",
+                             count_str(change.regions, "region"), "): ", change.change),
+                    verdict(change, wanted, is_enough)});
+    is_enough = is_enough || change.bytes_so_far >= wanted;
+  }
+  const std::string text = heading(changes.front().device, wanted) + columns(rows, 2) + "\n";
+  return is_enough ? text : text + "  all of these together are not enough\n";
+}
+
+}  // namespace
+
+std::string MemoryReport::str() const {
+  std::string text = c10::str("remat holds ", with_separators(bytes), " bytes in ", regions.size(),
+                              regions.size() == 1 ? " region" : " regions");
+  if (implicit_bytes > 0)
+    text += c10::str(", ", with_separators(implicit_bytes), " of them kept implicitly");
+  text += "\n";
+  for (const RegionMemory& region : regions) append(text, region);
+  for (const std::string& rule : unmatched_rules)
+    text += c10::str("a rule has matched no op or call so far: ", rule, "\n");
+  text += changes_str();
+  return text;
+}
+
+std::string MemoryReport::changes_str(const std::string& device, size_t wanted) const {
+  std::string text;
+  for (size_t begin = 0; begin < changes.size();) {
+    const std::string& of = changes[begin].device;
+    size_t end = begin;
+    while (end < changes.size() && changes[end].device == of) ++end;
+    if (device.empty() || device == of)
+      text += changes_of(c10::ArrayRef(changes).slice(begin, end - begin), wanted);
+    begin = end;
+  }
+  return text;
+}
+
+}  // namespace remat
