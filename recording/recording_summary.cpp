@@ -1,11 +1,19 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+#include <remat/recording/folded_label.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording_summary.h>
 
 #include <algorithm>
+#include <map>
+#include <string>
+#include <tuple>
 #include <unordered_map>
 #include <utility>
+#include <vector>
+
+#include "region_labels.h"
+#include "report_words.h"
 
 namespace remat {
 namespace {
@@ -28,7 +36,23 @@ class Totals {
     return known == places_.end() ? nullptr : &all_[known->second];
   }
 
-  std::vector<RegionTotals> take() { return std::move(all_); }
+  void add_kept(uint64_t region, const std::string& call, int64_t bytes) {
+    RegionTotals* const totals = find(region);
+    if (!totals) return;
+    const auto known = std::find_if(totals->kept.begin(), totals->kept.end(),
+                                    [&](const KeptTotals& kept) { return kept.call == call; });
+    KeptTotals& kept = known == totals->kept.end() ? totals->kept.emplace_back() : *known;
+    kept.call = call;
+    ++kept.blocks;
+    kept.bytes += bytes;
+  }
+
+  std::vector<RegionTotals> take() {
+    for (RegionTotals& totals : all_)
+      std::stable_sort(totals.kept.begin(), totals.kept.end(),
+                       [](const KeptTotals& a, const KeptTotals& b) { return a.bytes > b.bytes; });
+    return std::move(all_);
+  }
 
  private:
   size_t place_of(StringId label, const std::string& text) {
@@ -60,8 +84,48 @@ TimeNs end_of(const Recording& recording) {
                    last_time(recording.nodes), last_time(recording.marks)});
 }
 
-void add_memory(const Recording& recording, RecordingSummary& summary) {
-  const std::vector<MemoryBlock> blocks = memory_blocks(recording);
+/// Adds up what is alive at the peak, by who made it.
+class PeakRows {
+ public:
+  explicit PeakRows(const Recording& recording) : recording_(recording), labels_(recording) {}
+
+  void add(const MemoryBlock& block) {
+    const bool has_op = block.op != MemoryBlock::kNone;
+    PeakRow row{.kind = block.kind,
+                .op = has_op ? recording_.text(recording_.ops[block.op].name) : "",
+                .region = block.region == 0 ? "" : labels_.of(block.region),
+                .line = recording_.text(block.line)};
+    const auto [known, is_new] =
+        places_.try_emplace(std::tuple(row.kind, row.op, row.region, row.line), all_.size());
+    if (is_new) all_.push_back(std::move(row));
+    all_[known->second].bytes += block.bytes;
+    ++all_[known->second].blocks;
+  }
+
+  std::vector<PeakRow> take() {
+    std::stable_sort(all_.begin(), all_.end(),
+                     [](const PeakRow& a, const PeakRow& b) { return a.bytes > b.bytes; });
+    return std::move(all_);
+  }
+
+ private:
+  const Recording& recording_;
+  const detail::RegionLabels labels_;
+  std::vector<PeakRow> all_;
+  std::map<std::tuple<BlockKind, std::string, std::string, std::string>, size_t> places_;
+};
+
+void add_kept(const Recording& recording, const std::vector<MemoryBlock>& blocks, Totals& totals) {
+  const detail::ReportLabels labels(recording);
+  for (const MemoryBlock& block : blocks) {
+    if (block.kind != BlockKind::kKept) continue;
+    totals.add_kept(block.region, detail::folded_label(labels.call_of(block.region, block.call)),
+                    block.bytes);
+  }
+}
+
+void add_memory(const Recording& recording, const std::vector<MemoryBlock>& blocks,
+                RecordingSummary& summary) {
   const std::vector<AliveByKind> alive = alive_by_kind(recording, blocks);
   if (!alive.empty()) summary.end_bytes = alive.back().total();
   const size_t peak = peak_of(alive);
@@ -69,11 +133,14 @@ void add_memory(const Recording& recording, RecordingSummary& summary) {
   summary.peak = alive[peak];
   summary.peak_bytes = alive[peak].total();
   summary.peak_ns = alive[peak].time_ns;
+  PeakRows rows(recording);
   for (const MemoryBlock& block : blocks) {
     if (!block.is_alive_after(peak)) continue;
+    rows.add(block);
     if (block.op != MemoryBlock::kNone) summary.peak_bytes_of_ops += block.bytes;
     if (block.line != 0) summary.peak_bytes_of_lines += block.bytes;
   }
+  summary.peak_rows = rows.take();
 }
 
 }  // namespace
@@ -95,9 +162,11 @@ RecordingSummary summary_of(const Recording& recording) {
     RegionTotals* const region = save.is_replay ? nullptr : totals.find(save.region);
     if (region) ++(save.is_kept ? region->kept_slots : region->slots);
   }
+  const std::vector<MemoryBlock> blocks = memory_blocks(recording);
+  add_kept(recording, blocks, totals);
   summary.regions = totals.take();
   summary.end_ns = end_of(recording);
-  add_memory(recording, summary);
+  add_memory(recording, blocks, summary);
   return summary;
 }
 

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include <remat/recording/memory_blocks.h>
+#include <remat/recording/recording_summary.h>
 #include <remat/recording/replay_links.h>
 
 #include "support/catch.h"
@@ -14,6 +15,7 @@ using remat::kNoOp;
 using remat::MemoryBlock;
 using remat::OpEvent;
 using remat::OpPhase;
+using remat::PeakRow;
 using remat::Recording;
 
 namespace {
@@ -146,6 +148,58 @@ TEST_CASE("A block knows the op that made it, what for, and its line", "[recordi
   CHECK(alive[5].total() == 16 + 4 + 8 + 32);
   CHECK(alive[6].total() == 28);
   CHECK(remat::peak_of({}) == MemoryBlock::kNone);
+}
+
+TEST_CASE("At the peak, blocks of one op and line in regions of one label are one row",
+          "[recording]") {
+  Builder built;
+  for (const uint64_t region : {1, 2}) {
+    built.region(region, 0);
+    const size_t sin = built.op(kSin, OpPhase::kForward, region);
+    built.recording.ops[sin].line = kLine;
+    built.memory(100 * region, 8, sin);
+  }
+  const size_t without_line = built.op(kSin, OpPhase::kForward, 2);
+  built.memory(300, 8, without_line);
+  const size_t outside = built.op(kMul, OpPhase::kOutside, 0);
+  built.memory(400, 64, outside);
+  built.memory(500, 4);
+  built.memory(500, -4);
+  const std::vector<PeakRow> rows = remat::summary_of(built.recording).peak_rows;
+  REQUIRE(rows.size() == 4);
+  CHECK((rows[0] == PeakRow{BlockKind::kOutside, "aten::mul", "", "", 64, 1}));
+  const std::string& label = built.recording.strings[kLine];
+  CHECK((rows[1] == PeakRow{BlockKind::kForward, "aten::sin", label, label, 16, 2}));
+  CHECK((rows[2] == PeakRow{BlockKind::kForward, "aten::sin", label, "", 8, 1}));
+  CHECK((rows[3] == PeakRow{BlockKind::kOutside, "", "", "", 4, 1}));
+}
+
+TEST_CASE("What calls kept is told by region and call, names that differ by numbers in one",
+          "[recording]") {
+  Builder built;
+  built.recording.strings.push_back("aten::mm#0");
+  built.recording.strings.push_back("aten::mm#12");
+  built.recording.strings.push_back("SAVE");
+  const auto name = static_cast<remat::StringId>(built.recording.strings.size() - 3);
+  const remat::StringId policy = name + 2;
+  uint64_t address = 100;
+  for (const uint64_t region : {1, 2}) {
+    built.region(region, 0);
+    for (const remat::StringId call : {kCall, name, name + 1}) {
+      built.recording.calls.push_back({{0, region, call, policy}, 0});
+      const size_t op = built.op(kMul, OpPhase::kForward, region);
+      built.recording.ops[op].call = call;
+      built.memory(address, call == kCall ? 100 : 8, op);
+      built.save(region, 0, address, true);
+      ++address;
+    }
+    built.memory(address++, 64, built.op(kSin, OpPhase::kForward, region));  // not kept
+  }
+  const auto regions = remat::summary_of(built.recording).regions;
+  REQUIRE(regions.size() == 1);
+  const std::vector<remat::KeptTotals> expected = {{"kept (SAVE)", 2, 200},
+                                                   {"aten::mm#* (SAVE)", 4, 32}};
+  CHECK((regions[0].kept == expected));
 }
 
 TEST_CASE("What a SAVE call made and backward finds is kept", "[recording]") {

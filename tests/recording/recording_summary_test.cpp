@@ -16,6 +16,7 @@ using remat::OnThread;
 using remat::OpEvent;
 using remat::OpPhase;
 using remat::OpTotals;
+using remat::PeakRow;
 using remat::Recording;
 using remat::RecordingSummary;
 using remat::RegionTotals;
@@ -72,6 +73,8 @@ TEST_CASE("A summary counts what ran, by phase and by label", "[recording]") {
   CHECK(summary.peak_ns == 2);
   CHECK(summary.peak.total() == 24);
   CHECK(summary.peak_bytes_of_ops == 0);
+  REQUIRE(summary.peak_rows.size() == 1);
+  CHECK((summary.peak_rows[0] == PeakRow{.bytes = 24, .blocks = 2}));
   CHECK(summary.end_bytes == 6);
   CHECK(summary.end_ns == 70);
 }

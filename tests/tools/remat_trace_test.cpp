@@ -53,6 +53,8 @@ TEST_CASE("remat-trace tells what ran and the peak of memory", "[tools][remat_tr
   CHECK_THAT(result.output, ContainsSubstring("forward          1       0.000\n"));
   CHECK_THAT(result.output,
              ContainsSubstring("memory: peak 0.004 MB of what was made while recording"));
+  CHECK_THAT(result.output, ContainsSubstring("       MB   blocks  kind                made by\n"
+                                              "    0.004        1  "));
   CHECK_THAT(result.output, ContainsSubstring("  block\n"));
 }
 
@@ -70,6 +72,11 @@ TEST_CASE("remat-trace lists ops, filtered", "[tools][remat_trace]") {
   CHECK(lines_of(ops("--op mul")) == 3);
   CHECK(lines_of(ops("--region block")) == 2);
   CHECK(lines_of(ops("--most 1")) == 2);
+  CHECK(lines_of(ops("--slot 2")) == 2);
+  CHECK(lines_of(ops("--slot 4")) == 1);
+  CHECK(lines_of(ops("--from 0")) == 3);
+  CHECK(lines_of(ops("--from 1000")) == 1);
+  CHECK(lines_of(ops("--to 1000")) == 3);
 }
 
 TEST_CASE("remat-trace writes a trace for viewers", "[tools][remat_trace]") {

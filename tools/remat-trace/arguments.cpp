@@ -13,6 +13,8 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec                          what ran in each phase and region, and the peak of memory
   remat-trace step.rec --ops --phase replay     every op that ran again
   remat-trace step.rec --ops --op mm --most 20  the first 20 ops with mm in their names
+  remat-trace step.rec --ops --region block.0 --slot 3        what made and what remade a saved tensor
+  remat-trace step.rec --ops --from 12.5 --to 13              what ran in half a millisecond
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
   remat-trace step.rec --perfetto step.pftrace  for ui.perfetto.dev, a third of the size
   remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.pickle.json
@@ -50,6 +52,12 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   app.add_option("--region", arguments.region, "Only ops in regions with this in their labels");
   app.add_option("--phase", arguments.phase, "Only ops of this phase")
       ->check(CLI::IsMember({"outside", "forward", "replay", "backward"}));
+  app.add_option("--slot", arguments.slot, "Only ops in which autograd saved that slot of a region")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--from", arguments.from_ms, "Only ops that ran at that millisecond or later")
+      ->check(CLI::NonNegativeNumber);
+  app.add_option("--to", arguments.to_ms, "Only ops that ran at that millisecond or earlier")
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
   app.add_option("--perfetto", arguments.perfetto_path, "Write a trace in Perfetto's format");
@@ -61,10 +69,13 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
     app.parse(argc, argv);
     arguments.compares = app.got_subcommand("diff");
     if (arguments.path.empty()) throw CLI::RequiredError("recording");
-    const bool filters = !arguments.op.empty() || !arguments.region.empty() ||
-                         !arguments.phase.empty() || arguments.most > 0;
+    const bool filters = app.count("--op") + app.count("--region") + app.count("--phase") +
+                             app.count("--slot") + app.count("--from") + app.count("--to") +
+                             app.count("--most") >
+                         0;
     if (filters && !arguments.lists_ops)
-      throw CLI::ValidationError("--ops", "expected with --op, --region, --phase and --most");
+      throw CLI::ValidationError(
+          "--ops", "expected with --op, --region, --phase, --slot, --from, --to and --most");
     if (arguments.snapshot_path.ends_with(".json"))
       throw CLI::ValidationError("--snapshot", "expected the path of a pickle, got one of JSON");
     const bool writes = !arguments.chrome_path.empty() || !arguments.perfetto_path.empty() ||

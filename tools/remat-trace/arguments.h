@@ -4,6 +4,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <string>
 
 namespace remat_trace {
@@ -16,7 +17,10 @@ struct Arguments {
   std::string op;      ///< Of those that are listed, part of the name; "": any.
   std::string region;  ///< The same of the region's label.
   std::string phase;   ///< outside, forward, replay or backward; "": any.
-  int64_t most = 0;    ///< Lines; 0: all.
+  int64_t slot = -1;   ///< That was saved while they ran; -1: any, or none.
+  double from_ms = 0;  ///< When they ran, at least in part,
+  double to_ms = std::numeric_limits<double>::infinity();  ///< since the recording began.
+  int64_t most = 0;                                        ///< Lines; 0: all.
   std::string chrome_path;
   std::string perfetto_path;
   std::string snapshot_path;  ///< Of the pickle; JSON is beside it.

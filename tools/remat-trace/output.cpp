@@ -57,6 +57,39 @@ void print_peak(const remat::RecordingSummary& summary, std::ostream& out) {
       << std::setprecision(3);
 }
 
+void print_peak_rows(const std::vector<remat::PeakRow>& rows, std::ostream& out) {
+  constexpr size_t kMost = 10;
+  out << "       MB   blocks  kind                made by\n";
+  for (size_t i = 0; i < std::min(rows.size(), kMost); ++i) {
+    const remat::PeakRow& row = rows[i];
+    out << std::setw(9) << mb(row.bytes) << std::setw(9) << row.blocks << "  " << std::left
+        << std::setw(18) << remat::kind_name(row.kind) << std::right << "  "
+        << (row.op.empty() ? "no recorded op" : printable(row.op));
+    if (!row.region.empty()) out << "; " << printable(row.region);
+    if (!row.line.empty()) out << "; " << printable(row.line);
+    out << "\n";
+  }
+  if (rows.size() <= kMost) return;
+  int64_t bytes = 0;
+  int64_t blocks = 0;
+  for (size_t i = kMost; i < rows.size(); ++i) {
+    bytes += rows[i].bytes;
+    blocks += rows[i].blocks;
+  }
+  out << std::setw(9) << mb(bytes) << std::setw(9) << blocks << "  in " << rows.size() - kMost
+      << " rows more: remat-report shows all\n";
+}
+
+/// True if autograd saved that slot while the op ran; any op if `slot` is none.
+bool has_slot(const remat::OpEvent& op, int64_t slot) {
+  if (slot < 0) return true;
+  return op.first_slot <= slot && slot < op.end_slot;
+}
+
+bool runs_between(const remat::OpEvent& op, const Arguments& arguments) {
+  return ms(op.end_ns) >= arguments.from_ms && ms(op.begin_ns) <= arguments.to_ms;
+}
+
 }  // namespace
 
 void print_summary(const Recording& recording, std::ostream& out) {
@@ -74,7 +107,10 @@ void print_summary(const Recording& recording, std::ostream& out) {
   out << "\nmemory: peak " << mb(summary.peak_bytes)
       << " MB of what was made while recording, after " << ms(summary.peak_ns) << " ms; "
       << mb(summary.end_bytes) << " MB alive in the end\n";
-  if (summary.peak_bytes > 0) print_peak(summary, out);
+  if (summary.peak_bytes > 0) {
+    print_peak(summary, out);
+    print_peak_rows(summary.peak_rows, out);
+  }
   if (summary.regions.empty()) return;
   out << "\nregions  forward ops     ms       replayed          ms    saved     kept  label\n";
   for (const remat::RegionTotals& region : summary.regions) {
@@ -83,6 +119,11 @@ void print_summary(const Recording& recording, std::ostream& out) {
     print_totals(region.replay, out);
     out << std::setw(9) << region.slots << std::setw(9) << region.kept_slots << "  "
         << printable(region.label) << "\n";
+    for (const remat::KeptTotals& kept : region.kept) {
+      out << "         kept" << std::setw(9) << mb(kept.bytes) << " MB in " << kept.blocks
+          << " blocks by " << (kept.call.empty() ? "calls that saved it" : printable(kept.call))
+          << "\n";
+    }
   }
 }
 
@@ -98,6 +139,7 @@ void print_ops(const Recording& recording, const Arguments& arguments, std::ostr
     if (!arguments.phase.empty() && arguments.phase != phase) continue;
     if (name.find(arguments.op) == std::string::npos) continue;
     if (label.find(arguments.region) == std::string::npos) continue;
+    if (!has_slot(op, arguments.slot) || !runs_between(op, arguments)) continue;
     if (arguments.most > 0 && ++lines > arguments.most) break;
     out << std::fixed << std::setprecision(1) << std::setw(12)
         << static_cast<double>(op.begin_ns) / 1e3 << std::setw(12)

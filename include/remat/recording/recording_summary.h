@@ -21,15 +21,35 @@ struct OpTotals {
   bool operator==(const OpTotals&) const = default;
 };
 
+/// What calls of one name kept, or of names that differ by numbers alone.
+struct KeptTotals {
+  std::string call;  ///< "gate (SAVE)", "aten::mm#* (SAVE)": a rule's; "": made before the call
+  int64_t blocks = 0;
+  int64_t bytes = 0;
+  bool operator==(const KeptTotals&) const = default;
+};
+
 /// All regions of one label.
 struct RegionTotals {
   std::string label;
   int64_t regions = 0;
   OpTotals forward;
   OpTotals replay;
-  int64_t slots = 0;       ///< That autograd saved in forwards,
-  int64_t kept_slots = 0;  ///< and those that SAVE and OFFLOAD calls kept.
+  int64_t slots = 0;               ///< That autograd saved in forwards,
+  int64_t kept_slots = 0;          ///< and those that SAVE and OFFLOAD calls kept.
+  std::vector<KeptTotals> kept{};  ///< Memory that such calls made and kept, most bytes first
   bool operator==(const RegionTotals&) const = default;
+};
+
+/// Blocks alive at the peak that one op made at one line, in all regions of one label.
+struct PeakRow {
+  BlockKind kind = BlockKind::kOutside;
+  std::string op;      ///< Empty: no op made them.
+  std::string region;  ///< Its label; empty: made outside of regions.
+  std::string line;    ///< Empty: not known.
+  int64_t bytes = 0;
+  int64_t blocks = 0;
+  bool operator==(const PeakRow&) const = default;
 };
 
 struct RecordingSummary {
@@ -39,6 +59,7 @@ struct RecordingSummary {
   int64_t peak_bytes = 0;             ///< Of what was allocated while recording, on all devices
   TimeNs peak_ns = 0;                 ///< When
   AliveByKind peak;                   ///< Of it
+  std::vector<PeakRow> peak_rows;     ///< Of it, those with the most bytes first
   int64_t peak_bytes_of_ops = 0;      ///< Of it, made by ops that are recorded
   int64_t peak_bytes_of_lines = 0;    ///< Of it, of which the line is known
   int64_t end_bytes = 0;              ///< Of it, alive in the end

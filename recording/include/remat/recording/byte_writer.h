@@ -3,6 +3,8 @@
 // Events to bytes. See docs/recording_format.md.
 #pragma once
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -22,21 +24,25 @@ class ByteWriter {
   /// Appends the event. Of a block, times are told as differences to the one before.
   template <class Event>
   void add(const Event& event) {
-    bytes_.push_back(static_cast<char>(FieldsOf<Event>::kKind));
+    make_room(kMostOfFields);
+    byte(static_cast<char>(FieldsOf<Event>::kKind));
     FieldsOf<Event>::visit(event, *this);
   }
 
   void add_string(std::string_view text) {
-    bytes_.push_back(static_cast<char>(EventKind::kString));
+    make_room(kMostOfFields + text.size());
+    byte(static_cast<char>(EventKind::kString));
     number(text.size());
-    bytes_.append(text);
+    text.copy(bytes_.data() + size_, text.size());
+    size_ += text.size();
   }
 
-  const std::string& bytes() const { return bytes_; }
+  /// Until the next call of another member.
+  std::string_view bytes() const { return {bytes_.data(), size_}; }
 
   /// The next block begins.
   void clear() {
-    bytes_.clear();
+    size_ = 0;
     last_ns_ = 0;
   }
 
@@ -45,33 +51,46 @@ class ByteWriter {
     last_ns_ = time_ns;
   }
   void number(uint64_t value) {
-    while (value >= 0x80) {
-      bytes_.push_back(static_cast<char>(value | 0x80));
-      value >>= 7U;
-    }
-    bytes_.push_back(static_cast<char>(value));
+    char* at = bytes_.data() + size_;
+    for (; value >= 0x80; value >>= 7U) *at++ = static_cast<char>(value | 0x80);
+    *at++ = static_cast<char>(value);
+    size_ = static_cast<size_t>(at - bytes_.data());
   }
   void signed_number(int64_t value) {
     const auto bits = static_cast<uint64_t>(value);
     number((bits << 1U) ^ (value < 0 ? ~uint64_t{0} : 0));
   }
-  void flag(bool value) { number(value ? 1 : 0); }
+  void flag(bool value) { byte(value ? 1 : 0); }
   template <class Choice>
   void choice(Choice value, Choice /*last*/) {
     number(static_cast<uint64_t>(value));
   }
   void sizes(const std::vector<int64_t>& sizes) {
+    make_room(kMostOfFields + sizes.size() * kMostOfNumber);
     number(sizes.size());
     for (const int64_t size : sizes) signed_number(size);
   }
   template <class Item>
   void all(const std::vector<Item>& items) {
+    make_room(kMostOfFields + items.size() * kMostOfItem);
     number(items.size());
     for (const Item& item : items) ItemFields<Item>::visit(item, *this);
   }
 
  private:
-  std::string bytes_;
+  static constexpr size_t kMostOfNumber = 10;
+  static constexpr size_t kMostOfItem = 4 * kMostOfNumber;     ///< The fields of one of a list.
+  static constexpr size_t kMostOfFields = 40 * kMostOfNumber;  ///< All of an event but its lists.
+
+  /// For so many bytes, and for the fields that come after a list.
+  void make_room(size_t bytes) {
+    const size_t wanted = size_ + bytes + kMostOfFields;
+    if (wanted > bytes_.size()) bytes_.resize(std::max(wanted, 2 * bytes_.size()));
+  }
+  void byte(char value) { bytes_[size_++] = value; }
+
+  std::string bytes_;  // as large as it has ever been; those up to size_ are written
+  size_t size_ = 0;
   TimeNs last_ns_ = 0;
 };
 
