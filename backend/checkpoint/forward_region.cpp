@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <remat/backend/checkpoint_options.h>
+#include <remat/tape/expected_tape.h>
 #include <remat/tape/forward_scope.h>
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/region_label.h>
@@ -152,7 +153,11 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
     scope_->record(tape->writable_tape(), std::move(advice.trusted), strict);
-    if (!options.cuts.empty()) scope_->cut(options.cuts, tape);
+    if (!options.cuts.empty()) {
+      scope_->cut(options.cuts, tape);
+      const ExpectedTape* const expected = options.cuts.expected.get();
+      if (expected && expected->on_use) expected->on_use(options.name);
+    }
     replayer_ = tape;
   } else {
     replayer_ = std::move(replayer);

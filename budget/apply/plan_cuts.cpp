@@ -6,8 +6,11 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
+#include <string_view>
 #include <utility>
 #include <vector>
+
+#include <remat/inspect/recorder.h>
 
 namespace remat {
 namespace {
@@ -68,6 +71,14 @@ void limit_bytes(ExpectedTape& expected, const StepProfile& profile) {
   }
 }
 
+void tell_recorder(std::string_view region, const MemoryPlan& plan) {
+  Recorder::tell_plan(region,
+                      {.budget = plan.budget_bytes,
+                       .predicted_peak = plan.predicted_peak_bytes,
+                       .plain_peak = plan.profile->plain_peak_bytes},
+                      [&] { return plan.to_json(); });
+}
+
 }  // namespace
 
 Cuts cuts_of(const StepCuts& planned) {
@@ -91,6 +102,7 @@ Cuts cuts_of(const MemoryPlan& plan) {
   Cuts cuts = cuts_of(plan.cuts);
   ExpectedTape expected = expected_of(*plan.profile);
   limit_bytes(expected, *plan.profile);
+  expected.on_use = [plan](std::string_view region) { tell_recorder(region, plan); };
   cuts.expected = std::make_shared<const ExpectedTape>(std::move(expected));
   cuts.rest_bytes = rest_bytes(*plan.profile);
   return cuts;

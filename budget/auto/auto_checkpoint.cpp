@@ -20,7 +20,6 @@
 #include <remat/budget/pending_step.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/inspect/allocation_listener.h>
-#include <remat/inspect/recorder.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/scope.h>
 
@@ -312,19 +311,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     const std::lock_guard<std::mutex> lock(mutex_);
     TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
     variant->last_used = ++clock_;
-    if (variant->plan()) {
-      latest_ = variant;
-      record(*variant->plan());
-    }
+    if (variant->plan()) latest_ = variant;
     return {variant->cuts(), variant->wants_measuring()};
-  }
-
-  void record(const MemoryPlan& plan) const {
-    Recorder::tell_plan(options.name,
-                        {.budget = plan.budget_bytes,
-                         .predicted_peak = plan.predicted_peak_bytes,
-                         .plain_peak = plan.profile->plain_peak_bytes},
-                        [&] { return plan.to_json(); });
   }
 
   /// A step has left its plan. `is_known`: a step of its kind was measured.

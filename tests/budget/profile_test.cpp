@@ -12,6 +12,7 @@
 #include <remat/memory_plan/memory_planner.h>
 #include <remat/remat.h>
 
+#include "inspect/recorded_program.h"
 #include "support/catch.h"
 #include "support/error_text.h"
 #include "support/named_step.h"
@@ -601,6 +602,28 @@ TEST_CASE("What cannot be profiled is refused", "[budget][errors]") {
              }),
              ContainsSubstring("outside of regions, got one in region 'around'"));
   CHECK(memory_report().regions.empty());
+}
+
+TEST_CASE("A recording has the plan of each region that runs by one", "[budget][profile]") {
+  const Loss loss = [](const at::Tensor& x) { return x.sin().exp().tanh().sum(); };
+  const MemoryPlanner planner(profile_of(loss));
+  const MemoryPlan plan = planner.plan(planner.frontier().front().peak_bytes);
+  const auto planned = [&](const std::string& name) {
+    return checkpoint({.name = name, .replay = ReplayEngine::kTape, .cuts = cuts_of(plan)})(loss);
+  };
+  const Recording recording = test::recording_of([&](const Recorder&) {
+    run(planned("first"));
+    const Loss second = planned("second");
+    run(second);
+    run(second);
+  });
+  REQUIRE(recording.plans.size() == 2);
+  CHECK(recording.text(recording.plans[0].label) == "first");
+  CHECK(recording.text(recording.plans[1].label) == "second");
+  CHECK(recording.plans[1].budget_bytes == plan.budget_bytes);
+  CHECK(recording.plans[1].predicted_peak_bytes == plan.predicted_peak_bytes);
+  CHECK(recording.plans[1].plain_peak_bytes == plan.profile->plain_peak_bytes);
+  CHECK(recording.text(recording.plans[1].plan) == plan.to_json());
 }
 
 }  // namespace remat

@@ -7,6 +7,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -48,6 +49,10 @@ class REMAT_API ExpectedTape {
   std::vector<Record> records{};
   bool any_ops = false;       ///< Only slots are compared.
   std::vector<Slot> slots{};  ///< In the order in which autograd saves them.
+
+  /// Called on its thread when a region's forward begins to run by cuts that were made for this
+  /// tape, with the region's name. May be empty.
+  std::function<void(std::string_view region)> on_use{};
 
   /// The values that an op reads, each once, in order.
   static uint64_t hash_reads(std::string_view op, c10::ArrayRef<uint32_t> values);
