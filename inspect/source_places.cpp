@@ -1,17 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Places of C++, by LibTorch's unwinder.
+// Places of C++, by LibTorch's unwinder and libbacktrace.
 #include <remat/inspect/source_places.h>
 
+#include <c10/util/Type.h>
 #include <torch/csrc/profiler/unwind/unwind.h>
 
+#ifdef REMAT_HAS_BACKTRACE
+#include <backtrace.h>
+#endif
+
+#include <algorithm>
 #include <atomic>
-#include <exception>
+#include <cstdint>
+#include <iterator>
 #include <mutex>
 #include <sstream>
 #include <string_view>
 #include <unordered_map>
-#include <vector>
 
 namespace remat {
 namespace {
@@ -23,60 +29,95 @@ constexpr std::string_view kLibraries[] = {
     "libtorch",  "libc10", "libremat", "libc.",    "libm.",      "libstdc++", "libgomp",
     "libpython", "python", "ld-linux", "libgcc_s", "libpthread", "_C."};
 
-bool is_of_program(const std::string& library) {
+/// Headers whose code stands in the program's own: in the way of lines of the program.
+constexpr std::string_view kHeaders[] = {"/include/ATen/", "/include/c10/", "/include/torch/",
+                                         "/include/remat/", "/include/c++/"};
+
+bool is_library_of_program(const std::string& library) {
   const std::string_view name = std::string_view(library).substr(library.rfind('/') + 1);
-  for (const std::string_view known : kLibraries) {
-    if (name.substr(0, known.size()) == known) return false;
-  }
-  return true;
+  return std::none_of(std::begin(kLibraries), std::end(kLibraries), [&](std::string_view known) {
+    return name.substr(0, known.size()) == known;
+  });
 }
+
+bool is_file_of_program(std::string_view file) {
+  return std::none_of(std::begin(kHeaders), std::end(kHeaders), [&](std::string_view known) {
+    return file.find(known) != std::string_view::npos;
+  });
+}
+
+/// What the debug information of the process says of an address.
+struct CodeLine {
+  bool is_known = false;
+  std::string of_program;  ///< "model.cpp:12 forward()"; "": all that stands there is of headers.
+};
+
+#ifdef REMAT_HAS_BACKTRACE
+
+int add_frame(void* to, uintptr_t /*address*/, const char* file, int line, const char* function) {
+  if (!file) return 0;
+  auto& found = *static_cast<CodeLine*>(to);
+  found.is_known = true;
+  if (!is_file_of_program(file)) return 0;  // the next is what that is inlined into
+  found.of_program = std::string(file) + ":" + std::to_string(line);
+  if (function) found.of_program += " " + c10::demangle(function);
+  return 1;
+}
+
+/// An address without debug information has nothing to add.
+void ignore(void* /*data*/, const char* /*message*/, int /*number*/) {}
+
+CodeLine code_line(uintptr_t address) {
+  static backtrace_state* const state =
+      backtrace_create_state(nullptr, /*threaded=*/1, &ignore, nullptr);
+  CodeLine found;
+  backtrace_pcinfo(state, address, &add_frame, &ignore, &found);
+  return found;
+}
+
+#else
+
+CodeLine code_line(uintptr_t /*address*/) {
+  return {};
+}
+
+#endif
 
 class CppPlaces final : public SourcePlaces {
  public:
   SourcePlace here() override {
     for (void* const address : torch::unwind::unwind()) {
-      if (knows_as_program(address)) return {address, 0};
+      if (!text_of(address).empty()) return {address, 0};
     }
     return {};
   }
 
   std::string text(const SourcePlace& place) override {
-    // An address to return to is of the instruction after the call.
-    void* const address = static_cast<char*>(const_cast<void*>(place.code)) - 1;
-    try {
-      const auto frames = torch::unwind::symbolize({address}, torch::unwind::Mode::addr2line);
-      if (!frames.empty() && frames[0].lineno > 0) {
-        return frames[0].filename + ":" + std::to_string(frames[0].lineno) + " " +
-               frames[0].funcname;
-      }
-    } catch (const std::exception&) {
-      // There is no addr2line.
-    }
-    return without_debug_information(address);
+    return text_of(const_cast<void*>(place.code));
   }
 
  private:
-  bool knows_as_program(void* address) {
+  /// "": not of the program. What is returned stays.
+  const std::string& text_of(void* address) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const auto [known, is_new] = known_.emplace(address, false);
-    if (is_new) {
-      const auto library = torch::unwind::libraryFor(address);
-      known->second = library && is_of_program(library->first);
-    }
+    const auto [known, is_new] = known_.try_emplace(address);
+    if (is_new) known->second = find_text(address);
     return known->second;
   }
 
-  /// "train+0x1234", for addr2line -e
-  static std::string without_debug_information(void* address) {
+  static std::string find_text(void* address) {
     const auto library = torch::unwind::libraryFor(address);
-    if (!library) return "";
-    std::ostringstream text;
-    text << library->first << "+0x" << std::hex << library->second;
+    if (!library || !is_library_of_program(library->first)) return "";
+    // An address to return to is of the instruction after the call.
+    const CodeLine line = code_line(reinterpret_cast<uintptr_t>(address) - 1);
+    if (line.is_known) return line.of_program;
+    std::ostringstream text;  // for addr2line -e
+    text << library->first << "+0x" << std::hex << library->second - 1;
     return text.str();
   }
 
   std::mutex mutex_;
-  std::unordered_map<void*, bool> known_;  // guarded by mutex_
+  std::unordered_map<void*, std::string> known_;  // guarded by mutex_; its texts stay in place
 };
 
 }  // namespace

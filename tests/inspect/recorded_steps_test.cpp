@@ -170,23 +170,14 @@ TEST_CASE("Bytes at the peak have their ops and lines, replayed ops theirs of th
   }
 }
 
-TEST_CASE("A recording has arguments that are no tensors, and lines of C++",
-          "[inspect][recorder]") {
-  const Recording recording = recording_of(
-      [](Recorder&) {
-        const at::Tensor x = torch::ones({4, 8});
-        at::gelu(x, "tanh").sum(/*dim=*/{-1}, /*keepdim=*/true, at::kDouble);
-      },
-      {.source_lines = true});
+TEST_CASE("A recording has arguments that are no tensors", "[inspect][recorder]") {
+  const Recording recording = recording_of([](Recorder&) {
+    const at::Tensor x = torch::ones({4, 8});
+    at::gelu(x, "tanh").sum(/*dim=*/{-1}, /*keepdim=*/true, at::kDouble);
+  });
   std::map<std::string, std::vector<RecordedValue>> values;
   for (const auto& op : recording.ops) {
-    if (op.depth > 0) continue;
-    values[recording.text(op.name)] = op.values;
-    // Without debug information it is the program and the address in it.
-    const std::string& line = recording.text(op.line);
-    const bool is_known = line.find("recorded_steps_test.cpp:") != std::string::npos ||
-                          line.find("inspect.reports+0x") != std::string::npos;
-    CHECK(is_known);
+    if (op.depth == 0) values[recording.text(op.name)] = op.values;
   }
   REQUIRE(values["aten::gelu"].size() == 1);
   CHECK(values["aten::gelu"][0].kind == ValueKind::kText);

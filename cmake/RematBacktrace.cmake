@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+# libbacktrace, which comes with g++: recordings name lines of C++ by it. REMAT_HAS_BACKTRACE is on where it is there; without it
+# recordings have addresses. It ends up inside libremat.so, unseen by those who have one of their own; a static library of
+# ours is left without it, since its users would have to link it.
+include(CheckCXXSourceCompiles)
+if(BUILD_SHARED_LIBS)
+  set(CMAKE_REQUIRED_LIBRARIES backtrace)
+  check_cxx_source_compiles("
+    #include <backtrace.h>
+    int main() { return backtrace_create_state(nullptr, 1, nullptr, nullptr) == nullptr; }" REMAT_HAS_BACKTRACE)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+endif()
+
+function(remat_link_backtrace target)
+  if(REMAT_HAS_BACKTRACE)
+    target_link_libraries(${target} PRIVATE backtrace)
+    target_link_options(${target} PRIVATE LINKER:--exclude-libs,libbacktrace.a)
+  endif()
+endfunction()
