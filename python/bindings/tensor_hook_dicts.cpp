@@ -70,22 +70,19 @@ size_t size_of(PyObject* hooks) {
 }
 
 /// Null if it is of another class. torch does not export these: there are vtables that say their
-/// names, but nothing for a dynamic_cast, nor for what UBSan would compare the vtable of a cast
-/// object with.
+/// names, but nothing for a dynamic_cast.
 template <class Dict, class Hook>
-[[gnu::no_sanitize("vptr")]] const Dict* as(const Hook& hook, std::string_view class_name) {
+const Dict* as(const Hook& hook, std::string_view class_name) {
   return typeid(hook).name() == class_name ? static_cast<const Dict*>(&hook) : nullptr;
 }
 
-[[gnu::no_sanitize("vptr")]] HookCount count_gradient(
-    const torch::autograd::FunctionPreHook& hook) {
+HookCount count_gradient(const torch::autograd::FunctionPreHook& hook) {
   const auto* const all = as<torch::autograd::PyFunctionTensorPreHook>(
       hook, "N5torch8autograd23PyFunctionTensorPreHookE");
   return all ? HookCount{size_of(all->dict), all->value_idx} : HookCount{1, std::nullopt};
 }
 
-[[gnu::no_sanitize("vptr")]] size_t count_accumulated(
-    const torch::autograd::PostAccumulateGradHook& hook) {
+size_t count_accumulated(const torch::autograd::PostAccumulateGradHook& hook) {
   const auto* const all = as<torch::autograd::PyFunctionTensorPostAccGradHooks>(
       hook, "N5torch8autograd32PyFunctionTensorPostAccGradHooksE");
   return all ? size_of(all->dict) : 1;
