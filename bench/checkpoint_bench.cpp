@@ -7,11 +7,13 @@
 #include <benchmark/benchmark.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <string>
 #include <vector>
 
 #include <remat/remat.h>
+#include <remat/tape/trace_sink.h>
 
 #include "bench/paired.h"
 
@@ -214,6 +216,21 @@ double recorded_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   return forward_s(run, x, ops, graphs);
 }
 
+// What an op of a region pays for recorders that might be there, and are not: it looks for a
+// listener before and after it runs, and before and after autograd saves. Outside of regions it is
+// nothing: LibTorch has no callback then.
+void recorder_off(benchmark::State& state) {
+  constexpr int kLooks = 4;
+  for (auto _ : state) {
+    for (int i = 0; i < kLooks; ++i) {
+      if (remat::trace_sink.load(std::memory_order_acquire))
+        state.SkipWithError("somebody listens");
+      benchmark::ClobberMemory();
+    }
+  }
+  state.SetLabel("per op");
+}
+
 // What a recorder that is at work adds to an op outside of regions.
 void recorder_outside(benchmark::State& state) {
   constexpr int64_t kOps = 1000;
@@ -274,6 +291,7 @@ BENCHMARK(each_op_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(all_saved)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(recorded_op)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(tape_replay)->UseManualTime()->Unit(benchmark::kMicrosecond);
+BENCHMARK(recorder_off);
 BENCHMARK(recorder_outside)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(recorder_in_region)->UseManualTime()->Unit(benchmark::kMicrosecond);
 BENCHMARK(tape_step)->UseManualTime()->Unit(benchmark::kMicrosecond);

@@ -2,8 +2,6 @@
 
 #include "recorded_layouts.h"
 
-#include <c10/util/irange.h>
-
 #include <remat/tape/tensor_meta.h>
 
 namespace remat {
@@ -23,10 +21,6 @@ uint64_t address_of(const at::TensorBase& tensor) {
   return reinterpret_cast<uint64_t>(storage->_mutable_data_ptr_no_checks().get());
 }
 
-int64_t offset_of(const at::TensorBase& tensor) {
-  return has_plain_sizes(tensor) ? tensor.unsafeGetTensorImpl()->storage_offset() : 0;
-}
-
 bool requires_grad(const at::TensorBase& tensor) {
   return !tensor.is_inference() && tensor.requires_grad();
 }
@@ -35,29 +29,32 @@ bool requires_grad(const at::TensorBase& tensor) {
 
 RecordedTensor RecordedLayouts::of(const at::Tensor& tensor) {
   if (!tensor.defined()) return {};
-  set_key(tensor);
-  uint64_t hash = 0;
-  for (const int64_t part : key_) hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15;
-  Known& known = known_[(hash >> 32U) % kSize];
-  if (known.key != key_) {
-    Key key = key_;  // Python may run ops while it is asked
-    const LayoutId id = ask(tensor);
-    known = {std::move(key), id};
-    return {id, address_of(tensor), offset_of(tensor)};
-  }
-  return {known.id, address_of(tensor), offset_of(tensor)};
+  const bool plain = has_plain_sizes(tensor);
+  const LayoutId id = id_of(tensor, plain);
+  return {id, address_of(tensor), plain ? tensor.unsafeGetTensorImpl()->storage_offset() : 0};
 }
 
-void RecordedLayouts::set_key(const at::TensorBase& tensor) {
+LayoutId RecordedLayouts::id_of(const at::TensorBase& tensor, bool plain) {
+  if (plain && static_cast<size_t>(tensor.dim()) > kMostDims) return ask(tensor);
+  const Key key = key_of(tensor, plain);
+  Known& known = known_[(key.hash >> 32U) % kSize];
+  if (known.id != 0 && known.key == key) return known.id;
+  const LayoutId id = ask(tensor);  // Python may run ops while it is asked
+  known = {key, id};
+  return id;
+}
+
+RecordedLayouts::Key RecordedLayouts::key_of(const at::TensorBase& tensor, bool plain) {
   const c10::Device device = tensor.device();
-  key_.clear();
-  key_.push_back(static_cast<int64_t>(tensor.scalar_type()));
-  key_.push_back((static_cast<int64_t>(device.type()) << 9) + (int64_t{device.index()} << 1) +
-                 (requires_grad(tensor) ? 1 : 0));
-  if (!has_plain_sizes(tensor)) return;
-  key_.push_back(tensor.dim());
-  key_.insert(key_.end(), tensor.sizes().begin(), tensor.sizes().end());
-  key_.insert(key_.end(), tensor.strides().begin(), tensor.strides().end());
+  Key key;
+  key.add(static_cast<int64_t>(tensor.scalar_type()));
+  key.add((static_cast<int64_t>(device.type()) << 9) + (int64_t{device.index()} << 1) +
+          (requires_grad(tensor) ? 1 : 0));
+  if (!plain) return key;
+  key.add(tensor.dim());
+  for (const int64_t size : tensor.sizes()) key.add(size);
+  for (const int64_t stride : tensor.strides()) key.add(stride);
+  return key;
 }
 
 LayoutId RecordedLayouts::ask(const at::TensorBase& tensor) {

@@ -5,10 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstdint>
-#include <vector>
 
 #include <remat/recording/events.h>
 #include <remat/recording/recording_writer.h>
@@ -23,19 +23,34 @@ class RecordedLayouts {
   RecordedTensor of(const at::Tensor& tensor);
 
  private:
-  /// Dtype, device, number of dimensions, sizes and strides of a tensor, in one stretch of numbers.
-  using Key = std::vector<int64_t>;
+  static constexpr size_t kMostDims = 6;
+  static constexpr size_t kSize = 512;
+
+  /// Dtype, device, number of dimensions, sizes and strides of a tensor with up to kMostDims.
+  struct Key {
+    std::array<int64_t, 3 + 2 * kMostDims> parts{};
+    size_t size = 0;
+    uint64_t hash = 0;
+
+    void add(int64_t part) {
+      parts[size++] = part;
+      hash = (hash ^ static_cast<uint64_t>(part)) * 0x9e3779b97f4a7c15;
+    }
+    bool operator==(const Key& other) const {
+      return hash == other.hash && size == other.size &&
+             std::equal(parts.begin(), parts.begin() + size, other.parts.begin());
+    }
+  };
   struct Known {
     Key key;
     LayoutId id = 0;
   };
-  static constexpr size_t kSize = 512;
 
-  void set_key(const at::TensorBase& tensor);
+  static Key key_of(const at::TensorBase& tensor, bool plain);
+  LayoutId id_of(const at::TensorBase& tensor, bool plain);
   LayoutId ask(const at::TensorBase& tensor);
 
   RecordingWriter& writer_;
-  Key key_;  // of the tensor that is looked for
   std::array<Known, kSize> known_;
 };
 

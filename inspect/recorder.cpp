@@ -105,8 +105,10 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   class Memory;
   class Ops;
   struct Here;
+  class HereOwner;
 
   std::shared_ptr<ThreadRecorder> add_thread();
+  static void end_thread(const std::shared_ptr<ThreadRecorder>& recorder);
   void close_threads();
   static void check(const std::shared_ptr<Session>& open);
   static void leave_to_parent();
@@ -118,7 +120,10 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   static std::shared_ptr<Session> open_session;  // guarded by open_mutex
   static std::atomic<uint64_t> open_number;      // of the open session; 0: none
   static std::atomic<uint64_t> newest_number;
+  static ThreadRecorder* find_here();
+
   static thread_local Here here_;
+  static thread_local HereOwner here_owner_;
 
   const std::string path_;
   const std::shared_ptr<RecordingWriter> writer_;
@@ -131,7 +136,8 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   std::mutex differences_mutex_;
   int differences_left_ = 3;  // guarded by differences_mutex_
   std::mutex threads_mutex_;
-  std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // guarded by threads_mutex_
+  std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // that live; guarded by threads_mutex_
+  uint32_t thread_count_ = 0;                             // there were; guarded by threads_mutex_
 };
 
 std::mutex Recorder::Session::open_mutex;
@@ -139,13 +145,30 @@ std::shared_ptr<Recorder::Session> Recorder::Session::open_session;
 std::atomic<uint64_t> Recorder::Session::open_number{0};
 std::atomic<uint64_t> Recorder::Session::newest_number{0};
 
-/// What a thread remembers of the session that it has written for last.
+/// What a thread remembers of the session that it has written for last. Plain, so that it is there
+/// without a check, and until the thread is gone.
 struct Recorder::Session::Here {
   uint64_t session = 0;
-  std::shared_ptr<ThreadRecorder> recorder;
+  ThreadRecorder* recorder = nullptr;
+  bool is_over = false;  ///< The thread is ending: what it still frees is not told.
 };
 
-thread_local Recorder::Session::Here Recorder::Session::here_;
+constinit thread_local Recorder::Session::Here Recorder::Session::here_;
+
+/// Keeps the recorder of a thread as long as the thread has it in mind.
+class Recorder::Session::HereOwner {
+ public:
+  ~HereOwner() {
+    here_ = {.is_over = true};
+    if (recorder_) end_thread(recorder_);
+  }
+  void own(std::shared_ptr<ThreadRecorder> recorder) { recorder_ = std::move(recorder); }
+
+ private:
+  std::shared_ptr<ThreadRecorder> recorder_;
+};
+
+thread_local Recorder::Session::HereOwner Recorder::Session::here_owner_;
 
 /// Hears of the memory of the threads that it has been started on.
 class Recorder::Session::Memory final : public AllocationListener {
@@ -219,20 +242,34 @@ class Recorder::Session::Ops {
 ThreadRecorder* Recorder::Session::here() {
   const uint64_t open = open_number.load(std::memory_order_acquire);
   if (open == 0) return nullptr;
-  if (here_.session == open) return here_.recorder.get();
+  return C10_LIKELY(here_.session == open) ? here_.recorder : find_here();
+}
+
+ThreadRecorder* Recorder::Session::find_here() {
+  if (here_.is_over) return nullptr;
   here_ = {};
   const std::lock_guard<std::mutex> lock(open_mutex);
   if (!open_session) return nullptr;
-  here_ = {open_session->number_, open_session->add_thread()};
-  return here_.recorder.get();
+  auto recorder = open_session->add_thread();
+  here_ = {.session = open_session->number_, .recorder = recorder.get()};
+  here_owner_.own(std::move(recorder));
+  return here_.recorder;
 }
 
 std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
   const std::lock_guard<std::mutex> lock(threads_mutex_);
-  const auto number = static_cast<uint32_t>(threads_.size());
   threads_.push_back(
-      std::make_shared<ThreadRecorder>(writer_, number, clock_, options_.source_lines));
+      std::make_shared<ThreadRecorder>(writer_, thread_count_++, clock_, options_.source_lines));
   return threads_.back();
+}
+
+/// The thread has ended: what it did goes to the file, and its memory goes.
+void Recorder::Session::end_thread(const std::shared_ptr<ThreadRecorder>& recorder) {
+  const std::shared_ptr<Session> session = open_now();
+  if (!session) return;
+  recorder->close();
+  const std::lock_guard<std::mutex> lock(session->threads_mutex_);
+  std::erase(session->threads_, recorder);
 }
 
 void Recorder::Session::check(const std::shared_ptr<Session>& open) {
@@ -300,7 +337,9 @@ void Recorder::Session::stop() {
   TraceSinks::get().remove(*sink_);
   memory_->stop();
   close_threads();
+  if (here_.session != number_) return;
   here_ = {};
+  here_owner_.own(nullptr);
 }
 
 std::shared_ptr<Recorder::Session> Recorder::Session::open_now() {

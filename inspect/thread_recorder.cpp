@@ -316,7 +316,7 @@ void ThreadRecorder::flush() {
 
 void ThreadRecorder::close() {
   const std::lock_guard<std::mutex> lock(mutex_);
-  is_closed_ = true;
+  if (std::exchange(is_closed_, true)) return;
   write_buffer();
 }
 

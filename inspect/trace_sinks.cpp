@@ -3,13 +3,35 @@
 // Adding, removing and telling listeners.
 #include <remat/inspect/trace_sinks.h>
 
+#include <c10/macros/Macros.h>
+#include <c10/util/ScopeExit.h>
+
 #include <algorithm>
 #include <utility>
 
 namespace remat {
 namespace {
 
-thread_local bool is_gone = false;  // what the thread remembers of the list
+using Sinks = std::vector<std::shared_ptr<TraceSink>>;
+
+/// What a thread has last seen of the list. Plain, so that it is there without a check, and until
+/// the thread is gone.
+struct Seen {
+  uint64_t changes = 0;
+  const Sinks* sinks = nullptr;
+  uint32_t telling = 0;  ///< Calls that go through it right now, one in the other.
+  bool is_gone = false;  ///< The thread is ending, and keeps no list any more.
+};
+
+constinit thread_local Seen seen;
+
+/// Keeps the list that the thread has seen.
+struct SeenOwner {
+  ~SeenOwner() { seen = {.is_gone = true}; }
+  std::shared_ptr<const Sinks> sinks;
+};
+
+thread_local SeenOwner seen_owner;
 
 }  // namespace
 
@@ -50,29 +72,28 @@ void TraceSinks::set(Sinks sinks) {
   trace_sink = any ? this : nullptr;
 }
 
-// Each thread remembers the last list that it has seen, so that no lock is shared by what many
-// threads do all the time. One that ends may still tell: then by the lock.
-std::shared_ptr<const TraceSinks::Sinks> TraceSinks::seen() const {
-  struct Seen {
-    uint64_t changes = 0;
-    std::shared_ptr<const Sinks> sinks;
-    ~Seen() { is_gone = true; }
-  };
-  thread_local Seen seen;
-  if (is_gone) return now();
-  const uint64_t changes = changes_.load(std::memory_order_acquire);
-  if (seen.changes != changes) {
-    seen.sinks = now();
-    seen.changes = changes;
-  }
-  return seen.sinks ? seen.sinks : now();
+void TraceSinks::look_again() const {
+  seen.changes = changes_.load(std::memory_order_acquire);
+  seen_owner.sinks = now();
+  seen.sinks = seen_owner.sinks.get();
 }
 
-// The list that is told lives on, also if another thread changes it.
+// Each thread remembers the last list that it has seen, so that no lock is shared by what many
+// threads do all the time, and no count either: the thread keeps the list that it tells, and takes
+// no other until it has told it to the end. One that ends may still tell: then by the lock.
 template <class Tell>
 void TraceSinks::for_each(Tell&& tell) const {
-  const std::shared_ptr<const Sinks> sinks = seen();
-  for (const auto& sink : *sinks) tell(*sink);
+  if (C10_UNLIKELY(seen.is_gone)) {
+    const std::shared_ptr<const Sinks> sinks = now();
+    for (const auto& sink : *sinks) tell(*sink);
+    return;
+  }
+  const bool is_new = seen.changes != changes_.load(std::memory_order_acquire);
+  if (C10_UNLIKELY(is_new && seen.telling == 0)) look_again();
+  if (!seen.sinks) return;
+  ++seen.telling;
+  const auto told = c10::make_scope_exit([] { --seen.telling; });
+  for (const auto& sink : *seen.sinks) tell(*sink);
 }
 
 void TraceSinks::before_op(const TraceScope& scope, const OpCall& call) {

@@ -206,6 +206,43 @@ TEST_CASE("SAVE calls are in a recording, run and left out", "[inspect][recorder
                       [](const auto& save) { return save.is_kept; }) == 1);
 }
 
+TEST_CASE("Tensors of many dimensions are told apart", "[inspect][recorder]") {
+  const std::vector<int64_t> few = {2, 1, 3, 1, 1, 1};
+  const std::vector<int64_t> many = {2, 1, 3, 1, 1, 1, 1, 2, 1};
+  std::vector<int64_t> others = many;
+  std::swap(others[1], others[2]);
+  const Recording recording = recording_of([&](const Recorder&) {
+    for (const auto& sizes : {few, many, others, many, few}) at::empty(sizes).cosh();
+  });
+  std::vector<std::vector<int64_t>> got;
+  for (const auto& op : recording.ops) {
+    if (recording.text(op.name) == "aten::cosh")
+      got.push_back(recording.layouts[op.results.at(0).layout].sizes);
+  }
+  CHECK((got == std::vector<std::vector<int64_t>>{few, many, others, many, few}));
+}
+
+TEST_CASE("What a thread did is in the file when the thread has ended", "[inspect][recorder]") {
+  const auto path = std::filesystem::temp_directory_path() / ("ended" + std::to_string(getpid()));
+  Recorder recorder(path.string());
+  constexpr size_t kThreads = 20;
+  const at::Tensor ones = at::ones({4});
+  for (size_t i = 0; i < kThreads; ++i) std::thread([&] { ones.cosh(); }).join();
+  const auto count = [&] {
+    const Recording recording = Recording::load(path.string());
+    CHECK(recording.damage.empty());
+    std::set<uint32_t> threads;
+    for (const auto& op : recording.ops) {
+      if (recording.text(op.name) == "aten::cosh") threads.insert(op.thread);
+    }
+    return threads.size();
+  };
+  CHECK(count() == kThreads);
+  recorder.stop();
+  CHECK(count() == kThreads);
+  std::filesystem::remove(path);
+}
+
 TEST_CASE("One recorder at a time, and none where a file cannot be", "[inspect][recorder]") {
   const auto path = std::filesystem::temp_directory_path() / ("second" + std::to_string(getpid()));
   {

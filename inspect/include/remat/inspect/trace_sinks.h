@@ -41,7 +41,7 @@ class TraceSinks final : public TraceSink {
  private:
   using Sinks = std::vector<std::shared_ptr<TraceSink>>;
   std::shared_ptr<const Sinks> now() const;
-  std::shared_ptr<const Sinks> seen() const;
+  void look_again() const;
   template <class Tell>
   void for_each(Tell&& tell) const;
   void set(Sinks sinks);
