@@ -119,8 +119,9 @@ void add_kept(const Recording& recording, const std::vector<MemoryBlock>& blocks
   const detail::ReportLabels labels(recording);
   for (const MemoryBlock& block : blocks) {
     if (block.kind != BlockKind::kKept) continue;
-    totals.add_kept(block.region, detail::folded_label(labels.call_of(block.region, block.call)),
-                    block.bytes);
+    // Made by the call, or before it, perhaps in another region, and saved in it.
+    const uint64_t region = block.call != 0 ? block.region : block.slot_region;
+    totals.add_kept(region, detail::folded_label(labels.call_of(region, block.call)), block.bytes);
   }
 }
 

@@ -195,11 +195,18 @@ TEST_CASE("What calls kept is told by region and call, names that differ by numb
     }
     built.memory(address++, 64, built.op(kSin, OpPhase::kForward, region));  // not kept
   }
+  // Made in a region, saved in a call of another one.
+  built.region(3, 0);
+  built.recording.regions.back().label = kNode;
+  built.memory(address, 40, built.op(kSin, OpPhase::kForward, 1));
+  built.save(3, 0, address, true);
   const auto regions = remat::summary_of(built.recording).regions;
-  REQUIRE(regions.size() == 1);
+  REQUIRE(regions.size() == 2);
   const std::vector<remat::KeptTotals> expected = {{"kept (SAVE)", 2, 200},
                                                    {"aten::mm#* (SAVE)", 4, 32}};
   CHECK((regions[0].kept == expected));
+  const std::vector<remat::KeptTotals> saved = {{"", 1, 40}};
+  CHECK((regions[1].kept == saved));
 }
 
 TEST_CASE("What a SAVE call made and backward finds is kept", "[recording]") {

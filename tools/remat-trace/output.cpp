@@ -77,7 +77,7 @@ void print_peak_rows(const std::vector<remat::PeakRow>& rows, std::ostream& out)
     blocks += rows[i].blocks;
   }
   out << std::setw(9) << mb(bytes) << std::setw(9) << blocks << "  in " << rows.size() - kMost
-      << " rows more: remat-report shows all\n";
+      << " more rows: remat-report shows all\n";
 }
 
 /// True if autograd saved that slot while the op ran; any op if `slot` is none.
@@ -121,8 +121,8 @@ void print_summary(const Recording& recording, std::ostream& out) {
         << printable(region.label) << "\n";
     for (const remat::KeptTotals& kept : region.kept) {
       out << "         kept" << std::setw(9) << mb(kept.bytes) << " MB in " << kept.blocks
-          << " blocks by " << (kept.call.empty() ? "calls that saved it" : printable(kept.call))
-          << "\n";
+          << (kept.blocks == 1 ? " block by " : " blocks by ")
+          << (kept.call.empty() ? "calls that saved it" : printable(kept.call)) << "\n";
     }
   }
 }

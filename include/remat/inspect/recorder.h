@@ -24,9 +24,9 @@ struct PlannedBytes {
 };
 
 struct RecorderOptions {
-  /// Also the line of the program that calls each op: of Python, where that runs; else of C++, of
-  /// which LibTorch's unwinder asks addr2line. Takes some hundred nanoseconds an op in Python, some
-  /// microseconds in C++.
+  /// Also the line of the program that calls each op: of Python, where that runs; else of C++, by
+  /// the debug information of the program (-g), which is read for half a second the first time.
+  /// Takes some hundred nanoseconds an op in Python, some microseconds in C++.
   bool source_lines = false;
   /// Where each replay that throws is compared with its forward, right then, by all that has been
   /// recorded: the first op that differs, as `remat-trace diff` tells it. "": nowhere.
@@ -35,8 +35,7 @@ struct RecorderOptions {
 
 /// While alive, writes down each op on any thread, in the forward, in replays and in backward,
 /// inside of regions and outside; what autograd saves in regions; nodes of backward; memory that is
-/// allocated and freed on the thread that makes it, in backwards which that begins, and on other
-/// threads once they have run an op. Buffers take at most some 100 KiB a thread; what a process has
+/// allocated and freed on the thread that makes it, and in backwards which that begins. Buffers take at most some 100 KiB a thread; what a process has
 /// not written when it dies is lost, no more. remat-trace reads the file, and Recording::load().
 /// One at a time in a process. Make and destroy it on one thread, while no region runs.
 class REMAT_API Recorder {
