@@ -16,6 +16,7 @@ import remat_meta as remat
 from remat_meta import report
 
 TRACE = os.environ.get("REMAT_TRACE_PROGRAM")
+STEPS = int(os.environ.get("REMAT_SOAK_STEPS", "3000"))
 
 
 def step():
@@ -290,6 +291,27 @@ def test_the_variable_records_a_whole_process(tmp_path):
     for name in (b"aten::sin", b"aten::exp", b"SumBackward0", b"block"):
         assert name in content
     assert "nothing is recorded" in run(CODE, REMAT_RECORD="/nowhere")
+
+
+def test_a_long_recording_takes_no_more_memory(tmp_path):
+    code = f"""
+import torch, remat_meta as remat
+x = torch.randn(16, 16, requires_grad=True)
+def run(steps):
+    for _ in range(steps):
+        remat.checkpoint(region_name="block")(lambda x: x.sin().exp().tanh())(x).sum().backward()
+        x.grad = None
+def resident_bytes():
+    return int(open("/proc/self/statm").read().split()[1]) * 4096
+with remat.record("{tmp_path}/long.rec", source_lines=True):
+    run(1000)
+    before = resident_bytes()
+    run({STEPS})
+    grown = resident_bytes() - before
+assert grown < 1 << 20, f"{{grown}} bytes more"
+"""
+    run(code)
+    assert (tmp_path / "long.rec").stat().st_size > STEPS * 500  # it was recorded
 
 
 def test_fake_and_lazy_and_nested_tensors_are_recorded_without_data(tmp_path):
