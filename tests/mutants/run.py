@@ -15,7 +15,7 @@ import hashlib
 import signal
 import sys
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from libraries import DoesNotCompile, Libraries
@@ -103,6 +103,9 @@ class Campaign:
                   flush=True)
             if outcome.red:
                 raise SystemExit(f"[mutants] {name}: expected it green without a mutant. Build and correct it first.")
+            # A mutant that never ends is known by that long before the suite's own limit.
+            limit = min(self.suites[name].timeout_s, 60 + 20 * outcome.seconds)
+            self.suites[name] = replace(self.suites[name], timeout_s=limit)
 
     def _finished(self, mutant: Mutant) -> Result | None:
         result = self.done.get(mutant.breaks)
