@@ -150,6 +150,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   const bool wants_tape = strict || (!advice.refused && NestedTapes::allowed_here());
   const bool has_tape = NestedTapes::decide_here(wants_tape) && trust;
   scope_ = std::make_unique<ForwardScope>(region_, inputs, std::move(calls));
+  if (options.cuts.plain_calls) scope_->set_plain_calls();
   if (has_tape) {
     auto tape = std::make_shared<TapeReplayer>(std::move(replayer), *trust);
     scope_->record(tape->writable_tape(), std::move(advice.trusted), strict);

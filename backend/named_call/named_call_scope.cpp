@@ -86,7 +86,8 @@ NamedCall renumbered(const NamedCall& op, NamedCalls& calls) {
 }  // namespace
 
 bool is_in_region() {
-  return Scope::current() && Scope::innermost_with_calls();
+  const Scope* const scope = Scope::current() ? Scope::innermost_with_calls() : nullptr;
+  return scope && !scope->has_plain_calls();
 }
 
 void check_call_name(const NamedCall& call, const char* where) {

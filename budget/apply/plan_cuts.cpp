@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/budget/plain_call_cuts.h>
 #include <remat/inspect/recorder.h>
 
 namespace remat {
@@ -82,7 +83,7 @@ void tell_recorder(std::string_view region, const MemoryPlan& plan) {
 }  // namespace
 
 Cuts cuts_of(const StepCuts& planned) {
-  Cuts cuts;
+  Cuts cuts = plain_call_cuts();
   for (const int32_t position : planned.positions)
     cuts.positions.push_back(static_cast<size_t>(position));
   for (const auto& [first, end] : planned.groups)

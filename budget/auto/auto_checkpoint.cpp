@@ -18,6 +18,7 @@
 #include <remat/budget/measured_forward.h>
 #include <remat/budget/memory_budget.h>
 #include <remat/budget/pending_step.h>
+#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/inspect/allocation_listener.h>
 #include <remat/tape/expected_tape.h>
@@ -50,7 +51,7 @@ constexpr int kMostWaits = 4;
 
 /// A step of which no op is known: all of it is cut every so many bytes.
 Cuts cuts_of_unknown() {
-  Cuts cuts;
+  Cuts cuts = plain_call_cuts();
   cuts.keep.emplace();
   cuts.expected = std::make_shared<const ExpectedTape>();
   cuts.rest_bytes = kUnknownRestBytes;

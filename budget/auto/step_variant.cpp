@@ -7,6 +7,7 @@
 #include <vector>
 
 #include <remat/budget/measured_forward.h>
+#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/plan_cuts.h>
 #include <remat/memory_plan/estimated_backward.h>
 #include <remat/memory_plan/measuring_cuts.h>
@@ -56,7 +57,7 @@ int64_t gradient_bytes(const std::vector<at::Tensor>& leaves) {
 /// one can guess: what a plan says that is made from the guess.
 Cuts cuts_for_measuring(const StepProfile& profile, const std::vector<at::Tensor>& leaves,
                         const MemoryBudget& budget) {
-  Cuts cuts;
+  Cuts cuts = plain_call_cuts();
   const std::vector<int32_t> positions = measuring_cuts(profile);
   const StepProfile guess = with_estimated_backward(profile, gradient_bytes(leaves));
   const auto budget_bytes = budget.bytes_of_plain(guess.plain_peak_bytes);
@@ -78,7 +79,7 @@ Cuts cuts_for_measuring(const StepProfile& profile, const std::vector<at::Tensor
 Cuts cuts_for_nothing() {
   auto expected = std::make_shared<ExpectedTape>();
   expected->any_ops = true;
-  Cuts cuts;
+  Cuts cuts = plain_call_cuts();
   cuts.keep.emplace();
   cuts.expected = std::move(expected);
   return cuts;

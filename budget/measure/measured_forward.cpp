@@ -6,6 +6,7 @@
 
 #include <unordered_set>
 
+#include <remat/budget/plain_call_cuts.h>
 #include <remat/tape/cuts.h>
 
 namespace remat {
@@ -17,7 +18,7 @@ std::unique_ptr<StepMeasurement> measure_forward(StepForward& step, const std::s
                                                  std::string* refusal) {
   step.before_dropped();
   const HeldResult held(step);
-  Cuts nothing;
+  Cuts nothing = plain_call_cuts();
   nothing.keep.emplace();
   try {
     step.forward(nothing, recording.get());

@@ -15,6 +15,7 @@
 
 #include <remat/budget/measured_forward.h>
 #include <remat/budget/pending_step.h>
+#include <remat/budget/plain_call_cuts.h>
 #include <remat/budget/step_measurement.h>
 #include <remat/budget/step_recording.h>
 #include <remat/memory_plan/measuring_cuts.h>
@@ -88,7 +89,7 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
       "is nothing to plan: call it as it is.");
   std::vector<at::Tensor> leaves = measurement->take_leaves();
   check_leaves(leaves, options.name);
-  Cuts cuts;
+  Cuts cuts = plain_call_cuts();
   for (const int32_t position : measuring_cuts(measurement->profile()))
     cuts.positions.push_back(static_cast<size_t>(position));
   for (const auto i : c10::irange(options.steps + 1)) {  // the first one warms up

@@ -18,6 +18,8 @@ from torch import nn
 
 import remat_meta as remat
 
+SAVE = remat.CheckpointPolicy.SAVE
+
 
 def test_a_model_trains_bitwise_and_within_the_budget():
     plain, planned = trainers()
@@ -344,6 +346,59 @@ def test_steps_with_regions_go_on_without_a_plan():
     has_region[0] = True
     with pytest.raises(NotImplementedError, match="belongs outside.*without regions of its own|own.*belongs outside"):
         first(torch.randn(32, 16))
+
+
+class Scaled(torch.autograd.Function):
+    """Twice its argument; a named call by a handle where it is in a region."""
+
+    @staticmethod
+    def forward(ctx, x):
+        handle = remat.get_handle(ctx, "scaled", remat.CheckpointPolicy.SAVE)
+        y = x.sin() * 2
+        handle.save_for_backward(x=x)
+        return handle.record_outputs(y)
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x.cos() * 2
+
+
+class Layers(nn.Module):
+    """Each layer makes calls of the same names."""
+
+    def __init__(self, policy):
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(64, 64) for _ in range(6))
+        self.policy = policy
+
+    def forward(self, x):
+        for layer in self.layers:
+            x = remat.native_op(lambda h, layer=layer: layer(h).tanh(), "layer", self.policy)(x).exp()
+            x = remat.region(torch.sigmoid, "gate", recompute=self.policy != remat.CheckpointPolicy.SAVE)(x)
+            x = Scaled.apply(x)
+        return x.mean()
+
+
+@pytest.mark.parametrize("policy", [SAVE, remat.CheckpointPolicy.OFFLOAD, remat.CheckpointPolicy.RECOMPUTE])
+def test_named_calls_leave_what_is_kept_to_the_plan(policy):
+    torch.manual_seed(0)
+    model = Layers(policy)
+    planned = remat.auto_checkpoint(copy.deepcopy(model), "50%", steps=1)
+    for seed in range(5):
+        x = torch.randn(128, 64, generator=torch.Generator().manual_seed(seed))
+        gradients = []
+        for module in (model, planned):
+            module.zero_grad()
+            with remat.MemoryMeter() as meter:
+                module(x).backward()
+                peak = meter.peak_bytes()
+            gradients.append([parameter.grad for parameter in module.parameters()])
+        assert all(map(torch.equal, *gradients))
+    plan = remat.memory_plan(planned)
+    assert plan.feasible and peak <= plan.budget_bytes
+    profile = remat.profile(model)(x)
+    assert remat.checkpoint(plan=profile.plan("60%"))(model)(x).requires_grad
 
 
 def test_what_no_tape_replays_says_what_to_do_within_a_budget():

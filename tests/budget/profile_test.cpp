@@ -604,6 +604,24 @@ TEST_CASE("What cannot be profiled is refused", "[budget][errors]") {
   CHECK(memory_report().regions.empty());
 }
 
+TEST_CASE("In a planned step named calls are plain calls of their functions", "[budget][profile]") {
+  const Loss loss = [](const at::Tensor& x) {
+    at::Tensor y = x;
+    for (int i = 0; i < 3; ++i) {  // the same name again and again, each a layer's
+      y = native_op([](const at::Tensor& t) { return t.tanh(); }, "act", Policy::kSave)(y.sin());
+      y = native_op([](const at::Tensor& t) { return t.exp(); }, "exp", Policy::kOffload)(y * 0.5);
+    }
+    return y.sum();
+  };
+  check_plans(loss);
+  const Loss without_calls = [](const at::Tensor& x) {
+    at::Tensor y = x;
+    for (int i = 0; i < 3; ++i) y = (y.sin().tanh() * 0.5).exp();
+    return y.sum();
+  };
+  CHECK(ops_of(profile_of(loss)) == ops_of(profile_of(without_calls)));
+}
+
 TEST_CASE("A recording has the plan of each region that runs by one", "[budget][profile]") {
   const Loss loss = [](const at::Tensor& x) { return x.sin().exp().tanh().sum(); };
   const MemoryPlanner planner(profile_of(loss));

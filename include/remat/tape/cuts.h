@@ -73,6 +73,10 @@ struct Cuts {
   /// Told of that difference, once in a forward, on its thread. Must not throw.
   std::function<void(const TapeDifference&)> differs{};
 
+  /// Named calls of the function are plain calls of their functions, whatever their policies and
+  /// names: what is kept is up to these cuts alone.
+  bool plain_calls = false;
+
   bool empty() const { return positions.empty() && !keep; }
   size_t segment_count() const { return positions.size() + 1; }
 };

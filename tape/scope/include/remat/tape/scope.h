@@ -77,6 +77,10 @@ class REMAT_API Scope {
   /// What the named calls here are for.
   virtual NamedCalls* named_calls() { return nullptr; }
 
+  /// True if named calls here are plain calls of their functions: Cuts::plain_calls.
+  bool has_plain_calls() const { return has_plain_calls_; }
+  void set_plain_calls() { has_plain_calls_ = true; }
+
   /// What decides about the ops of this scope.
   const RegionPolicy* policy() const { return policy_; }
 
@@ -167,6 +171,7 @@ class REMAT_API Scope {
   bool in_replay_;
   bool ops_seen_around_;
   bool has_left_ = false;
+  bool has_plain_calls_ = false;
 };
 
 }  // namespace remat
