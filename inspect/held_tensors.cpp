@@ -80,6 +80,7 @@ void add_of_calls(const Region& region, std::vector<HeldTensor>& all) {
                    .meta = product.meta(),
                    .layout = {},
                    .storage = product.storage(),
+                   .is_leaf = product.is_of_parameter(),
                    .product = &product,
                    .value = held[i]});
   }

@@ -7,7 +7,6 @@
 #include <c10/util/irange.h>
 
 #include <algorithm>
-#include <tuple>
 #include <utility>
 
 #include <remat/recording/folded_label.h>
@@ -23,6 +22,14 @@ constexpr size_t kMostChanges = 16;  // of a device
 /// The rule that holds what `call` keeps; null if it is no rule's doing.
 const PolicyRule* rule_of(const Region& region, const NamedCall& call) {
   return region.policy() ? region.policy()->rule_of(call) : nullptr;
+}
+
+/// The SAVE call that is to change for the tensor to go. What a call saves of its arguments and
+/// another call has made is there for the other one alone: if that runs again, the argument is
+/// there again; and if the call that saved it runs again, the other keeps it as its result.
+size_t call_of(const HeldTensor& held) {
+  if (held.kept && held.kept->maker != KeptTensor::kNoCall) return held.kept->maker;
+  return held.call();
 }
 
 /// True for rules that are part of every policy: nobody has written them.
@@ -46,26 +53,10 @@ const char* const kCalls = "<calls>";
 
 }  // namespace
 
-std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of(const Region& region,
-                                                             const HeldTensor& held) {
-  switch (held.kind) {
-    case HeldTensor::Kind::kArgument:
-      return {{"arguments", "arguments of functions, for the replay",
-               "fewer and larger regions, or auto_checkpoint() with a budget"}};
-    case HeldTensor::Kind::kOfCut:
-      return {{"cuts", "values between the parts of tapes that are cut",
-               "cuts at other places, or a plan for a smaller budget"}};
-    case HeldTensor::Kind::kOfTape:
-      return {{"tapes", "values that tapes hold, since no record makes them",
-               "make them in the region, or let others hold them"}};
-    case HeldTensor::Kind::kWritten:
-      return {{"written", "copies from before regions wrote memory from outside",
-               "write it before or after the region, or out of place"}};
-    case HeldTensor::Kind::kSaved:
-    case HeldTensor::Kind::kResult:
-      break;
-  }
-  const NamedCall& call = region.calls().records()[held.call()].call;
+/// That the call keeps what it does; and if something reads its result, that.
+std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of_call(const Region& region,
+                                                                  const HeldTensor& held) {
+  const NamedCall& call = region.calls().records()[call_of(held)].call;
   const char* const policy = policy_name(call.policy);
   const bool can_offload = call.policy == Policy::kSave && !held.meta.device().is_cpu();
   const std::string instead =
@@ -94,6 +85,28 @@ std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of(const Region& regio
                              : "SAVE the call that reads it, or read it outside of the region",
                      call.name});
   return reasons;
+}
+
+std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of(const Region& region,
+                                                             const HeldTensor& held) {
+  switch (held.kind) {
+    case HeldTensor::Kind::kArgument:
+      return {{"arguments", "arguments of functions, for the replay",
+               "fewer and larger regions, or auto_checkpoint() with a budget"}};
+    case HeldTensor::Kind::kOfCut:
+      return {{"cuts", "values between the parts of tapes that are cut",
+               "cuts at other places, or a plan for a smaller budget"}};
+    case HeldTensor::Kind::kOfTape:
+      return {{"tapes", "values that tapes hold, since no record makes them",
+               "make them in the region, or let others hold them"}};
+    case HeldTensor::Kind::kWritten:
+      return {{"written", "copies from before regions wrote memory from outside",
+               "write it before or after the region, or out of place"}};
+    case HeldTensor::Kind::kSaved:
+    case HeldTensor::Kind::kResult:
+      return reasons_of_call(region, held);
+  }
+  return {};
 }
 
 void MemoryChanges::add(const Region& region, const HeldTensor& held) {
@@ -137,38 +150,39 @@ void MemoryChanges::hold(const HeldStorage& storage, const std::string& device,
   holding.tensors.push_back(choices);
 }
 
-bool MemoryChanges::is_freed(const Holding& holding, const Chosen& chosen) const {
+bool MemoryChanges::is_freed(const Holding& holding, const Chosen& chosen) {
   return std::all_of(holding.tensors.begin(), holding.tensors.end(), [&](const Numbers& choices) {
     return std::any_of(choices.begin(), choices.end(), [&](size_t i) { return chosen[i]; });
   });
 }
 
-size_t MemoryChanges::freed(const std::string& device, const Chosen& chosen) const {
-  size_t bytes = 0;
+std::vector<MemoryChanges::Reach> MemoryChanges::reaches() const {
+  std::vector<Reach> reaches(choices_.size());
+  Chosen chosen(choices_.size());
   for (const auto& [address, holding] : holdings_) {
-    if (holding.device == device && is_freed(holding, chosen)) bytes += holding.bytes;
+    for (const Numbers& choices : holding.tensors) {
+      for (const size_t i : choices) {
+        Reach& reach = reaches[i];
+        if (!reach.holdings.empty() && reach.holdings.back() == &holding) continue;
+        reach.holdings.push_back(&holding);
+        chosen[i] = true;
+        if (is_freed(holding, chosen)) reach.alone += holding.bytes;
+        chosen[i] = false;
+      }
+    }
   }
-  return bytes;
+  return reaches;
 }
 
-size_t MemoryChanges::freed_alone(size_t choice) const {
-  Chosen alone(choices_.size());
-  alone[choice] = true;
-  return freed(choices_[choice].shown.device, alone);
-}
-
-MemoryChanges::Gain MemoryChanges::gain(size_t choice, const Chosen& chosen) const {
-  Chosen with = chosen;
-  with[choice] = true;
-  Gain gain{.alone = freed_alone(choice)};
-  for (const auto& [address, holding] : holdings_) {
-    if (is_freed(holding, chosen)) continue;
-    const bool is_touched =
-        std::any_of(holding.tensors.begin(), holding.tensors.end(), [&](const Numbers& choices) {
-          return std::find(choices.begin(), choices.end(), choice) != choices.end();
-        });
-    if (is_freed(holding, with)) gain.bytes += holding.bytes;
-    if (is_touched) gain.touched += holding.bytes;
+/// `chosen` is as before when it returns.
+MemoryChanges::Gain MemoryChanges::gain(size_t choice, const Reach& reach, Chosen& chosen) {
+  Gain gain{.alone = reach.alone};
+  for (const Holding* const holding : reach.holdings) {
+    if (is_freed(*holding, chosen)) continue;
+    gain.touched += holding->bytes;
+    chosen[choice] = true;
+    if (is_freed(*holding, chosen)) gain.bytes += holding->bytes;
+    chosen[choice] = false;
   }
   return gain;
 }
@@ -176,29 +190,32 @@ MemoryChanges::Gain MemoryChanges::gain(size_t choice, const Chosen& chosen) con
 MemoryChange MemoryChanges::shown(const Choice& choice) const {
   MemoryChange change = choice.shown;
   change.regions = choice.regions.size();
-  const size_t calls = change.reason.find(kCalls);
-  if (calls == std::string::npos) return change;
+  if (choice.names.empty()) return change;
+  const size_t calls = change.reason.rfind(kCalls);
   std::vector<std::string> names(choice.names.begin(), choice.names.end());
   std::sort(names.begin(), names.end(), naturally_less);
   change.reason.replace(calls, std::string(kCalls).size(), c10::str("'", name_ranges(names), "'"));
   return change;
 }
 
-void MemoryChanges::add_best(const std::string& device, std::vector<MemoryChange>& all) const {
+void MemoryChanges::add_best(const std::string& device, const std::vector<Reach>& reaches,
+                             std::vector<MemoryChange>& all) const {
   Chosen chosen(choices_.size());
+  size_t so_far = 0;
   for (size_t count = 0; count < kMostChanges; ++count) {
     size_t best = choices_.size();
     Gain most;
     for (const auto i : c10::irange(choices_.size())) {
       if (chosen[i] || choices_[i].shown.device != device) continue;
-      const Gain more = gain(i, chosen);
+      const Gain more = gain(i, reaches[i], chosen);
       if (most < more) std::tie(best, most) = std::make_pair(i, more);
     }
     if (best == choices_.size()) return;
     chosen[best] = true;
+    so_far += most.bytes;
     MemoryChange change = shown(choices_[best]);
     change.bytes = most.alone;
-    change.bytes_so_far = freed(device, chosen);
+    change.bytes_so_far = so_far;
     all.push_back(std::move(change));
   }
 }
@@ -207,7 +224,8 @@ std::vector<MemoryChange> MemoryChanges::best() const {
   std::set<std::string> devices;
   for (const Choice& choice : choices_) devices.insert(choice.shown.device);
   std::vector<MemoryChange> all;
-  for (const std::string& device : devices) add_best(device, all);
+  const std::vector<Reach> all_reaches = reaches();
+  for (const std::string& device : devices) add_best(device, all_reaches, all);
   return all;
 }
 

@@ -5,10 +5,10 @@
 
 #include <c10/util/SmallVector.h>
 
-#include <compare>
 #include <cstddef>
 #include <set>
 #include <string>
+#include <tuple>
 #include <unordered_map>
 #include <unordered_set>
 #include <vector>
@@ -24,8 +24,8 @@ namespace remat {
 ///
 /// Note [What a change frees]: a tensor is held as long as none of its choices is changed (a result
 /// of a SAVE call goes with the rule that SAVEs it, and with the op that reads it), a storage as
-/// long as one of the tensors on it is. What has to be kept instead then is not known: hence "at
-/// most".
+/// long as one of the tensors on it is. What has to be kept instead then is not known, nor is what
+/// the program holds: the numbers are estimates, most often too high.
 class MemoryChanges {
  public:
   /// `region` holds it.
@@ -54,20 +54,28 @@ class MemoryChanges {
     size_t bytes = 0;    ///< Freed.
     size_t touched = 0;  ///< Of storages that others hold, too.
     size_t alone = 0;    ///< Freed without the others: it may stand in for one of them.
-    auto operator<=>(const Gain&) const = default;
+    bool operator<(const Gain& other) const {
+      return std::tie(bytes, touched, alone) < std::tie(other.bytes, other.touched, other.alone);
+    }
   };
   using Chosen = std::vector<bool>;
+  /// The storages that a choice may let go of.
+  struct Reach {
+    std::vector<const Holding*> holdings;
+    size_t alone = 0;
+  };
 
   struct Reason;
+  static std::vector<Reason> reasons_of_call(const Region& region, const HeldTensor& held);
   static std::vector<Reason> reasons_of(const Region& region, const HeldTensor& held);
 
   size_t number_of(const Reason& reason, const std::string& device);
   void hold(const HeldStorage& storage, const std::string& device, const Numbers& choices);
-  bool is_freed(const Holding& holding, const Chosen& chosen) const;
-  size_t freed(const std::string& device, const Chosen& chosen) const;
-  size_t freed_alone(size_t choice) const;
-  Gain gain(size_t choice, const Chosen& chosen) const;
-  void add_best(const std::string& device, std::vector<MemoryChange>& all) const;
+  static bool is_freed(const Holding& holding, const Chosen& chosen);
+  std::vector<Reach> reaches() const;
+  static Gain gain(size_t choice, const Reach& reach, Chosen& chosen);
+  void add_best(const std::string& device, const std::vector<Reach>& reaches,
+                std::vector<MemoryChange>& all) const;
   MemoryChange shown(const Choice& choice) const;
 
   std::vector<Choice> choices_;

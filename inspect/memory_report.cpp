@@ -31,6 +31,7 @@ class Rows {
   void add(MemoryRow row, const HeldStorage& storage, bool is_leaf_with_grad = false) {
     if (is_leaf_with_grad) {
       row.why += "; a leaf that requires grad, not billed";
+      if (const void* const address = storage.address()) billed_.insert(address);
     } else {
       switch (bill(storage, row.bytes)) {
         case Found::kNowhere:

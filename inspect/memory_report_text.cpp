@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <remat/inspect/memory_report.h>
+#include <remat/recording/printable.h>
 
 #include "report_text.h"
 
@@ -27,8 +28,8 @@ std::string padded(std::string text, size_t width, bool right) {
 }
 
 void append(std::string& text, const RegionMemory& region) {
-  text += c10::str(region.region, ": ", with_separators(region.bytes), " bytes, ", region.slots,
-                   " tensors to recompute");
+  text += c10::str(printable(region.region), ": ", with_separators(region.bytes), " bytes, ",
+                   region.slots, " tensors to recompute");
   if (region.tape_bytes > 0)
     text += c10::str(", from a tape of ", with_separators(region.tape_bytes), " bytes");
   text += "\n";
@@ -42,7 +43,7 @@ void append(std::string& text, const RegionMemory& region) {
   }
   for (const MemoryRow& row : region.rows) {
     text += c10::str("  ", padded(with_separators(row.bytes), bytes_width, /*right=*/true), "  ",
-                     padded(row.name, name_width, false), "  ",
+                     padded(printable(row.name), name_width, false), "  ",
                      padded(row.tensor, tensor_width, false), "  ", row.why, "\n");
   }
 }
@@ -51,7 +52,7 @@ std::string heading(const std::string& device, size_t wanted) {
   const std::string want =
       wanted > 0 ? c10::str(with_separators(wanted), " bytes of ", device, " are wanted; ") : "";
   return c10::str(want, "to free memory of ", device,
-                  ", change (bytes that go at most, alone and with those above):");
+                  ", change (bytes that go by estimate, alone and with those above):");
 }
 
 /// Whether a change frees `wanted` bytes; `before`: those above it do.
@@ -67,8 +68,8 @@ std::string changes_of(c10::ArrayRef<MemoryChange> changes, size_t wanted) {
   bool is_enough = false;
   for (const MemoryChange& change : changes) {
     rows.push_back({with_separators(change.bytes), with_separators(change.bytes_so_far),
-                    c10::str(change.reason, " (", count_str(change.tensors, "tensor"), " in ",
-                             count_str(change.regions, "region"), "): ", change.change),
+                    c10::str(printable(change.reason), " (", count_str(change.tensors, "tensor"),
+                             " in ", count_str(change.regions, "region"), "): ", change.change),
                     verdict(change, wanted, is_enough)});
     is_enough = is_enough || change.bytes_so_far >= wanted;
   }
@@ -86,7 +87,7 @@ std::string MemoryReport::str() const {
   text += "\n";
   for (const RegionMemory& region : regions) append(text, region);
   for (const std::string& rule : unmatched_rules)
-    text += c10::str("a rule has matched no op or call so far: ", rule, "\n");
+    text += c10::str("a rule has matched no op or call so far: ", printable(rule), "\n");
   text += changes_str();
   return text;
 }
@@ -101,6 +102,8 @@ std::string MemoryReport::changes_str(const std::string& device, size_t wanted) 
       text += changes_of(c10::ArrayRef(changes).slice(begin, end - begin), wanted);
     begin = end;
   }
+  if (text.empty() && !device.empty())
+    text = c10::str("regions hold nothing on ", device, " that a change would free\n");
   return text;
 }
 

@@ -234,7 +234,7 @@ for region in report: for row in region: row.name, row.tensor, row.bytes, row.wh
 billed once, to the oldest region that has it; leaves that require grad are not. Regions whose
 forward runs on another thread are left out. Any thread.
 
-changes: what holds it that you have a choice about, and what another choice would free at most,
+changes: what holds it that you have a choice about, and what another choice would free, by estimate,
 each the most valuable one after those before it: change.reason, change.change, change.bytes (alone),
 change.bytes_so_far, change.device, change.tensors, change.regions. changes_str(device="cuda:0",
 wanted=2 << 30) is a text that says which of them are enough.)";

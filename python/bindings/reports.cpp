@@ -103,8 +103,9 @@ void add_memory_report(py::module_& m) {
       .def("__repr__", [](const RegionMemory& region) {
         return "<" + region.region + ": " + std::to_string(region.bytes) + " bytes>";
       });
-  py::class_<MemoryChange>(m, "MemoryChange",
-                           "A choice that holds memory, and what another one would free at most.")
+  py::class_<MemoryChange>(
+      m, "MemoryChange",
+      "A choice that holds memory, and what another one would free, by estimate.")
       .def_readonly("reason", &MemoryChange::reason)
       .def_readonly("change", &MemoryChange::change)
       .def_readonly("device", &MemoryChange::device)

@@ -64,6 +64,9 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
   /// `call` may be gone where code of the user has run.
   void pack(SavedCall& call, const at::Tensor& tensor) {
     kept_ = &region_->calls().add_kept(call.index, calls_->next_name(call, tensor), tensor);
+    const void* const memory = memory_of(tensor);
+    const Origin origin = memory ? calls_->state_.storages.find(memory) : Origin::unknown();
+    if (origin.is_product()) kept_->maker = region_->calls().product(origin.number()).call();
     const CallRecord& record = *call.record;
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for(record, tensor);

@@ -57,6 +57,7 @@ CallProduct::CallProduct(size_t call, const at::Tensor& tensor, bool is_written)
       is_written_(is_written),
       is_opaque_(!has_layout(tensor)),
       is_copied_(is_written),
+      is_of_parameter_(is_parameter(tensor)),
       device_(tensor.device()),
       meta_(tensor) {
   if (is_opaque_) return;

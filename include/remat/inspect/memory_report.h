@@ -36,8 +36,8 @@ struct MemoryChange {
       reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/attention'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
-  /// What it would free at most: storages that nothing else holds. What would have to be kept in
-  /// their place is not known, nor what the program itself holds.
+  /// What it would free, by estimate: storages that nothing else in a region holds. What would have
+  /// to be kept in their place is not known, nor what the program itself holds: it may be less.
   size_t bytes = 0;
   size_t bytes_so_far = 0;  ///< The same together with the changes before it, of the same device.
   size_t tensors = 0;       ///< That it is about.

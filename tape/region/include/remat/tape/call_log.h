@@ -106,6 +106,9 @@ class REMAT_API CallProduct {
   /// The same, on the kept memory itself, which is not to be written.
   at::Tensor unpack_to_read(const Held& held, c10::function_ref<std::string()> where) const;
 
+  /// True for memory of a parameter, a view of which the call returned: its user has it anyway.
+  bool is_of_parameter() const { return is_of_parameter_ && !is_copied_; }
+
   /// True for a tensor that no storage describes (sparse, quantized); unpack() returns the tensor
   /// itself.
   bool is_opaque() const { return is_opaque_; }
@@ -126,6 +129,7 @@ class REMAT_API CallProduct {
   bool is_written_;
   bool is_opaque_;
   bool is_copied_;
+  bool is_of_parameter_;
   bool needs_memory_ = false;
   bool is_with_user_ = false;
   c10::Device device_;
@@ -193,8 +197,12 @@ struct CallWrite {
 struct KeptTensor {
   KeptTensor(size_t call_index, std::string tensor_name, const at::Tensor& of);
 
+  static constexpr size_t kNoCall = ~size_t{0};
+
   size_t call;
-  std::string name;  ///< "saved.0", or the name that its function gave it.
+  size_t maker = kNoCall;  ///< The SAVE call before it that has made the tensor; none: code that
+                           ///< runs again has, or the call itself.
+  std::string name;        ///< "saved.0", or the name that its function gave it.
   TensorMeta meta;
   std::optional<TensorLayout> layout;  ///< Unset for a tensor that no storage describes.
   HeldStorage storage;
