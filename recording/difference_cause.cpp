@@ -19,7 +19,9 @@ const char* cause_text(DifferenceCause cause) {
     case DifferenceCause::kExtraOp:
       return "The second calls an op more than the first.";
     case DifferenceCause::kMissingOp:
-      return "The second calls fewer ops than the first.";
+      return "The second calls fewer ops than the first. If it is a replay that has thrown, its "
+             "error "
+             "may be of an op that is not recorded, such as a number that is made a tensor.";
     case DifferenceCause::kDtype:
       return "A dtype differs: autocast, a cast or the default dtype has changed.";
     case DifferenceCause::kDevice:

@@ -2,6 +2,7 @@
 
 #include <remat/recording/memory_blocks.h>
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <numeric>
@@ -32,7 +33,9 @@ class BlockFinder {
         makers_(ops_of_nodes(recording)) {
     for (size_t i = 0; i < recording.ops.size(); ++i)
       ops_.emplace(std::pair(recording.ops[i].thread, recording.ops[i].number), i);
-    for (const auto& load : recording.loads) first_loads_.emplace(load.region, load.time_ns);
+    // A load is told of when the tensor is there: after the replay that made it.
+    for (const auto& load : recording.loads) note_wanted(load.region, load.time_ns);
+    for (const auto& replay : recording.replays) note_wanted(replay.region, replay.begin_ns);
   }
 
   std::vector<MemoryBlock> run() {
@@ -155,11 +158,16 @@ class BlockFinder {
     }
   }
 
+  void note_wanted(uint64_t region, TimeNs time_ns) {
+    const auto [known, is_new] = first_wanted_.emplace(region, time_ns);
+    known->second = std::min(known->second, time_ns);
+  }
+
   /// True if it is alive when backward first asks for something of its region.
   bool waits_for_backward(const MemoryBlock& block) const {
     if (block.end == MemoryBlock::kNone) return true;
-    const auto load = first_loads_.find(block.region);
-    return load != first_loads_.end() && load->second <= recording_.memory[block.end].time_ns;
+    const auto wanted = first_wanted_.find(block.region);
+    return wanted != first_wanted_.end() && wanted->second <= recording_.memory[block.end].time_ns;
   }
 
   bool accumulates(size_t node) const {
@@ -175,7 +183,7 @@ class BlockFinder {
   const std::vector<size_t> makers_;
   std::map<std::pair<uint32_t, uint64_t>, size_t> ops_;  // by thread and number
   std::unordered_map<uint64_t, size_t> alive_;           // places in blocks_, by address
-  std::unordered_map<uint64_t, TimeNs> first_loads_;     // by region
+  std::unordered_map<uint64_t, TimeNs> first_wanted_;    // by region
   std::vector<MemoryBlock> blocks_;
   size_t save_ = 0;  // the next
   size_t op_ = 0;    // the next

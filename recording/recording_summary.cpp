@@ -3,6 +3,7 @@
 #include <remat/recording/folded_label.h>
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording_summary.h>
+#include <remat/recording/replay_links.h>
 
 #include <algorithm>
 #include <map>
@@ -149,8 +150,11 @@ void add_memory(const Recording& recording, const std::vector<MemoryBlock>& bloc
 RecordingSummary summary_of(const Recording& recording) {
   RecordingSummary summary;
   Totals totals(recording);
-  for (const auto& op : recording.ops) {
-    if (op.depth > 0) continue;
+  const std::vector<bool> left_out = left_out_ops(recording);
+  for (size_t i = 0; i < recording.ops.size(); ++i) {
+    const auto& op = recording.ops[i];
+    if (left_out[i]) ++summary.left_out;
+    if (op.depth > 0 || left_out[i]) continue;
     const auto add = [&](OpTotals& to) {
       ++to.ops;
       to.ns += op.end_ns - op.begin_ns;

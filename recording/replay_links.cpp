@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <map>
+#include <string_view>
 #include <unordered_map>
 #include <utility>
 
@@ -119,6 +120,13 @@ class Linker {
   std::map<std::pair<uint64_t, uint32_t>, size_t> records_;     // by region and record
 };
 
+/// True for the name of a call that a rule makes of the op: "block/aten::mm#3" of "aten::mm".
+bool is_call_of(std::string_view call, std::string_view op) {
+  const size_t count = call.rfind('#');
+  if (count == call.npos || !call.substr(0, count).ends_with(op)) return false;
+  return count == op.size() || call[count - op.size() - 1] == '/';
+}
+
 }  // namespace
 
 std::vector<size_t> forward_ops(const Recording& recording) {
@@ -153,6 +161,19 @@ std::vector<size_t> ops_of_nodes(const Recording& recording) {
     ops.push_back(maker == makers.end() ? kNoOp : maker->second);
   }
   return ops;
+}
+
+std::vector<bool> left_out_ops(const Recording& recording) {
+  std::vector<bool> left_out(recording.ops.size(), false);
+  detail::RunningSpans<OpEvent> running(recording.ops);
+  for (const auto& call : recording.calls) {
+    if (call.step != CallStep::kLeftOut) continue;
+    const std::string& name = recording.text(call.name);
+    const size_t op = running.innermost_at(call.thread, call.time_ns);
+    if (op != decltype(running)::kNone && is_call_of(name, recording.text(recording.ops[op].name)))
+      left_out[op] = true;
+  }
+  return left_out;
 }
 
 }  // namespace remat

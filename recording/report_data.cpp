@@ -11,6 +11,7 @@
 #include <remat/recording/memory_blocks.h>
 #include <remat/recording/recording_summary.h>
 
+#include "planned_steps.h"
 #include "report_curve.h"
 #include "report_rows.h"
 #include "report_words.h"
@@ -217,9 +218,17 @@ class DataOfRecording {
       const int64_t base = alive_at(plan.time_ns);
       all.push_back({plan.time_ns, ends[i], words_.number_of(recording_.text(plan.label)),
                      plan.budget_bytes, plan.predicted_peak_bytes, plan.plain_peak_bytes, base,
-                     most_between(plan.time_ns, ends[i]) - base});
+                     most_of_steps(planned_steps(recording_, plan, ends[i]))});
     }
     return all;
+  }
+
+  /// Of each above what was alive when it began.
+  int64_t most_of_steps(const std::vector<PlannedStep>& steps) const {
+    int64_t most = 0;
+    for (const PlannedStep& step : steps)
+      most = std::max(most, most_between(step.begin_ns, step.end_ns) - alive_at(step.begin_ns));
+    return most;
   }
 
   int64_t alive_at(TimeNs time_ns) const {

@@ -190,6 +190,37 @@ TEST_CASE("A recording has arguments that are no tensors", "[inspect][recorder]"
   CHECK((values["aten::sum.dim_IntList"] == expected));
 }
 
+TEST_CASE("Ops that a replay leaves out are told from those that it runs", "[inspect][recorder]") {
+  const at::Tensor w = torch::ones({4, 4}).requires_grad_();
+  const auto fn = [&](const at::Tensor& x) {
+    const NameScope scope("layer");
+    const auto call = [](const at::Tensor& t) { return t.exp(); };
+    const at::Tensor y = (x.sin().mm(w) + 1).tanh().matmul(w);
+    return native_op(call, "call", Policy::kSave)(y).cos();
+  };
+  const auto summary_by = [&](const PolicyTable& table) {
+    return summary_of(recording_of([&](Recorder&) {
+      const at::Tensor x = torch::ones({4, 4}).requires_grad_();
+      checkpoint({.name = "block", .policy = make_policy(table)})(fn)(x).sum().backward();
+    }));
+  };
+  const RecordingSummary plain = summary_by({});
+  const RecordingSummary saved = summary_by(PolicyTable().op("aten::mm", Policy::kSave));
+  CHECK(plain.left_out == 0);
+  CHECK(saved.left_out == 2);
+  // The second product is inside of matmul, which the replay runs to see what it calls.
+  CHECK(saved.regions.at(0).replay.ops == plain.regions.at(0).replay.ops - 1);
+  CHECK(saved.regions.at(0).forward.ops == plain.regions.at(0).forward.ops);
+  // Its result is kept since the replay's addition reads it.
+  REQUIRE(!saved.regions.at(0).kept.empty());
+  const auto& kept = saved.regions.at(0).kept;
+  const auto of_mm = std::find_if(kept.begin(), kept.end(), [](const KeptTotals& totals) {
+    return totals.call == "layer/aten::mm#* (SAVE)";
+  });
+  REQUIRE(of_mm != kept.end());
+  CHECK(of_mm->blocks >= 1);
+}
+
 TEST_CASE("A replay that differs is recorded with the op that it stopped at",
           "[inspect][recorder]") {
   int calls = 0;

@@ -233,6 +233,42 @@ TEST_CASE("A plan stands beside the most that was alive until the next of its la
   CHECK(plans[2][7] == 500);
 }
 
+TEST_CASE("A plan is measured in its steps, not by what the program makes between and after them",
+          "[recording]") {
+  Recording recording = remat::test::sample_recording(0);
+  recording.ops.clear();
+  recording.loads.clear();
+  const auto memory = [](int64_t time, uint64_t address, int64_t bytes) {
+    return remat::OnThread<remat::MemoryEvent>{{time, address, bytes, 4, 0}, 0};
+  };
+  const auto op = [&](int64_t time, remat::OpPhase phase) {
+    remat::OpEvent event;
+    event.begin_ns = time;
+    event.end_ns = time + 1;
+    event.phase = phase;
+    recording.ops.push_back({event, 0});
+  };
+  const auto label = static_cast<remat::StringId>(recording.strings.size());
+  recording.strings.push_back("GPT");
+  recording.strings.push_back("segment 0 of region 'GPT'");
+  recording.plans = {{{100, label, 1000, 60, 2000, 10}, 0}};
+  recording.regions = {{{110, 11, 10, 0, 0, label + 1}, 0}, {{310, 21, 20, 0, 0, label + 1}, 0}};
+  recording.loads = {{{150, 11, 0}, 0}, {{350, 21, 0}, 0}};
+  op(110, remat::OpPhase::kForward);
+  op(155, remat::OpPhase::kBackward);
+  op(200, remat::OpPhase::kOutside);  // the first step is over
+  op(310, remat::OpPhase::kForward);
+  op(360, remat::OpPhase::kBackward);
+  op(400, remat::OpPhase::kOutside);
+  recording.memory = {memory(10, 1, 30),   memory(120, 2, 70),  memory(130, 2, -1),
+                      memory(210, 3, 500), memory(220, 3, -1),  memory(230, 4, 9),
+                      memory(320, 5, 40),  memory(360, 6, 45),  memory(365, 5, -1),
+                      memory(366, 6, -1),  memory(410, 7, 900), memory(420, 7, -1)};
+  const json plans = run_of(recording)["plans"];
+  REQUIRE(plans.size() == 1);
+  CHECK(plans[0][7] == 85);  // of the second step; the first makes 70
+}
+
 TEST_CASE("Text of a recording is no markup of the page", "[recording]") {
   const std::string evil = "</script><img src=x onerror=alert(1)><!--\u2028&amp;\"\\\n";
   Recording recording = remat::test::sample_recording(0);

@@ -14,7 +14,7 @@ const char* const kFooter = R"(Examples:
   remat-trace step.rec --ops --phase replay     every op that ran again
   remat-trace step.rec --ops --op mm --most 20  the first 20 ops with mm in their names
   remat-trace step.rec --ops --region block.0 --slot 3        what made and what remade a saved tensor
-  remat-trace step.rec --ops --from 12.5 --to 13              what ran in half a millisecond
+  remat-trace step.rec --ops --from 12.5 --to "step 2"        what ran from then until that mark
   remat-trace step.rec --chrome step.json       for chrome://tracing and ui.perfetto.dev
   remat-trace step.rec --perfetto step.pftrace  for ui.perfetto.dev, a third of the size
   remat-trace step.rec --snapshot step.pickle   for pytorch.org/memory_viz; the same in step.pickle.json
@@ -54,10 +54,9 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
       ->check(CLI::IsMember({"outside", "forward", "replay", "backward"}));
   app.add_option("--slot", arguments.slot, "Only ops in which autograd saved that slot of a region")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--from", arguments.from_ms, "Only ops that ran at that millisecond or later")
-      ->check(CLI::NonNegativeNumber);
-  app.add_option("--to", arguments.to_ms, "Only ops that ran at that millisecond or earlier")
-      ->check(CLI::NonNegativeNumber);
+  app.add_option("--from", arguments.from,
+                 "Only ops that ran then or later: milliseconds, or the name of a mark");
+  app.add_option("--to", arguments.to, "Only ops that ran then or earlier");
   app.add_option("--most", arguments.most, "No more lines than this")->check(CLI::PositiveNumber);
   app.add_option("--chrome", arguments.chrome_path, "Write a trace for viewers as JSON");
   app.add_option("--perfetto", arguments.perfetto_path, "Write a trace in Perfetto's format");

@@ -4,12 +4,17 @@
 #pragma once
 
 #include <cstdint>
-#include <limits>
+#include <stdexcept>
 #include <string>
 
 namespace remat_trace {
 
 enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3, kDiffers = 4 };
+
+/// What cannot be: the program ends with kUsage.
+struct WrongArgument : std::invalid_argument {
+  using std::invalid_argument::invalid_argument;
+};
 
 struct Arguments {
   std::string path;
@@ -18,9 +23,9 @@ struct Arguments {
   std::string region;  ///< The same of the region's label.
   std::string phase;   ///< outside, forward, replay or backward; "": any.
   int64_t slot = -1;   ///< That was saved while they ran; -1: any, or none.
-  double from_ms = 0;  ///< When they ran, at least in part,
-  double to_ms = std::numeric_limits<double>::infinity();  ///< since the recording began.
-  int64_t most = 0;                                        ///< Lines; 0: all.
+  std::string from;    ///< When they ran, at least in part: milliseconds since the recording
+  std::string to;      ///< began, or the name of a mark; "": any time.
+  int64_t most = 0;    ///< Lines; 0: all.
   std::string chrome_path;
   std::string perfetto_path;
   std::string snapshot_path;  ///< Of the pickle; JSON is beside it.

@@ -92,6 +92,9 @@ int main(int argc, char** argv) {
   try {
     if (!remat_trace::parse(argc, argv, arguments, exit_code)) return exit_code;
     return remat_trace::run(arguments);
+  } catch (const remat_trace::WrongArgument& error) {
+    std::cerr << error.what() << "\n";
+    return remat_trace::kUsage;
   } catch (const std::invalid_argument& error) {
     std::cerr << error.what() << "\n";
     return remat_trace::kFile;

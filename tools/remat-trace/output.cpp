@@ -3,13 +3,16 @@
 #include "output.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <iomanip>
+#include <limits>
 #include <string>
 #include <unordered_map>
 #include <vector>
 
 #include <remat/recording/printable.h>
 #include <remat/recording/recording_summary.h>
+#include <remat/recording/replay_links.h>
 
 namespace remat_trace {
 namespace {
@@ -86,8 +89,54 @@ bool has_slot(const remat::OpEvent& op, int64_t slot) {
   return op.first_slot <= slot && slot < op.end_slot;
 }
 
-bool runs_between(const remat::OpEvent& op, const Arguments& arguments) {
-  return ms(op.end_ns) >= arguments.from_ms && ms(op.begin_ns) <= arguments.to_ms;
+std::string mark_names(const Recording& recording) {
+  std::string names;
+  for (const auto& mark : recording.marks)
+    names += (names.empty() ? "'" : ", '") + printable(recording.text(mark.name)) + "'";
+  return names.empty() ? "none" : names;
+}
+
+/// Milliseconds of a number, or of the first mark of that name.
+double moment_ms(const Recording& recording, const char* option, const std::string& text) {
+  for (const auto& mark : recording.marks) {
+    if (recording.text(mark.name) == text) return ms(mark.time_ns);
+  }
+  char* end = nullptr;
+  const double moment = std::strtod(text.c_str(), &end);
+  if (*end == '\0' && moment >= 0) return moment;
+  throw WrongArgument("[remat-trace] " + std::string(option) +
+                      ": expected milliseconds or the name of a mark, got '" + printable(text) +
+                      "'. Marks: " + mark_names(recording) + ".");
+}
+
+/// The time that is asked for, in milliseconds.
+struct Window {
+  Window(const Recording& recording, const Arguments& arguments) {
+    if (!arguments.from.empty()) from_ms = moment_ms(recording, "--from", arguments.from);
+    if (!arguments.to.empty()) to_ms = moment_ms(recording, "--to", arguments.to);
+    if (from_ms > to_ms)
+      throw WrongArgument(
+          "[remat-trace] --from: expected a moment before that of --to, got one "
+          "after it. Exchange them.");
+  }
+
+  bool has(const remat::OpEvent& op) const {
+    return ms(op.end_ns) >= from_ms && ms(op.begin_ns) <= to_ms;
+  }
+
+  double from_ms = 0;
+  double to_ms = std::numeric_limits<double>::infinity();
+};
+
+void print_marks(const Recording& recording, std::ostream& out) {
+  constexpr size_t kMost = 20;
+  for (size_t i = 0; i < std::min(recording.marks.size(), kMost); ++i) {
+    const auto& mark = recording.marks[i];
+    out << "mark '" << printable(recording.text(mark.name)) << "' after " << ms(mark.time_ns)
+        << " ms\n";
+  }
+  if (recording.marks.size() > kMost)
+    out << "and " << recording.marks.size() - kMost << " marks more\n";
 }
 
 }  // namespace
@@ -102,6 +151,9 @@ void print_summary(const Recording& recording, std::ostream& out) {
     out << std::left << std::setw(9) << remat::phase_name(static_cast<remat::OpPhase>(phase))
         << std::right;
     print_totals(summary.by_phase[phase], out);
+    const bool is_replay = static_cast<remat::OpPhase>(phase) == remat::OpPhase::kReplay;
+    if (is_replay && summary.left_out > 0)
+      out << "  and " << summary.left_out << " left out, which rules SAVE";
     out << "\n";
   }
   out << "\nmemory: peak " << mb(summary.peak_bytes)
@@ -111,6 +163,7 @@ void print_summary(const Recording& recording, std::ostream& out) {
     print_peak(summary, out);
     print_peak_rows(summary.peak_rows, out);
   }
+  print_marks(recording, out);
   if (summary.regions.empty()) return;
   out << "\nregions  forward ops     ms       replayed          ms    saved     kept  label\n";
   for (const remat::RegionTotals& region : summary.regions) {
@@ -130,30 +183,38 @@ void print_summary(const Recording& recording, std::ostream& out) {
 void print_ops(const Recording& recording, const Arguments& arguments, std::ostream& out) {
   std::unordered_map<uint64_t, std::string> labels;
   for (const auto& region : recording.regions) labels[region.region] = recording.text(region.label);
-  out << "          us        took  thread phase     op\n";
+  const Window window(recording, arguments);
+  out << "          ms        took  thread phase     op\n";
+  const std::vector<bool> left_out = remat::left_out_ops(recording);
   int64_t lines = 0;
-  for (const auto& op : recording.ops) {
+  for (size_t i = 0; i < recording.ops.size(); ++i) {
+    const auto& op = recording.ops[i];
     const char* const phase = remat::phase_name(op.phase);
     const std::string& name = recording.text(op.name);
     const std::string label = op.region == 0 ? "" : labels[op.region];
     if (!arguments.phase.empty() && arguments.phase != phase) continue;
     if (name.find(arguments.op) == std::string::npos) continue;
     if (label.find(arguments.region) == std::string::npos) continue;
-    if (!has_slot(op, arguments.slot) || !runs_between(op, arguments)) continue;
-    if (arguments.most > 0 && ++lines > arguments.most) break;
-    out << std::fixed << std::setprecision(1) << std::setw(12)
-        << static_cast<double>(op.begin_ns) / 1e3 << std::setw(12)
-        << static_cast<double>(op.end_ns - op.begin_ns) / 1e3 << std::setw(8) << op.thread << " "
-        << std::left << std::setw(9) << phase << std::right << " "
+    if (!has_slot(op, arguments.slot) || !window.has(op)) continue;
+    if (++lines > arguments.most && arguments.most > 0) break;
+    out << std::fixed << std::setprecision(4) << std::setw(12) << ms(op.begin_ns) << std::setw(12)
+        << ms(op.end_ns - op.begin_ns) << std::setw(8) << op.thread << " " << std::left
+        << std::setw(9) << phase << std::right << " "
         << std::string(2 * std::min<size_t>(op.depth, 20), ' ') << printable(name) << "("
         << words_of(recording, op.arguments) << ") -> " << words_of(recording, op.results);
-    if (op.end_slot > op.first_slot)
+    if (op.end_slot > op.first_slot + 1) {
       out << "; slots " << op.first_slot << " to " << op.end_slot - 1;
+    } else if (op.end_slot > op.first_slot) {
+      out << "; slot " << op.first_slot;
+    }
+    if (op.call != 0) out << "; in call '" << printable(recording.text(op.call)) << "'";
+    if (left_out[i]) out << "; left out: a rule SAVEs it";
     if (op.threw) out << "; threw";
     if (!label.empty()) out << "; " << printable(label);
     if (op.line != 0) out << "; " << printable(recording.text(op.line));
     out << "\n";
   }
+  if (lines == 0) out << "no op is like that\n";
 }
 
 }  // namespace remat_trace

@@ -54,6 +54,7 @@ struct PeakRow {
 
 struct RecordingSummary {
   std::array<OpTotals, 4> by_phase;   ///< By OpPhase
+  int64_t left_out = 0;               ///< Ops that replays came to, and that rules SAVE
   std::vector<RegionTotals> regions;  ///< In the order in which their labels came
   TimeNs end_ns = 0;                  ///< Of the last event
   int64_t peak_bytes = 0;             ///< Of what was allocated while recording, on all devices

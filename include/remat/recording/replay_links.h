@@ -34,6 +34,10 @@ struct FunctionReplay {
 /// what ran in that replay.
 REMAT_API std::vector<FunctionReplay> function_replays(const Recording& recording);
 
+/// For each of Recording::ops, whether it did not run: a replay came to it, and left it out since a
+/// rule SAVEs or OFFLOADs it.
+REMAT_API std::vector<bool> left_out_ops(const Recording& recording);
+
 /// For each of Recording::nodes the op of the forward that made it; kNoOp: it is not known.
 REMAT_API std::vector<size_t> ops_of_nodes(const Recording& recording);
 
