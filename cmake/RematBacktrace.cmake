@@ -12,6 +12,16 @@ if(BUILD_SHARED_LIBS)
   unset(CMAKE_REQUIRED_LIBRARIES)
 endif()
 
+# remat_compile_with_backtrace(source): it may include <backtrace.h>, which other compilers and clang-tidy do not find by themselves.
+function(remat_compile_with_backtrace source)
+  if(REMAT_HAS_BACKTRACE)
+    execute_process(COMMAND "${CMAKE_CXX_COMPILER}" -print-file-name=include
+      OUTPUT_VARIABLE folder OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET)
+    set_source_files_properties(${source} PROPERTIES COMPILE_DEFINITIONS REMAT_HAS_BACKTRACE
+      COMPILE_OPTIONS "-idirafter;${folder}" SKIP_UNITY_BUILD_INCLUSION ON SKIP_PRECOMPILE_HEADERS ON)
+  endif()
+endfunction()
+
 function(remat_link_backtrace target)
   if(REMAT_HAS_BACKTRACE)
     target_link_libraries(${target} PRIVATE backtrace)

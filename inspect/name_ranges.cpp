@@ -3,7 +3,6 @@
 // The last number of a name.
 #include "name_ranges.h"
 
-#include <algorithm>
 #include <cctype>
 #include <cstddef>
 
@@ -12,6 +11,11 @@ namespace {
 
 bool is_digit(char c) {
   return std::isdigit(static_cast<unsigned char>(c)) != 0;
+}
+
+size_t end_of_number(const std::string& name, size_t begin) {
+  while (begin < name.size() && is_digit(name[begin])) ++begin;
+  return begin;
 }
 
 /// A name around its last number.
@@ -50,8 +54,8 @@ bool naturally_less(const std::string& a, const std::string& b) {
     }
     while (i + 1 < a.size() && a[i] == '0' && is_digit(a[i + 1])) ++i;
     while (j + 1 < b.size() && b[j] == '0' && is_digit(b[j + 1])) ++j;
-    const size_t i_end = std::find_if_not(a.begin() + i, a.end(), is_digit) - a.begin();
-    const size_t j_end = std::find_if_not(b.begin() + j, b.end(), is_digit) - b.begin();
+    const size_t i_end = end_of_number(a, i);
+    const size_t j_end = end_of_number(b, j);
     if (i_end - i != j_end - j) return i_end - i < j_end - j;
     const int order = a.compare(i, i_end - i, b, j, j_end - j);
     if (order != 0) return order < 0;

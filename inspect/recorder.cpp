@@ -122,8 +122,8 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   static std::atomic<uint64_t> newest_number;
   static ThreadRecorder* find_here();
 
-  static thread_local Here here_;
-  static thread_local HereOwner here_owner_;
+  static thread_local Here this_thread;
+  static thread_local HereOwner this_thread_owner;
 
   const std::string path_;
   const std::shared_ptr<RecordingWriter> writer_;
@@ -153,13 +153,13 @@ struct Recorder::Session::Here {
   bool is_over = false;  ///< The thread is ending: what it still frees is not told.
 };
 
-constinit thread_local Recorder::Session::Here Recorder::Session::here_;
+constinit thread_local Recorder::Session::Here Recorder::Session::this_thread;
 
 /// Keeps the recorder of a thread as long as the thread has it in mind.
 class Recorder::Session::HereOwner {
  public:
   ~HereOwner() {
-    here_ = {.is_over = true};
+    this_thread = {.is_over = true};
     if (recorder_) end_thread(recorder_);
   }
   void own(std::shared_ptr<ThreadRecorder> recorder) { recorder_ = std::move(recorder); }
@@ -168,7 +168,7 @@ class Recorder::Session::HereOwner {
   std::shared_ptr<ThreadRecorder> recorder_;
 };
 
-thread_local Recorder::Session::HereOwner Recorder::Session::here_owner_;
+thread_local Recorder::Session::HereOwner Recorder::Session::this_thread_owner;
 
 /// Hears of the memory of the threads that it has been started on.
 class Recorder::Session::Memory final : public AllocationListener {
@@ -242,18 +242,18 @@ class Recorder::Session::Ops {
 ThreadRecorder* Recorder::Session::here() {
   const uint64_t open = open_number.load(std::memory_order_acquire);
   if (open == 0) return nullptr;
-  return C10_LIKELY(here_.session == open) ? here_.recorder : find_here();
+  return C10_LIKELY(this_thread.session == open) ? this_thread.recorder : find_here();
 }
 
 ThreadRecorder* Recorder::Session::find_here() {
-  if (here_.is_over) return nullptr;
-  here_ = {};
+  if (this_thread.is_over) return nullptr;
+  this_thread = {};
   const std::lock_guard<std::mutex> lock(open_mutex);
   if (!open_session) return nullptr;
   auto recorder = open_session->add_thread();
-  here_ = {.session = open_session->number_, .recorder = recorder.get()};
-  here_owner_.own(std::move(recorder));
-  return here_.recorder;
+  this_thread = {.session = open_session->number_, .recorder = recorder.get()};
+  this_thread_owner.own(std::move(recorder));
+  return this_thread.recorder;
 }
 
 std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
@@ -337,9 +337,9 @@ void Recorder::Session::stop() {
   TraceSinks::get().remove(*sink_);
   memory_->stop();
   close_threads();
-  if (here_.session != number_) return;
-  here_ = {};
-  here_owner_.own(nullptr);
+  if (this_thread.session != number_) return;
+  this_thread = {};
+  this_thread_owner.own(nullptr);
 }
 
 std::shared_ptr<Recorder::Session> Recorder::Session::open_now() {

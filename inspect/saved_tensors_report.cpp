@@ -114,6 +114,7 @@ class GraphWalk {
       ++entry.storages;
     }
     std::vector<NodeSaves> all;
+    all.reserve(by_types.size());
     for (auto& [types, entry] : by_types) all.push_back(entry);
     std::stable_sort(all.begin(), all.end(),
                      [](const NodeSaves& a, const NodeSaves& b) { return a.bytes > b.bytes; });

@@ -6,6 +6,8 @@
 #include <c10/macros/Macros.h>
 #include <c10/util/ScopeExit.h>
 
+#include <pthread.h>
+
 #include <algorithm>
 #include <utility>
 
@@ -37,7 +39,20 @@ thread_local SeenOwner seen_owner;
 
 TraceSinks& TraceSinks::get() {
   static auto& sinks = *new TraceSinks;
+  // A child that is forked meanwhile must not find the list locked by a thread that it has not.
+  static const int at_fork = pthread_atfork(
+      [] {
+        sinks.changing_.lock();
+        sinks.mutex_.lock();
+      },
+      [] { sinks.unlock_after_fork(); }, [] { sinks.unlock_after_fork(); });
+  static_cast<void>(at_fork);
   return sinks;
+}
+
+void TraceSinks::unlock_after_fork() {
+  mutex_.unlock();
+  changing_.unlock();
 }
 
 void TraceSinks::add(std::shared_ptr<TraceSink> sink) {

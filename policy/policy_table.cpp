@@ -32,7 +32,7 @@ std::vector<std::string> split(std::string_view text, char at) {
   return parts;
 }
 
-std::string take_prefix(std::string text, std::string_view prefix) {
+std::string take_prefix(const std::string& text, std::string_view prefix) {
   return text.starts_with(prefix) ? text.substr(prefix.size()) : text;
 }
 

@@ -3,12 +3,12 @@
 // All that a program does, into a file.
 #pragma once
 
-#include <compare>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
+#include <tuple>
 
 #include <remat/tape/export.h>
 
@@ -20,7 +20,10 @@ struct PlannedBytes {
   int64_t predicted_peak = 0;
   int64_t plain_peak = 0;  ///< Of a step of which everything is kept
 
-  auto operator<=>(const PlannedBytes&) const = default;
+  bool operator<(const PlannedBytes& other) const {
+    return std::tie(budget, predicted_peak, plain_peak) <
+           std::tie(other.budget, other.predicted_peak, other.plain_peak);
+  }
 };
 
 struct RecorderOptions {
@@ -35,9 +38,10 @@ struct RecorderOptions {
 
 /// While alive, writes down each op on any thread, in the forward, in replays and in backward,
 /// inside of regions and outside; what autograd saves in regions; nodes of backward; memory that is
-/// allocated and freed on the thread that makes it, and in backwards which that begins. Buffers take at most some 100 KiB a thread; what a process has
-/// not written when it dies is lost, no more. remat-trace reads the file, and Recording::load().
-/// One at a time in a process. Make and destroy it on one thread, while no region runs.
+/// allocated and freed on the thread that makes it, and in backwards which that begins. Buffers
+/// take at most some 100 KiB a thread; what a process has not written when it dies is lost, no
+/// more. remat-trace reads the file, and Recording::load(). One at a time in a process. Make and
+/// destroy it on one thread, while no region runs.
 class REMAT_API Recorder {
  public:
   /// Writes the file anew. @throws ValueError if it cannot be opened; RuntimeError if there is

@@ -199,7 +199,7 @@ class REMAT_API OpCall {
 
 /// True for a list of lists of tensors, as collectives take and return.
 inline bool is_list_of_tensor_lists(const c10::IValue& value) {
-  return value.isList() && value.toListRef().size() > 0 && value.toListRef()[0].isTensorList();
+  return value.isList() && !value.toListRef().empty() && value.toListRef()[0].isTensorList();
 }
 
 /// Calls f(tensor) for each defined tensor in `value`: a tensor, a list of (optional) tensors, or a

@@ -42,6 +42,7 @@ class TraceSinks final : public TraceSink {
   using Sinks = std::vector<std::shared_ptr<TraceSink>>;
   std::shared_ptr<const Sinks> now() const;
   void look_again() const;
+  void unlock_after_fork();
   template <class Tell>
   void for_each(Tell&& tell) const;
   void set(Sinks sinks);
