@@ -355,7 +355,7 @@ class Scaled(torch.autograd.Function):
     def forward(ctx, x):
         handle = remat.get_handle(ctx, "scaled", remat.CheckpointPolicy.SAVE)
         y = x.sin() * 2
-        handle.save_for_backward(x=x)
+        handle.save_for_backward({"x": x})
         return handle.record_outputs(y)
 
     @staticmethod
