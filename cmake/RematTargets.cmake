@@ -15,6 +15,8 @@ endif()
 if(REMAT_SANITIZE)
   target_compile_options(remat_build_options INTERFACE
     -O1 -g1 -fsanitize=${REMAT_SANITIZE} -fno-sanitize-recover=all -fno-omit-frame-pointer
+    # Of a target with the property: what follows an option that turns a check on turns it off.
+    $<$<BOOL:$<TARGET_PROPERTY:REMAT_WITHOUT_VPTR_CHECK>>:-fno-sanitize=vptr>
     # Wrong too often in instrumented code.
     -Wno-maybe-uninitialized)
   target_link_options(remat_build_options INTERFACE -fsanitize=${REMAT_SANITIZE})

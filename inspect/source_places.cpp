@@ -64,6 +64,19 @@ int add_frame(void* to, uintptr_t /*address*/, const char* file, int line, const
   return 1;
 }
 
+/// Functions of headers that were not inlined, as the linker knows them: a program has one copy of
+/// each, perhaps of a file without debug information.
+constexpr std::string_view kFunctions[] = {"_ZN2at",    "_ZNK2at",    "_ZN3c10", "_ZNK3c10",
+                                           "_ZN5torch", "_ZNK5torch", "_ZNSt",   "_ZNKSt"};
+
+void look_at_symbol(void* to, uintptr_t /*address*/, const char* symbol, uintptr_t /*value*/,
+                    uintptr_t /*size*/) {
+  const std::string_view name = symbol ? symbol : "";
+  static_cast<CodeLine*>(to)->is_known =
+      std::any_of(std::begin(kFunctions), std::end(kFunctions),
+                  [&](std::string_view known) { return name.substr(0, known.size()) == known; });
+}
+
 /// An address without debug information has nothing to add.
 void ignore(void* /*data*/, const char* /*message*/, int /*number*/) {}
 
@@ -72,6 +85,7 @@ CodeLine code_line(uintptr_t address) {
       backtrace_create_state(nullptr, /*threaded=*/1, &ignore, nullptr);
   CodeLine found;
   backtrace_pcinfo(state, address, &add_frame, &ignore, &found);
+  if (!found.is_known) backtrace_syminfo(state, address, &look_at_symbol, &ignore, &found);
   return found;
 }
 

@@ -44,9 +44,9 @@ struct RegionTotals {
 /// Blocks alive at the peak that one op made at one line, in all regions of one label.
 struct PeakRow {
   BlockKind kind = BlockKind::kOutside;
-  std::string op;      ///< Empty: no op made them.
-  std::string region;  ///< Its label; empty: made outside of regions.
-  std::string line;    ///< Empty: not known.
+  std::string op{};      ///< Empty: no op made them.
+  std::string region{};  ///< Its label; empty: made outside of regions.
+  std::string line{};    ///< Empty: not known.
   int64_t bytes = 0;
   int64_t blocks = 0;
   bool operator==(const PeakRow&) const = default;
