@@ -27,7 +27,8 @@ bool are_same(const at::Tensor& first, const at::Tensor& second) {
                          first.is_conj() == second.is_conj() && first.is_neg() == second.is_neg() &&
                          first.nbytes() == second.nbytes();
   if (!lie_alike) return hash_of(first) == hash_of(second);
-  return std::memcmp(first.const_data_ptr(), second.const_data_ptr(), first.nbytes()) == 0;
+  return first.nbytes() == 0 ||  // of no bytes there is no address
+         std::memcmp(first.const_data_ptr(), second.const_data_ptr(), first.nbytes()) == 0;
 }
 
 }  // namespace

@@ -30,7 +30,7 @@ class BytesHash {
       std::memcpy(&word, bytes + i, sizeof(word));
       hash_ = hash_mix(hash_, word);
     }
-    std::memcpy(&rest_, bytes + i, size - i);
+    if (i < size) std::memcpy(&rest_, bytes + i, size - i);
   }
 
   uint64_t finish() const { return hash_mix(hash_, rest_); }
