@@ -19,6 +19,8 @@ namespace {
 
 constexpr size_t kMostChanges = 16;  // of a device
 
+const char* const kCalls = "<calls>";  // in a reason: where the names of its calls come
+
 /// The rule that holds what `call` keeps; null if it is no rule's doing.
 const PolicyRule* rule_of(const Region& region, const NamedCall& call) {
   return region.policy() ? region.policy()->rule_of(call) : nullptr;
@@ -42,16 +44,10 @@ bool is_safe_default(const PolicyRule& rule) {
 /// Why a tensor is held, in the user's words.
 struct MemoryChanges::Reason {
   std::string key;     ///< Equal for those that one change is about.
-  std::string reason;  ///< With "<calls>" where the names of the calls come.
+  std::string reason;  ///< With kCalls, if it is about calls.
   std::string change;
   std::string call{};  ///< The name of the call, if it is about calls.
 };
-
-namespace {
-
-const char* const kCalls = "<calls>";
-
-}  // namespace
 
 /// That the call keeps what it does; and if something reads its result, that.
 std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of_call(const Region& region,

@@ -32,8 +32,7 @@ struct RegionMemory {
 
 /// A choice that holds memory, and what another one would free.
 struct MemoryChange {
-  std::string
-      reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/attention'"
+  std::string reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/mlp'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
   /// What it would free, by estimate: storages that nothing else in a region holds. What would have
