@@ -63,8 +63,10 @@ void HandlerWrites::note(const OpCall& call) {
 void HandlerWrites::check() const {
   if (C10_LIKELY(writes_.empty())) return;
   std::vector<const void*> results;
-  for_each_result_tensor(call_,
-                         [&](const at::Tensor& tensor) { results.push_back(memory_of(tensor)); });
+  for_each_result_tensor(call_, [&](const at::Tensor& tensor) {
+    results.push_back(memory_of(tensor));
+    for (const at::Tensor& part : inner_tensors(tensor)) results.push_back(memory_of(part));
+  });
   for (const Write& write : writes_) {
     const c10::Storage storage(write.storage.lock());
     if (storage && !contains(results, storage.unsafeGetStorageImpl()))

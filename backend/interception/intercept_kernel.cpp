@@ -65,18 +65,29 @@ void hide_works(const OpCall& call) {
 }
 
 // In whose leaf op this thread is. See Note [Ops inside a leaf op].
-[[gnu::tls_model("initial-exec")]] thread_local const Scope* scope_of_leaf = nullptr;
+struct Leaf {
+  const Scope* scope = nullptr;
+  bool is_of_class = false;  // a tensor's class handles it
+};
+[[gnu::tls_model("initial-exec")]] thread_local Leaf leaf;
 
 class InLeaf {
  public:
-  InLeaf() : outer_(std::exchange(scope_of_leaf, Scope::current())) {}
+  explicit InLeaf(const Leaf& inner) : outer_(std::exchange(leaf, inner)) {}
   InLeaf(const InLeaf&) = delete;
   InLeaf& operator=(const InLeaf&) = delete;
-  ~InLeaf() { scope_of_leaf = outer_; }
+  ~InLeaf() { leaf = outer_; }
 
  private:
-  const Scope* outer_;
+  Leaf outer_;
 };
+
+bool is_handled_by_class(const OpCall& call, DispatchKeySet below) {
+  if (C10_LIKELY(!below.has(DispatchKey::Python))) return false;
+  const auto tensors = call.tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const OpTensor& entry) { return is_of_python_class(*entry.tensor); });
+}
 
 /// Memory that nobody has written is zeros in a region: a replay, which compares what the host may
 /// have written there (torch::tensor of a vector), finds the same in what it has not. Unless
@@ -149,7 +160,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpObserver::all_before_op(call, logged || info.is_lift());
   if (info.writes()) hand_to_readers(call);
   {
-    const InLeaf in_leaf;
+    const InLeaf in_leaf({Scope::current(), is_handled_by_class(call, below)});
     HandlerResults inner(call, below);
     HandlerWrites outside(call, below);
     std::optional<const UnversionedWrites> unversioned;
@@ -184,12 +195,49 @@ bool is_seen(DispatchKeySet keys) {
 /// But an op that goes to Python from below autograd (rand_like, or any on inference tensors) is
 /// the function's own, and comes to remat's kernel for the backend only in the handler.
 bool is_in_leaf() {
-  return Scope::current() == scope_of_leaf;
+  return Scope::current() == leaf.scope;
 }
 
 /// Of what comes to an autograd key, or is made from nothing.
 bool is_part_of_op() {
   return is_in_leaf() || Scope::current()->in_mode_handler();
+}
+
+/// Note [Ops of tensor subclasses]: what the handler of a tensor subclass calls for an op is the
+/// same in a replay of the function, so it is not compared, but the op is. Seen below Python it is
+/// ops on plain tensors, of which a tape can be written, and to which policies and collectives
+/// apply as to the function's own. Not so of what asks for shapes only, on tensors without data: a
+/// handler may remember the answer (DTensor does), and asks no more.
+bool is_shown(DispatchKeySet keys, const OpInfo& info) {
+  return leaf.is_of_class && is_in_leaf() && !keys.has_backend(c10::BackendComponent::MetaBit) &&
+         info.operator_name().name != "_c10d_functional::wait_tensor";  // of who is first to use it
+}
+
+void run_part(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack) {
+  const auto run_as_leaf = [&] {
+    const InLeaf none({});
+    run_leaf(op, info, below, stack, /*logged=*/true);
+  };
+  StaticDecision decision;
+  const RegionPolicy* const policy = Scope::current()->policy();
+  if (policy && run_by_policy(*policy, decision, info, /*is_composite=*/false, *stack, run_as_leaf))
+    return;
+  if (!policy && info.is_communication() && run_communication(decision, info, *stack, run_as_leaf))
+    return;
+  const OpCall call(info, *stack);
+  OpObserver::all_before_part(call);
+  note_handler_writes(call);
+  run_below(op, below, stack);
+  if (C10_UNLIKELY(info.is_communication())) hide_works(call);
+  if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
+  OpObserver::all_after_part(call);
+}
+
+/// An op that is part of another one.
+void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet keys,
+                 DispatchKeySet below, Stack* stack) {
+  if (is_shown(keys, info)) return run_part(op, info, below, stack);
+  run_adopted(op, info, below, stack);
 }
 
 bool resolves_to_composite(const OperatorHandle& op, DispatchKey key) {
@@ -210,12 +258,15 @@ void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, 
   const DispatchKeySet below = keys.remove_backend(backend);
   if (C10_UNLIKELY(!is_seen(keys))) return run_unseen(op, below, stack);
   const bool is_part = level_ == Level::kAutograd ? is_part_of_op() : is_in_leaf();
-  if (C10_UNLIKELY(is_part)) return run_adopted(op, info(op), below, stack);
+  if (C10_UNLIKELY(is_part)) return run_in_leaf(op, info(op), keys, below, stack);
   const bool by_autograd = level_ == Level::kAutograd;
   const bool composite = by_autograd && is_composite(op, below.highestPriorityTypeId());
-  const RegionPolicy* const policy = by_autograd ? Scope::current()->policy() : nullptr;
+  const RegionPolicy* policy = by_autograd ? Scope::current()->policy() : nullptr;
   if (composite && !policy) return op.redispatchBoxed(below, stack);
   const OpInfo& info = this->info(op);
+  // See Note [Ops of tensor subclasses].
+  if (policy && is_handled_by_class({info, *stack}, below)) policy = nullptr;
+  if (composite && !policy) return op.redispatchBoxed(below, stack);
   if (C10_UNLIKELY(info.is_communication()) && by_autograd) wait_first({info, *stack});
   const auto run = [&] {
     if (composite) return op.redispatchBoxed(below, stack);
@@ -251,7 +302,7 @@ bool InterceptKernel::is_composite(const OperatorHandle& op, DispatchKey key) {
 void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const DispatchKeySet below = keys.remove_backend(backend);
   if (!is_seen(keys)) return run_unseen(op, below, stack);
-  if (is_in_leaf()) return run_adopted(op, op_info(op), below, stack);
+  if (is_in_leaf()) return run_in_leaf(op, op_info(op), keys, below, stack);
   const OpInfo& info = op_info(op);
   run_leaf(op, info, below, stack, /*logged=*/!info.is_lift());
 }
@@ -268,7 +319,7 @@ void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* 
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!Scope::current()) return run_unseen(op, keys, stack);
-  if (is_part_of_op()) return run_adopted(op, op_info(op), keys, stack);
+  if (is_part_of_op()) return run_in_leaf(op, op_info(op), keys, keys, stack);
   // Compilers make memory, too; but values come from the function.
   const OpInfo& info = op_info(op);
   run_leaf(op, info, keys, stack, /*logged=*/!info.is_uninitialised());

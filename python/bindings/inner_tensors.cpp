@@ -4,6 +4,7 @@
 #include "inner_tensors.h"
 
 #include <c10/util/irange.h>
+#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
@@ -45,17 +46,70 @@ void add_slots(PyObject* object, std::vector<at::Tensor>& tensors) {
   }
 }
 
+/// What __tensor_flatten__ returns.
+struct Flat {
+  THPObjectPtr names;  // a list; null if the class does not say what it consists of
+  THPObjectPtr context;
+};
+
+Flat flat_of(PyObject* object) {
+  THPObjectPtr flat(PyObject_CallMethod(object, "__tensor_flatten__", nullptr));
+  if (!flat || !PyTuple_Check(flat.get()) || PyTuple_GET_SIZE(flat.get()) < 1) return {};
+  PyObject* const context =
+      PyTuple_GET_SIZE(flat.get()) > 1 ? PyTuple_GET_ITEM(flat.get(), 1) : Py_None;
+  return {THPObjectPtr(PySequence_List(PyTuple_GET_ITEM(flat.get(), 0))),
+          THPObjectPtr(Py_NewRef(context))};
+}
+
 /// False if the class does not say what it consists of.
 bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
-  THPObjectPtr flat(PyObject_CallMethod(object, "__tensor_flatten__", nullptr));
-  if (!flat || !PyTuple_Check(flat.get()) || PyTuple_GET_SIZE(flat.get()) < 1) return false;
-  THPObjectPtr names(PySequence_List(PyTuple_GET_ITEM(flat.get(), 0)));
-  if (!names) return false;
-  for (const auto i : c10::irange(PyList_GET_SIZE(names.get()))) {
-    THPObjectPtr inner(PyObject_GetAttr(object, PyList_GET_ITEM(names.get(), i)));
+  Flat flat = flat_of(object);
+  if (!flat.names) return false;
+  for (const auto i : c10::irange(PyList_GET_SIZE(flat.names.get()))) {
+    THPObjectPtr inner(PyObject_GetAttr(object, PyList_GET_ITEM(flat.names.get(), i)));
     add(inner, tensors);
   }
   return true;
+}
+
+class UnflattenObject final : public Unflatten {
+ public:
+  UnflattenObject(PyObject* object, Flat& flat)
+      : class_(share(reinterpret_cast<PyObject*>(Py_TYPE(object)))),
+        names_(share(flat.names.get())),
+        context_(share(flat.context.get())),
+        size_(call(object, "size")),
+        stride_(call(object, "stride")) {}
+
+  at::Tensor make(c10::ArrayRef<at::Tensor> parts) const override {
+    const pybind11::gil_scoped_acquire gil;
+    const SuspendScopes suspend;
+    THPObjectPtr inner(PyDict_New());
+    for (const auto i : c10::irange(parts.size())) {
+      THPObjectPtr part(THPVariable_Wrap(parts[i]));
+      if (!part || PyDict_SetItem(inner.get(), PyList_GET_ITEM(names_->get(), i), part.get()) != 0)
+        throw python_error();
+    }
+    THPObjectPtr module(PyImport_ImportModule("remat_meta._unflatten"));
+    if (!module) throw python_error();
+    THPObjectPtr made(PyObject_CallMethod(module, "unflatten", "OOOOO", class_->get(), inner.get(),
+                                          context_->get(), size_->get(), stride_->get()));
+    if (!made) throw python_error();
+    return THPVariable_Unpack(made.get());
+  }
+
+ private:
+  static SharedObject call(PyObject* object, const char* method) {
+    THPObjectPtr result(PyObject_CallMethod(object, method, nullptr));
+    if (!result) throw python_error();
+    return share(result.get());
+  }
+
+  SharedObject class_, names_, context_, size_, stride_;
+};
+
+bool can_be_made_again(PyObject* object, Flat& flat) {
+  return flat.names && PyObject_HasAttrString(object, "__tensor_unflatten__") == 1;
 }
 
 }  // namespace
@@ -74,6 +128,25 @@ std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
   }
   PyErr_Clear();
   return tensors;
+}
+
+std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {
+  const pybind11::gil_scoped_acquire gil;
+  const ErrorAside error;
+  const SuspendScopes suspend;
+  THPObjectPtr object(THPVariable_Wrap(tensor));
+  Flat flat = object ? flat_of(object) : Flat();
+  PyErr_Clear();
+  if (!object || !can_be_made_again(object, flat)) return std::nullopt;
+  FlattenedTensor flattened;
+  for (const auto i : c10::irange(PyList_GET_SIZE(flat.names.get()))) {
+    THPObjectPtr part(PyObject_GetAttr(object, PyList_GET_ITEM(flat.names.get(), i)));
+    PyErr_Clear();
+    if (!part || !THPVariable_Check(part.get())) return std::nullopt;
+    flattened.parts.push_back(THPVariable_Unpack(part.get()));
+  }
+  flattened.unflatten = std::make_shared<const UnflattenObject>(object, flat);
+  return flattened;
 }
 
 }  // namespace remat::python

@@ -5,7 +5,10 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <vector>
+
+#include <remat/tape/flattened_tensor.h>
 
 namespace remat::python {
 
@@ -13,5 +16,9 @@ namespace remat::python {
 /// say, those among its attributes and slots, and in lists, tuples and dicts there. Takes the GIL;
 /// leaves no error.
 std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor);
+
+/// Takes a tensor apart by __tensor_flatten__; none if its class cannot make it again. Takes the
+/// GIL; leaves no error.
+std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor);
 
 }  // namespace remat::python

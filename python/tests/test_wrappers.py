@@ -93,17 +93,6 @@ def test_what_ops_have_made_inside_may_be_written(kind, engine):
     assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_one_that_the_function_makes_of_tensors_raises_and_does_not_crash(kind):
-    def fn(x):
-        made = KINDS[kind](torch.ones(4))
-        made.add_(1)
-        return x.sin().exp()
-
-    with pytest.raises(NotImplementedError, match="Python class of its own"):
-        remat.checkpoint()(fn)(leaf(4))
-
-
 class Negated(Opaque):
     """Its handler makes memory that no op on the wrapper gives it."""
 
@@ -202,12 +191,12 @@ def nested():
     )
 
 
-@pytest.mark.parametrize("engine", ["tape", "auto"])
-def test_jagged_nested_tensors_that_a_tape_holds_are_billed(engine):
+@pytest.mark.parametrize("engine", ["function", "tape", "auto"])
+def test_of_jagged_nested_tensors_the_argument_is_kept_and_billed(engine):
     x = nested()
-    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: x.sin().exp().cos())(x)
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: x.sin().exp().cos())(x * 1)
     values = (3 + 5) * 8 * 4
-    assert remat.memory_report().bytes >= 2 * values, remat.memory_report()
+    assert values <= remat.memory_report().bytes < 1.5 * values, remat.memory_report().str()
     y.values().sum().backward()
 
 
@@ -325,7 +314,9 @@ def test_a_change_in_one_whose_views_compute_is_noticed(read, change, as_argumen
     assert_equal(run(plain, False), run(wrap, False))
     if as_argument and change == "exchange":  # limit S42
         return
-    with pytest.raises(RuntimeError, match="Python class of its own"):
+    if engine == "auto" and change == "exchange" and read != "in a region inside":  # a tape has the tensors that it held
+        return assert_equal(run(plain, False), run(wrap, True))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation|Python class of its own"):
         run(wrap, True)
 
 

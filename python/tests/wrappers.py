@@ -12,7 +12,7 @@ class Opaque(torch.Tensor):
     @staticmethod
     def __new__(cls, inner, *_):
         return torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), dtype=inner.dtype, requires_grad=inner.requires_grad
+            cls, inner.size(), strides=inner.stride(), dtype=inner.dtype, requires_grad=inner.requires_grad
         )
 
     def __init__(self, inner):

@@ -83,7 +83,6 @@ void CallCollectives::end_call(const SavedCall& call, const CallResults& results
 
 // See Note [Functional collectives].
 void CallCollectives::note_functional(const SavedCall& call, c10::ArrayRef<at::Tensor> results) {
-  has_functional_ = true;
   if (!call.record->call.collective.ends_with("wait_tensor"))
     return pending_.add_functional(results);
   for (const at::Tensor& result : results) {
@@ -92,7 +91,7 @@ void CallCollectives::note_functional(const SavedCall& call, c10::ArrayRef<at::T
 }
 
 void CallCollectives::read_inside(const at::Tensor& wrapper, const OpInfo* reader) {
-  if (!has_functional_ || state_.is_saving) return;
+  if (state_.is_saving) return;
   for (const at::Tensor& inner : inner_tensors(wrapper)) {
     const Origin origin = state_.storages.find(memory_of(inner));
     if (origin.is_product()) products_.read(origin.number(), inner, reader);

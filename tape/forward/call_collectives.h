@@ -55,9 +55,8 @@ class CallCollectives {
     size_t slot;  // the next one then
     c10::IValue work;
   };
-  std::vector<Unread> unread_;   // of async collectives, for the host
-  bool is_async_ = false;        // the collective that runs
-  bool has_functional_ = false;  // there was one that returns before its results are there
+  std::vector<Unread> unread_;  // of async collectives, for the host
+  bool is_async_ = false;       // the collective that runs
 };
 
 }  // namespace remat

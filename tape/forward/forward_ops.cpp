@@ -16,6 +16,7 @@
 
 #include "host_values.h"
 #include "op_writer.h"
+#include "write_kind.h"
 
 namespace remat {
 namespace {
@@ -53,6 +54,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   const OpInfo& info = call.info();
   if (C10_UNLIKELY(cast_leaf_.defined())) after_cast_threw();
   state_.op = &info;
+  made_by_handler_.clear();
   outside_.begin_op();
   if (C10_UNLIKELY(info.is_unshard())) outside_.refuse_unshard(info);
   casts_weight_ = is_cacheable_cast(call);
@@ -169,6 +171,42 @@ void ForwardOps::after_op(OpCall& call) {
   });
 }
 
+// The log does not have it: a replay of the function calls the handler again. The tape has it, in
+// the place of the op that is handled: Note [Wrappers on a tape].
+void ForwardOps::before_part(const OpCall& call) {
+  if (!region_.intercept() || state_.is_saving) return;
+  const OpInfo& info = call.info();
+  if (C10_UNLIKELY(info.is_communication())) region_.mark_communicates();
+  for (const OpTensor& entry : call.tensors()) {
+    if (entry.memory && call.writes_argument(entry.argument)) adopt_unknown(call, entry);
+    const Origin origin = outside_.origin_of(*entry.tensor);
+    if (calls_) calls_->before_use(call, entry.argument, *entry.tensor, origin);
+    if (origin.is_outside() && info.reads_data())
+      outside_.read(*entry.tensor, region_.outside()[origin.number()]);
+  }
+  if (state_.recorder) state_.recorder->before_op(call);
+}
+
+/// Factories of handlers are not seen. So what a handler writes first, and nobody knows, it has
+/// made; if it is there when the op has ended, it was there before: check_handler_write().
+void ForwardOps::adopt_unknown(const OpCall& call, const OpTensor& written) {
+  const at::Tensor& tensor = *written.tensor;
+  if (!state_.storages.find(written.memory).is_unknown()) return;
+  made_by_handler_.push_back(written.memory);
+  if (state_.recorder && write_kind(call, written.argument) == WriteKind::kWhole)
+    state_.recorder->adopt_memory(tensor);
+  else if (state_.recorder)
+    state_.recorder->adopt(tensor);
+  state_.storages.enter_result(tensor);
+}
+
+void ForwardOps::after_part(const OpCall& call) {
+  if (!region_.intercept() || state_.is_saving) return OpObserver::after_part(call);
+  if (state_.recorder) state_.recorder->after_op(call);
+  for_each_result_tensor(call,
+                         [&](const at::Tensor& tensor) { state_.storages.enter_result(tensor); });
+}
+
 void ForwardOps::after_cast(const OpCall& call) {
   const at::Tensor leaf = std::exchange(cast_leaf_, {});
   if (call.result(0).isTensor()) note_autocast(call.result(0).toTensor(), leaf);
@@ -181,8 +219,12 @@ void ForwardOps::after_cast_threw() {
 
 void ForwardOps::check_handler_write(const OpInfo& info, const std::string& op,
                                      const c10::Storage& storage) const {
-  const Origin origin = state_.storages.find(storage.unsafeGetStorageImpl());
-  const bool is_made_again = origin.is_inside() || origin.is_in_call() || origin.is_product();
+  const void* const memory = storage.unsafeGetStorageImpl();
+  const Origin origin = state_.storages.find(memory);
+  const bool is_inside =
+      origin.is_inside() &&
+      std::find(made_by_handler_.begin(), made_by_handler_.end(), memory) == made_by_handler_.end();
+  const bool is_made_again = is_inside || origin.is_in_call() || origin.is_product();
   if (!region_.intercept() || state_.is_saving || is_made_again) return;
   TORCH_CHECK_NOT_IMPLEMENTED(
       false, "[checkpoint] ", region_.label(), ", op ", info.name(),

@@ -30,6 +30,8 @@ class ForwardOps final : public OpObserver {
 
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
+  void before_part(const OpCall& call) override;
+  void after_part(const OpCall& call) override;
   void after_data(const at::Tensor& tensor) override;
   void before_set_data(const at::Tensor& tensor) override;
   void adopt(const at::Tensor& tensor) override;
@@ -45,6 +47,7 @@ class ForwardOps final : public OpObserver {
   Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
   void write_down(const OpCall& call, uint64_t settings);
   void record(const OpCall& call, uint64_t settings);
+  void adopt_unknown(const OpCall& call, const OpTensor& written);
   void before_draw(const OpCall& call);
   void after_draw();
   void after_cast(const OpCall& call);
@@ -59,10 +62,11 @@ class ForwardOps final : public OpObserver {
   bool is_phase_asked_ = false;
   // The op that runs:
   bool is_written_down_ = false;
-  bool casts_weight_ = false;         // a cache could have answered
-  Origin made_ = Origin::inside();    // what it makes, if it is not written down
-  at::Tensor cast_leaf_;              // what it casts then
-  std::vector<GeneratorMark> marks_;  // before it, if it may draw
+  bool casts_weight_ = false;                 // a cache could have answered
+  Origin made_ = Origin::inside();            // what it makes, if it is not written down
+  at::Tensor cast_leaf_;                      // what it casts then
+  std::vector<GeneratorMark> marks_;          // before it, if it may draw
+  std::vector<const void*> made_by_handler_;  // as it seems
 };
 
 }  // namespace remat

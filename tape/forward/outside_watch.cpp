@@ -9,6 +9,7 @@
 
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/current_node.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
@@ -31,6 +32,8 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
                                                      autocast_source(tensor).defined());
   if (!may_be_cached) return origin;
+  if (C10_UNLIKELY(is_of_python_class(tensor)) && origin.is_unknown())
+    return origin_of_wrapper(tensor);
   if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
     const Origin source = origin_of(parameter);
     if (source.is_outside()) read(parameter, region_.outside()[source.number()]);
@@ -42,6 +45,21 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
     origin = region_.outside().add(tensor);
   }
   state_.storages.enter(memory, origin);
+  return origin;
+}
+
+// Note [Wrappers]: a tensor of a Python class with __torch_dispatch__ (DTensor, TwoTensor, ...) is
+// known by the tensors that it consists of, since the class makes it by a constructor that no op
+// shows, and a replay makes another one. If the region has made one of these, it has made the
+// wrapper. If they are all from outside, nobody can tell whether the wrapper is, too; so two that
+// consist of the same memory are one, in the forward and in the replay.
+Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
+  const std::vector<at::Tensor> inner = inner_tensors(wrapper);
+  Origin origin = state_.storages.find_made(inner);
+  if (origin.is_unknown()) origin = region_.outside().find_wrapper(InnerVersions::memories(inner));
+  if (origin.is_unknown()) origin = region_.outside().add(wrapper);
+  state_.storages.enter(memory_of(wrapper), origin);
+  state_.storages.hold_address(wrapper);
   return origin;
 }
 
@@ -93,6 +111,7 @@ void OutsideWatch::read(const at::Tensor& tensor, OutsideStorage& outside) {
 /// A replay gives it to the slot, whether an op has read it or not: `tensor`, or what that is a
 /// copy of.
 void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
+  if (C10_UNLIKELY(is_of_python_class(tensor)) && state_.recorder) read_wrapper(tensor);
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : tensor;
   const void* const memory = memory_of(original);
@@ -102,6 +121,15 @@ void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
   OutsideStorage& outside = region_.outside()[origin.number()];
   const bool is_whole = copied && tensor.nbytes() == original.storage().nbytes();
   read(is_whole ? lay_out(original.storage(), outside.whole()) : original, outside);
+}
+
+// A tape makes it of its parts.
+void OutsideWatch::read_wrapper(const at::Tensor& wrapper) {
+  for (const at::Tensor& part : inner_tensors(wrapper)) {
+    if (is_of_python_class(part)) continue;
+    const Origin origin = origin_of(part);
+    if (origin.is_outside()) read(part, region_.outside()[origin.number()]);
+  }
 }
 
 bool OutsideWatch::is_read(const at::Tensor& tensor) const {

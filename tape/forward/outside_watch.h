@@ -80,6 +80,8 @@ class OutsideWatch {
   void check_no_stale_cast() const;
 
  private:
+  void read_wrapper(const at::Tensor& wrapper);
+  Origin origin_of_wrapper(const at::Tensor& wrapper);
   void note_writes(const OpCall& call);
   void cover_whole_writes(bool op_has_ended);
   void begin_write(const at::Tensor& tensor, OutsideStorage& outside);

@@ -296,10 +296,10 @@ void OutsideStorage::check_unchanged(const at::Tensor& tensor,
               "it between forward and backward, or pass a clone.");
 }
 
-void OutsideStorage::check_inner(const at::Tensor& tensor,
+void OutsideStorage::check_inner(const at::Tensor& tensor, bool may_be_copy,
                                  c10::function_ref<std::string()> where) const {
   if (C10_LIKELY(!inner_)) return;
-  inner_->check_unchanged(tensor, /*may_be_copy=*/is_argument_, where);
+  inner_->check_unchanged(tensor, may_be_copy || is_argument_, where);
 }
 
 void OutsideStorage::check_size(c10::function_ref<std::string()> where) const {
@@ -317,6 +317,14 @@ void OutsideStorage::check_size(c10::function_ref<std::string()> where) const {
 Origin OutsideLog::add(const at::Tensor& tensor) {
   storages_.emplace_back(tensor);
   return Origin::outside(storages_.size() - 1);
+}
+
+Origin OutsideLog::find_wrapper(c10::ArrayRef<const void*> memories) const {
+  const auto wrapper =
+      std::find_if(storages_.begin(), storages_.end(),
+                   [&](const OutsideStorage& storage) { return storage.consists_of(memories); });
+  return wrapper == storages_.end() ? Origin::unknown()
+                                    : Origin::outside(wrapper - storages_.begin());
 }
 
 void OutsideLog::finish() {

@@ -32,6 +32,16 @@ bool StorageTable::has_memory_of(const c10::Storage& storage) const {
                      [&](const auto& made) { return overlap(storage, c10::Storage(made.lock())); });
 }
 
+Origin StorageTable::find_made(c10::ArrayRef<at::Tensor> parts) const {
+  for (const at::Tensor& part : parts) {
+    const void* const memory = memory_of(part);
+    const Origin origin = memory ? find(memory) : Origin::unknown();
+    if (origin.is_made()) return origin;
+    if (origin.is_inside() || origin.is_product() || origin.is_in_call()) return Origin::inside();
+  }
+  return Origin::unknown();
+}
+
 std::vector<StorageTable::Cell>& StorageTable::spare() {
   thread_local std::vector<Cell> cells;
   return cells;

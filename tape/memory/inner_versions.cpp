@@ -5,17 +5,42 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
+
 #include <remat/tape/held_storage.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
 
 namespace remat {
+namespace {
+
+/// False for one of a Python class, which has no memory: the tensors in that one are asked.
+bool is_watched(const at::Tensor& inner) {
+  return !inner.is_inference() && !is_of_python_class(inner);
+}
+
+}  // namespace
+
 InnerVersions::InnerVersions(const at::Tensor& tensor) {
   for (const at::Tensor& inner : inner_tensors(tensor)) {
-    if (!inner.is_inference())
+    if (is_watched(inner))
       all_.push_back(
           {memory_of(inner), TensorMeta(inner), SavedVersion(inner, /*is_from_outside=*/true)});
   }
+}
+
+std::vector<const void*> InnerVersions::memories(c10::ArrayRef<at::Tensor> inner) {
+  std::vector<const void*> memories;
+  for (const at::Tensor& tensor : inner) {
+    if (is_watched(tensor)) memories.push_back(memory_of(tensor));
+  }
+  return memories;
+}
+
+bool InnerVersions::have(c10::ArrayRef<const void*> memories) const {
+  return !all_.empty() &&
+         std::equal(all_.begin(), all_.end(), memories.begin(), memories.end(),
+                    [](const Inner& inner, const void* memory) { return inner.memory == memory; });
 }
 
 void InnerVersions::check_unchanged(const at::Tensor& tensor, bool may_be_copy,
@@ -23,7 +48,7 @@ void InnerVersions::check_unchanged(const at::Tensor& tensor, bool may_be_copy,
   if (all_.empty()) return;
   size_t number = 0;
   for (const at::Tensor& inner : inner_tensors(tensor)) {
-    if (inner.is_inference()) continue;
+    if (!is_watched(inner)) continue;
     const Inner* const before = number < all_.size() ? &all_[number] : nullptr;
     ++number;
     TORCH_CHECK(!is_freed(inner), where(), " (a tensor in one of a Python class of its own, ",

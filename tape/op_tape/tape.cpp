@@ -134,7 +134,14 @@ std::string Tape::str() const {
     if (parts_.size() > 1) text << "part " << i << ":\n";
     for (const auto j : c10::irange(parts_[i].slots.size())) {
       const TapeSlot& slot = parts_[i].slots[j];
-      text << "slot " << j << " = " << (slot.held ? "held" : name(slot.ref)) << '\n';
+      text << "slot " << j << " = ";
+      if (slot.wrapper) {
+        text << "a wrapper of";
+        for_each_ref(slot, [&](const TapeRef& one) { text << ' ' << name(one); });
+      } else {
+        text << (slot.held ? "held" : name(slot.ref));
+      }
+      text << '\n';
     }
   }
   return text.str();

@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "hash_mix.h"
@@ -43,6 +44,13 @@ uint32_t narrow(size_t number) {
 bool overwrites(const OpInfo& op) {
   return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
          op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
+}
+
+/// True if the class of a tensor handles it: Note [Wrappers on a tape].
+bool is_handled(const OpCall& call) {
+  const auto tensors = call.tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const OpTensor& entry) { return is_of_python_class(*entry.tensor); });
 }
 
 /// Numbers that LibTorch has made tensors of are often the same.
@@ -204,6 +212,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return give_up(call, "a collective that replays call again");
+  if (C10_UNLIKELY(is_handled(call))) return;  // its handler's ops come next
   if (cutter_) enter_segment();
   op_.runs = true;
   op_.has_run = false;
@@ -285,6 +294,7 @@ void TapeRecorder::after_op(const OpCall& call) {
   op_.has_run = true;
   add_made(call);
   op_.has_run = false;
+  op_.written.clear();  // a handler's memory dies with it
 }
 
 /// What the op that has run has made, written and saved.
@@ -308,15 +318,7 @@ void TapeRecorder::add_made(const OpCall& call) {
   }
   if (const auto policy = std::exchange(op_.save_next, std::nullopt))
     for_each_result_tensor(call, [&](const at::Tensor& result) { save_value(result, *policy); });
-  if (op_.pending.empty()) return;
-  const auto pending = std::exchange(op_.pending, {});
-  for (const auto& [slot, tensor, original] : pending) {
-    if (original.defined()) {
-      resolve_copy(slot, tensor, original);
-    } else {
-      resolve(slot, tensor, ref_of(tensor), /*in_op=*/true);
-    }
-  }
+  resolve_pending();
 }
 
 void TapeRecorder::add_results(const OpCall& call) {
@@ -335,6 +337,7 @@ void TapeRecorder::add_results(const OpCall& call) {
 void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size_t result,
                               size_t element) {
   if (gave_up() || !tensor.defined()) return;
+  if (C10_UNLIKELY(is_of_python_class(tensor))) return adopt_parts(tensor);
   if (const char* const what = unsupported(tensor)) return give_up(call, what);
   const void* const memory = memory_of(tensor);
   if (!memory || !is_new(memory)) return;
@@ -355,6 +358,12 @@ void TapeRecorder::note_made(size_t result, uint32_t value, const at::Tensor& te
   if (!cutter_) return;
   const TapeRef ref{value, layout_of(tensor, tape_.values_[value])};
   cutter_->made(tape_.records_.size(), result, ref, tensor, is_outside(tensor));
+}
+
+/// Of a tensor of a Python class that an op on plain tensors has made, as the op that wraps the
+/// result of a collective does.
+void TapeRecorder::adopt_parts(const at::Tensor& wrapper) {
+  for (const at::Tensor& part : inner_tensors(wrapper)) adopt(part);
 }
 
 void TapeRecorder::end_record() {
@@ -379,6 +388,7 @@ void TapeRecorder::drop_record() {
 
 void TapeRecorder::adopt(const at::Tensor& tensor) {
   if (gave_up()) return;
+  if (C10_UNLIKELY(is_of_python_class(tensor))) return;  // known by its parts
   const void* const memory = memory_of(tensor);
   if (!memory || !is_new(memory)) return;
   if (const char* const what = unsupported(tensor)) return give_up(what);

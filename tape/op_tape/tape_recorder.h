@@ -85,6 +85,9 @@ class TapeRecorder final : public SegmentPolicies {
   /// `tensor` was made inside by code that is not seen: the tape holds it.
   void adopt(const at::Tensor& tensor);
 
+  /// The same, and nobody has written it: the op that is about to run overwrites it.
+  void adopt_memory(const at::Tensor& tensor);
+
   /// A SAVE call has written the outside storage; or its value is the one that is kept from before
   /// the region's writes.
   void set_outside(size_t number, size_t product);
@@ -132,6 +135,9 @@ class TapeRecorder final : public SegmentPolicies {
     if (!gave_up() && !op_.runs && cutter_->begins(number)) cutter_->enter_next(number);
   }
   static const char* unsupported(const at::Tensor& tensor);
+  void add_wrapper_slot(const at::Tensor& wrapper);
+  std::shared_ptr<const TapeWrapper> take_apart(const at::Tensor& wrapper);
+  TapeSlot part_of_wrapper(const at::Tensor& part);
   void give_up(const OpCall& call, const char* what);
   /// Throws if giving up is an error.
   void refuse_if_strict() const;
@@ -149,12 +155,14 @@ class TapeRecorder final : public SegmentPolicies {
   void add_argument(const OpCall& call, size_t i);
   void add_ref(const OpCall& call, size_t i, const at::Tensor& tensor);
   void make_memory_here(const at::Tensor& tensor, TapeRef& ref);
+  uint32_t add_memory(const at::Tensor& tensor);
   bool hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t most);
   void note_write(const at::Tensor& tensor, uint32_t value);
   void keep_value(const at::Tensor& tensor, uint32_t value);
   void add_made(const OpCall& call);
   void add_results(const OpCall& call);
   void add_output(const OpCall& call, const at::Tensor& tensor, size_t result, size_t element);
+  void adopt_parts(const at::Tensor& wrapper);
   void add_writes(const OpCall& call);
   void note_made(size_t result, uint32_t value, const at::Tensor& tensor);
   void end_record();
@@ -164,6 +172,7 @@ class TapeRecorder final : public SegmentPolicies {
   TapeRef given_ref(const at::Tensor& tensor) const;
   bool is_of_last_record(uint32_t value) const;
   NewSlot new_slot();
+  void resolve_pending();
   bool is_outside(const at::Tensor& tensor) const;
   void save_value(const at::Tensor& tensor, Policy policy);
   void resolve_copy(const NewSlot& slot, const at::Tensor& copy, const at::Tensor& original);

@@ -31,9 +31,8 @@ void TapeRecorder::finish(OutsideLog& outside) {
 
 std::vector<bool> TapeRecorder::needed_values() const {
   std::vector<bool> needed(tape_.values_.size());
-  for (const TapeSlot& slot : tape_.parts_[0].slots) {
-    if (slot.ref.defined()) needed[slot.ref.value] = true;
-  }
+  for (const TapeSlot& slot : tape_.parts_[0].slots)
+    for_each_ref(slot, [&](const TapeRef& ref) { needed[ref.value] = true; });
   const auto is_needed = [&](uint32_t value) { return needed[value]; };
   for (auto record = tape_.records_.rbegin(); record != tape_.records_.rend(); ++record) {
     if (!record->op->reads_data() || !tape_.makes_any(*record, is_needed)) continue;

@@ -13,12 +13,23 @@ namespace remat {
 /// Makes `ref` memory of the open segment, if another one has made it.
 void TapeRecorder::make_memory_here(const at::Tensor& tensor, TapeRef& ref) {
   if (!cutter_ || !cutter_->is_of_other_segment(ref.value)) return;
+  const uint32_t value = add_memory(tensor);
+  cutter_->made_memory(value, ref.value);
+  ref = ref_of(tensor);
+}
+
+uint32_t TapeRecorder::add_memory(const at::Tensor& tensor) {
   tape_.memories_.push_back({tensor.storage().nbytes(), tensor.device()});
   const uint32_t value = add_value(TapeValue::Source::kMemory, tape_.memories_.size() - 1);
   tape_.values_[value].is_uninitialised = true;
   enter(tensor, value);
-  cutter_->made_memory(value, ref.value);
-  ref = ref_of(tensor);
+  return value;
+}
+
+void TapeRecorder::adopt_memory(const at::Tensor& tensor) {
+  if (gave_up() || unsupported(tensor)) return;
+  storages_.hold_address(tensor);
+  add_memory(tensor);
 }
 
 /// Makes `ref` a value that the tape holds if no op has written the memory: LibTorch makes tensors

@@ -73,7 +73,8 @@ void TapeRun::mark() {
   for (const auto i : c10::irange(slot_wanted_.size())) {
     const TapeSlot& slot = part_.slots[i];
     slot_wanted_[i] = region_.slots()[i].live;
-    if (slot_wanted_[i] && slot.ref.defined()) last_use_[slot.ref.value] = kForSlot;
+    if (!slot_wanted_[i]) continue;
+    for_each_ref(slot, [&](const TapeRef& ref) { last_use_[ref.value] = kForSlot; });
   }
   for (size_t step = end_; step > part_.begin; --step) {
     const TapeRecord& record = tape_.records()[step - 1];
@@ -340,34 +341,47 @@ bool TapeRun::is_new(uint32_t number) const {
 
 void TapeRun::fill(ReplayedSlots& slots) {
   for (const auto i : c10::irange(slot_wanted_.size())) {
-    if (!slot_wanted_[i]) continue;
-    const TapeSlot& slot = part_.slots[i];
-    at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
-    const bool is_shared = slot.held || !live_[slot.ref.value].owned;
-    if (is_shared) value = tensor_data(value);  // without the graph that it stands in
-    // In the replay of an outer region it may be a placeholder, without values to compare.
-    const uint64_t hash = tape_.has_hashes() && slot.hash != 0 ? hash_of(value) : 0;
-    if (hash != 0 && hash != slot.hash) {
-      const Slot& saved = region_.slots()[i];
-      TORCH_CHECK(!saved.version.changed(), modified_in_place(saved.meta, saved.version),
-                  "[replay] ", region_.label(), ", slot ", i,
-                  ": expected the tensor as the forward saved it. Do not write it between forward "
-                  "and backward, or save a clone.");
-      throw ReplayMismatch(
-          {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
-          c10::str(
-              "[replay] ", region_.label(), ", slot ", i,
-              ": expected the values that the forward saved (", saved.meta.str(),
-              "), got others from its tape. Something wrote memory in a way that the dispatcher "
-              "does not see (.numpy(), a raw pointer), or a kept result after its region, or "
-              "computes other values each time: it draws from a generator that the function makes, "
-              "or a mode that the function opens changes it. Pass a clone of what is written, and "
-              "put an op that computes other values each time into a SAVE call, or use replay = "
-              "kFunction."));
-    }
-    if (!slot.held && is_new(slot.ref.value)) OpObserver::all_adopt(value);
-    slots.put(i, std::move(value));
+    if (slot_wanted_[i]) slots.put(i, value_of(part_.slots[i], i));
   }
+}
+
+/// Of slot `number`, or of a part of it.
+at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
+  if (C10_UNLIKELY(slot.wrapper)) return make_wrapper(*slot.wrapper, number);
+  at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
+  const bool is_shared = slot.held || !live_[slot.ref.value].owned;
+  if (is_shared) value = tensor_data(value);  // without the graph that it stands in
+  if (tape_.has_hashes() && slot.hash != 0) check_hash(slot, number, value);
+  if (!slot.held && is_new(slot.ref.value)) OpObserver::all_adopt(value);
+  return value;
+}
+
+at::Tensor TapeRun::make_wrapper(const TapeWrapper& wrapper, size_t number) const {
+  std::vector<at::Tensor> parts;
+  for (const TapeSlot& part : wrapper.parts) parts.push_back(value_of(part, number));
+  const Unseen unseen;
+  return wrapper.unflatten->make(parts).tensor_data();
+}
+
+// In the replay of an outer region it may be a placeholder, without values to compare.
+void TapeRun::check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const {
+  const uint64_t hash = hash_of(value);
+  if (hash == 0 || hash == slot.hash) return;
+  const Slot& saved = region_.slots()[number];
+  TORCH_CHECK(!saved.version.changed(), modified_in_place(saved.meta, saved.version), "[replay] ",
+              region_.label(), ", slot ", number,
+              ": expected the tensor as the forward saved it. Do not write it between forward "
+              "and backward, or save a clone.");
+  throw ReplayMismatch(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str("[replay] ", region_.label(), ", slot ", number,
+               ": expected the values that the forward saved (", saved.meta.str(),
+               "), got others from its tape. Something wrote memory in a way that the dispatcher "
+               "does not see (.numpy(), a raw pointer), or a kept result after its region, or "
+               "computes other values each time: it draws from a generator that the function "
+               "makes, or a mode that the function opens changes it. Pass a clone of what is "
+               "written, and put an op that computes other values each time into a SAVE call, or "
+               "use replay = kFunction."));
 }
 
 void TapeRun::fail(const TapeRecord& record, const char* what) const {

@@ -97,6 +97,9 @@ class TapeRun {
   void take_outputs(const TapeRecord& record);
   bool is_new(uint32_t number) const;
   void drop_used(const TapeRecord& record, uint32_t step);
+  at::Tensor value_of(const TapeSlot& slot, size_t number) const;
+  at::Tensor make_wrapper(const TapeWrapper& wrapper, size_t number) const;
+  void check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const;
   at::Tensor get_after_write(const TapeRef& ref) const;
   at::Tensor get(const TapeRef& ref) const;
   at::Tensor fetch_argument(size_t outside) const;

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include <remat/tape/current_node.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/replay_mismatch.h>
 
@@ -129,8 +130,29 @@ Origin ReplayMemory::origin_of(const at::Tensor& tensor, const void* memory) con
   return origin.is_outside() ? origin : Origin::inside();
 }
 
+// See Note [Wrappers].
+Origin ReplayMemory::enter_wrapper(const at::Tensor& wrapper) {
+  const std::vector<at::Tensor> inner = inner_tensors(wrapper);
+  Origin origin = storages_.find_made(inner);
+  if (origin.is_unknown()) {
+    std::vector<const void*> memories = InnerVersions::memories(inner);
+    for (const void*& memory : memories) {  // an argument may be another tensor by now
+      const Origin part = storages_.find(memory);
+      if (part.is_outside()) memory = region_.outside()[part.number()].address();
+    }
+    origin = region_.outside().find_wrapper(memories);
+    if (origin.is_outside()) outside_[origin.number()].is_wrapper_made_again = true;
+  }
+  if (origin.is_unknown()) return origin;
+  storages_.enter(memory_of(wrapper), origin);
+  storages_.hold_address(wrapper);
+  return origin;
+}
+
 SeenTensor ReplayMemory::see(const at::Tensor& tensor, const void* memory) {
-  const Origin origin = origin_of(tensor, memory);
+  Origin origin = origin_of(tensor, memory);
+  if (C10_UNLIKELY(origin.is_unknown()) && is_of_python_class(tensor))
+    origin = enter_wrapper(tensor);
   return {.tensor = has_shadow(tensor, origin) ? &shadow_of(tensor, origin) : &tensor,
           .origin = origin,
           .moved = moved(tensor)};
@@ -247,7 +269,7 @@ void ReplayMemory::check_read(const OpCall& call, const at::Tensor& tensor, size
   TORCH_CHECK(!is_freed(tensor) || call.info().writes(), at_slot(region_, slot), ", op ",
               call.info().name(), " (", TensorMeta(tensor).str(), "): ", kMemoryFreed,
               kGiveMemoryBack);
-  outside.check_inner(tensor,
+  outside.check_inner(tensor, /*may_be_copy=*/outside_[number].is_wrapper_made_again,
                       [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
   // An argument that came back from hooks has a version of its own.
   if (outside.address() != memory_of(tensor)) return;

@@ -107,6 +107,7 @@ class ReplayMemory {
         shadow;  // begins with its bytes from before the forward's first write, if it wrote
     std::optional<ByteRanges> known;  // what of it may be read; unset: all
     bool checked = false;
+    bool is_wrapper_made_again = false;  // by a constructor: Note [Wrappers]
   };
   /// An argument that came back from hooks: it begins elsewhere in its memory.
   struct Moved {
@@ -119,6 +120,7 @@ class ReplayMemory {
   };
 
   Origin origin_of(const at::Tensor& tensor, const void* memory) const;
+  Origin enter_wrapper(const at::Tensor& wrapper);
   bool has_shadow(const at::Tensor& tensor, Origin origin) const;
   bool is_shadow(const at::Tensor& tensor, Origin origin) const;
   const at::Tensor& shadow_of(const at::Tensor& tensor, Origin origin);

@@ -82,6 +82,11 @@ void ReplayOps::after_op(OpCall& call) {
   progress_.end_op();
 }
 
+void ReplayOps::before_part(const OpCall& call) {
+  if (!region_.intercept()) return;
+  progress_.or_fail_unless_users([&] { products_.check(call, progress_.slot_count()); });
+}
+
 void ReplayOps::adopt(const at::Tensor& tensor) {
   if (region_.intercept()) memory_.storages().enter_result(tensor);
 }

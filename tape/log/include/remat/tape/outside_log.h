@@ -136,7 +136,14 @@ class REMAT_API OutsideStorage {
   void check_unchanged(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
 
   /// The same of the tensors in `tensor`, if it is one of a Python class of its own.
-  void check_inner(const at::Tensor& tensor, c10::function_ref<std::string()> where) const;
+  void check_inner(const at::Tensor& tensor, bool may_be_copy,
+                   c10::function_ref<std::string()> where) const;
+
+  /// True if it is a tensor of a Python class that had these memories (InnerVersions::memories())
+  /// when the region met it.
+  bool consists_of(c10::ArrayRef<const void*> memories) const {
+    return inner_ && inner_->have(memories);
+  }
 
   /// True if the tensor by which the region met it has other memory now.
   bool is_exchanged() const;
@@ -219,6 +226,9 @@ class REMAT_API OutsideLog {
     if (!origin.is_outside()) return origin;
     return storages_[origin.number()].cast().value_or(origin);
   }
+
+  /// Of the tensor of a Python class that consists of these memories; kUnknown if none was met.
+  Origin find_wrapper(c10::ArrayRef<const void*> memories) const;
 
   size_t size() const { return storages_.size(); }
   OutsideStorage& operator[](size_t number) { return storages_[number]; }

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/util/ArrayRef.h>
 
 #include <cstddef>
 #include <vector>
@@ -32,6 +33,10 @@ class REMAT_API StorageTable {
 
   /// kUnknown if it was not entered.
   Origin find(const void* memory) const { return cells_[cell_of(memory)].origin; }
+
+  /// Where a tensor comes from that consists of `parts` and that no op has made: from where the
+  /// first of them does that the region has made; kUnknown if it has made none.
+  Origin find_made(c10::ArrayRef<at::Tensor> parts) const;
 
   /// The value of the region's tape that the memory has now; kNoValue if that is not known. It is
   /// no part of the origin, which a replay of the function compares: see Note [Kept logs].

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/ArrayRef.h>
 #include <c10/util/FunctionRef.h>
 
 #include <string>
@@ -21,6 +22,11 @@ class REMAT_API InnerVersions {
  public:
   InnerVersions() = default;
   explicit InnerVersions(const at::Tensor& tensor);
+
+  /// The memories of those of `inner` that are watched: of plain tensors.
+  static std::vector<const void*> memories(c10::ArrayRef<at::Tensor> inner);
+  /// True if these are `memories`, in order.
+  bool have(c10::ArrayRef<const void*> memories) const;
 
   /// Throws, with `where`, if the tensors in `tensor` have been written, freed or exchanged since.
   /// `may_be_copy`: it may hold copies of them, which are as they were. Runs code of the class.

@@ -17,6 +17,7 @@
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/flattened_tensor.h>
 #include <remat/tape/generator_state.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/op_call.h>
@@ -93,15 +94,33 @@ struct TapeRecord {
   uint64_t lists = 0;      ///< Bit i: a list of tensors; if both, of optional tensors.
 };
 
+struct TapeWrapper;
+
 /// What a slot holds.
 struct TapeSlot {
   TapeRef ref;
   /// In place of `ref`: made inside of an op, by nothing that was recorded.
   std::shared_ptr<const torch::autograd::SavedVariable> held;
+  /// In place of `ref`: a tensor of a Python class, made anew of its parts.
+  std::shared_ptr<const TapeWrapper> wrapper{};
   uint64_t hash = 0;  ///< Of its bytes, if has_hashes(); 0: not compared.
   /// Of a tape that is cut: nothing held it any more when the function had returned.
   bool is_dropped = false;
 };
+
+/// See Note [Wrappers on a tape].
+struct TapeWrapper {
+  std::vector<TapeSlot> parts;
+  std::shared_ptr<const Unflatten> unflatten;
+};
+
+/// Calls f(ref) for the tensor that the slot is made of, or for each that its wrapper is.
+template <class F>
+void for_each_ref(const TapeSlot& slot, F&& f) {
+  if (slot.ref.defined()) f(slot.ref);
+  if (!slot.wrapper) return;
+  for (const TapeSlot& part : slot.wrapper->parts) for_each_ref(part, f);
+}
 
 /// What is replayed by itself: the whole of a tape, or a unit of one that is cut (see Cuts).
 struct TapePart {

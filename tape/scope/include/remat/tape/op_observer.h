@@ -34,6 +34,10 @@ class REMAT_API OpObserver {
   /// It has run; not called if it threw.
   virtual void after_op(OpCall& call) = 0;
 
+  /// The same of an op that the handler of a tensor subclass calls, for the op that was shown.
+  virtual void before_part(const OpCall& /*call*/) {}
+  virtual void after_part(const OpCall& call);
+
   /// A tensor on the memory of `tensor` is there now that has versions of its own. See
   /// Note [Data hooks].
   virtual void after_data(const at::Tensor& /*tensor*/) {}
@@ -62,6 +66,8 @@ class REMAT_API OpObserver {
   /// Tell the observers of this thread, the outermost first. See Note [Who sees an op].
   static void all_before_op(OpCall& call, bool logged);
   static void all_after_op(OpCall& call);
+  static void all_before_part(const OpCall& call);
+  static void all_after_part(const OpCall& call);
   static void all_after_data(const at::Tensor& tensor);
   static void all_before_set_data(const at::Tensor& tensor);
   static void all_adopt(const at::Tensor& tensor);

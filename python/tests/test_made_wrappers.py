@@ -1,0 +1,225 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Tensors of Python classes with __torch_dispatch__ that a region's function makes by their constructors."""
+
+import pytest
+import torch
+from programs import leaf
+from same import assert_equal, plain
+from torch.testing._internal.two_tensor import TwoTensor
+from wrappers import Opaque, Quantized
+
+import remat_meta as remat
+
+ENGINES = ["function", "tape", "auto"]
+pytestmark = pytest.mark.torch_warns  # "auto" says once that it has no tape
+
+
+class Made(torch.autograd.Function):
+    """A wrapper of what it is given, by `make`, as DTensor.from_local() is made."""
+
+    @staticmethod
+    def forward(ctx, x, make):
+        return make(x.detach())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return sum_of(grad).contiguous(), None
+
+
+class Taken(torch.autograd.Function):
+    """What is in a wrapper, as DTensor.to_local() takes it."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.make = KINDS["Deep two" if isinstance(getattr(x, "a", None), TwoTensor) else type(x).__name__]
+        return sum_of(x) * 1
+
+    @staticmethod
+    def backward(ctx, grad):
+        return ctx.make(grad.contiguous())
+
+
+def sum_of(tensor):
+    if isinstance(tensor, TwoTensor):
+        return sum_of(tensor.a) + sum_of(tensor.b)
+    return sum_of(tensor.inner) if isinstance(tensor, Opaque) else tensor
+
+
+class Deep(Opaque):
+    """Holds a wrapper."""
+
+
+KINDS = {
+    "TwoTensor": lambda t: TwoTensor(t, t * 2),
+    "Deep two": lambda t: TwoTensor(TwoTensor(t, t * 3), TwoTensor(t.sin(), t)),
+    "Opaque": lambda t: Opaque(t.sin()),
+    "Deep": lambda t: Deep(Opaque(t * 1)),
+}
+AS_IT_IS = {
+    "TwoTensor": lambda t: TwoTensor(t, t),
+    "Deep two": lambda t: TwoTensor(TwoTensor(t, t), TwoTensor(t, t)),
+    "Opaque": Opaque,
+    "Deep": lambda t: Deep(Opaque(t)),
+}
+
+
+def of_inside(kind, w):
+    """Made of what an op has made, read by ops whose nodes save it."""
+    return lambda x: Taken.apply((Made.apply(x.sin(), KINDS[kind]) * 2).exp().cos() * Made.apply(w * 3, KINDS[kind])).exp()
+
+
+def of_captured(kind, w):
+    """Made of a captured tensor as it is."""
+    make = AS_IT_IS[kind]
+    return lambda x: Taken.apply(Made.apply(x, KINDS[kind]) * make(w.detach())).exp().sin()
+
+
+def of_an_argument(kind, w):
+    make = AS_IT_IS[kind]
+    return lambda x: (Taken.apply(Made.apply(x, make).exp() * w.sum()) * 2).cos()
+
+
+def without_a_gradient(kind, w):
+    def fn(x):
+        scale = KINDS[kind](x.detach() * 2)
+        return x * sum_of(scale.exp() * scale) * sum_of(scale) + w
+
+    return fn
+
+
+def viewed(kind, w):
+    def fn(x):
+        made = Made.apply(x @ w, KINDS[kind]).t().contiguous()
+        return Taken.apply(made.reshape(2, 8)[1:].exp().view(-1) * made.flatten()[:8]).exp()
+
+    return fn
+
+
+def written_in_place(kind, w):
+    def fn(x):
+        made = Made.apply(x * w, KINDS[kind]).sin()
+        made.mul_(2).view(-1)[:4].add_(1)
+        return Taken.apply(made.cos()).exp()
+
+    return fn
+
+
+def like_another(kind, w):
+    def fn(x):
+        made = Made.apply(x * w, KINDS[kind])
+        return Taken.apply((made + torch.ones_like(made)).exp() * torch.zeros_like(made).cos())
+
+    return fn
+
+
+def drawn(kind, w):
+    def fn(x):
+        made = Made.apply(x * w, KINDS[kind])
+        return Taken.apply(torch.nn.functional.dropout(made, 0.5).exp() * 2).cos()
+
+    return fn
+
+
+PROGRAMS = {
+    f.__name__: f
+    for f in (
+        of_inside,
+        of_captured,
+        of_an_argument,
+        without_a_gradient,
+        viewed,
+        written_in_place,
+        like_another,
+        drawn,
+    )
+}
+
+
+def steps(wrap, program, kind, nested=False):
+    torch.manual_seed(0)
+    x, w = leaf(4, 4), leaf(4, 4)
+    fn = wrap(program(kind, w))
+    if nested:
+        inner = fn
+        fn = wrap(lambda x: inner(x * 2).sin())
+    tensors = []
+    for _ in range(3):  # the third one trusts its tape
+        y = fn(x)
+        y.sum().backward()
+        tensors += [y.detach(), x.grad.clone(), w.grad]
+    return [t for t in tensors if t is not None] + [torch.rand(2)]
+
+
+def assert_right_or_refused(engine, kind, program, request, nested=False, **options):
+    """A tape wants a class that says what its tensors consist of."""
+    expected = steps(plain, PROGRAMS[program], kind, nested)
+    wrap = remat.checkpoint(replay=engine, region_name=request.node.name, **options)
+    saves_one = program != "without_a_gradient"
+    if engine == "tape" and kind in ("Opaque", "Deep") and saves_one:
+        with pytest.raises(NotImplementedError, match="without __tensor_flatten__"):
+            steps(wrap, PROGRAMS[program], kind, nested)
+    else:
+        assert_equal(expected, steps(wrap, PROGRAMS[program], kind, nested))
+
+
+@pytest.mark.parametrize("nested", [False, True], ids=["flat", "nested"])
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_steps_are_those_of_a_plain_run(engine, kind, program, nested, request):
+    assert_right_or_refused(engine, kind, program, request, nested)
+
+
+POLICIES = {
+    "compute": remat.save_compute_intensive,
+    "pointwise": remat.recompute_pointwise,
+}
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("program", PROGRAMS)
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("engine", ENGINES)
+def test_policies_say_what_is_kept_of_the_ops_inside(engine, kind, program, policy, request):
+    assert_right_or_refused(engine, kind, program, request, policy=POLICIES[policy]())
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_weights_that_are_quantized_in_the_region(engine):
+    def run(wrap):
+        torch.manual_seed(0)
+        x, w = leaf(4, 4), leaf(4, 4)
+
+        def fn(x):
+            scale = w.detach().abs().max() / 9
+            quantized = Quantized((w.detach() / scale).round(), scale)
+            return torch.nn.functional.linear(x, quantized).sin().exp()
+
+        y = wrap(fn)(x)
+        y.sum().backward()
+        return [y.detach(), x.grad]
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+@pytest.mark.parametrize("engine", ["function", "auto"])
+def test_one_made_of_another_value_is_noticed(engine):
+    which = iter([2, 3, 2])
+    w = [None, None, torch.ones(4), torch.ones(4)]
+
+    def fn(x):
+        return Taken.apply(Made.apply(x, Opaque) * Opaque(w[next(which)])).exp()
+
+    y = remat.checkpoint(region_name="r")(fn)(leaf(4))
+    with pytest.raises(remat.ReplayMismatch, match="region 'r'.*expected aten::mul"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_write_to_what_one_was_made_of_is_noticed(engine):
+    w, make = torch.ones(4), AS_IT_IS["TwoTensor"]
+    y = remat.checkpoint(region_name="r", replay=engine)(lambda x: Taken.apply(Made.apply(x, make) * make(w)).exp())(leaf(4))
+    w.add_(1)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
