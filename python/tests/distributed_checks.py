@@ -1,0 +1,536 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What test_distributed.py runs on each rank: tensor parallel, functional collectives, pipelines and a Llama in regions. Each is
+compared with plain PyTorch bit by bit over a few steps, and what gloo has done on this rank is counted."""
+
+import collections
+import contextlib
+import functools
+import io
+import itertools
+import sys
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+import torch.distributed._functional_collectives as fc
+import torch.nn.functional as F
+from collective_checks import ENGINES, POLICIES, STEPS, rank, world
+from programs import leaf
+from same import assert_equal, plain
+from torch import nn
+from torch.distributed import pipelining
+from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
+from torch.distributed.tensor.parallel import (
+    ColwiseParallel,
+    RowwiseParallel,
+    SequenceParallel,
+    loss_parallel,
+    parallelize_module,
+)
+from torch.utils.checkpoint import CheckpointPolicy as TorchPolicy
+from torch.utils.checkpoint import checkpoint as torch_checkpoint
+from torch.utils.checkpoint import create_selective_checkpoint_contexts
+
+import remat_meta as remat
+from remat_meta import CheckpointPolicy, PolicyTable
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
+import distributed_train as example
+
+CHECKS = {}
+# What raises today, and will be right: {check: why}.
+MADE_INSIDE = "a replay takes a DTensor that the function makes for another tensor (limits.md, C1)"
+NO_TAPE = "no tape of DTensors and AsyncCollectiveTensors that the function makes (limits.md, C1 and D6)"
+NO_SAVE = "a SAVE call cannot keep a DTensor"
+_WITH_DTENSORS = ("tensor_parallel_mlp", "sequence_parallel_mlp", "loss_parallel_inside", "llama_tensor_parallel")
+_WITH_RESULTS_OF_FUNCTIONAL = ("redistribute_inside", "functional_gather_and_scatter", "functional_all_to_all")
+NOT_YET = {
+    **{f"{name}_by_{engine}": MADE_INSIDE for name in _WITH_DTENSORS for engine in ("function", "auto")},
+    **{f"llama_tensor_parallel_{mode}_patched": MADE_INSIDE for mode in ("full", "every_second")},
+    **{f"{name}_by_tape": NO_TAPE for name in _WITH_DTENSORS + _WITH_RESULTS_OF_FUNCTIONAL},
+    "llama_tensor_parallel_selective_op_patched": NO_SAVE,
+    "example_tp_by_auto": MADE_INSIDE,
+}
+
+
+def executed(run):
+    """What gloo has done on this rank, by kind, and what `run` returns. Gloo reduces and scatters by an all-reduce, and counts
+    it as one."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        result = run()
+    names = [event.name.removeprefix("gloo:") for event in profile.events() if event.name.startswith("gloo:")]
+    return collections.Counter(names), result
+
+
+def with_torch(function):
+    return lambda *args: torch_checkpoint(function, *args, use_reentrant=False)
+
+
+@functools.cache
+def of_plain(program):
+    return program(plain)
+
+
+def assert_counts(program, wrap, in_plain, wanted):
+    """`program(wrap)` returns what gloo has done in all steps, and tensors, which are those of plain. Counts are of a step."""
+    for has, (done, tensors) in ((in_plain, of_plain(program)), (wanted, program(wrap))):
+        assert_equal(of_plain(program)[1], tensors)
+        assert done == {kind: STEPS * number for kind, number in has.items()}, f"{done} in {STEPS} steps"
+
+
+def counted(torch_has, **wanted):
+    """Checks of a program by each engine, with these collectives in each step, those of plain; and by torch's checkpoint."""
+
+    def register(program):
+        name = program.__name__
+        for engine in ENGINES:
+            wrap = remat.checkpoint(replay=engine)
+            CHECKS[f"{name}_by_{engine}"] = functools.partial(assert_counts, program, wrap, wanted, wanted)
+        CHECKS[f"{name}_by_torch"] = functools.partial(assert_counts, program, with_torch, wanted, torch_has)
+        return program
+
+    return register
+
+
+def check(function):
+    CHECKS[function.__name__] = function
+    return function
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+def ranks_mesh():
+    return init_device_mesh("cpu", (world(),))
+
+
+def train(module, call, loss_of, *inputs):
+    """What gloo has done in the forwards and backwards of a few steps; losses and gradients, of what this rank has."""
+    optimizer = torch.optim.SGD(module.parameters(), 0.1)
+    done, tensors = collections.Counter(), []
+
+    def step():
+        loss = loss_of(call(*inputs))
+        loss.backward()
+        return loss.detach()
+
+    for _ in range(STEPS):
+        optimizer.zero_grad()
+        counts, loss = executed(step)
+        done += counts
+        tensors += [local(loss)] + [local(parameter.grad).clone() for parameter in module.parameters()]
+        tensors += [local(tensor.grad).clone() for tensor in inputs if tensor.requires_grad]
+        optimizer.step()
+    return done, tensors
+
+
+# Tensor parallel. In each step ranks have the same input.
+
+
+def parallel_mlp(first, last, **plan):
+    torch.manual_seed(3)
+    module = nn.Sequential(nn.LayerNorm(8), nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+    return parallelize_module(module, ranks_mesh(), {"1": first, "3": last, **plan})
+
+
+def square_sum(y):
+    return y.square().sum()
+
+
+@counted(dict(all_reduce=2), all_reduce=2)
+def tensor_parallel_mlp(wrap):
+    """One all-reduce of the last layer's result, one of the gradient of the first one's input."""
+    module = parallel_mlp(ColwiseParallel(), RowwiseParallel())
+    return train(module, wrap(module), square_sum, leaf(3, 8))
+
+
+@counted(dict(all_gather=3, all_reduce=2), all_gather=2, all_reduce=2)
+def sequence_parallel_mlp(wrap):
+    """An all-gather in front and a reduce-scatter behind, and the other one of each in backward."""
+    first, last = ColwiseParallel(input_layouts=Shard(0)), RowwiseParallel(output_layouts=Shard(0))
+    module = parallel_mlp(first, last, **{"0": SequenceParallel(sequence_dim=0)})
+    return train(module, wrap(module), square_sum, leaf(3, 8))
+
+
+@counted(dict(all_gather=2, all_reduce=1), all_gather=1, all_reduce=1)
+def redistribute_inside(wrap):
+    """Shards become whole for an op; the gradient, of which each rank has its part of the sum, is reduced and scattered."""
+    mesh = ranks_mesh()
+    torch.manual_seed(3)
+    x = DTensor.from_local(leaf(2, 8).detach(), mesh, [Shard(0)]).requires_grad_()
+    scale = nn.Linear(8, 8)
+
+    def fn(x):
+        whole = x.redistribute(mesh, [Replicate()]).to_local(grad_placements=[Partial()])
+        return scale(whole.sin()).exp() * (rank() + 1)
+
+    return train(scale, wrap(fn), square_sum, x)
+
+
+@counted(dict(all_reduce=7), all_reduce=4)
+def loss_parallel_inside(wrap):
+    """Three all-reduces over the classes, that no rank has all of, and one of the gradient of the input."""
+    torch.manual_seed(3)
+    head = nn.Linear(8, 16)
+    parallelize_module(head, ranks_mesh(), ColwiseParallel(output_layouts=Shard(-1), use_local_output=False))
+    targets = torch.arange(6) * 5 % 16
+    with loss_parallel():
+        return train(head, wrap(lambda x: F.cross_entropy(head(x), targets)), lambda loss: loss, leaf(6, 8))
+
+
+# Functional collectives.
+
+REPEATED = {  # A tape of what replays call again there is none.
+    engine: remat.checkpoint(
+        replay=engine,
+        policy=PolicyTable()
+        .op("_c10d_functional::*", CheckpointPolicy.RECOMPUTE)
+        .op("_c10d_functional_autograd::*", CheckpointPolicy.RECOMPUTE),
+    )
+    for engine in ("function", "auto")
+}
+
+
+def functional_gather_and_scatter(wrap):
+    group = dist.group.WORLD
+    torch.manual_seed(3 + rank())
+    layer = nn.Linear(4, 4)
+
+    def fn(x):
+        whole = fc.all_gather_tensor_autograd(layer(x).sin(), 0, group)
+        return fc.reduce_scatter_tensor_autograd(whole.exp(), "sum", 0, group).cos() * 2
+
+    return train(layer, wrap(fn), square_sum, leaf(2, 4))
+
+
+def functional_all_to_all(wrap):
+    group = dist.group.WORLD
+    torch.manual_seed(3 + rank())
+    layer = nn.Linear(4, 4)
+
+    def fn(x):
+        return fc.all_to_all_single_autograd(layer(x).sin(), None, None, group).exp().cos()
+
+    return train(layer, wrap(fn), square_sum, leaf(2 * world(), 4))
+
+
+counted(dict(all_gather=3, all_reduce=3), all_gather=2, all_reduce=2)(functional_gather_and_scatter)
+counted(dict(all_to_all=3), all_to_all=2)(functional_all_to_all)
+
+
+@check
+def functional_gather_and_scatter_repeated_by_a_rule():
+    for wrap in REPEATED.values():
+        assert_counts(functional_gather_and_scatter, wrap, dict(all_gather=2, all_reduce=2), dict(all_gather=3, all_reduce=3))
+
+
+@check
+def functional_all_to_all_repeated_by_a_rule():
+    for wrap in REPEATED.values():
+        assert_counts(functional_all_to_all, wrap, dict(all_to_all=2), dict(all_to_all=3))
+
+
+# In place, by a gate that data decides: 0, 1, 1 in the three steps.
+
+
+def gated(wrap, place, is_async):
+    torch.manual_seed(rank())
+    x, w = leaf(2, 4), leaf(4)
+    captured = torch.rand(2, 4)
+
+    def reduce(tensor):
+        work = dist.all_reduce(tensor, async_op=is_async)
+        other = (w.detach() * 2).sin().sum()
+        if work is not None:
+            work.wait()
+        return other
+
+    def fn(x, gate, argument):
+        y = (x * w).sin()
+        if place == "inside":
+            target = y.detach().clone()
+        elif place == "captured":
+            target = captured
+        else:
+            target = argument
+        y = y * target.clone()
+        if gate > 0:
+            y = y * reduce(target) + target.cos()
+        return y.exp()
+
+    region, tensors = wrap(fn), []
+    for gate in (0.0, 1.0, 1.0):
+        argument = torch.rand(2, 4)
+        y = region(x, torch.tensor(gate), argument)
+        y.cos().sum().backward()
+        tensors += [y.detach(), captured.clone(), argument, x.grad.clone(), w.grad.clone()]
+    return tensors
+
+
+@functools.cache
+def plain_gated(place, is_async):
+    return executed(lambda: gated(plain, place, is_async))
+
+
+def assert_gated_once(place, is_async, engine, policy):
+    program = functools.partial(gated, place=place, is_async=is_async)
+    wanted, expected = plain_gated(place, is_async)
+    assert wanted == {"all_reduce": 2}
+    done, got = executed(lambda: program(remat.checkpoint(replay=engine, policy=policy)))
+    assert_equal(expected, got)
+    assert done == wanted
+
+
+for _place, _engine in itertools.product(("inside", "captured", "argument"), ENGINES):
+
+    def _all(place=_place, engine=_engine):
+        for is_async, policy in itertools.product((False, True), POLICIES):
+            assert_gated_once(place, is_async, engine, policy)
+
+    CHECKS[f"gated_all_reduce_of_a_tensor_{_place}_by_{_engine}"] = _all
+
+
+# Sends and receives, with other values alive on each rank.
+
+
+@check
+def exchange_with_other_values_alive_on_each_rank():
+    def run(wrap):
+        torch.manual_seed(rank())
+        x, w = leaf(2, 4), leaf(4)
+
+        def fn(x):
+            one = (x * w).sin()
+            other, peer = torch.empty_like(one), rank() ^ 1
+            sent = one.detach() * 2
+            for work in dist.batch_isend_irecv(
+                [dist.P2POp(dist.isend, sent, peer), dist.P2POp(dist.irecv, other, peer)]
+            ):
+                work.wait()
+            return one.exp(), (one * other.sin()).exp()
+
+        region = wrap(fn)
+        for _ in range(STEPS):
+            first, second = region(x)
+            loss = first.sum()
+            if rank() % 2:
+                loss = loss + second.sum()
+            del first, second  # the even ranks' second graph is dead
+            loss.backward()
+        return [x.grad, w.grad]
+
+    wanted, expected = executed(lambda: run(plain))
+    assert wanted == {"send": STEPS, "recv": STEPS}
+    for engine, policy in itertools.product(ENGINES, POLICIES):
+        done, got = executed(lambda engine=engine, policy=policy: run(remat.checkpoint(replay=engine, policy=policy)))
+        assert_equal(expected, got)
+        assert done == wanted
+
+
+# Pipelines: 4 blocks on each rank, each in a region, 4 microbatches.
+
+MICROBATCHES = 4
+BLOCKS = 4
+SCHEDULES = {
+    "gpipe": (pipelining.ScheduleGPipe, 1),
+    "one_forward_one_backward": (pipelining.Schedule1F1B, 1),
+    "interleaved": (pipelining.ScheduleInterleaved1F1B, 2),
+    "looped": (pipelining.ScheduleLoopedBFS, 2),
+    "interleaved_zero_bubble": (pipelining.ScheduleInterleavedZeroBubble, 2),
+}
+
+
+class Block(nn.Module):
+    def __init__(self, calls):
+        super().__init__()
+        self.layers = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
+        self.calls = calls
+
+    def forward(self, x):
+        self.calls["block"] += 1
+        return x + self.layers(x).tanh()
+
+
+def pipeline(kind, wrap, calls):
+    make, stages_here = SCHEDULES[kind]
+    count = stages_here * world()
+    stages = []
+    for index in range(rank(), count, world()):
+        torch.manual_seed(index)
+        blocks = nn.Sequential(*[Block(calls) for _ in range(BLOCKS // stages_here)])
+        for block in blocks:
+            block.forward = wrap(block.forward)
+        stages.append(pipelining.PipelineStage(blocks, index, count, torch.device("cpu")))
+    schedule = make(
+        stages if stages_here > 1 else stages[0],
+        MICROBATCHES,
+        loss_fn=lambda y, target: (y - target).square().sum(),
+    )
+    torch.manual_seed(9)
+    x, target, tensors = torch.randn(MICROBATCHES, 8), torch.randn(MICROBATCHES, 8), []
+    parameters = [parameter for stage in stages for parameter in stage.submod.parameters()]
+    for _ in range(STEPS):
+        losses = []
+        last = rank() == world() - 1
+        schedule.step(*([x] if rank() == 0 else []), target=target if last else None, losses=losses if last else None)
+        tensors += [*losses, *(parameter.grad for parameter in parameters)]
+        with torch.no_grad():
+            for parameter in parameters:
+                parameter -= 0.1 * parameter.grad
+                parameter.grad = None
+    return tensors
+
+
+# The stages' shapes are found out by one call of each block, then there is one for each microbatch: 20 in the first step.
+PLAIN_CALLS = BLOCKS * (1 + STEPS * MICROBATCHES)
+
+
+@functools.cache
+def plain_pipeline(kind):
+    calls = collections.Counter()
+    return executed(lambda: pipeline(kind, plain, calls)), calls["block"]
+
+
+@functools.cache
+def calls_with_torch(kind):
+    calls = collections.Counter()
+    pipeline(kind, with_torch, calls)
+    return calls["block"]
+
+
+def assert_pipeline(kind, engine):
+    (wanted, expected), plain_calls = plain_pipeline(kind)
+    assert plain_calls == PLAIN_CALLS
+    assert wanted["send"] > 0 < wanted["recv"]
+    calls = collections.Counter()
+    done, got = executed(lambda: pipeline(kind, remat.checkpoint(replay=engine), calls))
+    assert_equal(expected, got)
+    assert done == wanted, (done, wanted)
+    # One replay for each microbatch; the zero bubble, which asks for gradients of inputs and of weights apart, has more.
+    repeated = BLOCKS * STEPS * MICROBATCHES
+    if engine != "function":
+        assert calls["block"] == PLAIN_CALLS, calls
+    elif kind == "interleaved_zero_bubble":
+        assert PLAIN_CALLS + repeated < calls["block"] == calls_with_torch(kind), calls
+    else:
+        assert calls["block"] == PLAIN_CALLS + repeated, calls
+
+
+for _kind, _engine in itertools.product(SCHEDULES, ENGINES):
+    CHECKS[f"pipeline_{_kind}_by_{_engine}"] = functools.partial(assert_pipeline, _kind, _engine)
+
+
+# A Llama of three layers, checkpointed by torchtitan's modes through torch's own calls.
+
+
+def save_every_second_product():
+    """torchtitan's selective checkpointing of ops: attention, collectives and every second matrix product are kept."""
+    products = collections.Counter()
+
+    def policy(context, op, *args, **kwargs):
+        kept = op in (
+            torch.ops.aten._scaled_dot_product_flash_attention_for_cpu.default,
+            torch.ops._c10d_functional.reduce_scatter_tensor.default,
+        )
+        if op == torch.ops.aten.mm.default:
+            products[context.is_recompute] += 1
+            kept = products[context.is_recompute] % 2 == 1
+        return TorchPolicy.MUST_SAVE if kept else TorchPolicy.PREFER_RECOMPUTE
+
+    return create_selective_checkpoint_contexts(policy)
+
+
+def checkpoint_layers(model, mode):
+    for index, (name, layer) in enumerate(model.layers.items()):
+        if mode == "selective_op":
+            model.layers[name] = checkpoint_wrapper(layer, context_fn=save_every_second_product)
+        elif mode == "full" or (mode == "every_second" and index % 2 == 0):
+            model.layers[name] = checkpoint_wrapper(layer)
+
+
+def llama(sharding, put_checkpoints):
+    mesh = ranks_mesh()
+    torch.manual_seed(1)
+    model = example.Llama()
+    if sharding == "tensor_parallel":
+        example.apply_tensor_parallel(model, mesh)
+    put_checkpoints(model)
+    if sharding == "fsdp":
+        example.apply_fsdp(model, mesh)
+    torch.manual_seed(rank() if sharding == "fsdp" else 0)
+    tokens, targets = torch.randint(64, (2, 16)), torch.randint(64, (2, 16))
+    return train(model, model, lambda logits: example.loss_of(logits, targets), tokens)
+
+
+# Of FSDP2, and of tensor parallel, which reduces and scatters as often as it gathers but once: the logits are gathered.
+LLAMA_PLAIN = {"fsdp": dict(all_gather=7, all_reduce=4), "tensor_parallel": dict(all_gather=15, all_reduce=14)}
+# Torch's checkpoint stops early, before a layer's last reduce-scatter.
+LLAMA_TORCH = {
+    ("fsdp", "full"): LLAMA_PLAIN["fsdp"],  # and so in the other modes
+    ("tensor_parallel", "full"): dict(all_gather=21, all_reduce=17),
+    ("tensor_parallel", "selective_op"): dict(all_gather=21, all_reduce=14),
+    ("tensor_parallel", "every_second"): dict(all_gather=19, all_reduce=16),
+}
+
+
+@functools.cache
+def program_of_llama(sharding):
+    """A function of what puts checkpoints into a model."""
+    return lambda put: llama(sharding, (lambda model: None) if put is plain else put)
+
+
+def assert_llama(sharding, put, wanted, patch=contextlib.nullcontext):
+    with patch():
+        assert_counts(program_of_llama(sharding), put, LLAMA_PLAIN[sharding], wanted)
+
+
+def llama_checks():
+    for sharding, mode in itertools.product(LLAMA_PLAIN, ("full", "selective_op", "every_second")):
+        wanted, put = LLAMA_PLAIN[sharding], functools.partial(checkpoint_layers, mode=mode)
+        name = f"llama_{sharding}_{mode}"
+        if (sharding, mode) in LLAMA_TORCH:
+            CHECKS[f"{name}_by_torch"] = functools.partial(assert_llama, sharding, put, LLAMA_TORCH[sharding, mode])
+        CHECKS[f"{name}_patched"] = functools.partial(assert_llama, sharding, put, wanted, remat.patch_torch_checkpoint)
+    for sharding, engine in itertools.product(LLAMA_PLAIN, ENGINES):
+        put = functools.partial(example.apply_checkpoint, kind=engine)
+        CHECKS[f"llama_{sharding}_by_{engine}"] = functools.partial(assert_llama, sharding, put, LLAMA_PLAIN[sharding])
+
+
+llama_checks()
+
+
+# The example, two steps of it.
+
+
+@functools.cache
+def example_run(parallel, kind):
+    """What it prints on this rank, and what each rank has done and kept."""
+    options = example.parse([f"--{parallel}", str(world()), "--checkpoint", kind, "--steps", "2"])
+    printed = io.StringIO()
+    with contextlib.redirect_stdout(printed):
+        of_ranks = example.train(options, "gloo", torch.device("cpu"))
+    return printed.getvalue(), [collectives for collectives, _ in of_ranks], [kept for _, kept in of_ranks]
+
+
+def assert_example(parallel, kind):
+    printed, collectives, kept = example_run(parallel, kind)
+    assert (printed, collectives) == example_run(parallel, "none")[:2]
+    assert printed.count("gradients") == (2 if rank() == 0 else 0)
+    assert all(kept) and not any(example_run(parallel, "none")[2])
+
+
+for _parallel in ("fsdp", "tp", "pp"):
+    CHECKS[f"example_{_parallel}_by_auto"] = functools.partial(assert_example, _parallel, "auto")
+
+
+ON_FOUR_RANKS = (
+    "tensor_parallel_mlp_by_auto",
+    "sequence_parallel_mlp_by_function",
+    "functional_gather_and_scatter_by_auto",
+    "exchange_with_other_values_alive_on_each_rank",
+    "pipeline_interleaved_by_tape",
+)

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Tensor parallel, functional collectives, pipelines and a Llama in regions, on 2 and 4 ranks of gloo; a rank that throws; and
+the example that trains on several ranks."""
+
+import re
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+import ranks
+import torch.distributed as dist
+
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("needs gloo", allow_module_level=True)
+
+import distributed_checks
+from distributed_checks import NOT_YET, ON_FOUR_RANKS
+
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_train.py"
+GONE_S = 10  # after a rank has thrown
+
+
+def marked(check):
+    return pytest.param(check, marks=pytest.mark.xfail(reason=NOT_YET[check], strict=False) if check in NOT_YET else ())
+
+
+@pytest.mark.parametrize("check", [*map(marked, distributed_checks.CHECKS)])
+def test_two_ranks(check):
+    ranks.assert_right("distributed_checks", 2, check)
+
+
+@pytest.mark.parametrize("check", [*map(marked, ON_FOUR_RANKS)])
+def test_four_ranks(check):
+    ranks.assert_right("distributed_checks", 4, check, *ON_FOUR_RANKS)
+
+
+def test_what_is_not_yet_right_is_checked():
+    assert set(NOT_YET) <= set(distributed_checks.CHECKS)
+    assert set(ON_FOUR_RANKS) <= set(distributed_checks.CHECKS)
+
+
+THROWING = """
+import sys, torch, torch.distributed as dist, remat_meta as remat
+
+rank, store, where = int(sys.argv[1]), sys.argv[2], sys.argv[3]
+dist.init_process_group("gloo", store=dist.FileStore(store, 2), rank=rank, world_size=2)
+x = torch.rand(3, requires_grad=True)
+
+def fn(x):
+    if rank == 1 and remat.is_recomputing() == (where == "replay"):
+        raise ValueError("thrown by rank 1")
+    y = x.sin()
+    total = y.detach().clone()
+    dist.all_reduce(total)
+    return (y * total).exp()
+
+for _ in range(2):  # who goes on waits for rank 1 in the second step at the latest
+    remat.checkpoint()(fn)(x).sum().backward()
+"""
+
+
+@pytest.mark.parametrize("where", ["forward", "replay"])
+def test_when_a_rank_throws_in_a_region_all_end(where, tmp_path):
+    script = tmp_path / "throwing.py"
+    script.write_text(THROWING)
+    processes = [
+        subprocess.Popen(
+            [sys.executable, str(script), str(rank), str(tmp_path / "store"), where], stderr=subprocess.PIPE, text=True
+        )
+        for rank in range(2)
+    ]
+    try:
+        thrown = processes[1].communicate(timeout=ranks.HANG_S)[1]
+        begin = time.monotonic()
+        waiting = processes[0].communicate(timeout=GONE_S)[1]
+        assert time.monotonic() - begin < GONE_S
+    finally:
+        for process in processes:
+            process.kill()
+    assert "thrown by rank 1" in thrown
+    assert "closed by peer" in waiting.lower() or "reset by peer" in waiting.lower(), waiting
+    assert all(process.returncode != 0 for process in processes)
+
+
+def test_torchrun_runs_the_example():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", str(EXAMPLE)]
+    done = subprocess.run([*command, "--pp", "2", "--steps", "1"], capture_output=True, text=True, timeout=ranks.HANG_S)
+    assert done.returncode == 0, done.stderr
+    words = r"step 0  loss \d\.\d+  gradients [0-9a-f]{16}\n"
+    for rank, (received, sent) in enumerate([(5, 7), (7, 5)]):  # 4 of each, and in the first step the shapes of the stages
+        done_by_rank = rf"\{{'recv': {received}, 'send': {sent}\}}"
+        words += rf"rank {rank}  collectives of the last step {done_by_rank}  kept by regions [1-9]\d* B\n"
+    assert re.fullmatch(words, done.stdout), done.stdout
