@@ -1,0 +1,169 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Two ranks train one layer of a tensor-parallel model: its replays repeat no all-reduce, and
+// change no bit of a gradient.
+#include "store_backend.h"
+
+#include <fmt/format.h>
+#include <remat/remat.h>
+#include <torch/torch.h>
+#include <torch/csrc/distributed/c10d/FileStore.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <exception>
+#include <string>
+#include <vector>
+
+namespace {
+
+using distributed_step::StoreBackend;
+using Group = c10::intrusive_ptr<c10d::ProcessGroup>;
+
+constexpr int kRanks = 2;
+constexpr int kSteps = 3;
+constexpr int64_t kWidth = 64;
+
+at::Tensor summed(const at::Tensor& part, const Group& group) {
+  std::vector<at::Tensor> tensors = {part.clone()};
+  group->allreduce(tensors)->wait();
+  return tensors[0];
+}
+
+// What enters the layer: all ranks have it, and each has a part of its gradient.
+struct Entry : torch::autograd::Function<Entry> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
+                            const Group& group) {
+    context->saved_data["group"] = group;
+    return x.view_as(x);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradients) {
+    return {summed(gradients[0], context->saved_data["group"].toCustomClass<c10d::ProcessGroup>()),
+            {}};
+  }
+};
+
+// What leaves it: each rank has a part of it, and all have its gradient.
+struct Exit : torch::autograd::Function<Exit> {
+  static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& part,
+                            const Group& group) {
+    return summed(part, group);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext*,
+                                                 torch::autograd::variable_list gradients) {
+    return {gradients[0], {}};
+  }
+};
+
+// A multilayer perceptron, of which each rank has some of the inner channels.
+struct Layer {
+  at::Tensor first = torch::randn({kWidth, 2 * kWidth}).div_(8).requires_grad_(true);
+  at::Tensor second = torch::randn({2 * kWidth, kWidth}).div_(8).requires_grad_(true);
+  Group group;
+
+  at::Tensor operator()(const at::Tensor& x) const {
+    const at::Tensor inner = torch::gelu(Entry::apply(x, group).matmul(first));
+    return torch::tanh(Exit::apply(inner.matmul(second), group));
+  }
+};
+
+struct Run {
+  std::vector<at::Tensor> gradients;
+  int64_t all_reduces = 0;
+  size_t kept_bytes = 0;
+};
+
+// `wrap` makes what is trained of the layer: nothing else differs between the runs.
+template <class Wrap>
+Run train(const Group& group, const StoreBackend& backend, const Wrap& wrap) {
+  torch::manual_seed(group->getRank());  // each rank its own weights
+  const Layer layer{.group = group};
+  torch::manual_seed(kRanks);  // and the same input as the other
+  at::Tensor x = torch::randn({32, kWidth}).requires_grad_(true);
+  const auto call = wrap(layer);
+  Run run;
+  const int64_t before = backend.executed();
+  for (int step = 0; step < kSteps; ++step) {
+    const at::Tensor loss = call(x).square().sum();
+    run.kept_bytes = remat::memory_report().bytes;
+    loss.backward();
+    for (const at::Tensor& tensor : {x, layer.first, layer.second}) {
+      run.gradients.push_back(tensor.grad().clone());
+    }
+  }
+  run.all_reduces = backend.executed() - before;
+  return run;
+}
+
+bool same_bits(const Run& one, const Run& other) {
+  bool same = one.gradients.size() == other.gradients.size();
+  for (size_t i = 0; same && i < one.gradients.size(); ++i) {
+    same = at::equal(one.gradients[i].view(at::kInt), other.gradients[i].view(at::kInt));
+  }
+  return same;
+}
+
+bool run_rank(int rank, const std::string& store_path) {
+  const auto store = c10::make_intrusive<c10d::FileStore>(store_path, kRanks);
+  const auto backend = c10::make_intrusive<StoreBackend>(store, rank, kRanks);
+  const auto group = c10::make_intrusive<c10d::ProcessGroup>(store, rank, kRanks);
+  group->setBackend(at::kCPU, c10d::ProcessGroup::BackendType::CUSTOM, backend);
+
+  const Run plain = train(group, *backend, [](const Layer& layer) { return layer; });
+  bool right = true;
+  for (const remat::ReplayEngine replay :
+       {remat::ReplayEngine::kFunction, remat::ReplayEngine::kTape}) {
+    const Run run = train(group, *backend, [replay](const Layer& layer) {
+      return remat::checkpoint({.name = "layer", .replay = replay})(layer);
+    });
+    const bool same = same_bits(plain, run);
+    right = right && same && run.all_reduces == plain.all_reduces;
+    fmt::print("rank {} {}: {} all-reduces, plain {}; {} B kept; gradients bitwise equal: {}\n",
+               rank, replay == remat::ReplayEngine::kTape ? "tape" : "function", run.all_reduces,
+               plain.all_reduces, run.kept_bytes, same ? "yes" : "no");
+  }
+  return right;
+}
+
+int run_child(int rank, const std::string& store_path) {
+  try {
+    return run_rank(rank, store_path) ? EXIT_SUCCESS : EXIT_FAILURE;
+  } catch (const std::exception& error) {
+    fmt::print(stderr, "[distributed_step] rank {}: {}\n", rank, error.what());
+    return EXIT_FAILURE;
+  }
+}
+
+}  // namespace
+
+int main() {
+  char store_path[] = "/tmp/distributed_step_XXXXXX";
+  const int file = mkstemp(store_path);
+  if (file < 0) {
+    std::perror("[distributed_step] a file for the store");
+    return EXIT_FAILURE;
+  }
+  close(file);
+  // Before LibTorch has started a thread, which a child would not have.
+  for (int rank = 0; rank < kRanks; ++rank) {
+    if (fork() == 0) {
+      const int status = run_child(rank, store_path);
+      std::fflush(nullptr);
+      _exit(status);
+    }
+  }
+  bool right = true;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    int status = 0;
+    right = wait(&status) > 0 && WIFEXITED(status) && WEXITSTATUS(status) == 0 && right;
+  }
+  unlink(store_path);
+  return right ? EXIT_SUCCESS : EXIT_FAILURE;
+}
