@@ -205,7 +205,7 @@ def train(options, backend, device):
     for i in range(options.steps):
         text = torch.randint(64, (options.batch, 17), generator=batches).to(device)
         optimizer.zero_grad()
-        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             loss = step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
         digest = digest_of_gradients(model)
         optimizer.step()

@@ -9,6 +9,7 @@ import functools
 import io
 import itertools
 import sys
+import time
 from pathlib import Path
 
 import torch
@@ -59,8 +60,9 @@ NOT_YET = {
 def executed(run):
     """What gloo has done on this rank, by kind, and what `run` returns. Gloo reduces and scatters by an all-reduce, and counts
     it as one."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
         result = run()
+        time.sleep(0.02)  # gloo ends a collective's event after its future, which is what some wait for
     names = [event.name.removeprefix("gloo:") for event in profile.events() if event.name.startswith("gloo:")]
     return collections.Counter(names), result
 
