@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <remat/backend/checkpoint_options.h>
+#include <remat/tape/collective_work.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/forward_scope.h>
 #include <remat/tape/function_replayer.h>
@@ -56,6 +57,14 @@ c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
     if (tensor.defined()) tensor = OpObserver::current_stand_in(tensor);
   }
   return seen;
+}
+
+/// An argument may be the result of a functional collective that still writes it: its versions are
+/// noted now.
+void wait_for_collectives(c10::ArrayRef<at::Tensor> arguments) {
+  for (const at::Tensor& tensor : arguments) {
+    if (tensor.defined()) wait_for_functional_in(tensor);
+  }
 }
 
 bool in_replay() {
@@ -144,6 +153,7 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
   CallSettings calls = call_settings(options);
   std::optional<TapeTrust> trust;
   if (records(options)) trust = TapeTrust::of(options.name, *body);
+  wait_for_collectives(inputs);
   auto replayer = keep_inputs(options, std::move(body), inputs, calls);
   const bool strict = options.replay == ReplayEngine::kTape;
   auto advice = trust ? trust->advice() : TapeTrust::Advice{.refused = true, .trusted = {}};

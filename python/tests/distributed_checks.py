@@ -43,22 +43,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "examples"))
 import distributed_train as example
 
 CHECKS = {}
-# What raises today, and will be right: {check: why}.
-MADE_INSIDE = "a replay takes a DTensor that the function makes for another tensor (limits.md, C1)"
-NO_TAPE = "no tape of DTensors and AsyncCollectiveTensors that the function makes (limits.md, C1 and D6)"
-NO_SAVE = "a SAVE call cannot keep a DTensor"
-NOT_WAITED = "a result of a functional collective that is waited for inside is taken for one that was written (limits.md, D5)"
-_WITH_DTENSORS = ("tensor_parallel_mlp", "sequence_parallel_mlp", "loss_parallel_inside", "llama_tensor_parallel")
-_WITH_RESULTS_OF_FUNCTIONAL = ("redistribute_inside", "functional_gather_and_scatter", "functional_all_to_all")
-NOT_YET = {
-    **{f"{name}_by_{engine}": MADE_INSIDE for name in _WITH_DTENSORS for engine in ("function", "auto")},
-    **{f"llama_tensor_parallel_{mode}_patched": MADE_INSIDE for mode in ("full", "every_second")},
-    **{f"{name}_by_tape": NO_TAPE for name in _WITH_DTENSORS + _WITH_RESULTS_OF_FUNCTIONAL},
-    **{f"argument_that_is_waited_for_inside_by_{engine}": NOT_WAITED for engine in ("function", "auto")},
-    "argument_that_is_waited_for_inside_by_tape": NO_TAPE,
-    "llama_tensor_parallel_selective_op_patched": NO_SAVE,
-    "example_tp_by_auto": MADE_INSIDE,
-}
 
 
 def executed(run):

@@ -17,29 +17,20 @@ if not dist.is_available() or not dist.is_gloo_available():
     pytest.skip("needs gloo", allow_module_level=True)
 
 import distributed_checks
-from distributed_checks import NOT_YET, ON_FOUR_RANKS
+from distributed_checks import ON_FOUR_RANKS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_train.py"
 GONE_S = 10  # after a rank has thrown
 
 
-def marked(check):
-    return pytest.param(check, marks=pytest.mark.xfail(reason=NOT_YET[check], strict=False) if check in NOT_YET else ())
-
-
-@pytest.mark.parametrize("check", [*map(marked, distributed_checks.CHECKS)])
+@pytest.mark.parametrize("check", distributed_checks.CHECKS)
 def test_two_ranks(check):
     ranks.assert_right("distributed_checks", 2, check)
 
 
-@pytest.mark.parametrize("check", [*map(marked, ON_FOUR_RANKS)])
+@pytest.mark.parametrize("check", ON_FOUR_RANKS)
 def test_four_ranks(check):
     ranks.assert_right("distributed_checks", 4, check, *ON_FOUR_RANKS)
-
-
-def test_what_is_not_yet_right_is_checked():
-    assert set(NOT_YET) <= set(distributed_checks.CHECKS)
-    assert set(ON_FOUR_RANKS) <= set(distributed_checks.CHECKS)
 
 
 THROWING = """

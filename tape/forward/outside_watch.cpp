@@ -8,6 +8,7 @@
 #include <utility>
 
 #include <remat/tape/autocast_cache.h>
+#include <remat/tape/collective_work.h>
 #include <remat/tape/current_node.h>
 #include <remat/tape/held_storage.h>
 #include <remat/tape/hidden_scopes.h>
@@ -57,7 +58,10 @@ Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
   const std::vector<at::Tensor> inner = inner_tensors(wrapper);
   Origin origin = state_.storages.find_made(inner);
   if (origin.is_unknown()) origin = region_.outside().find_wrapper(InnerVersions::memories(inner));
-  if (origin.is_unknown()) origin = region_.outside().add(wrapper);
+  if (origin.is_unknown()) {
+    wait_for_functional_in(wrapper);  // its versions are noted now
+    origin = region_.outside().add(wrapper);
+  }
   state_.storages.enter(memory_of(wrapper), origin);
   state_.storages.hold_address(wrapper);
   return origin;

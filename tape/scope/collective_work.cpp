@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <remat/tape/blocking_wait.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/scope.h>
 
 namespace remat {
@@ -86,6 +87,12 @@ void wait_for_functional(const at::Tensor& tensor) {
   if (!tensor.has_storage()) return;
   const SuspendScopes unseen;
   blocking_wait([&] { c10d::wait_tensor(tensor); });
+}
+
+void wait_for_functional_in(const at::Tensor& tensor) {
+  if (C10_LIKELY(c10d::get_work_registry_size() == 0)) return;
+  wait_for_functional(tensor);
+  for (const at::Tensor& inner : inner_tensors(tensor)) wait_for_functional(inner);
 }
 
 c10::IValue unseen_work(const c10::IValue& work) {

@@ -25,6 +25,9 @@ REMAT_API void wait_for(const c10::IValue& work);
 /// at once for another one.
 REMAT_API void wait_for_functional(const at::Tensor& tensor);
 
+/// The same for what a tensor of a Python class consists of, too.
+REMAT_API void wait_for_functional_in(const at::Tensor& tensor);
+
 /// `work`, whose wait() may run ops of its own that are nobody's. It waits once, however often it
 /// is asked.
 REMAT_API c10::IValue unseen_work(const c10::IValue& work);
