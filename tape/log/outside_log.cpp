@@ -13,6 +13,7 @@
 
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/current_node.h>
+#include <remat/tape/gathered_memory.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "exchanged_memory.h"
@@ -306,12 +307,27 @@ void OutsideStorage::check_size(c10::function_ref<std::string()> where) const {
   if (!storage_ || storage_->expired()) return;
   const size_t now = storage_->_unsafe_get_target()->nbytes();
   TORCH_CHECK_NOT_IMPLEMENTED(
-      now == size_bytes_, where(), ": expected memory from outside the region (", meta_.str(),
-      ") to keep its size, got a storage of ", size_bytes_, " bytes that has ", now,
+      now == size_bytes_ || is_gathered(), where(), ": expected memory from outside the region (",
+      meta_.str(), ") to keep its size, got a storage of ", size_bytes_, " bytes that has ", now,
       " at the end of the region: the function frees, fills or resizes it (FSDP's reshard, an "
       "offloader, an observer with its first batch), which a replay in backward would not do again "
       "as it was. ",
       kCheckpointInside, " What is resized once: run the function once before.");
+}
+
+bool OutsideStorage::is_gathered() const {
+  return storage_ && gatherer_of(*storage_->_unsafe_get_target()) != nullptr;
+}
+
+void OutsideStorage::gather_again() const {
+  if (!storage_ || size_bytes_ == 0) return;
+  const auto storage = storage_->lock();
+  if (!storage || storage->nbytes() >= size_bytes_) return;
+  if (const auto gatherer = gatherer_of(*storage)) gatherer->gather();
+}
+
+void OutsideLog::gather_again() const {
+  for (const OutsideStorage& storage : storages_) storage.gather_again();
 }
 
 Origin OutsideLog::add(const at::Tensor& tensor) {

@@ -77,8 +77,10 @@ void TapeRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& ne
     if (outside[number].is_written() || outside[number].whole_argument()) continue;
     const at::Tensor& tensor = outside_tensors_[number];
     // No slots of an outer region: where its forward found a cast in autocast's cache, its replay
-    // finds none. Leaves are leaves in the replay too; views of them need not be.
-    const bool is_weight = tensor.is_leaf() && tensor.requires_grad();
+    // finds none. Leaves are leaves in the replay too; views of them need not be. Of gathered
+    // weights nobody keeps anything.
+    const bool is_weight =
+        (tensor.is_leaf() && tensor.requires_grad()) || outside[number].is_gathered();
     if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
       // Without its base, which may get a node later that holds this region: torch.jit gives one to
       // detached weights when its graph has run.

@@ -196,6 +196,7 @@ void FunctionReplayer::release_function() noexcept {
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   // With the copies that it makes of what the function writes: no op of the program.
   const TracedReplay traced(region, region, TracedReplay::From::kFunction);
+  region.outside().gather_again();
   // First: this may replay outer regions, which must not find this one's state.
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());

@@ -6,11 +6,16 @@
 
 #include "support/catch.h"
 
+#include <ATen/native/Resize.h>
 #include <torch/torch.h>
 
+#include <cstring>
 #include <functional>
+#include <memory>
 #include <string>
 #include <vector>
+
+#include <remat/tape/gathered_memory.h>
 
 #include "support/same_bits.h"
 
@@ -444,6 +449,58 @@ TEST_CASE("A tensor lent by std::ref may be neither written nor assigned to",
                      "tensor passed by std::ref: expected the tensor that the forward read, got "
                      "another one assigned to the variable since. Pass it by value, or do not "
                      "assign to it before backward."));
+}
+
+/// Frees a weight and gathers it again, in no op, as a sharded module does.
+class Shard final : public remat::MemoryGatherer {
+ public:
+  explicit Shard(const Tensor& weight)
+      : weight_(weight.detach()), bytes_(weight.detach().clone()) {}
+
+  void free() { resize(0); }
+
+  void gather() override {
+    ++gathered;
+    resize(bytes_.nbytes());
+    std::memcpy(weight_.mutable_data_ptr(), bytes_.const_data_ptr(), bytes_.nbytes());
+  }
+
+  int gathered = 0;
+
+ private:
+  void resize(size_t size_bytes) {
+    at::native::resize_bytes_cpu(weight_.storage().unsafeGetStorageImpl(), size_bytes);
+  }
+
+  Tensor weight_;
+  Tensor bytes_;
+};
+
+TEST_CASE("A weight that is gathered may be freed in a region, and is gathered for its replay",
+          "[backend][outside]") {
+  const auto step = [](bool noted, const auto& wrap) {
+    return attempt(true, [&](const Tensor& x, Tensor& w) {
+      const auto shard = std::make_shared<Shard>(w);
+      if (noted) remat::note_gathered(w, shard);
+      const Tensor y = wrap([&w, shard, noted](const Tensor& a) {
+        Tensor result = a.mm(w.t()).sin().exp();
+        if (!remat::is_recomputing()) shard->free();  // as FSDP's hooks
+        return result;
+      })(x);
+      if (noted) CHECK(w.storage().nbytes() == 0);
+      if (!noted) shard->gather();
+      y.sum().backward();
+      CHECK(shard->gathered == 1);  // before the backward, or by the replay
+      return y;
+    });
+  };
+  const Outcome plain = step(false, [](const auto& fn) { return fn; });
+  for (const remat::ReplayEngine engine :
+       {remat::ReplayEngine::kFunction, remat::ReplayEngine::kTape, remat::ReplayEngine::kAuto}) {
+    const auto wrap = checkpoint({.name = "outside", .replay = engine});
+    check_equal(plain, step(true, wrap));
+    CHECK_THAT(step(false, wrap).error, ContainsSubstring("to keep its size"));
+  }
 }
 
 }  // namespace

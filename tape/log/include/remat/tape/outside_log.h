@@ -58,8 +58,13 @@ class REMAT_API OutsideStorage {
   bool is_received() const { return received_; }
 
   /// Throws NotImplementedError, with `where`, if its storage has another size than it had when the
-  /// region met it.
+  /// region met it, and nobody has said that it is gathered.
   void check_size(c10::function_ref<std::string()> where) const;
+
+  /// See Note [Gathered memory].
+  bool is_gathered() const;
+  /// Has its memory gathered if that is freed now.
+  void gather_again() const;
 
   /// It holds a cast that a replay makes again: see Note [Casts that a cache answers].
   void mark_cast(Origin cast) { cast_ = cast; }
@@ -231,6 +236,9 @@ class REMAT_API OutsideLog {
   Origin find_wrapper(c10::ArrayRef<const void*> memories) const;
 
   size_t size() const { return storages_.size(); }
+  /// The same of all of them, in the order of their first use.
+  void gather_again() const;
+
   OutsideStorage& operator[](size_t number) { return storages_[number]; }
   const OutsideStorage& operator[](size_t number) const { return storages_[number]; }
 
