@@ -35,6 +35,7 @@
 #include "remat_handle.h"
 #include "reports.h"
 #include "saved_tensors_hooks.h"
+#include "sharded_modules.h"
 #include "tensor_hook_dicts.h"
 #include "tiles.h"
 
@@ -65,6 +66,7 @@ PYBIND11_MODULE(_C, m) {
   add_budget(m.ptr());
   add_functional_calls(m.ptr());
   add_tiles(m.ptr());
+  add_sharded_modules(m.ptr());
   set_blocking_wait(wait_without_gil);
   count_hooks_in_dicts();
   set_inner_tensors(inner_tensors);

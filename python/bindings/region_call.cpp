@@ -21,6 +21,7 @@
 #include "python_body.h"
 #include "python_state.h"
 #include "remat_handle.h"
+#include "sharded_modules.h"
 
 namespace remat::python {
 namespace {
@@ -63,6 +64,7 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   if (!detail::records_regions()) return call_plainly(settings, function, arguments);
   check_no_transform(settings.options.name);
   install_engine();
+  tell_fsdp_of_regions();
   std::vector<at::Tensor> tensors;
   auto body = std::make_unique<PythonBody>(function, arguments, settings.options.name, tensors);
   PythonBody& running = *body;

@@ -550,85 +550,12 @@ def functional_collectives_that_began_before_the_region():
             assert_equal(expected, run(remat.checkpoint(replay=engine)))
 
 
-# Sharded modules.
+# Tensor parallel modules.
 
 
 def block():
     torch.manual_seed(3)
     return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
-
-
-def fsdp2(module, **options):
-    from torch.distributed.device_mesh import init_device_mesh
-    from torch.distributed.fsdp import fully_shard
-
-    return fully_shard(module, mesh=init_device_mesh("cpu", (world(),)), **options)
-
-
-def fsdp1(module, strategy):
-    from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
-
-    return FullyShardedDataParallel(
-        module, sharding_strategy=getattr(ShardingStrategy, strategy), device_id=torch.device("cpu"), use_orig_params=True
-    )
-
-
-def train(module, call, rounds=2):
-    torch.manual_seed(rank())
-    optimizer = torch.optim.SGD(module.parameters(), 0.1)
-    losses = []
-    for _ in range(rounds):
-        loss = call(torch.rand(3, 4)).square().sum()
-        loss.backward()
-        optimizer.step()
-        optimizer.zero_grad()
-        losses.append(loss.detach())
-    return losses
-
-
-@check
-def a_checkpoint_around_a_fully_sharded_module_raises():
-    for determinism, reshard, engine in itertools.product(("metadata", "none"), (True, False), ENGINES):
-        sharded = fsdp2(block(), reshard_after_forward=reshard)
-        wrap = remat.checkpoint(determinism_check=determinism, replay=engine)
-        refusal(lambda sharded=sharded, wrap=wrap: train(sharded, wrap(sharded)), "FSDP", "inside the sharded module")
-
-
-@check
-def a_checkpoint_around_an_fsdp1_module_raises():
-    for determinism, strategy in itertools.product(("metadata", "none"), ("FULL_SHARD", "SHARD_GRAD_OP")):
-        sharded = fsdp1(block(), strategy)
-        wrap = remat.checkpoint(determinism_check=determinism)
-        refusal(lambda sharded=sharded, wrap=wrap: train(sharded, wrap(sharded)), "inside the sharded module")
-
-
-class Checkpointed(nn.Module):
-    def __init__(self, module, wrap):
-        super().__init__()
-        self.module = module
-        self.call = wrap(module)
-
-    def forward(self, x):
-        return self.call(x)
-
-
-@check
-def a_checkpoint_inside_a_sharded_module_is_right():
-    def with_fsdp2(wrap):
-        module = Checkpointed(block(), wrap)
-        return train(fsdp2(module), module)
-
-    def with_fsdp1(wrap):
-        module = fsdp1(Checkpointed(block(), wrap), "FULL_SHARD")
-        return train(module, module)
-
-    def with_ddp(wrap):
-        module = nn.parallel.DistributedDataParallel(Checkpointed(block(), wrap))
-        return train(module, module)
-
-    for program in (with_fsdp2, with_fsdp1, with_ddp):
-        for _, wrap in wraps(nested=False):
-            assert_equal(program(plain), program(wrap))
 
 
 @check
@@ -658,5 +585,4 @@ ON_FOUR_RANKS = (
     "all_to_all_inside",
     "batch_isend_irecv_inside",
     "ranks_differ_in_what_is_alive",
-    "a_checkpoint_inside_a_sharded_module_is_right",
 )

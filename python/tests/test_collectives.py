@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Collectives, sends and sharded modules in regions, on 2 and 4 ranks of gloo."""
+"""Collectives, sends and tensor parallel modules in regions, on 2 and 4 ranks of gloo."""
 
 import pytest
 import ranks

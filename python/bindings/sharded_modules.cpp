@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Calls that regions do not see, and Python functions that gather memory.
+#include "sharded_modules.h"
+
+#include <torch/csrc/utils/object_ptr.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <utility>
+
+#include <remat/tape/gathered_memory.h>
+#include <remat/tape/hidden_scopes.h>
+
+#include "errors.h"
+#include "owned_object.h"
+
+namespace remat::python {
+namespace {
+
+namespace py = pybind11;
+
+class PythonGatherer final : public MemoryGatherer {
+ public:
+  explicit PythonGatherer(SharedObject function) : function_(std::move(function)) {}
+
+  void gather() override {
+    const py::gil_scoped_acquire gil;
+    const SuspendScopes unseen;
+    const THPObjectPtr result(PyObject_CallNoArgs(function_->get()));
+    if (!result) throw_python_error();
+  }
+
+ private:
+  SharedObject function_;
+};
+
+py::object call_unseen(const py::object& function, const py::args& args, const py::kwargs& kwargs) {
+  const SuspendScopes unseen;
+  return function(*args, **kwargs);
+}
+
+}  // namespace
+
+void add_sharded_modules(PyObject* module) {
+  auto m = py::reinterpret_borrow<py::module_>(module);
+  m.def("_call_unseen", &call_unseen);
+  m.def("_note_gathered",
+        torch::wrap_pybind_function([](const at::Tensor& tensor, const py::object& gather) {
+          note_gathered(tensor, std::make_shared<PythonGatherer>(share(gather.ptr())));
+        }));
+}
+
+// See Note [Imports and the GIL].
+void tell_fsdp_of_regions() {
+  static bool told = false;
+  if (told) return;
+  static PyObject* const name =
+      PyUnicode_InternFromString("torch.distributed.fsdp._fully_shard._fsdp_state");
+  const THPObjectPtr fsdp(PyImport_GetModule(name));
+  if (!fsdp) return;
+  py::module_::import("remat_meta._fsdp").attr("install")();
+  told = true;
+}
+
+}  // namespace remat::python

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Regions inside and around modules that FSDP2 has sharded.
+
+Note [Sharded modules]: fully_shard gives a module hooks that gather its weights before its forward and
+free them after it, and tensors hooks that do so in backward. Regions see none of that: no op of it is
+theirs. Casts of inputs and outputs they see. A replay that calls the hooks casts as the forward did and
+is, for the rest, like FSDP's own hook before a backward: it has the weights gathered if they are not, and
+FSDP reduces their gradients and frees them after the backward. A replay that does not call the module has
+the memory gathered that it needs: Note [Gathered memory].
+"""
+
+import functools
+import weakref
+
+import torch
+from torch.distributed._composable_state import _module_state_mapping
+from torch.distributed.fsdp._fully_shard._fsdp_common import TrainingState, _cast_fp_tensor
+from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
+from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
+from torch.distributed.utils import _apply_to_tensors, _to_kwargs
+
+from . import _C
+
+_UNSEEN = (
+    (FSDPState, "_lazy_init", "_pre_backward", "_root_post_backward_final_callback"),
+    (FSDPParamGroup, "unshard", "wait_for_unshard", "reshard", "post_backward"),
+)
+
+
+def _unseen(function):
+    @functools.wraps(function)
+    def call(*args, **kwargs):
+        return _C._call_unseen(function, *args, **kwargs)
+
+    return call
+
+
+def _cast(dtype, value):
+    return value if dtype is None else _apply_to_tensors(functools.partial(_cast_fp_tensor, dtype), value)
+
+
+def _is_repeated(state):
+    """True in a replay: of remat, or of another checkpoint round a region."""
+    return _C._in_replay() or (_C._in_scope() and state._training_state == TrainingState.PRE_BACKWARD)
+
+
+def _gather(state):
+    """Has the weights whole, as before a backward."""
+    if torch._C._current_graph_task_id() != -1:
+        state._pre_backward(None)
+    group = state._fsdp_param_group
+    if group is not None and not group.is_unsharded:
+        # The user may say that a backward does not need them (unshard_in_backward); the replay does.
+        with group.use_training_state(TrainingState.IDLE):
+            group.unshard()
+            group.wait_for_unshard()
+
+
+def _gather_again(state, name):
+    if (alive := state()) is None:
+        raise RuntimeError(
+            f"[replay] parameter {name}: expected the module that fully_shard has sharded to be there until "
+            "backward, which needs the parameter gathered again, got one that is gone. Keep the module."
+        )
+    _gather(alive)
+
+
+def _note_gathered(state):
+    group = state._fsdp_param_group
+    if group is None or getattr(group, "_noted_by_remat", False) or not group.is_unsharded:
+        return
+    for parameter in group.fsdp_params:
+        gather = functools.partial(_gather_again, weakref.ref(state), parameter._param_fqn)
+        for tensor in (*parameter.all_gather_outputs, *parameter._unsharded_inner_tensors):
+            _C._note_gathered(tensor, gather)
+    group._noted_by_remat = True
+
+
+def _pre_forward(original, state, module, args, kwargs):
+    if not _is_repeated(state):
+        result = original(state, module, args, kwargs)
+        _note_gathered(state)
+        return result
+    _C._call_unseen(_gather, state)
+    if state._is_root and state._device.type != "cpu":
+        (args,), (kwargs,) = _to_kwargs(args, kwargs, state._device, False)
+    if state._mp_policy.cast_forward_inputs:
+        args, kwargs = (_cast(state._mp_policy.param_dtype, value) for value in (args, kwargs))
+    group = state._fsdp_param_group
+    return (args, kwargs) if group is None else group._register_post_backward_hook(args, kwargs)
+
+
+def _post_forward(original, state, module, inputs, output):
+    if not _is_repeated(state):
+        return original(state, module, inputs, output)
+    return _cast(state._mp_policy.output_dtype, output)
+
+
+def _replace(name, function):
+    """For modules that are sharded already, too: they hold what disable_if_config_true has made of a method, which
+    calls it from a cell."""
+    method = getattr(FSDPState, name)
+    cell = method.__closure__[method.__code__.co_freevars.index("func")]
+    original = cell.cell_contents
+    cell.cell_contents = functools.wraps(original)(functools.partial(function, original))
+
+
+def install():
+    for owner, *names in _UNSEEN:
+        for name in names:
+            setattr(owner, name, _unseen(getattr(owner, name)))
+    _replace("_pre_forward", _pre_forward)
+    _replace("_post_forward", _post_forward)
+    for state in list(_module_state_mapping.values()):  # of a forward that has begun
+        if isinstance(alive := state(), FSDPState):
+            _note_gathered(alive)
