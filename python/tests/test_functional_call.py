@@ -120,10 +120,19 @@ def ddp_step(wrap, outside, **options):
     return [x.grad, *(p.grad for p in net.parameters())]
 
 
-@pytest.mark.parametrize("engine", ENGINES)
-def test_a_region_round_ddp_is_refused_in_the_forward_and_says_what_to_do(one_process, engine):
+def test_a_region_round_ddp_that_delays_is_refused_and_says_what_to_do(one_process):
+    net = torch.nn.Linear(4, 4)
+    delayed = [("weight", net.weight)]
+    ddp = torch.nn.parallel.DistributedDataParallel(
+        net, delay_all_reduce_named_params=delayed, param_to_hook_all_reduce=net.weight
+    )
     with pytest.raises(NotImplementedError, match="DistributedDataParallel.*outside of regions.*Put the regions inside"):
-        ddp_step(remat.checkpoint(replay=engine), outside=True)
+        remat.checkpoint()(ddp)(leaf(2, 4))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_regions_round_ddp_work(one_process, engine):
+    assert_equal(ddp_step(plain, outside=True), ddp_step(remat.checkpoint(replay=engine), outside=True))
 
 
 @pytest.mark.parametrize("engine", ENGINES)
