@@ -9,7 +9,6 @@ forward, and no region sees it; what it does to inputs and outputs, replays do a
 import functools
 
 import torch
-from torch.distributed.utils import _to_kwargs
 from torch.nn.parallel import DistributedDataParallel
 
 from . import _C
@@ -36,6 +35,8 @@ def _pre_forward(self, *inputs, **kwargs):
     if not _C._in_replay():
         _C._call_unseen(_prepare, self, *inputs, **kwargs)
     if self.device_ids:
+        from torch.distributed.utils import _to_kwargs  # not with every LibTorch
+
         device = torch.device(self.device_type, self.device_ids[0])
         (inputs,), (kwargs,) = _to_kwargs(inputs, kwargs, device, self.use_side_stream_for_tensor_copies)
     return inputs, kwargs

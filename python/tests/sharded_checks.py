@@ -9,6 +9,7 @@ import gc
 import itertools
 
 import torch
+import torch.utils.checkpoint
 from collective_checks import ENGINES, block, rank, refusal, world
 from same import assert_equal, plain
 from torch import nn
@@ -354,6 +355,21 @@ def nested_regions():
 
 
 @check
+def regions_in_a_checkpoint_of_torch():
+    """Its replay calls the modules while FSDP is before a backward."""
+
+    def program(wrap, **options):
+        blocks = [fsdp2(block(), **options) for _ in range(2)]
+        first, second = map(wrap, blocks)
+        module = fsdp2(nn.Sequential(*blocks))
+        call = lambda x: second(first(x.sin()).sin()).sin()  # noqa: E731
+        return train(module, lambda x: torch.utils.checkpoint.checkpoint(call, x, use_reentrant=False))
+
+    for options in ({}, {"mp_policy": low_precision()}):
+        assert_as_plain(lambda wrap, options=options: program(wrap, **options))
+
+
+@check
 def a_retained_graph():
     def program(wrap, place):
         module = place(wrap, blocks=2)
@@ -538,6 +554,30 @@ def ddp_in_the_middle_of_a_region():
             return train(ddp, wrap(lambda x: ddp(x.sin()).exp().cos()))
 
         assert_as_plain(program)
+
+
+@check
+def ddp_that_is_not_to_reduce_when_the_replay_runs():
+    """Whether a backward reduces is decided in its forward."""
+
+    def program(wrap):
+        torch.manual_seed(rank())
+        ddp = DistributedDataParallel(Normed(uses_all=True))
+        region = wrap(lambda x: ddp(x.sin()).exp().cos())
+        tensors = []
+        for _ in range(STEPS):
+            with ddp.no_sync():
+                first = square(region(torch.rand(3, 4)))
+            first.backward()
+            tensors += state_of(ddp)
+            second = square(region(torch.rand(3, 4)))
+            with ddp.no_sync():
+                second.backward()
+            tensors += state_of(ddp)
+            ddp.zero_grad()
+        return tensors
+
+    assert_as_plain(program)
 
 
 @check
