@@ -235,10 +235,10 @@ class REMAT_API OutsideLog {
   /// Of the tensor of a Python class that consists of these memories; kUnknown if none was met.
   Origin find_wrapper(c10::ArrayRef<const void*> memories) const;
 
-  size_t size() const { return storages_.size(); }
-  /// The same of all of them, in the order of their first use.
+  /// OutsideStorage::gather_again() of all, in the order of their first use.
   void gather_again() const;
 
+  size_t size() const { return storages_.size(); }
   OutsideStorage& operator[](size_t number) { return storages_[number]; }
   const OutsideStorage& operator[](size_t number) const { return storages_[number]; }
 
