@@ -9,6 +9,8 @@
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <remat/tape/flattened_tensor.h>
+#include <remat/tape/held_storage.h>
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/scope.h>
 
@@ -112,8 +114,6 @@ bool can_be_made_again(PyObject* object, Flat& flat) {
   return flat.names && PyObject_HasAttrString(object, "__tensor_unflatten__") == 1;
 }
 
-}  // namespace
-
 std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
   const pybind11::gil_scoped_acquire gil;
   const ErrorAside error;
@@ -128,6 +128,19 @@ std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
   }
   PyErr_Clear();
   return tensors;
+}
+
+uint64_t hash_of_class(const at::Tensor& tensor) {
+  const pybind11::gil_scoped_acquire gil;
+  const ErrorAside error;
+  const SuspendScopes suspend;
+  THPObjectPtr object(THPVariable_Wrap(tensor));
+  if (!object) return PyErr_Clear(), 0;
+  Flat flat = flat_of(object);
+  const Py_hash_t context = flat.context.get() ? PyObject_Hash(flat.context) : 0;
+  PyErr_Clear();  // one that cannot be hashed is not compared
+  return reinterpret_cast<uintptr_t>(Py_TYPE(object.get())) ^
+         (static_cast<uint64_t>(context) << 1U);
 }
 
 std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {
@@ -147,6 +160,14 @@ std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {
   }
   flattened.unflatten = std::make_shared<const UnflattenObject>(object, flat);
   return flattened;
+}
+
+}  // namespace
+
+void install_tensor_classes() {
+  static constexpr TensorClasses kClasses{.flatten = &flatten_tensor, .hash = &hash_of_class};
+  set_inner_tensors(&inner_tensors);
+  set_tensor_classes(&kClasses);
 }
 
 }  // namespace remat::python

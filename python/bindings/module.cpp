@@ -15,8 +15,6 @@
 #include <remat/placeholder/placeholder.h>
 #include <remat/tape/backward_observer.h>
 #include <remat/tape/blocking_wait.h>
-#include <remat/tape/flattened_tensor.h>
-#include <remat/tape/held_storage.h>
 #include <remat/tape/offload_store.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/region.h>
@@ -69,8 +67,7 @@ PYBIND11_MODULE(_C, m) {
   add_sharded_modules(m.ptr());
   set_blocking_wait(wait_without_gil);
   count_hooks_in_dicts();
-  set_inner_tensors(inner_tensors);
-  set_flatten_tensor(flatten_tensor);
+  install_tensor_classes();
   find_python_places();
 
   m.def("_in_scope", [] { return Scope::current() != nullptr; });

@@ -219,6 +219,10 @@ const char* cause_of_value(const Value& logged, const Value& replayed) {
     return "It computes under another setting (threads, precision, libraries, denormal numbers) "
            "that the function itself sets.";
   }
+  if (logged.kind == OpWord::kClass || replayed.kind == OpWord::kClass) {
+    return "A tensor is of another Python class, or its class says something else of it (the "
+           "placements of a DTensor).";
+  }
   if (logged.kind == OpWord::kTensor && replayed.kind == OpWord::kTensor)
     return cause_of_tensor(logged, replayed);
   if (logged.kind == OpWord::kDraw) {
@@ -261,8 +265,8 @@ std::string OpLog::describe(c10::ArrayRef<uint64_t> op) {
   if (is_call(op)) values.erase(values.begin());
   bool first = true;
   for (const Value& value : values) {
-    const bool says_nothing = value.kind == OpWord::kDraw || value.kind == OpWord::kTensors ||
-                              value.kind == OpWord::kList;
+    const bool says_nothing = value.kind == OpWord::kDraw || value.kind == OpWord::kClass ||
+                              value.kind == OpWord::kTensors || value.kind == OpWord::kList;
     if (says_nothing) continue;
     if (!first) text += ", ";
     if (text.size() > kLongText) return text + "...)";

@@ -34,6 +34,7 @@ enum class OpWord : uint8_t {
   kHash,      ///< A hash.
   kDraw,      ///< A generator's position.
   kSettings,  ///< ComputeSettings::changed().
+  kClass,     ///< A hash of a tensor's class, and of what the class says of it but the tensors in it.
   kOther      ///< Nothing.
 };
 
@@ -121,6 +122,7 @@ inline size_t payload_size(uint64_t head) {
     case OpWord::kHash:
     case OpWord::kDraw:
     case OpWord::kSettings:
+    case OpWord::kClass:
       return 1;
     case OpWord::kComplex:
     case OpWord::kObject:

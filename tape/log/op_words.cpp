@@ -145,6 +145,10 @@ void OpWords::add_settings(uint64_t changed) {
   if (C10_UNLIKELY(changed != 0)) words_.insert(words_.end(), {header(OpWord::kSettings), changed});
 }
 
+void OpWords::add_class(uint64_t tensor_class) {
+  words_.insert(words_.end(), {header(OpWord::kClass), tensor_class});
+}
+
 /// `count` words with the bytes, as far as these go.
 void OpWords::add_bytes(const void* bytes, size_t size, size_t count) {
   const size_t begin = words_.size();

@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include <remat/tape/flattened_tensor.h>
+
 #include "drawn_generator.h"
 #include "host_values.h"
 
@@ -58,6 +60,7 @@ void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen
         const SeenTensor& given = *next++;
         if (shows_host_value(call, i, tensor, given.origin, outside))
           words->add_value(host_value(*given.tensor));
+        if (C10_UNLIKELY(is_of_python_class(tensor))) words->add_class(tensor_class(tensor));
         words->add_tensor(*given.tensor, outside.logged(given.origin), given.moved);
       },
       [&](size_t, const c10::IValue& value) { words->add_value(value); });

@@ -8,19 +8,24 @@
 namespace remat {
 namespace {
 
-std::atomic<FlattenTensor> flatten_tensor{nullptr};
+std::atomic<const TensorClasses*> known_classes{nullptr};
 
 }  // namespace
 
 Unflatten::~Unflatten() = default;
 
-void set_flatten_tensor(FlattenTensor flatten) {
-  flatten_tensor = flatten;
+void set_tensor_classes(const TensorClasses* classes) {
+  known_classes = classes;
 }
 
 std::optional<FlattenedTensor> flattened(const at::Tensor& tensor) {
-  const FlattenTensor flatten = flatten_tensor;
-  return flatten ? flatten(tensor) : std::nullopt;
+  const TensorClasses* const classes = known_classes;
+  return classes ? classes->flatten(tensor) : std::nullopt;
+}
+
+uint64_t tensor_class(const at::Tensor& tensor) {
+  const TensorClasses* const classes = known_classes;
+  return classes ? classes->hash(tensor) : 0;
 }
 
 }  // namespace remat

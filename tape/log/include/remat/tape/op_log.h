@@ -109,6 +109,8 @@ class REMAT_API OpWords {
   void begin_call(uint64_t hash);
   /// `moved`: by how many bytes it begins elsewhere in its memory than it did in the forward.
   void add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved = 0);
+  /// Of a tensor of a Python class, before it: tensor_class().
+  void add_class(uint64_t tensor_class);
   /// Any argument but tensors; of a list of tensors, which ones are there. Never throws what the
   /// argument causes.
   void add_value(const c10::IValue& value);

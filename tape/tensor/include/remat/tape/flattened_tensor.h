@@ -6,6 +6,7 @@
 #include <ATen/core/Tensor.h>
 #include <c10/util/ArrayRef.h>
 
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -33,12 +34,19 @@ struct FlattenedTensor {
   std::shared_ptr<const Unflatten> unflatten;
 };
 
-/// Takes a tensor apart, outside of all scopes; none if its class does not say how. Set by the
-/// binding of the language; may be null.
-using FlattenTensor = std::optional<FlattenedTensor> (*)(const at::Tensor& tensor);
-REMAT_API void set_flatten_tensor(FlattenTensor flatten);
+/// What the binding of the language knows of such tensors. Called outside of all scopes; may run
+/// code of the class.
+struct TensorClasses {
+  /// Takes a tensor apart; none if its class does not say how.
+  std::optional<FlattenedTensor> (*flatten)(const at::Tensor& tensor);
+  /// A hash of its class, and of what the class says of it but the tensors in it.
+  uint64_t (*hash)(const at::Tensor& tensor);
+};
+/// Once. What it gets lives for ever.
+REMAT_API void set_tensor_classes(const TensorClasses* classes);
 
-/// What set_flatten_tensor() was given; none if it was given nothing.
+/// As TensorClasses; none and 0 without a binding.
 REMAT_API std::optional<FlattenedTensor> flattened(const at::Tensor& tensor);
+REMAT_API uint64_t tensor_class(const at::Tensor& tensor);
 
 }  // namespace remat
