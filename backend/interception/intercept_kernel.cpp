@@ -14,6 +14,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include <remat/backend/collective_watch.h>
 #include <remat/tape/collective_work.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_observer.h>
@@ -169,9 +170,12 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
       const UnmarkedWriteCheck writes(call);
       run_below(op, below, stack);
       writes.check(info);
+    } else if (C10_UNLIKELY(info.is_communication())) {
+      tell_collective_watch(call);
+      run_below(op, below, stack);
+      hide_works(call);
     } else {
       run_below(op, below, stack);
-      if (C10_UNLIKELY(info.is_communication())) hide_works(call);
     }
     if (unversioned) unversioned->finish();
     inner.adopt();

@@ -20,6 +20,7 @@
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
 
+#include "agreement.h"
 #include "budget.h"
 #include "checkpoint_types.h"
 #include "custom_functions.h"
@@ -65,6 +66,7 @@ PYBIND11_MODULE(_C, m) {
   add_functional_calls(m.ptr());
   add_tiles(m.ptr());
   add_sharded_modules(m.ptr());
+  add_agreement(m.ptr());
   set_blocking_wait(wait_without_gil);
   count_hooks_in_dicts();
   install_tensor_classes();

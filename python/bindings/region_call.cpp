@@ -17,6 +17,7 @@
 #include <remat/backend/forward_region.h>
 #include <remat/tape/region_label.h>
 
+#include "agreement.h"
 #include "owned_object.h"
 #include "python_body.h"
 #include "python_state.h"
@@ -65,11 +66,13 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   check_no_transform(settings.options.name);
   install_engine();
   tell_fsdp_of_regions();
+  tell_agreement(settings, function);
   std::vector<at::Tensor> tensors;
   auto body = std::make_unique<PythonBody>(function, arguments, settings.options.name, tensors);
   PythonBody& running = *body;
   std::optional<detail::ForwardRegion> region(std::in_place, settings.options, std::move(body),
                                               tensors);
+  WatchedRun run(settings.options.name, function, /*is_replay=*/false);
   THPObjectPtr output;
   {
     const HandleBound bound;
@@ -77,6 +80,7 @@ PyObject* call_region(const Settings& settings, PyObject* function,
     output = arguments.pass_to(function);
   }
   if (!output) {
+    run.fail();
     const ErrorAside error;
     region.reset();
     return nullptr;
@@ -85,6 +89,8 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   tensors.clear();
   take_output(output, settings.output_rule, settings.options.name, tensors);
   region->finish(tensors);
+  region.reset();
+  run.finish();
   return output.release();
 }
 

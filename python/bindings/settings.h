@@ -6,6 +6,7 @@
 #include <torch/csrc/python_headers.h>
 #include <torch/csrc/utils/object_ptr.h>
 
+#include <cstdint>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -34,6 +35,15 @@ class Settings final : public WrapperState {
 
   /// The Python objects inside of `options`, for the garbage collector.
   std::vector<SharedObject> objects;
+
+  /// The function of the last region with these settings of which the agreement of ranks was told,
+  /// and which agreement that was. Under the GIL.
+  struct Told {
+    const PyObject* function = nullptr;
+    uint64_t agreement = 0;
+    bool operator==(const Told&) const = default;
+  };
+  mutable Told told;
 };
 
 /// The items of any iterable, kept by the returned tuple. Throws TypeError, naming it.

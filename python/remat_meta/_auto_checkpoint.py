@@ -16,7 +16,7 @@ import weakref
 
 import torch
 
-from . import _C
+from . import _C, _agreement
 from ._C import checkpoint
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
@@ -120,6 +120,7 @@ class _AutoCheckpointed:
         is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if is_traced or is_transformed or torch.is_inference_mode_enabled() or self._is_lazy():
             return self._call_plainly(args, kwargs)
+        _agreement.meet(f"auto_checkpoint '{self._options['name']}'", {"budget": self._options["memory_budget"]})
         step = _Step(self._function(), self._module, self._options["name"], self._planned.advice, args, kwargs)
         self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
         return step.result

@@ -1,0 +1,249 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Comparing the settings of regions between ranks, before the first backward.
+
+Each rank writes what its regions are asked for to the store of the process group when it meets them
+in a forward, and looks at what others have written when it begins a backward. Nothing but the store
+is used, and no rank waits for another one's backward, so that stages of a pipeline may take turns.
+"""
+
+import dataclasses
+import enum
+import functools
+import hashlib
+import json
+import logging
+import os
+import threading
+import time
+from pathlib import Path
+
+import torch
+
+from . import _C, _default_group
+
+_VARIABLE = "REMAT_AGREEMENT"
+_OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_TRACE", "REMAT_DEBUG"}  # they watch
+
+_PATIENCE_S = 3.0  # in the first backward, for ranks that have met no region, or only some of this rank's
+_LATER_PATIENCE_S = 1.0  # in a later one, when this rank has met another region
+_POLL_S = 0.005
+_LOOK_AGAIN_S = 1.0
+_KNOWN_COUNT = 1000
+_SHOWN = 200  # characters of a setting
+
+_logger = logging.getLogger("remat_meta")
+
+
+def name_of(function):
+    """What a function is called on all ranks."""
+    while isinstance(function, functools.partial):
+        function = function.func
+    if not hasattr(function, "__qualname__"):
+        function = type(function)
+    return f"{function.__module__}.{function.__qualname__}"
+
+
+def _hash(text):
+    return hashlib.sha1(text.encode()).hexdigest()[:12]
+
+
+def _words(value):
+    """A setting as a text that is the same on ranks where it is the same."""
+    if value is None:
+        text = "none"
+    elif isinstance(value, (str, int, bool)):
+        text = str(value)
+    elif hasattr(value, "to_json"):
+        text = value.to_json()
+    elif dataclasses.is_dataclass(value):
+        fields = ((field.name, getattr(value, field.name)) for field in dataclasses.fields(value))
+        text = ", ".join(f"{name} {_words(part)}" for name, part in fields)
+    elif isinstance(value, (list, tuple)):
+        text = f"[{', '.join(map(_words, value))}]"
+    elif isinstance(value, (enum.Enum, torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+        text = str(value)
+    else:
+        text = name_of(value)
+    text = " ".join(text.split())
+    return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}... ({_hash(text)})"
+
+
+def _settings(engine, intercept, policy, cuts, plan):
+    return {
+        "engine": "tape" if plan else engine,
+        "intercept": str(intercept),
+        "policy": _words(policy),
+        "cuts": _words(cuts),
+        "plan": _words(plan and plan.cuts),
+    }
+
+
+def _value_of(variable):
+    """A file is compared by what it says, as ranks may have it in different places."""
+    value = os.environ[variable]
+    if variable == "REMAT_POLICY" and Path(value).is_file():
+        return f"a file ({_hash(Path(value).read_text())})"
+    return value
+
+
+def _environment():
+    names = sorted(name for name in os.environ if name.startswith("REMAT_") and name not in _OF_ONE_RANK)
+    versions = {"version of remat": _C.version, "version of torch": torch.__version__}
+    return {**versions, **{name: _value_of(name) for name in names}}
+
+
+def _difference(where, one, other):
+    """An error's text, of two ranks' {"rank": ..., "settings": ...}; None if they agree."""
+    one, other = sorted((one, other), key=lambda record: record["rank"])
+    names = sorted(one["settings"].keys() | other["settings"].keys())
+    found = []
+    for name in names:
+        values = [record["settings"].get(name, "unset") for record in (one, other)]
+        if values[0] != values[1]:
+            found.append(f"{name} {values[0]} on rank {one['rank']} and {values[1]} on rank {other['rank']}")
+    if not found:
+        return None
+    return (
+        f"[agreement] {where}: expected the same settings on all ranks, got {'; '.join(found)}. Set the same. Where "
+        f"ranks are to differ (stages of a pipeline), give their regions other names, or set {_VARIABLE}=0 on all."
+    )
+
+
+class _Agreement:
+    """Of one process group, as this rank sees it.
+
+    A rank is at a place: the list of the regions that it has met so far and of the backwards that it
+    has begun after them, in their order. For each place the store counts the ranks that have come
+    there and those that have left it. Those in between may still come to where this rank is, and are
+    waited for.
+    """
+
+    def __init__(self, store, rank, world):
+        self._store = torch.distributed.PrefixStore("remat/agreement", store)
+        self._rank = rank
+        self._world = world
+        self._lock = threading.Lock()
+        self._met = {}  # by region: its settings, in the order in which they were met
+        self._places = [""]  # since the last backward that was compared
+        self._is_new = False
+        self._patience_s = _PATIENCE_S
+        self._look_at_s = 0.0
+
+    def meet(self, where, settings):
+        """This rank has a region `where` with such settings."""
+        with self._lock:
+            met = self._met.setdefault(where, [])
+            if settings in met:
+                return
+            met.append(settings)
+            self._is_new = True
+            self._publish(where, len(met), settings)
+
+    def _publish(self, where, number, settings):
+        own = {"rank": self._rank, "settings": settings}
+        first = json.loads(self._store.compare_set(f"region/{where}/{number}", "", json.dumps(own)))
+        found = _difference(where, own, first)
+        if found:
+            self._store.compare_set("difference", "", found)
+        self._go_to(where)
+
+    def _go_to(self, name):
+        left = self._places[-1]
+        self._places.append(_hash(f"{left} {name}"))
+        self._store.add(f"came/{self._places[-1]}", 1)
+        self._store.add(f"left/{left}", 1)
+
+    def compare(self):
+        """A backward begins. Raises ValueError if ranks differ."""
+        now_s = time.monotonic()
+        if not self._is_new and now_s < self._look_at_s:
+            return
+        with self._lock:
+            if self._is_new:
+                self._wait(now_s + self._patience_s)
+            self._raise_difference()
+            if self._is_new:
+                self._go_to("backward")
+                self._places = self._places[-1:]
+                self._patience_s = _LATER_PATIENCE_S
+            self._is_new = False
+            self._look_at_s = now_s + _LOOK_AGAIN_S
+
+    def _wait(self, until_s):
+        for place in self._places[:-1]:
+            while (missing := self._missing(place)) > 0:
+                self._raise_difference()
+                if time.monotonic() >= until_s:
+                    _logger.info(
+                        "[agreement] %d ranks have not met the regions of this rank. Their settings are compared when they do.",
+                        missing,
+                    )
+                    self._store.add(f"left/{place}", missing)  # others do not wait as well
+                    break
+                time.sleep(_POLL_S)
+
+    def _missing(self, place):
+        came = self._store.add(f"came/{place}", 0) if place else self._world
+        return came - self._store.add(f"left/{place}", 0)
+
+    def _raise_difference(self):
+        if self._store.check(["difference"]):
+            raise ValueError(self._store.get("difference").decode())
+
+
+_current = None
+_known = {}  # what the present group's regions are asked for, so that it is not put in words at each call
+
+
+def _unless_store_is_gone(use, *args):
+    """The rank that has the store may have ended, which is no reason to fail."""
+    try:
+        use(*args)
+    except RuntimeError as error:
+        _logger.info("[agreement] ranks are not compared any more: %s", error)
+        _begin(None)
+
+
+_NO_OPTIONS = {}
+
+
+def _meet_region(options, function):
+    """Called for each region whose object was not the last one to be called with its options."""
+    get = (options or _NO_OPTIONS).get
+    name, engine, intercept = get("region_name"), get("replay", "function"), get("intercept", True)
+    where = f"region '{name}'" if name else f"region of {name_of(function)}"
+    objects = get("policy"), get("cuts"), get("plan")
+    key = (where, engine, intercept, *map(id, objects))
+    if key in _known:
+        return
+    if len(_known) >= _KNOWN_COUNT:
+        _known.clear()
+    _known[key] = objects  # whose ids nobody else has then
+    meet(where, _settings(engine, intercept, *objects))
+
+
+def meet(where, settings):
+    if _current is None:
+        return
+    if not _current._met:
+        _unless_store_is_gone(_current.meet, "environment", _environment())
+    if _current is not None:
+        _unless_store_is_gone(_current.meet, where, settings)
+
+
+def before_backward():
+    if _current is not None:
+        _unless_store_is_gone(_current.compare)
+
+
+def _begin(members):
+    global _current
+    _current = _Agreement(*members) if members else None
+    _known.clear()
+    _C._set_agreement(_meet_region if members else None)
+
+
+def install():
+    if os.environ.get(_VARIABLE) != "0":
+        _default_group.follow(_begin)

@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""torch.distributed's default process group, as it comes and goes."""
+
+import functools
+import os
+
+import torch
+
+_ONE_PROCESS = ("fake", "threaded")  # backends whose ranks are no processes
+
+_followers = []
+
+
+def _members_of(group):
+    """Store, rank and size of a group of several processes, of which this is one; else None."""
+    c10d = torch.distributed.distributed_c10d
+    if group is None or group is c10d.GroupMember.NON_GROUP_MEMBER or group.size() == 1:
+        return None
+    if group not in c10d._world.pg_map or c10d.get_backend(group) in _ONE_PROCESS:
+        return None  # the first: a group that has shrunk, and is not known yet
+    return c10d._get_default_store(), group.rank(), group.size()
+
+
+def _tell(members):
+    for follower in _followers:
+        follower(members)
+
+
+def _follow():
+    c10d = torch.distributed.distributed_c10d
+    update = c10d._update_default_pg
+
+    @functools.wraps(update)
+    def _update_default_pg(group):
+        update(group)
+        _tell(_members_of(group))
+
+    c10d._update_default_pg = _update_default_pg
+    # A forked child has the store's connection of its parent, and is no rank.
+    os.register_at_fork(after_in_child=lambda: _tell(None))
+
+
+def follow(follower):
+    """Calls follower((store, rank, world)) for the present group and each later one, and follower(None) for its end."""
+    if not torch.distributed.is_available():
+        return
+    if not _followers:
+        _follow()
+    _followers.append(follower)
+    follower(_members_of(torch.distributed.distributed_c10d._world.default_pg))
