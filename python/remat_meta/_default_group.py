@@ -17,9 +17,10 @@ def _members_of(group):
     c10d = torch.distributed.distributed_c10d
     if group is None or group is c10d.GroupMember.NON_GROUP_MEMBER or group.size() == 1:
         return None
-    if group not in c10d._world.pg_map or c10d.get_backend(group) in _ONE_PROCESS:
-        return None  # the first: a group that has shrunk, and is not known yet
-    return c10d._get_default_store(), group.rank(), group.size()
+    _, store = c10d._world.pg_map.get(group, (None, None))  # a group that has shrunk is not there yet, MPI has no store
+    if store is None or c10d.get_backend(group) in _ONE_PROCESS:
+        return None
+    return store, group.rank(), group.size()
 
 
 def _tell(members):
