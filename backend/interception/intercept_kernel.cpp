@@ -132,8 +132,9 @@ bool is_of_collectives(const OpInfo& info) {
 /// A functional collective may have begun outside of the region, which notes how its result is when
 /// the function first has it: not before it has been waited for.
 void wait_first(const OpCall& call) {
-  if (call.info().operator_name().name == "_c10d_functional::wait_tensor")
-    wait_for_functional(call.argument(0).toTensor());
+  if (call.info().operator_name().name != "_c10d_functional::wait_tensor") return;
+  tell_collective_watch(call);
+  wait_for_functional(call.argument(0).toTensor());
 }
 
 /// True for what observers do each time: a resize_() to the sizes that the tensor has, a detach_()

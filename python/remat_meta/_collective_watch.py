@@ -21,7 +21,9 @@ _VARIABLE = "REMAT_DEBUG_COLLECTIVES"
 _POLL_S = 0.005
 _STAY_S = 1.0  # at the end of a region's run, for ranks that have not ended it
 
-_NO_COLLECTIVES = ("wait_tensor", "_wrap_tensor_autograd")
+_WAITS = ("wait_tensor",)
+_FUNCTIONAL = ("_c10d_functional", "_c10d_functional_autograd")  # whose ranks meet when their results are waited for
+_PENDING_COUNT = 50
 
 # Pairs of two ranks, which need not come to them at the same time.
 _PAIRS = ("send", "recv_", "recv_any_source_")
@@ -81,6 +83,7 @@ class _Watch:
         self._store = dist.PrefixStore("remat/collectives", store)
         self._rank = rank
         self._world = world
+        self._pending = []  # comparisons of functional collectives, which have been issued
         self._issued = {}  # by group's name: how many collectives
         self._runs = {}  # by name: how many
         self._awaited = {}  # by name of a run: the ranks that are waited for at its end
@@ -96,8 +99,13 @@ class _Watch:
         self._open_runs().append((run, number))
 
     def end(self, error):
-        run, number = self._open_runs().pop()
-        self._set(f"ended/{self._rank}/{run}", [number, error and error.partition("\n")[0]])
+        run, number = self._open_runs()[-1]
+        try:
+            if error is None:
+                self._compare_pending()
+        finally:
+            self._open_runs().pop()
+            self._set(f"ended/{self._rank}/{run}", [number, error and error.partition("\n")[0]])
         if error is None:
             self._stay(run, number)
             self._raise_difference()
@@ -124,22 +132,33 @@ class _Watch:
 
     def before_collective(self, op, arguments):
         self._raise_difference()
-        kind = op.partition("::")[2].partition(".")[0]
+        library, _, kind = op.partition("::")
+        kind = kind.partition(".")[0]
+        if kind in _WAITS:
+            return self._compare_pending()
         group = _group_of(arguments)
-        if kind in _NO_COLLECTIVES or kind in _PAIRS or group is None:
+        if kind in _PAIRS or group is None:
             return
-        name = group.group_name
-        ranks = dist.get_process_group_ranks(group)
+        self._announce(group, self._record(op, arguments))
+        if library not in _FUNCTIONAL or len(self._pending) >= _PENDING_COUNT:
+            self._compare_pending()
+
+    def _announce(self, group, record):
+        name, ranks = group.group_name, dist.get_process_group_ranks(group)
         number = self._issued[name] = self._issued.get(name, 0) + 1
-        record = self._record(op, arguments)
-        where = f"collective {number} of group {name} (ranks {', '.join(map(str, ranks))})"
         self._set(f"issues/{name}/{number}/{self._rank}", record)
-        self._set(f"waits/{self._rank}", [name, number, ranks, f"{_described(record)}, {where}"])
-        until_s = time.monotonic() + _timeout_s(group)
-        for other in ranks:
-            self._compare(where, record, other, f"issues/{name}/{number}/{other}", until_s)
-        # All have read the one before: they have come to this one.
-        self._store.delete_key(f"issues/{name}/{number - 1}/{self._rank}")
+        self._pending.append((name, number, ranks, record, _timeout_s(group)))
+
+    def _compare_pending(self):
+        pending, self._pending = self._pending, []
+        for name, number, ranks, record, timeout_s in pending:
+            where = f"collective {number} of group {name} (ranks {', '.join(map(str, ranks))})"
+            self._set(f"waits/{self._rank}", [name, number, ranks, f"{_described(record)}, {where}"])
+            until_s = time.monotonic() + timeout_s
+            for other in ranks:
+                self._compare(where, record, other, f"issues/{name}/{number}/{other}", until_s)
+            # Nobody reads it any more: the others, who have come to this one, leave fewer than these uncompared.
+            self._store.delete_key(f"issues/{name}/{number - 2 * _PENDING_COUNT}/{self._rank}")
 
     def _record(self, op, arguments):
         tensors = _tensors_in(arguments)

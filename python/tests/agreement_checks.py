@@ -437,6 +437,26 @@ def stragglers_pass():
 
 
 @debug_check
+def functional_collectives_are_compared_when_they_are_waited_for():
+    """Rank 1 comes to its own after it has got what rank 0 sends after having begun its own."""
+    ops, group = torch.ops._c10d_functional, dist.group.WORLD.group_name
+    shape = [3]
+
+    def fn(x):
+        message, sizes = torch.ones(2), x.new_ones(*shape)
+        if rank() == 1:
+            dist.recv(message, 0)
+        begun = ops.all_reduce(sizes, "sum", group)
+        if rank() == 0:
+            dist.send(message, 1)
+        return x.sin() * ops.wait_tensor(begun).sum()
+
+    step(fn)
+    shape[0] = on_rank(1, 4, 3)
+    assert_watched(lambda: step(fn), "_c10d_functional::all_reduce", "float32 [4]")
+
+
+@debug_check
 def a_collective_is_missing():
     def fn(x):
         return block(x) if rank() == 1 else reduced(x)

@@ -9,7 +9,8 @@
 namespace remat {
 
 /// Called before a collective, a send or a receive of a region runs, in the forward or in a replay,
-/// on the thread that runs it and without any region active. What it throws is thrown in place of
+/// on the thread that runs it and without any region active; of a wait for a functional collective
+/// before waiting too, also in a replay that leaves it out. What it throws is thrown in place of
 /// the op.
 using CollectiveWatch = void (*)(const OpCall& call);
 
