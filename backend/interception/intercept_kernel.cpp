@@ -232,6 +232,7 @@ void run_part(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   const OpCall call(info, *stack);
   OpObserver::all_before_part(call);
   note_handler_writes(call);
+  if (C10_UNLIKELY(info.is_communication())) tell_collective_watch(call);
   run_below(op, below, stack);
   if (C10_UNLIKELY(info.is_communication())) hide_works(call);
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
@@ -242,6 +243,8 @@ void run_part(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
 void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet keys,
                  DispatchKeySet below, Stack* stack) {
   if (is_shown(keys, info)) return run_part(op, info, below, stack);
+  if (C10_UNLIKELY(info.is_communication()) && leaf.is_of_class)
+    tell_collective_watch({info, *stack});
   run_adopted(op, info, below, stack);
 }
 
