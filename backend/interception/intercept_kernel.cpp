@@ -108,15 +108,20 @@ void fill_unwritten(const OpCall& call, DispatchKeySet below) {
 
 /// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
 /// there.
-void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack) {
+/// `is_shown`: what it does is shown to the scopes.
+void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
+                 bool is_shown) {
   const OpCall call(info, *stack);
   c10::SmallVector<const void*, 8> given;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
+  if (is_shown) OpObserver::all_before_part(call);
   note_handler_writes(call);
   HandlerResults inner(call, below);
   run_below(op, below, stack);
+  if (is_shown && info.is_communication()) hide_works(call);
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
+  if (is_shown) OpObserver::all_after_part(call);
   inner.adopt();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
@@ -218,34 +223,27 @@ bool is_shown(DispatchKeySet keys, const OpInfo& info) {
          info.operator_name().name != "_c10d_functional::wait_tensor";  // of who is first to use it
 }
 
-void run_part(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack) {
-  const auto run_as_leaf = [&] {
+/// True, and the op has run or been left out, if it is a named call of a policy or a collective.
+bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
+                      Stack* stack) {
+  const auto run = [&] {
     const InLeaf none({});
     run_leaf(op, info, below, stack, /*logged=*/true);
   };
   StaticDecision decision;
-  const RegionPolicy* const policy = Scope::current()->policy();
-  if (policy && run_by_policy(*policy, decision, info, /*is_composite=*/false, *stack, run_as_leaf))
-    return;
-  if (!policy && info.is_communication() && run_communication(decision, info, *stack, run_as_leaf))
-    return;
-  const OpCall call(info, *stack);
-  OpObserver::all_before_part(call);
-  note_handler_writes(call);
-  if (C10_UNLIKELY(info.is_communication())) tell_collective_watch(call);
-  run_below(op, below, stack);
-  if (C10_UNLIKELY(info.is_communication())) hide_works(call);
-  if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
-  OpObserver::all_after_part(call);
+  if (const RegionPolicy* const policy = Scope::current()->policy())
+    return run_by_policy(*policy, decision, info, /*is_composite=*/false, *stack, run);
+  return info.is_communication() && run_communication(decision, info, *stack, run);
 }
 
 /// An op that is part of another one.
 void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet keys,
                  DispatchKeySet below, Stack* stack) {
-  if (is_shown(keys, info)) return run_part(op, info, below, stack);
+  const bool shown = is_shown(keys, info);
+  if (shown && run_part_as_call(op, info, below, stack)) return;
   if (C10_UNLIKELY(info.is_communication()) && leaf.is_of_class)
     tell_collective_watch({info, *stack});
-  run_adopted(op, info, below, stack);
+  run_adopted(op, info, below, stack, shown);
 }
 
 bool resolves_to_composite(const OperatorHandle& op, DispatchKey key) {

@@ -223,3 +223,62 @@ def test_a_write_to_what_one_was_made_of_is_noticed(engine):
     w.add_(1)
     with pytest.raises(RuntimeError, match="modified by an inplace operation"):
         y.sum().backward()
+
+
+class SavesAWrapper(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, make):
+        ctx.save_for_backward(make(x.detach()))
+        return torch.ones(4)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * sum_of(ctx.saved_tensors[0]), None
+
+
+@pytest.mark.parametrize("kind", ["TwoTensor", "Opaque"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_kept_result_that_a_custom_function_saves_in_one(engine, kind):
+    def run(wrap):
+        torch.manual_seed(0)
+        x = leaf(4)
+        call = plain if wrap is plain else lambda fn: remat.region(fn, "call", recompute=False)
+        wrap(lambda x: SavesAWrapper.apply(call(lambda x: x * 2)(x), AS_IT_IS[kind]).exp())(x).sum().backward()
+        return [x.grad]
+
+    if engine == "tape" and kind == "Opaque":
+        with pytest.raises(NotImplementedError, match="without __tensor_flatten__"):
+            run(remat.checkpoint(replay=engine))
+    else:
+        assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+class Scaled(torch.Tensor):
+    """A tensor times a number that the class says of it."""
+
+    @staticmethod
+    def __new__(cls, inner, factor):
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype)
+
+    def __init__(self, inner, factor):
+        self.inner, self.factor = inner, factor
+
+    def __tensor_flatten__(self):
+        return ["inner"], self.factor
+
+    @staticmethod
+    def __tensor_unflatten__(inner, factor, size, stride):
+        return Scaled(inner["inner"], factor)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return Scaled(args[0].inner, args[0].factor)
+        return func(*(arg.inner * arg.factor if isinstance(arg, Scaled) else arg for arg in args), **(kwargs or {}))
+
+
+def test_what_a_class_says_of_a_tensor_is_compared():
+    factors, w = iter([2.0, 3.0]), torch.ones(4)
+    y = remat.checkpoint(region_name="r")(lambda x: (x * Scaled(w, next(factors))).exp())(leaf(4))
+    with pytest.raises(remat.ReplayMismatch, match="region 'r'.*another Python class, or its class says something else"):
+        y.sum().backward()

@@ -201,7 +201,7 @@ void ForwardOps::adopt_unknown(const OpCall& call, const OpTensor& written) {
 }
 
 void ForwardOps::after_part(const OpCall& call) {
-  if (!region_.intercept() || state_.is_saving) return OpObserver::after_part(call);
+  if (!region_.intercept() || state_.is_saving) return;
   if (state_.recorder) state_.recorder->after_op(call);
   for_each_result_tensor(call,
                          [&](const at::Tensor& tensor) { state_.storages.enter_result(tensor); });

@@ -72,10 +72,6 @@ void for_each_here(F&& f) {
 
 }  // namespace
 
-void OpObserver::after_part(const OpCall& call) {
-  for_each_result_tensor(call, [&](const at::Tensor& tensor) { adopt_part(tensor); });
-}
-
 void OpObserver::all_before_op(OpCall& call, bool logged) {
   if (!current_scope) return;
   before_op_from(current_scope, call, logged);
@@ -109,17 +105,7 @@ void OpObserver::all_before_part(const OpCall& call) {
 }
 
 void OpObserver::all_after_part(const OpCall& call) {
-  const Scope* seeing = current_scope;
-  for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
-    const bool sees = scope == seeing;
-    if (sees) seeing = scope->next_to_see_ops();
-    if (!scope->ops()) continue;
-    if (sees) {
-      scope->ops()->after_part(call);
-    } else {
-      scope->ops()->OpObserver::after_part(call);
-    }
-  }
+  for_each_seeing([&](OpObserver& observer) { observer.after_part(call); });
 }
 
 void OpObserver::all_after_data(const at::Tensor& tensor) {

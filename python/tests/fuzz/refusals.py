@@ -107,8 +107,6 @@ REFUSALS = (
     # Libraries, tensor classes.
     Rule("M12", REFUSED, "expected ops that mark in their schema what they write", r"ops\.fuzz\."),
     Rule("C3", REFUSED, "expected in-place ops on plain tensors from outside the region", WRAPPED),
-    Rule("C1 C2", MISMATCH, "from elsewhere", r"\bwrap\("),
-    Rule("C1 C2", MISMATCH, "It reads another tensor than the forward did", r"\bwrap\("),
     Rule("C8", MISMATCH, "It reads another tensor than the forward did", "jagged_"),
     Rule("C10", ERROR, "If inputs are nested tensors they must be contiguous", JAGGED_ATTENTION, torchs=True),
     Rule("C10", ERROR, "is irregular and does not have a size", JAGGED_ATTENTION, torchs=True),

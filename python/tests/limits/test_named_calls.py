@@ -15,27 +15,6 @@ import remat_meta as remat
 from .common import OFFLOAD, SAVE, assert_raises, call, region
 
 
-class SavesAWrapper(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, x):
-        ctx.save_for_backward(Opaque(x.detach()))
-        return torch.ones(4)
-
-    @staticmethod
-    def backward(ctx, grad):
-        return grad * ctx.saved_tensors[0].inner
-
-
-def test_n1_a_kept_result_that_a_custom_function_saves_in_a_subclass_is_a_placeholder():
-    def program(wrap):
-        x = leaf(4)
-        wrap(lambda x: SavesAWrapper.apply(call(lambda x: x * 2)(x)).exp())(x).sum().backward()
-        return x.grad
-
-    assert_raises(program, region(), r"\[placeholder\] result of call 'call' .*expected a use of its shape only")
-    assert_same(program, region("tape"))
-
-
 @pytest.mark.parametrize("name", ["new_tensor", "new"])
 def test_n2_new_tensor_of_a_placeholder_raises(name):
     def program(wrap):

@@ -19,7 +19,7 @@ from .common import ANOTHER, assert_raises, call, in_a_thread, outcome, region
     "check",
     [
         "s20_under_offload_the_value_from_before_a_collective_is_used",
-        "d6_collectives_that_differentiate_have_no_strict_tape_and_are_right_without",
+        "d6_collectives_that_differentiate_have_no_strict_tape_in_a_nested_region",
     ],
 )
 def test_s20_d6_on_two_ranks(check):

@@ -34,9 +34,10 @@ class REMAT_API OpObserver {
   /// It has run; not called if it threw.
   virtual void after_op(OpCall& call) = 0;
 
-  /// The same of an op that the handler of a tensor subclass calls, for the op that was shown.
+  /// The same of an op that the handler of a tensor subclass calls, for the op that was shown. What
+  /// it has made is adopted after that.
   virtual void before_part(const OpCall& /*call*/) {}
-  virtual void after_part(const OpCall& call);
+  virtual void after_part(const OpCall& /*call*/) {}
 
   /// A tensor on the memory of `tensor` is there now that has versions of its own. See
   /// Note [Data hooks].
