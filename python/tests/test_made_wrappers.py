@@ -2,12 +2,16 @@
 
 """Tensors of Python classes with __torch_dispatch__ that a region's function makes by their constructors."""
 
+import contextlib
+
 import pytest
 import torch
 from programs import leaf
 from same import assert_equal, plain
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.testing._internal.two_tensor import TwoTensor
-from wrappers import Opaque, Quantized
+from torch.utils.flop_counter import FlopCounterMode
+from wrappers import Opaque, Passing, Quantized
 
 import remat_meta as remat
 
@@ -282,3 +286,49 @@ def test_what_a_class_says_of_a_tensor_is_compared():
     y = remat.checkpoint(region_name="r")(lambda x: (x * Scaled(w, next(factors))).exp())(leaf(4))
     with pytest.raises(remat.ReplayMismatch, match="region 'r'.*another Python class, or its class says something else"):
         y.sum().backward()
+
+
+def comm_debug():
+    from torch.distributed.tensor.debug import CommDebugMode
+
+    return CommDebugMode()
+
+
+MODES = {"passing": Passing, "flops": lambda: FlopCounterMode(display=False), "comm": comm_debug}
+nothing = contextlib.nullcontext
+
+
+@pytest.mark.parametrize("place", ["both", "forward", "backward", "inside"])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("kind", ["TwoTensor", "Opaque"])
+@pytest.mark.parametrize("engine", ["function", "auto"])
+def test_dispatch_modes_round_them_change_nothing(engine, kind, mode, place, request):
+    def run(wrap):
+        torch.manual_seed(0)
+        x, w = leaf(4, 4), leaf(4, 4)
+        program = of_inside(kind, w)
+
+        def fn(x):
+            with MODES[mode]() if place == "inside" else nothing():
+                return program(x)
+
+        region = wrap(fn)
+        tensors = []
+        for _ in range(2):
+            with MODES[mode]() if place in ("both", "forward") else nothing():
+                y = region(x)
+            with MODES[mode]() if place in ("both", "backward") else nothing():
+                y.sum().backward()
+            tensors += [y.detach(), x.grad.clone(), w.grad.clone()]
+        return tensors
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine, region_name=request.node.name)))
+
+
+@pytest.mark.parametrize("engine", ["function", "auto"])
+def test_fake_tensors_round_a_region(engine):
+    with FakeTensorMode():
+        x, w = torch.rand(4, 4, requires_grad=True), torch.rand(4, 4, requires_grad=True)
+        y = remat.checkpoint(replay=engine)(lambda x: ((x @ w).sin().exp() * 2).relu())(x)
+        y.sum().backward()
+        assert x.grad.shape == w.grad.shape == (4, 4)

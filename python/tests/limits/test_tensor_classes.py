@@ -7,7 +7,6 @@ import torch
 from programs import leaf
 from same import assert_same, plain
 from torch.utils._python_dispatch import TorchDispatchMode
-from wrappers import Opaque
 
 import remat_meta as remat
 
