@@ -84,10 +84,7 @@ class InLeaf {
 };
 
 bool is_handled_by_class(const OpCall& call, DispatchKeySet below) {
-  if (C10_LIKELY(!below.has(DispatchKey::Python))) return false;
-  const auto tensors = call.tensors();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const OpTensor& entry) { return is_of_python_class(*entry.tensor); });
+  return C10_UNLIKELY(below.has(DispatchKey::Python)) && is_of_python_class(call);
 }
 
 /// Memory that nobody has written is zeros in a region: a replay, which compares what the host may

@@ -13,7 +13,6 @@
 #include <limits>
 #include <utility>
 
-#include <remat/tape/held_storage.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "hash_mix.h"
@@ -44,13 +43,6 @@ uint32_t narrow(size_t number) {
 bool overwrites(const OpInfo& op) {
   return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
          op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
-}
-
-/// True if the class of a tensor handles it: Note [Wrappers on a tape].
-bool is_handled(const OpCall& call) {
-  const auto tensors = call.tensors();
-  return std::any_of(tensors.begin(), tensors.end(),
-                     [](const OpTensor& entry) { return is_of_python_class(*entry.tensor); });
 }
 
 /// Numbers that LibTorch has made tensors of are often the same.
@@ -212,7 +204,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return give_up(call, "a collective that replays call again");
-  if (C10_UNLIKELY(is_handled(call))) return;  // its handler's ops come next
+  if (C10_UNLIKELY(is_of_python_class(call))) return;  // its handler's ops come next
   if (cutter_) enter_segment();
   op_.runs = true;
   op_.has_run = false;
@@ -358,12 +350,6 @@ void TapeRecorder::note_made(size_t result, uint32_t value, const at::Tensor& te
   if (!cutter_) return;
   const TapeRef ref{value, layout_of(tensor, tape_.values_[value])};
   cutter_->made(tape_.records_.size(), result, ref, tensor, is_outside(tensor));
-}
-
-/// Of a tensor of a Python class that an op on plain tensors has made, as the op that wraps the
-/// result of a collective does.
-void TapeRecorder::adopt_parts(const at::Tensor& wrapper) {
-  for (const at::Tensor& part : inner_tensors(wrapper)) adopt(part);
 }
 
 void TapeRecorder::end_record() {

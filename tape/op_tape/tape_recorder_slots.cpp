@@ -38,52 +38,6 @@ void TapeRecorder::add_slot(const at::Tensor& tensor) {
   op_.pending.push_back({slot, tensor_data(tensor), {}});
 }
 
-// Note [Wrappers on a tape]: a tape knows memory, and a tensor of a Python class with
-// __torch_dispatch__ has none of its own. So in the place of an op on such tensors the tape has the
-// ops on plain tensors that the class's handler calls, and a slot for one has the parts that
-// __tensor_flatten__ names: a replay runs no Python but the class's __tensor_unflatten__, once for
-// each slot.
-void TapeRecorder::add_wrapper_slot(const at::Tensor& wrapper) {
-  const NewSlot slot = new_slot();
-  if (cutter_) return give_up("a tensor of a Python class of its own, on a tape that is cut");
-  auto parts = take_apart(wrapper);
-  if (!gave_up()) part().slots[slot.index].wrapper = std::move(parts);
-}
-
-/// Null if it has given up.
-std::shared_ptr<const TapeWrapper> TapeRecorder::take_apart(const at::Tensor& wrapper) {
-  std::optional<FlattenedTensor> flat = flattened(wrapper);
-  if (!flat) {
-    give_up("a tensor of a Python class of its own without __tensor_flatten__");
-    return nullptr;
-  }
-  auto taken = std::make_shared<TapeWrapper>();
-  taken->unflatten = std::move(flat->unflatten);
-  for (const at::Tensor& part : flat->parts) {
-    taken->parts.push_back(part_of_wrapper(part));
-    if (gave_up()) return nullptr;
-  }
-  return taken;
-}
-
-TapeSlot TapeRecorder::part_of_wrapper(const at::Tensor& part) {
-  TapeSlot slot;
-  if (is_of_python_class(part)) {
-    slot.wrapper = take_apart(part);
-    return slot;
-  }
-  slot.ref = ref_of(part);
-  if (gave_up()) return slot;
-  if (!slot.ref.defined()) {
-    give_up("a tensor in one of a Python class of its own that no op of the function has made");
-  } else if (!hold_unwritten(part, slot.ref, kMostBytes)) {
-    give_up(kUnwritten);
-  } else if (tape_.has_hashes_ && !is_outside(part)) {
-    slot.hash = hash_of(part);
-  }
-  return slot;
-}
-
 void TapeRecorder::resolve_pending() {
   if (op_.pending.empty()) return;
   const auto pending = std::exchange(op_.pending, {});

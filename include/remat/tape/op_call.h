@@ -9,6 +9,7 @@
 #include <c10/util/ArrayRef.h>
 #include <c10/util/SmallVector.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -280,6 +281,13 @@ void transform_tensors(c10::IValue& value, F&& f) {
 /// only the class knows.
 inline bool is_of_python_class(const at::Tensor& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Python);
+}
+
+/// True if the class of an argument handles the call.
+inline bool is_of_python_class(const OpCall& call) {
+  const c10::ArrayRef<OpTensor> tensors = call.tensors();
+  return std::any_of(tensors.begin(), tensors.end(),
+                     [](const OpTensor& entry) { return is_of_python_class(*entry.tensor); });
 }
 
 /// True if a call of `info` may read the values of its argument `tensor`. Of a class of Python's,
