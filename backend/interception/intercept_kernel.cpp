@@ -214,9 +214,9 @@ bool is_part_of_op() {
 /// same in a replay of the function, so it is not compared, but the op is. Seen below Python it is
 /// ops on plain tensors, of which a tape can be written, and to which policies and collectives
 /// apply as to the function's own. Not so of what a handler does the first time only, and no replay
-/// does again: it asks for shapes, on tensors without data (DTensor remembers the answers), it waits
-/// for a collective, which the first use does, or has the ranks' generators agree (by an op of
-/// c10d; collectives of DTensors are functional ones).
+/// does again: it asks for shapes, on tensors without data (DTensor remembers the answers), it
+/// waits for a collective, which the first use does, or has the ranks' generators agree (by an op
+/// of c10d; collectives of DTensors are functional ones).
 bool is_shown(DispatchKeySet keys, const OpInfo& info) {
   const std::string& name = info.operator_name().name;
   return leaf.is_of_class && is_in_leaf() && !keys.has_backend(c10::BackendComponent::MetaBit) &&
