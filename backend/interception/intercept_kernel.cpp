@@ -103,12 +103,28 @@ void fill_unwritten(const OpCall& call, DispatchKeySet below) {
   });
 }
 
+/// True for what observers do each time: a resize_() to the sizes that the tensor has, a detach_()
+/// of one that stands in no graph.
+bool changes_nothing(const OpCall& call) {
+  const std::string& op = call.info().operator_name().name;
+  if (op == "aten::detach_") {
+    const at::Tensor& tensor = call.argument(0).toTensor();
+    return !tensor.requires_grad() && !tensor.is_view();
+  }
+  if (op != "aten::resize_") return false;
+  const c10::IValue& sizes = call.argument(1);
+  return sizes.isIntList() && call.argument(2).isNone() &&
+         call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
+}
+
 /// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
 /// there.
 /// `is_shown`: what it does is shown to the scopes.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
                  bool is_shown) {
   const OpCall call(info, *stack);
+  if (C10_UNLIKELY(info.changes_metadata()) && changes_nothing(call))
+    return run_below(op, below, stack);
   c10::SmallVector<const void*, 8> given;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
@@ -137,20 +153,6 @@ void wait_first(const OpCall& call) {
   if (call.info().operator_name().name != "_c10d_functional::wait_tensor") return;
   tell_collective_watch(call);
   wait_for_functional(call.argument(0).toTensor());
-}
-
-/// True for what observers do each time: a resize_() to the sizes that the tensor has, a detach_()
-/// of one that stands in no graph.
-bool changes_nothing(const OpCall& call) {
-  const std::string& op = call.info().operator_name().name;
-  if (op == "aten::detach_") {
-    const at::Tensor& tensor = call.argument(0).toTensor();
-    return !tensor.requires_grad() && !tensor.is_view();
-  }
-  if (op != "aten::resize_") return false;
-  const c10::IValue& sizes = call.argument(1);
-  return sizes.isIntList() && call.argument(2).isNone() &&
-         call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
 }
 
 void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
@@ -224,8 +226,11 @@ bool is_shown(DispatchKeySet keys, const OpInfo& info) {
 }
 
 /// True, and the op has run or been left out, if it is a named call of a policy or a collective.
+/// None is one that writes: factories, which are not seen in handlers, are made of such ops on
+/// empty tensors, and a call that is left out makes no tensor larger.
 bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
                       Stack* stack) {
+  if (info.writes() && !info.is_communication()) return false;
   const auto run = [&] {
     const InLeaf none({});
     run_leaf(op, info, below, stack, /*logged=*/true);

@@ -111,7 +111,12 @@ class UnflattenObject final : public Unflatten {
 };
 
 bool can_be_made_again(PyObject* object, Flat& flat) {
-  return flat.names && PyObject_HasAttrString(object, "__tensor_unflatten__") == 1;
+  if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return false;
+  THPObjectPtr module(PyImport_ImportModule("remat_meta._unflatten"));
+  if (!module) return false;
+  THPObjectPtr can(PyObject_CallMethod(module, "can_be_made_again", "OOO", object, flat.names.get(),
+                                       flat.context.get()));
+  return can && can.get() == Py_True;
 }
 
 std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor) {
@@ -150,7 +155,9 @@ std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {
   THPObjectPtr object(THPVariable_Wrap(tensor));
   Flat flat = object ? flat_of(object) : Flat();
   PyErr_Clear();
-  if (!object || !can_be_made_again(object, flat)) return std::nullopt;
+  const bool can = object && can_be_made_again(object, flat);
+  PyErr_Clear();
+  if (!can) return std::nullopt;
   FlattenedTensor flattened;
   for (const auto i : c10::irange(PyList_GET_SIZE(flat.names.get()))) {
     THPObjectPtr part(PyObject_GetAttr(object, PyList_GET_ITEM(flat.names.get(), i)));

@@ -46,9 +46,10 @@ void add_sharded_modules(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   m.def("_call_unseen", &call_unseen);
   m.def("_note_gathered",
-        torch::wrap_pybind_function([](const at::Tensor& tensor, const py::object& gather) {
-          note_gathered(tensor, std::make_shared<PythonGatherer>(share(gather.ptr())));
-        }));
+        torch::wrap_pybind_function(
+            [](const at::Tensor& tensor, const at::Tensor& shard, const py::object& gather) {
+              note_gathered(tensor, shard, std::make_shared<PythonGatherer>(share(gather.ptr())));
+            }));
 }
 
 // See Note [Imports and the GIL].

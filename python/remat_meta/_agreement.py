@@ -120,7 +120,7 @@ class _Agreement:
     """
 
     def __init__(self, store, rank, world):
-        self._store = torch.distributed.PrefixStore("remat/agreement", store)
+        self._store = torch.distributed.PrefixStore("agreement", store)
         self._rank = rank
         self._world = world
         self._lock = threading.Lock()

@@ -80,7 +80,7 @@ class _Watch:
     ("waits/RANK"), which run of a region it has ended, and how ("ended/RANK/RUN")."""
 
     def __init__(self, store, rank, world):
-        self._store = dist.PrefixStore("remat/collectives", store)
+        self._store = dist.PrefixStore("collectives", store)
         self._rank = rank
         self._world = world
         self._pending = []  # comparisons of functional collectives, which have been issued

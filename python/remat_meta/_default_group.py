@@ -10,17 +10,19 @@ import torch
 _ONE_PROCESS = ("fake", "threaded")  # backends whose ranks are no processes
 
 _followers = []
+_ended = 0  # groups of this process: the store may be theirs, too, with what they have written
 
 
 def _members_of(group):
-    """Store, rank and size of a group of several processes, of which this is one; else None."""
+    """Store, rank and size of a group of several processes, of which this is one; else None. The store is another
+    for each group."""
     c10d = torch.distributed.distributed_c10d
     if group is None or group is c10d.GroupMember.NON_GROUP_MEMBER or group.size() == 1:
         return None
     _, store = c10d._world.pg_map.get(group, (None, None))  # a group that has shrunk is not there yet, MPI has no store
     if store is None or c10d.get_backend(group) in _ONE_PROCESS:
         return None
-    return store, group.rank(), group.size()
+    return torch.distributed.PrefixStore(f"remat/{_ended}", store), group.rank(), group.size()
 
 
 def _tell(members):
@@ -34,6 +36,8 @@ def _follow():
 
     @functools.wraps(update)
     def _update_default_pg(group):
+        global _ended
+        _ended += group is None
         update(group)
         _tell(_members_of(group))
 

@@ -73,7 +73,7 @@ def _note_gathered(state):
     for parameter in group.fsdp_params:
         gather = functools.partial(_gather_again, weakref.ref(state), parameter._param_fqn)
         for tensor in (*parameter.all_gather_outputs, *parameter._unsharded_inner_tensors):
-            _C._note_gathered(tensor, gather)
+            _C._note_gathered(tensor, parameter.sharded_param, gather)
     group._noted_by_remat = True
 
 

@@ -332,3 +332,117 @@ def test_fake_tensors_round_a_region(engine):
         y = remat.checkpoint(replay=engine)(lambda x: ((x @ w).sin().exp() * 2).relu())(x)
         y.sum().backward()
         assert x.grad.shape == w.grad.shape == (4, 4)
+
+
+class OutInHandler(TwoTensor):
+    """Its handler makes what it multiplies with by a factory, and by out= into an empty tensor."""
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return OutInHandler(inner["a"], inner["b"], size, stride)
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        if func is torch.ops.aten.detach.default:
+            return cls(args[0].a, args[0].b)
+        out = super().__torch_dispatch__(func, types, args, kwargs)
+        if func is not torch.ops.aten.mul.Tensor:
+            return out
+        scale = torch.arange(4).sum() * torch.mm(out.a.detach(), out.a.detach(), out=torch.empty(0)).sum() * torch.tensor(0.5)
+        return TwoTensor(out.a * scale, out.b)
+
+
+@pytest.mark.parametrize("policy", [None, "save_matmuls", "recompute_pointwise"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_factories_and_outs_in_a_handler(engine, policy, request):
+    def run(wrap):
+        torch.manual_seed(0)
+        x, w = leaf(4, 4), OutInHandler(torch.ones(4, 4), torch.ones(4, 4))
+        tensors = []
+        for _ in range(3):
+            y = wrap(lambda x: Taken.apply((Made.apply(x * 2, AS_IT_IS["TwoTensor"]) * w).sin().exp()))(x)
+            y.sum().backward()
+            tensors += [y.detach(), x.grad.clone()]
+        return tensors
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine, policy=policy, region_name=request.node.name)))
+
+
+@pytest.mark.parametrize("program", ["dropout", "rrelu"])
+@pytest.mark.parametrize("engine", ENGINES)
+def test_what_an_op_writes_is_saved_as_it_leaves_it(engine, program):
+    run_op = {
+        "dropout": lambda t: torch.nn.functional.dropout(t, 0.5),
+        "rrelu": lambda t: torch.nn.functional.rrelu(t, training=True),
+    }
+
+    def run(wrap):
+        torch.manual_seed(0)
+        x = leaf(4, 4)
+        y = wrap(lambda x: Taken.apply(run_op[program](Made.apply(x, AS_IT_IS["TwoTensor"]))).exp())(x)
+        y.sum().backward()
+        return [y.detach(), x.grad, torch.rand(2)]
+
+    assert_equal(run(plain), run(remat.checkpoint(replay=engine)))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_write_to_what_is_in_a_saved_one_is_noticed(engine):
+    def fn(x):
+        scale = TwoTensor(x.detach() * 2, x.detach() * 3)
+        y = Made.apply(x, AS_IT_IS["TwoTensor"]) * scale  # saves it
+        scale.a.mul_(10)
+        return Taken.apply(y) * 2
+
+    y = remat.checkpoint(region_name="r", replay=engine)(fn)(leaf(4, 4))
+    with pytest.raises(RuntimeError, match="modified by an inplace operation.*region 'r'"):
+        y.sum().backward()
+
+
+@pytest.mark.parametrize("inner", ENGINES)
+@pytest.mark.parametrize("outer", ENGINES)
+def test_a_nested_region_that_reads_what_is_in_its_argument(outer, inner):
+    def run(outer, inner):
+        torch.manual_seed(0)
+        x = leaf(4, 4)
+        part = inner(lambda t: (t.a.detach() + 1).exp() * Taken.apply(t).sin())
+        y = outer(lambda x: part(Made.apply(x * 2, AS_IT_IS["TwoTensor"])).cos())(x)
+        y.sum().backward()
+        return [y.detach(), x.grad]
+
+    assert_equal(run(plain, plain), run(remat.checkpoint(replay=outer), remat.checkpoint(replay=inner)))
+
+
+def test_addresses_of_what_has_died_in_a_call_are_nobodys():
+    def run(wrap):
+        torch.manual_seed(0)
+        x = leaf(4, 4)
+        call = plain if wrap is plain else lambda fn: remat.region(fn, "c", recompute=False)
+
+        def fn(x):
+            saved = call(lambda t: (t * 2).exp().tanh())(x)
+            part = x.detach() * 1.1
+            return Taken.apply(Made.apply(saved, AS_IT_IS["TwoTensor"]) * TwoTensor(part, part)).tanh()
+
+        grads = []
+        for _ in range(20):
+            x.grad = None
+            wrap(fn)(x).sum().backward()
+            grads.append(x.grad)
+        return grads
+
+    assert_equal(run(plain), run(remat.checkpoint()))
+
+
+class Inheriting(TwoTensor):
+    """Its __tensor_unflatten__ makes a TwoTensor."""
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_dispatch__(func, types, args, kwargs)
+
+
+def test_a_class_that_does_not_make_its_own_again_has_no_tape():
+    w = Inheriting(torch.ones(4), torch.ones(4))
+    with pytest.raises(NotImplementedError, match="region 'r'.*without __tensor_flatten__"):
+        remat.checkpoint(region_name="r", replay="tape")(lambda x: Taken.apply(Made.apply(x, AS_IT_IS["TwoTensor"]) * w))(leaf(4))

@@ -95,6 +95,7 @@ void CallCollectives::read_inside(const at::Tensor& wrapper, const OpInfo* reade
   for (const at::Tensor& inner : inner_tensors(wrapper)) {
     const Origin origin = state_.storages.find(memory_of(inner));
     if (origin.is_product()) products_.read(origin.number(), inner, reader);
+    if (origin.is_outside()) products_.need(inner);  // a SAVE call may have written it
   }
 }
 

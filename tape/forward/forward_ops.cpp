@@ -108,6 +108,7 @@ Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& t
 void ForwardOps::record(const OpCall& call, uint64_t settings) {
   if (C10_UNLIKELY(state_.scope.opens_mode())) state_.recorder->note_mode();
   if (C10_UNLIKELY(settings != 0)) state_.recorder->note_settings(call);
+  if (C10_UNLIKELY(is_of_python_class(call))) return state_.recorder->begin_handled(call);
   state_.recorder->before_op(call);
 }
 
@@ -157,6 +158,7 @@ void ForwardOps::after_op(OpCall& call) {
   if (state_.is_saving) return calls_->saved_ops().after_op(call);
   outside_.cover_written(/*op_has_ended=*/true);
   if (!marks_.empty()) after_draw();
+  if (state_.recorder) state_.recorder->end_handled();
   if (state_.recorder) state_.recorder->after_op(call);
   if (C10_UNLIKELY(cast_leaf_.defined())) after_cast(call);
   if (C10_UNLIKELY(call.info().makes_objects())) {
@@ -184,7 +186,7 @@ void ForwardOps::before_part(const OpCall& call) {
     if (origin.is_outside() && info.reads_data())
       outside_.read(*entry.tensor, region_.outside()[origin.number()]);
   }
-  if (state_.recorder) state_.recorder->before_op(call);
+  if (state_.recorder && !is_of_python_class(call)) state_.recorder->before_op(call);
 }
 
 /// Factories of handlers are not seen. So what a handler writes first, and nobody knows, it has

@@ -9,6 +9,7 @@
 #include <optional>
 #include <utility>
 
+#include <remat/tape/collective_work.h>
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
@@ -39,6 +40,7 @@ ForwardSlots::ForwardSlots(ForwardState& state, OutsideWatch& outside)
       has_hooks_around_(has_hooks_around(state.scope)) {}
 
 Slot& ForwardSlots::add(const at::Tensor& tensor) {
+  if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);  // for its versions
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);

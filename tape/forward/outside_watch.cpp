@@ -33,8 +33,6 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
                                                      autocast_source(tensor).defined());
   if (!may_be_cached) return origin;
-  if (C10_UNLIKELY(is_of_python_class(tensor)) && origin.is_unknown())
-    return origin_of_wrapper(tensor);
   if (const at::Tensor parameter = autocast_source(tensor); parameter.defined()) {
     const Origin source = origin_of(parameter);
     if (source.is_outside()) read(parameter, region_.outside()[source.number()]);
@@ -42,6 +40,8 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
     region_.outside()[origin.number()].mark_cast(Origin::cast_of(source, layout_hash(parameter)));
     region_.mark_casts_weights();
     if (is_stale_cast(tensor, parameter)) refuse_stale_cast(parameter);
+  } else if (C10_UNLIKELY(is_of_python_class(tensor)) && origin.is_unknown()) {
+    return origin_of_wrapper(tensor);
   } else {
     origin = region_.outside().add(tensor);
   }
@@ -87,7 +87,7 @@ void OutsideWatch::see_wrapper(const OpCall& call, size_t argument, const at::Te
   const void* const memory = memory_of(tensor);
   const bool is_outside = origin.is_outside() || (memory && wrapper_views_.contains(memory));
   if (!is_outside) return;
-  if (!call.info().reads_data()) views_wrapper_ = true;
+  if (call.info().is_view()) views_wrapper_ = true;
   if (call.writes_argument(argument) && !accumulates_grad()) check_plain(call.info(), tensor);
 }
 

@@ -159,7 +159,7 @@ std::vector<at::Tensor> SavedCallOps::end_call() noexcept {
     const void* const address = storage._unsafe_get_target();
     if (storage.expired()) {
       // The address may come again, for something else.
-      state_.storages.enter(address, Origin::inside());
+      state_.storages.enter(address, Origin::unknown());
     } else if (state_.storages.find(address).is_in_call()) {
       made_earlier_.push_back(std::move(storage));
     }

@@ -34,8 +34,8 @@ enum class OpWord : uint8_t {
   kHash,      ///< A hash.
   kDraw,      ///< A generator's position.
   kSettings,  ///< ComputeSettings::changed().
-  kClass,     ///< A hash of a tensor's class, and of what the class says of it but the tensors in it.
-  kOther      ///< Nothing.
+  kClass,  ///< A hash of a tensor's class, and of what the class says of it but the tensors in it.
+  kOther   ///< Nothing.
 };
 
 // Of a tensor's header word.

@@ -88,6 +88,7 @@ OutsideStorage::OutsideStorage(const at::Tensor& tensor)
   if (!tensor.has_storage()) return;
   storage_.emplace(weak_storage(tensor));
   size_bytes_ = tensor.storage().nbytes();
+  shard_version_ = shard_version(*tensor.storage().unsafeGetStorageImpl());
   is_foreign_ = tensor.storage().allocator() == nullptr;
   const bool has_no_version = is_foreign_ || tensor.is_inference();
   if (has_no_version && !tensor.requires_grad()) hash_ = hash_of_bytes(tensor.storage());
@@ -284,6 +285,11 @@ void OutsideStorage::mark_written_by_alias() const {
 
 void OutsideStorage::check_unchanged(const at::Tensor& tensor,
                                      c10::function_ref<std::string()> where) const {
+  TORCH_CHECK(!storage_ || storage_->expired() ||
+                  shard_version(*storage_->_unsafe_get_target()) == shard_version_,
+              where(), ": expected a weight that is gathered from shards (", meta_.str(),
+              ") as the forward read it, got one whose shard has been modified by an inplace "
+              "operation since (an optimizer's step). Run backward before the step.");
   const bool by_op =
       std::atomic_ref(written_by_alias_).load(std::memory_order_relaxed) || version_.changed();
   TORCH_CHECK(
@@ -333,6 +339,13 @@ void OutsideLog::gather_again() const {
 Origin OutsideLog::add(const at::Tensor& tensor) {
   storages_.emplace_back(tensor);
   return Origin::outside(storages_.size() - 1);
+}
+
+Origin OutsideLog::find(const void* address) const {
+  const auto found =
+      std::find_if(storages_.begin(), storages_.end(),
+                   [&](const OutsideStorage& storage) { return storage.address() == address; });
+  return found == storages_.end() ? Origin::unknown() : Origin::outside(found - storages_.begin());
 }
 
 Origin OutsideLog::find_wrapper(c10::ArrayRef<const void*> memories) const {

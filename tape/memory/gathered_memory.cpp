@@ -9,6 +9,7 @@
 #include <atomic>
 #include <iterator>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 #include <vector>
@@ -21,6 +22,7 @@ namespace {
 /// The address stays taken while this lives, also if the storage is gone.
 struct Gathered {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
+  c10::VariableVersion shard;
   std::shared_ptr<MemoryGatherer> gatherer;
 };
 
@@ -36,11 +38,11 @@ class GatheredMemory {
     if (!is_new) gone.push_back(std::exchange(known->second, std::move(gathered)));
   }
 
-  std::shared_ptr<MemoryGatherer> find(const c10::StorageImpl& storage) const {
-    if (!has_any_.load(std::memory_order_acquire)) return nullptr;
+  std::optional<Gathered> find(const c10::StorageImpl& storage) const {
+    if (!has_any_.load(std::memory_order_acquire)) return std::nullopt;
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto known = by_storage_.find(&storage);
-    return known == by_storage_.end() ? nullptr : known->second.gatherer;
+    return known == by_storage_.end() ? std::nullopt : std::optional(known->second);
   }
 
  private:
@@ -67,12 +69,20 @@ GatheredMemory& gathered_memory() {
 
 }  // namespace
 
-void note_gathered(const at::Tensor& tensor, std::shared_ptr<MemoryGatherer> gatherer) {
-  gathered_memory().note({weak_storage(tensor), std::move(gatherer)});
+void note_gathered(const at::Tensor& tensor, const at::Tensor& shard,
+                   std::shared_ptr<MemoryGatherer> gatherer) {
+  gathered_memory().note(
+      {weak_storage(tensor), shard.unsafeGetTensorImpl()->version_counter(), std::move(gatherer)});
 }
 
 std::shared_ptr<MemoryGatherer> gatherer_of(const c10::StorageImpl& storage) {
-  return gathered_memory().find(storage);
+  const auto gathered = gathered_memory().find(storage);
+  return gathered ? gathered->gatherer : nullptr;
+}
+
+uint32_t shard_version(const c10::StorageImpl& storage) {
+  const auto gathered = gathered_memory().find(storage);
+  return gathered ? gathered->shard.current_version() : 0;
 }
 
 }  // namespace remat

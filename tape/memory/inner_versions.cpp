@@ -37,6 +37,17 @@ std::vector<const void*> InnerVersions::memories(c10::ArrayRef<at::Tensor> inner
   return memories;
 }
 
+std::vector<const void*> InnerVersions::memories() const {
+  std::vector<const void*> memories;
+  for (const Inner& inner : all_) memories.push_back(inner.memory);
+  return memories;
+}
+
+bool InnerVersions::changed() const {
+  return std::any_of(all_.begin(), all_.end(),
+                     [](const Inner& inner) { return inner.version.changed(); });
+}
+
 bool InnerVersions::have(c10::ArrayRef<const void*> memories) const {
   return !all_.empty() &&
          std::equal(all_.begin(), all_.end(), memories.begin(), memories.end(),

@@ -204,7 +204,6 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return give_up(call, "a collective that replays call again");
-  if (C10_UNLIKELY(is_of_python_class(call))) return;  // its handler's ops come next
   if (cutter_) enter_segment();
   op_.runs = true;
   op_.has_run = false;

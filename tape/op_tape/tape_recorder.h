@@ -79,6 +79,11 @@ class TapeRecorder final : public SegmentPolicies {
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
 
+  /// The same of an op on tensors of Python classes, in whose place those come that its handler
+  /// calls; it has run.
+  void begin_handled(const OpCall& call);
+  void end_handled();
+
   /// An op of a SAVE call is about to write `tensor`.
   void before_saved_write(const at::Tensor& tensor);
 
@@ -136,6 +141,7 @@ class TapeRecorder final : public SegmentPolicies {
   }
   static const char* unsupported(const at::Tensor& tensor);
   void add_wrapper_slot(const at::Tensor& wrapper);
+  void fill_wrapper_slot(const NewSlot& slot, const at::Tensor& wrapper);
   std::shared_ptr<const TapeWrapper> take_apart(const at::Tensor& wrapper);
   TapeSlot part_of_wrapper(const at::Tensor& part);
   void give_up(const OpCall& call, const char* what);
@@ -213,6 +219,11 @@ class TapeRecorder final : public SegmentPolicies {
     c10::SmallVector<PendingSlot, 4> pending;
   };
   Op op_;  // that runs
+  struct Handled {
+    std::vector<at::Tensor> written;  // arguments
+    std::vector<std::pair<NewSlot, at::Tensor>> pending;
+  };
+  Handled handled_;  // that runs
   struct HeldSlot {
     size_t part;
     size_t slot;

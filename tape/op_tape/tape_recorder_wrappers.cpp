@@ -4,6 +4,7 @@
 #include <remat/tape/flattened_tensor.h>
 #include <remat/tape/held_storage.h>
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <utility>
@@ -18,9 +19,36 @@ namespace remat {
 // ops on plain tensors that the class's handler calls, and a slot for one has the parts that
 // __tensor_flatten__ names: a replay runs no Python but the class's __tensor_unflatten__, once for
 // each slot.
+void TapeRecorder::begin_handled(const OpCall& call) {
+  if (gave_up()) return;
+  if (op_.runs) return give_up("an op that threw, after which the function went on");
+  handled_ = {};
+  for (const OpTensor& entry : call.tensors()) {
+    if (call.writes_argument(entry.argument)) handled_.written.push_back(*entry.tensor);
+  }
+}
+
+void TapeRecorder::end_handled() {
+  const Handled handled = std::exchange(handled_, {});
+  for (const auto& [slot, wrapper] : handled.pending) fill_wrapper_slot(slot, wrapper);
+}
+
+// What the op writes is saved as it leaves it.
 void TapeRecorder::add_wrapper_slot(const at::Tensor& wrapper) {
   const NewSlot slot = new_slot();
   if (cutter_) return give_up("a tensor of a Python class of its own, on a tape that is cut");
+  const bool is_written =
+      std::any_of(handled_.written.begin(), handled_.written.end(),
+                  [&](const at::Tensor& written) { return written.is_same(wrapper); });
+  if (is_written) {
+    handled_.pending.emplace_back(slot, wrapper);
+  } else {
+    fill_wrapper_slot(slot, wrapper);
+  }
+}
+
+void TapeRecorder::fill_wrapper_slot(const NewSlot& slot, const at::Tensor& wrapper) {
+  if (gave_up()) return;
   auto parts = take_apart(wrapper);
   if (!gave_up()) part().slots[slot.index].wrapper = std::move(parts);
 }

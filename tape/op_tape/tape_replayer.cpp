@@ -66,6 +66,8 @@ void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) co
                               "of which there is none: ",
                               tape_.failure(), ". Do not catch the error that the forward threw.");
   const TracedReplay traced(part.region, part.root, TracedReplay::From::kTape);
+  // In the order of the forward, whatever is read: another rank may call its function.
+  part.root.outside().gather_again();
   TapeRun run(tape_, part);
   run.fetch(*function_);
   {

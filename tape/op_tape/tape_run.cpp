@@ -150,7 +150,6 @@ at::Tensor TapeRun::fetch_argument(size_t outside) const {
 at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
   const OutsideStorage& outside = root_.outside()[value.number];
   if (at::Tensor kept = outside.unpack_kept(); kept.defined()) return kept;
-  outside.gather_again();
   at::Tensor tensor = fetch_argument(value.number);
   if (!tensor.defined()) tensor = tape_.unpack_outside(value.number);
   TORCH_CHECK(tensor.defined(), "[replay] ", region_.label(),

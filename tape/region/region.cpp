@@ -70,7 +70,11 @@ const CallLog& Region::calls() const {
 }
 
 Slot::Slot(size_t position, const at::Tensor& tensor)
-    : index(position), meta(tensor), version(tensor), memory(memory_of(tensor)) {}
+    : index(position),
+      meta(tensor),
+      version(tensor),
+      inner(is_of_python_class(tensor) ? std::make_unique<const InnerVersions>(tensor) : nullptr),
+      memory(memory_of(tensor)) {}
 
 Slot& Region::add_slot(const at::Tensor& tensor) {
   Slot& slot = slots_.emplace_back(slots_.size(), tensor);
@@ -269,6 +273,14 @@ std::string Region::change_of(const Slot& slot) const {
         ": expected the tensor as the forward saved it. Do not write it between forward and "
         "backward, or save a clone. Hint: anomaly detection finds the operation that failed to "
         "compute its gradient.");
+  }
+  if (C10_UNLIKELY(slot.inner) && slot.inner->changed()) {
+    return c10::str(
+        "one of the variables needed for gradient computation has been modified by an "
+        "inplace operation: a tensor in one of a Python class of its own. [replay] ",
+        label(), ", slot ", slot.index, " (", slot.meta.str(),
+        "): expected what is in the tensor as the forward saved it. Do not write it "
+        "between forward and backward, or save a clone.");
   }
   const auto slot_is = [&](const auto&... what) {
     return c10::str("[replay] ", label(), ", slot ", slot.index, " (", slot.meta.str(),

@@ -119,7 +119,20 @@ void ReplayMemory::enter_argument(size_t i, const at::Tensor& input, int64_t mov
       is_freed(input) ? input.storage().unsafeGetStorageImpl() : memory_of(input);
   if (!memory) return;
   storages_.enter(memory, origins[i]);
+  enter_parts(input, origins[i].number());
   if (moved != 0) moved_.push_back({memory, moved});
+}
+
+/// What the argument consists of may lie elsewhere than in the forward, too.
+void ReplayMemory::enter_parts(const at::Tensor& input, size_t number) {
+  const InnerVersions* const before = region_.outside()[number].inner();
+  if (C10_LIKELY(!before)) return;
+  const std::vector<const void*> then = before->memories();
+  const std::vector<const void*> now = InnerVersions::memories(inner_tensors(input));
+  for (size_t k = 0; k < then.size() && k < now.size(); ++k) {
+    const Origin origin = region_.outside().find(then[k]);
+    if (origin.is_outside() && now[k]) storages_.enter(now[k], origin);
+  }
 }
 
 Origin ReplayMemory::origin_of(const at::Tensor& tensor, const void* memory) const {

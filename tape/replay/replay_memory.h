@@ -121,6 +121,7 @@ class ReplayMemory {
 
   Origin origin_of(const at::Tensor& tensor, const void* memory) const;
   Origin enter_wrapper(const at::Tensor& wrapper);
+  void enter_parts(const at::Tensor& input, size_t number);
   bool has_shadow(const at::Tensor& tensor, Origin origin) const;
   bool is_shadow(const at::Tensor& tensor, Origin origin) const;
   const at::Tensor& shadow_of(const at::Tensor& tensor, Origin origin);

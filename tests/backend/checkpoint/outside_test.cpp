@@ -481,7 +481,7 @@ TEST_CASE("A weight that is gathered may be freed in a region, and is gathered f
   const auto step = [](bool noted, const auto& wrap) {
     return attempt(true, [&](const Tensor& x, Tensor& w) {
       const auto shard = std::make_shared<Shard>(w);
-      if (noted) remat::note_gathered(w, shard);
+      if (noted) remat::note_gathered(w, at::zeros({1}), shard);
       const Tensor y = wrap([&w, shard, noted](const Tensor& a) {
         Tensor result = a.mm(w.t()).sin().exp();
         if (!remat::is_recomputing()) shard->free();  // as FSDP's hooks

@@ -144,6 +144,9 @@ class REMAT_API OutsideStorage {
   void check_inner(const at::Tensor& tensor, bool may_be_copy,
                    c10::function_ref<std::string()> where) const;
 
+  /// What it consisted of when the region met it; null for all but tensors of Python classes.
+  const InnerVersions* inner() const { return inner_.get(); }
+
   /// True if it is a tensor of a Python class that had these memories (InnerVersions::memories())
   /// when the region met it.
   bool consists_of(c10::ArrayRef<const void*> memories) const {
@@ -187,6 +190,7 @@ class REMAT_API OutsideStorage {
   SavedVersion version_;
   std::unique_ptr<const InnerVersions> inner_;  // of a tensor of a Python class
   size_t size_bytes_ = 0;
+  uint32_t shard_version_ = 0;  // of gathered memory
   bool is_foreign_ = false;
   uint64_t hash_ = 0;         // of its bytes, if they are compared
   uint64_t saved_bytes_ = 0;  // likewise
@@ -232,6 +236,8 @@ class REMAT_API OutsideLog {
     return storages_[origin.number()].cast().value_or(origin);
   }
 
+  /// The storage with that address; kUnknown if none was met.
+  Origin find(const void* address) const;
   /// Of the tensor of a Python class that consists of these memories; kUnknown if none was met.
   Origin find_wrapper(c10::ArrayRef<const void*> memories) const;
 

@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <memory>
 
 #include <remat/tape/export.h>
@@ -26,10 +27,16 @@ class REMAT_API MemoryGatherer {
   virtual void gather() = 0;
 };
 
-/// From now on the memory of `tensor` is gathered by `gatherer`. From any thread.
-REMAT_API void note_gathered(const at::Tensor& tensor, std::shared_ptr<MemoryGatherer> gatherer);
+/// From now on the memory of `tensor` is gathered by `gatherer`, from `shard` and those of other
+/// ranks. From any thread.
+REMAT_API void note_gathered(const at::Tensor& tensor, const at::Tensor& shard,
+                             std::shared_ptr<MemoryGatherer> gatherer);
 
 /// Null if nobody has noted `storage`.
 REMAT_API std::shared_ptr<MemoryGatherer> gatherer_of(const c10::StorageImpl& storage);
+
+/// The version of the shard that `storage` is gathered from: an optimizer writes that one. 0 if
+/// nobody has noted the storage.
+REMAT_API uint32_t shard_version(const c10::StorageImpl& storage);
 
 }  // namespace remat

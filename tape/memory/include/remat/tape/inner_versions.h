@@ -25,8 +25,13 @@ class REMAT_API InnerVersions {
 
   /// The memories of those of `inner` that are watched: of plain tensors.
   static std::vector<const void*> memories(c10::ArrayRef<at::Tensor> inner);
+  /// Of those that it was made with.
+  std::vector<const void*> memories() const;
   /// True if these are `memories`, in order.
   bool have(c10::ArrayRef<const void*> memories) const;
+
+  /// True if one of them has been written since, as far as versions tell.
+  bool changed() const;
 
   /// Throws, with `where`, if the tensors in `tensor` have been written, freed or exchanged since.
   /// `may_be_copy`: it may hold copies of them, which are as they were. Runs code of the class.

@@ -8,10 +8,12 @@
 #include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <utility>
 #include <vector>
 
 #include <remat/tape/export.h>
+#include <remat/tape/inner_versions.h>
 #include <remat/tape/op_log.h>
 #include <remat/tape/tensor_meta.h>
 
@@ -26,6 +28,7 @@ struct Slot {
   const OpInfo* op = nullptr;  ///< That saved it; null where no op did: a custom function.
   TensorMeta meta;
   SavedVersion version;
+  std::unique_ptr<const InnerVersions> inner;  ///< Of a tensor of a Python class.
   const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
   /// A hash of how it lay in its memory where no op has saved it, and of its values if these are
