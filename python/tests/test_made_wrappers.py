@@ -446,3 +446,24 @@ def test_a_class_that_does_not_make_its_own_again_has_no_tape():
     w = Inheriting(torch.ones(4), torch.ones(4))
     with pytest.raises(NotImplementedError, match="region 'r'.*without __tensor_flatten__"):
         remat.checkpoint(region_name="r", replay="tape")(lambda x: Taken.apply(Made.apply(x, AS_IT_IS["TwoTensor"]) * w))(leaf(4))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_an_exchange_in_a_saved_one_is_not_noticed(engine):
+    """limits.md, S45: gradients are of what the forward had."""
+
+    def run(wrap, exchanges):
+        torch.manual_seed(0)
+
+        def fn(x):
+            scale = TwoTensor(x.detach() * 2, x.detach() * 3)
+            y = Made.apply(x, AS_IT_IS["TwoTensor"]) * scale  # saves it
+            if exchanges:
+                scale.a = scale.a * 10
+            return Taken.apply(y) * 2
+
+        x = leaf(4, 4)
+        wrap(fn)(x).sum().backward()
+        return [x.grad]
+
+    assert_equal(run(plain, False), run(remat.checkpoint(replay=engine), True))

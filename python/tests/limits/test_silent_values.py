@@ -302,6 +302,28 @@ def test_s43_a_captured_nested_tensor_may_be_written_by_way_of_data_unseen():
     assert_silent(program, region())
 
 
+class Scaling(Hidden):
+    """Its handler scales by a number of the class."""
+
+    factor = 1.5
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        return super().__torch_dispatch__(func, types, args, kwargs) * cls.factor
+
+
+def test_s44_what_a_handler_does_by_a_state_of_its_own_is_not_compared(monkeypatch):
+    def program(wrap):
+        monkeypatch.setattr(Scaling, "factor", 1.5)
+        x, w = leaf(4), Scaling(torch.ones(4))
+        y = wrap(lambda x: ((x * w).sin() * x).exp().cos())(x)
+        monkeypatch.setattr(Scaling, "factor", 3.0)
+        y.sum().backward()
+        return x.grad
+
+    assert_silent(program, region())
+
+
 class DoubledSines(TorchDispatchMode):
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         result = func(*args, **(kwargs or {}))
