@@ -11,6 +11,9 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
+#include <stdexcept>
+#include <string>
 #include <type_traits>
 #include <utility>
 #include <vector>
@@ -138,12 +141,22 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   /// The step before this one has ended, if this thread has measured one.
   void end_pending() {
     StepLog log;
-    const auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
-    if (!variant) return;
-    if (log.nodes.empty()) return note_no_backward();
+    auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
+    if (variant && log.nodes.empty()) note_no_backward();
+    if (options.agree) {
+      const auto lost = begun();
+      if (!variant) variant = lost;
+    }
+    if (!variant || (!options.agree && log.nodes.empty())) return;
     const std::string warning = add_measured(variant, log);
     tell_now();
     if (!warning.empty()) warn_once(warning);
+  }
+
+  /// The kind of a step that was to be measured, of which nothing is left.
+  std::shared_ptr<StepVariant> begun() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    return std::exchange(begun_, nullptr);
   }
 
   void note_no_backward() {
@@ -153,16 +166,53 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
 
   /// What is to be warned of; "" for nothing.
   std::string add_measured(const std::shared_ptr<StepVariant>& variant, const StepLog& log) {
-    const std::lock_guard<std::mutex> lock(mutex_);
+    std::unique_lock<std::mutex> lock(mutex_);
     if (!variant->wants_measuring()) return "";
-    if (const std::string fault = variant->add(log); !fault.empty()) {
+    const bool is_there = !log.nodes.empty();
+    const std::string fault = is_there ? variant->add(log) : "";
+    if (!fault.empty()) {
       fault_ = fault;
       tell_later("a step that was measured does not count: " + fault);
-      if (!variant->is_given_up()) return "";
-      return "measuring is given up, and steps stay as they were measured: " + fault;
+      if (variant->is_given_up())
+        return "measuring is given up, and steps stay as they were measured: " + fault;
     }
-    const bool is_enough = variant->measured() >= options.steps || latest_;
-    return is_enough || variant->is_over(budget_) ? make_plan(variant, is_enough) : "";
+    std::optional<StepDecision> decision;
+    if (is_there && fault.empty()) decision = decide(*variant);
+    if (options.agree) decision = agreed(*variant, std::move(decision), lock);
+    return decision ? take(variant, *std::move(decision)) : "";
+  }
+
+  /// Null: more steps are to be measured.
+  std::optional<StepDecision> decide(const StepVariant& variant) const {
+    const bool is_enough = variant.measured() >= options.steps || latest_;
+    if (!is_enough && !variant.is_over(budget_)) return std::nullopt;
+    StepDecision decision =
+        variant.decide(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
+    const bool may_get_more = budget_.is_share() &&
+                              variant.measured() < kMostWaits * options.steps &&
+                              variants_.measures_another(variant, options.steps);
+    if (!decision.limit.empty() && (!is_enough || may_get_more)) return std::nullopt;
+    return decision;
+  }
+
+  /// What all processes follow that must, for which no lock is held meanwhile.
+  std::optional<StepDecision> agreed(const StepVariant& variant, std::optional<StepDecision> own,
+                                     std::unique_lock<std::mutex>& lock) const {
+    const std::string text = text_of(own);
+    lock.unlock();
+    const std::string found = options.agree(text);
+    lock.lock();
+    if (!variant.wants_measuring()) return std::nullopt;  // another thread's step was faster
+    if (found == text) return own;
+    try {
+      return decision_from(found, variant.profile());
+    } catch (const std::logic_error& error) {
+      TORCH_CHECK_VALUE(false, where_of(options.name),
+                        "plan of another rank: expected one for the ops of this rank's step, got ",
+                        error.what(),
+                        ". Give all ranks of sharded weights steps of the same ops, or give "
+                        "auto_checkpoint modules inside of those that are sharded.");
+    }
   }
 
   /// No lock may be held.
@@ -174,12 +224,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
 
   /// Shares of a step that takes less than another one are not less than that one's. Returns what
   /// is to be warned of.
-  std::string make_plan(const std::shared_ptr<StepVariant>& variant, bool is_final) {
-    variant->make_plan(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
-    const bool may_get_more = budget_.is_share() &&
-                              variant->measured() < kMostWaits * options.steps &&
-                              variants_.measures_another(*variant, options.steps);
-    if (!is_final || may_get_more) variant->forget_limit();
+  std::string take(const std::shared_ptr<StepVariant>& variant, StepDecision decision) {
+    variant->take(std::move(decision));
     if (variant->saves_nothing()) tell_later("fits as it is, and takes less so than by a plan");
     if (!variant->plan()) return "";
     most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
@@ -313,6 +359,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     TORCH_CHECK_VALUE(variant->limit().empty(), variant->limit());
     variant->last_used = ++clock_;
     if (variant->plan()) latest_ = variant;
+    begun_ = variant->wants_measuring() ? variant : nullptr;
     return {variant->cuts(), variant->wants_measuring()};
   }
 
@@ -340,6 +387,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   StepVariants variants_;
   std::shared_ptr<StepVariant> first_;   // that came, or is of the file
   std::shared_ptr<StepVariant> latest_;  // that has a plan; null for none
+  std::shared_ptr<StepVariant> begun_;   // that was to be measured in the last step
   std::string fault_;                    // of the last step that did not count
   std::vector<std::string> to_tell_;
   AutocastEpoch autocast_;

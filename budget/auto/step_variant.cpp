@@ -126,8 +126,8 @@ bool StepVariant::is_over(const MemoryBudget& budget) const {
   return bytes && measured_peak_ > *bytes;
 }
 
-void StepVariant::make_plan(const MemoryBudget& budget, int64_t other_bytes,
-                            const std::string& name) {
+StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes,
+                                 const std::string& name) const {
   const MemoryPlanner planner(measurement_->profile());
   int64_t bytes = budget.bytes(planner, static_bytes_);
   if (measurement_->has_varying_sizes()) {
@@ -140,17 +140,17 @@ void StepVariant::make_plan(const MemoryBudget& budget, int64_t other_bytes,
     plan = planner.plan(plan.least_budget_bytes);
   const int64_t plain_bytes = plan.profile->plain_peak_bytes;
   const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
-  if (plain_bytes <= bytes && takes_more) {
-    cuts_ = {};  // copies of what it overwrites are all that a plan adds
-    measurement_.reset();
-    return;
-  }
-  if (!plan.feasible) {
-    limit_ = words_of_limit(name, plan, budget.text());
-    return;
-  }
-  cuts_ = cuts_of(plan);
-  plan_ = std::move(plan);
+  if (plain_bytes <= bytes && takes_more)
+    return {};  // copies of what it overwrites are all that it adds
+  if (!plan.feasible) return {.limit = words_of_limit(name, plan, budget.text())};
+  return {.plan = std::move(plan)};
+}
+
+void StepVariant::take(StepDecision decision) {
+  limit_ = std::move(decision.limit);
+  if (!limit_.empty()) return;
+  cuts_ = decision.plan ? cuts_of(*decision.plan) : Cuts();
+  plan_ = std::move(decision.plan);
   measurement_.reset();
 }
 

@@ -18,6 +18,8 @@
 #include <remat/memory_plan/memory_planner.h>
 #include <remat/tape/cuts.h>
 
+#include "step_decision.h"
+
 namespace remat {
 
 /// The ops of a step and the sizes of its arguments. Guarded by the state that has it.
@@ -54,19 +56,21 @@ class StepVariant {
   /// Weights, and what the first step has left: gradients, the optimizer's state.
   int64_t static_bytes() const { return static_bytes_; }
 
+  /// Of what wants_measuring().
+  StepProfile profile() const { return measurement_->profile(); }
+
   /// True if the first step took more than the budget: then it is time for a plan.
   bool is_over(const MemoryBudget& budget) const;
 
-  /// Makes the plan; or says in limit() why there is none; or, if the function takes less as it is,
-  /// leaves cuts() empty.
+  /// The plan; or why there is none; or neither, if the function takes less as it is.
   /// `other_bytes`: what another variant may take; if that has no plan either and the budget is a
   /// share, the least that there is.
-  void make_plan(const MemoryBudget& budget, int64_t other_bytes, const std::string& name);
+  StepDecision decide(const MemoryBudget& budget, int64_t other_bytes,
+                      const std::string& name) const;
+  void take(StepDecision decision);
 
   /// Why there is no plan within the budget; "" if there is one, or nobody knows.
   const std::string& limit() const { return limit_; }
-  /// More steps are to be measured before it counts.
-  void forget_limit() { limit_.clear(); }
 
   bool is_from_file = false;  ///< Its ops have not been compared yet.
   uint64_t last_used = 0;

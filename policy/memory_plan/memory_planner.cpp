@@ -48,6 +48,19 @@ StepProfile validated(StepProfile profile) {
   return profile;
 }
 
+double step_us_of(const StepProfile& profile) {
+  double us = profile.other_us;
+  for (const StepRecord& record : profile.records) us += record.forward_us + record.backward_us;
+  return us;
+}
+
+MemoryPlan describe(const detail::StepGraph& graph, const StepCuts& cuts,
+                    const ReplayCosts& costs) {
+  std::vector<char> keep = detail::kept_flags(graph.profile, cuts);
+  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, costs);
+  return detail::describe(graph, simulator.run(keep, detail::MissingValues::kRefuse), cuts);
+}
+
 }  // namespace
 
 struct MemoryPlanner::State {
@@ -58,9 +71,7 @@ struct MemoryPlanner::State {
         costs(options.costs),
         bound(graph, costs),
         digest(original.digest()) {
-    step_us = profile.other_us;
-    for (const StepRecord& record : profile.records)
-      step_us += record.forward_us + record.backward_us;
+    step_us = step_us_of(profile);
     detail::PlanSearch search(graph, costs, {options.grid, options.evaluations});
     search.run();
     evaluations = search.evaluations();
@@ -130,10 +141,7 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   }
   const size_t point = state_->point(budget_bytes);
   const StepCuts& cuts = state_->cuts[point];
-  std::vector<char> keep = detail::kept_flags(state_->profile, cuts);
-  detail::StepSimulator simulator(state_->graph, cuts.positions, cuts.groups, state_->costs);
-  MemoryPlan plan =
-      detail::describe(state_->graph, simulator.run(keep, detail::MissingValues::kRefuse), cuts);
+  MemoryPlan plan = describe(state_->graph, cuts, state_->costs);
   plan.budget_bytes = budget_bytes;
   plan.feasible = plan.predicted_peak_bytes <= budget_bytes;
   if (plan.feasible) plan.limit.clear();
@@ -143,6 +151,24 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   plan.profile_digest = state_->digest;
   plan.profile = std::shared_ptr<const StepProfile>(state_, &state_->original);
   plan.frontier = state_->frontier;
+  return plan;
+}
+
+MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts, int64_t budget_bytes) {
+  const StepProfile pooled = with_pooled_times(validated(profile));
+  cuts.validate(profile);
+  const double rerun_us = simulate_step(pooled, cuts).rerun_us;
+  const detail::StepGraph graph(pooled);
+  MemoryPlan plan = describe(graph, cuts, {});
+  plan.budget_bytes = std::max(budget_bytes, plan.predicted_peak_bytes);
+  plan.least_budget_bytes = plan.predicted_peak_bytes;
+  plan.feasible = true;
+  plan.limit.clear();
+  const double step_us = step_us_of(pooled);
+  plan.predicted_overhead = step_us == 0 ? 0 : rerun_us / step_us;
+  plan.profile_digest = profile.digest();
+  plan.profile = std::make_shared<const StepProfile>(profile);
+  plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};
   return plan;
 }
 

@@ -111,17 +111,27 @@ std::function<void(const std::string&)> line_function(const py::object& function
   };
 }
 
+std::function<std::string(const std::string&)> text_function(const py::object& function) {
+  if (function.is_none()) return {};
+  return [shared = share(function.ptr())](const std::string& text) {
+    const py::gil_scoped_acquire gil;
+    return py::handle(shared->get())(text).cast<std::string>();
+  };
+}
+
 std::shared_ptr<AutoCheckpoint> make_auto_checkpoint(std::string name, std::string memory_budget,
                                                      std::string plan_file, int steps,
                                                      const py::object& progress,
-                                                     const py::object& warn) {
+                                                     const py::object& warn,
+                                                     const py::object& agree) {
   return std::make_shared<AutoCheckpoint>(
       AutoCheckpointOptions{.name = std::move(name),
                             .memory_budget = std::move(memory_budget),
                             .plan_file = std::move(plan_file),
                             .steps = steps,
                             .progress = line_function(progress),
-                            .warn = line_function(warn)});
+                            .warn = line_function(warn),
+                            .agree = text_function(agree)});
 }
 
 void save_plan(const MemoryPlan& plan, const std::string& path) {

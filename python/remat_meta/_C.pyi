@@ -256,6 +256,7 @@ class _AutoCheckpoint:
         steps: int,
         progress: Callable[[str], object] | None,
         warn: Callable[[str], object] | None,
+        agree: Callable[[str], str] | None,
         /,
     ) -> None: ...
     def run(self, step: object, args: tuple[Any, ...], kwargs: dict[str, Any], is_training: bool, /) -> None: ...

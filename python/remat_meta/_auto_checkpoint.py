@@ -18,6 +18,7 @@ import torch
 
 from . import _C, _agreement
 from ._C import checkpoint
+from ._plan_agreement import PlanAgreement
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
 from ._torch_profiler import let_it_start
@@ -94,8 +95,10 @@ class _AutoCheckpointed:
         self._fn = fn  # None: the forward of the module's class
         self._module = module
         self._options = options
+        name, budget = options["name"], options["memory_budget"]
+        self._agreement = PlanAgreement(name, budget, module)
         self._planned = _C._AutoCheckpoint(
-            options["name"], options["memory_budget"], options["plan"], options["steps"], _logger.info, _warn
+            name, budget, options["plan"], options["steps"], _logger.info, _warn, self._agreement.agree
         )
         let_it_start()
         self._may_be_lazy = module is not None
@@ -121,6 +124,7 @@ class _AutoCheckpointed:
         if is_traced or is_transformed or torch.is_inference_mode_enabled() or self._is_lazy():
             return self._call_plainly(args, kwargs)
         _agreement.meet(f"auto_checkpoint '{self._options['name']}'", {"budget": self._options["memory_budget"]})
+        self._agreement.begin_step()
         step = _Step(self._function(), self._module, self._options["name"], self._planned.advice, args, kwargs)
         self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
         return step.result

@@ -44,6 +44,12 @@ struct AutoCheckpointOptions {
 
   /// Told once that steps run other ops than those that were measured. Null: LibTorch's warnings.
   std::function<void(const std::string&)> warn{};
+
+  /// For processes whose steps must have the same cuts. Given what this one has decided after a
+  /// step that was measured, "" for nothing yet, it returns what to follow: that, or what another
+  /// process was given after the same step. What it throws the step throws. Null: each decides for
+  /// itself.
+  std::function<std::string(const std::string&)> agree{};
 };
 
 /// What a step is recognised by before it runs: its arguments, grad mode's settings and autocast.
