@@ -2,8 +2,8 @@
 
 """Trains a small Llama on several ranks, with a checkpoint round each of its layers.
 
-    torchrun --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint none
-    torchrun --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint function
+    torchrun --standalone --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint none
+    torchrun --standalone --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint function
 
 Both print the same losses, digests of gradients and collectives. The model is torchtitan's, made small, and so is the order in
 which it is spread: stages of a pipeline, in each of them tensor parallel, then the checkpoint, then FSDP round it.
@@ -14,6 +14,7 @@ import collections
 import functools
 import hashlib
 import os
+import time
 
 import torch
 import torch.distributed as dist
@@ -207,6 +208,7 @@ def train(options, backend, device):
         optimizer.zero_grad()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             loss = step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
+            time.sleep(0.02)  # gloo ends an event after its future, which is what others wait for
         digest = digest_of_gradients(model)
         optimizer.step()
         dist.all_reduce(loss := loss.detach() / (options.fsdp * options.tp))
@@ -227,7 +229,10 @@ def parse(arguments=None):
     parser.add_argument("--depth", type=int, default=4, help="layers in all")
     parser.add_argument("--checkpoint", choices=("none", "function", "tape", "auto", "torch"), default="function")
     parser.add_argument("--policy", help='of the regions: "save_matmuls", or any preset of docs/policies.md')
-    return parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
+    if options.policy and options.checkpoint in ("none", "torch"):
+        parser.error("--policy: expected --checkpoint function, tape or auto, which have one")
+    return options
 
 
 def main():

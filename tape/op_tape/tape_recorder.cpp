@@ -85,8 +85,9 @@ void TapeRecorder::refuse_if_strict() const {
   TORCH_CHECK_NOT_IMPLEMENTED(
       options_.strict_label.empty(), "[checkpoint] ", options_.strict_label,
       ": expected what a tape can replay, got ", tape_.failure_,
-      ". Use replay = kAuto (\"auto\"), which calls the function again then, or kFunction "
-      "(\"function\").");
+      cutter_ ? ". Leave the cuts out, or have them round the parts of the function beside that."
+              : ". Use replay = kAuto (\"auto\"), which calls the function again then, or "
+                "kFunction (\"function\").");
 }
 
 void TapeRecorder::give_up(const OpCall& call, const char* what) {
