@@ -56,7 +56,7 @@ def wrap_outermost_modules(memory_budget):
 
 def run_script(path, arguments, memory_budget):
     """Runs it as `python path arguments` would, within the budget, a text as REMAT_MEMORY_BUDGET has it."""
-    _C._AutoCheckpoint("script", memory_budget, "", 1, None, None)  # refuses a budget that cannot be
+    _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None)  # refuses a budget that cannot be
     sys.argv = [path, *arguments]
     end = wrap_outermost_modules(memory_budget)
     try:
