@@ -276,10 +276,8 @@ void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, 
   if (composite && !policy) return op.redispatchBoxed(below, stack);
   const OpInfo& info = this->info(op);
   // See Note [Ops of tensor subclasses].
-  if (C10_UNLIKELY(below.has(DispatchKey::Python)) && policy &&
-      is_handled_by_class({info, *stack}, below)) {
+  if (C10_UNLIKELY(below.has(DispatchKey::Python)) && is_of_python_class(OpCall(info, *stack)))
     policy = nullptr;
-  }
   if (composite && !policy) return op.redispatchBoxed(below, stack);
   if (C10_UNLIKELY(info.is_communication()) && by_autograd) wait_first({info, *stack});
   const auto run = [&] {

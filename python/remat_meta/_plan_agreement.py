@@ -46,7 +46,7 @@ class _Plans:
 
     def __init__(self, store, rank):
         self.rank = rank
-        self._store = torch.distributed.PrefixStore("remat/plans", store)
+        self._store = torch.distributed.PrefixStore("plans", store)
         self._numbers = weakref.WeakKeyDictionary()  # by PlanAgreement: which of its name
         self._counts = collections.Counter()
 
