@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# python_campaign.sh PYTHON PYTHONPATH RECORD_DIR: soak, torch's op samples in every configuration, then 100,000 random Python
-# programs, in shards that are not run again for the same package once they have passed; see campaign_piece.sh for the record.
+# python_campaign.sh PYTHON PYTHONPATH RECORD_DIR: soak, 200 runs of the suites on several ranks, torch's op samples in every
+# configuration, then 100,000 random Python programs, in shards that are not run again for the same package once they have passed; see campaign_piece.sh for the record.
 #
+# REMAT_RANKS_RUNS: runs of each suite on several ranks (default 200, 10 in a piece, all but the first in the same processes).
 # REMAT_OPINFO_SAMPLES: samples per op and configuration (default 0, all).
 # REMAT_CAMPAIGN_SHARDS: shards (default 20). REMAT_FUZZ_N: programs per shard (default 5000). REMAT_SOAK_STEPS: steps of
 # soak (default 100,000).
@@ -15,6 +16,8 @@ record_dir=$3  # for campaign_piece.sh
 shards=${REMAT_CAMPAIGN_SHARDS:-20}
 programs=${REMAT_FUZZ_N:-5000}
 soak_steps=${REMAT_SOAK_STEPS:-100000}
+ranks_runs=${REMAT_RANKS_RUNS:-200}
+ranks_runs_of_piece=10
 samples=${REMAT_OPINFO_SAMPLES:-0}
 cd "$(dirname "${BASH_SOURCE[0]}")"
 # shellcheck source=tests/campaign_piece.sh
@@ -28,6 +31,12 @@ binary=$(binary_of "${libraries[@]}" ./*.py fuzz/*.py opinfo/*.py)
 
 piece python.soak "$binary" 0 0 "$soak_steps" env REMAT_SOAK_STEPS="$soak_steps" \
   "$python" -m pytest -q -p no:cacheprovider test_leaks.py
+for ((run = 0; run < ranks_runs; run += ranks_runs_of_piece)); do
+  for suite in agreement collectives distributed sharded; do
+    piece "python.$suite" "$binary" "$run" 0 "$ranks_runs_of_piece" env REMAT_RANKS_ROUNDS="$ranks_runs_of_piece" \
+      "$python" -m pytest -q -p no:cacheprovider "test_$suite.py"
+  done
+done
 for ((shard = 0; shard < shards; ++shard)); do
   piece python.opinfo "$binary" "$shard-of-$shards" 0 0 env REMAT_OPINFO_SAMPLES="$samples" REMAT_OPINFO_CONFIGURATIONS=0 \
     REMAT_OPINFO_SHARD="$shard/$shards" \

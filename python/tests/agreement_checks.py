@@ -3,6 +3,7 @@
 """What test_agreement.py runs on each rank: settings that differ by rank raise on all ranks, others do not."""
 
 import contextlib
+import datetime
 import itertools
 import os
 import time
@@ -453,6 +454,8 @@ def functional_collectives_are_compared_when_they_are_waited_for():
 
     step(fn)
     shape[0] = on_rank(1, 4, 3)
+    # Which goes on until then: the group cannot end before.
+    dist.distributed_c10d._set_pg_timeout(datetime.timedelta(seconds=1), dist.group.WORLD)
     assert_watched(lambda: step(fn), "_c10d_functional::all_reduce", "float32 [4]")
 
 

@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Runs the checks of a module on several ranks, each check in a process group of its own."""
+"""Runs the checks of a module on several ranks, each check in a process group of its own.
+
+REMAT_RANKS_ROUNDS: how often all of them run in the same processes (default 1); see tests/python_campaign.sh.
+"""
 
 import datetime
 import functools
 import importlib
+import itertools
 import json
 import os
 import subprocess
@@ -17,7 +21,8 @@ from pathlib import Path
 import torch.distributed as dist
 
 GROUP_TIMEOUT_S = 30  # of one collective; a check that hangs ends with gloo's error
-HANG_S = 600  # of all ranks
+HANG_S = 600  # of all ranks, for one round
+ROUNDS = int(os.environ.get("REMAT_RANKS_ROUNDS", "1"))
 
 
 def outcome_of(check):
@@ -29,31 +34,35 @@ def outcome_of(check):
 
 
 def run_here(module, rank, world, folder, names):
-    """As one rank: writes what became of each check, "" if it is right."""
+    """As one rank: writes what became of each check."""
     checks = importlib.import_module(module).CHECKS
     store = dist.FileStore(str(folder / "store"), world)
-    outcomes, seconds = {}, {}
-    for name in names or checks:
+    became = {name: {"wrong": "", "rounds": 0, "seconds": 0.0} for name in names or checks}
+    for turn, name in itertools.product(range(ROUNDS), became):
         begin = time.monotonic()
+        key = f"{turn}/{name}"
         dist.init_process_group(
             "gloo",
-            store=dist.PrefixStore(name, store),
+            store=dist.PrefixStore(key, store),
             rank=rank,
             world_size=world,
             timeout=datetime.timedelta(seconds=GROUP_TIMEOUT_S),
         )
-        outcomes[name] = outcome_of(checks[name])
+        wrong = outcome_of(checks[name])
         # Not before the others have come here: what they wait for would be gone.
-        store.set(f"{name}/{rank}", "done")
-        store.wait([f"{name}/{other}" for other in range(world)], datetime.timedelta(seconds=HANG_S))
+        store.set(f"{key}/{rank}", "done")
+        store.wait([f"{key}/{other}" for other in range(world)], datetime.timedelta(seconds=HANG_S))
         dist.destroy_process_group()
-        seconds[name] = round(time.monotonic() - begin, 2)
-        (folder / f"outcomes{rank}.json").write_text(json.dumps({"outcomes": outcomes, "seconds": seconds}))
+        check = became[name]
+        check["wrong"] = check["wrong"] or (wrong and f"in round {turn}: {wrong}")
+        check["rounds"] = turn + 1
+        check["seconds"] = round(time.monotonic() - begin, 2)
+        (folder / f"{rank}.json").write_text(json.dumps(became))
 
 
 @functools.cache
-def outcomes(module, world, *names):
-    """By rank: what went wrong, of each check, or of those that are named."""
+def run(module, world, *names):
+    """By rank: what became of each check, or of those that are named."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "OMP_NUM_THREADS": "1"}
@@ -66,22 +75,29 @@ def outcomes(module, world, *names):
             for rank in range(world)
         ]
         try:
-            end = time.monotonic() + HANG_S
+            end = time.monotonic() + HANG_S * ROUNDS
             for process in ranks:
                 process.wait(max(0, end - time.monotonic()))
         except subprocess.TimeoutExpired:
-            pass  # the outcomes say how far they came
+            pass  # the rounds say how far they came
         finally:
             for process in ranks:
                 process.kill()
-        files = [folder / f"outcomes{rank}.json" for rank in range(world)]
-        return [json.loads(file.read_text())["outcomes"] if file.exists() else {} for file in files]
+        files = [folder / f"{rank}.json" for rank in range(world)]
+        return [json.loads(file.read_text()) if file.exists() else {} for file in files]
+
+
+def fault_of(check):
+    """Of one rank: "" if the check was right in every round."""
+    if check["wrong"] or check["rounds"] == ROUNDS:
+        return check["wrong"]
+    return f"expected {ROUNDS} rounds, got {check['rounds']}"
 
 
 def assert_right(module, world, check, *names):
     """`names`: the checks that these ranks run, none for all."""
-    wrong = [of.get(check, "it did not come to this check") for of in outcomes(module, world, *names)]
-    assert not any(wrong), "".join(f"\nrank {rank}: {text}" for rank, text in enumerate(wrong) if text)
+    faults = [fault_of(of[check]) if of else "it did not begin" for of in run(module, world, *names)]
+    assert not any(faults), "".join(f"\nrank {rank}: {text}" for rank, text in enumerate(faults) if text)
 
 
 if __name__ == "__main__":

@@ -494,19 +494,28 @@ def a_measured_step_that_does_not_count_on_one_rank_counts_as_on_the_first():
 
 @check
 def a_rank_that_is_late_is_waited_for():
-    model, call = planned("95%")
-    planned_steps(model, call, rounds=3)
-    patience, _plan_agreement._PATIENCE_S = _plan_agreement._PATIENCE_S, 0.2
+    """The first one comes when the others have said that they wait for it."""
+    agreement = _plan_agreement.PlanAgreement("model", "80%", fsdp2(nn.Linear(4, 4)))
+    store = dist.distributed_c10d._get_default_store()
+    lines = []
+
+    def showwarning(message, *_args):
+        lines.append(str(message))
+        store.set(f"waits/{rank()}", "")
+
+    patience, _plan_agreement._PATIENCE_S = _plan_agreement._PATIENCE_S, 0.1
     try:
-        time.sleep(1.0 * (rank() == 0))
-        with warnings.catch_warnings(record=True) as caught:
+        with warnings.catch_warnings():
             warnings.simplefilter("always")
-            planned_steps(model, call, rounds=3)
+            warnings.showwarning = showwarning
+            agreement.begin_step()
+            if rank() == 0:
+                store.wait([f"waits/{other}" for other in range(1, world())])
+            assert agreement.agree(f"plan of {rank()}") == "plan of 0"
     finally:
         _plan_agreement._PATIENCE_S = patience
-    lines = [str(one.message) for one in caught if "expected of rank 0" in str(one.message)]
     assert len(lines) == (rank() != 0), lines
-    assert_is_agreed(call)
+    assert all("'model': expected of rank 0 what it has decided before step 1" in line for line in lines), lines
 
 
 @check
