@@ -7,6 +7,7 @@ import torch
 from programs import leaf
 from same import assert_same
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 
 import remat_meta as remat
 
@@ -193,3 +194,23 @@ def test_after_the_cache_is_cleared_it_is_right():
         return x.grad, m.weight
 
     assert_same(run, remat.checkpoint())
+
+
+@pytest.mark.parametrize("replay", ENGINES)
+def test_views_of_casts_of_wrapped_weights_are_casts(replay):
+    """The second region finds them in autocast's cache, its replay makes them."""
+
+    def two(*sizes):
+        return TwoTensor(torch.rand(sizes), torch.rand(sizes))
+
+    def program(wrap):
+        linear = nn.Linear(4, 4)
+        linear.weight, linear.bias = nn.Parameter(two(4, 4)), nn.Parameter(two(4))
+        x = two(2, 4).requires_grad_()
+        region = wrap(lambda x: linear(x).sin().exp())
+        with torch.autocast("cpu", torch.bfloat16):
+            y = region(x) + region(x * 2)
+        y.sum().backward()
+        return [part for t in (x, linear.weight, linear.bias) for part in (t.grad.a, t.grad.b)]
+
+    assert_same(program, remat.checkpoint(replay=replay))

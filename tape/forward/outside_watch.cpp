@@ -62,8 +62,7 @@ Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
     wait_for_functional_in(wrapper);  // its versions are noted now
     origin = region_.outside().add(wrapper);
   }
-  state_.storages.enter(memory_of(wrapper), origin);
-  state_.storages.hold_address(wrapper);
+  state_.storages.enter_wrapper(wrapper, origin);
   return origin;
 }
 

@@ -157,8 +157,7 @@ Origin ReplayMemory::enter_wrapper(const at::Tensor& wrapper) {
     if (origin.is_outside()) outside_[origin.number()].is_wrapper_made_again = true;
   }
   if (origin.is_unknown()) return origin;
-  storages_.enter(memory_of(wrapper), origin);
-  storages_.hold_address(wrapper);
+  storages_.enter_wrapper(wrapper, origin);
   return origin;
 }
 

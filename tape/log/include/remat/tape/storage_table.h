@@ -54,6 +54,12 @@ class REMAT_API StorageTable {
     enter(cells_[cell_of(memory)], {memory, origin});
   }
 
+  /// A tensor of a Python class, which no op has made.
+  void enter_wrapper(const at::Tensor& wrapper, Origin origin) {
+    enter(memory_of(wrapper), origin);
+    hold_address(wrapper);
+  }
+
   /// Argument `i` of a call, which has that origin: it has been written if the call does so.
   void note_write(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin) {
     if (C10_UNLIKELY(origin.is_unwritten()) && call.writes_argument(i))
@@ -69,6 +75,8 @@ class REMAT_API StorageTable {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
+    // Views of a cast: autocast may have it from outside, in the forward or in the replay.
+    if (C10_UNLIKELY(cell.origin.is_cast())) return;
     if (cell.origin.is_made()) {
       if (made.is_made()) cell.origin = made;
       return;
