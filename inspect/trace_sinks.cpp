@@ -119,6 +119,14 @@ void TraceSinks::after_op(const TraceScope& scope, const OpCall& call) {
   for_each([&](TraceSink& sink) { sink.after_op(scope, call); });
 }
 
+void TraceSinks::before_part(const TraceScope& scope, const OpCall& call) {
+  for_each([&](TraceSink& sink) { sink.before_part(scope, call); });
+}
+
+void TraceSinks::after_part(const TraceScope& scope, const OpCall& call) {
+  for_each([&](TraceSink& sink) { sink.after_part(scope, call); });
+}
+
 void TraceSinks::named_call(const TraceScope& before, const TraceScope& after,
                             const NamedCall& call, std::string_view what) {
   for_each([&](TraceSink& sink) { sink.named_call(before, after, call, what); });

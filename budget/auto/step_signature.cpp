@@ -9,8 +9,28 @@
 #include <functional>
 
 #include <remat/planner/digest.h>
+#include <remat/tape/held_storage.h>
+#include <remat/tape/op_call.h>
 
 namespace remat {
+
+namespace {
+
+/// A tensor of a Python class is as large as what it consists of, and may know no sizes itself.
+std::vector<at::Tensor> flattened_arguments(c10::ArrayRef<at::Tensor> arguments) {
+  std::vector<at::Tensor> plain;
+  for (const at::Tensor& tensor : arguments) {
+    const std::vector<at::Tensor> parts =
+        is_of_python_class(tensor) ? inner_tensors(tensor) : std::vector<at::Tensor>();
+    if (parts.empty()) plain.push_back(tensor);
+    for (const at::Tensor& part : parts) {
+      if (!is_of_python_class(part)) plain.push_back(part);
+    }
+  }
+  return plain;
+}
+
+}  // namespace
 
 StepSignature StepSignature::of(c10::ArrayRef<at::Tensor> arguments, int64_t mode) {
   StepSignature signature;
@@ -20,7 +40,7 @@ StepSignature StepSignature::of(c10::ArrayRef<at::Tensor> arguments, int64_t mod
     kind.add(at::autocast::is_autocast_enabled(device) ? 1 : 0);
     kind.add(static_cast<int64_t>(at::autocast::get_autocast_dtype(device)));
   }
-  for (const at::Tensor& tensor : arguments) {
+  for (const at::Tensor& tensor : flattened_arguments(arguments)) {
     if (!tensor.defined()) {
       kind.add(-1);
       continue;

@@ -193,8 +193,12 @@ std::vector<int32_t> StepCosts::records_of_nodes(const StepLog& step) const {
 void StepCosts::add_times(const StepLog& step, Sample& sample) const {
   sample.forward_us.assign(records_.op_of.size(), 0);
   sample.backward_us.assign(records_.op_of.size(), 0);
-  for (const auto i : c10::irange(step.ops.size()))
-    sample.forward_us[records_.record_of[i]] += us(step.ops[i].begin_ns, step.ops[i].end_ns);
+  for (const auto i : c10::irange(step.ops.size())) {
+    const StepLog::Op& op = step.ops[i];
+    sample.forward_us[records_.record_of[i]] += us(op.begin_ns, op.end_ns);
+    if (op.outer != StepLog::kNone)  // which has that time, too
+      sample.forward_us[records_.record_of[op.outer]] -= us(op.begin_ns, op.end_ns);
+  }
   sample.other_us = us(step.ops.front().begin_ns, step.ops.back().end_ns) -
                     std::accumulate(sample.forward_us.begin(), sample.forward_us.end(), 0.0);
   for (const auto i : c10::irange(step.nodes.size())) {

@@ -51,43 +51,25 @@ class StepRecording::Ops final : public TraceSink {
   Ops(std::shared_ptr<StepListener> listener, StepUndo* undo)
       : listener_(std::move(listener)), undo_(undo) {}
 
-  void before_op(const TraceScope& scope, const OpCall& call) override {
-    if (!is_of_step(scope)) return;
-    if (undo_ && call.info().writes()) undo_->before_op(call);
-    listener_->write([&](StepLog& log, StepLog::Moment& next) {
-      log.ops.push_back({.op = &call.info(),
-                         .place = place_,
-                         .record = records(),
-                         .begin = next++,
-                         .gradients = gradients_of(call),
-                         .first_node = at::sequence_number::peek(),
-                         .first_result = static_cast<uint32_t>(log.results.size())});
-      if (scope.depth > 0 && log.inner_region.empty()) log.inner_region = scope.region->label();
-      log.ops.back().begin_ns = frequent_thread_ns();
-    });
+  void before_op(const TraceScope& scope, const OpCall& call) override { begin(scope, call); }
+  // Without views, of which handlers make some in the first call only (to remember what they look
+  // like).
+  void before_part(const TraceScope& scope, const OpCall& call) override {
+    if (!call.info().is_plain_view()) begin(scope, call);
   }
-
-  void after_op(const TraceScope& scope, const OpCall& call) override {
-    if (!is_of_step(scope)) return;
-    const int64_t now = frequent_thread_ns();
-    listener_->write([&](StepLog& log, StepLog::Moment& next) {
-      if (log.ops.empty()) return;
-      StepLog::Op& op = log.ops.back();
-      op.end_ns = now;
-      op.end_node = at::sequence_number::peek();
-      op.end = next++;
-      for (size_t i = 0; i < call.info().return_count(); ++i) add_results(log, call.result(i), i);
-    });
+  void after_op(const TraceScope& scope, const OpCall& call) override { end(scope, call); }
+  void after_part(const TraceScope& scope, const OpCall& call) override {
+    if (!call.info().is_plain_view()) end(scope, call);
   }
 
   void before_save(const TraceScope& scope, const at::Tensor& /*tensor*/) override {
     if (!is_of_step(scope) || scope.depth > 0) return;
     listener_->write([&](StepLog& log, StepLog::Moment& /*next*/) {
       const uint64_t newest = at::sequence_number::peek() - 1;
-      const bool in_op = !log.ops.empty() && log.ops.back().end == StepLog::kNever;
       log.saves.push_back(
           {.op = static_cast<uint32_t>(log.ops.empty() ? 0 : log.ops.size() - 1),
-           .first_node = in_op ? std::min(log.ops.back().first_node, newest) : newest,
+           .first_node =
+               open_.empty() ? newest : std::min(log.ops[open_.front().number].first_node, newest),
            .newest_node = newest,
            .slot = {scope.region->id(), scope.slot}});
     });
@@ -153,6 +135,44 @@ class StepRecording::Ops final : public TraceSink {
     return scope.whole->id() == region_;
   }
 
+  void begin(const TraceScope& scope, const OpCall& call) {
+    if (!is_of_step(scope)) return;
+    if (undo_ && call.info().writes()) undo_->before_op(call);
+    listener_->write([&](StepLog& log, StepLog::Moment& next) {
+      // One that has no handler has thrown if it has not ended.
+      if (!open_.empty() && !open_.back().is_handled) open_.clear();
+      const uint32_t outer = open_.empty() ? StepLog::kNone : open_.back().number;
+      open_.push_back({static_cast<uint32_t>(log.ops.size()), is_of_python_class(call)});
+      log.ops.push_back({.op = &call.info(),
+                         .place = place_,
+                         .record = records(),
+                         .begin = next++,
+                         .gradients = gradients_of(call),
+                         .first_node = at::sequence_number::peek(),
+                         .first_result = static_cast<uint32_t>(log.results.size()),
+                         .outer = outer});
+      if (scope.depth > 0 && log.inner_region.empty()) log.inner_region = scope.region->label();
+      log.ops.back().begin_ns = frequent_thread_ns();
+    });
+  }
+
+  void end(const TraceScope& scope, const OpCall& call) {
+    if (!is_of_step(scope)) return;
+    const int64_t now = frequent_thread_ns();
+    listener_->write([&](StepLog& log, StepLog::Moment& next) {
+      while (!open_.empty() && log.ops[open_.back().number].op != &call.info()) open_.pop_back();
+      if (open_.empty()) return;
+      const uint32_t number = open_.back().number;
+      open_.pop_back();
+      StepLog::Op& op = log.ops[number];
+      op.end_ns = now;
+      op.end_node = at::sequence_number::peek();
+      op.end = next++;
+      if (number + 1 != log.ops.size()) return;  // its parts have made what it returns
+      for (size_t i = 0; i < call.info().return_count(); ++i) add_results(log, call.result(i), i);
+    });
+  }
+
   uint32_t records() const { return tape_ ? static_cast<uint32_t>(tape_->records().size()) : 0; }
 
   void add_results(StepLog& log, const c10::IValue& value, size_t result) const {
@@ -175,6 +195,11 @@ class StepRecording::Ops final : public TraceSink {
   uint64_t region_ = 0;
   const Tape* tape_ = nullptr;  // of that region, which its forward keeps
   uint32_t place_ = 0;
+  struct Open {
+    uint32_t number;  // of the log's ops
+    bool is_handled;  // by a tensor of a Python class, so it may have parts
+  };
+  std::vector<Open> open_;  // what runs, the outermost first; guarded by the listener's lock
   bool is_over_ = false;
   int replays_ = 0;  // that run; guarded by the listener's lock
 };

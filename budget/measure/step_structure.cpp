@@ -27,6 +27,10 @@ RecordsOfOps::RecordsOfOps(const StepLog& log, size_t records)
     }
     record_of[i] = newest;
   }
+  for (const auto i : c10::irange(log.ops.size())) {
+    for (uint32_t outer = log.ops[i].outer; outer != StepLog::kNone; outer = log.ops[outer].outer)
+      record_of[outer] = record_of[i];
+  }
 }
 
 std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& records,
@@ -196,8 +200,8 @@ class Structure {
     const auto next = std::upper_bound(
         log_.ops.begin(), log_.ops.end(), block.born,
         [](StepLog::Moment born, const StepLog::Op& op) { return born < op.begin; });
-    return next != log_.ops.end() &&
-           (next == log_.ops.begin() || std::prev(next)->end < block.born);
+    const auto begun = static_cast<size_t>(next - log_.ops.begin());
+    return next != log_.ops.end() && (begun == 0 || !log_.runs_at(begun - 1, block.born));
   }
 
   /// The last record that had begun by then.

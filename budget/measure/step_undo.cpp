@@ -49,8 +49,20 @@ StepUndo::~StepUndo() {
 
 void StepUndo::before_op(const OpCall& call) {
   for (const OpTensor& given : call.tensors()) {
-    if (call.writes_argument(given.argument) && has_layout(*given.tensor)) keep(*given.tensor);
+    if (!call.writes_argument(given.argument)) continue;
+    if (is_of_python_class(*given.tensor)) {
+      if (!is_made_in_step(*given.tensor)) keep_graph(*given.tensor);  // parts write its memory
+    } else if (has_layout(*given.tensor)) {
+      keep(*given.tensor);
+    }
   }
+}
+
+bool StepUndo::is_made_in_step(const at::Tensor& wrapper) const {
+  const std::vector<at::Tensor> parts = inner_tensors(wrapper);
+  return std::any_of(parts.begin(), parts.end(), [&](const at::Tensor& part) {
+    return has_layout(part) && listener_.has_block_at(part.storage().data());
+  });
 }
 
 void StepUndo::keep(const at::Tensor& tensor) {

@@ -44,6 +44,7 @@ class StepUndo {
     torch::autograd::Edge edge;
   };
 
+  bool is_made_in_step(const at::Tensor& wrapper) const;
   void keep(const at::Tensor& tensor);
   void keep_graph(const at::Tensor& tensor);
 

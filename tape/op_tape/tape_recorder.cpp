@@ -205,7 +205,8 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return give_up(call, "a collective that replays call again");
-  if (cutter_) enter_segment();
+  // A handler's views are nothing that a profile knows.
+  if (cutter_ && !(handled_.runs && info.is_plain_view())) enter_segment();
   op_.runs = true;
   op_.has_run = false;
   op_.given.clear();

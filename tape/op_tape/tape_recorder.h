@@ -124,7 +124,8 @@ class TapeRecorder final : public SegmentPolicies {
   };
 
   struct NewSlot {
-    size_t index;   // in the open part
+    size_t part;    // that was open
+    size_t index;   // in it
     size_t number;  // of all of a tape that is cut
   };
 
@@ -142,6 +143,8 @@ class TapeRecorder final : public SegmentPolicies {
   static const char* unsupported(const at::Tensor& tensor);
   void add_wrapper_slot(const at::Tensor& wrapper);
   void fill_wrapper_slot(const NewSlot& slot, const at::Tensor& wrapper);
+  void cut_wrapper_slot(const NewSlot& slot, const at::Tensor& wrapper);
+  at::Tensor part_made(const at::Tensor& wrapper);
   std::shared_ptr<const TapeWrapper> take_apart(const at::Tensor& wrapper);
   TapeSlot part_of_wrapper(const at::Tensor& part);
   void give_up(const OpCall& call, const char* what);
@@ -220,6 +223,7 @@ class TapeRecorder final : public SegmentPolicies {
   };
   Op op_;  // that runs
   struct Handled {
+    bool runs = false;
     std::vector<at::Tensor> written;  // arguments
     std::vector<std::pair<NewSlot, at::Tensor>> pending;
   };

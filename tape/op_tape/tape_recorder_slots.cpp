@@ -21,7 +21,9 @@ bool leaves_gaps(const OpInfo& op, const at::Tensor& tensor) {
 TapeRecorder::NewSlot TapeRecorder::new_slot() {
   auto& slots = part().slots;
   slots.emplace_back();
-  return {.index = slots.size() - 1, .number = cutter_ ? cutter_->next_slot() : 0};
+  return {.part = part_number(),
+          .index = slots.size() - 1,
+          .number = cutter_ ? cutter_->next_slot() : 0};
 }
 
 void TapeRecorder::hold_slot(const NewSlot& slot, const at::Tensor& tensor) {

@@ -18,11 +18,14 @@ namespace remat {
 // __torch_dispatch__ has none of its own. So in the place of an op on such tensors the tape has the
 // ops on plain tensors that the class's handler calls, and a slot for one has the parts that
 // __tensor_flatten__ names: a replay runs no Python but the class's __tensor_unflatten__, once for
-// each slot.
+// each slot. A cut tape counts the part that a record has made, of which there is one at most; the
+// others are there.
 void TapeRecorder::begin_handled(const OpCall& call) {
   if (gave_up()) return;
   if (op_.runs) return give_up("an op that threw, after which the function went on");
+  if (cutter_) enter_segment();
   handled_ = {};
+  handled_.runs = true;
   for (const OpTensor& entry : call.tensors()) {
     if (call.writes_argument(entry.argument)) handled_.written.push_back(*entry.tensor);
   }
@@ -36,7 +39,6 @@ void TapeRecorder::end_handled() {
 // What the op writes is saved as it leaves it.
 void TapeRecorder::add_wrapper_slot(const at::Tensor& wrapper) {
   const NewSlot slot = new_slot();
-  if (cutter_) return give_up("a tensor of a Python class of its own, on a tape that is cut");
   const bool is_written =
       std::any_of(handled_.written.begin(), handled_.written.end(),
                   [&](const at::Tensor& written) { return written.is_same(wrapper); });
@@ -50,7 +52,44 @@ void TapeRecorder::add_wrapper_slot(const at::Tensor& wrapper) {
 void TapeRecorder::fill_wrapper_slot(const NewSlot& slot, const at::Tensor& wrapper) {
   if (gave_up()) return;
   auto parts = take_apart(wrapper);
-  if (!gave_up()) part().slots[slot.index].wrapper = std::move(parts);
+  if (gave_up()) return;
+  tape_.parts_[slot.part].slots[slot.index].wrapper = std::move(parts);
+  if (cutter_) cut_wrapper_slot(slot, wrapper);
+}
+
+void TapeRecorder::cut_wrapper_slot(const NewSlot& slot, const at::Tensor& wrapper) {
+  if (slot.part != part_number())
+    return give_up(
+        "a tensor of a Python class of its own that is saved as an op writes it, and a cut in that "
+        "op");
+  const at::Tensor made = part_made(wrapper);
+  if (gave_up()) return;
+  if (!made.defined()) {
+    cutter_->plans_slot(slot.number, {});
+    return;
+  }
+  TapeRef& ref = part().slots[slot.index].ref;
+  ref = ref_of(made);
+  cutter_->read_for_slot(slot.number, ref, made, is_outside(made));
+}
+
+/// The plain tensor in it that a record has made; undefined if none has. Plans count a slot as one
+/// value.
+at::Tensor TapeRecorder::part_made(const at::Tensor& wrapper) {
+  at::Tensor made;
+  for (const at::Tensor& part : inner_tensors(wrapper)) {
+    if (is_of_python_class(part)) continue;
+    const TapeRef ref = ref_of(part);
+    if (!ref.defined() || tape_.values_[ref.value].source != TapeValue::Source::kRecord) continue;
+    if (made.defined()) {
+      give_up(
+          "a tensor of a Python class of its own of several tensors that the function makes, on a "
+          "tape that is cut");
+      return {};
+    }
+    made = part;
+  }
+  return made;
 }
 
 /// Null if it has given up.

@@ -28,9 +28,10 @@ class InputSearch {
   Found run(const Region& region) {
     std::vector<size_t> live;
     for (const auto i : c10::irange(part_.slots.size())) {
-      if (region.slots()[i].live && part_.slots[i].ref.defined()) live.push_back(i);
+      if (!region.slots()[i].live) continue;
+      for_each_ref(part_.slots[i], [&](const TapeRef& ref) { need(ref); });
+      if (part_.slots[i].ref.defined()) live.push_back(i);
     }
-    for (const size_t slot : live) need(part_.slots[slot].ref);
     std::vector<uint32_t> running = walk_back();
     std::reverse(running.begin(), running.end());
     trace(running);

@@ -102,9 +102,13 @@ void OpObserver::all_after_op(OpCall& call) {
 
 void OpObserver::all_before_part(const OpCall& call) {
   for_each_seeing([&](OpObserver& observer) { observer.before_part(call); });
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->before_part(Scope::current_trace_scope(), call);
 }
 
 void OpObserver::all_after_part(const OpCall& call) {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->after_part(Scope::current_trace_scope(), call);
   for_each_seeing([&](OpObserver& observer) { observer.after_part(call); });
 }
 

@@ -117,12 +117,12 @@ def test_t8_a_jagged_tensor_catches_the_refusal_of_a_strict_tape():
     assert_raises(program, region("tape"), "they must be contiguous|expected what a tape can replay")
 
 
-def test_t10_wrappers_that_autograd_saves_have_no_cuts():
+def test_t10_wrappers_of_several_tensors_have_no_cuts():
     def program(wrap):
         x = TwoTensor(torch.randn(4, 4), torch.randn(4, 4)).requires_grad_()
         wrap(lambda x: (x @ x).sin().exp().cos())(x).sum().backward()
         return x.grad.a, x.grad.b
 
-    words = "a tensor of a Python class of its own, on a tape that is cut"
+    words = "a tensor of a Python class of its own of several tensors that the function makes, on a tape that is cut"
     assert_raises(program, region("tape", cuts=remat.Cuts([2])), words, NotImplementedError)
     assert_same(program, region("tape"))

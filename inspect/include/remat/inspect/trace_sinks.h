@@ -27,6 +27,8 @@ class TraceSinks final : public TraceSink {
 
   void before_op(const TraceScope& scope, const OpCall& call) override;
   void after_op(const TraceScope& scope, const OpCall& call) override;
+  void before_part(const TraceScope& scope, const OpCall& call) override;
+  void after_part(const TraceScope& scope, const OpCall& call) override;
   void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                   std::string_view what) override;
   void call_ended(const TraceScope& scope, bool threw) override;

@@ -37,7 +37,7 @@ struct REMAT_API StepLog {
     uint32_t block;    ///< Its memory; kNone if no allocator has reported it.
   };
 
-  /// An op of the forward that ran below no other.
+  /// An op of the forward that ran below no other, or of the handler of a tensor of a Python class.
   struct Op {
     const OpInfo* op = nullptr;
     uint32_t place = 0;   ///< Of `places`.
@@ -50,6 +50,7 @@ struct REMAT_API StepLog {
     uint64_t first_node = 0;    ///< The nodes of autograd's graph that it made, by sequence number:
     uint64_t end_node = 0;      ///< first_node to end_node - 1.
     uint32_t first_result = 0;  ///< Its results: in `results` from here to the next op's.
+    uint32_t outer = kNone;     ///< The op that was handled, of which it is a part.
   };
 
   /// The slot of a region, by its id: what a tensor that autograd has saved became.
@@ -147,6 +148,14 @@ struct REMAT_API StepLog {
   std::pair<size_t, size_t> results_of(size_t op) const {
     const size_t end_result = op + 1 < ops.size() ? ops[op + 1].first_result : results.size();
     return {ops[op].first_result, end_result};
+  }
+
+  /// True if op number `op`, or one of which it is a part, ran at that moment or ended later.
+  bool runs_at(size_t op, Moment moment) const {
+    for (; op != kNone; op = ops[op].outer) {
+      if (ops[op].end >= moment) return true;
+    }
+    return false;
   }
 
   /// True if a replay ran at that moment.

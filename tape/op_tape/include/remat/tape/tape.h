@@ -98,6 +98,7 @@ struct TapeWrapper;
 
 /// What a slot holds.
 struct TapeSlot {
+  /// Of a wrapper on a tape that is cut, beside it: the part that the function has made, if any.
   TapeRef ref;
   /// In place of `ref`: made inside of an op, by nothing that was recorded.
   std::shared_ptr<const torch::autograd::SavedVariable> held;

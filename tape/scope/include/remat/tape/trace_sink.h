@@ -43,6 +43,11 @@ class REMAT_API TraceSink {
   virtual void before_op(const TraceScope& scope, const OpCall& call) = 0;
   virtual void after_op(const TraceScope& scope, const OpCall& call) = 0;
 
+  /// The same of an op that the handler of a tensor of a Python class runs, inside of the op that
+  /// it handles.
+  virtual void before_part(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
+  virtual void after_part(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
+
   /// A named call begins to run, or a replay has left it out: `what` says which.
   virtual void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                           std::string_view what) = 0;

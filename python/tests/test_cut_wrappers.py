@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Tensors of Python classes on tapes that are cut, in profiles and within budgets: DTensors of one rank, jagged tensors."""
+
+import copy
+import functools
+import json
+
+import pytest
+import torch
+import torch.distributed as dist
+from budget_trainer import MEASURED, train, trainers
+from programs import leaf
+from same import assert_same
+from test_cuts import cut, ops_of
+from torch import nn
+
+import remat_meta as remat
+
+if not dist.is_available() or not dist.is_gloo_available():
+    pytest.skip("needs gloo", allow_module_level=True)
+
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard, distribute_module
+
+pytestmark = pytest.mark.torch_warns  # DTensor, of random numbers on CPUs
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_rank():
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield
+    dist.destroy_process_group()
+
+
+class Lambda(nn.Module):
+    def __init__(self, function):
+        super().__init__()
+        self.function = function
+
+    def forward(self, x):
+        return self.function(x)
+
+
+def halves(x):
+    a, b = x.chunk(2, -1)
+    return torch.cat([a.sin() * b.cos(), a.exp() * b], -1)
+
+
+INNER = {
+    "gelu": nn.functional.gelu,
+    "in place": lambda x: (x * 2).sigmoid_().add(1).relu_(),
+    "written": lambda x: x.sin().mul_(2).add(x).mul_(x),
+    "views": lambda x: x.unflatten(-1, (4, -1)).transpose(0, 1).sin().transpose(0, 1).flatten(-2),
+    "halves": halves,
+    "dropout": lambda x: nn.functional.dropout(x.sin(), 0.3),
+    "saved alone": lambda x: x.square().tanh(),
+}
+
+
+def blocks(inner, count=3):
+    torch.manual_seed(1)
+    parts = (
+        nn.Sequential(nn.LayerNorm(16), nn.Linear(16, 32), Lambda(INNER[inner]), nn.Linear(32, 16)) for _ in range(count)
+    )
+    return nn.Sequential(*parts)
+
+
+@functools.cache
+def mesh():
+    return init_device_mesh("cpu", (1,))
+
+
+class Distributed(nn.Module):
+    """Makes DTensors of its argument, and a plain tensor of what the module returns."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = distribute_module(module, mesh())
+
+    def forward(self, x):
+        y = DTensor.from_local(x, mesh(), [Shard(0)])
+        return self.module(y).to_local()
+
+
+class Jagged(nn.Module):
+    """Makes rows of other lengths of its argument."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, x):
+        offsets = torch.tensor([0, 5, len(x) - 2, len(x)])
+        return self.module(torch.nested.nested_tensor_from_jagged(x, offsets)).values()
+
+
+CASES = {f"DTensor, {inner}": (Distributed, inner) for inner in INNER} | {"jagged": (Jagged, "gelu")}
+
+
+def model_of(case, count=3):
+    make, inner = CASES[case]
+    return make(blocks(inner, count))
+
+
+def local(tensor):
+    return tensor.to_local() if isinstance(tensor, DTensor) else tensor
+
+
+@pytest.mark.parametrize("groups", [False, True])
+@pytest.mark.parametrize("case", CASES)
+def test_cut_anywhere_it_is_bitwise_plain(case, groups):
+    model_of(case)(leaf(12, 16))  # the first call of all remembers constants
+    records = len(ops_of(model_of(case), leaf(12, 16).sin()))
+    for step in (1, 2, records // 3):
+        positions = list(range(step, records, step))
+        count = len(positions) + 1
+        nested = [(0, count), (0, count // 2), (count // 2, count)]
+        cuts = remat.Cuts(positions, groups=[g for g in nested if g[1] - g[0] > 1] if groups else [])
+
+        def program(wrap):
+            model, x = model_of(case), leaf(12, 16)
+            region = wrap(model)
+            for _ in range(2):
+                region(x.sin()).exp().sum().backward()
+            return [x.grad, *(local(p.grad) for p in model.parameters())]
+
+        assert_same(program, cut(cuts))
+
+
+def profile_of(model):
+    x = torch.rand(64, 16)
+    return json.loads(remat.profile(lambda: model(x).square().sum())().to_json())
+
+
+# Not "written": what autograd copies before a write is an op of the handler's.
+@pytest.mark.parametrize("inner", sorted(INNER.keys() - {"written"}))
+def test_a_profile_is_that_of_plain_tensors(inner):
+    plain, wrapped = profile_of(blocks(inner)), profile_of(Distributed(blocks(inner)))
+    for name in ("values", "plain_peak_bytes", "end_bytes"):
+        assert plain[name] == wrapped[name]
+    assert [record["op"] for record in plain["records"]] == [record["op"] for record in wrapped["records"]]
+    assert [slot[:2] for slot in plain["slots"]] == [slot[:2] for slot in wrapped["slots"]]
+    nodes = [
+        [(node["name"], node["record"], node["inside_bytes"]) for node in of["nodes"] if not node["name"].startswith("_")]
+        for of in (plain, wrapped)
+    ]
+    assert nodes[0] == nodes[1]
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_steps_keep_to_a_budget(case):
+    model = model_of(case, count=5)
+    plain, planned = trainers("65%", model)
+    run = lambda model, x: model(x).square().mean()  # noqa: E731
+    peaks = train(plain, planned, [torch.rand(64, 16) for _ in range(MEASURED + 3)], run=run)
+    plan = remat.memory_plan(planned.model)
+    assert len(plan.cuts.positions) > 0
+    assert peaks[-1][1] <= plan.budget_bytes < peaks[-1][0]
+
+
+class Moved(nn.Module):
+    """Changes how a DTensor lies between its blocks."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = Distributed(module).module
+
+    def forward(self, x):
+        y = DTensor.from_local(x, mesh(), [Shard(0)])
+        for block in self.module:
+            y = block(y).redistribute(mesh(), [Shard(1)]).redistribute(mesh(), [Shard(0)])
+        return y.to_local()
+
+
+def test_redistributed_within_a_budget():
+    model = Moved(blocks("gelu", count=5))
+    other = copy.deepcopy(model)
+    call = remat.auto_checkpoint(model, "60%")
+    for seed in range(MEASURED + 3):
+        torch.manual_seed(seed)
+        x = torch.rand(64, 16)
+        for module in (other, call):
+            module(x).square().sum().backward()
+        for a, b in zip(other.parameters(), model.parameters(), strict=True):
+            assert torch.equal(local(a.grad), local(b.grad))
+    assert len(remat.memory_plan(call).cuts.positions) > 0
