@@ -9,7 +9,6 @@ import functools
 import io
 import itertools
 import sys
-import time
 from pathlib import Path
 
 import torch
@@ -17,10 +16,10 @@ import torch.distributed as dist
 import torch.distributed._functional_collectives as fc
 import torch.nn.functional as F
 from collective_checks import ENGINES, POLICIES, STEPS, rank, world
+from on_ranks import executed
 from programs import leaf
 from same import assert_equal, plain
 from torch import nn
-from torch.autograd import ProfilerActivity, _disable_profiler, _enable_profiler, _prepare_profiler
 from torch.distributed import pipelining
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import init_device_mesh
@@ -45,22 +44,6 @@ import distributed_train as example
 CHECKS = {}
 
 
-def executed(run):
-    """What gloo has done on this rank, by kind, and what `run` returns. Gloo reduces and scatters by an all-reduce, and counts
-    it as one. As torch.profiler, which would make a tree of all events: ten times the time of these programs."""
-    config = torch.autograd.profiler.profile(use_kineto=True).config(create_trace_id=False)
-    activities = {ProfilerActivity.CPU}
-    _prepare_profiler(config, activities)
-    _enable_profiler(config, activities)
-    try:
-        result = run()
-        time.sleep(0.02)  # gloo ends a collective's event after its future, which is what some wait for
-    finally:
-        events = _disable_profiler().events()
-    names = [event.name().removeprefix("gloo:") for event in events if event.name().startswith("gloo:")]
-    return collections.Counter(names), result
-
-
 def with_torch(function):
     return lambda *args: torch_checkpoint(function, *args, use_reentrant=False)
 
@@ -77,7 +60,7 @@ def assert_counts(program, wrap, in_plain, wanted):
         assert done == {kind: STEPS * number for kind, number in has.items()}, f"{done} in {STEPS} steps"
 
 
-def counted(torch_has, **wanted):
+def by_each_engine(torch_has, **wanted):
     """Checks of a program by each engine, with these collectives in each step, those of plain; and by torch's checkpoint."""
 
     def register(program):
@@ -137,14 +120,14 @@ def square_sum(y):
     return y.square().sum()
 
 
-@counted(dict(all_reduce=2), all_reduce=2)
+@by_each_engine(dict(all_reduce=2), all_reduce=2)
 def tensor_parallel_mlp(wrap):
     """One all-reduce of the last layer's result, one of the gradient of the first one's input."""
     module = parallel_mlp(ColwiseParallel(), RowwiseParallel())
     return train(module, wrap(module), square_sum, leaf(3, 8))
 
 
-@counted(dict(all_gather=3, all_reduce=2), all_gather=2, all_reduce=2)
+@by_each_engine(dict(all_gather=3, all_reduce=2), all_gather=2, all_reduce=2)
 def sequence_parallel_mlp(wrap):
     """An all-gather in front and a reduce-scatter behind, and the other one of each in backward."""
     first, last = ColwiseParallel(input_layouts=Shard(0)), RowwiseParallel(output_layouts=Shard(0))
@@ -152,7 +135,7 @@ def sequence_parallel_mlp(wrap):
     return train(module, wrap(module), square_sum, leaf(3, 8))
 
 
-@counted(dict(all_gather=2, all_reduce=1), all_gather=1, all_reduce=1)
+@by_each_engine(dict(all_gather=2, all_reduce=1), all_gather=1, all_reduce=1)
 def redistribute_inside(wrap):
     """Shards become whole for an op; the gradient, of which each rank has its part of the sum, is reduced and scattered."""
     mesh = ranks_mesh()
@@ -167,7 +150,7 @@ def redistribute_inside(wrap):
     return train(scale, wrap(fn), square_sum, x)
 
 
-@counted(dict(all_reduce=7), all_reduce=4)
+@by_each_engine(dict(all_reduce=7), all_reduce=4)
 def loss_parallel_inside(wrap):
     """Three all-reduces over the classes, that no rank has all of, and one of the gradient of the input."""
     torch.manual_seed(3)
@@ -214,8 +197,8 @@ def functional_all_to_all(wrap):
     return train(layer, wrap(fn), square_sum, leaf(2 * world(), 4))
 
 
-counted(dict(all_gather=3, all_reduce=3), all_gather=2, all_reduce=2)(functional_gather_and_scatter)
-counted(dict(all_to_all=3), all_to_all=2)(functional_all_to_all)
+by_each_engine(dict(all_gather=3, all_reduce=3), all_gather=2, all_reduce=2)(functional_gather_and_scatter)
+by_each_engine(dict(all_to_all=3), all_to_all=2)(functional_all_to_all)
 
 
 @check

@@ -3,7 +3,6 @@
 """What test_sharded.py runs on each rank: modules that FSDP1, FSDP2 or DDP has taken, with regions inside and around.
 Each check compares with the same module without remat, bit by bit, and counts the collectives that are executed."""
 
-import collections
 import contextlib
 import datetime
 import gc
@@ -15,6 +14,7 @@ import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
 from collective_checks import ENGINES, block, rank, refusal, world
+from on_ranks import executed
 from same import assert_equal, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -31,13 +31,10 @@ def check(function):
     return function
 
 
-def counted(run):
-    """How many collectives of each kind this rank calls meanwhile, and what it returns. What gloo does is not counted: it
+def called(run):
+    """How many collectives of each kind this rank calls meanwhile, and what `run` returns. What gloo does is not counted: it
     sums where the sum is to be scattered, and may tell of what it has done when the profile has ended."""
-    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
-        result = run()
-    names = (event.name() for event in profile.profiler.kineto_results.events())  # without the tree of events
-    return collections.Counter(name for name in names if name.startswith("c10d::")), result
+    return executed(run, "c10d::")
 
 
 class Wrapped(nn.Module):
@@ -110,14 +107,14 @@ def train(module, call=None, loss=square, rounds=STEPS, micro_steps=1, syncs=Non
 def assert_as_plain(program, engines=ENGINES, all_gather=None, reduce_scatter=None, all_reduce=0):
     """`program(wrap)` trains some steps. With each engine it is as without remat, the collectives that are executed too,
     of which there are so many in a step."""
-    wanted, expected = counted(lambda: program(plain))
+    wanted, expected = called(lambda: program(plain))
     if all_gather:
         names = "_allgather_base_", "_reduce_scatter_base_", "allreduce_"
-        counts = [wanted[f"c10d::{name}"] for name in names]
+        counts = [wanted[name] for name in names]
         assert counts == [STEPS * count for count in (all_gather, reduce_scatter, all_reduce)], f"plain: {wanted}"
     for engine in engines:
         try:
-            done, got = counted(lambda engine=engine: program(remat.checkpoint(replay=engine)))
+            done, got = called(lambda engine=engine: program(remat.checkpoint(replay=engine)))
             assert_equal(expected, got)
             assert done == wanted, f"{dict(done)}, plain {dict(wanted)}"
         except Exception as error:
