@@ -11,8 +11,7 @@ import time
 
 import torch
 import torch.distributed as dist
-from collective_checks import Reduced, rank, world
-from on_ranks import executed
+from on_ranks import ENGINES, GoneStore, Reduced, adds_to, assert_raises, executed, on_rank, rank, world
 from programs import leaf
 from same import assert_equal, plain
 
@@ -22,12 +21,8 @@ from remat_meta import CheckpointPolicy, Cuts, PolicyTable, _agreement, _collect
 assert _engine  # which the first region would import: half a second
 
 CHECKS = {}
+check = adds_to(CHECKS)
 SOON_S = 5.0  # what takes a tenth of a second alone; gloo would wait for 30 s
-
-
-def check(function):
-    CHECKS[function.__name__] = function
-    return function
 
 
 @contextlib.contextmanager
@@ -55,16 +50,11 @@ def step(fn, **options):
     return x.grad
 
 
-def assert_raises(kind, run, *words):
+def assert_all_raise(kind, run, *words):
     """On this rank, with these words, and the same text on all ranks, soon after the last of them has begun."""
     dist.barrier()
     begin = time.monotonic()
-    try:
-        run()
-    except kind as error:
-        text = str(error)
-    else:
-        raise AssertionError("no error")
+    text = assert_raises(kind, run)
     seconds = time.monotonic() - begin
     store = dist.distributed_c10d._get_default_store()
     store.set(f"text/{rank()}", text)
@@ -83,10 +73,6 @@ def variable(name, value):
         del os.environ[name]
 
 
-def on_rank(number, value, otherwise):
-    return value if rank() == number else otherwise
-
-
 # Settings.
 
 
@@ -94,7 +80,7 @@ def on_rank(number, value, otherwise):
 def a_policy_of_the_environment_differs():
     last = world() - 1
     with variable("REMAT_POLICY", "save_matmuls") if rank() == last else contextlib.nullcontext():
-        assert_raises(
+        assert_all_raise(
             ValueError, lambda: step(block), "[agreement] environment", "REMAT_POLICY", f"save_matmuls on rank {last}", "unset"
         )
 
@@ -102,7 +88,7 @@ def a_policy_of_the_environment_differs():
 @check
 def another_variable_differs():
     with variable("REMAT_REPLAY", on_rank(0, "function", "auto")):
-        assert_raises(ValueError, lambda: step(block), "REMAT_REPLAY function on rank 0 and auto on rank")
+        assert_all_raise(ValueError, lambda: step(block), "REMAT_REPLAY function on rank 0 and auto on rank")
 
 
 @check
@@ -127,19 +113,19 @@ def policies_in_files_are_compared_by_what_they_say():
 @check
 def the_engine_differs():
     run = lambda: step(block, region_name="block", replay=on_rank(1, "tape", "function"))  # noqa: E731
-    assert_raises(ValueError, run, "[agreement] region 'block'", "engine function on rank", "tape on rank 1")
+    assert_all_raise(ValueError, run, "[agreement] region 'block'", "engine function on rank", "tape on rank 1")
 
 
 @check
 def the_policy_differs():
     run = lambda: step(block, policy=on_rank(1, None, "save_matmuls"))  # noqa: E731
-    assert_raises(ValueError, run, "region of agreement_checks.block", "policy", "save_matmuls on rank", "none on rank 1")
+    assert_all_raise(ValueError, run, "region of agreement_checks.block", "policy", "save_matmuls on rank", "none on rank 1")
 
 
 @check
 def tables_differ():
     table = PolicyTable().op(on_rank(1, "aten::sin", "aten::cos"), CheckpointPolicy.SAVE)
-    assert_raises(ValueError, lambda: step(block, policy=table), "aten::sin", "aten::cos")
+    assert_all_raise(ValueError, lambda: step(block, policy=table), "aten::sin", "aten::cos")
 
 
 @check
@@ -150,13 +136,13 @@ def functions_of_policies_differ():
     def other(context, op, *args, **kwargs):
         return CheckpointPolicy.RECOMPUTE
 
-    assert_raises(ValueError, lambda: step(block, policy=on_rank(0, one, other)), "<locals>.one on rank 0", "<locals>.other")
+    assert_all_raise(ValueError, lambda: step(block, policy=on_rank(0, one, other)), "<locals>.one on rank 0", "<locals>.other")
 
 
 @check
 def cuts_differ():
     run = lambda: step(block, replay="tape", cuts=Cuts(positions=(1 + on_rank(0, 1, 0),)))  # noqa: E731
-    assert_raises(ValueError, run, "cuts positions [2]", "positions [1]")
+    assert_all_raise(ValueError, run, "cuts positions [2]", "positions [1]")
 
 
 @check
@@ -165,7 +151,7 @@ def plans_differ():
     planner = remat.MemoryPlanner(remat.profile(fn)(leaf(64, 64)))
     frontier = planner.frontier
     plan = planner.plan(on_rank(0, frontier[0].peak_bytes, frontier[-1].peak_bytes))
-    assert_raises(ValueError, lambda: step(fn, plan=plan), "plan positions", "on rank 0 and")
+    assert_all_raise(ValueError, lambda: step(fn, plan=plan), "plan positions", "on rank 0 and")
 
 
 @check
@@ -173,13 +159,14 @@ def a_region_differs_that_comes_later():
     step(block)
     dist.barrier()
     time.sleep(0.2 * rank())
-    assert_raises(ValueError, lambda: step(block, replay=on_rank(1, "tape", "function"), region_name="later"), "region 'later'")
+    run = lambda: step(block, region_name="later", replay=on_rank(1, "tape", "function"))  # noqa: E731
+    assert_all_raise(ValueError, run, "region 'later'")
 
 
 @check
 def equal_ones_agree():
     policies = (None, "save_matmuls", ["*"], (torch.ops.aten.sin.default, torch.ops.aten.cos.default))
-    for _, engine, policy in itertools.product(range(3), ("function", "tape", "auto"), policies):
+    for _, engine, policy in itertools.product(range(3), ENGINES, policies):
         step(block, replay=engine, policy=policy)
         step(lambda x: block(x) * 2, replay=engine, policy=policy, region_name="named")
     step(block, replay="tape", cuts=Cuts(positions=(1, 2)))
@@ -197,7 +184,7 @@ def sizes_may_differ():
         dist.all_to_all_single(got, tokens, theirs.tolist(), counts.tolist())
         return x.sin() * got.sum()
 
-    for engine in ("function", "tape", "auto"):
+    for engine in ENGINES:
         for _ in range(2):
             x = torch.randn(3 + rank(), requires_grad=True)
             remat.checkpoint(replay=engine)(fn)(x).sum().backward()
@@ -261,7 +248,7 @@ def a_stage_that_differs_in_a_shared_region_raises():
             time.sleep(0.1)  # the last one is the first to begin its backward
         y.sum().backward()
 
-    assert_raises(ValueError, run, "region 'layer'")
+    assert_all_raise(ValueError, run, "region 'layer'")
 
 
 @check
@@ -277,7 +264,7 @@ def a_rank_may_have_no_region():
             step(block, replay="tape")
     dist.barrier()
     time.sleep(_agreement._LOOK_AGAIN_S)
-    assert_raises(ValueError, lambda: step(block, replay=on_rank(0, "tape", "function")), "tape on rank 0")
+    assert_all_raise(ValueError, lambda: step(block, replay=on_rank(0, "tape", "function")), "tape on rank 0")
 
 
 # The group and its store.
@@ -288,7 +275,7 @@ def a_new_group_begins_anew():
     store = dist.distributed_c10d._get_default_store()
     regions = {engine: remat.checkpoint(replay=engine)(block) for engine in ("function", "tape")}
     run = lambda engine: regions[on_rank(0, engine, "function")](leaf(2, 4)).sum().backward()  # noqa: E731
-    assert_raises(ValueError, lambda: run("tape"), "tape on rank 0")
+    assert_all_raise(ValueError, lambda: run("tape"), "tape on rank 0")
     number, size = rank(), world()
     for i, engine in enumerate(("function", "tape")):
         dist.barrier()
@@ -298,7 +285,7 @@ def a_new_group_begins_anew():
         if engine == "function":
             run(engine)
         else:
-            assert_raises(ValueError, lambda: run("tape"), "tape on rank 0")
+            assert_all_raise(ValueError, lambda: run("tape"), "tape on rank 0")
 
 
 @check
@@ -308,14 +295,6 @@ def groups_of_some_ranks_change_nothing():
     dist.destroy_process_group(group)
     step(block)
     assert _agreement._current is not None
-
-
-class GoneStore:
-    def __getattr__(self, name):
-        def fail(*args):
-            raise dist.DistNetworkError("the store is gone")
-
-        return fail
 
 
 @check
@@ -388,7 +367,7 @@ def reduced(x):
 
 
 def assert_watched(run, *words):
-    assert_raises(RuntimeError, run, "[collectives]", *words)
+    assert_all_raise(RuntimeError, run, "[collectives]", *words)
 
 
 @debug_check
@@ -602,12 +581,7 @@ def a_part_of_the_ranks_differs():
         return x.sin() * y.sum()
 
     if rank() >= 2:
-        try:
-            step(fn)
-        except RuntimeError as error:
-            assert "(ranks 2, 3)" in str(error), error
-        else:
-            raise AssertionError("no error")
+        assert_raises(RuntimeError, lambda: step(fn), "(ranks 2, 3)")
 
 
 ON_FOUR_RANKS = (

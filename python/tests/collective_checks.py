@@ -3,36 +3,33 @@
 """What test_collectives.py runs on each rank: every check compares with plain PyTorch, bit by bit."""
 
 import collections
-import itertools
 import time
 
 import torch
 import torch.distributed as dist
-from on_ranks import executed
+from on_ranks import (
+    ENGINES,
+    STEPS,
+    Reduced,
+    adds_to,
+    assert_as_plain,
+    assert_raises,
+    block,
+    executed,
+    rank,
+    ranks_mesh,
+    square_sum,
+    world,
+    wraps,
+)
 from programs import leaf
 from same import assert_equal, plain
-from torch import nn
 
 import remat_meta as remat
 from remat_meta import CheckpointPolicy, PolicyTable
 
 CHECKS = {}
-ENGINES = ("function", "tape", "auto")
-POLICIES = (None, "safe_defaults", "recompute_pointwise")
-STEPS = 3  # the third one trusts its tape
-
-
-def check(function):
-    CHECKS[function.__name__] = function
-    return function
-
-
-def rank():
-    return dist.get_rank()
-
-
-def world():
-    return dist.get_world_size()
+check = adds_to(CHECKS)
 
 
 def steps(wrap, program):
@@ -50,60 +47,14 @@ def steps(wrap, program):
     return tensors
 
 
-def wraps(engines=ENGINES, policies=POLICIES, nested=True):
-    for engine, policy in itertools.product(engines, policies):
-        yield f"{engine}, {policy}", remat.checkpoint(replay=engine, policy=policy)
-    if nested:
-        outer, inner = remat.checkpoint(), remat.checkpoint()
-        yield "nested", lambda fn: outer(lambda x: inner(fn)(x * 1.5))
-
-
-def assert_right(program, **which):
+def assert_right(program, engines=ENGINES, nested=True):
     """`program(w)` makes a function of x; with every engine and policy its steps are those of plain PyTorch, and no
     replay calls a collective again."""
-    wanted, expected = executed(lambda: steps(plain, program))
+    wanted = assert_as_plain(lambda wrap: steps(wrap, program), wraps(engines))
     assert wanted, "no collective"
-    for name, wrap in wraps(**which):
-        try:
-            done, got = executed(lambda wrap=wrap: steps(wrap, program))
-            if name == "nested":
-                assert_equal(steps(lambda fn: lambda x: fn(x * 1.5), program), got)
-            else:
-                assert_equal(expected, got)
-            assert done == wanted, f"{done}, plain {wanted}"
-        except Exception as error:
-            raise AssertionError(f"with {name}") from error
-
-
-def refusal(run, *words):
-    try:
-        run()
-    except (RuntimeError, NotImplementedError) as error:
-        for word in words:
-            assert word in str(error), str(error)
-    else:
-        raise AssertionError("no error")
-
-
-class Reduced(torch.autograd.Function):
-    """Sum over ranks in the forward, and of gradients in the backward, by a collective of in-place kind."""
-
-    @staticmethod
-    def forward(ctx, x, collective):
-        y = x.clone()
-        collective(y)
-        return y
-
-    @staticmethod
-    def backward(ctx, grad):
-        grad = grad.clone()
-        dist.all_reduce(grad)
-        return grad, None
-
-
-def wait_for(work):
-    if work is not None:
-        work.wait()
+    if nested:
+        nest = lambda wrap: steps(lambda fn: wrap(lambda x: wrap(fn)(x * 1.5)), program)  # noqa: E731
+        assert_as_plain(nest, {"nested": remat.checkpoint()})
 
 
 # In place on what the function makes.
@@ -278,8 +229,7 @@ def all_reduce_of_an_argument():
             tensors += [statistics, y.detach(), x.grad.clone(), w.grad.clone()]
         return tensors
 
-    for _, wrap in wraps(nested=False):
-        assert_equal(run(plain), run(wrap))
+    assert_as_plain(run, wraps())
 
 
 @check
@@ -304,11 +254,7 @@ def all_reduce_of_a_captured_tensor_over_steps():
             tensors += [statistics.clone(), y.detach(), x.grad.clone(), w.grad.clone()]
         return tensors
 
-    for _, wrap in wraps(nested=False):
-        wanted, expected = executed(lambda: run(plain))
-        done, got = executed(lambda: run(wrap))
-        assert_equal(expected, got)
-        assert done == wanted
+    assert_as_plain(run, wraps())
 
 
 @check
@@ -318,8 +264,8 @@ def a_collective_that_writes_a_saved_tensor_raises():
         dist.all_reduce(y)
         return y
 
-    for _, wrap in wraps(nested=False):
-        refusal(lambda wrap=wrap: wrap(fn)(leaf(2, 4), leaf(4)), "writes a saved tensor", "clone")
+    for wrap in wraps().values():
+        assert_raises(RuntimeError, lambda wrap=wrap: wrap(fn)(leaf(2, 4), leaf(4)), "writes a saved tensor", "clone")
 
 
 # Sends and receives.
@@ -379,7 +325,7 @@ def ranks_differ_in_what_is_alive():
         return [x.grad, w.grad]
 
     expected = run(plain)
-    for _, wrap in wraps(nested=False):
+    for wrap in wraps().values():
         assert_equal(expected, run(wrap))
 
 
@@ -542,31 +488,19 @@ def functional_collectives_that_began_before_the_region():
 # Tensor parallel modules.
 
 
-def block():
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
-
-
 @check
 def a_tensor_parallel_module_in_a_region():
-    from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     def step(wrap):
-        module = parallelize_module(
-            block(), init_device_mesh("cpu", (world(),)), {"0": ColwiseParallel(), "2": RowwiseParallel()}
-        )
+        module = parallelize_module(block(), ranks_mesh(), {"0": ColwiseParallel(), "2": RowwiseParallel()})
         torch.manual_seed(3)  # the same input on all ranks
         x = leaf(3, 4)
         y = wrap(module)(x)
-        y.square().sum().backward()
+        square_sum(y).backward()
         return [y.detach(), x.grad] + [p.grad.to_local() for p in module.parameters()]
 
-    wanted, expected = executed(lambda: step(plain))
-    for _, wrap in wraps(nested=False):
-        done, got = executed(lambda wrap=wrap: step(wrap))
-        assert_equal(expected, got)
-        assert done == wanted
+    assert_as_plain(step, wraps())
 
 
 ON_FOUR_RANKS = (

@@ -3,17 +3,74 @@
 """What the checks share that ranks.py runs."""
 
 import collections
+import datetime
+import itertools
 import time
 
+import torch
+import torch.distributed as dist
+from same import assert_equal, plain
+from torch import nn
 from torch.autograd import ProfilerActivity, _disable_profiler, _enable_profiler, _prepare_profiler
-from torch.autograd.profiler import profile
+from torch.distributed.device_mesh import init_device_mesh
+
+import remat_meta as remat
+
+ENGINES = ("function", "tape", "auto")
+POLICIES = (None, "safe_defaults", "recompute_pointwise")
+STEPS = 3  # the third one trusts its tape
+
+
+def adds_to(checks):
+    """A decorator that puts functions into `checks` by their names."""
+
+    def check(function):
+        checks[function.__name__] = function
+        return function
+
+    return check
+
+
+def rank():
+    return dist.get_rank()
+
+
+def world():
+    return dist.get_world_size()
+
+
+def on_rank(number, value, otherwise):
+    return value if rank() == number else otherwise
+
+
+class GoneStore:
+    """Every call fails."""
+
+    timeout = datetime.timedelta(seconds=30)
+
+    def __getattr__(self, name):
+        def fail(*args):
+            raise dist.DistNetworkError("the store is gone")
+
+        return fail
+
+
+# What is compared.
+
+
+def wraps(engines=ENGINES, policies=POLICIES):
+    """Checkpoints by their names."""
+    return {
+        f"{engine}, {policy}": remat.checkpoint(replay=engine, policy=policy)
+        for engine, policy in itertools.product(engines, policies)
+    }
 
 
 def executed(run, prefix="gloo:"):
     """What this rank has done meanwhile of the profiler's events that begin so, by the rest of their names, and what `run`
     returns. Gloo reduces and scatters by an all-reduce, and counts it as one. As torch.profiler, which would make a tree of
     all events: ten times the time of these programs."""
-    config = profile(use_kineto=True).config(create_trace_id=False)
+    config = torch.autograd.profiler.profile(use_kineto=True).config(create_trace_id=False)
     activities = {ProfilerActivity.CPU}
     _prepare_profiler(config, activities)
     _enable_profiler(config, activities)
@@ -25,3 +82,73 @@ def executed(run, prefix="gloo:"):
         events = _disable_profiler().events()
     names = (event.name() for event in events)
     return collections.Counter(name.removeprefix(prefix) for name in names if name.startswith(prefix)), result
+
+
+def assert_as_plain(program, by_name, prefix="gloo:"):
+    """`program(wrap)` returns tensors. With each wrap they are those of plain, and so is what is executed; returns the latter."""
+    wanted, expected = executed(lambda: program(plain), prefix)
+    for name, wrap in by_name.items():
+        try:
+            done, got = executed(lambda wrap=wrap: program(wrap), prefix)
+            assert_equal(expected, got)
+            assert done == wanted, f"{done}, plain {wanted}"
+        except Exception as error:
+            raise AssertionError(f"with {name}") from error
+    return wanted
+
+
+def assert_raises(kind, run, *words):
+    """Returns the error's text."""
+    try:
+        run()
+    except kind as error:
+        text = str(error)
+    else:
+        raise AssertionError("no error")
+    for word in words:
+        assert word in text, text
+    return text
+
+
+# Modules and functions.
+
+
+class Reduced(torch.autograd.Function):
+    """Sum over ranks in the forward, and of gradients in the backward, by a collective of in-place kind."""
+
+    @staticmethod
+    def forward(ctx, x, collective):
+        y = x.clone()
+        collective(y)
+        return y
+
+    @staticmethod
+    def backward(ctx, grad):
+        grad = grad.clone()
+        dist.all_reduce(grad)
+        return grad, None
+
+
+def block():
+    torch.manual_seed(3)
+    return nn.Sequential(nn.Linear(4, 8), nn.GELU(), nn.Linear(8, 4))
+
+
+def square_sum(y):
+    return y.square().sum()
+
+
+def local(tensor):
+    """What this rank has of it."""
+    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+
+
+def ranks_mesh(*sizes):
+    """Of all ranks, as shards, or as replicas of shards."""
+    return init_device_mesh("cpu", sizes or (world(),), mesh_dim_names=("replicate", "shard")[-max(len(sizes), 1) :])
+
+
+def fsdp2(module, mesh=None, **options):
+    from torch.distributed.fsdp import fully_shard
+
+    return fully_shard(module, mesh=mesh or ranks_mesh(), **options)

@@ -13,8 +13,22 @@ import warnings
 import torch
 import torch.distributed as dist
 import torch.utils.checkpoint
-from collective_checks import ENGINES, block, rank, refusal, world
-from on_ranks import executed
+from on_ranks import (
+    ENGINES,
+    STEPS,
+    GoneStore,
+    adds_to,
+    assert_as_plain,
+    assert_raises,
+    block,
+    fsdp2,
+    local,
+    rank,
+    ranks_mesh,
+    square_sum,
+    world,
+    wraps,
+)
 from same import assert_equal, plain
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
@@ -23,18 +37,7 @@ import remat_meta as remat
 from remat_meta import _plan_agreement
 
 CHECKS = {}
-STEPS = 3  # the third one trusts its tape
-
-
-def check(function):
-    CHECKS[function.__name__] = function
-    return function
-
-
-def called(run):
-    """How many collectives of each kind this rank calls meanwhile, and what `run` returns. What gloo does is not counted: it
-    sums where the sum is to be scattered, and may tell of what it has done when the profile has ended."""
-    return executed(run, "c10d::")
+check = adds_to(CHECKS)
 
 
 class Wrapped(nn.Module):
@@ -49,28 +52,12 @@ class Wrapped(nn.Module):
         return self.call(*args)
 
 
-def mesh(*sizes):
-    from torch.distributed.device_mesh import init_device_mesh
-
-    return init_device_mesh("cpu", sizes or (world(),), mesh_dim_names=("replicate", "shard")[-max(len(sizes), 1) :])
-
-
-def fsdp2(module, mesh_=None, **options):
-    from torch.distributed.fsdp import fully_shard
-
-    return fully_shard(module, mesh=mesh_ or mesh(), **options)
-
-
 def fsdp1(module, strategy):
     from torch.distributed.fsdp import FullyShardedDataParallel, ShardingStrategy
 
     return FullyShardedDataParallel(
         module, sharding_strategy=getattr(ShardingStrategy, strategy), device_id=torch.device("cpu"), use_orig_params=True
     )
-
-
-def local(tensor):
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
 
 
 def state_of(module):
@@ -83,11 +70,7 @@ def state_of(module):
     return tensors + [buffer.clone() for buffer in module.buffers()]
 
 
-def square(y):
-    return y.square().sum()
-
-
-def train(module, call=None, loss=square, rounds=STEPS, micro_steps=1, syncs=None):
+def train(module, call=None, loss=square_sum, rounds=STEPS, micro_steps=1, syncs=None):
     """Losses and state of some steps; `syncs(module, is_last)` is a context of a micro step."""
     torch.manual_seed(rank())
     optimizer = torch.optim.SGD(module.parameters(), 0.1)
@@ -104,21 +87,13 @@ def train(module, call=None, loss=square, rounds=STEPS, micro_steps=1, syncs=Non
     return tensors
 
 
-def assert_as_plain(program, engines=ENGINES, all_gather=None, reduce_scatter=None, all_reduce=0):
-    """`program(wrap)` trains some steps. With each engine it is as without remat, the collectives that are executed too,
-    of which there are so many in a step."""
-    wanted, expected = called(lambda: program(plain))
+def assert_trained_as_plain(program, engines=ENGINES, all_gather=None, reduce_scatter=None, all_reduce=0):
+    """`program(wrap)` trains some steps, in each of which there are so many collectives. What gloo does is not counted: it
+    sums where the sum is to be scattered, and may tell of what it has done when the profile has ended."""
+    wanted = assert_as_plain(program, wraps(engines, (None,)), "c10d::")
     if all_gather:
-        names = "_allgather_base_", "_reduce_scatter_base_", "allreduce_"
-        counts = [wanted[name] for name in names]
+        counts = [wanted[name] for name in ("_allgather_base_", "_reduce_scatter_base_", "allreduce_")]
         assert counts == [STEPS * count for count in (all_gather, reduce_scatter, all_reduce)], f"plain: {wanted}"
-    for engine in engines:
-        try:
-            done, got = called(lambda engine=engine: program(remat.checkpoint(replay=engine)))
-            assert_equal(expected, got)
-            assert done == wanted, f"{dict(done)}, plain {dict(wanted)}"
-        except Exception as error:
-            raise AssertionError(f"with {engine}") from error
 
 
 # FSDP2.
@@ -145,14 +120,14 @@ PLACES = (inside, around, around_all)
 @check
 def three_blocks():
     for place in PLACES:
-        assert_as_plain(lambda wrap, place=place: train(place(wrap)), all_gather=6, reduce_scatter=3)
+        assert_trained_as_plain(lambda wrap, place=place: train(place(wrap)), all_gather=6, reduce_scatter=3)
 
 
 @check
 def three_blocks_that_stay_gathered():
     for place in (inside, around_all):
         program = lambda wrap, place=place: train(place(wrap, reshard_after_forward=False))  # noqa: E731
-        assert_as_plain(program, all_gather=3, reduce_scatter=3)
+        assert_trained_as_plain(program, all_gather=3, reduce_scatter=3)
 
 
 @contextlib.contextmanager
@@ -166,7 +141,7 @@ def syncs_at_the_end(module, is_last):
 def two_accumulated_steps():
     for place in PLACES:
         program = lambda wrap, place=place: train(place(wrap), micro_steps=2, syncs=syncs_at_the_end)  # noqa: E731
-        assert_as_plain(program, all_gather=12, reduce_scatter=3)
+        assert_trained_as_plain(program, all_gather=12, reduce_scatter=3)
 
 
 def low_precision(output_dtype=torch.float32):
@@ -179,7 +154,7 @@ def low_precision(output_dtype=torch.float32):
 def mixed_precision():
     for place, output_dtype in ((inside, torch.float32), (around, torch.float32), (around, None), (around_all, None)):
         program = lambda wrap, place=place, to=output_dtype: train(place(wrap, mp_policy=low_precision(to)))  # noqa: E731
-        assert_as_plain(program, all_gather=6, reduce_scatter=3)
+        assert_trained_as_plain(program, all_gather=6, reduce_scatter=3)
 
 
 class Headed(nn.Module):
@@ -211,7 +186,7 @@ def headed(wrap, is_around, prefetch=False, **options):
 def prefetched():
     for is_around in (False, True):
         program = lambda wrap, is_around=is_around: train(headed(wrap, is_around, prefetch=True))  # noqa: E731
-        assert_as_plain(program, all_gather=7, reduce_scatter=4)
+        assert_trained_as_plain(program, all_gather=7, reduce_scatter=4)
 
 
 @check
@@ -230,7 +205,7 @@ def experts_that_are_sharded_in_regions():
         torch.manual_seed(1)
         return fsdp2(Headed([fsdp2(Wrapped(Layer(), wrap)) for _ in range(2)]))
 
-    assert_as_plain(lambda wrap: train(experts(wrap)), all_gather=13, reduce_scatter=7)
+    assert_trained_as_plain(lambda wrap: train(experts(wrap)), all_gather=13, reduce_scatter=7)
 
 
 @check
@@ -243,7 +218,7 @@ def a_block_that_is_called_twice():
         return train(module, lambda x: call(call(x.sin())).exp())
 
     for is_around in (False, True):
-        assert_as_plain(lambda wrap, is_around=is_around: program(wrap, is_around))
+        assert_trained_as_plain(lambda wrap, is_around=is_around: program(wrap, is_around))
 
 
 @check
@@ -254,7 +229,7 @@ def modules_that_are_gathered_together():
         fsdp2(module)
         return train(module, wrap(module))
 
-    assert_as_plain(program)
+    assert_trained_as_plain(program)
 
 
 @check
@@ -268,14 +243,14 @@ def frozen_weights():
         return train(fsdp2(nn.Sequential(*(fsdp2(Wrapped(one, wrap)) for one in blocks))))
 
     for is_around in (False, True):
-        assert_as_plain(lambda wrap, is_around=is_around: program(wrap, is_around))
+        assert_trained_as_plain(lambda wrap, is_around=is_around: program(wrap, is_around))
 
 
 @check
 def replicas_of_shards():
     for is_around in (False, True):
-        program = lambda wrap, is_around=is_around: train(headed(wrap, is_around, mesh_=mesh(2, 2)))  # noqa: E731
-        assert_as_plain(program, all_gather=7, reduce_scatter=4, all_reduce=4)
+        program = lambda wrap, is_around=is_around: train(headed(wrap, is_around, mesh=ranks_mesh(2, 2)))  # noqa: E731
+        assert_trained_as_plain(program, all_gather=7, reduce_scatter=4, all_reduce=4)
 
 
 # What ends in another way.
@@ -304,10 +279,10 @@ def a_loss_that_leaves_by_a_side_output_too():
         module = fsdp2(WithSide(plain if is_around else wrap))
         model = nn.Sequential(Wrapped(module, wrap) if is_around else module, nn.Tanh())
         fsdp2(model)
-        return train(model, loss=lambda y: square(y) + module.side.sin().sum())
+        return train(model, loss=lambda y: square_sum(y) + module.side.sin().sum())
 
     for is_around in (False, True):
-        assert_as_plain(lambda wrap, is_around=is_around: program(wrap, is_around))
+        assert_trained_as_plain(lambda wrap, is_around=is_around: program(wrap, is_around))
 
 
 @check
@@ -344,7 +319,7 @@ def a_parameter_that_nobody_can_gather_is_named():
     loss = inner.side.sum()
     del inner, model
     gc.collect()
-    refusal(loss.backward, "parameter 0.first.", "Keep the module")
+    assert_raises(RuntimeError, loss.backward, "parameter 0.first.", "Keep the module")
 
 
 @check
@@ -353,7 +328,7 @@ def nested_regions():
         model = fsdp2(nn.Sequential(*(Wrapped(Wrapped(fsdp2(block()), wrap), wrap) for _ in range(2))))
         return train(Wrapped(model, wrap))
 
-    assert_as_plain(program, all_gather=4, reduce_scatter=2)
+    assert_trained_as_plain(program, all_gather=4, reduce_scatter=2)
 
 
 @check
@@ -368,7 +343,7 @@ def regions_in_a_checkpoint_of_torch():
         return train(module, lambda x: torch.utils.checkpoint.checkpoint(call, x, use_reentrant=False))
 
     for options in ({}, {"mp_policy": low_precision()}):
-        assert_as_plain(lambda wrap, options=options: program(wrap, **options))
+        assert_trained_as_plain(lambda wrap, options=options: program(wrap, **options))
 
 
 @check
@@ -378,14 +353,14 @@ def a_retained_graph():
         torch.manual_seed(rank())
         tensors = []
         for _ in range(STEPS):
-            loss = square(module(torch.rand(3, 4)))
+            loss = square_sum(module(torch.rand(3, 4)))
             loss.backward(retain_graph=True)
             loss.backward()
             tensors += state_of(module)
         return tensors
 
     for place in (inside, around_all):
-        assert_as_plain(lambda wrap, place=place: program(wrap, place))
+        assert_trained_as_plain(lambda wrap, place=place: program(wrap, place))
 
 
 # Plans that ranks agree on.
@@ -412,11 +387,11 @@ class Slow(nn.Module):
         return x + self.second(slow(self.first(x), self.seconds)).sin()
 
 
-def planned(budget, is_function=False, mesh_=None):
+def planned(budget, is_function=False, mesh=None):
     """A model, and what calls it within the budget. Each rank has other slow ops, so by itself it would keep other results."""
     torch.manual_seed(1)
-    blocks = (fsdp2(Slow(0.02 * (i % 2 == rank() % 2)), mesh_) for i in range(4))
-    model = fsdp2(nn.Sequential(*blocks), mesh_)
+    blocks = (fsdp2(Slow(0.02 * (i % 2 == rank() % 2)), mesh) for i in range(4))
+    model = fsdp2(nn.Sequential(*blocks), mesh)
     return model, remat.auto_checkpoint((lambda x: model(x)) if is_function else model, budget, name="planned")
 
 
@@ -424,7 +399,7 @@ def planned_steps(model, call, rounds=6, rows=128):
     torch.manual_seed(rank())
     tensors = []
     for _ in range(rounds):
-        call(torch.rand(rows, 64)).square().sum().backward()
+        square_sum(call(torch.rand(rows, 64))).backward()
         tensors += state_of(model)
         model.zero_grad()
     return tensors
@@ -469,10 +444,7 @@ def ranks_whose_batches_differ_run_by_one_plan():
 @check
 def a_budget_that_is_too_small_raises_on_all_ranks():
     model, call = planned("20%")
-    try:
-        planned_steps(model, call)
-    except ValueError as error:
-        texts = on_all_ranks(str(error))
+    texts = on_all_ranks(assert_raises(ValueError, lambda: planned_steps(model, call)))
     assert len(set(texts)) == 1
     assert "memory_budget: expected" in texts[0], texts
 
@@ -482,7 +454,7 @@ def a_measured_step_that_does_not_count_on_one_rank_counts_as_on_the_first():
     for loser in range(2):
         _, call = planned("95%")
         for round in range(6):
-            call(torch.rand(128, 64)).square().sum().backward()
+            square_sum(call(torch.rand(128, 64))).backward()
             if rank() == loser and round == 2:  # as if a profiler had been started
                 remat._C._give_up_measured_step()
             assert len(set(on_all_ranks(has_plan(call)))) == 1, round  # in which one depends on what was measured
@@ -521,20 +493,17 @@ def a_rank_that_does_not_come_raises():
     _plan_agreement._current._store.set_timeout(datetime.timedelta(seconds=0.3))
     agreement.begin_step()
     if rank():
-        try:
-            agreement.agree("")
-        except TimeoutError as error:
-            text = str(error)
-        assert "'model': expected of rank 0 what it has decided before step 1, got none within" in text
+        words = "'model': expected of rank 0 what it has decided before step 1, got none within"
+        assert_raises(TimeoutError, lambda: agreement.agree(""), words)
 
 
 @check
 def ranks_that_gather_apart_do_not_wait_for_each_other():
     """Two pairs, as of two stages: the first one begins when the other has ended."""
-    shards = mesh(2, 2)["shard"]
+    shards = ranks_mesh(2, 2)["shard"]
     if rank() < 2:
         dist.barrier()
-    model, call = planned("95%", mesh_=shards)
+    model, call = planned("95%", mesh=shards)
     planned_steps(model, call)
     if rank() >= 2:
         dist.barrier()
@@ -545,12 +514,8 @@ def ranks_that_gather_apart_do_not_wait_for_each_other():
 
 @check
 def a_store_that_is_gone_leaves_each_rank_its_own_plan():
-    class Gone:
-        def __getattr__(self, name):
-            raise dist.DistNetworkError("the store is gone")
-
     agreement = _plan_agreement.PlanAgreement("model", "80%", fsdp2(nn.Linear(4, 4)))
-    _plan_agreement._current._store = Gone()
+    _plan_agreement._current._store = GoneStore()
     assert agreement.agree("plan") == "plan"
 
 
@@ -607,11 +572,11 @@ def an_exception_in_a_region_leaves_the_module_as_it_would_be():
                 region(torch.ones(3, 4))
             except Thrown:
                 throws[0] = False
-            square(region(torch.ones(3, 4))).backward()
+            square_sum(region(torch.ones(3, 4))).backward()
             tensors += state_of(child)
         return tensors
 
-    assert_as_plain(program, engines=("function", "auto"))
+    assert_trained_as_plain(program, engines=("function", "auto"))
 
 
 @check
@@ -625,10 +590,10 @@ def what_a_user_frees_raises():
             mine.untyped_storage().resize_(0)
             return y
 
-        square(remat.checkpoint(replay=engine)(fn)(torch.rand(3, 4))).backward()
+        square_sum(remat.checkpoint(replay=engine)(fn)(torch.rand(3, 4))).backward()
 
     for engine in ENGINES:
-        refusal(lambda engine=engine: run(engine), "to keep its size")
+        assert_raises(RuntimeError, lambda engine=engine: run(engine), "to keep its size")
 
 
 # FSDP1.
@@ -639,12 +604,12 @@ def a_checkpoint_around_an_fsdp1_module_raises():
     for determinism, strategy in itertools.product(("metadata", "none"), ("FULL_SHARD", "SHARD_GRAD_OP")):
         sharded = fsdp1(block(), strategy)
         wrap = remat.checkpoint(determinism_check=determinism)
-        refusal(lambda sharded=sharded, wrap=wrap: train(sharded, wrap(sharded)), "inside the sharded module")
+        assert_raises(RuntimeError, lambda sharded=sharded, wrap=wrap: train(sharded, wrap(sharded)), "inside the sharded module")
 
 
 @check
 def a_checkpoint_inside_an_fsdp1_module():
-    assert_as_plain(lambda wrap: train(fsdp1(Wrapped(block(), wrap), "FULL_SHARD")))
+    assert_trained_as_plain(lambda wrap: train(fsdp1(Wrapped(block(), wrap), "FULL_SHARD")))
 
 
 # DDP.
@@ -688,7 +653,7 @@ def replicated(wrap, is_around, prepare=None, uses_all=True, **options):
 
 def assert_replicated(training=None, **which):
     for is_around in (False, True):
-        assert_as_plain(lambda wrap, a=is_around: train(replicated(wrap, a, **which), **training or {}))
+        assert_trained_as_plain(lambda wrap, a=is_around: train(replicated(wrap, a, **which), **training or {}))
 
 
 @check
@@ -729,7 +694,7 @@ def ddp_in_the_middle_of_a_region():
             ddp = DistributedDataParallel(Normed(uses_all=True), **options)
             return train(ddp, wrap(lambda x: ddp(x.sin()).exp().cos()))
 
-        assert_as_plain(program)
+        assert_trained_as_plain(program)
 
 
 @check
@@ -743,17 +708,17 @@ def ddp_that_is_not_to_reduce_when_the_replay_runs():
         tensors = []
         for _ in range(STEPS):
             with ddp.no_sync():
-                first = square(region(torch.rand(3, 4)))
+                first = square_sum(region(torch.rand(3, 4)))
             first.backward()
             tensors += state_of(ddp)
-            second = square(region(torch.rand(3, 4)))
+            second = square_sum(region(torch.rand(3, 4)))
             with ddp.no_sync():
                 second.backward()
             tensors += state_of(ddp)
             ddp.zero_grad()
         return tensors
 
-    assert_as_plain(program)
+    assert_trained_as_plain(program)
 
 
 @check
@@ -765,7 +730,7 @@ def ddp_without_gradients():
             tensors.append(model(torch.ones(3, 4)))
         return tensors + train(model)
 
-    assert_as_plain(program)
+    assert_trained_as_plain(program)
 
 
 NEED_FOUR_RANKS = ("replicas_of_shards", "ranks_that_gather_apart_do_not_wait_for_each_other")
