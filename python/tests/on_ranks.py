@@ -146,9 +146,3 @@ def local(tensor):
 def ranks_mesh(*sizes):
     """Of all ranks, as shards, or as replicas of shards."""
     return init_device_mesh("cpu", sizes or (world(),), mesh_dim_names=("replicate", "shard")[-max(len(sizes), 1) :])
-
-
-def fsdp2(module, mesh=None, **options):
-    from torch.distributed.fsdp import fully_shard
-
-    return fully_shard(module, mesh=mesh or ranks_mesh(), **options)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Runs the checks of a module on several ranks, each check in a process group of its own.
+"""Runs the checks of modules on several ranks, each check in a process group of its own.
 
 REMAT_RANKS_ROUNDS: how often all of them run in the same processes (default 1); see tests/python_campaign.sh.
 """
@@ -33,9 +33,18 @@ def outcome_of(check):
     return ""
 
 
-def run_here(module, rank, world, folder, names):
+def checks_of(modules):
+    checks = {}
+    for module in modules:
+        of_module = importlib.import_module(module).CHECKS
+        assert checks.keys().isdisjoint(of_module)
+        checks |= of_module
+    return checks
+
+
+def run_here(modules, rank, world, folder, names):
     """As one rank: writes what became of each check."""
-    checks = importlib.import_module(module).CHECKS
+    checks = checks_of(modules)
     store = dist.FileStore(str(folder / "store"), world)
     became = {name: {"wrong": "", "rounds": 0, "seconds": 0.0} for name in names or checks}
     for turn, name in itertools.product(range(ROUNDS), became):
@@ -61,14 +70,14 @@ def run_here(module, rank, world, folder, names):
 
 
 @functools.cache
-def run(module, world, *names):
+def run(modules, world, *names):
     """By rank: what became of each check, or of those that are named."""
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, sys.path)), "OMP_NUM_THREADS": "1"}
         ranks = [
             subprocess.Popen(
-                [sys.executable, __file__, module, str(rank), str(world), name, *names],
+                [sys.executable, __file__, ",".join(modules), str(rank), str(world), name, *names],
                 cwd=Path(__file__).parent,
                 env=environment,
             )
@@ -94,14 +103,14 @@ def fault_of(check):
     return f"expected {ROUNDS} rounds, got {check['rounds']}"
 
 
-def assert_right(module, world, check, *names):
+def assert_right(modules, world, check, *names):
     """`names`: the checks that these ranks run, none for all."""
-    faults = [fault_of(of[check]) if of else "it did not begin" for of in run(module, world, *names)]
+    faults = [fault_of(of[check]) if of else "it did not begin" for of in run(modules, world, *names)]
     assert not any(faults), "".join(f"\nrank {rank}: {text}" for rank, text in enumerate(faults) if text)
 
 
 if __name__ == "__main__":
-    run_here(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5:])
+    run_here(sys.argv[1].split(","), int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]), sys.argv[5:])
     # Gloo's threads may abort the process while it ends, which is none of remat's business.
     sys.stdout.flush()
     os._exit(0)

@@ -14,15 +14,15 @@ import agreement_checks as checks
 
 @pytest.mark.parametrize("check", checks.ON_TWO_RANKS)
 def test_two_ranks(check):
-    ranks.assert_right("agreement_checks", 2, check, *checks.ON_TWO_RANKS)
+    ranks.assert_right(("agreement_checks",), 2, check, *checks.ON_TWO_RANKS)
 
 
 @pytest.mark.parametrize("check", checks.ON_FOUR_RANKS)
 def test_four_ranks(check):
-    ranks.assert_right("agreement_checks", 4, check, *checks.ON_FOUR_RANKS)
+    ranks.assert_right(("agreement_checks",), 4, check, *checks.ON_FOUR_RANKS)
 
 
 def test_other_modes(monkeypatch):
     monkeypatch.setenv("REMAT_AGREEMENT", "0")
     monkeypatch.setenv("REMAT_DEBUG_COLLECTIVES", "1")
-    ranks.assert_right("agreement_checks", 2, "other_modes", "other_modes")
+    ranks.assert_right(("agreement_checks",), 2, "other_modes", "other_modes")

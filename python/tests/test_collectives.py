@@ -14,9 +14,9 @@ import collective_checks
 
 @pytest.mark.parametrize("check", collective_checks.CHECKS)
 def test_two_ranks(check):
-    ranks.assert_right("collective_checks", 2, check)
+    ranks.assert_right(("collective_checks",), 2, check)
 
 
 @pytest.mark.parametrize("check", collective_checks.ON_FOUR_RANKS)
 def test_four_ranks(check):
-    ranks.assert_right("collective_checks", 4, check, *collective_checks.ON_FOUR_RANKS)
+    ranks.assert_right(("collective_checks",), 4, check, *collective_checks.ON_FOUR_RANKS)

@@ -25,12 +25,12 @@ GONE_S = 10  # after a rank has thrown
 
 @pytest.mark.parametrize("check", distributed_checks.CHECKS)
 def test_two_ranks(check):
-    ranks.assert_right("distributed_checks", 2, check)
+    ranks.assert_right(("distributed_checks",), 2, check)
 
 
 @pytest.mark.parametrize("check", ON_FOUR_RANKS)
 def test_four_ranks(check):
-    ranks.assert_right("distributed_checks", 4, check, *ON_FOUR_RANKS)
+    ranks.assert_right(("distributed_checks",), 4, check, *ON_FOUR_RANKS)
 
 
 THROWING = """

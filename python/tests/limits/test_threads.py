@@ -23,7 +23,7 @@ from .common import ANOTHER, assert_raises, call, in_a_thread, outcome, region
     ],
 )
 def test_s20_d6_on_two_ranks(check):
-    ranks.assert_right("limit_checks", 2, check)
+    ranks.assert_right(("limit_checks",), 2, check)
 
 
 def test_d1_a_thread_of_the_function_gets_a_placeholder_in_the_replay():
