@@ -584,15 +584,17 @@ def a_part_of_the_ranks_differs():
         assert_raises(RuntimeError, lambda: step(fn), "(ranks 2, 3)")
 
 
-ON_FOUR_RANKS = (
-    "a_policy_of_the_environment_differs",
-    "equal_ones_agree",
-    "stages_of_a_pipeline_have_regions_of_their_own",
-    "stages_of_a_pipeline_share_some_regions",
-    "right_collectives_pass",
-    "a_collective_is_missing",
-    "another_group",
-    "a_rank_throws",
-    "a_part_of_the_ranks_differs",
-)
-ON_TWO_RANKS = tuple(name for name in CHECKS if name not in ("other_modes", "a_part_of_the_ranks_differs"))
+ON_RANKS = {
+    2: tuple(name for name in CHECKS if name not in ("other_modes", "a_part_of_the_ranks_differs")),
+    4: (
+        "a_policy_of_the_environment_differs",
+        "equal_ones_agree",
+        "stages_of_a_pipeline_have_regions_of_their_own",
+        "stages_of_a_pipeline_share_some_regions",
+        "right_collectives_pass",
+        "a_collective_is_missing",
+        "another_group",
+        "a_rank_throws",
+        "a_part_of_the_ranks_differs",
+    ),
+}

@@ -503,9 +503,12 @@ def a_tensor_parallel_module_in_a_region():
     assert_as_plain(step, wraps())
 
 
-ON_FOUR_RANKS = (
-    "all_gather_lists_inside",
-    "all_to_all_inside",
-    "batch_isend_irecv_inside",
-    "ranks_differ_in_what_is_alive",
-)
+ON_RANKS = {
+    2: tuple(CHECKS),
+    4: (
+        "all_gather_lists_inside",
+        "all_to_all_inside",
+        "batch_isend_irecv_inside",
+        "ranks_differ_in_what_is_alive",
+    ),
+}

@@ -133,5 +133,4 @@ def ddp_without_gradients():
     assert_trained_as_plain(program)
 
 
-ON_FOUR_RANKS = ("ddp",)
-ON_TWO_RANKS = tuple(CHECKS)
+ON_RANKS = {2: tuple(CHECKS), 4: ("ddp",)}

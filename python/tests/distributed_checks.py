@@ -522,10 +522,13 @@ for _parallel in ("fsdp", "tp", "pp"):
     CHECKS[f"example_{_parallel}_by_auto"] = functools.partial(assert_example, _parallel, "auto")
 
 
-ON_FOUR_RANKS = (
-    "tensor_parallel_mlp_by_auto",
-    "sequence_parallel_mlp_by_function",
-    "functional_gather_and_scatter_by_auto",
-    "exchange_with_other_values_alive_on_each_rank",
-    "pipeline_interleaved_by_tape",
-)
+ON_RANKS = {
+    2: tuple(CHECKS),
+    4: (
+        "tensor_parallel_mlp_by_auto",
+        "sequence_parallel_mlp_by_function",
+        "functional_gather_and_scatter_by_auto",
+        "exchange_with_other_values_alive_on_each_rank",
+        "pipeline_interleaved_by_tape",
+    ),
+}

@@ -381,5 +381,7 @@ def a_checkpoint_inside_an_fsdp1_module():
 
 
 NEED_FOUR_RANKS = ("replicas_of_shards",)
-ON_FOUR_RANKS = (*NEED_FOUR_RANKS, "experts_that_are_sharded_in_regions")
-ON_TWO_RANKS = tuple(name for name in CHECKS if name not in NEED_FOUR_RANKS)
+ON_RANKS = {
+    2: tuple(name for name in CHECKS if name not in NEED_FOUR_RANKS),
+    4: (*NEED_FOUR_RANKS, "experts_that_are_sharded_in_regions"),
+}

@@ -182,5 +182,7 @@ def models_that_are_not_sharded_ask_nobody():
 
 
 NEED_FOUR_RANKS = ("ranks_that_gather_apart_do_not_wait_for_each_other",)
-ON_FOUR_RANKS = (*NEED_FOUR_RANKS, "ranks_run_by_one_plan")
-ON_TWO_RANKS = tuple(name for name in CHECKS if name not in NEED_FOUR_RANKS)
+ON_RANKS = {
+    2: tuple(name for name in CHECKS if name not in NEED_FOUR_RANKS),
+    4: (*NEED_FOUR_RANKS, "ranks_run_by_one_plan"),
+}

@@ -18,8 +18,10 @@ import time
 import traceback
 from pathlib import Path
 
+import pytest
 import torch.distributed as dist
 
+HAS_GLOO = dist.is_available() and dist.is_gloo_available()
 GROUP_TIMEOUT_S = 30  # of one collective; a check that hangs ends with gloo's error
 HANG_S = 600  # of all ranks, for one round
 ROUNDS = int(os.environ.get("REMAT_RANKS_ROUNDS", "1"))
@@ -107,6 +109,23 @@ def assert_right(modules, world, check, *names):
     """`names`: the checks that these ranks run, none for all."""
     faults = [fault_of(of[check]) if of else "it did not begin" for of in run(modules, world, *names)]
     assert not any(faults), "".join(f"\nrank {rank}: {text}" for rank, text in enumerate(faults) if text)
+
+
+def made_test(modules, world):
+    names = [name for module in modules for name in importlib.import_module(module).ON_RANKS[world]]
+
+    @pytest.mark.parametrize("check", names)
+    def test(check):
+        assert_right(modules, world, check, *names)
+
+    return test
+
+
+def tests_of(*modules):
+    """A test of what these modules have in ON_RANKS for two ranks, and one for four; each launches its ranks once."""
+    if not HAS_GLOO:
+        pytest.skip("needs gloo", allow_module_level=True)
+    return made_test(modules, 2), made_test(modules, 4)
 
 
 if __name__ == "__main__":

@@ -11,27 +11,11 @@ from pathlib import Path
 
 import pytest
 import ranks
-import torch.distributed as dist
-
-if not dist.is_available() or not dist.is_gloo_available():
-    pytest.skip("needs gloo", allow_module_level=True)
-
-import distributed_checks
-from distributed_checks import ON_FOUR_RANKS
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_train.py"
 GONE_S = 10  # after a rank has thrown
 
-
-@pytest.mark.parametrize("check", distributed_checks.CHECKS)
-def test_two_ranks(check):
-    ranks.assert_right(("distributed_checks",), 2, check)
-
-
-@pytest.mark.parametrize("check", ON_FOUR_RANKS)
-def test_four_ranks(check):
-    ranks.assert_right(("distributed_checks",), 4, check, *ON_FOUR_RANKS)
-
+test_two_ranks, test_four_ranks = ranks.tests_of("distributed_checks")
 
 THROWING = """
 import sys, torch, torch.distributed as dist, remat_meta as remat

@@ -5,7 +5,6 @@
 import pytest
 import ranks
 import torch
-import torch.distributed as dist
 from programs import leaf
 from same import assert_same, plain
 
@@ -14,7 +13,7 @@ import remat_meta as remat
 from .common import ANOTHER, assert_raises, call, in_a_thread, outcome, region
 
 
-@pytest.mark.skipif(not dist.is_available() or not dist.is_gloo_available(), reason="needs gloo")
+@pytest.mark.skipif(not ranks.HAS_GLOO, reason="needs gloo")
 @pytest.mark.parametrize(
     "check",
     [
