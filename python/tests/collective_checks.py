@@ -8,17 +8,15 @@ import time
 import torch
 import torch.distributed as dist
 from on_ranks import (
-    ENGINES,
     STEPS,
     Reduced,
     adds_to,
     assert_as_plain,
     assert_raises,
-    block,
+    assert_steps_as_plain,
     executed,
     rank,
-    ranks_mesh,
-    square_sum,
+    steps,
     world,
     wraps,
 )
@@ -32,37 +30,12 @@ CHECKS = {}
 check = adds_to(CHECKS)
 
 
-def steps(wrap, program):
-    """Outputs and gradients of a few steps."""
-    torch.manual_seed(rank())
-    x = leaf(2, 4)
-    w = leaf(4)
-    tensors = []
-    wrapped = wrap(program(w))
-    for _ in range(STEPS):
-        y = wrapped(x)
-        loss = (y * y).sum()
-        loss.backward()
-        tensors += [y.detach().clone(), x.grad.clone(), w.grad.clone()]
-    return tensors
-
-
-def assert_right(program, engines=ENGINES, nested=True):
-    """`program(w)` makes a function of x; with every engine and policy its steps are those of plain PyTorch, and no
-    replay calls a collective again."""
-    wanted = assert_as_plain(lambda wrap: steps(wrap, program), wraps(engines))
-    assert wanted, "no collective"
-    if nested:
-        nest = lambda wrap: steps(lambda fn: wrap(lambda x: wrap(fn)(x * 1.5)), program)  # noqa: E731
-        assert_as_plain(nest, {"nested": remat.checkpoint()})
-
-
 # In place on what the function makes.
 
 
 @check
 def all_reduce_inside():
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), dist.all_reduce).exp().cos())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), dist.all_reduce).exp().cos())
 
 
 @check
@@ -72,7 +45,7 @@ def all_reduce_async_inside():
         (y.new_ones(3) * 2).sin()  # work that overlaps
         work.wait()
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp().cos())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp().cos())
 
 
 @check
@@ -85,17 +58,17 @@ def a_part_is_read_while_a_collective_writes_the_rest():
         work.wait()
         y.copy_((halves[: y.numel()] + other).view_as(y))
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp().cos())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp().cos())
 
 
 @check
 def broadcast_inside():
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), lambda y: dist.broadcast(y, 1)).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), lambda y: dist.broadcast(y, 1)).exp())
 
 
 @check
 def reduce_inside():
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), lambda y: dist.reduce(y, 0)).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), lambda y: dist.reduce(y, 0)).exp())
 
 
 @check
@@ -105,7 +78,7 @@ def all_gather_lists_inside():
         dist.all_gather(parts, y * 2)
         y.copy_(torch.stack(parts).sin().sum(0))
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), gather).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), gather).exp())
 
 
 @check
@@ -115,7 +88,7 @@ def all_gather_into_tensor_inside():
         dist.all_gather_into_tensor(parts, y * 2)
         y.copy_(parts.view(world(), *y.shape).sin().sum(0))
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), gather).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), gather).exp())
 
 
 @check
@@ -129,7 +102,7 @@ def gather_and_scatter_inside():
         dist.scatter(out, parts, 0)
         y.copy_(out)
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), through_root).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), through_root).exp())
 
 
 @check
@@ -143,7 +116,7 @@ def reduce_scatter_inside():
         dist.reduce_scatter_tensor(other, whole)
         y.copy_(out.sin() + other)
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), scatter).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), scatter).exp())
 
 
 @check
@@ -158,7 +131,7 @@ def all_to_all_inside():
         dist.all_to_all_single(out, flat, theirs.tolist(), counts.tolist())
         y.copy_(out.sin().sum() + y)
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp())
 
 
 @check
@@ -169,7 +142,7 @@ def counts_of_an_async_collective_are_read_by_the_host():
         work.wait()
         y.mul_(counts.tolist()[0])  # read without an op
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp())
 
 
 @check
@@ -181,7 +154,7 @@ def coalesced_inside():
                 dist.all_reduce(half)
         y.copy_(torch.stack(halves).sin())
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp())
 
 
 @check
@@ -193,7 +166,8 @@ def objects_inside():
         dist.broadcast_object_list(one, 0)
         y.mul_(sum(name["scale"] for name in names) * one[0])
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp(), engines=("function", "auto"), nested=False)
+    engines = ("function", "auto")
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange).exp(), engines, nested=False)
 
 
 # On arguments and captured tensors.
@@ -209,7 +183,7 @@ def all_reduce_of_an_argument():
 
         return lambda x: fn(x * 2)
 
-    assert_right(lambda w: lambda x: program(w)(x))
+    assert_steps_as_plain(lambda w: lambda x: program(w)(x))
 
     def direct(w):
         def fn(x, statistics):
@@ -282,7 +256,7 @@ def exchange_pairs(y):
 
 @check
 def batch_isend_irecv_inside():
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange_pairs).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), exchange_pairs).exp())
 
 
 @check
@@ -293,7 +267,7 @@ def send_and_receive_inside():
         else:
             dist.recv(y, rank() - 1)
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), shift).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), shift).exp())
 
 
 @check
@@ -302,7 +276,7 @@ def barrier_inside():
         dist.barrier()
         y.sin_()
 
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), fn).exp())
+    assert_steps_as_plain(lambda w: lambda x: Reduced.apply((x * w).sin(), fn).exp())
 
 
 # Ranks that differ in what is alive at backward.
@@ -365,142 +339,6 @@ def a_recomputed_collective_is_called_whatever_is_alive():
 
     expected = run(plain)
     assert_equal(expected, run(remat.checkpoint(policy=policy)))
-
-
-# Functional collectives.
-
-
-@check
-def functional_collectives_inside():
-    ops = torch.ops._c10d_functional
-    group = dist.group.WORLD.group_name
-
-    def reduce(y):
-        total = ops.wait_tensor(ops.all_reduce(y, "sum", group))
-        parts = ops.wait_tensor(ops.all_gather_into_tensor(total * 2, world(), group))
-        y.copy_(parts.view(world(), *y.shape).sin().sum(0))
-
-    assert_right(lambda w: lambda x: Reduced.apply((x * w).sin(), reduce).exp())
-
-
-def functional(make):
-    """`make(fc, group)` makes a function of x."""
-    import torch.distributed._functional_collectives as fc
-
-    collective = make(fc, dist.group.WORLD)
-    assert_right(lambda w: lambda x: ((x * w).sin() * collective(x.detach()).sum()).tanh(), engines=("function", "auto"))
-
-
-@check
-def functional_gather_whose_memory_gloo_writes_by_ops():
-    def make(fc, group):
-        def gather(x):
-            for _ in range(10):
-                x = fc.wait_tensor(fc.all_gather_tensor(x.sin(), 0, group))[:2]
-            return x
-
-        return gather
-
-    functional(make)
-
-
-@check
-def functional_gather_in_a_subclass():
-    functional(lambda fc, group: lambda x: fc.all_gather_tensor(x.cos(), 0, group) * 1.0)
-
-
-@check
-def functional_reduce_in_a_subclass():
-    functional(lambda fc, group: lambda x: fc.all_reduce(x.cos(), "sum", group) * 1.0)
-
-
-@check
-def functional_gather_coalesced():
-    functional(lambda fc, group: lambda x: fc.all_gather_into_tensor_coalesced([x.sin(), x.cos()], group)[1] * 1.0)
-
-
-@check
-def functional_scatter_coalesced():
-    def make(fc, group):
-        def scatter(x):
-            parts = fc.reduce_scatter_tensor_coalesced([x.sin(), x.cos()], "sum", [0, 0], group)
-            return parts[0] * parts[1]
-
-        return scatter
-
-    functional(make)
-
-
-@check
-def functional_collectives_are_waited_for_no_sooner_than_plain():
-    """Rank 1 takes part in the collective when it has got what rank 0 sends after it has begun."""
-    import torch.distributed._functional_collectives as fc
-
-    world_group, pair = dist.group.WORLD, dist.new_group([0, 1])
-    ops = torch.ops._c10d_functional
-    kinds = {
-        "subclass": (lambda x: fc.all_reduce(x, "sum", world_group), lambda y: y * 1.0),
-        "gather": (lambda x: fc.all_gather_tensor(x, 0, world_group), lambda y: y[:2] * 1.0),
-        "plain": (lambda x: ops.all_reduce(x, "sum", world_group.group_name), ops.wait_tensor),
-        "in place": (lambda x: ops.all_reduce_(x, "sum", world_group.group_name), ops.wait_tensor),
-    }
-    for begin, end in kinds.values():
-
-        def fn(x, begin=begin, end=end):
-            message = torch.ones(2)
-            if rank() == 0:
-                begun = begin(x.detach() * 2)
-                dist.send(message, 1, group=pair)
-            else:
-                dist.recv(message, 0, group=pair)
-                begun = begin(x.detach() * 2)
-            return (x * message.sum()).sin() * end(begun)
-
-        def run(wrap, fn=fn):
-            torch.manual_seed(rank())
-            x = leaf(2, 4)
-            wrap(fn)(x).sum().backward()
-            return [x.grad]
-
-        expected = run(plain)
-        for policy in (None, "safe_defaults"):
-            assert_equal(expected, run(remat.checkpoint(policy=policy)))
-
-
-@check
-def functional_collectives_that_began_before_the_region():
-    ops = torch.ops._c10d_functional
-    group = dist.group.WORLD.group_name
-
-    def run(wrap):
-        torch.manual_seed(rank())
-        x = leaf(2, 4)
-        begun = ops.all_gather_into_tensor(x.detach() * 2, world(), group)
-        wrap(lambda x: (x * ops.wait_tensor(begun).sum()).tanh())(x).sum().backward()
-        return [x.grad]
-
-    for _ in range(5):
-        expected = run(plain)
-        for engine in ENGINES:
-            assert_equal(expected, run(remat.checkpoint(replay=engine)))
-
-
-# Tensor parallel modules.
-
-
-@check
-def a_tensor_parallel_module_in_a_region():
-    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
-
-    def step(wrap):
-        module = parallelize_module(block(), ranks_mesh(), {"0": ColwiseParallel(), "2": RowwiseParallel()})
-        torch.manual_seed(3)  # the same input on all ranks
-        x = leaf(3, 4)
-        y = wrap(module)(x)
-        square_sum(y).backward()
-        return [y.detach(), x.grad] + [p.grad.to_local() for p in module.parameters()]
-
-    assert_as_plain(step, wraps())
 
 
 ON_RANKS = {

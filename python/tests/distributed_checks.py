@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What test_distributed.py runs on each rank: tensor parallel, functional collectives, pipelines and a Llama in regions. Each is
+"""What test_distributed.py runs on each rank: tensor parallel, functional collectives and a Llama in regions. Each is
 compared with plain PyTorch bit by bit over a few steps, and what gloo has done on this rank is counted."""
 
 import collections
@@ -26,13 +26,13 @@ from on_ranks import (
     rank,
     ranks_mesh,
     square_sum,
+    with_torch,
     world,
     wraps,
 )
 from programs import leaf
 from same import assert_equal, plain
 from torch import nn
-from torch.distributed import pipelining
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.distributed.tensor.parallel import (
@@ -43,7 +43,6 @@ from torch.distributed.tensor.parallel import (
     parallelize_module,
 )
 from torch.utils.checkpoint import CheckpointPolicy as TorchPolicy
-from torch.utils.checkpoint import checkpoint as torch_checkpoint
 from torch.utils.checkpoint import create_selective_checkpoint_contexts
 
 import remat_meta as remat
@@ -54,10 +53,6 @@ import distributed_train as example
 
 CHECKS = {}
 check = adds_to(CHECKS)
-
-
-def with_torch(function):
-    return lambda *args: torch_checkpoint(function, *args, use_reentrant=False)
 
 
 @functools.cache
@@ -326,99 +321,6 @@ def exchange_with_other_values_alive_on_each_rank():
     assert assert_as_plain(run, wraps()) == {"send": STEPS, "recv": STEPS}
 
 
-# Pipelines: 4 blocks on each rank, each in a region, 4 microbatches.
-
-MICROBATCHES = 4
-BLOCKS = 4
-SCHEDULES = {
-    "gpipe": (pipelining.ScheduleGPipe, 1),
-    "one_forward_one_backward": (pipelining.Schedule1F1B, 1),
-    "interleaved": (pipelining.ScheduleInterleaved1F1B, 2),
-    "looped": (pipelining.ScheduleLoopedBFS, 2),
-    "interleaved_zero_bubble": (pipelining.ScheduleInterleavedZeroBubble, 2),
-}
-
-
-class Block(nn.Module):
-    def __init__(self, calls):
-        super().__init__()
-        self.layers = nn.Sequential(nn.Linear(8, 16), nn.GELU(), nn.Linear(16, 8))
-        self.calls = calls
-
-    def forward(self, x):
-        self.calls["block"] += 1
-        return x + self.layers(x).tanh()
-
-
-def pipeline(kind, wrap, calls):
-    make, stages_here = SCHEDULES[kind]
-    count = stages_here * world()
-    stages = []
-    for index in range(rank(), count, world()):
-        torch.manual_seed(index)
-        blocks = nn.Sequential(*[Block(calls) for _ in range(BLOCKS // stages_here)])
-        for block in blocks:
-            block.forward = wrap(block.forward)
-        stages.append(pipelining.PipelineStage(blocks, index, count, torch.device("cpu")))
-    schedule = make(
-        stages if stages_here > 1 else stages[0],
-        MICROBATCHES,
-        loss_fn=lambda y, target: (y - target).square().sum(),
-    )
-    torch.manual_seed(9)
-    x, target, tensors = torch.randn(MICROBATCHES, 8), torch.randn(MICROBATCHES, 8), []
-    parameters = [parameter for stage in stages for parameter in stage.submod.parameters()]
-    for _ in range(STEPS):
-        losses = []
-        last = rank() == world() - 1
-        schedule.step(*([x] if rank() == 0 else []), target=target if last else None, losses=losses if last else None)
-        tensors += [*losses, *(parameter.grad for parameter in parameters)]
-        with torch.no_grad():
-            for parameter in parameters:
-                parameter -= 0.1 * parameter.grad
-                parameter.grad = None
-    return tensors
-
-
-# The stages' shapes are found out by one call of each block, then there is one for each microbatch: 20 in the first step.
-PLAIN_CALLS = BLOCKS * (1 + STEPS * MICROBATCHES)
-
-
-@functools.cache
-def plain_pipeline(kind):
-    calls = collections.Counter()
-    return executed(lambda: pipeline(kind, plain, calls)), calls["block"]
-
-
-@functools.cache
-def calls_with_torch(kind):
-    calls = collections.Counter()
-    pipeline(kind, with_torch, calls)
-    return calls["block"]
-
-
-def assert_pipeline(kind, engine):
-    (wanted, expected), plain_calls = plain_pipeline(kind)
-    assert plain_calls == PLAIN_CALLS
-    assert wanted["send"] > 0 < wanted["recv"]
-    calls = collections.Counter()
-    done, got = executed(lambda: pipeline(kind, remat.checkpoint(replay=engine), calls))
-    assert_equal(expected, got)
-    assert done == wanted, (done, wanted)
-    # One replay for each microbatch; the zero bubble, which asks for gradients of inputs and of weights apart, has more.
-    repeated = BLOCKS * STEPS * MICROBATCHES
-    if engine != "function":
-        assert calls["block"] == PLAIN_CALLS, calls
-    elif kind == "interleaved_zero_bubble":
-        assert PLAIN_CALLS + repeated < calls["block"] == calls_with_torch(kind), calls
-    else:
-        assert calls["block"] == PLAIN_CALLS + repeated, calls
-
-
-for _kind, _engine in itertools.product(SCHEDULES, ENGINES):
-    CHECKS[f"pipeline_{_kind}_by_{_engine}"] = functools.partial(assert_pipeline, _kind, _engine)
-
-
 # A Llama of three layers, checkpointed by torchtitan's modes through torch's own calls.
 
 
@@ -529,6 +431,5 @@ ON_RANKS = {
         "sequence_parallel_mlp_by_function",
         "functional_gather_and_scatter_by_auto",
         "exchange_with_other_values_alive_on_each_rank",
-        "pipeline_interleaved_by_tape",
     ),
 }

@@ -9,10 +9,12 @@ import time
 
 import torch
 import torch.distributed as dist
+from programs import leaf
 from same import assert_equal, plain
 from torch import nn
 from torch.autograd import ProfilerActivity, _disable_profiler, _enable_profiler, _prepare_profiler
 from torch.distributed.device_mesh import init_device_mesh
+from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 import remat_meta as remat
 
@@ -66,6 +68,10 @@ def wraps(engines=ENGINES, policies=POLICIES):
     }
 
 
+def with_torch(function):
+    return lambda *args: torch_checkpoint(function, *args, use_reentrant=False)
+
+
 def executed(run, prefix="gloo:"):
     """What this rank has done meanwhile of the profiler's events that begin so, by the rest of their names, and what `run`
     returns. Gloo reduces and scatters by an all-reduce, and counts it as one. As torch.profiler, which would make a tree of
@@ -95,6 +101,31 @@ def assert_as_plain(program, by_name, prefix="gloo:"):
         except Exception as error:
             raise AssertionError(f"with {name}") from error
     return wanted
+
+
+def steps(wrap, program):
+    """Outputs and gradients of a few steps."""
+    torch.manual_seed(rank())
+    x = leaf(2, 4)
+    w = leaf(4)
+    tensors = []
+    wrapped = wrap(program(w))
+    for _ in range(STEPS):
+        y = wrapped(x)
+        loss = (y * y).sum()
+        loss.backward()
+        tensors += [y.detach().clone(), x.grad.clone(), w.grad.clone()]
+    return tensors
+
+
+def assert_steps_as_plain(program, engines=ENGINES, nested=True):
+    """`program(w)` makes a function of x; with every engine and policy its steps are those of plain PyTorch, and no
+    replay calls a collective again."""
+    wanted = assert_as_plain(lambda wrap: steps(wrap, program), wraps(engines))
+    assert wanted, "no collective"
+    if nested:
+        nest = lambda wrap: steps(lambda fn: wrap(lambda x: wrap(fn)(x * 1.5)), program)  # noqa: E731
+        assert_as_plain(nest, {"nested": remat.checkpoint()})
 
 
 def assert_raises(kind, run, *words):

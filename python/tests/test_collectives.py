@@ -4,4 +4,4 @@
 
 import ranks
 
-test_two_ranks, test_four_ranks = ranks.tests_of("collective_checks")
+test_two_ranks, test_four_ranks = ranks.tests_of("collective_checks", "functional_checks")

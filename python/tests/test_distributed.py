@@ -15,7 +15,7 @@ import ranks
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_train.py"
 GONE_S = 10  # after a rank has thrown
 
-test_two_ranks, test_four_ranks = ranks.tests_of("distributed_checks")
+test_two_ranks, test_four_ranks = ranks.tests_of("distributed_checks", "pipeline_checks")
 
 THROWING = """
 import sys, torch, torch.distributed as dist, remat_meta as remat
