@@ -12,6 +12,7 @@ import torch.distributed as dist
 from programs import leaf
 from same import assert_equal, plain
 from torch import nn
+from torch._C._profiler import RecordScope
 from torch.autograd import ProfilerActivity, _disable_profiler, _enable_profiler, _prepare_profiler
 from torch.distributed.device_mesh import init_device_mesh
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
@@ -21,6 +22,7 @@ import remat_meta as remat
 ENGINES = ("function", "tape", "auto")
 POLICIES = (None, "safe_defaults", "recompute_pointwise")
 STEPS = 3  # the third one trusts its tape
+SCOPES = {"gloo:": RecordScope.USER_SCOPE, "c10d::": RecordScope.FUNCTION}
 
 
 def adds_to(checks):
@@ -73,18 +75,20 @@ def with_torch(function):
 
 
 def executed(run, prefix="gloo:"):
-    """What this rank has done meanwhile of the profiler's events that begin so, by the rest of their names, and what `run`
-    returns. Gloo reduces and scatters by an all-reduce, and counts it as one. As torch.profiler, which would make a tree of
-    all events: ten times the time of these programs."""
+    """How often this rank meanwhile does what begins so in the profiler, by the rest of its name, and what `run` returns. Gloo
+    reduces and scatters by an all-reduce, and counts it as one. As torch.profiler, which would make a tree of all events: ten
+    times the time of these programs."""
     config = torch.autograd.profiler.profile(use_kineto=True).config(create_trace_id=False)
     activities = {ProfilerActivity.CPU}
     _prepare_profiler(config, activities)
-    _enable_profiler(config, activities)
+    _enable_profiler(config, activities, {SCOPES[prefix]})
     try:
         result = run()
-        if prefix == "gloo:":
-            time.sleep(0.02)  # gloo ends a collective's event after its future, which is what some wait for
     finally:
+        if prefix == "gloo:":
+            # Its threads end a collective's event after its future, which is what some wait for. That writes into freed memory
+            # if the profile has ended, so ops are counted without it.
+            time.sleep(0.02)
         events = _disable_profiler().events()
     names = (event.name() for event in events)
     return collections.Counter(name.removeprefix(prefix) for name in names if name.startswith(prefix)), result
