@@ -32,6 +32,7 @@ void TapeRecorder::begin_handled(const OpCall& call) {
 }
 
 void TapeRecorder::end_handled() {
+  if (C10_LIKELY(!handled_.runs)) return;
   const Handled handled = std::exchange(handled_, {});
   for (const auto& [slot, wrapper] : handled.pending) fill_wrapper_slot(slot, wrapper);
 }
