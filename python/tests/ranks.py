@@ -24,6 +24,8 @@ import torch.distributed as dist
 HAS_GLOO = dist.is_available() and dist.is_gloo_available()
 GROUP_TIMEOUT_S = 30  # of one collective; a check that hangs ends with gloo's error
 HANG_S = 600  # of all ranks, for one round
+ALONE_S = 10  # of the others, after one has died
+POLL_S = 0.02
 ROUNDS = int(os.environ.get("REMAT_RANKS_ROUNDS", "1"))
 
 
@@ -71,6 +73,18 @@ def run_here(modules, rank, world, folder, names):
         (folder / f"{rank}.json").write_text(json.dumps(became))
 
 
+def wait_for(ranks):
+    """Until all have ended, or too long: what they have written says how far they came. The others of one that has died wait
+    in vain."""
+    end = time.monotonic() + HANG_S * ROUNDS
+    while any(process.poll() is None for process in ranks) and time.monotonic() < end:
+        died = [(rank, process.returncode) for rank, process in enumerate(ranks) if process.returncode not in (None, 0)]
+        if died:
+            print("rank {} has died with status {}".format(*died[0]))
+            end = min(end, time.monotonic() + ALONE_S)
+        time.sleep(POLL_S)
+
+
 @functools.cache
 def run(modules, world, *names):
     """By rank: what became of each check, or of those that are named."""
@@ -86,11 +100,7 @@ def run(modules, world, *names):
             for rank in range(world)
         ]
         try:
-            end = time.monotonic() + HANG_S * ROUNDS
-            for process in ranks:
-                process.wait(max(0, end - time.monotonic()))
-        except subprocess.TimeoutExpired:
-            pass  # the rounds say how far they came
+            wait_for(ranks)
         finally:
             for process in ranks:
                 process.kill()
