@@ -127,6 +127,10 @@ void TraceSinks::after_part(const TraceScope& scope, const OpCall& call) {
   for_each([&](TraceSink& sink) { sink.after_part(scope, call); });
 }
 
+void TraceSinks::op_threw(const TraceScope& scope, const OpCall& call) {
+  for_each([&](TraceSink& sink) { sink.op_threw(scope, call); });
+}
+
 void TraceSinks::named_call(const TraceScope& before, const TraceScope& after,
                             const NamedCall& call, std::string_view what) {
   for_each([&](TraceSink& sink) { sink.named_call(before, after, call, what); });

@@ -117,6 +117,23 @@ bool changes_nothing(const OpCall& call) {
          call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
 }
 
+/// Observers have been told that the op begins, and are told if it throws.
+class Begun {
+ public:
+  explicit Begun(const OpCall& call) : call_(call) {}
+  Begun(const Begun&) = delete;
+  Begun& operator=(const Begun&) = delete;
+  ~Begun() {
+    if (C10_UNLIKELY(!has_ended_)) OpObserver::all_op_threw(call_);
+  }
+
+  void end() { has_ended_ = true; }
+
+ private:
+  const OpCall& call_;
+  bool has_ended_ = false;
+};
+
 /// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
 /// there.
 /// `is_shown`: what it does is shown to the scopes.
@@ -128,13 +145,20 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   c10::SmallVector<const void*, 8> given;
   for_each_argument_tensor(
       call, [&](size_t, const at::Tensor& tensor) { given.push_back(memory_of(tensor)); });
-  if (is_shown) OpObserver::all_before_part(call);
+  std::optional<Begun> begun;
+  if (is_shown) {
+    OpObserver::all_before_part(call);
+    begun.emplace(call);
+  }
   note_handler_writes(call);
   HandlerResults inner(call, below);
   run_below(op, below, stack);
   if (is_shown && info.is_communication()) hide_works(call);
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
-  if (is_shown) OpObserver::all_after_part(call);
+  if (is_shown) {
+    begun->end();
+    OpObserver::all_after_part(call);
+  }
   inner.adopt();
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     if (std::find(given.begin(), given.end(), memory_of(tensor)) == given.end())
@@ -164,6 +188,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   // and nobody else has it.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &OpObserver::all_adopt);
   OpObserver::all_before_op(call, logged || info.is_lift());
+  Begun begun(call);
   if (info.writes()) hand_to_readers(call);
   {
     const InLeaf in_leaf({Scope::current(), is_handled_by_class(call, below)});
@@ -187,6 +212,7 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
     outside.check();
   }
   if (C10_UNLIKELY(info.is_uninitialised())) fill_unwritten(call, below);
+  begun.end();
   OpObserver::all_after_op(call);
 }
 
@@ -231,6 +257,7 @@ bool is_shown(DispatchKeySet keys, const OpInfo& info) {
 bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
                       Stack* stack) {
   if (info.writes() && !info.is_communication()) return false;
+  if (is_of_python_class(OpCall(info, *stack))) return false;  // what its handler calls may be one
   const auto run = [&] {
     const InLeaf none({});
     run_leaf(op, info, below, stack, /*logged=*/true);

@@ -62,16 +62,29 @@ class StepRecording::Ops final : public TraceSink {
     if (!call.info().is_plain_view()) end(scope, call);
   }
 
+  void op_threw(const TraceScope& scope, const OpCall& call) override {
+    if (!is_of_step(scope) || open_.empty()) return;
+    const int64_t now = frequent_thread_ns();
+    listener_->write([&](StepLog& log, StepLog::Moment& next) {
+      StepLog::Op& op = log.ops[open_.back()];
+      if (op.op != &call.info()) return;  // a view of a handler
+      open_.pop_back();
+      op.end_ns = now;
+      op.end_node = op.first_node;
+      op.end = next++;
+    });
+  }
+
   void before_save(const TraceScope& scope, const at::Tensor& /*tensor*/) override {
     if (!is_of_step(scope) || scope.depth > 0) return;
     listener_->write([&](StepLog& log, StepLog::Moment& /*next*/) {
       const uint64_t newest = at::sequence_number::peek() - 1;
-      log.saves.push_back(
-          {.op = static_cast<uint32_t>(log.ops.empty() ? 0 : log.ops.size() - 1),
-           .first_node =
-               open_.empty() ? newest : std::min(log.ops[open_.front().number].first_node, newest),
-           .newest_node = newest,
-           .slot = {scope.region->id(), scope.slot}});
+      log.saves.push_back({.op = static_cast<uint32_t>(log.ops.empty() ? 0 : log.ops.size() - 1),
+                           .first_node = open_.empty()
+                                             ? newest
+                                             : std::min(log.ops[open_.front()].first_node, newest),
+                           .newest_node = newest,
+                           .slot = {scope.region->id(), scope.slot}});
     });
   }
 
@@ -139,10 +152,8 @@ class StepRecording::Ops final : public TraceSink {
     if (!is_of_step(scope)) return;
     if (undo_ && call.info().writes()) undo_->before_op(call);
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
-      // One that has no handler has thrown if it has not ended.
-      if (!open_.empty() && !open_.back().is_handled) open_.clear();
-      const uint32_t outer = open_.empty() ? StepLog::kNone : open_.back().number;
-      open_.push_back({static_cast<uint32_t>(log.ops.size()), is_of_python_class(call)});
+      const uint32_t outer = open_.empty() ? StepLog::kNone : open_.back();
+      open_.push_back(static_cast<uint32_t>(log.ops.size()));
       log.ops.push_back({.op = &call.info(),
                          .place = place_,
                          .record = records(),
@@ -160,9 +171,8 @@ class StepRecording::Ops final : public TraceSink {
     if (!is_of_step(scope)) return;
     const int64_t now = frequent_thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
-      while (!open_.empty() && log.ops[open_.back().number].op != &call.info()) open_.pop_back();
       if (open_.empty()) return;
-      const uint32_t number = open_.back().number;
+      const uint32_t number = open_.back();
       open_.pop_back();
       StepLog::Op& op = log.ops[number];
       op.end_ns = now;
@@ -195,11 +205,7 @@ class StepRecording::Ops final : public TraceSink {
   uint64_t region_ = 0;
   const Tape* tape_ = nullptr;  // of that region, which its forward keeps
   uint32_t place_ = 0;
-  struct Open {
-    uint32_t number;  // of the log's ops
-    bool is_handled;  // by a tensor of a Python class, so it may have parts
-  };
-  std::vector<Open> open_;  // what runs, the outermost first; guarded by the listener's lock
+  std::vector<uint32_t> open_;  // ops that run, the outermost first; guarded by the listener's lock
   bool is_over_ = false;
   int replays_ = 0;  // that run; guarded by the listener's lock
 };

@@ -227,6 +227,11 @@ class Structure {
         slot.value = static_cast<int32_t>(ref.value);
       const uint32_t record = log_.ops[log_.saves[i].op].record;
       slot.record = static_cast<int32_t>(std::min<size_t>(record, size() - 1));
+      TORCH_CHECK_NOT_IMPLEMENTED(
+          slot.value < 0 || profile_.values[static_cast<size_t>(slot.value)].maker <= slot.record,
+          "[profile] '", profile_.name, "', op ", log_.ops[log_.saves[i].op].op->name(),
+          ": expected a tensor that is saved when it has its value, got one of a Python class that "
+          "the op saves and whose handler writes it by several ops. Leave that op out.");
       if (slots[i].is_dropped) slot.node = StepSlot::kDropped;
       profile_.slots.push_back(slot);
     }

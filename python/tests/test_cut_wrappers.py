@@ -14,6 +14,8 @@ from programs import leaf
 from same import assert_same
 from test_cuts import cut, ops_of
 from torch import nn
+from torch.utils._pytree import tree_map_only
+from wrappers import Opaque
 
 import remat_meta as remat
 
@@ -185,3 +187,86 @@ def test_redistributed_within_a_budget():
         for a, b in zip(other.parameters(), model.parameters(), strict=True):
             assert torch.equal(local(a.grad), local(b.grad))
     assert len(remat.memory_plan(call).cuts.positions) > 0
+
+
+class Scaled(Opaque):
+    """Its handler of rrelu, which saves the noise that it writes, runs another op first; that of bessel_j0 throws."""
+
+    def __tensor_flatten__(self):
+        return ["inner"], None
+
+    @staticmethod
+    def __tensor_unflatten__(inner, context, size, stride):
+        return Scaled(inner["inner"])
+
+    @classmethod
+    def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
+        args, kwargs = tree_map_only(Scaled, lambda t: t.inner, (args, kwargs or {}))
+        if func is torch.ops.aten.rrelu_with_noise.default:
+            args = (args[0] * args[0].cos(), *args[1:])
+        if func is torch.ops.aten.special_bessel_j0.default:
+            args[0].exp()
+            raise NotImplementedError("no bessel_j0")
+        return tree_map_only(torch.Tensor, Scaled, func(*args, **kwargs))
+
+
+class Wrap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return Scaled(x.detach())
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.inner
+
+
+class Unwrap(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.inner.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return Scaled(grad)
+
+
+@pytest.mark.parametrize("policy", [None, "cos"])
+@pytest.mark.parametrize("options", [{"replay": "function"}, {"replay": "tape"}, {"cuts": [1]}, {"cuts": [2]}], ids=str)
+def test_calls_in_the_handler_of_an_op_that_saves_what_it_writes(options, policy):
+    if "cuts" in options:
+        options = {"replay": "tape", "cuts": remat.Cuts(options["cuts"])}
+    table = remat.PolicyTable().op("aten::cos", remat.CheckpointPolicy.SAVE) if policy else None
+
+    def program(wrap):
+        x = leaf(4, 4)
+        wrap(lambda x: Unwrap.apply(nn.functional.rrelu(Wrap.apply(x * 2), training=True)))(x).exp().sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(policy=table, **options))
+
+
+def falls_back(x):
+    y = Wrap.apply(x)
+    try:
+        y = torch.special.bessel_j0(y)
+    except NotImplementedError:
+        y = y.sin()
+    return Unwrap.apply(y)
+
+
+def test_handlers_that_throw_have_no_part_in_what_is_measured():
+    torch.manual_seed(1)
+    model = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(16, 16), Lambda(falls_back), nn.Tanh())))
+    plain, planned = trainers("70%", model)
+    run = lambda model, x: model(x).square().mean()  # noqa: E731
+    train(plain, planned, [torch.rand(64, 16) for _ in range(MEASURED + 2)], run=run)
+    plan = remat.memory_plan(planned.model)
+    assert 0 < plan.predicted_overhead < 1
+    profile = json.loads(remat.profile(lambda: model(torch.rand(64, 16)).sum())().to_json())
+    assert all(0 <= node["us"] < 1e6 for node in profile["nodes"])
+
+
+def test_profiles_refuse_what_is_saved_before_a_handler_has_made_it():
+    fn = lambda x: Unwrap.apply(nn.functional.rrelu(Wrap.apply(x * 2), training=True)).exp().sum()  # noqa: E731
+    with pytest.raises(NotImplementedError, match="op aten::rrelu_with_noise: expected a tensor that is saved when"):
+        remat.profile(lambda: fn(leaf(4, 4)))()

@@ -150,7 +150,7 @@ void CallProducts::keep_through_hooks(CallProduct& product, const at::Tensor& te
 void CallProducts::keep(CallProduct& product, const at::Tensor& tensor, KeepReason reason) {
   pending_.settle(tensor);
   keep_through_hooks(product, tensor,
-                     [&] { product.keep(tensor, std::move(reason), region_.slots().size()); });
+                     [&] { product.keep(tensor, std::move(reason), state_.next_slot()); });
 }
 
 void CallProducts::keep_copy(CallProduct& product, const at::Tensor& tensor) {

@@ -93,6 +93,8 @@ Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& t
   const Origin origin = outside_.origin_of(tensor);
   if (calls_) calls_->before_use(call, argument, tensor, origin);
   if (is_of_python_class(tensor)) {
+    handled_ = &call;
+    state_.handled_slot = region_.slots().size();
     if (calls_ && call.info().reads_data()) calls_->read_inside(call, tensor);
     outside_.see_wrapper(call, argument, tensor, origin);
   }
@@ -158,7 +160,7 @@ void ForwardOps::after_op(OpCall& call) {
   if (state_.is_saving) return calls_->saved_ops().after_op(call);
   outside_.cover_written(/*op_has_ended=*/true);
   if (!marks_.empty()) after_draw();
-  if (state_.recorder) state_.recorder->end_handled();
+  end_handled(call);
   if (state_.recorder) state_.recorder->after_op(call);
   if (C10_UNLIKELY(cast_leaf_.defined())) after_cast(call);
   if (C10_UNLIKELY(call.info().makes_objects())) {
@@ -171,6 +173,21 @@ void ForwardOps::after_op(OpCall& call) {
     state_.storages.enter_result(
         tensor, is_written_down_ ? Origin::made(state_.written_down - 1, number++) : made_);
   });
+}
+
+/// Not if it is a SAVE call in a handler.
+void ForwardOps::end_handled(const OpCall& call) {
+  if (C10_LIKELY(handled_ != &call)) return;
+  handled_ = nullptr;
+  state_.handled_slot = ForwardState::kNoOp;
+  if (state_.recorder) state_.recorder->end_handled();
+}
+
+void ForwardOps::op_threw(const OpCall& call) {
+  if (handled_ != &call) return;
+  handled_ = nullptr;
+  state_.handled_slot = ForwardState::kNoOp;
+  if (state_.recorder) state_.recorder->drop_handled();
 }
 
 // The log does not have it: a replay of the function calls the handler again. The tape has it, in

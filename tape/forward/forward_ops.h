@@ -32,6 +32,7 @@ class ForwardOps final : public OpObserver {
   void after_op(OpCall& call) override;
   void before_part(const OpCall& call) override;
   void after_part(const OpCall& call) override;
+  void op_threw(const OpCall& call) override;
   void after_data(const at::Tensor& tensor) override;
   void before_set_data(const at::Tensor& tensor) override;
   void adopt(const at::Tensor& tensor) override;
@@ -47,6 +48,7 @@ class ForwardOps final : public OpObserver {
   Origin look(const OpCall& call, size_t argument, const at::Tensor& tensor);
   void write_down(const OpCall& call, uint64_t settings);
   void record(const OpCall& call, uint64_t settings);
+  void end_handled(const OpCall& call);
   void adopt_unknown(const OpCall& call, const OpTensor& written);
   void before_draw(const OpCall& call);
   void after_draw();
@@ -60,6 +62,7 @@ class ForwardOps final : public OpObserver {
   OutsideWatch& outside_;
   const std::unique_ptr<ForwardCalls>& calls_;
   bool is_phase_asked_ = false;
+  const OpCall* handled_ = nullptr;  // that runs, if a tensor of a Python class handles it
   // The op that runs:
   bool is_written_down_ = false;
   bool casts_weight_ = false;                 // a cache could have answered

@@ -5,6 +5,7 @@
 
 #include <torch/csrc/autograd/graph_task.h>
 
+#include <algorithm>
 #include <cstddef>
 #include <memory>
 
@@ -34,6 +35,14 @@ struct ForwardState {
   const OpInfo* op = nullptr;                ///< The one that runs.
   bool is_saving = false;                    ///< In a SAVE call.
   size_t written_down = 0;                   ///< Ops and named calls.
+  /// How many slots there were when the op began that a tensor of a Python class handles; kNoOp if
+  /// none does.
+  size_t handled_slot = kNoOp;
+  static constexpr size_t kNoOp = ~size_t{0};
+
+  /// The first slot that may hold what is computed now: of an op that is handled some may be there,
+  /// of what it writes.
+  size_t next_slot() const { return std::min(region->slots().size(), handled_slot); }
 
   /// True if what runs now is the region's function, not a backward inside it.
   bool is_own_code() const { return torch::autograd::get_current_graph_task_id() == graph_task; }

@@ -83,6 +83,8 @@ class TapeRecorder final : public SegmentPolicies {
   /// calls; it has run.
   void begin_handled(const OpCall& call);
   void end_handled();
+  /// The same of one that has thrown.
+  void drop_handled() { handled_ = {}; }
 
   /// An op of a SAVE call is about to write `tensor`.
   void before_saved_write(const at::Tensor& tensor);

@@ -32,7 +32,6 @@ void TapeRecorder::begin_handled(const OpCall& call) {
 }
 
 void TapeRecorder::end_handled() {
-  if (C10_LIKELY(!handled_.runs)) return;
   const Handled handled = std::exchange(handled_, {});
   for (const auto& [slot, wrapper] : handled.pending) fill_wrapper_slot(slot, wrapper);
 }
@@ -82,7 +81,7 @@ at::Tensor TapeRecorder::part_made(const at::Tensor& wrapper) {
     if (is_of_python_class(part)) continue;
     const TapeRef ref = ref_of(part);
     if (!ref.defined() || tape_.values_[ref.value].source != TapeValue::Source::kRecord) continue;
-    if (made.defined()) {
+    if (made.defined() && ref.value != ref_of(made).value) {
       give_up(
           "a tensor of a Python class of its own of several tensors that the function makes, on a "
           "tape that is cut");

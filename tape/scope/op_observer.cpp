@@ -112,6 +112,12 @@ void OpObserver::all_after_part(const OpCall& call) {
   for_each_seeing([&](OpObserver& observer) { observer.after_part(call); });
 }
 
+void OpObserver::all_op_threw(const OpCall& call) {
+  if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
+    sink->op_threw(Scope::current_trace_scope(), call);
+  for_each_seeing([&](OpObserver& observer) { observer.op_threw(call); });
+}
+
 void OpObserver::all_after_data(const at::Tensor& tensor) {
   for_each_seeing([&](OpObserver& observer) { observer.after_data(tensor); });
 }

@@ -29,6 +29,7 @@ class TraceSinks final : public TraceSink {
   void after_op(const TraceScope& scope, const OpCall& call) override;
   void before_part(const TraceScope& scope, const OpCall& call) override;
   void after_part(const TraceScope& scope, const OpCall& call) override;
+  void op_threw(const TraceScope& scope, const OpCall& call) override;
   void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                   std::string_view what) override;
   void call_ended(const TraceScope& scope, bool threw) override;

@@ -38,6 +38,9 @@ class REMAT_API OpObserver {
   /// it has made is adopted after that.
   virtual void before_part(const OpCall& /*call*/) {}
   virtual void after_part(const OpCall& /*call*/) {}
+  /// An op, or a part of one, that has begun ends with an exception: its arguments may be gone.
+  /// Throws nothing.
+  virtual void op_threw(const OpCall& /*call*/) {}
 
   /// A tensor on the memory of `tensor` is there now that has versions of its own. See
   /// Note [Data hooks].
@@ -69,6 +72,7 @@ class REMAT_API OpObserver {
   static void all_after_op(OpCall& call);
   static void all_before_part(const OpCall& call);
   static void all_after_part(const OpCall& call);
+  static void all_op_threw(const OpCall& call);
   static void all_after_data(const at::Tensor& tensor);
   static void all_before_set_data(const at::Tensor& tensor);
   static void all_adopt(const at::Tensor& tensor);

@@ -38,8 +38,8 @@ class REMAT_API TraceSink {
   TraceSink& operator=(const TraceSink&) = delete;
   virtual ~TraceSink() = default;
 
-  /// An op is about to run, with its arguments on the stack; it has run, with its results there.
-  /// Not called if it threw.
+  /// An op is about to run, with its arguments on the stack; it has run, with its results there,
+  /// or else op_threw() follows.
   virtual void before_op(const TraceScope& scope, const OpCall& call) = 0;
   virtual void after_op(const TraceScope& scope, const OpCall& call) = 0;
 
@@ -47,6 +47,10 @@ class REMAT_API TraceSink {
   /// it handles.
   virtual void before_part(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
   virtual void after_part(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
+
+  /// An op, or a part of one, that has begun ends with an exception: its arguments may be gone.
+  /// Throws nothing.
+  virtual void op_threw(const TraceScope& /*scope*/, const OpCall& /*call*/) {}
 
   /// A named call begins to run, or a replay has left it out: `what` says which.
   virtual void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
