@@ -14,6 +14,7 @@ from programs import leaf
 from same import assert_same
 from test_cuts import cut, ops_of
 from torch import nn
+from torch.testing._internal.two_tensor import TwoTensor
 from torch.utils._pytree import tree_map_only
 from wrappers import Opaque
 
@@ -270,3 +271,47 @@ def test_profiles_refuse_what_is_saved_before_a_handler_has_made_it():
     fn = lambda x: Unwrap.apply(nn.functional.rrelu(Wrap.apply(x * 2), training=True)).exp().sum()  # noqa: E731
     with pytest.raises(NotImplementedError, match="op aten::rrelu_with_noise: expected a tensor that is saved when"):
         remat.profile(lambda: fn(leaf(4, 4)))()
+
+
+class Twice(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        x = x.detach()
+        return TwoTensor(x, x)
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad.a + grad.b
+
+
+class First(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x):
+        return x.a.detach()
+
+    @staticmethod
+    def backward(ctx, grad):
+        return TwoTensor(grad, torch.zeros_like(grad))
+
+
+class Squared(torch.autograd.Function):
+    """Saves what it is given."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return First.apply(x).square()
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return TwoTensor(x.a * 2 * grad, torch.zeros_like(grad))
+
+
+def test_two_parts_on_one_memory_are_one():
+    def program(wrap):
+        x = leaf(4, 4)
+        wrap(lambda x: Squared.apply(Twice.apply(x.sin())).exp().cos())(x).sum().backward()
+        return x.grad
+
+    assert_same(program, cut(remat.Cuts([1, 2])))
