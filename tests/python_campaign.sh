@@ -2,7 +2,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # python_campaign.sh PYTHON PYTHONPATH RECORD_DIR: soak, 200 runs of the suites on several ranks, torch's op samples in every
-# configuration, then 100,000 random Python programs, in shards that are not run again for the same package once they have passed; see campaign_piece.sh for the record.
+# configuration, then 100,000 random Python programs, in shards that are not run again for the same package once they have
+# passed; see campaign_piece.sh for the record.
 #
 # REMAT_RANKS_RUNS: runs of each suite on several ranks (default 200, 10 in a piece, all but the first in the same processes).
 # REMAT_OPINFO_SAMPLES: samples per op and configuration (default 0, all).

@@ -257,15 +257,16 @@ bool is_shown(DispatchKeySet keys, const OpInfo& info) {
 bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
                       Stack* stack) {
   if (info.writes() && !info.is_communication()) return false;
+  const RegionPolicy* const policy = Scope::current()->policy();
+  if (!policy && !info.is_communication()) return false;
   if (is_of_python_class(OpCall(info, *stack))) return false;  // what its handler calls may be one
   const auto run = [&] {
     const InLeaf none({});
     run_leaf(op, info, below, stack, /*logged=*/true);
   };
   StaticDecision decision;
-  if (const RegionPolicy* const policy = Scope::current()->policy())
-    return run_by_policy(*policy, decision, info, /*is_composite=*/false, *stack, run);
-  return info.is_communication() && run_communication(decision, info, *stack, run);
+  if (policy) return run_by_policy(*policy, decision, info, /*is_composite=*/false, *stack, run);
+  return run_communication(decision, info, *stack, run);
 }
 
 /// An op that is part of another one.

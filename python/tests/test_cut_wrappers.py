@@ -15,7 +15,6 @@ from same import assert_same
 from test_cuts import cut, ops_of
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
-from torch.utils._pytree import tree_map_only
 from wrappers import Opaque
 
 import remat_meta as remat
@@ -202,13 +201,12 @@ class Scaled(Opaque):
 
     @classmethod
     def __torch_dispatch__(cls, func, types, args=(), kwargs=None):
-        args, kwargs = tree_map_only(Scaled, lambda t: t.inner, (args, kwargs or {}))
         if func is torch.ops.aten.rrelu_with_noise.default:
-            args = (args[0] * args[0].cos(), *args[1:])
+            args = (args[0].inner * args[0].inner.cos(), *args[1:])
         if func is torch.ops.aten.special_bessel_j0.default:
-            args[0].exp()
+            args[0].inner.exp()
             raise NotImplementedError("no bessel_j0")
-        return tree_map_only(torch.Tensor, Scaled, func(*args, **kwargs))
+        return super().__torch_dispatch__(func, types, args, kwargs)
 
 
 class Wrap(torch.autograd.Function):
