@@ -241,6 +241,18 @@ TEST_CASE("Of guards around a region the innermost serves, after it has gone too
   CHECK(inner.unpacked == Log{"output of a", "backward of a"});
 }
 
+TEST_CASE("A region inside packs nothing again when the outer one is replayed",
+          "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const TensorFn fn = [](const at::Tensor& x) { return x.sin().exp().sin(); };
+  const TensorFn inner = checkpoint({.saved_tensors_hooks = log.hooks()})(fn);
+  const auto around = [](const TensorFn& of) {
+    return TensorFn([of](const at::Tensor& x) { return of(x.cos()).tanh(); });
+  };
+  check_same(step(checkpoint()(around(inner))), step(around(fn)));
+  CHECK(log.packed == Log{"input"});
+}
+
 TEST_CASE("A guard inside a SAVE call gets what the call saves under it",
           "[backend][native_op][hooks]") {
   LoggingHooks around;
