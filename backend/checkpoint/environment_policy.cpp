@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Reading REMAT_POLICY.
-#include "environment_policy.h"
+#include <remat/backend/environment_policy.h>
 
 #include <c10/util/Exception.h>
 

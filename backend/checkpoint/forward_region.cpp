@@ -16,6 +16,7 @@
 #include <utility>
 
 #include <remat/backend/checkpoint_options.h>
+#include <remat/backend/environment_policy.h>
 #include <remat/tape/collective_work.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/forward_scope.h>
@@ -26,7 +27,6 @@
 #include <remat/tape/scope.h>
 #include <remat/tape/tape_replayer.h>
 
-#include "environment_policy.h"
 #include "head_hook.h"
 #include "interception.h"
 #include "saved_tensor_engine.h"

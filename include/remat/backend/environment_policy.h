@@ -5,13 +5,14 @@
 
 #include <memory>
 
+#include <remat/tape/export.h>
 #include <remat/tape/region_policy.h>
 
 namespace remat {
 
 /// Of a preset's name or the path of a JSON file, read once per process; null if it is not set.
 /// Throws ValueError, each time, if it is neither.
-std::shared_ptr<const RegionPolicy> policy_of_environment();
+REMAT_API std::shared_ptr<const RegionPolicy> policy_of_environment();
 
 /// True if REMAT_REPLAY=auto: regions with replay = kFunction are replayed as with kAuto. Throws
 /// ValueError, each time, if it is something else than "auto" or "function".
