@@ -93,6 +93,20 @@ bool belongs_to_function(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
+PyObject* graph_key_maker = nullptr;  // kept for good
+
+// See Note [In compiled code].
+PyObject* get_graph_key(PyObject* object, PyObject* name) {
+  Wrapper& self = *as_wrapper(object);
+  if (!self.dict && !(self.dict = PyDict_New())) return nullptr;
+  PyObject* const known = PyDict_GetItemWithError(self.dict, name);
+  if (known || PyErr_Occurred()) return Py_XNewRef(known);
+  if (!graph_key_maker) return PyObject_GenericGetAttr(object, name);
+  THPObjectPtr made(PyObject_CallOneArg(graph_key_maker, object));
+  if (!made || PyDict_SetItem(self.dict, name, made) < 0) return nullptr;
+  return made.release();
+}
+
 PyObject* get_attribute(PyObject* object, PyObject* name) {
   const Wrapper& self = *as_wrapper(object);
   Py_ssize_t size = 0;
@@ -106,6 +120,7 @@ PyObject* get_attribute(PyObject* object, PyObject* name) {
     if (text == "__wrapped__") return Py_NewRef(self.function);
     return PyObject_GetAttr(self.function, name);
   }
+  if (text == "_graph_key") return get_graph_key(object, name);
   PyObject* const found = PyObject_GenericGetAttr(object, name);
   const bool is_dunder = text.substr(0, 2) == "__";
   if (found || is_dunder || !self.function || !PyErr_ExceptionMatches(PyExc_AttributeError))
@@ -173,6 +188,10 @@ const SharedState& state_of(PyObject* wrapper) {
 
 PyObject* function_of(PyObject* wrapper) {
   return as_wrapper(wrapper)->function;
+}
+
+void set_graph_key_maker(PyObject* make) {
+  graph_key_maker = Py_NewRef(make);
 }
 
 CallArguments arguments_of(PyObject* const* values, size_t flags, PyObject* keywords) {

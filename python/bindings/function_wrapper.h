@@ -43,6 +43,10 @@ PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call,
 const std::shared_ptr<const WrapperState>& state_of(PyObject* wrapper);
 PyObject* function_of(PyObject* wrapper);
 
+/// `make(wrapper)` makes what the attribute "_graph_key" of a wrapper is from then on: see
+/// Note [In compiled code]. Once.
+void set_graph_key_maker(PyObject* make);
+
 /// The arguments of a vectorcall.
 CallArguments arguments_of(PyObject* const* values, size_t flags, PyObject* keywords);
 

@@ -27,6 +27,7 @@
 #include "docstrings.h"
 #include "errors.h"
 #include "functional_call.h"
+#include "in_graph.h"
 #include "inner_tensors.h"
 #include "named_calls.h"
 #include "policy_table.h"
@@ -57,6 +58,7 @@ PYBIND11_MODULE(_C, m) {
   add_errors(m.ptr());
   add_checkpoint(m.ptr());
   add_named_calls(m.ptr());
+  add_in_graph(m.ptr());
   add_custom_functions(m.ptr());
   add_remat_handle(m.ptr());
   add_reports(m.ptr());

@@ -31,6 +31,10 @@ namespace {
 
 PyTypeObject* named_type = nullptr;
 
+const char* keep_name(Keep keep) {
+  return keep == Keep::kAllRegions ? "all_regions" : "innermost_region";
+}
+
 class NamedState final : public WrapperState {
  public:
   NamedState(NamedCall named, const char* made_by) : call(std::move(named)), maker(made_by) {}
@@ -40,7 +44,7 @@ class NamedState final : public WrapperState {
     THPObjectPtr make(module ? PyObject_GetAttrString(module, maker) : nullptr);
     if (!make) return nullptr;
     return Py_BuildValue("O(OsOs)", make.get(), function, call.name.c_str(), object_of(call.policy),
-                         call.keep == Keep::kAllRegions ? "all_regions" : "innermost_region");
+                         keep_name(call.keep));
   }
 
   PyObject* show() const override { return PyUnicode_FromString(call.str().c_str()); }
@@ -134,6 +138,16 @@ PyObject* op(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
   END_HANDLE_TH_ERRORS
 }
 
+/// Name, policy and keep of a NamedFunction: see Note [In compiled code].
+PyObject* named_call_of(PyObject* /*module*/, PyObject* named) {
+  HANDLE_TH_ERRORS
+  TORCH_CHECK_TYPE(PyObject_TypeCheck(named, named_type),
+                   "[compile] expected a NamedFunction, got ", type_of(named), ".");
+  const NamedCall& call = static_cast<const NamedState&>(*state_of(named)).call;
+  return Py_BuildValue("sOs", call.name.c_str(), object_of(call.policy), keep_name(call.keep));
+  END_HANDLE_TH_ERRORS
+}
+
 PyObject* needs_tensor(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   std::vector<at::Tensor> tensors;
@@ -192,6 +206,7 @@ PyMethodDef named_call_functions[] = {
     {"region", c_function(region), METH_VARARGS | METH_KEYWORDS, kRegionDoc},
     {"native_op", c_function(native_op), METH_VARARGS | METH_KEYWORDS, kNativeOpDoc},
     {"op", c_function(op), METH_VARARGS | METH_KEYWORDS, kOpDoc},
+    {"_named_call_of", named_call_of, METH_O, nullptr},
     {"recompute_needs_tensor", c_function(needs_tensor), METH_FASTCALL, kNeedsTensorDoc},
     {"_set_policies", c_function(set_policies), METH_FASTCALL, nullptr},
     {"_type_of", name_of_type, METH_O, nullptr},

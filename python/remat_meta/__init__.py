@@ -11,7 +11,7 @@ from . import _torch_version
 _torch_version.check_compiled(__name__)
 _torch_version.import_torch()
 
-from . import _functional, testing  # noqa: E402
+from . import _compile, _functional, testing  # noqa: E402
 from ._auto_checkpoint import auto_checkpoint, memory_plan  # noqa: E402
 from ._build_info import VERSION as __version__  # noqa: E402
 from ._C import (  # noqa: E402
@@ -80,6 +80,7 @@ from ._torch_checkpoint import (  # noqa: E402
 from ._trace import collect_trace, trace_scope  # noqa: E402
 
 _functional.install()
+_compile.install()
 
 __all__ = [
     "CheckpointPolicy",

@@ -4,6 +4,7 @@
 
 import enum
 
+import torch
 import torch.utils.checkpoint as stock
 
 from . import _C
@@ -61,6 +62,8 @@ def _ask(function, call, is_recompute, op, args, kwargs):
             f"{where}: expected a function that takes (context, op, *args, **kwargs) and answers, got "
             f"TypeError: {error}"
         ) from error
+    if isinstance(answer, torch.SymBool):  # a compiler's, about sizes
+        answer = bool(answer)
     try:
         return _ANSWERS[answer]
     except (KeyError, TypeError):

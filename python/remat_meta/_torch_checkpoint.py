@@ -106,6 +106,18 @@ def torch_checkpoint(
     set_checkpoint_debug_enabled(). Gradients, buffers and random streams are bitwise those of
     function(*args, **kwargs).
     """
+    if torch._guards.TracingContext.try_get() is not None:  # a compiler traces a checkpoint of its graph
+        return stock.checkpoint.__wrapped__(
+            function,
+            *args,
+            use_reentrant=use_reentrant,
+            preserve_rng_state=preserve_rng_state,
+            context_fn=context_fn,
+            determinism_check=determinism_check,
+            debug=debug,
+            early_stop=early_stop,
+            **kwargs,
+        )
     early = _unless(stock._enable_checkpoint_early_stop, early_stop)
     debug = _unless(stock._checkpoint_debug_enabled, debug)
     options = (bool(preserve_rng_state), determinism_check, early, debug)

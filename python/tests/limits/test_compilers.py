@@ -5,7 +5,7 @@
 import pytest
 import torch
 from programs import leaf
-from same import assert_same
+from same import assert_equal, assert_same
 
 import remat_meta as remat
 
@@ -104,13 +104,19 @@ def test_j6_torch_script_runs_other_ops_in_its_first_calls():
 
 
 @pytest.mark.torch_warns
-def test_j7_the_first_call_of_a_compiled_function_raises_with_a_strict_tape():
-    torch._dynamo.reset()
-    compiled = torch.compile(lambda x: (x.sin() * x).exp(), backend="aot_eager")
-    with pytest.raises(Exception, match="expected what a tape can replay, got a backward in the function"):
-        region("tape")(compiled)(leaf(4))
-    compiled(leaf(4)).sum().backward()
-    torch._dynamo.reset()
+def test_j7_memory_that_inductor_allocates_is_of_no_op():
+    compiled = torch.compile(lambda x: ((x.exp() @ x).softmax(-1) @ x).cumsum(0).tanh())
+    inputs = [torch.ones(8, 8).requires_grad_() for _ in range(2)]
+    compiled(inputs[0]).sum().backward()
+    saved = remat.native_op(compiled, "compiled", SAVE)
+    remat.checkpoint()(saved)(inputs[1]).sum().backward()
+    assert_equal(inputs[0].grad, inputs[1].grad)
+    for engine, message in (
+        ("function", "It reads another tensor than the forward did"),
+        ("tape", "expected the values that the forward saved"),
+    ):
+        with pytest.raises(RuntimeError, match=message):
+            region(engine)(compiled)(leaf(8, 8)).sum().backward()
 
 
 @pytest.mark.torch_warns

@@ -1,0 +1,192 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "in_graph.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <algorithm>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include <remat/backend/environment_policy.h>
+#include <remat/backend/named_call_scope.h>
+#include <remat/tape/hidden_scopes.h>
+#include <remat/tape/interception_bits.h>
+#include <remat/tape/op_call.h>
+#include <remat/tape/region_policy.h>
+
+#include "function_wrapper.h"
+#include "policy_object.h"
+#include "settings.h"
+
+namespace remat::python {
+namespace {
+
+namespace py = pybind11;
+
+thread_local bool compiles_in_region = false;  // by CompilesHere
+
+/// Where code runs that has been compiled, or is to run that is being compiled: what guards look
+/// at.
+struct Surroundings {
+  bool in_region() const { return compiles_in_region || detail::is_in_region(); }
+};
+
+/// While alive, no region sees what this thread does. Its dispatch keys stay as they are, since a
+/// compiler writes guards on them.
+class CompilesHere {
+ public:
+  CompilesHere() : outer_(std::exchange(compiles_in_region, Surroundings().in_region())) {
+    if (ops_were_seen_) switch_interception(true);
+  }
+  CompilesHere(const CompilesHere&) = delete;
+  CompilesHere& operator=(const CompilesHere&) = delete;
+  ~CompilesHere() { compiles_in_region = outer_; }
+
+ private:
+  bool outer_;
+  bool ops_were_seen_ = interception_is_on();
+  SuspendScopes unseen_;
+};
+
+void set_traced(const py::type& type, const char* name, const py::function& function) {
+  auto* const object = reinterpret_cast<PyTypeObject*>(type.ptr());
+  if (PyDict_SetItemString(object->tp_dict, name, function.ptr()) < 0)
+    throw py::error_already_set();
+  PyType_Modified(object);
+}
+
+const Settings& settings_of(const py::object& checkpoint) {
+  const auto* const settings = dynamic_cast<const Settings*>(state_of(checkpoint.ptr()).get());
+  TORCH_CHECK_TYPE(settings, "[compile] expected what checkpoint(options) returns");
+  return *settings;
+}
+
+py::dict keywords_of(const py::object& checkpoint) {
+  const SharedObject& keywords = settings_of(checkpoint).keywords;
+  return keywords ? py::reinterpret_borrow<py::dict>(keywords->get()) : py::dict();
+}
+
+py::object said(const std::optional<Policy>& policy) {
+  return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
+}
+
+/// Of a region with these options; null: none.
+std::shared_ptr<const RegionPolicy> region_policy_of(const py::object& checkpoint) {
+  const CheckpointOptions& options = settings_of(checkpoint).options;
+  return options.policy || !options.intercept ? options.policy : policy_of_environment();
+}
+
+/// The rules of its policy, as they were when it was made; empty: none.
+std::string rules_of(const py::object& checkpoint) {
+  const std::shared_ptr<const RegionPolicy>& policy = settings_of(checkpoint).options.policy;
+  return policy ? policy->table().to_json() : "";
+}
+
+bool has_policy(const py::object& checkpoint) {
+  return region_policy_of(checkpoint) != nullptr;
+}
+
+std::optional<OpInfo> info_of(const std::string& name, const std::string& overload) {
+  const auto op = c10::Dispatcher::singleton().findSchema({name, overload});
+  return op ? std::optional<OpInfo>(std::in_place, *op) : std::nullopt;
+}
+
+bool is_communication(const std::string& name, const std::string& overload) {
+  const std::optional<OpInfo> info = info_of(name, overload);
+  return info && info->is_communication();
+}
+
+/// What the rules say of an op that is the call of that name; None: nothing.
+py::object policy_of_op(const py::object& checkpoint, const std::string& name,
+                        const std::string& overload, const std::string& call) {
+  const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
+  const std::optional<OpInfo> info = info_of(name, overload);
+  if (!policy || !info) return py::none();
+  if (const auto by_name = policy->of_call(call)) return said(by_name);
+  return said(policy->of_op(*info, /*is_composite=*/false));
+}
+
+py::object policy_of_call(const py::object& checkpoint, const std::string& name) {
+  const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
+  return policy ? said(policy->of_call(name)) : py::none();
+}
+
+bool is_out_variant(const c10::OperatorHandle& op) {
+  const std::vector<c10::Argument>& arguments = op.schema().arguments();
+  return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); });
+}
+
+/// True if a graph has no op of that name, but the ops that it is made of; `overload`: of that one.
+bool is_taken_apart(const std::string& name, const std::optional<std::string>& overload) {
+  bool is_known = false;
+  for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames()) {
+    if (op.name != name || (overload && op.overload_name != *overload)) continue;
+    const auto handle = c10::Dispatcher::singleton().findSchema(op);
+    if (!handle || is_out_variant(*handle)) continue;
+    if (!handle->hasKernelForDispatchKey(c10::DispatchKey::CompositeImplicitAutograd)) return false;
+    is_known = true;
+  }
+  return is_known;
+}
+
+/// As a call of it is named: "aten::add.Tensor".
+bool is_taken_apart(std::string_view op) {
+  const size_t dot = op.find('.');
+  if (dot == std::string_view::npos) return is_taken_apart(std::string(op), "");
+  return is_taken_apart(std::string(op.substr(0, dot)), std::string(op.substr(dot + 1)));
+}
+
+bool is_taken_apart(const PolicyTable& table, size_t number) {
+  const PolicyRule& rule = table.rules()[number];
+  if (rule.is_of_preset()) return false;
+  if (rule.kind == PolicyRule::Kind::kCall)
+    return is_taken_apart(PolicyTable::op_of_call(rule.pattern));
+  const std::vector<PolicyTable::NamedOp> ops = table.ops_named_by(number);
+  const auto is_apart = [](const auto& op) { return is_taken_apart(op.name, op.overload); };
+  return !ops.empty() && std::all_of(ops.begin(), ops.end(), is_apart);
+}
+
+/// The rules of the user's that mean no op but such as a graph has in parts only.
+std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
+  std::vector<std::string> found;
+  const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
+  if (!policy) return found;
+  const PolicyTable& table = policy->table();
+  for (size_t i = 0; i < table.rules().size(); ++i) {
+    if (is_taken_apart(table, i)) found.push_back(table.rules()[i].str());
+  }
+  return found;
+}
+
+py::object call_compiler(const py::object& compile, const py::args& args) {
+  const CompilesHere here;
+  return compile(*args);
+}
+
+}  // namespace
+
+void add_in_graph(PyObject* module) {
+  auto m = py::reinterpret_borrow<py::module_>(module);
+  m.def("_set_traced", &set_traced);
+  m.def("_set_graph_key_maker", [](const py::function& make) { set_graph_key_maker(make.ptr()); });
+  m.def("_call_compiler", &call_compiler);
+  m.def("_keywords_of", &keywords_of);
+  m.def("_rules_of", torch::wrap_pybind_function(rules_of));
+  m.def("_has_policy", torch::wrap_pybind_function(has_policy));
+  m.def("_is_communication", torch::wrap_pybind_function(is_communication));
+  m.def("_rules_of_composites", torch::wrap_pybind_function(rules_of_composites));
+  m.def("_policy_of_op", torch::wrap_pybind_function(policy_of_op));
+  m.def("_policy_of_call", torch::wrap_pybind_function(policy_of_call));
+  py::class_<Surroundings>(m, "_Surroundings")
+      .def(py::init<>())
+      .def_property_readonly("in_region", &Surroundings::in_region);
+}
+
+}  // namespace remat::python

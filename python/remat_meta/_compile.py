@@ -1,0 +1,377 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What torch.compile traces in place of regions and named calls.
+
+Note [Lowered regions]: a compiled function has one graph, of which the compiler's partitioner makes a forward and a
+backward. It knows checkpoints, nodes with a graph of their own and a say on what is kept of it. So a region is such a node
+there, and a named call a note at the nodes of its ops (_graph_policy.py). A region in a region is a note, too: of what is
+in it the outer one keeps nothing, as in eager code. What is open where Dynamo traces is known to functions that Dynamo
+calls instead of tracing them.
+"""
+
+import functools
+import importlib.abc
+import importlib.machinery
+import inspect
+import sys
+import types
+
+import torch
+import torch.utils.checkpoint as stock
+
+from . import _C, _graph_run
+from ._graph_policy import CALL, INNER, REGION, contexts_of, forget_notes, key_of, options_of, refusal_of, region_of
+from ._torch_checkpoint import torch_checkpoint
+
+_MODULE = "torch._dynamo"
+_KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
+_surroundings = _C._Surroundings()
+
+
+def _key(wrapper):
+    if isinstance(wrapper, _C.NamedFunction):
+        name, policy, keep = _C._named_call_of(wrapper)
+        return f"{policy.value} {keep} {name}"
+    return key_of(wrapper)
+
+
+# Called, not traced. What they return is a constant for Dynamo.
+
+
+class _Open:
+    """A region or call whose function Dynamo traces now."""
+
+    def __init__(self, key, *, is_region):
+        self.key = key
+        self.is_region = is_region
+        self.names = set()  # of the calls in a region
+
+
+def _opened():
+    context = torch._guards.TracingContext.get()
+    if not hasattr(context, "_remat_opened"):
+        context._remat_opened = []
+        forget_notes()  # of a function whose tracing has ended by an exception
+    return context._remat_opened
+
+
+def _calls_around(opened):
+    """The open calls in the innermost region."""
+    calls = []
+    for one in reversed(opened):
+        if one.is_region:
+            return calls
+        calls.append(one.key)
+    return []
+
+
+_EAGER = "Without fullgraph=True it runs outside of the graph, as it does without a compiler."
+_OUTER, _INNER = "outer", "inner"
+_NOTED, _UNSEEN, _OUTSIDE = "noted", "unseen", "outside"
+
+
+def _open_region(key):
+    """What the region is; or why it is not in the graph, in brackets."""
+    opened = _opened()
+    refusal = refusal_of(options_of(key))
+    if torch._C._functorch.peek_interpreter_stack() is not None and _C._has_policy(region_of(key)):
+        refusal = f"[compile] policy: expected none in torch.func's transforms in what torch.compile traces, got one. {_EAGER}"
+    if any(not call.startswith("recompute") for call in _calls_around(opened)):
+        refusal = f"[compile] region: expected it outside of SAVE calls in what torch.compile traces, got it in one. {_EAGER}"
+    is_inner = any(one.is_region for one in opened)
+    opened.append(_Open(key, is_region=True))
+    return refusal or (_INNER if is_inner else _OUTER)
+
+
+def _open_call(key):
+    """What is to be done about the call; or why it is not in the graph, in brackets."""
+    policy, keep, name = key.split(" ", 2)
+    opened = _opened()
+    regions = [one for one in opened if one.is_region]
+    calls = _calls_around(opened)
+    opened.append(_Open(key, is_region=False))
+    if not regions:
+        return _UNSEEN if policy == "recompute" else _OUTSIDE
+    owners = regions if keep == "all_regions" else regions[-1:]
+    if any(name in owner.names for owner in owners):
+        return f"[compile] call {name!r}: expected a name that is used once in a region, got it twice"
+    if policy == "recompute" and any(not call.startswith("recompute") for call in calls):
+        return f"[compile] call {name!r}: expected SAVE or OFFLOAD in a SAVE call, got RECOMPUTE"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return f"[compile] call {name!r}: expected it outside of torch.func's transforms in what torch.compile traces. {_EAGER}"
+    for owner in owners:
+        owner.names.add(name)
+    return _NOTED if len(regions) == 1 or keep == "all_regions" else _UNSEEN
+
+
+def _close():
+    _opened().pop()
+
+
+def _key_of_options(*items):
+    """Or the error of checkpoint(), in brackets."""
+    try:
+        return key_of(_C.checkpoint(**dict(items)))
+    except Exception as error:
+        return f"[compile] {error}"
+
+
+def _key_of_call(make, *args, **options):
+    try:
+        return _key(getattr(_C, make)(_close, *args, **options))
+    except Exception as error:
+        return f"[compile] {error}"
+
+
+# Traced.
+
+
+def _graph_break_if(refusal):
+    if refusal.startswith("["):
+        torch._dynamo.graph_break(msg=refusal)
+
+
+def _has_only_tensors(value):
+    if isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, (list, tuple)):
+        return all(_has_only_tensors(part) for part in value)
+    return isinstance(value, torch.Tensor)
+
+
+def _run_region(function, key, args, kwargs):
+    where = _open_region(key)
+    _graph_break_if(where)
+    try:
+        if where == _INNER:
+            with torch.fx.traceback.annotate({INNER: True}):
+                result = function(*args, **kwargs)
+        else:
+
+            def run(*args):
+                with torch.fx.traceback.annotate({REGION: key}):
+                    return function(*args, **kwargs)
+
+            contexts = functools.partial(contexts_of, key)
+            result = torch.ops.higher_order.tag_activation_checkpoint(run, *args, use_reentrant=False, context_fn=contexts)
+    finally:
+        _close()
+    if not _takes_any_output(key) and not _has_only_tensors(result):
+        torch._dynamo.graph_break(msg="[compile] the function of a region must return a Tensor or a nesting of Tensors")
+    return result
+
+
+def _takes_any_output(key):
+    return bool(options_of(key).get("_any_output"))
+
+
+def _run_call(function, key, args, kwargs):
+    what = _open_call(key)
+    _graph_break_if(what)
+    if what == _OUTSIDE and _surroundings.in_region:
+        torch._dynamo.graph_break(msg=f"[compile] call {key}: in a region that is not traced, which is to keep its results")
+    try:
+        if what == _NOTED:
+            policy, _, name = key.split(" ", 2)
+            with torch.fx.traceback.annotate({CALL + name: policy}):
+                return function(*args, **kwargs)
+        return function(*args, **kwargs)
+    finally:
+        _close()
+
+
+# In the dicts of types. What they return may leave the graph, and is what it would be without a compiler then.
+
+
+def _call_builder(self, function, /):
+    if not torch.compiler.is_dynamo_compiling():
+        return self(function)
+    key = self._graph_key
+
+    def region(*args, **kwargs):
+        if not torch.compiler.is_dynamo_compiling():
+            return self(function)(*args, **kwargs)
+        return _run_region(function, key, args, kwargs)
+
+    return region
+
+
+def _call_region(self, /, *args, **kwargs):
+    if not torch.compiler.is_dynamo_compiling():
+        return self(*args, **kwargs)
+    return _run_region(self.__wrapped__, self._graph_key, args, kwargs)
+
+
+def _call_named(self, /, *args, **kwargs):
+    if not torch.compiler.is_dynamo_compiling():
+        return self(*args, **kwargs)
+    return _run_call(self.__wrapped__, self._graph_key, args, kwargs)
+
+
+# In place of functions.
+
+
+def _checkpoint(*args, **options):
+    if args:
+        torch._dynamo.graph_break(msg="[compile] checkpoint: expected options by keyword, got a function")
+    _graph_break_if(refusal_of(options))
+    known = []
+    for name, value in options.items():
+        if value and not isinstance(value, (str, bool)):
+            torch._dynamo.graph_break(
+                msg=f"[compile] {name}: expected a string or a bool where a compiled function makes the region, got another"
+            )
+        known.append((name, value if isinstance(value, (str, bool)) else None))
+    key = _key_of_options(*known)
+    _graph_break_if(key)
+
+    def decorate(function):
+        def region(*args, **kwargs):
+            if not torch.compiler.is_dynamo_compiling():
+                return _C.checkpoint(**options)(function)(*args, **kwargs)
+            return _run_region(function, key, args, kwargs)
+
+        return region
+
+    return decorate
+
+
+def _made_call(make, function, key, args, options):
+    _graph_break_if(key)
+
+    def call(*call_args, **kwargs):
+        if not torch.compiler.is_dynamo_compiling():
+            return getattr(_C, make)(function, *args, **options)(*call_args, **kwargs)
+        return _run_call(function, key, call_args, kwargs)
+
+    return call
+
+
+def _region(fn, name, **options):
+    return _made_call("region", fn, _key_of_call("region", name, **options), (name,), options)
+
+
+def _native_op(fn, *args, **options):
+    return _made_call("native_op", fn, _key_of_call("native_op", *args, **options), args, options)
+
+
+def _op(fn, *args, **options):
+    return _made_call("op", fn, _key_of_call("op", *args, **options), args, options)
+
+
+def _torch_checkpoint(
+    function, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default", debug=False,
+    early_stop=True, **kwargs,
+):
+    if context_fn is None or context_fn is stock.noop_context_fn:
+        return _run_region(function, _key_of_options(("_any_output", True)), args, kwargs)
+    run = torch.ops.higher_order.tag_activation_checkpoint
+    return run(function, *args, use_reentrant=False, context_fn=context_fn, **kwargs)
+
+
+def _nothing(*args):
+    return None
+
+
+def _is_recomputing():
+    return False
+
+
+# What Dynamo does not know of our types.
+
+
+def _is_bound(variable, name):
+    """True if a class has it, so that an instance gets it bound, as a function."""
+    found = inspect.getattr_static(type(variable.value), name, None)
+    return isinstance(found, _KINDS) and name not in getattr(variable.value, "__dict__", ())
+
+
+def _bind(var_getattr, variable, tx, name):
+    found = var_getattr(variable, tx, name)
+    is_set = tx.output.side_effects.has_pending_mutation_of_attr(variable, name)
+    if is_set or not _is_bound(variable, name):
+        return found
+    return torch._dynamo.variables.functions.FunctoolsPartialVariable(found, [variable], {})
+
+
+def _check(check_verbose, function, *args, **kwargs):
+    """Whether Dynamo traces it: a method whose function is a region as one of the region's function."""
+    is_region = isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS)
+    return check_verbose(inspect.unwrap(function.__func__) if is_region else function, *args, **kwargs)
+
+
+def _hidden(compile_frame):
+    """What a compiler runs is not the region's in whose function it does. As a method of a class."""
+    return lambda self, *frame: _C._call_compiler(compile_frame, self, *frame)
+
+
+def _codes(code):
+    yield code
+    for constant in code.co_consts:
+        if isinstance(constant, types.CodeType):
+            yield from _codes(constant)
+
+
+def _teach_dynamo():
+    from torch._dynamo import convert_frame, trace_rules
+    from torch._dynamo.eval_frame import skip_code
+    from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
+
+    var_getattr = UserDefinedObjectVariable.var_getattr
+    UserDefinedObjectVariable.var_getattr = lambda variable, tx, name: _bind(var_getattr, variable, tx, name)
+    trace_rules.check_verbose = functools.partial(_check, trace_rules.check_verbose)
+    convert_frame.CatchErrorsWrapper.__call__ = _hidden(convert_frame.CatchErrorsWrapper.__call__)
+    for function in (_open_region, _open_call, _close, _key_of_options, _key_of_call, _takes_any_output):
+        torch.compiler.assume_constant_result(function)
+    for traced in (_checkpoint, _made_call, _call_builder, _call_region, _call_named, _run_region, _run_call):
+        for code in _codes(traced.__code__):
+            skip_code(code)  # as frames of their own; inlined they are traced
+    for original, traced in {
+        _C.checkpoint: _checkpoint,
+        _C.region: _region,
+        _C.native_op: _native_op,
+        _C.op: _op,
+        _C.is_recomputing: _is_recomputing,
+        _C.recompute_needs_tensor: _nothing,
+        _C._push_functional_call: _nothing,  # told to replays, of which a graph has none
+        _C._pop_functional_call: _nothing,
+        torch_checkpoint: _torch_checkpoint,
+    }.items():
+        torch._dynamo.decorators.substitute_in_graph(original, skip_signature_check=True)(traced)
+    _graph_run.install()
+
+
+class _Loader(importlib.abc.Loader):
+    """Of torch._dynamo."""
+
+    def __init__(self, loader):
+        self._loader = loader
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterDynamo)]
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        _teach_dynamo()
+
+
+class _AfterDynamo(importlib.abc.MetaPathFinder):
+    """Teaches when torch._dynamo has been loaded, which takes seconds and which most programs do without."""
+
+    def find_spec(self, name, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == _MODULE else None
+        if spec:
+            spec.loader = _Loader(spec.loader)
+        return spec
+
+
+def install():
+    for kind, traced in zip(_KINDS, (_call_builder, _call_region, _call_named), strict=True):
+        _C._set_traced(kind, "__call__", traced)
+    _C._set_graph_key_maker(_key)
+    if _MODULE in sys.modules:
+        _teach_dynamo()
+    else:
+        sys.meta_path.insert(0, _AfterDynamo())

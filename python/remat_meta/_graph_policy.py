@@ -1,0 +1,149 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What the policies of regions and named calls say of the ops that torch.compile traces.
+
+A compiler's graph knows regions and named calls by notes at its nodes, torch.fx.traceback.annotate(), which it keeps
+through all of its passes. Regions are in them by a key, a string of their options.
+"""
+
+import itertools
+import weakref
+from collections import Counter
+
+import torch
+import torch.utils.checkpoint as stock
+
+from . import _C
+from ._policy import CheckpointPolicy, _ask
+
+CALL = "remat call "  # begins the notes of named calls, so that calls in calls have all
+REGION = "remat region"  # the outermost one's key
+INNER = "remat inner region"
+_OURS = "remat "
+_EMPTY = {f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")}
+
+_IGNORED = {"region_name", "preserve_rng_state", "determinism_check", "early_stop", "intercept", "implicit_keep", "replay"}
+_KNOWN = _IGNORED | {"policy", "_any_output", "_op_site"}
+_WITHOUT_NAMES = ("region_name", "_op_site")  # what regions of one key may differ in
+_regions = {}  # by key: any of them, for good
+_regions_with_functions = {}  # by key: those that live, since such a key is of one function
+_numbers = weakref.WeakKeyDictionary()  # of functions
+_next_number = itertools.count()
+
+
+def _part_of_key(name, value, region):
+    if name == "policy":
+        number = _numbers.setdefault(value, next(_next_number)) if callable(value) else None
+        return _C._rules_of(region), number
+    return value if value is None or isinstance(value, (str, bool)) else bool(value)  # others are not in graphs
+
+
+def key_of(region):
+    """A string that is the same for regions that a graph need not tell apart: what checkpoint(options) returned, or a region."""
+    options = sorted((name, value) for name, value in _C._keywords_of(region).items() if name not in _WITHOUT_NAMES)
+    key = "options " + repr([(name, _part_of_key(name, value, region)) for name, value in options])
+    if callable(dict(options).get("policy")):
+        _regions_with_functions.setdefault(key, weakref.WeakSet()).add(region)
+    else:
+        _regions.setdefault(key, region)
+    return key
+
+
+def region_of(key):
+    """One of the regions of that key."""
+    return _regions.get(key) or next(iter(_regions_with_functions[key]))
+
+
+def options_of(key):
+    return _C._keywords_of(region_of(key))
+
+
+def refusal_of(options):
+    """Why what these options ask for is not in a graph; "" if it is."""
+    for name, value in options.items():
+        if name not in _KNOWN and value:
+            return (
+                f"[compile] {name}: expected options that a graph knows, got this one. Without fullgraph=True the region runs "
+                "outside of the graph, as it does without a compiler."
+            )
+    return ""
+
+
+def notes_here():
+    """Of the op that is traced now."""
+    from torch.fx import traceback
+
+    return traceback.get_current_meta().get("custom") or {} if traceback.has_preserved_node_meta() else {}
+
+
+def forget_notes():
+    from torch.fx import traceback
+
+    notes = traceback.current_meta.get("custom") or {}
+    for note in [note for note in notes if note.startswith(_OURS)]:
+        del notes[note]
+
+
+def _saves(said, where):
+    if said is CheckpointPolicy.OFFLOAD:
+        raise NotImplementedError(
+            f"[compile] {where}: expected SAVE or RECOMPUTE in what torch.compile traces, got OFFLOAD, which a graph does not "
+            "know. Give the region another policy, or call it outside of the compiled function."
+        )
+    return said is CheckpointPolicy.SAVE
+
+
+class Answers:
+    """What a region's policy says, op by op, in one run of its function."""
+
+    def __init__(self, key, weights=()):
+        self._weights = weights
+        self._region = region_of(key)
+        self._function = options_of(key).get("policy")
+        self._is_asked = callable(self._function)
+        self._counts = Counter()
+
+    def is_saved(self, context, op, args, kwargs, notes):
+        by_call = any(
+            self.is_call_saved(note.removeprefix(CALL), said) for note, said in notes.items() if note.startswith(CALL)
+        )
+        if by_call or isinstance(op, torch._ops.HigherOrderOperator):
+            return by_call
+        said = self._says_of(context, op, args, kwargs, notes)
+        if said is None and _C._is_communication(op._schema.name, op._schema.overload_name):
+            return True
+        return _saves(said, f"op {op._schema.name}")
+
+    def is_call_saved(self, name, given):
+        return _saves(_C._policy_of_call(self._region, name) or CheckpointPolicy(given), f"call {name!r}")
+
+    def _says_of(self, context, op, args, kwargs, notes):
+        is_never_asked = op._schema.name in _EMPTY or self._is_cast_of_weight(op, args)
+        if INNER in notes or is_never_asked:  # a policy does not reach into regions inside
+            return None
+        name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
+        call = f"{name}#{self._counts[name]}"
+        self._counts[name] += 1
+        said = _ask(self._function, call, context.is_recompute, op, args, kwargs) if self._is_asked else None
+        return said or _C._policy_of_op(self._region, op._schema.name, op._schema.overload_name, call)
+
+    def _is_cast_of_weight(self, op, args):
+        return op._schema.name == "aten::_to_copy" and any(args[0] is weight for weight in self._weights)
+
+    def __call__(self, context, op, *args, **kwargs):
+        is_saved = self.is_saved(context, op, args, kwargs, notes_here())
+        return stock.CheckpointPolicy.MUST_SAVE if is_saved else stock.CheckpointPolicy.PREFER_RECOMPUTE
+
+
+def contexts_of(key, weights=()):
+    """As create_selective_checkpoint_contexts(): each run counts its ops anew."""
+    for rule in _C._rules_of_composites(region_of(key)):
+        raise NotImplementedError(
+            f"[compile] policy, rule {rule}: expected ops that a graph has, got one that is made of others, which alone are in "
+            "it. Name those (torch.ops.aten.addmm for a linear layer), or a preset."
+        )
+    forward = stock.create_selective_checkpoint_contexts(Answers(key, weights))[0]
+    recompute = stock.create_selective_checkpoint_contexts(Answers(key, weights))[1]
+    recompute.storage = forward.storage
+    forward.supports_higher_order_operators = recompute.supports_higher_order_operators = True
+    return forward, recompute

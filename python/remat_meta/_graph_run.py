@@ -1,0 +1,126 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What a region is where its graph is run: by the compiler's next stage, or as it is.
+
+The next stage takes torch's own checkpoint, with the contexts that our policy makes. Backends without one ("eager", and
+those that return graph.forward) would take it too, and lose random numbers and write buffers twice. So there such a node
+is a region of ours, as anywhere.
+"""
+
+import contextlib
+import functools
+import threading
+
+import torch
+import torch.utils.checkpoint as stock
+
+from . import _C
+from ._graph_policy import CALL, Answers, contexts_of, options_of, region_of
+from ._graph_writes import check_writes
+from ._policy import CheckpointPolicy
+
+_stock_checkpoint = stock.checkpoint.__wrapped__  # which patch_torch_checkpoint() does not reach
+
+
+# Higher-order operators that call what they are given.
+_WITHOUT_KERNELS = ("autograd_function_apply", "tag_activation_checkpoint", "wrap")
+
+
+def _notes_of(node):
+    return node.meta.get("custom") or {}
+
+
+def _targets(graph):
+    """What is called in it, and in the graphs that it calls."""
+    for module in graph.modules():
+        if isinstance(module, torch.fx.GraphModule):
+            yield from (node.target for node in module.graph.nodes if node.op == "call_function")
+
+
+def _has_notes(graph, *kinds):
+    return any(note.startswith(kinds) for node in graph.graph.nodes for note in _notes_of(node))
+
+
+def _is_asked(key, graph):
+    """True if a policy or a call has anything to say of it: else nothing is kept, and no contexts are needed, under which
+    torch.func's transforms do not run."""
+    has_collectives = any("c10d" in str(target) for target in _targets(graph))
+    return has_collectives or _has_notes(graph, CALL) or _C._has_policy(region_of(key))
+
+
+class _Graph(torch.fx.Interpreter):
+    """A region's graph, run once; knows the notes of the node that it runs."""
+
+    here = threading.local()
+
+    def __init__(self, graph, key, args):
+        super().__init__(graph)
+        self._answers = Answers(key, [arg for arg in args if _is_weight(arg)])
+
+    @contextlib.contextmanager
+    def _set_current_node(self, node):  # without torch's note of it, which all threads share
+        self.here.answers, self.here.notes = self._answers, _notes_of(node)
+        yield
+
+
+def _policy(context, op, *args, **kwargs):
+    """Of a region of a graph."""
+    is_saved = _Graph.here.answers.is_saved(context, op, args, kwargs, _Graph.here.notes)
+    return CheckpointPolicy.SAVE if is_saved else None
+
+
+def _check_runs(graph):
+    is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
+    for target in _targets(graph):
+        is_higher = isinstance(target, torch._ops.HigherOrderOperator) and target.name() not in _WITHOUT_KERNELS
+        if is_transformed or is_higher or "functorch" in (getattr(target, "__module__", "") or ""):
+            raise NotImplementedError(
+                f"[compile] region, op {target}: expected a backend that compiles it (aot_eager, inductor), got one that calls "
+                "the graph as it is, where a region knows neither higher-order operators nor torch.func. Take another backend, "
+                "or call it outside of the region."
+            )
+
+
+def _run_as_region(key, graph, args):
+    _check_runs(graph)
+    options = options_of(key) | {"_any_output": True}
+    options["policy"] = _policy if _is_asked(key, graph) else None
+    return _C.checkpoint(**options)(lambda *args: _Graph(graph, key, args).run(*args))(*args)
+
+
+def _weights(graph, args):
+    """The arguments that are leaves which want a gradient; the compiler's tensors do not say."""
+    inputs = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
+    return [arg for value, arg in zip(inputs, args, strict=True) if _is_weight(value)]
+
+
+def _is_weight(value):
+    return isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad
+
+
+def _run_traced(key, graph, args):
+    from torch._higher_order_ops.wrap import TagActivationCheckpoint
+
+    check_writes(graph)
+    is_asked = _is_asked(key, graph)
+    graph = TagActivationCheckpoint.tag_nodes(graph, is_sac=is_asked)
+    with torch.fx.traceback.preserve_node_meta():
+        run = torch.fx.Interpreter(graph).run
+        if not is_asked:
+            return run(*args)
+        contexts = functools.partial(contexts_of, key, _weights(graph, args))
+        return _stock_checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
+
+
+def _run(original, graph, *args, **kwargs):
+    contexts = graph.meta.get("_checkpoint_context_fn")
+    if not isinstance(contexts, functools.partial) or contexts.func is not contexts_of:
+        return original(graph, *args, **kwargs)
+    is_traced = torch._guards.TracingContext.try_get() is not None or torch._guards.detect_fake_mode(args) is not None
+    return (_run_traced if is_traced else _run_as_region)(*contexts.args, graph, args)
+
+
+def install():
+    from torch._higher_order_ops import wrap
+
+    wrap.tag_activation_checkpoint_impl = functools.partial(_run, wrap.tag_activation_checkpoint_impl)

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Random programs of regions and named calls that torch.compile traces into one graph: values and gradients of plain code bit by
+bit, and no more bytes than without a compiler.
+
+    python -m fuzz.compiled --seed 0 --count 1000
+"""
+
+import argparse
+import random
+import sys
+import warnings
+
+import torch
+from same import assert_equal
+
+import remat_meta as remat
+from remat_meta import CheckpointPolicy, PolicyTable
+
+SIZE = 64
+UNARY = (
+    "{}.sin()", "{}.tanh()", "{} * 0.7", "{}.t()", "{}.sigmoid()", "{}.softmax(-1)", "{}.relu()", "{} - {}.mean(0)",
+    "{}.cumsum(0) / 9",
+)
+RANDOM = ("F.dropout({}, 0.25)", "{} + 0.1 * torch.rand_like({})")
+BINARY = ("{} + {}", "{} * {}", "({} @ {}) / 8", "torch.where({} > 0.4, {}, 0.5)", "torch.minimum({}, {})")
+IN_PLACE = ("{}.mul_(0.9)", "{}.add_({})", "{}.tanh_()", "{}[0] = 0.5")
+RULES = (
+    "aten::mm", "aten::sin", "aten::tanh", "aten::mul.Tensor", "aten::sigmoid", "aten::t", "aten::_softmax", "aten::add.Tensor",
+)
+
+
+class Writer:
+    """The source of one program."""
+
+    def __init__(self, seed):
+        self.random = random.Random(seed)
+        self.made = []  # lines of the module
+        self.names = 0
+
+    def name(self, prefix):
+        self.names += 1
+        return f"{prefix}{self.names}"
+
+    def policy(self):
+        """What a region is given, and True if traced code may write it itself."""
+        kind = self.random.choice(("", "", "preset", "table", "calls", "function"))
+        if kind in ("", "preset"):
+            preset = self.random.choice(("save_matmuls", "save_compute_intensive", "recompute_pointwise"))
+            return (f'policy="{preset}"' if kind else ""), True
+        rules = self.random.sample(RULES, 2)
+        name = self.name("P")
+        if kind == "function":
+            op = rules[0].split(".")[0]
+            self.made.append(f"def {name}(context, op, *args, **kwargs): return op._schema.name == {op!r} or None")
+        else:
+            add = "op({!r}, SAVE)" if kind == "table" else "call({!r}, SAVE)"
+            suffix = "" if kind == "table" else f"#{self.random.randrange(3)}"
+            self.made.append(f"{name} = PolicyTable()" + "".join("." + add.format(rule + suffix) for rule in rules))
+        return f"policy={name}", False
+
+    def block(self, variables, indent, depth, inside):
+        """Statements on `variables`, which `inside` ("region", "call") may not write, being those of others."""
+        lines, own, count = [], [], self.random.randint(2, 5)
+        for _ in range(count):
+            pick = lambda: self.random.choice(variables + own)  # noqa: E731
+            kind = self.random.choice(("unary", "unary", "binary", "binary", "random", "place", "region", "call"))
+            if kind in ("region", "call") and (depth == 0 or (kind == "region" and inside == "call")):
+                kind = "unary"
+            if kind == "place" and own:
+                target = self.random.choice(own)
+                lines.append(indent + f"{target} = {target} * 1")
+                lines.append(indent + self.random.choice(IN_PLACE).format(target, pick()))
+            elif kind in ("region", "call"):
+                lines += self.inner(kind, pick, own, variables, indent, depth, inside)
+            else:
+                forms = {"unary": UNARY, "binary": BINARY, "random": RANDOM, "place": UNARY}[kind]
+                value, first = self.name("v"), pick()
+                form = self.random.choice(forms)
+                rest = [first if kind in ("unary", "random") else pick() for _ in range(form.count("{}") - 1)]
+                lines.append(indent + f"{value} = {form.format(first, *rest)}")
+                own.append(value)
+        return lines, " + ".join(own or variables[:1])  # all: a compiler leaves out what nobody reads
+
+    def inner(self, kind, pick, own, variables, indent, depth, inside):
+        function, value, argument = self.name("f"), self.name("v"), self.name("a")
+        captured = [self.random.choice(variables)]  # nobody writes it
+        body, result = self.block([argument, *captured], indent + "    ", depth - 1, kind if kind == "region" else "call")
+        lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]
+        if kind == "region":
+            policy, is_constant = self.policy()
+            builder = f"checkpoint({policy})"
+            if not is_constant or self.random.random() < 0.3:
+                name = self.name("R")
+                self.made.append(f"{name} = {builder}")
+                builder = name
+            lines.append(indent + f"{value} = {builder}({function})({pick()})")
+        else:
+            policy = "SAVE" if inside == "call" else self.random.choice(("SAVE", "SAVE", "RECOMPUTE"))
+            keep = self.random.choice(("innermost_region", "all_regions"))
+            if policy == "RECOMPUTE":
+                body, result = self.block([argument, *captured], indent + "    ", 0, "region")
+                lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]
+            lines.append(indent + f'{value} = native_op({function}, "{self.name("call")}", {policy}, keep="{keep}")({pick()})')
+        own.append(value)
+        return lines
+
+    def source(self):
+        body, result = self.block(["x", "w"], "    ", 3, "region")
+        lines = ["def body(x, w):", *body, f"    return ({result}) * 2"]
+        policy, _ = self.policy()
+        return "\n".join([*self.made, *lines, f"program = checkpoint({policy})(body)", ""])
+
+
+def functions(source, wraps):
+    def named(fn, name, policy, keep):
+        return fn
+
+    scope = {
+        "torch": torch,
+        "F": torch.nn.functional,
+        "PolicyTable": PolicyTable,
+        "SAVE": CheckpointPolicy.SAVE,
+        "RECOMPUTE": CheckpointPolicy.RECOMPUTE,
+        "checkpoint": remat.checkpoint if wraps else lambda **options: lambda fn: fn,
+        "native_op": remat.native_op if wraps else named,
+    }
+    exec(source, scope)
+    return scope["program"]
+
+
+def run(program):
+    """Results of two steps, and the bytes that the second kept from its forward."""
+    torch.manual_seed(1)
+    x, w = (torch.rand(SIZE, SIZE, requires_grad=True) for _ in range(2))
+    for _ in range(2):
+        with remat.MemoryMeter() as meter:
+            y = program(x, w)
+            kept = meter.current_bytes() - y.nbytes
+        y.square().sum().backward()
+    return [y.detach(), x.grad, w.grad, torch.get_rng_state()], kept
+
+
+def compiled(source, backend, wraps):
+    torch._dynamo.reset()
+    return run(torch.compile(functions(source, wraps), backend=backend, fullgraph=True))
+
+
+def fault_of(seed):
+    """What is wrong with the program of that seed, and its source; None: nothing."""
+    source = Writer(seed).source()
+    expected, _ = run(functions(source, wraps=False))
+    backend = "no"
+    try:
+        got, kept = run(functions(source, wraps=True))
+        assert_equal(expected, got)
+        for backend in ("eager", "aot_eager"):
+            got, compiled_kept = compiled(source, backend, wraps=True)
+            assert_equal(compiled(source, backend, wraps=False)[0], got)  # decompositions round elsewhere
+            if "rand" not in source and "dropout" not in source:  # what is random is kept by torch's partitioner
+                # A compiler keeps nothing that backward does not read.
+                assert compiled_kept <= kept + 1024, f"kept {compiled_kept} bytes, {kept} without a compiler"
+    except Exception as error:
+        return f"seed {seed}, backend {backend}: {type(error).__name__}: {str(error)[:1500]}\n{source}"
+    return None
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="python -m fuzz.compiled", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0, help="the first program's (default 0)")
+    parser.add_argument("--count", type=int, default=1000, help="programs (default 1000)")
+    options = parser.parse_args()
+    warnings.simplefilter("ignore")
+    faults = 0
+    for seed in range(options.seed, options.seed + options.count):
+        if fault := fault_of(seed):
+            print(fault, flush=True)
+            faults += 1
+    print(f"{options.count} programs, {faults} faults")
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
