@@ -165,9 +165,16 @@ std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
   return found;
 }
 
-py::object call_compiler(const py::object& compile, const py::args& args) {
+py::object call_compiler(const py::object& compile, const py::args& args,
+                         const py::kwargs& keywords) {
   const CompilesHere here;
-  return compile(*args);
+  return compile(*args, **keywords);
+}
+
+/// Calls a function that looks at the thread's dispatch keys: without those by which ops are seen.
+py::object call_without_bits(const py::object& function, const py::args& args) {
+  const InterceptionOff off;
+  return function(*args);
 }
 
 }  // namespace
@@ -176,6 +183,7 @@ void add_in_graph(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module_>(module);
   m.def("_set_traced", &set_traced);
   m.def("_set_graph_key_maker", [](const py::function& make) { set_graph_key_maker(make.ptr()); });
+  m.def("_call_without_bits", &call_without_bits);
   m.def("_call_compiler", &call_compiler);
   m.def("_keywords_of", &keywords_of);
   m.def("_rules_of", torch::wrap_pybind_function(rules_of));

@@ -19,7 +19,7 @@ import types
 import torch
 import torch.utils.checkpoint as stock
 
-from . import _C, _graph_run
+from . import _C, _graph_run, _higher_order
 from ._graph_policy import CALL, INNER, REGION, contexts_of, forget_notes, key_of, options_of, refusal_of, region_of
 from ._torch_checkpoint import torch_checkpoint
 
@@ -300,11 +300,6 @@ def _check(check_verbose, function, *args, **kwargs):
     return check_verbose(inspect.unwrap(function.__func__) if is_region else function, *args, **kwargs)
 
 
-def _hidden(compile_frame):
-    """What a compiler runs is not the region's in whose function it does. As a method of a class."""
-    return lambda self, *frame: _C._call_compiler(compile_frame, self, *frame)
-
-
 def _codes(code):
     yield code
     for constant in code.co_consts:
@@ -313,14 +308,13 @@ def _codes(code):
 
 
 def _teach_dynamo():
-    from torch._dynamo import convert_frame, trace_rules
+    from torch._dynamo import trace_rules
     from torch._dynamo.eval_frame import skip_code
     from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
     var_getattr = UserDefinedObjectVariable.var_getattr
     UserDefinedObjectVariable.var_getattr = lambda variable, tx, name: _bind(var_getattr, variable, tx, name)
     trace_rules.check_verbose = functools.partial(_check, trace_rules.check_verbose)
-    convert_frame.CatchErrorsWrapper.__call__ = _hidden(convert_frame.CatchErrorsWrapper.__call__)
     for function in (_open_region, _open_call, _close, _key_of_options, _key_of_call, _takes_any_output):
         torch.compiler.assume_constant_result(function)
     for traced in (_checkpoint, _made_call, _call_builder, _call_region, _call_named, _run_region, _run_call):
@@ -339,6 +333,7 @@ def _teach_dynamo():
     }.items():
         torch._dynamo.decorators.substitute_in_graph(original, skip_signature_check=True)(traced)
     _graph_run.install()
+    _higher_order.hide_compilers()
 
 
 class _Loader(importlib.abc.Loader):
@@ -371,6 +366,7 @@ def install():
     for kind, traced in zip(_KINDS, (_call_builder, _call_region, _call_named), strict=True):
         _C._set_traced(kind, "__call__", traced)
     _C._set_graph_key_maker(_key)
+    _higher_order.install()
     if _MODULE in sys.modules:
         _teach_dynamo()
     else:

@@ -22,10 +22,6 @@ from ._policy import CheckpointPolicy
 _stock_checkpoint = stock.checkpoint.__wrapped__  # which patch_torch_checkpoint() does not reach
 
 
-# Higher-order operators that call what they are given.
-_WITHOUT_KERNELS = ("autograd_function_apply", "tag_activation_checkpoint", "wrap")
-
-
 def _notes_of(node):
     return node.meta.get("custom") or {}
 
@@ -72,12 +68,11 @@ def _policy(context, op, *args, **kwargs):
 def _check_runs(graph):
     is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
     for target in _targets(graph):
-        is_higher = isinstance(target, torch._ops.HigherOrderOperator) and target.name() not in _WITHOUT_KERNELS
-        if is_transformed or is_higher or "functorch" in (getattr(target, "__module__", "") or ""):
+        if is_transformed or "functorch" in (getattr(target, "__module__", "") or ""):
             raise NotImplementedError(
                 f"[compile] region, op {target}: expected a backend that compiles it (aot_eager, inductor), got one that calls "
-                "the graph as it is, where a region knows neither higher-order operators nor torch.func. Take another backend, "
-                "or call it outside of the region."
+                "the graph as it is, where a region does not know torch.func's transforms. Take another backend, or call it "
+                "outside of the region."
             )
 
 

@@ -9,7 +9,7 @@ from same import assert_equal, assert_same
 
 import remat_meta as remat
 
-from .common import ANOTHER, OFFLOAD, SAVE, assert_raises, call, outcome, region
+from .common import ANOTHER, OFFLOAD, SAVE, assert_raises, call, region
 
 
 @pytest.mark.torch_warns
@@ -117,43 +117,3 @@ def test_j7_memory_that_inductor_allocates_is_of_no_op():
     ):
         with pytest.raises(RuntimeError, match=message):
             region(engine)(compiled)(leaf(8, 8)).sum().backward()
-
-
-@pytest.mark.torch_warns
-def test_j8_torch_cond_has_no_kernel_for_the_key_that_sees_ops():
-    def program(wrap):
-        x = leaf(4)
-        wrap(lambda x: torch.cond(x.sum() > 0, torch.sin, torch.cos, (x,)).exp())(x).sum().backward()
-        return x.grad
-
-    torch._dynamo.reset()
-    with pytest.raises(Exception, match="could not find kernel for"):
-        outcome(program, region())
-    torch._dynamo.reset()
-
-
-class Product(torch.autograd.Function):
-    generate_vmap_rule = True
-
-    @staticmethod
-    def forward(x, y):
-        return x * y
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs)
-
-    @staticmethod
-    def backward(ctx, grad):
-        x, y = ctx.saved_tensors
-        return grad * y, grad * x
-
-
-def test_j8_vmap_of_a_custom_function_without_a_rule_of_its_own_is_such_an_operator():
-    def program(wrap):
-        x, w = leaf(5, 4), leaf(4)
-        wrap(lambda x: torch.vmap(Product.apply, in_dims=(0, None))(x, w).sin())(x).sum().backward()
-        return x.grad
-
-    assert_raises(program, region(), "could not find kernel for HigherOrderOperator custom_function_call", NotImplementedError)
-    assert_same(program, remat.checkpoint(intercept=False))
