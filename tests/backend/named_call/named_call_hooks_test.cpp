@@ -162,6 +162,18 @@ TEST_CASE("An argument that is no leaf is unpacked once", "[backend][native_op][
   CHECK(unpacked == Log{"backward of a", "input", "output of a"});
 }
 
+TEST_CASE("What an op saves before it runs is packed before its results",
+          "[backend][native_op][hooks]") {
+  LoggingHooks log;
+  const TensorFn norm = [](const at::Tensor& t) { return (t * 2).norm(); };
+  const auto fn = [&](const at::Tensor& x) { return save("a", norm)(x.cos()).exp(); };
+  checkpoint({.saved_tensors_hooks = log.hooks()})(fn)(step_input());
+  CHECK(log.packed == Log{"input", "backward of a", "backward of a", "output of a"});
+  REQUIRE(log.given.size() == 4);
+  CHECK(log.given[1].dim() == 2);
+  CHECK(log.given[2].dim() == 0);
+}
+
 TEST_CASE("Under hooks gradients are bitwise as plain", "[backend][native_op][hooks]") {
   LoggingHooks log;
   check_as_plain(
@@ -486,6 +498,23 @@ TEST_CASE("A store gets no weight that a custom function saves", "[backend][nati
   };
   const at::Tensor y = checkpoint({.offload_store = store})(fn)(step_input());
   CHECK(store->puts == 0);
+  check_as_plain(fn, {w}, {.offload_store = store});
+}
+
+TEST_CASE("A store gets nothing that a backward inside a call saves",
+          "[backend][native_op][offload]") {
+  const auto store = std::make_shared<CountingStore>();
+  const at::Tensor w = torch::ones({8, 8}).requires_grad_();
+  const auto gradient = [&](const at::Tensor& t) {
+    const at::Tensor loss = t.matmul(w).exp().sum();
+    return torch::autograd::grad({loss}, {t}, {}, /*retain_graph=*/true, /*create_graph=*/true)[0];
+  };
+  const auto fn = [&](const at::Tensor& x) {
+    return native_op(gradient, "a", Policy::kOffload)(x.sin()).exp();
+  };
+  checkpoint({.offload_store = store})(fn)(step_input());
+  // exp's result in the call and the call's own, which the bare exp reads.
+  CHECK(store->sizes == std::vector<std::vector<int64_t>>{{4, 8}, {4, 8}});
   check_as_plain(fn, {w}, {.offload_store = store});
 }
 
