@@ -31,10 +31,17 @@ _numbers = weakref.WeakKeyDictionary()  # of functions
 _next_number = itertools.count()
 
 
+def _number_of(function):
+    number = next(_next_number)
+    try:
+        return _numbers.setdefault(function, number)
+    except TypeError:  # no hash, or no weak references: the region's own
+        return number
+
+
 def _part_of_key(name, value, region):
     if name == "policy":
-        number = _numbers.setdefault(value, next(_next_number)) if callable(value) else None
-        return _C._rules_of(region), number
+        return _C._rules_of(region), _number_of(value) if callable(value) else None
     return value if value is None or isinstance(value, (str, bool)) else bool(value)  # others are not in graphs
 
 

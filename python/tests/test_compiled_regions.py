@@ -476,6 +476,28 @@ def test_functions_that_were_policies_go_with_their_regions():
     assert [ref() for ref in living] == [None] * 3
 
 
+class Unhashable:
+    __hash__ = None
+
+    def __init__(self, op):
+        self.op = op
+
+    def rule(self, context, op, *args, **kwargs):
+        return op._schema.name == self.op or None
+
+    __call__ = rule
+
+
+@pytest.mark.parametrize("kind", ["object", "method"])
+def test_policies_may_be_any_callables(kind):
+    apply = compiled(lambda region, x, w: region(x, w))
+    x, w = torch.rand(256, 256, requires_grad=True), torch.rand(256, 256)
+    for kept, op in ((2, "aten::sin"), (3, "aten::mm")):
+        policy = Unhashable(op) if kind == "object" else Unhashable(op).rule
+        region = remat.checkpoint(policy=policy)(chain)
+        assert kept_bytes(lambda x, region=region: apply(region, x, w), x) == pytest.approx(kept * x.nbytes, rel=0.02)
+
+
 def test_casts_of_weights_are_never_asked_about():
     asked = []
 
