@@ -7,6 +7,7 @@ through all of its passes. Regions are in them by a key, a string of their optio
 """
 
 import itertools
+import types
 import weakref
 from collections import Counter
 
@@ -32,6 +33,8 @@ _next_number = itertools.count()
 
 
 def _number_of(function):
+    if isinstance(function, types.MethodType):  # made anew each time that somebody asks for it
+        return _number_of(function.__func__), _number_of(function.__self__)
     number = next(_next_number)
     try:
         return _numbers.setdefault(function, number)

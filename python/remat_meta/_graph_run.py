@@ -16,10 +16,8 @@ import torch.utils.checkpoint as stock
 
 from . import _C
 from ._graph_policy import CALL, Answers, contexts_of, options_of, region_of
-from ._graph_writes import check_writes
+from ._graph_writes import check_writes, note_writes
 from ._policy import CheckpointPolicy
-
-_stock_checkpoint = stock.checkpoint.__wrapped__  # which patch_torch_checkpoint() does not reach
 
 
 def _notes_of(node):
@@ -93,18 +91,28 @@ def _is_weight(value):
     return isinstance(value, torch.Tensor) and value.is_leaf and value.requires_grad
 
 
+def _in_contexts(run, args, contexts):
+    """torch's checkpoint, which leaves its contexts open for as long as somebody keeps an exception of `run`."""
+    checkpoint = stock._checkpoint_without_reentrant_generator(run, False, contexts, "default", False, True, *args)
+    with contextlib.closing(checkpoint):
+        next(checkpoint)
+        result = run(*args)
+        next(checkpoint, None)
+    return result
+
+
 def _run_traced(key, graph, args):
     from torch._higher_order_ops.wrap import TagActivationCheckpoint
 
-    check_writes(graph)
+    if torch.is_grad_enabled():
+        check_writes(graph)
     is_asked = _is_asked(key, graph)
     graph = TagActivationCheckpoint.tag_nodes(graph, is_sac=is_asked)
     with torch.fx.traceback.preserve_node_meta():
         run = torch.fx.Interpreter(graph).run
         if not is_asked:
             return run(*args)
-        contexts = functools.partial(contexts_of, key, _weights(graph, args))
-        return _stock_checkpoint(run, *args, use_reentrant=False, preserve_rng_state=False, context_fn=contexts)
+        return _in_contexts(run, args, functools.partial(contexts_of, key, _weights(graph, args)))
 
 
 def _run(original, graph, *args, **kwargs):
@@ -115,7 +123,20 @@ def _run(original, graph, *args, **kwargs):
     return (_run_traced if is_traced else _run_as_region)(*contexts.args, graph, args)
 
 
+def _with_notes(call_compiler):
+    """A method: what calls the backend with a whole graph."""
+
+    @functools.wraps(call_compiler)
+    def call(self, graph, *args, **kwargs):
+        note_writes(graph)
+        return call_compiler(self, graph, *args, **kwargs)
+
+    return call
+
+
 def install():
+    from torch._dynamo.output_graph import OutputGraph
     from torch._higher_order_ops import wrap
 
+    OutputGraph.call_user_compiler = _with_notes(OutputGraph.call_user_compiler)
     wrap.tag_activation_checkpoint_impl = functools.partial(_run, wrap.tag_activation_checkpoint_impl)

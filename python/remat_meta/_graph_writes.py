@@ -1,20 +1,31 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a region's graph writes of memory that it has from outside.
+"""What a graph with regions writes of memory that it is given: buffers, captured tensors, arguments.
 
-A compiler's checkpoint runs ops again that read such memory, after the writes of the forward: wrong gradients, of which
-nothing tells. A region without a compiler puts back what the ops have read. So a graph that does both is refused.
+A compiler writes such memory at the end of its forward, and its checkpoint runs ops again in the backward, which then read
+what has been written: wrong gradients, of which nothing tells. A region without a compiler puts back what the ops have
+read, or raises. So a region is refused where an op in it reads what is written later, or where others read what it writes.
+Memory that the graph makes is safe, and so is what is only written, as running statistics are.
 """
+
+import inspect
+from collections import namedtuple
 
 import torch
 
 from ._graph_policy import CALL
 
-_OPERATORS = {f"i{name}" for name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor")}
+_OPERATORS = {f"i{name}" for name in (
+    "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
+)}  # fmt: skip
+_OPERATORS |= {f"__{name}__" for name in _OPERATORS} | {"setitem", "__setitem__"}
+_STATISTICS = ("running_mean", "running_var", "input_mean", "input_var")
+_Use = namedtuple("_Use", "node region place is_saved")  # `region`: its graph; None: outside of regions
 
 
-def _memory_of(node):
-    value = node.meta.get("example_value")
+def _memory_of(value):
+    if isinstance(value, torch.fx.Node):
+        value = value.meta.get("example_value")
     while isinstance(value, torch.Tensor) and torch._C._functorch.is_functorch_wrapped_tensor(value):
         value = torch._C._functorch.get_unwrapped(value)
     if not isinstance(value, torch.Tensor) or value.layout is not torch.strided:
@@ -26,27 +37,44 @@ def _schemas(target):
     if isinstance(target, torch._ops.OpOverload):
         return [target._schema]
     if isinstance(target, torch._ops.OpOverloadPacket):
-        return [getattr(target, overload)._schema for overload in target.overloads()[:1]]
+        return [getattr(target, overload)._schema for overload in target.overloads()]
     return []
 
 
+def _named_arguments(node):
+    try:
+        return inspect.signature(node.target).bind_partial(*node.args, **node.kwargs).arguments
+    except (TypeError, ValueError):
+        return node.kwargs
+
+
 def _writes(node):
-    """Nodes of tensors that the node writes."""
+    """What the node writes: nodes, and lists of them."""
     for schema in _schemas(node.target):
         given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
         yield from (given.get(a.name) for a in schema.arguments if a.alias_info and a.alias_info.is_write)
     name = node.target if node.op == "call_method" else getattr(node.target, "__name__", "")
+    given = _named_arguments(node) if callable(node.target) else node.kwargs
     is_in_place = name.endswith("_") and not name.endswith("__")
-    if node.args and (is_in_place or name in _OPERATORS or name == "setitem" or node.kwargs.get("inplace") is True):
+    if node.args and (is_in_place or name in _OPERATORS or given.get("inplace") is True):
         yield node.args[0]
-    out = node.kwargs.get("out")
-    yield from out if isinstance(out, (list, tuple)) else (out,)
+    yield node.kwargs.get("out")
+    if name in ("batch_norm", "instance_norm"):
+        builtin = node.args[3:5] if node.target in (torch.batch_norm, torch.instance_norm) else ()
+        yield [*builtin, *(given.get(statistic) for statistic in _STATISTICS)]
 
 
-def _written(node, outside):
-    """The memory from outside that it writes."""
-    nodes = (one for one in _writes(node) if isinstance(one, torch.fx.Node))
-    return {_memory_of(one) for one in nodes} & outside
+def _written(node):
+    found = set()
+    for written in _writes(node):
+        torch.fx.node.map_arg(written, lambda one: found.add(_memory_of(one)))
+    return found
+
+
+def _read(node):
+    """Views read nothing."""
+    views = {_memory_of(node)} if isinstance(node.meta.get("example_value"), torch.Tensor) else set()
+    return {_memory_of(one) for one in node.all_input_nodes} - views
 
 
 def _is_saved(node):
@@ -54,21 +82,61 @@ def _is_saved(node):
     return any(note.startswith(CALL) and said != "recompute" for note, said in notes.items())
 
 
-def _read(node, written):
-    """What of that memory the node reads; views read nothing, and who writes does not count."""
-    views = {_memory_of(node)} if isinstance(node.meta.get("example_value"), torch.Tensor) else set()
-    return {_memory_of(one) for one in node.all_input_nodes} & written - views - _written(node, written)
+def _nodes_of(graph, region=None):
+    """In the order in which they run, with the region that they are in."""
+    for node in graph.graph.nodes:
+        inner = [one for one in node.all_input_nodes if one.op == "get_attr"] if node.op == "call_function" else []
+        graphs = [g for g in (getattr(graph, str(one.target), None) for one in inner) if isinstance(g, torch.fx.GraphModule)]
+        is_region = node.target is torch.ops.higher_order.tag_activation_checkpoint
+        for one in graphs:
+            yield from _nodes_of(one, one if is_region and region is None else region)
+        if node.op in ("call_function", "call_method") and not graphs:
+            yield node, region
 
 
-def check_writes(graph):
-    nodes = [node for node in graph.graph.nodes if node.op != "output"]
-    outside = {_memory_of(node): node for node in nodes if node.op == "placeholder" and _memory_of(node)}
-    writers = {memory: node for node in nodes if not _is_saved(node) for memory in _written(node, outside.keys())}
-    for reader in nodes:
-        for memory in _read(reader, writers.keys()):
-            raise NotImplementedError(
-                f"[compile] region, op {reader.target}: expected it to read nothing that the region writes and has from outside, "
-                f"got {outside[memory].name}, which op {writers[memory].target} writes: run again in the backward, it would read "
-                "what is written. Write it outside of the region, put both into a SAVE call, or call the region outside of the "
-                "compiled function."
-            )
+def _uses(graph, outside):
+    """Of each memory in `outside`, who reads it and who writes it."""
+    reads, writes = {}, {}
+    for place, (node, region) in enumerate(_nodes_of(graph)):
+        use = _Use(node, region, place, _is_saved(node))
+        written = _written(node) & outside
+        for memory in written:
+            writes.setdefault(memory, []).append(use)
+        for memory in _read(node) & outside - written:
+            reads.setdefault(memory, []).append(use)
+    return reads, writes
+
+
+def _is_wrong(read, write):
+    reads_again = read.region is not None and not read.is_saved and write.place > read.place
+    is_near = read.region is None or read.region is write.region
+    writes_again = write.region is not None and not write.is_saved and read.place > write.place and is_near
+    return reads_again or writes_again
+
+
+def _refusal(names, memory, read, write):
+    return (
+        f"[compile] region, op {read.node.target}: expected memory from outside that is not both read and written, got "
+        f"{names[memory]}, which op {write.node.target} writes: an op that is run again in the backward would read what is "
+        "written. Read a copy (clone() it before), write it before the region, put what reads and writes it into a SAVE call, "
+        "or call the region outside of the compiled function."
+    )
+
+
+def note_writes(graph):
+    """Leaves in the meta of each region of that whole graph why it is refused."""
+    if all(region is None for _, region in _nodes_of(graph)):
+        return
+    names = {_memory_of(node): node.name for node in graph.graph.nodes if node.op == "placeholder"}
+    reads, writes = _uses(graph, {memory for memory in names if memory})
+    for memory, writers in writes.items():
+        for read in reads.get(memory, ()):
+            for write in writers:
+                if _is_wrong(read, write):
+                    region = read.region if read.region is not None else write.region
+                    region.meta["remat refusal"] = _refusal(names, memory, read, write)
+
+
+def check_writes(region):
+    if refusal := region.meta.get("remat refusal"):
+        raise NotImplementedError(refusal)
