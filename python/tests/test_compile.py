@@ -9,7 +9,7 @@ from torch._dynamo.testing import CompileCounterWithBackend
 
 import remat_meta as remat
 
-pytestmark = pytest.mark.torch_warns
+pytestmark = [pytest.mark.torch_warns, pytest.mark.usefixtures("fresh_compiler")]
 
 
 def leaf(*shape):
@@ -25,13 +25,6 @@ def grads(fn, x):
     x.grad = None
     fn(x).sum().backward()
     return x.grad
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])

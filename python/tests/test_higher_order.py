@@ -10,16 +10,9 @@ from torch import nn
 
 import remat_meta as remat
 
-pytestmark = pytest.mark.torch_warns
+pytestmark = [pytest.mark.torch_warns, pytest.mark.usefixtures("fresh_compiler")]
 SIZE = 6
 SAVE = remat.CheckpointPolicy.SAVE
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
 
 
 class Product(torch.autograd.Function):

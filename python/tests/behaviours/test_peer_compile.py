@@ -10,14 +10,7 @@ from same import assert_equal, assert_same
 
 import remat_meta as remat
 
-pytestmark = pytest.mark.torch_warns
-
-
-@pytest.fixture(autouse=True)
-def fresh_compiler():
-    torch._dynamo.reset()
-    yield
-    torch._dynamo.reset()
+pytestmark = [pytest.mark.torch_warns, pytest.mark.usefixtures("fresh_compiler")]
 
 
 def compiled(fn):
