@@ -9,7 +9,7 @@ import pytest
 import torch
 from allocations import allocated_bytes
 from programs import begins_at, leaf
-from same import assert_same, plain
+from same import assert_equal, assert_same, plain
 
 import remat_meta as remat
 from remat_meta import CheckpointPolicy, PolicyTable
@@ -603,3 +603,51 @@ def test_the_copy_of_memory_of_the_host_begins_where_that_began(engine, alignmen
     begins.clear()
     assert_same(program, wrapped_by(engine))
     assert len(begins) >= 3 and set(begins) == {(alignment + 4 * (read.start or 0)) % 64}
+
+
+class SavesWhatItHas(torch.autograd.Function):
+    """Not what its ops are given, which in a replay is something else: a replay writes nothing from outside."""
+
+    @staticmethod
+    def forward(ctx, x, buffer):
+        ctx.save_for_backward(buffer)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx, grad):
+        return grad * ctx.saved_tensors[0], None
+
+
+FACTOR = torch.tensor(0.5)
+WRITES_BEFORE_SAVES = {
+    "all": lambda x, b: SavesWhatItHas.apply(x, b.mul_(FACTOR)),
+    "a part": lambda x, b: (b[2:].fill_(FACTOR), SavesWhatItHas.apply(x, b))[1],
+    "copied": lambda x, b: SavesWhatItHas.apply(x, b.copy_(b * FACTOR)),
+    "a view": lambda x, b: (b.mul_(FACTOR), SavesWhatItHas.apply(x, b.view(2, 4)[1].repeat(2)))[1],
+    "in a SAVE call": lambda x, b: remat.native_op(SavesWhatItHas.apply, "call", CheckpointPolicy.SAVE)(x, b.mul_(FACTOR)),
+}
+
+
+@pytest.mark.parametrize("outer", ENGINES)
+@pytest.mark.parametrize("inner", ENGINES)
+@pytest.mark.parametrize("write", WRITES_BEFORE_SAVES.values(), ids=WRITES_BEFORE_SAVES)
+def test_a_custom_function_in_a_nested_region_saves_what_has_been_written(write, inner, outer):
+    def program(wrap):
+        x, buffer, outputs = leaf(8, 8), torch.ones(8), []
+        for _ in range(2):
+            y = wrap(lambda x: write(x, buffer))(x)
+            y.sum().backward()
+            outputs += [y.detach(), buffer.clone()]
+        return [*outputs, x.grad]
+
+    def wrap(fn):
+        nested = remat.checkpoint(replay=inner)(fn)
+        return remat.checkpoint(replay=outer)(lambda x: nested(x * x) * 2)
+
+    def plain_wrap(fn):
+        return lambda x: fn(x * x) * 2
+
+    torch.manual_seed(0)
+    expected = program(plain_wrap)
+    torch.manual_seed(0)
+    assert_equal(expected, program(wrap))

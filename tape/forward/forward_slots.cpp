@@ -11,6 +11,7 @@
 
 #include <remat/tape/collective_work.h>
 #include <remat/tape/hidden_scopes.h>
+#include <remat/tape/op_observer.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
 
@@ -45,13 +46,18 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);
   TapeRecorder* const recorder = state_.recorder.get();
+  // A custom function saves what it has, not what a replay around has given to its ops.
+  at::Tensor stand_in;
+  if (region_.intercept() && !copied && state_.scope.in_replay())
+    stand_in = OpObserver::as_seen(state_.scope, original);
+  const at::Tensor& seen = stand_in.defined() ? stand_in : original;
   // First: what a tape reads for a slot counts as read, also if no op has seen it yet.
-  if (recorder && !recorder->gave_up() && !recorder->in_op()) outside_.origin_of(original);
-  if (region_.intercept()) outside_.read_for_slot(tensor);
+  if (recorder && !recorder->gave_up() && !recorder->in_op()) outside_.origin_of(seen);
+  if (region_.intercept()) outside_.read_for_slot(stand_in.defined() ? seen : tensor);
   if (recorder && copied) {
     recorder->add_copy_slot(tensor, original, copied->after_op);
   } else if (recorder) {
-    recorder->add_slot(original);
+    recorder->add_slot(seen);
   }
   Slot& slot = state_.slot_region()->add_slot(tensor);
   slot.log_position = region_.ops().end();
