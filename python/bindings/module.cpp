@@ -23,6 +23,7 @@
 #include "agreement.h"
 #include "budget.h"
 #include "checkpoint_types.h"
+#include "compiled_graph.h"
 #include "custom_functions.h"
 #include "docstrings.h"
 #include "errors.h"
@@ -59,6 +60,7 @@ PYBIND11_MODULE(_C, m) {
   add_checkpoint(m.ptr());
   add_named_calls(m.ptr());
   add_in_graph(m.ptr());
+  add_compiled_graph(m.ptr());
   add_custom_functions(m.ptr());
   add_remat_handle(m.ptr());
   add_reports(m.ptr());

@@ -10,20 +10,17 @@ calls instead of tracing them.
 """
 
 import functools
-import importlib.abc
-import importlib.machinery
 import inspect
-import sys
 import types
 
 import torch
 import torch.utils.checkpoint as stock
 
-from . import _C, _graph_run, _higher_order
+from . import _C, _compiled_graphs, _graph_run, _higher_order
+from ._after_import import after_import
 from ._graph_policy import CALL, INNER, REGION, contexts_of, forget_notes, key_of, options_of, refusal_of, region_of
 from ._torch_checkpoint import torch_checkpoint
 
-_MODULE = "torch._dynamo"
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
 _surroundings = _C._Surroundings()
 
@@ -336,38 +333,10 @@ def _teach_dynamo():
     _higher_order.hide_compilers()
 
 
-class _Loader(importlib.abc.Loader):
-    """Of torch._dynamo."""
-
-    def __init__(self, loader):
-        self._loader = loader
-
-    def create_module(self, spec):
-        return self._loader.create_module(spec)
-
-    def exec_module(self, module):
-        sys.meta_path[:] = [finder for finder in sys.meta_path if not isinstance(finder, _AfterDynamo)]
-        module.__loader__ = module.__spec__.loader = self._loader
-        self._loader.exec_module(module)
-        _teach_dynamo()
-
-
-class _AfterDynamo(importlib.abc.MetaPathFinder):
-    """Teaches when torch._dynamo has been loaded, which takes seconds and which most programs do without."""
-
-    def find_spec(self, name, path=None, target=None):
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == _MODULE else None
-        if spec:
-            spec.loader = _Loader(spec.loader)
-        return spec
-
-
 def install():
     for kind, traced in zip(_KINDS, (_call_builder, _call_region, _call_named), strict=True):
         _C._set_traced(kind, "__call__", traced)
     _C._set_graph_key_maker(_key)
     _higher_order.install()
-    if _MODULE in sys.modules:
-        _teach_dynamo()
-    else:
-        sys.meta_path.insert(0, _AfterDynamo())
+    _compiled_graphs.install()
+    after_import("torch._dynamo", _teach_dynamo)

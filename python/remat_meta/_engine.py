@@ -11,7 +11,7 @@ import torch
 from . import _C, _agreement, _collective_watch, _ddp
 
 
-def _stand_ins(tensors):
+def stand_ins(tensors):
     """In a replay: what ops are given in place of these tensors, which is what is in the graph."""
     return tuple(_C._stand_in(t) if isinstance(t, torch.Tensor) else t for t in tensors or ())
 
@@ -29,11 +29,11 @@ class Engine(torch._C._ImperativeEngine):
             return super().run_backward(tensors, *args, **kwargs)
         accumulates = kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False)
         if _C._in_replay():
-            tensors, args, kwargs = _stand_ins(tensors), list(args), dict(kwargs)
+            tensors, args, kwargs = stand_ins(tensors), list(args), dict(kwargs)
             if "inputs" in kwargs:
-                kwargs["inputs"] = _stand_ins(kwargs["inputs"])
+                kwargs["inputs"] = stand_ins(kwargs["inputs"])
             elif len(args) > 3:
-                args[3] = _stand_ins(args[3])
+                args[3] = stand_ins(args[3])
         inputs = kwargs.get("inputs", args[3] if len(args) > 3 else None)
         _C._before_backward(_edges(tensors), _edges(inputs or ()), bool(accumulates))
         results = super().run_backward(tensors, *args, **kwargs)

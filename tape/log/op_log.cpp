@@ -160,6 +160,14 @@ bool depends_on_training(const std::string& op) {
          contains(op, "empty_like");
 }
 
+/// What torch.compile has made of a function. Null for other ops.
+const char* cause_of_compiled(const std::string& op) {
+  if (!op.starts_with("remat::compiled_graph")) return nullptr;
+  return "A compiled function runs other code than in the forward: it has been compiled again "
+         "since, as a size or a number in it varies. Use replay = kAuto (\"auto\"), or compile it "
+         "with dynamic=True.";
+}
+
 uint64_t layout_of(const Value& tensor) {
   return layout_words(tensor.head) != 0 ? tensor.payload[dim_of(tensor.head)] : 0;
 }
@@ -282,6 +290,9 @@ std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<ui
   if (!is_call(logged) && address_of(logged) != address_of(replayed)) {
     const OpInfo& before = info_of(logged);
     const OpInfo& now = info_of(replayed);
+    for (const OpInfo* op : {&before, &now}) {
+      if (const char* const cause = cause_of_compiled(op->name())) return cause;
+    }
     if (before.is_cast() || now.is_cast()) return "Autocast or a cast differs.";
     if (depends_on_training(before.name()) || depends_on_training(now.name())) {
       return "A training flag or a probability differs, or the function branches on state or on "
@@ -292,8 +303,10 @@ std::string OpLog::likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<ui
   const std::vector<Value> before_values = values_of(logged);
   const std::vector<Value> now_values = values_of(replayed);
   for (const auto i : c10::irange(std::min(before_values.size(), now_values.size()))) {
-    if (!same(before_values[i], now_values[i]))
-      return cause_of_value(before_values[i], now_values[i]);
+    if (same(before_values[i], now_values[i])) continue;
+    const bool is_text = !is_call(logged) && before_values[i].kind == OpWord::kText;
+    const char* const cause = is_text ? cause_of_compiled(info_of(logged).name()) : nullptr;
+    return cause ? cause : cause_of_value(before_values[i], now_values[i]);
   }
   return "The number of arguments differs.";
 }

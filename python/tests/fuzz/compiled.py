@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Random programs of regions and named calls that torch.compile traces into one graph: values and gradients of plain code bit by
-bit, and no more bytes than without a compiler.
+"""Random programs of regions and named calls, and torch.compile: values and gradients of plain code bit by bit.
 
-    python -m fuzz.compiled --seed 0 --count 1000
+    python -m fuzz.compiled --seed 0 --count 1000                   in one graph, and no more bytes than without a compiler
+    python -m fuzz.compiled --seed 0 --count 1000 --pieces inductor  compiled pieces in regions that run eagerly
 """
 
 import argparse
+import functools
 import random
 import sys
 import warnings
@@ -25,16 +26,18 @@ UNARY = (
 RANDOM = ("F.dropout({}, 0.25)", "{} + 0.1 * torch.rand_like({})")
 BINARY = ("{} + {}", "{} * {}", "({} @ {}) / 8", "torch.where({} > 0.4, {}, 0.5)", "torch.minimum({}, {})")
 IN_PLACE = ("{}.mul_(0.9)", "{}.add_({})", "{}.tanh_()", "{}[0] = 0.5")
+WRITES = ("buffer.mul_(0.9)", "buffer.add_({}.detach().mean(0))", "buffer[0] = 0.5", "{0} = {0} * buffer.clone()")
 RULES = (
     "aten::mm", "aten::sin", "aten::tanh", "aten::mul.Tensor", "aten::sigmoid", "aten::t", "aten::_softmax", "aten::add.Tensor",
 )
 
 
 class Writer:
-    """The source of one program."""
+    """The source of one program; `pieces`: with functions that are to be compiled, in regions that are not."""
 
-    def __init__(self, seed):
+    def __init__(self, seed, pieces=False):
         self.random = random.Random(seed)
+        self.pieces = pieces
         self.made = []  # lines of the module
         self.names = 0
 
@@ -42,8 +45,13 @@ class Writer:
         self.names += 1
         return f"{prefix}{self.names}"
 
-    def policy(self):
+    def options(self):
         """What a region is given, and True if traced code may write it itself."""
+        policy, is_constant = self.policy()
+        replay = self.random.choice(("", 'replay="auto"', 'replay="tape"')) if self.pieces else ""
+        return ", ".join(filter(None, (policy, replay))), is_constant
+
+    def policy(self):
         kind = self.random.choice(("", "", "preset", "table", "calls", "function"))
         if kind in ("", "preset"):
             preset = self.random.choice(("save_matmuls", "save_compute_intensive", "recompute_pointwise"))
@@ -67,7 +75,9 @@ class Writer:
             kind = self.random.choice(("unary", "unary", "binary", "binary", "random", "place", "region", "call"))
             if kind in ("region", "call") and (depth == 0 or (kind == "region" and inside == "call")):
                 kind = "unary"
-            if kind == "place" and own:
+            if self.pieces and kind in ("unary", "call") and depth > 0 and self.random.random() < 0.4:
+                lines += self.piece(pick, own, variables, indent)
+            elif kind == "place" and own:
                 target = self.random.choice(own)
                 lines.append(indent + f"{target} = {target} * 1")
                 lines.append(indent + self.random.choice(IN_PLACE).format(target, pick()))
@@ -82,14 +92,23 @@ class Writer:
                 own.append(value)
         return lines, " + ".join(own or variables[:1])  # all: a compiler leaves out what nobody reads
 
+    def piece(self, pick, own, variables, indent):
+        function, value, argument = self.name("f"), self.name("v"), self.name("a")
+        body, result = self.block([argument, self.random.choice(variables)], indent + "    ", 0, "call")
+        writes = [indent + "    " + self.random.choice(WRITES).format(argument) for _ in range(self.random.randrange(3))]
+        lines = [indent + f"def {function}({argument}):", *writes, *body, indent + f"    return ({result}) * 1.5"]
+        lines.append(indent + f"{value} = piece({function})({pick()})")
+        own.append(value)
+        return lines
+
     def inner(self, kind, pick, own, variables, indent, depth, inside):
         function, value, argument = self.name("f"), self.name("v"), self.name("a")
         captured = [self.random.choice(variables)]  # nobody writes it
         body, result = self.block([argument, *captured], indent + "    ", depth - 1, kind if kind == "region" else "call")
         lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]
         if kind == "region":
-            policy, is_constant = self.policy()
-            builder = f"checkpoint({policy})"
+            options, is_constant = self.options()
+            builder = f"checkpoint({options})"
             if not is_constant or self.random.random() < 0.3:
                 name = self.name("R")
                 self.made.append(f"{name} = {builder}")
@@ -98,6 +117,7 @@ class Writer:
         else:
             policy = "SAVE" if inside == "call" else self.random.choice(("SAVE", "SAVE", "RECOMPUTE"))
             keep = self.random.choice(("innermost_region", "all_regions"))
+            keep = "innermost_region" if self.pieces else keep  # a strict tape in a region takes no others
             if policy == "RECOMPUTE":
                 body, result = self.block([argument, *captured], indent + "    ", 0, "region")
                 lines = [indent + f"def {function}({argument}):", *body, indent + f"    return ({result}) * 1.5"]
@@ -108,16 +128,21 @@ class Writer:
     def source(self):
         body, result = self.block(["x", "w"], "    ", 3, "region")
         lines = ["def body(x, w):", *body, f"    return ({result}) * 2"]
-        policy, _ = self.policy()
-        return "\n".join([*self.made, *lines, f"program = checkpoint({policy})(body)", ""])
+        options, _ = self.options()
+        return "\n".join(["buffer = torch.ones(SIZE)", *self.made, *lines, f"program = checkpoint({options})(body)", ""])
 
 
-def functions(source, wraps):
+def functions(source, wraps, piece=None, scope=None):
+    """The program; `scope`: what gets the module's names."""
+
     def named(fn, name, policy, keep):
         return fn
 
-    scope = {
+    scope = {} if scope is None else scope
+    scope |= {
         "torch": torch,
+        "SIZE": SIZE,
+        "piece": piece,
         "F": torch.nn.functional,
         "PolicyTable": PolicyTable,
         "SAVE": CheckpointPolicy.SAVE,
@@ -165,15 +190,39 @@ def fault_of(seed):
     return None
 
 
+def fault_of_pieces(seed, backend):
+    """As fault_of(), of compiled pieces in regions that run eagerly."""
+    source = Writer(seed, pieces=True).source()
+    piece = functools.cache(functools.partial(torch.compile, backend=backend))
+
+    def results(wraps):
+        torch._dynamo.reset()
+        scope = {}
+        program = functions(source, wraps, piece, scope)
+        return [*run(program)[0], scope["buffer"]]
+
+    try:
+        expected = results(wraps=False)
+    except RuntimeError as error:
+        assert "modified by an inplace operation" in str(error), source  # a compiler drops clone()
+        return None
+    try:
+        assert_equal(expected, results(wraps=True))
+    except Exception as error:
+        return f"seed {seed}, pieces by {backend}: {type(error).__name__}: {str(error)[:1500]}\n{source}"
+    return None
+
+
 def main():
     parser = argparse.ArgumentParser(prog="python -m fuzz.compiled", description=__doc__)
     parser.add_argument("--seed", type=int, default=0, help="the first program's (default 0)")
     parser.add_argument("--count", type=int, default=1000, help="programs (default 1000)")
+    parser.add_argument("--pieces", metavar="BACKEND", help="compiled pieces in eager regions, by this backend")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     faults = 0
     for seed in range(options.seed, options.seed + options.count):
-        if fault := fault_of(seed):
+        if fault := fault_of_pieces(seed, options.pieces) if options.pieces else fault_of(seed):
             print(fault, flush=True)
             faults += 1
     print(f"{options.count} programs, {faults} faults")

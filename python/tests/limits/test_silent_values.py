@@ -2,7 +2,6 @@
 
 """Silent limits: values that no op shows."""
 
-import contextlib
 import io
 
 import numpy as np
@@ -358,21 +357,3 @@ def test_s19_a_grad_that_the_function_sets_of_a_tensor_that_it_does_not_read_los
 
     assert_silent(program, region())
     assert_same(program, region("tape"))
-
-
-@pytest.mark.torch_warns  # that there is no GPU
-def test_s21_kernels_of_inductor_write_a_captured_tensor_once_more():
-    torch._dynamo.reset()
-    buffer = torch.zeros(4)
-    compiled = torch.compile(lambda x: (buffer.add_(1), (x * 2).sin())[1])
-    compiled(leaf(4)).sum().backward()  # compiles
-
-    def times_written(replay):
-        buffer.zero_()
-        y = region(replay)(lambda x: compiled(x).exp())(leaf(4))
-        with contextlib.suppress(remat.ReplayMismatch):
-            y.sum().backward()
-        return buffer[0].item()
-
-    assert (times_written("function"), times_written("tape")) == (2, 1)
-    torch._dynamo.reset()

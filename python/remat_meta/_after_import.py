@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What is done as soon as a module has been imported, which takes seconds and which most programs do without."""
+
+import importlib.abc
+import importlib.machinery
+import sys
+
+
+class _Loader(importlib.abc.Loader):
+    def __init__(self, loader, call):
+        self._loader, self._call = loader, call
+
+    def create_module(self, spec):
+        return self._loader.create_module(spec)
+
+    def exec_module(self, module):
+        module.__loader__ = module.__spec__.loader = self._loader
+        self._loader.exec_module(module)
+        self._call()
+
+
+class _Finder(importlib.abc.MetaPathFinder):
+    def __init__(self, name, call):
+        self._name, self._call = name, call
+
+    def find_spec(self, name, path=None, target=None):
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name == self._name else None
+        if spec:
+            spec.loader = _Loader(spec.loader, self._finish)
+        return spec
+
+    def _finish(self):
+        sys.meta_path[:] = [finder for finder in sys.meta_path if finder is not self]
+        self._call()
+
+
+def after_import(name, call):
+    """Calls call() once: now if the module has been imported, else after it has been."""
+    if name in sys.modules:
+        call()
+    else:
+        sys.meta_path.insert(0, _Finder(name, call))
