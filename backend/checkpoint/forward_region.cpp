@@ -8,6 +8,8 @@
 #include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <c10/core/InferenceMode.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <c10/util/Exception.h>
 #include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
@@ -97,10 +99,21 @@ std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
   return std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
 }
 
+/// True while Python writes a graph of what this thread calls: make_fx, torch.export, aot_function.
+/// What a replay computes would be constants in it.
+bool writes_graph() {
+  using c10::impl::TorchDispatchModeKey;
+  using c10::impl::TorchDispatchModeTLS;
+  if (c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::PreDispatch)) return true;
+  return TorchDispatchModeTLS::any_modes_set() &&
+         (TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::PROXY) ||
+          TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FUNCTIONAL));
+}
+
 }  // namespace
 
 bool records_regions() {
-  return c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled();
+  return c10::GradMode::is_enabled() && !c10::InferenceMode::is_enabled() && !writes_graph();
 }
 
 bool runs_in_segments() {

@@ -27,10 +27,22 @@
 namespace remat::python {
 namespace {
 
+/// True while torch.fx traces, with objects that stand for tensors: as records_regions(), for what
+/// calls no op.
+bool fx_traces() {
+  static PyObject* flags = nullptr;  // Note [Imports and the GIL]
+  static PyObject* const name = PyUnicode_InternFromString("_is_fx_tracing_flag");
+  if (!flags)
+    flags = PyModule_GetDict(py::module_::import("torch.fx._symbolic_trace").release().ptr());
+  PyObject* const flag = PyDict_GetItemWithError(flags, name);
+  return flag && PyObject_IsTrue(flag) == 1;
+}
+
 PyObject* call_plainly(const Settings& settings, PyObject* function,
                        const CallArguments& arguments) {
   THPObjectPtr output(arguments.pass_to(function));
-  if (!output || settings.output_rule == OutputRule::kAnyLeaf) return output.release();
+  if (!output || settings.output_rule == OutputRule::kAnyLeaf || fx_traces())
+    return output.release();
   std::vector<at::Tensor> tensors;
   take_output(output, settings.output_rule, settings.options.name, tensors);
   return output.release();
@@ -62,7 +74,7 @@ void install_engine() {
 
 PyObject* call_region(const Settings& settings, PyObject* function,
                       const CallArguments& arguments) {
-  if (!detail::records_regions()) return call_plainly(settings, function, arguments);
+  if (!detail::records_regions() || fx_traces()) return call_plainly(settings, function, arguments);
   check_no_transform(settings.options.name);
   install_engine();
   tell_fsdp_of_regions();

@@ -21,8 +21,9 @@ struct CheckpointOptions;
 
 namespace detail {
 
-/// False where autograd records nothing: under NoGradGuard and InferenceMode a region is a plain
-/// call.
+/// False where a region is a plain call: where autograd records nothing (NoGradGuard,
+/// InferenceMode) and where ops are written into a graph (make_fx, torch.export), which has no
+/// checkpoints then.
 REMAT_API bool records_regions();
 
 /// True if this thread runs a function that is cut into segments: a plan says what it keeps, and
