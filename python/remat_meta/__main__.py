@@ -2,8 +2,13 @@
 
 """python -m remat_meta: versions, the state of the device, a self-test.
 
-python -m remat_meta [--memory-budget BUDGET] SCRIPT [ARGUMENT ...]: runs a training script, within a budget of memory
-for each model that it trains; without --memory-budget REMAT_MEMORY_BUDGET says it.
+python -m remat_meta --patch SCRIPT [ARGUMENT ...]: runs a training script whose calls of torch.utils.checkpoint run on
+remat; REMAT_PATCH=1 is the same.
+
+python -m remat_meta --memory-budget BUDGET SCRIPT [ARGUMENT ...]: runs it within a budget of memory for each model that
+it trains; REMAT_MEMORY_BUDGET=BUDGET is the same.
+
+With -m before it SCRIPT is the name of a module, as for python.
 """
 
 import argparse
@@ -16,7 +21,7 @@ import torch
 
 import remat_meta as remat
 from remat_meta._build_info import TORCH_VERSION
-from remat_meta._launch import run_script
+from remat_meta._launch import run_patched, run_within_budget
 
 
 def device_state() -> str:
@@ -59,7 +64,7 @@ def show_state() -> int:
 
 
 def tell_on_stderr() -> None:
-    """What comes of budgets, though the script says nothing of logging."""
+    """What comes of the run, though the script says nothing of logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("remat_meta")
@@ -68,29 +73,61 @@ def tell_on_stderr() -> None:
     logger.propagate = False
 
 
-def main() -> int:
-    if len(sys.argv) == 1:
-        return show_state()
+def parser_of_runs() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m remat_meta",
-        description="Without arguments: versions and a self-test. With a script: runs it, within a budget of memory for "
-        "each model that it trains.",
+        description="Without arguments: versions and a self-test. With a script: runs it, on remat.",
+    )
+    parser.add_argument(
+        "--patch", action="store_true", help="what calls torch.utils.checkpoint runs on remat; so does REMAT_PATCH=1"
     )
     parser.add_argument(
         "--memory-budget",
-        default=os.environ.get("REMAT_MEMORY_BUDGET"),
-        help='"8GB", "60%%" of the peak without remat, "device:16GB"; else what REMAT_MEMORY_BUDGET says',
+        metavar="BUDGET",
+        help='for each model that it trains: "8GB", "60%%" of the peak without remat, "device:16GB"; else what '
+        "REMAT_MEMORY_BUDGET says",
     )
-    parser.add_argument("script")
-    parser.add_argument("arguments", nargs=argparse.REMAINDER)
+    parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module, as for python -m")
+    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
+    return parser
+
+
+def complete_from_environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
+    """Variables are asked where no option says what to do."""
+    if not given.patch and not given.memory_budget:
+        patch = os.environ.get("REMAT_PATCH", "")
+        if patch not in ("", "0", "1"):
+            parser.error(f"REMAT_PATCH: expected 1 or 0, got {patch!r}")
+        given.patch = patch == "1"
+        given.memory_budget = os.environ.get("REMAT_MEMORY_BUDGET")
+    if given.patch and given.memory_budget:
+        parser.error(
+            "expected --patch or --memory-budget (REMAT_PATCH or REMAT_MEMORY_BUDGET), got both: a budget plans steps that have "
+            "no checkpoints. Turn those of the script off and give a budget, or leave the budget out"
+        )
+    if not given.patch and not given.memory_budget:
+        parser.error("expected --patch, --memory-budget, REMAT_PATCH=1 or REMAT_MEMORY_BUDGET, got none of them")
+
+
+def main() -> int:
+    if len(sys.argv) == 1:
+        return show_state()
+    parser = parser_of_runs()
     given = parser.parse_args()
-    if not given.memory_budget:
-        parser.error("expected --memory-budget or REMAT_MEMORY_BUDGET, got neither")
-    sys.path[0] = os.path.dirname(os.path.abspath(given.script))
-    if not os.path.exists(given.script):
-        parser.error(f"expected a script, got {given.script}, which is not there")
+    complete_from_environment(parser, given)
+    if given.is_module:
+        sys.path[0] = os.getcwd()
+    else:
+        sys.path[0] = os.path.dirname(os.path.abspath(given.script))
+        if not os.path.exists(given.script):
+            parser.error(f"expected a script, got {given.script}, which is not there")
+    sys.argv = [given.script, *given.arguments]
     tell_on_stderr()
-    run_script(given.script, given.arguments, given.memory_budget)
+    if given.patch:
+        run_patched(given.script, given.is_module)
+    else:
+        run_within_budget(given.script, given.is_module, given.memory_budget)
     return 0
 
 

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Scripts that cannot be changed: every model that they train gets the budget."""
+"""Scripts that cannot be changed: their calls of torch.utils.checkpoint run on remat, their models get a budget."""
 
 import logging
 import os
 import runpy
-import sys
 import threading
 
 import torch
@@ -13,6 +12,7 @@ from torch import nn
 
 from . import _C
 from ._auto_checkpoint import auto_checkpoint, is_auto_checkpointed
+from ._torch_checkpoint import _Patch, torch_checkpoint
 
 _logger = logging.getLogger("remat_meta")
 
@@ -54,16 +54,47 @@ def wrap_outermost_modules(memory_budget):
     return end
 
 
-def run_script(path, arguments, memory_budget):
-    """Runs it as `python path arguments` would, within the budget, a text as REMAT_MEMORY_BUDGET has it."""
+def patch_and_watch():
+    """patch_torch_checkpoint() for the whole process. Returns a function that says whether anything called it since."""
+    was_called = False
+
+    def watched_checkpoint(*args, **kwargs):
+        nonlocal was_called
+        was_called = True
+        return torch_checkpoint(*args, **kwargs)
+
+    _Patch(watched_checkpoint)
+    return lambda: was_called
+
+
+def _run(script, is_module):
+    if is_module:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+    else:
+        runpy.run_path(os.path.abspath(script), run_name="__main__")
+
+
+def run_patched(script, is_module):
+    was_called = patch_and_watch()
+    try:
+        _run(script, is_module)
+    finally:
+        if not was_called():
+            _logger.info(
+                f"[patch_torch_checkpoint] {script}: nothing ran on remat: torch.utils.checkpoint.checkpoint was not called. "
+                "Turn on the checkpointing of the model or its trainer, or give a budget: --memory-budget 60%."
+            )
+
+
+def run_within_budget(script, is_module, memory_budget):
+    """A budget is a text as REMAT_MEMORY_BUDGET has it."""
     _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None)  # refuses a budget that cannot be
-    sys.argv = [path, *arguments]
     end = wrap_outermost_modules(memory_budget)
     try:
-        runpy.run_path(os.path.abspath(path), run_name="__main__")
+        _run(script, is_module)
     finally:
         if end() == 0:
             _logger.info(
-                f"[auto_checkpoint] {path}: no model got the budget: none with parts and parameters was called in training "
+                f"[auto_checkpoint] {script}: no model got the budget: none with parts and parameters was called in training "
                 "mode. Call auto_checkpoint() on what computes the step."
             )

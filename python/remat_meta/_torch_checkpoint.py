@@ -157,10 +157,13 @@ class _Patch:
 
     _stack = []
 
-    def __init__(self):
+    def __init__(self, replacement=None):
+        """Without a replacement that of the patch around it, else torch_checkpoint."""
+        outer = _Patch._stack[-1]._replacement if _Patch._stack else torch_checkpoint
+        self._replacement = replacement or outer
         self._function = _stock_function()
         self._before = getattr(self._function, _TARGET, _ABSENT)
-        setattr(self._function, _TARGET, torch_checkpoint)
+        setattr(self._function, _TARGET, self._replacement)
         _Patch._stack.append(self)
 
     def undo(self):

@@ -23,7 +23,7 @@ print("forward" in vars(model), "forward" in vars(criterion), sum(p.double().sum
 
 
 def run_python(*arguments, budget=None):
-    environment = {key: value for key, value in os.environ.items() if key != "REMAT_MEMORY_BUDGET"}
+    environment = {key: value for key, value in os.environ.items() if key not in ("REMAT_MEMORY_BUDGET", "REMAT_PATCH")}
     if budget is not None:
         environment["REMAT_MEMORY_BUDGET"] = budget
     return subprocess.run([sys.executable, *arguments], capture_output=True, text=True, env=environment)
@@ -53,4 +53,4 @@ def test_a_script_that_is_not_there():
 def test_a_script_without_a_budget():
     finished = run_python("-m", "remat_meta", "train.py")
     assert finished.returncode == 2
-    assert "expected --memory-budget or REMAT_MEMORY_BUDGET, got neither" in finished.stderr
+    assert "expected --patch, --memory-budget, REMAT_PATCH=1 or REMAT_MEMORY_BUDGET, got none of them" in finished.stderr
