@@ -11,19 +11,21 @@ import numbers
 import os
 import sys
 import types
+import typing
 import warnings
 import weakref
 
 import torch
 
 from . import _C, _agreement
-from ._C import checkpoint
+from ._C import MemoryPlan, checkpoint
 from ._plan_agreement import PlanAgreement
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
 from ._torch_profiler import let_it_start
 
-_NO_FUNCTION = object()  # auto_checkpoint() is a decorator then
+_F = typing.TypeVar("_F", bound=typing.Callable[..., typing.Any])
+_NO_FUNCTION: typing.Any = object()  # auto_checkpoint() is a decorator then
 
 _logger = logging.getLogger("remat_meta")
 
@@ -235,9 +237,40 @@ def _check_function(fn):
         raise TypeError(f"[auto_checkpoint] fn: expected a module, or a function that returns its results, got {got}. {advice}")
 
 
+@typing.overload
 def auto_checkpoint(
-    fn=_NO_FUNCTION, memory_budget=None, *, of_peak=None, fraction=None, device_bytes=None, plan=None, name=None, steps=3
-):
+    fn: _F,
+    memory_budget: int | str | None = None,
+    *,
+    of_peak: float | None = None,
+    fraction: float | None = None,
+    device_bytes: int | str | None = None,
+    plan: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    steps: int = 3,
+) -> _F: ...
+@typing.overload
+def auto_checkpoint(
+    *,
+    memory_budget: int | str | None = None,
+    of_peak: float | None = None,
+    fraction: float | None = None,
+    device_bytes: int | str | None = None,
+    plan: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    steps: int = 3,
+) -> typing.Callable[[_F], _F]: ...
+def auto_checkpoint(
+    fn: typing.Any = _NO_FUNCTION,
+    memory_budget: int | str | None = None,
+    *,
+    of_peak: float | None = None,
+    fraction: float | None = None,
+    device_bytes: int | str | None = None,
+    plan: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    steps: int = 3,
+) -> typing.Any:
     """Makes the steps of a model, or of any function, fit a budget of memory; gradients stay bitwise the same.
 
     A module comes back itself: its forward is wrapped, its class and state_dict are untouched. Any other callable comes
@@ -320,7 +353,7 @@ def _find(fn):
     return fn if isinstance(fn, _AutoCheckpointed) else None
 
 
-def memory_plan(fn):
+def memory_plan(fn: typing.Callable[..., typing.Any]) -> MemoryPlan:
     """The MemoryPlan that a model or function of auto_checkpoint() runs by.
 
     Raises ValueError for what is none, RuntimeError while its first steps are measured.

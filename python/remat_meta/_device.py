@@ -157,7 +157,7 @@ def _make_module():
     return module
 
 
-def register_device():
+def register_device() -> None:
     """Gives torch's free device the name remat_meta, for good, and torch the module torch.remat_meta.
 
     From then on torch.device("remat_meta") names a device whose tensors have shapes and dtypes but

@@ -6,6 +6,8 @@ import abc
 import enum
 import typing
 
+import torch
+
 from . import _C
 
 
@@ -32,7 +34,7 @@ class SavedTensorInfo(typing.NamedTuple):
     """What capture_context returned; None without one."""
 
 
-def current_saved_tensor_info():
+def current_saved_tensor_info() -> SavedTensorInfo:
     """What the tensor is that pack has been given: a SavedTensorInfo.
 
     To be called by the pack function of saved_tensors_hooks, on its thread; raises RuntimeError
@@ -64,7 +66,7 @@ class OffloadStore(abc.ABC):
     """
 
     @abc.abstractmethod
-    def put(self, tensor):
+    def put(self, tensor: torch.Tensor) -> typing.Any:
         """Puts a detached tensor away, which the caller then drops; returns a ticket.
 
         ticket.get() returns an equal tensor on the same device, with the same shape, strides and

@@ -29,7 +29,7 @@ class PolicyContext:
 
     __slots__ = ("is_recompute", "op_output", "tensor_name")
 
-    def __init__(self, is_recompute, tensor_name):
+    def __init__(self, is_recompute: bool, tensor_name: str) -> None:
         self.is_recompute = is_recompute
         self.tensor_name = tensor_name
         self.op_output = None

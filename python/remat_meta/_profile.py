@@ -4,12 +4,16 @@
 
 import contextlib
 import gc
+import typing
 
 import torch
 from torch.nn.modules import module as nn_module
 
 from . import _C
-from ._C import checkpoint
+from ._C import StepProfile, checkpoint
+
+_P = typing.ParamSpec("_P")
+_R = typing.TypeVar("_R")
 
 
 @contextlib.contextmanager
@@ -100,7 +104,13 @@ class _Runner:
         self._result = None
 
 
-def profile(fn, *, steps=4, name=None, backward=None):
+def profile(
+    fn: typing.Callable[_P, _R],
+    *,
+    steps: int = 4,
+    name: str | None = None,
+    backward: typing.Callable[[_R], object] | None = None,
+) -> typing.Callable[_P, StepProfile]:
     """profile(fn)(*args) measures training steps of fn and returns a StepProfile.
 
     fn returns its loss, or `backward` runs backward from what it returns. One forward runs first and
@@ -116,7 +126,7 @@ def profile(fn, *, steps=4, name=None, backward=None):
     if name is not None and not isinstance(name, str):
         raise TypeError(f"[profile] name: expected a str, got {type(name).__name__}.")
 
-    def measure(*args, **kwargs):
+    def measure(*args: _P.args, **kwargs: _P.kwargs) -> StepProfile:
         label = getattr(fn, "__qualname__", type(fn).__name__) if name is None else name
         runner = _Runner(fn, label, backward or _backward_of_loss, args, kwargs)
         with _no_collection():

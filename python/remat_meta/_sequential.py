@@ -4,10 +4,14 @@
 
 import collections.abc
 import itertools
+import typing
 
 import torch
 
 from . import _C
+
+_Layers = torch.nn.Module | collections.abc.Iterable[typing.Callable[[typing.Any], typing.Any]]
+_Chain = typing.Callable[[typing.Any], typing.Any]
 
 
 class _Run:
@@ -48,7 +52,17 @@ def split(layers, segments):
     return [layers[a:b] for a, b in itertools.pairwise(starts)]
 
 
-def checkpoint_sequential(segments, *args, region_name=None, **options):
+@typing.overload
+def checkpoint_sequential(
+    segments: int, *, region_name: str | None = None, **options: typing.Any
+) -> typing.Callable[[_Layers], _Chain]: ...
+@typing.overload
+def checkpoint_sequential(
+    layers: _Layers, segments: int, input: typing.Any, /, use_reentrant: bool | None = None, *, preserve_rng_state: bool = True
+) -> typing.Any: ...
+def checkpoint_sequential(
+    segments: typing.Any, *args: typing.Any, region_name: str | None = None, **options: typing.Any
+) -> typing.Any:
     """Checkpoints a chain in segments: checkpoint_sequential(segments, **options)(layers)(x).
 
     `layers`: torch.nn.Sequential, or functions that take a Tensor and return one. They are split

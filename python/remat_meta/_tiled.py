@@ -2,13 +2,20 @@
 
 """Functions that run slice by slice, each a region."""
 
+import typing
+
 import torch
 from torch.utils import _pytree
 
 from . import _C
 
+_P = typing.ParamSpec("_P")
+_R = typing.TypeVar("_R")
 
-def tiled(fn, dim=0, n=8, *, region_name=None, **options):
+
+def tiled(
+    fn: typing.Callable[_P, _R], dim: int = 0, n: int = 8, *, region_name: str | None = None, **options: typing.Any
+) -> typing.Callable[_P, _R]:
     """Runs fn on n slices of its positional tensors along dim: tiled(fn, dim, n)(*args, **kwargs).
 
     For what is large in between and not after it: a head's logits, an MLP's inner layer. Each slice is a region named
@@ -33,7 +40,7 @@ def tiled(fn, dim=0, n=8, *, region_name=None, **options):
     _C._check_tiles(n)
     _C.checkpoint(region_name=region_name, **options)  # complains now, not at the call
 
-    def run(*args, **kwargs):
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         length = _C._tiled_length([value for value in args if isinstance(value, torch.Tensor)], dim)
         tiles = max(1, min(length, n))
         parts = []

@@ -5,6 +5,7 @@
 import functools
 import os
 import sys
+import typing
 
 import torch
 import torch.utils.checkpoint as stock
@@ -18,6 +19,8 @@ __all__ = [
     "set_checkpoint_early_stop",
     "torch_checkpoint",
 ]
+
+_R = typing.TypeVar("_R")
 
 
 def _op_site():
@@ -84,16 +87,16 @@ def _selective_policy(context_fn):
 
 
 def torch_checkpoint(
-    function,
-    *args,
-    use_reentrant=None,
-    preserve_rng_state=True,
-    context_fn=stock.noop_context_fn,
-    determinism_check="default",
-    debug=False,
-    early_stop=True,
-    **kwargs,
-):
+    function: typing.Callable[..., _R],
+    *args: typing.Any,
+    use_reentrant: bool | None = None,
+    preserve_rng_state: bool = True,
+    context_fn: typing.Callable[[], typing.Any] | None = stock.noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    **kwargs: typing.Any,
+) -> _R:
     """torch.utils.checkpoint.checkpoint(function, *args, **kwargs) on remat.
 
     Returns what `function` returns; leaves that are no tensors pass. `use_reentrant` is accepted
@@ -157,7 +160,7 @@ class _Patch:
 
     _stack = []
 
-    def __init__(self, replacement=None):
+    def __init__(self, replacement: typing.Callable[..., typing.Any] | None = None) -> None:
         """Without a replacement that of the patch around it, else torch_checkpoint."""
         outer = _Patch._stack[-1]._replacement if _Patch._stack else torch_checkpoint
         self._replacement = replacement or outer
@@ -166,7 +169,7 @@ class _Patch:
         setattr(self._function, _TARGET, self._replacement)
         _Patch._stack.append(self)
 
-    def undo(self):
+    def undo(self) -> None:
         """Puts torch's own back, or an outer patch. A second call does nothing."""
         if self not in _Patch._stack:
             return
@@ -181,14 +184,14 @@ class _Patch:
         else:
             setattr(self._function, _TARGET, self._before)
 
-    def __enter__(self):
+    def __enter__(self) -> "_Patch":
         return self
 
-    def __exit__(self, *error):
+    def __exit__(self, *error: object) -> None:
         self.undo()
 
 
-def patch_torch_checkpoint():
+def patch_torch_checkpoint() -> _Patch:
     """Makes torch.utils.checkpoint.checkpoint, and checkpoint_sequential, run on remat.
 
     Serves code that imported the name before, or holds it in a functools.partial (transformers,
