@@ -1,0 +1,80 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""The scripts of examples/integrations beside torch's checkpoint: bits, regions, peaks and times.
+
+  bench_integrations.py [SCRIPT ...] [--rounds N]
+
+Each script runs without a checkpoint, on torch's, and on remat, in turns, on one thread. "bitwise" compares the weights,
+buffers and the generator after training with those without a checkpoint. A peak is that of the last batch, whose gradients
+are added to those of the one before: bytes that the CPU allocator hands out above those that are there between two
+backwards. A time is CPU time from one backward to the next, over that without a checkpoint: medians of all rounds. Scripts
+whose packages are missing are left out.
+"""
+
+import argparse
+import contextlib
+import importlib.util
+import io
+import logging
+import pathlib
+import statistics
+import sys
+import warnings
+
+import torch
+
+TESTS = pathlib.Path(__file__).resolve().parent.parent / "python" / "tests"
+sys.path[:0] = [str(TESTS), str(TESTS / "models")]
+
+from harness import first_difference  # noqa: E402
+from integrations import NEEDS, SCRIPTS, run  # noqa: E402
+
+MODES = ("plain", "torch", "remat")
+NAMES = sorted(path.stem for path in SCRIPTS.glob("*.py"))
+HEADS = ("script", "regions", "bitwise: torch", "remat", "peak: plain", "torch", "remat", "time: torch", "remat")
+
+
+def run_quietly(script, mode):
+    with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return run(script, mode)
+
+
+def row(script, rounds):
+    runs = {mode: [] for mode in MODES}
+    for number in range(rounds):
+        for mode in MODES[number % 3 :] + MODES[: number % 3]:
+            runs[mode].append(run_quietly(script, mode))
+    plain = runs["plain"][0]
+    peaks = {mode: runs[mode][-1].peaks[-1] for mode in MODES}
+    times = {mode: statistics.median(second for done in runs[mode] for second in done.seconds[2:]) for mode in MODES}
+    same = {mode: all(first_difference(plain.state, done.state) is None for done in runs[mode]) for mode in MODES}
+    assert same["plain"], f"{script}: a plain run differs from another"
+    return [
+        script,
+        f"{min(runs['remat'][0].regions)}",
+        *("yes" if same[mode] else "no" for mode in ("torch", "remat")),
+        f"{peaks['plain'] / 1e6:.1f} MB",
+        *(f"{100 * peaks[mode] / peaks['plain']:.0f} %" for mode in ("torch", "remat")),
+        *(f"{times[mode] / times['plain']:.2f}" for mode in ("torch", "remat")),
+    ]
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("scripts", nargs="*", metavar="SCRIPT", help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--rounds", type=int, default=5)
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    logging.disable(logging.WARNING)
+    print("|", " | ".join(HEADS), "|\n|" + "---|" * len(HEADS))
+    for script in given.scripts or NAMES:
+        missing = [name for name in NEEDS.get(script, ()) if importlib.util.find_spec(name) is None]
+        if missing:
+            print(f"{script}: left out, needs {', '.join(missing)}", file=sys.stderr)
+        else:
+            print("|", " | ".join(row(script, given.rounds)), "|", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,44 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""The scripts of examples/integrations, and the page about them: trained weights are bitwise those of a plain run."""
+
+import functools
+import importlib.util
+from pathlib import Path
+
+import integrations
+import pytest
+from harness import first_difference
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "integrations.md"
+LAYERS = {"torchvision_resnet": 8}  # regions that wait for a backward; 4 of all others
+SCRIPTS = sorted(path.stem for path in integrations.SCRIPTS.glob("*.py"))
+
+pytestmark = pytest.mark.torch_warns
+
+
+@functools.cache
+def plain_run(script):
+    return integrations.run(script, "plain")
+
+
+@pytest.mark.parametrize("mode", ["remat", "launched"])
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_trains_the_same_weights(script, mode):
+    if not all(map(importlib.util.find_spec, integrations.NEEDS.get(script, ()))):
+        pytest.skip(f"needs {', '.join(integrations.NEEDS[script])}: docs/integrations.md")
+    plain, got = plain_run(script), integrations.run(script, mode)
+    assert first_difference(plain.state, got.state) is None
+    assert plain.regions == [0] * 8  # four steps of two batches
+    assert got.regions == [LAYERS.get(script, 4)] * 8
+    assert got.peaks[-1] < 0.85 * plain.peaks[-1]
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_the_page_has_the_lines_of_each_script(script):
+    page = PAGE.read_text()
+    lines = (integrations.SCRIPTS / f"{script}.py").read_text().splitlines()
+    added = [line.split("  # ")[0].strip() for line in lines if line.endswith(("  # remat", "  # checkpoint"))]
+    assert f"examples/integrations/{script}.py" in page
+    assert added
+    assert [line for line in added if line.rstrip(",") not in page] == []
