@@ -69,6 +69,7 @@ def test_differences_name_behaviours_once():
         ("docs/tools.md", 1),
         ("docs/distributed.md", 2),
         ("docs/compile.md", 2),
+        ("docs/torch_remat.md", 1),
     ],
 )
 def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
@@ -86,6 +87,7 @@ def test_all_pages_with_python_are_run():
     pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
     assert sorted(pages) == [
         "auto_checkpoint.md", "budgets.md", "compile.md", "distributed.md", "pains.md", "policies.md", "python.md", "tools.md",
+        "torch_remat.md",
     ]
 
 
