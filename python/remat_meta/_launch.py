@@ -81,9 +81,9 @@ def run_patched(script, is_module):
     finally:
         if not was_called():
             _logger.info(
-                f"[patch_torch_checkpoint] {script}: nothing ran on remat: torch.utils.checkpoint.checkpoint was not called, or by "
-                "compiled code only, which keeps torch's own. Turn on the checkpointing of the model or its trainer, or give a "
-                "budget: --memory-budget 60%."
+                f"[patch_torch_checkpoint] {script}: nothing ran on remat: torch.utils.checkpoint.checkpoint was not called, or "
+                "by compiled code only, which keeps torch's own. Turn on the checkpointing of the model or its trainer, or give "
+                "a budget: --memory-budget 60%."
             )
 
 

@@ -81,6 +81,10 @@ def patches_taken_off():
             patches.pop().undo()
 
 
+def state_of(model):
+    return {name: tensor.detach().clone() for name, tensor in model.state_dict().items()} | {"generator": torch.get_rng_state()}
+
+
 def run(script, mode):
     """Runs it in this process; "launched": as python -m remat_meta --patch does."""
     done = Run()
@@ -90,8 +94,7 @@ def run(script, mode):
         if mode == "launched":
             remat.patch_torch_checkpoint()
         exec(compile(text_for(script, mode), path, "exec"), names)
-    done.state = {name: tensor.detach().clone() for name, tensor in names["model"].state_dict().items()}
-    done.state["generator"] = torch.get_rng_state()
+    done.state = state_of(names["model"])
     names.clear()
     gc.collect()
     return done

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import integrations
 import pytest
+import torch
 from harness import first_difference
 
 PAGE = Path(__file__).resolve().parents[3] / "docs" / "integrations.md"
@@ -32,6 +33,20 @@ def test_a_script_trains_the_same_weights(script, mode):
     assert plain.regions == [0] * 8  # four steps of two batches
     assert got.regions == [LAYERS.get(script, 4)] * 8
     assert got.peaks[-1] < 0.85 * plain.peaks[-1]
+
+
+@pytest.mark.parametrize(("begun", "resumed"), [("plain", "remat"), ("remat", "plain"), ("torch", "remat")])
+def test_a_run_is_resumed_in_another_way(begun, resumed, tmp_path):
+    before, after = {}, {}
+    with integrations.patches_taken_off():
+        exec(integrations.text_for("hf_trainer", begun).split("torch.manual_seed(0)")[0], before)
+        torch.manual_seed(0)
+        before["train"](before["make_model"](), tmp_path, steps=2, resume=False)
+    with integrations.patches_taken_off():
+        exec(integrations.text_for("hf_trainer", resumed).split("torch.manual_seed(0)")[0], after)
+        model = after["make_model"]()
+        after["train"](model, tmp_path, steps=4, resume=True)
+    assert first_difference(plain_run("hf_trainer").state, integrations.state_of(model)) is None
 
 
 @pytest.mark.parametrize("script", SCRIPTS)
