@@ -12,8 +12,9 @@ import torch
 import torch._functorch.config
 import torch.nn.functional as F
 from programs import leaf
-from same import assert_equal, assert_same
+from same import assert_equal, assert_same, plain
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import remat_meta as remat
 from remat_meta import CheckpointPolicy, _compiled_graphs
@@ -275,7 +276,7 @@ def test_on_two_threads():
             wrap(lambda x: compiled(aliases)(x * 2)[1].tanh())(x).sum().backward()
         results[name] = x.grad
 
-    step("plain", lambda fn: fn)
+    step("plain", plain)
     threads = [threading.Thread(target=step, args=(name, region(name))) for name in ("function", "tape")]
     for thread in threads:
         thread.start()
@@ -283,6 +284,32 @@ def test_on_two_threads():
         thread.join()
     for name in ("function", "tape"):
         assert_equal(results["plain"], results[name])
+
+
+class Names(TorchDispatchMode):
+    """Of the ops that it is shown."""
+
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        self.names.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_modes_see_what_they_see_without_a_region(engine):
+    fn = PROGRAMS["matrix products"]
+    seen = []
+    for wrap in (plain, region(engine)):
+        with Names() as mode:
+            y = wrap(fn)(leaf(4, 4))
+        y.sum().backward()
+        # A region takes hold of its argument, and of what the forward saves.
+        seen.append([name for name in mode.names if name != "aten.detach.default"])
+    assert len(seen[0]) > 3
+    assert seen[0] == seen[1]
 
 
 def refused(inputs, match, **facts):
