@@ -6,18 +6,22 @@
 #include <c10/core/Allocator.h>
 #include <c10/util/Exception.h>
 
+#include <remat/tape/torch_compat.h>
+
 namespace remat {
 namespace {
 
 namespace profiler = torch::profiler::impl;
 using c10::ThreadLocalDebugInfo;
 
-constexpr auto kReportingSlot = c10::DebugInfoKind::PROFILER_STATE;
+c10::DebugInfoKind reporting_slot() {
+  return c10::DebugInfoKind::PROFILER_STATE;
+}
 
 c10::MemoryReportingInfoBase* current_listener() {
   // NOLINTNEXTLINE(cppcoreguidelines-pro-type-static-cast-downcast): as
   // c10::reportMemoryUsageToProfiler.
-  return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(kReportingSlot));
+  return static_cast<c10::MemoryReportingInfoBase*>(ThreadLocalDebugInfo::get(reporting_slot()));
 }
 
 }  // namespace
@@ -29,11 +33,11 @@ AllocationListener::AllocationListener()
 
 bool AllocationListener::is_listening() {
   pop_stopped();
-  return dynamic_cast<AllocationListener*>(ThreadLocalDebugInfo::get(kReportingSlot)) != nullptr;
+  return dynamic_cast<AllocationListener*>(ThreadLocalDebugInfo::get(reporting_slot())) != nullptr;
 }
 
 bool AllocationListener::is_profiled() {
-  auto* outer = profiler::ProfilerStateBase::get(/*global=*/false);
+  auto* outer = profiler_of_thread<profiler::ProfilerStateBase>();
   return outer != nullptr && outer->profilerType() != profiler::ActiveProfilerType::NONE;
 }
 
@@ -47,7 +51,7 @@ void AllocationListener::check_can_start(const char* who) {
 void AllocationListener::start(const std::shared_ptr<AllocationListener>& listener,
                                const char* who) {
   check_can_start(who);
-  ThreadLocalDebugInfo::_push(kReportingSlot, listener);
+  ThreadLocalDebugInfo::_push(reporting_slot(), listener);
 }
 
 void AllocationListener::stop() {
@@ -57,10 +61,11 @@ void AllocationListener::stop() {
 
 void AllocationListener::pop_stopped() {
   for (;;) {
-    const auto* top = dynamic_cast<AllocationListener*>(ThreadLocalDebugInfo::get(kReportingSlot));
+    const auto* top =
+        dynamic_cast<AllocationListener*>(ThreadLocalDebugInfo::get(reporting_slot()));
     if (top == nullptr || !top->stopped_) return;
     try {
-      ThreadLocalDebugInfo::_pop(kReportingSlot);
+      ThreadLocalDebugInfo::_pop(reporting_slot());
     } catch (const c10::Error&) {
       return;  // Debug info of another kind lies above; its owner restores what was there before.
     }

@@ -94,7 +94,7 @@ class GraphWalk {
   void walk(const at::Tensor& root) {
     if (root.defined() && root.grad_fn()) push(root.grad_fn());
     while (!waiting_.empty()) {
-      const std::shared_ptr<torch::autograd::Node> node = std::move(waiting_.back());
+      const GraphNode node = std::move(waiting_.back());
       waiting_.pop_back();
       visit_saved_(node, [&](const at::Tensor& tensor) { add(*node, tensor); });
       for (const torch::autograd::Edge& edge : node->next_edges()) {
@@ -127,7 +127,7 @@ class GraphWalk {
     std::set<std::string> types;
   };
 
-  void push(const std::shared_ptr<torch::autograd::Node>& node) {
+  void push(const GraphNode& node) {
     if (seen_.insert(node.get()).second) waiting_.push_back(node);
   }
 
@@ -150,7 +150,7 @@ class GraphWalk {
   const VisitSaved& visit_saved_;
   const std::unordered_set<const void*>& billed_;
   std::unordered_set<const torch::autograd::Node*> seen_;
-  std::vector<std::shared_ptr<torch::autograd::Node>> waiting_;
+  std::vector<GraphNode> waiting_;
   std::map<const void*, Found> storages_;
 };
 

@@ -69,9 +69,10 @@ EdgeList stand_ins(const EdgeList& edges) {
 }
 
 /// Tells the trace what becomes of the tensor that these hooks get.
-class TracedHooks final : public SavedVariableHooks {
+class TracedHooks final : public HooksInFront {
  public:
-  explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks) : hooks_(std::move(hooks)) {}
+  explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks)
+      : HooksInFront(std::move(hooks)) {}
 
   void call_pack_hook(const at::Tensor& tensor) override {
     TraceSink* const sink = trace_sink.load(std::memory_order_acquire);
@@ -90,9 +91,6 @@ class TracedHooks final : public SavedVariableHooks {
       const override {
     return hooks_->retrieve_unpack_hook_data();
   }
-
- private:
-  std::unique_ptr<SavedVariableHooks> hooks_;
 };
 
 }  // namespace

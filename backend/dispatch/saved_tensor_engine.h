@@ -3,16 +3,16 @@
 // The autograd engine that asks this thread's scopes what to do with a tensor to be saved.
 #pragma once
 
-#include <torch/csrc/autograd/engine.h>
-
 #include <remat/tape/torch_compat.h>
+
+#include "engine_compat.h"
 
 namespace remat {
 
 /// Stands in front of the engine that was the default one, and does its work through it. What it
 /// adds: default hooks for saved tensors come from Scope::current(), and a backward
 /// inside a replay leaves the grads of leaves alone, and one of dry tensors stays on its thread.
-class SavedTensorEngine final : public torch::autograd::Engine {
+class SavedTensorEngine final : public EngineInFront {
  public:
   /// Makes it the default engine, once; again if another one has been put in front since. Any
   /// thread.
@@ -33,10 +33,8 @@ class SavedTensorEngine final : public torch::autograd::Engine {
                    bool should_increment) override;
 
  private:
-  explicit SavedTensorEngine(torch::autograd::Engine& inner) : inner_(inner) {}
+  explicit SavedTensorEngine(torch::autograd::Engine& inner) : EngineInFront(inner) {}
   ~SavedTensorEngine() override { stop(); }
-
-  torch::autograd::Engine& inner_;
 };
 
 }  // namespace remat

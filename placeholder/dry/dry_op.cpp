@@ -19,6 +19,7 @@
 #include "composite_kernel.h"
 #include "dry_kernels.h"
 #include "meta_call.h"
+#include "tag_compat.h"
 
 namespace remat {
 namespace {
@@ -103,7 +104,7 @@ void run_on_meta(const c10::OperatorHandle& op, Stack& stack, Numbers numbers,
 
 /// An op that writes its results into arguments, of which none changes its shape.
 bool run_in_place(const c10::OperatorHandle& op, Stack& stack) {
-  if (!returns_only_written(op.schema()) || op.hasTag(at::Tag::out_variant)) return false;
+  if (!returns_only_written(op.schema()) || is_out_variant(op)) return false;
   const auto& schema = op.schema();
   const size_t first = stack.size() - schema.arguments().size();
   Stack written;

@@ -87,7 +87,7 @@ const PlaceholderInfo& placeholder_info(const at::Tensor& tensor) {
 
 std::string describe_tensor(const at::Tensor& tensor) {
   if (!tensor.defined()) return "an undefined tensor";
-  const std::string dtype = c10::getDtypeNames(tensor.scalar_type()).first;
+  const std::string dtype(c10::getDtypeNames(tensor.scalar_type()).first);
   if (tensor.is_nested() || tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides())
     return c10::str(dtype, " [sizes unknown] on ", tensor.device());
   return c10::str(dtype, " ", tensor.sizes(), " on ", tensor.device());

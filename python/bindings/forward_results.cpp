@@ -6,7 +6,6 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pythoncapi_compat.h>
@@ -17,6 +16,7 @@
 
 #include "errors.h"
 #include "named_call_run.h"
+#include "py_node_compat.h"
 
 namespace remat::python {
 namespace {
@@ -137,12 +137,13 @@ std::vector<at::Tensor> saved_by(PyObject* ctx) {
 SavingState saving_of(PyObject* ctx) {
   if (!THPFunction_Check(ctx)) return nullptr;
   const auto& function = *reinterpret_cast<const THPFunction*>(ctx);
-  const std::shared_ptr<const torch::autograd::PyNode> itself = function.cdata.lock();
+  const WeakNodePtr of = node_of(function);
+  const NodePtr itself = of.lock();
   if (!itself || itself->num_outputs() == 0) return [] { return Saving{Saving::State::kDone}; };
-  return [of = function.cdata]() -> Saving {
-    const std::shared_ptr<const torch::autograd::PyNode> node = of.lock();
+  return [of]() -> Saving {
+    const NodePtr node = of.lock();
     if (!node) return {Saving::State::kDone};
-    const auto& saving = *reinterpret_cast<const THPFunction*>(node->obj);
+    const THPFunction& saving = ctx_of(*node);
     const bool is_freed = saving.has_freed_buffers || saving.saved_tensors_accessed_and_cleared;
     const size_t position = saving.saved_variables.size();
     const size_t count = saving.saved_variables.capacity();

@@ -40,7 +40,7 @@ bool is_raw_save(PyObject* name) {
 }  // namespace
 
 // A node that has been freed raises, for some attributes: it saves nothing then.
-void visit_saved(const std::shared_ptr<torch::autograd::Node>& node, const Visit& visit) {
+void visit_saved(const GraphNode& node, const Visit& visit) {
   THPObjectPtr object(torch::autograd::functionToPyObject(node));
   THPObjectPtr names(object ? PyObject_Dir(reinterpret_cast<PyObject*>(Py_TYPE(object.get())))
                             : nullptr);

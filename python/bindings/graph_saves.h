@@ -8,7 +8,6 @@
 namespace remat::python {
 
 /// See VisitSaved. Under the GIL. Nodes of C++ custom functions show nothing.
-void visit_saved(const std::shared_ptr<torch::autograd::Node>& node,
-                 const std::function<void(const at::Tensor&)>& visit);
+void visit_saved(const GraphNode& node, const std::function<void(const at::Tensor&)>& visit);
 
 }  // namespace remat::python

@@ -7,7 +7,6 @@
 #include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function_hook.h>
-#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -27,6 +26,7 @@
 #include "named_call_run.h"
 #include "owned_object.h"
 #include "policy_object.h"
+#include "py_node_compat.h"
 #include "warnings_now.h"
 
 namespace remat::python {
@@ -37,7 +37,7 @@ struct OpenCall {
   uint64_t number;
   std::unique_ptr<detail::NamedCallScope> scope{};
   std::vector<at::Tensor> arguments{};
-  std::weak_ptr<torch::autograd::PyNode> node{};
+  WeakNodePtr node{NodePtr()};
   uintptr_t hook = 0;  // of that
 };
 
@@ -88,7 +88,7 @@ std::shared_ptr<OpenCall> open_call(PyObject* ctx, const NamedCall& named) {
       [&] { call->scope = std::make_unique<detail::NamedCallScope>(named, call->arguments); });
   open_calls.push_back(call);
   if (!THPFunction_Check(ctx)) return call;
-  call->node = reinterpret_cast<const THPFunction*>(ctx)->cdata;
+  call->node = node_of(*reinterpret_cast<const THPFunction*>(ctx));
   if (const auto node = call->node.lock())
     call->hook = node->add_post_hook(std::make_unique<EndWithNode>(call));
   return call;

@@ -18,6 +18,7 @@
 #include <remat/tape/held_storage.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/torch_compat.h>
 
 #include "unseen.h"
 
@@ -91,7 +92,7 @@ std::vector<at::Tensor> leaves_behind(const Node& node) {
 
 // With create_graph AccumulateGrad copies.
 void TakenGradients::note_given(const at::Tensor& value) {
-  const std::shared_ptr<Node> node = torch::autograd::get_current_node();
+  const NodePtr node = torch::autograd::get_current_node();
   std::shared_ptr<Given> given = last_given.lock();
   if (C10_UNLIKELY(given != nullptr) && given->node() != node.get())
     std::exchange(given, nullptr)->settle();

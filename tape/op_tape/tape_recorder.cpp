@@ -14,6 +14,7 @@
 #include <utility>
 
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/torch_compat.h>
 
 #include "hash_mix.h"
 #include "storage_bytes.h"
@@ -63,7 +64,7 @@ const char* TapeRecorder::unsupported(const at::Tensor& tensor) {
     return nullptr;
   if (keys.has(c10::DispatchKey::Python)) return "a tensor of a Python class of its own";
   if (!has_layout(tensor)) return "a tensor that is not strided";
-  if (keys.has(c10::DispatchKey::Named)) return "a tensor with names for its dimensions";
+  if (has_dimension_names(keys)) return "a tensor with names for its dimensions";
   if (tensor.is_quantized() || tensor._is_zerotensor()) return "a quantized or a zero tensor";
   if (keys.has_any(c10::functorch_transforms_ks)) return "a tensor in a transform of torch.func";
   return nullptr;

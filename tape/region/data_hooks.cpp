@@ -19,6 +19,7 @@
 #include <remat/tape/scope.h>
 #include <remat/tape/storage_table.h>
 #include <remat/tape/tensor_layout.h>
+#include <remat/tape/torch_compat.h>
 
 #include "exchanged_memory.h"
 #include "storage_bits.h"
@@ -77,7 +78,7 @@ class DataHooks final : public VariableHooksInterface {
 
   TensorBase tensor_data(const TensorBase& self) const override { return next_.tensor_data(self); }
   // See Note [The op that makes a node].
-  const std::shared_ptr<torch::autograd::Node>& grad_fn(const TensorBase& self) const override {
+  const NodePtr& grad_fn(const TensorBase& self) const override {
     const bool is_seen = self.defined() && interception_is_on();
     if (C10_LIKELY(!is_seen || !is_stale_view(at::Tensor(self)))) return next_.grad_fn(self);
     const InterceptionOff off;

@@ -239,12 +239,13 @@ void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tenso
   const NodePtr node = make_node<SkippedCallNode>(where(record));
   node->add_input_metadata(argument);
   argument.unsafeGetTensorImpl()->bump_version();
-  torch::autograd::impl::rebase_history(argument, {node, 0});
+  rebase_new_history(argument, node);
 }
 
 void ReplayCalls::put_in_graph(const CallRecord& record, at::Tensor tensor) {
-  if (!node_) node_ = make_node<SkippedCallNode>(where(record));
-  torch::autograd::set_history(tensor, node_);
+  if (node_) return torch::autograd::set_history(tensor, node_);
+  node_ = make_node<SkippedCallNode>(where(record));
+  set_new_history(tensor, node_);
 }
 
 void ReplayCalls::restore_state(const CallRecord& record) {

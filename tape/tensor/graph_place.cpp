@@ -4,7 +4,6 @@
 #include <remat/tape/graph_place.h>
 
 #include <torch/csrc/autograd/function.h>
-#include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
 #include <string>
@@ -37,7 +36,7 @@ void GraphPlace::give_to(at::Tensor tensor) const {
   } else if (NodePtr node = node_.lock()) {
     torch::autograd::impl::set_gradient_edge(tensor, {std::move(node), output_nr_});
   } else {
-    torch::autograd::set_history(tensor, make_node<FreedNode>());
+    set_new_history(tensor, make_node<FreedNode>());
   }
 }
 

@@ -141,7 +141,7 @@ TEST_CASE("A graph is walked by what the caller can see of its nodes",
   const at::Tensor weight = torch::ones({5}).requires_grad_();
   size_t nodes = 0;
   // Each node is asked once: add, two times the region's output, and what is behind.
-  const VisitSaved visit = [&](const std::shared_ptr<torch::autograd::Node>& /*node*/,
+  const VisitSaved visit = [&](const GraphNode& /*node*/,
                                const std::function<void(const at::Tensor&)>& found) {
     ++nodes;
     found(saved);

@@ -4,10 +4,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/edge.h>
 
 #include <cstddef>
 #include <functional>
-#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -15,17 +15,16 @@
 #include <remat/inspect/region_saves.h>
 #include <remat/tape/export.h>
 
-namespace torch::autograd {
-struct Node;
-}
-
 namespace remat {
+
+/// Owner of a node of autograd's graph.
+using GraphNode = decltype(torch::autograd::Edge::function);
 
 /// Shows the tensors that a node saves, without unpacking any: those kept by hooks are left out,
 /// and a node that has been freed shows none. LibTorch's Python half has a way to ask for them, its
 /// C++ half has none.
-using VisitSaved = std::function<void(const std::shared_ptr<torch::autograd::Node>& node,
-                                      const std::function<void(const at::Tensor&)>& visit)>;
+using VisitSaved =
+    std::function<void(const GraphNode& node, const std::function<void(const at::Tensor&)>& visit)>;
 
 /// Storages outside of regions that nodes of the same types save.
 struct NodeSaves {

@@ -1,0 +1,30 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// How a ctx of Python and its node refer to each other: up to LibTorch 2.12 the node owns its ctx,
+// from 2.13 on the ctx owns its node, which keeps a ctx alive that anybody has seen.
+#pragma once
+
+#include <torch/csrc/autograd/python_function.h>
+
+#include <remat/tape/torch_compat.h>
+
+namespace remat::python {
+
+/// Of a ctx that no apply() has made, the node is null.
+inline WeakNodePtr node_of(const THPFunction& ctx) {
+  return WeakNodePtr(ctx.cdata);
+}
+
+template <class Node = torch::autograd::PyNode>
+const THPFunction& ctx_of(const torch::autograd::Node& node) {
+  const auto& of_python = static_cast<const Node&>(node);
+  PyObject* ctx = nullptr;
+  if constexpr (requires { of_python.obj; }) {
+    ctx = of_python.obj;
+  } else {
+    ctx = of_python.pyobj();
+  }
+  return *reinterpret_cast<const THPFunction*>(ctx);
+}
+
+}  // namespace remat::python

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""What differs between the versions of torch that remat_meta supports, 2.10 to 2.15; the C++ half is in
+tape/support/include/remat/tape/torch_compat.h."""
+
+import itertools
+
+import torch.utils.checkpoint as stock
+
+
+def getattr_method(variable_class):
+    """The name of the method by which Dynamo reads an attribute: (variable, tx, name)."""
+    return "var_getattr" if hasattr(variable_class, "var_getattr") else "tp_getattro_impl"  # since 2.14
+
+
+def attribute_of_class(getattr_of, variable, tx, name, value):
+    """What Dynamo knows `value` as, which the class of `variable` has under that name. `getattr_of` is its own method, which
+    makes of a descriptor in C, since 2.14, a method that it cannot call."""
+    if hasattr(variable, "var_getattr"):
+        return getattr_of(variable, tx, name)
+    source = variable.get_source_by_walking_mro(tx, name) if variable.source else None
+    return type(variable).build(tx, value, source)
+
+
+def fsdp_groups(state):
+    """The groups of parameters of a module that fully_shard has sharded: more than one may be since 2.12."""
+    groups = getattr(state, "_fsdp_param_groups", None)
+    if groups is None:
+        groups = [state._fsdp_param_group]
+    return [group for group in groups if group is not None]
+
+
+_graph_numbers = itertools.count(1 << 32)  # beyond torch's own
+
+
+def tag_nodes(graph, contexts=None):
+    """Marks the nodes of a graph as one checkpoint's, for the compiler's partitioner. Without contexts it is to run all of
+    them again; with contexts those are returned that tell it of each node."""
+    number = next(_graph_numbers)
+    for node in graph.graph.nodes:
+        if node.op in ("call_function", "call_method", "call_module"):
+            node.meta["ac_graph_id"] = number
+            node.meta["recompute"] = None if contexts else stock.CheckpointPolicy.PREFER_RECOMPUTE
+
+    def numbered():
+        forward, recompute = contexts()
+        forward.ac_graph_id = number  # since 2.12 they write it to all nodes that they see
+        return forward, recompute
+
+    return numbered
+
+
+def checkpoint_options(respect_saved_tensors_hooks):
+    """As torch.utils.checkpoint takes it, since 2.14."""
+    if respect_saved_tensors_hooks is None:
+        return {}
+    return {"respect_saved_tensors_hooks": respect_saved_tensors_hooks}
