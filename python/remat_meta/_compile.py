@@ -20,6 +20,7 @@ from . import _C, _compiled_graphs, _graph_run, _higher_order
 from ._after_import import after_import
 from ._graph_policy import CALL, INNER, REGION, contexts_of, forget_notes, key_of, options_of, refusal_of, region_of
 from ._torch_checkpoint import torch_checkpoint
+from ._torch_compat import attribute_of_class, getattr_method
 
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
 _surroundings = _C._Surroundings()
@@ -257,9 +258,28 @@ def _op(fn, *args, **options):
 
 
 def _torch_checkpoint(
-    function, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default", debug=False,
-    early_stop=True, **kwargs,
+    function=None, *args, use_reentrant=None, preserve_rng_state=True, context_fn=None, determinism_check="default",
+    debug=False, early_stop=True, respect_saved_tensors_hooks=None, **kwargs,
 ):
+    if function is not None or args:
+        return _run_checkpoint(function, context_fn, args, kwargs)
+    options = dict(
+        preserve_rng_state=preserve_rng_state, context_fn=context_fn or stock.noop_context_fn,
+        determinism_check=determinism_check, debug=debug, early_stop=early_stop,
+    )
+    return functools.partial(_checkpointed, options)
+
+
+def _checkpointed(options, function):
+    def checkpointed(*args, **kwargs):
+        if not torch.compiler.is_dynamo_compiling():
+            return torch_checkpoint(**options)(function)(*args, **kwargs)
+        return _run_checkpoint(function, options["context_fn"], args, kwargs)
+
+    return checkpointed
+
+
+def _run_checkpoint(function, context_fn, args, kwargs):
     if context_fn is None or context_fn is stock.noop_context_fn:
         return _run_region(function, _key_of_options(("_any_output", True)), args, kwargs)
     run = torch.ops.higher_order.tag_activation_checkpoint
@@ -277,24 +297,25 @@ def _is_recomputing():
 # What Dynamo does not know of our types.
 
 
-def _is_bound(variable, name):
-    """True if a class has it, so that an instance gets it bound, as a function."""
+def _bound(variable, name):
+    """The region that a class has under that name, so that an instance gets it bound, as a function; else None."""
     found = inspect.getattr_static(type(variable.value), name, None)
-    return isinstance(found, _KINDS) and name not in getattr(variable.value, "__dict__", ())
+    return found if isinstance(found, _KINDS) and name not in getattr(variable.value, "__dict__", ()) else None
 
 
-def _bind(var_getattr, variable, tx, name):
-    found = var_getattr(variable, tx, name)
-    is_set = tx.output.side_effects.has_pending_mutation_of_attr(variable, name)
-    if is_set or not _is_bound(variable, name):
-        return found
+def _bind(getattr_of, variable, tx, name):
+    region = _bound(variable, name)
+    if region is None or tx.output.side_effects.has_pending_mutation_of_attr(variable, name):
+        return getattr_of(variable, tx, name)
+    found = attribute_of_class(getattr_of, variable, tx, name, region)
     return torch._dynamo.variables.functions.FunctoolsPartialVariable(found, [variable], {})
 
 
 def _check(check_verbose, function, *args, **kwargs):
-    """Whether Dynamo traces it: a method whose function is a region as one of the region's function."""
-    is_region = isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS)
-    return check_verbose(inspect.unwrap(function.__func__) if is_region else function, *args, **kwargs)
+    """Whether Dynamo traces its frame: a method whose function is a region has none, and is called by one that Dynamo makes."""
+    if isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS):
+        return torch._dynamo.trace_rules.SkipResult(True, "a region has no frame")
+    return check_verbose(function, *args, **kwargs)
 
 
 def _codes(code):
@@ -309,12 +330,13 @@ def _teach_dynamo():
     from torch._dynamo.eval_frame import skip_code
     from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
-    var_getattr = UserDefinedObjectVariable.var_getattr
-    UserDefinedObjectVariable.var_getattr = lambda variable, tx, name: _bind(var_getattr, variable, tx, name)
+    method = getattr_method(UserDefinedObjectVariable)
+    getattr_of = getattr(UserDefinedObjectVariable, method)
+    setattr(UserDefinedObjectVariable, method, lambda variable, tx, name: _bind(getattr_of, variable, tx, name))
     trace_rules.check_verbose = functools.partial(_check, trace_rules.check_verbose)
     for function in (_open_region, _open_call, _close, _key_of_options, _key_of_call, _takes_any_output):
         torch.compiler.assume_constant_result(function)
-    for traced in (_checkpoint, _made_call, _call_builder, _call_region, _call_named, _run_region, _run_call):
+    for traced in (_checkpoint, _checkpointed, _made_call, _call_builder, _call_region, _call_named, _run_region, _run_call):
         for code in _codes(traced.__code__):
             skip_code(code)  # as frames of their own; inlined they are traced
     for original, traced in {

@@ -21,6 +21,7 @@ from torch.distributed.fsdp._fully_shard._fsdp_state import FSDPState
 from torch.distributed.utils import _apply_to_tensors, _to_kwargs
 
 from . import _C
+from ._torch_compat import fsdp_groups
 
 _UNSEEN = (
     (FSDPState, "_lazy_init", "_pre_backward", "_root_post_backward_final_callback"),
@@ -49,8 +50,9 @@ def _gather(state):
     """Has the weights whole, as before a backward."""
     if torch._C._current_graph_task_id() != -1:
         state._pre_backward(None)
-    group = state._fsdp_param_group
-    if group is not None and not group.is_unsharded:
+    for group in fsdp_groups(state):
+        if group.is_unsharded:
+            continue
         # The user may say that a backward does not need them (unshard_in_backward); the replay does.
         with group.use_training_state(TrainingState.IDLE):
             group.unshard()
@@ -67,14 +69,14 @@ def _gather_again(state, name):
 
 
 def _note_gathered(state):
-    group = state._fsdp_param_group
-    if group is None or getattr(group, "_noted_by_remat", False) or not group.is_unsharded:
-        return
-    for parameter in group.fsdp_params:
-        gather = functools.partial(_gather_again, weakref.ref(state), parameter._param_fqn)
-        for tensor in (*parameter.all_gather_outputs, *parameter._unsharded_inner_tensors):
-            _C._note_gathered(tensor, parameter.sharded_param, gather)
-    group._noted_by_remat = True
+    for group in fsdp_groups(state):
+        if getattr(group, "_noted_by_remat", False) or not group.is_unsharded:
+            continue
+        for parameter in group.fsdp_params:
+            gather = functools.partial(_gather_again, weakref.ref(state), parameter._param_fqn)
+            for tensor in (*parameter.all_gather_outputs, *parameter._unsharded_inner_tensors):
+                _C._note_gathered(tensor, parameter.sharded_param, gather)
+        group._noted_by_remat = True
 
 
 def _pre_forward(original, state, module, args, kwargs):
@@ -87,8 +89,9 @@ def _pre_forward(original, state, module, args, kwargs):
         (args,), (kwargs,) = _to_kwargs(args, kwargs, state._device, False)
     if state._mp_policy.cast_forward_inputs:
         args, kwargs = (_cast(state._mp_policy.param_dtype, value) for value in (args, kwargs))
-    group = state._fsdp_param_group
-    return (args, kwargs) if group is None else group._register_post_backward_hook(args, kwargs)
+    for group in fsdp_groups(state):
+        args, kwargs = group._register_post_backward_hook(args, kwargs)
+    return args, kwargs
 
 
 def _post_forward(original, state, module, inputs, output):

@@ -18,6 +18,7 @@ from . import _C
 from ._graph_policy import CALL, Answers, contexts_of, options_of, region_of
 from ._graph_writes import check_writes, note_writes
 from ._policy import CheckpointPolicy
+from ._torch_compat import tag_nodes
 
 
 def _notes_of(node):
@@ -102,17 +103,13 @@ def _in_contexts(run, args, contexts):
 
 
 def _run_traced(key, graph, args):
-    from torch._higher_order_ops.wrap import TagActivationCheckpoint
-
     if torch.is_grad_enabled():
         check_writes(graph)
-    is_asked = _is_asked(key, graph)
-    graph = TagActivationCheckpoint.tag_nodes(graph, is_sac=is_asked)
+    contexts = functools.partial(contexts_of, key, _weights(graph, args)) if _is_asked(key, graph) else None
+    numbered = tag_nodes(graph, contexts)
     with torch.fx.traceback.preserve_node_meta():
         run = torch.fx.Interpreter(graph).run
-        if not is_asked:
-            return run(*args)
-        return _in_contexts(run, args, functools.partial(contexts_of, key, _weights(graph, args)))
+        return _in_contexts(run, args, numbered) if contexts else run(*args)
 
 
 def _run(original, graph, *args, **kwargs):

@@ -12,6 +12,9 @@ import torch.utils.checkpoint as stock
 from torch.utils.checkpoint import set_checkpoint_debug_enabled, set_checkpoint_early_stop
 
 from . import _C
+from ._build_info import TORCH_VERSION
+from ._torch_compat import checkpoint_options
+from ._torch_version import minor
 
 __all__ = [
     "patch_torch_checkpoint",
@@ -86,8 +89,12 @@ def _selective_policy(context_fn):
     return None, contexts
 
 
+@typing.overload
+def torch_checkpoint(function: typing.Callable[..., _R], *args: typing.Any, **options: typing.Any) -> _R: ...
+@typing.overload
+def torch_checkpoint(**options: typing.Any) -> typing.Callable[[typing.Callable[..., _R]], typing.Callable[..., _R]]: ...
 def torch_checkpoint(
-    function: typing.Callable[..., _R],
+    function: typing.Callable[..., typing.Any] | None = None,
     *args: typing.Any,
     use_reentrant: bool | None = None,
     preserve_rng_state: bool = True,
@@ -95,9 +102,10 @@ def torch_checkpoint(
     determinism_check: str = "default",
     debug: bool = False,
     early_stop: bool = True,
+    respect_saved_tensors_hooks: bool | None = None,
     **kwargs: typing.Any,
-) -> _R:
-    """torch.utils.checkpoint.checkpoint(function, *args, **kwargs) on remat.
+) -> typing.Any:
+    """torch.utils.checkpoint.checkpoint(function, *args, **kwargs) on remat; without a function, a decorator.
 
     Returns what `function` returns; leaves that are no tensors pass. `use_reentrant` is accepted
     and changes nothing: there is one implementation, which can do what both of torch's can.
@@ -106,30 +114,51 @@ def torch_checkpoint(
     `context_fn` with torch's create_selective_checkpoint_contexts becomes a policy of the region;
     other contexts are entered around `function`, the first in the forward, the second when it runs
     again. `early_stop` and `debug` give way to set_checkpoint_early_stop() and
-    set_checkpoint_debug_enabled(). Gradients, buffers and random streams are bitwise those of
+    set_checkpoint_debug_enabled(). `respect_saved_tensors_hooks` is accepted and changes nothing:
+    hooks around a region get what its policy keeps. Gradients, buffers and random streams are bitwise those of
     function(*args, **kwargs).
     """
-    if torch._guards.TracingContext.try_get() is not None:  # a compiler traces a checkpoint of its graph
-        return stock.checkpoint.__wrapped__(
-            function,
-            *args,
-            use_reentrant=use_reentrant,
-            preserve_rng_state=preserve_rng_state,
-            context_fn=context_fn,
-            determinism_check=determinism_check,
-            debug=debug,
-            early_stop=early_stop,
-            **kwargs,
+    options = dict(
+        use_reentrant=use_reentrant,
+        preserve_rng_state=preserve_rng_state,
+        context_fn=context_fn,
+        determinism_check=determinism_check,
+        debug=debug,
+        early_stop=early_stop,
+        **checkpoint_options(respect_saved_tensors_hooks),
+    )
+    if function is not None or args:
+        return _run(function, args, kwargs, options)
+    if kwargs:
+        raise TypeError(
+            f"[torch_checkpoint] {', '.join(kwargs)}: expected options only, where no function is given, got arguments of one."
         )
-    early = _unless(stock._enable_checkpoint_early_stop, early_stop)
-    debug = _unless(stock._checkpoint_debug_enabled, debug)
-    options = (bool(preserve_rng_state), determinism_check, early, debug)
+    return functools.partial(_decorated, options)
+
+
+def _decorated(options, function):
+    """A function, so that methods may be decorated."""
+
+    @functools.wraps(function)
+    def checkpointed(*args, **kwargs):
+        return _run(function, args, kwargs, options)
+
+    return checkpointed
+
+
+def _run(function, args, kwargs, options):
+    if torch._guards.TracingContext.try_get() is not None:  # a compiler traces a checkpoint of its graph
+        return stock.checkpoint.__wrapped__(function, *args, **options, **kwargs)
+    context_fn = options["context_fn"]
+    early = _unless(stock._enable_checkpoint_early_stop, options["early_stop"])
+    debug = _unless(stock._checkpoint_debug_enabled, options["debug"])
+    chosen = (bool(options["preserve_rng_state"]), options["determinism_check"], early, debug)
     if context_fn is stock.noop_context_fn or context_fn is None:
-        return _plain_builder(*options)(function)(*args, **kwargs)
+        return _plain_builder(*chosen)(function)(*args, **kwargs)
     policy, contexts = _selective_policy(context_fn)
     if contexts:
         function = _with_contexts(function, *contexts)
-    return _builder(*options, policy)(function)(*args, **kwargs)
+    return _builder(*chosen, policy)(function)(*args, **kwargs)
 
 
 def _unless(override, value):
@@ -149,7 +178,7 @@ def _stock_function():
     if below is None or code is None or _TARGET not in code.co_consts:
         raise NotImplementedError(
             "[patch_torch_checkpoint] torch.utils.checkpoint.checkpoint: expected the function of "
-            f"torch 2.11, got {stock.checkpoint!r} of torch {torch.__version__} or of another "
+            f"torch {minor(TORCH_VERSION)}, got {stock.checkpoint!r} of torch {torch.__version__} or of another "
             "patch. Take that off, or call torch_checkpoint."
         )
     return below

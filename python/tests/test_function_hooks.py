@@ -309,3 +309,18 @@ def test_a_hook_that_shares_its_node_with_a_gradient_inside_may_be_given_none():
         return (w.grad,)
 
     assert_same(program, checkpointed)
+
+
+@pytest.mark.skipif(not hasattr(torch.autograd.graph, "node_creation_hook"), reason="torch has it since 2.14")
+def test_hooks_on_new_nodes_are_told_of_those_in_regions():
+    def names(wrap):
+        seen = []
+        x = leaf(3)
+        with torch.autograd.graph.node_creation_hook(lambda node: seen.append(node.name())):
+            y = wrap(lambda x: (x.sin() * x).exp())(x)
+        y.sum().backward()
+        return seen
+
+    plain = names(lambda function: function)
+    assert plain[-3:] == ["SinBackward0", "MulBackward0", "ExpBackward0"]
+    assert names(checkpointed) == plain

@@ -241,7 +241,7 @@ def test_the_patch_ends_with_an_exception():
 
 def test_a_foreign_patch_is_refused(monkeypatch):
     monkeypatch.setattr(stock, "checkpoint", lambda *args: None)
-    with pytest.raises(NotImplementedError, match="expected the function of torch 2.11, got <function"):
+    with pytest.raises(NotImplementedError, match=r"expected the function of torch 2\.\d+, got <function"):
         remat.patch_torch_checkpoint()
 
 
@@ -251,6 +251,46 @@ def test_the_patch_reaches_checkpoint_wrapper():
     wrapped = checkpoint_wrapper(nn.Linear(2, 2))
     with remat.patch_torch_checkpoint():
         assert runs_on_remat(lambda fn, x: fn(wrapped(x)))
+
+
+def test_without_a_function_it_decorates_functions_and_methods():
+    class Scaled:
+        scale = 3.0
+
+        @remat.torch_checkpoint(use_reentrant=False, respect_saved_tensors_hooks=True)
+        def of(self, x, *, debug):  # the function's own keyword
+            return (x * self.scale * debug).sin()
+
+    x = leaf(2)
+    before = _C.live_region_count()
+    y = Scaled().of(x, debug=2.0)
+    assert _C.live_region_count() == before + 1
+    y.sum().backward()
+    assert_equal(x.grad, (x.detach() * 6.0).cos() * 2.0 * 3.0)
+    with remat.patch_torch_checkpoint():
+        assert runs_on_remat(lambda function, x: stock.checkpoint(use_reentrant=False)(function)(x))
+    with pytest.raises(TypeError, match="flag: expected options only, where no function is given"):
+        remat.torch_checkpoint(use_reentrant=False, flag=True)
+
+
+@pytest.mark.parametrize("respect", [None, True, False])
+def test_hooks_around_get_what_the_policy_keeps(respect):
+    packed = []
+
+    def contexts():
+        return stock.create_selective_checkpoint_contexts([torch.ops.aten.exp.default])
+
+    def pack(tensor):
+        packed.append(tensor.detach().clone())
+        return tensor
+
+    x = leaf(2)
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
+        y = remat.torch_checkpoint(
+            lambda x: x.exp().sin(), x, use_reentrant=False, context_fn=contexts, respect_saved_tensors_hooks=respect
+        )
+    assert any(torch.equal(tensor, x.detach().exp()) for tensor in packed)
+    y.sum().backward()
 
 
 @pytest.mark.parametrize("patched", [True, False])
