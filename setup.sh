@@ -2,12 +2,18 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # Installs what is missing, then runs a CMake workflow preset: ./setup.sh demo|test|bench|dev|asan|campaign|none
+# With REMAT_TORCH_VERSION=2.15 in the environment, for that LibTorch.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")"
 
-readonly torch_version=2.11.0
-readonly venv=build/venv
-readonly python_tools=build/python_tools
+readonly default_torch=2.11
+# Another one has its packages and build folders in build/versions/: see CMakePresets.json for REMAT_BUILD_IN.
+readonly torch_version=${REMAT_TORCH_VERSION:-$default_torch}
+if [ "$torch_version" != "$default_torch" ]; then
+  export REMAT_TORCH_VERSION REMAT_BUILD_IN="versions/$torch_version/"
+fi
+readonly venv=build/${REMAT_BUILD_IN:-}venv
+readonly python_tools=build/${REMAT_BUILD_IN:-}python_tools
 readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1' 'mypy>=1.18,<2' 'perfetto>=0.57,<1')
 readonly model_packages=python/tests/models/requirements.txt
 readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
@@ -31,6 +37,7 @@ usage: ./setup.sh PRESET
   none      only installs what is missing
 LibTorch 2.11 is taken from Torch_DIR or CMAKE_PREFIX_PATH, else from the active Python, else from build/venv, which this
 script makes. If you have all of that, run: cmake --workflow --preset PRESET
+With REMAT_TORCH_VERSION=2.15 (2.10 to 2.15) in the environment it is that one, all in build/versions/2.15.
 TEXT
 }
 
@@ -94,12 +101,12 @@ find_libtorch() {
 
 make_venv() {
   command -v python3 >/dev/null || die "python3 not found: expected python3 with venv. Run: apt-get install python3-venv"
-  say "no LibTorch ${torch_version%.*} at hand: putting torch==$torch_version into $venv (2.7 GB and a few minutes, once)"
+  say "no LibTorch $torch_version at hand: putting torch==$torch_version.0 into $venv (2.7 GB and a few minutes, once)"
   rm -rf "$venv"
   trap 'rm -rf "$venv"' EXIT INT TERM
   python3 -m venv "$venv" || die "python3 -m venv failed. Run: apt-get install python3-venv"
-  "$venv/bin/pip" install --disable-pip-version-check "torch==$torch_version" numpy ||
-    die "pip could not install torch==$torch_version. Is the network there? Does it have a wheel for $(python3 --version)?"
+  "$venv/bin/pip" install --disable-pip-version-check "torch==$torch_version.0" numpy ||
+    die "pip could not install torch==$torch_version.0. Is the network there? Does it have a wheel for $(python3 --version)?"
   trap - EXIT INT TERM
 }
 
@@ -114,6 +121,8 @@ install_python_tools() {
     say "putting ${test_packages[*]} into $python_tools"
     install_tools "$python" "${test_packages[@]}" || say "pip could not install them: the Python tests are left out"
   fi
+  # Some of them fit one torch only.
+  [ "$torch_version" = "$default_torch" ] || return 0
   has_model_packages "$python" && return
   say "putting the libraries of $model_packages into $python_tools (280 MB, half a minute, once)"
   # --no-deps: the list is complete, and their dependencies would bring another torch.

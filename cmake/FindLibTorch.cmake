@@ -10,16 +10,31 @@
 #   2. Torch_DIR (variable or environment), CMAKE_PREFIX_PATH (variable or environment)
 #   3. what the last configure found
 #   4. the torch of the active Python: LibTorch_PYTHON, else python3 on PATH
-#   5. the folders in LibTorch_FALLBACK_ROOTS, then build/venv beside cmake/
+#   5. the folders in LibTorch_FALLBACK_ROOTS, then build/venv and build/versions/<major.minor>/venv beside cmake/
 #
-# Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_INCLUDE_DIR, LibTorch_LIBRARY_DIR. REMAT_TORCH_VERSION is the
-# major.minor to accept: headers and library of another minor version do not fit together.
+# Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_INCLUDE_DIR, LibTorch_LIBRARY_DIR. REMAT_TORCH_VERSION (variable or
+# environment) is the major.minor to accept: headers and library of another minor version do not fit together. Empty, it is
+# 2.11; "any" is any of REMAT_TORCH_VERSIONS.
 
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)
 endif()
+set(REMAT_TORCH_VERSIONS 2.10 2.11 2.12 2.13 2.14 2.15)
+if(NOT REMAT_TORCH_VERSION)
+  set(REMAT_TORCH_VERSION "$ENV{REMAT_TORCH_VERSION}")
+endif()
 if(NOT REMAT_TORCH_VERSION)
   set(REMAT_TORCH_VERSION 2.11)
+endif()
+list(JOIN REMAT_TORCH_VERSIONS ", " _libtorch_supported)
+set(_libtorch_wanted "${REMAT_TORCH_VERSION}")
+set(_libtorch_pip "torch==${REMAT_TORCH_VERSION}.*")
+if(REMAT_TORCH_VERSION STREQUAL "any")
+  set(_libtorch_wanted "${_libtorch_supported}")
+  set(_libtorch_pip "torch==2.11.*")
+elseif(NOT REMAT_TORCH_VERSION IN_LIST REMAT_TORCH_VERSIONS)
+  message(FATAL_ERROR "[LibTorch] REMAT_TORCH_VERSION: expected one of ${_libtorch_supported}, got ${REMAT_TORCH_VERSION}. "
+    "Set it to the major.minor of your LibTorch, and install one of these if it is another.")
 endif()
 
 # The version of the LibTorch in `root`, as 2.11.0; empty if there is none.
@@ -41,7 +56,7 @@ endfunction()
 # TRUE if `version` has the major.minor of REMAT_TORCH_VERSION.
 function(_libtorch_fits version out)
   string(REGEX MATCH "^[0-9]+\\.[0-9]+" minor "${version}")
-  if(minor VERSION_EQUAL REMAT_TORCH_VERSION)
+  if(minor STREQUAL REMAT_TORCH_VERSION OR (REMAT_TORCH_VERSION STREQUAL "any" AND minor IN_LIST REMAT_TORCH_VERSIONS))
     set(${out} TRUE PARENT_SCOPE)
   else()
     set(${out} FALSE PARENT_SCOPE)
@@ -116,13 +131,13 @@ function(_libtorch_search)
     _libtorch_version("${named}" version)
     if(NOT version)
       message(FATAL_ERROR "[LibTorch] ${origin} leads to ${named}: expected include/torch/ and lib/libtorch_cpu.so "
-        "of LibTorch ${REMAT_TORCH_VERSION}, got no LibTorch there. Correct or unset ${origin}.")
+        "of LibTorch ${_libtorch_wanted}, got no LibTorch there. Correct or unset ${origin}.")
     endif()
     _libtorch_fits("${version}" fits)
     if(NOT fits)
-      message(FATAL_ERROR "[LibTorch] ${origin} leads to ${named}: expected LibTorch ${REMAT_TORCH_VERSION}, got "
-        "LibTorch ${version}. remat is built for one minor version: install torch ${REMAT_TORCH_VERSION} or point "
-        "${origin} to one.")
+      message(FATAL_ERROR "[LibTorch] ${origin} leads to ${named}: expected LibTorch ${_libtorch_wanted}, got "
+        "LibTorch ${version}. remat is built for one minor version: set REMAT_TORCH_VERSION to another of "
+        "${_libtorch_supported}, or point ${origin} to LibTorch ${_libtorch_wanted}.")
     endif()
     set(_root "${named}" PARENT_SCOPE)
     set(_version "${version}" PARENT_SCOPE)
@@ -131,7 +146,8 @@ function(_libtorch_search)
 
   set(passed_over "")
   cmake_path(GET CMAKE_CURRENT_FUNCTION_LIST_DIR PARENT_PATH beside)
-  file(GLOB in_venv "${beside}/build/venv/lib/python3*/site-packages/torch")
+  file(GLOB in_venv "${beside}/build/venv/lib/python3*/site-packages/torch"
+    "${beside}/build/versions/${REMAT_TORCH_VERSION}/venv/lib/python3*/site-packages/torch")
   foreach(candidate IN ITEMS "${LibTorch_LAST_ROOT}" PYTHON ${LibTorch_FALLBACK_ROOTS} ${in_venv})
     if(candidate STREQUAL "PYTHON")
       _libtorch_of_python(candidate)
@@ -164,6 +180,9 @@ if(CMAKE_SCRIPT_MODE_FILE)
 endif()
 
 set(LibTorch_VERSION "${_version}")
+if(_version AND REMAT_TORCH_VERSION STREQUAL "any")
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" REMAT_TORCH_VERSION "${_version}")
+endif()
 set(LibTorch_LAST_ROOT "${_root}" CACHE INTERNAL "Where LibTorch was found")
 set(LibTorch_INCLUDE_DIR "")
 set(LibTorch_LIBRARY_DIR "")
@@ -176,7 +195,7 @@ include(FindPackageHandleStandardArgs)
 find_package_handle_standard_args(LibTorch
   REQUIRED_VARS LibTorch_LIBRARY_DIR LibTorch_INCLUDE_DIR
   VERSION_VAR LibTorch_VERSION
-  REASON_FAILURE_MESSAGE "expected LibTorch ${REMAT_TORCH_VERSION}, got none.${_passed_over} Run ./setup.sh, or pip install 'torch==${REMAT_TORCH_VERSION}.*' into the active Python, or set Torch_DIR or CMAKE_PREFIX_PATH.")
+  REASON_FAILURE_MESSAGE "expected LibTorch ${_libtorch_wanted}, got none.${_passed_over} Run ./setup.sh, or pip install '${_libtorch_pip}' into the active Python, or set Torch_DIR or CMAKE_PREFIX_PATH.")
 
 if(LibTorch_FOUND AND NOT TARGET remat_libtorch::torch_cpu)
   # A CUDA build of LibTorch needs libraries that the wheel keeps beside it; it finds them itself when loaded, the linker

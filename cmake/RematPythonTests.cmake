@@ -2,7 +2,8 @@
 
 # Suites of pytest, run on the package in the build folder.
 
-set(REMAT_PYTHON_PATH "${PROJECT_BINARY_DIR}/python:${PROJECT_SOURCE_DIR}/build/python_tools")
+set(REMAT_PYTHON_TOOLS "${PROJECT_SOURCE_DIR}/build/$ENV{REMAT_BUILD_IN}python_tools" CACHE PATH "Where setup.sh puts pytest and others")
+set(REMAT_PYTHON_PATH "${PROJECT_BINARY_DIR}/python:${REMAT_PYTHON_TOOLS}")
 execute_process(
   COMMAND "${CMAKE_COMMAND}" -E env "PYTHONPATH=${REMAT_PYTHON_PATH}" "${REMAT_PYTHON}" -c "import expecttest, hypothesis, pytest"
   OUTPUT_QUIET ERROR_QUIET RESULT_VARIABLE status)
