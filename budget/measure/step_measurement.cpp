@@ -43,7 +43,8 @@ std::unique_ptr<StepMeasurement> StepMeasurement::of(std::string name, StepLog f
   TORCH_CHECK_NOT_IMPLEMENTED(
       forward.inner_region.empty(), "[profile] '", name,
       "': expected a function without regions of its own, got ", forward.inner_region,
-      ": a plan says what all of the step keeps. Measure it without its checkpoints.");
+      ": a plan says what all of the step keeps. Take checkpoints out of it, and turn off the "
+      "model's own switch for them (gradient_checkpointing, set_grad_checkpointing).");
   const std::shared_ptr<const Region> region =
       forward.region == 0 ? nullptr : find_region(forward.region);
   const auto replayer = region ? region->replayer() : nullptr;

@@ -377,7 +377,7 @@ def test_an_error_in_a_replay_leaves_the_hooks_around_the_backward(early_stop):
     calls, packed = [], []
 
     def fails_when_it_runs_again(h):
-        calls.append(h)
+        calls.append(None)
         if len(calls) > 1:
             raise ValueError("again")
         return h.sin().exp()
