@@ -52,15 +52,51 @@ void add_slots(PyObject* object, std::vector<at::Tensor>& tensors) {
 struct Flat {
   THPObjectPtr names;  // a list; null if the class does not say what it consists of
   THPObjectPtr context;
+  THPObjectPtr others;  // a dict of what is no tensor, as a DTensor's mesh is since torch 2.12
 };
+
+/// True for what a tensor made again may share: it has a hash, and no tensors that are seen.
+bool is_shared(PyObject* value) {
+  std::vector<at::Tensor> tensors;
+  add(value, tensors);
+  const bool has_hash = tensors.empty() && PyObject_Hash(value) != -1;
+  PyErr_Clear();
+  return has_hash;
+}
+
+/// Takes what is no tensor from the names to the others.
+void split(PyObject* object, Flat& flat) {
+  for (Py_ssize_t i = PyList_GET_SIZE(flat.names.get()); i-- > 0;) {
+    PyObject* const name = PyList_GET_ITEM(flat.names.get(), i);
+    THPObjectPtr value(PyObject_GetAttr(object, name));
+    PyErr_Clear();
+    if (!value || !is_shared(value)) continue;
+    if (PyDict_SetItem(flat.others, name, value) != 0 ||
+        PyList_SetSlice(flat.names, i, i + 1, nullptr) != 0)
+      throw python_error();
+  }
+}
 
 Flat flat_of(PyObject* object) {
   THPObjectPtr flat(PyObject_CallMethod(object, "__tensor_flatten__", nullptr));
   if (!flat || !PyTuple_Check(flat.get()) || PyTuple_GET_SIZE(flat.get()) < 1) return {};
   PyObject* const context =
       PyTuple_GET_SIZE(flat.get()) > 1 ? PyTuple_GET_ITEM(flat.get(), 1) : Py_None;
-  return {THPObjectPtr(PySequence_List(PyTuple_GET_ITEM(flat.get(), 0))),
-          THPObjectPtr(Py_NewRef(context))};
+  Flat parts{THPObjectPtr(PySequence_List(PyTuple_GET_ITEM(flat.get(), 0))),
+             THPObjectPtr(Py_NewRef(context)), THPObjectPtr(PyDict_New())};
+  if (parts.names) split(object, parts);
+  return parts;
+}
+
+/// Of its class's context and of what is no tensor in it.
+size_t hash_of(Flat& flat) {
+  size_t hash = flat.context.get() ? static_cast<size_t>(PyObject_Hash(flat.context.get())) : 0;
+  PyErr_Clear();  // a context that has no hash is not compared
+  Py_ssize_t position = 0;
+  PyObject* value = nullptr;
+  while (flat.others.get() && PyDict_Next(flat.others.get(), &position, nullptr, &value))
+    hash = hash * 31 + static_cast<size_t>(PyObject_Hash(value));
+  return hash;
 }
 
 /// False if the class does not say what it consists of.
@@ -80,13 +116,14 @@ class UnflattenObject final : public Unflatten {
       : class_(share(reinterpret_cast<PyObject*>(Py_TYPE(object)))),
         names_(share(flat.names.get())),
         context_(share(flat.context.get())),
+        others_(share(flat.others.get())),
         size_(call(object, "size")),
         stride_(call(object, "stride")) {}
 
   at::Tensor make(c10::ArrayRef<at::Tensor> parts) const override {
     const pybind11::gil_scoped_acquire gil;
     const SuspendScopes suspend;
-    THPObjectPtr inner(PyDict_New());
+    THPObjectPtr inner(PyDict_Copy(others_->get()));
     for (const auto i : c10::irange(parts.size())) {
       THPObjectPtr part(THPVariable_Wrap(parts[i]));
       if (!part || PyDict_SetItem(inner.get(), PyList_GET_ITEM(names_->get(), i), part.get()) != 0)
@@ -107,15 +144,15 @@ class UnflattenObject final : public Unflatten {
     return share(result.get());
   }
 
-  SharedObject class_, names_, context_, size_, stride_;
+  SharedObject class_, names_, context_, others_, size_, stride_;
 };
 
 bool can_be_made_again(PyObject* object, Flat& flat) {
   if (!flat.names || PyObject_HasAttrString(object, "__tensor_unflatten__") != 1) return false;
   THPObjectPtr module(PyImport_ImportModule("remat_meta._unflatten"));
   if (!module) return false;
-  THPObjectPtr can(PyObject_CallMethod(module, "can_be_made_again", "OOO", object, flat.names.get(),
-                                       flat.context.get()));
+  THPObjectPtr can(PyObject_CallMethod(module, "can_be_made_again", "OOOO", object,
+                                       flat.names.get(), flat.context.get(), flat.others.get()));
   return can && can.get() == Py_True;
 }
 
@@ -142,10 +179,9 @@ uint64_t hash_of_class(const at::Tensor& tensor) {
   THPObjectPtr object(THPVariable_Wrap(tensor));
   if (!object) return PyErr_Clear(), 0;
   Flat flat = flat_of(object);
-  const Py_hash_t context = flat.context.get() ? PyObject_Hash(flat.context) : 0;
-  PyErr_Clear();  // one that cannot be hashed is not compared
-  return reinterpret_cast<uintptr_t>(Py_TYPE(object.get())) ^
-         (static_cast<uint64_t>(context) << 1U);
+  PyErr_Clear();
+  const size_t parts = hash_of(flat);
+  return reinterpret_cast<uintptr_t>(Py_TYPE(object.get())) ^ (uint64_t{parts} << 1U);
 }
 
 std::optional<FlattenedTensor> flatten_tensor(const at::Tensor& tensor) {

@@ -17,11 +17,11 @@ def unflatten(cls, inner, context, size, stride):
     return cls.__tensor_unflatten__(inner, context, size, stride)
 
 
-def can_be_made_again(tensor, names, context):
+def can_be_made_again(tensor, names, context, others):
     """False for a class that has __tensor_unflatten__ of its base, which makes tensors of that one. Once per class."""
     cls = type(tensor)
     if cls not in _made_again:
-        inner = {name: getattr(tensor, name) for name in names}
+        inner = {name: getattr(tensor, name) for name in names} | others
         if type(unflatten(cls, inner, context, tensor.size(), tensor.stride())) is not cls:
             return False
         _made_again.add(cls)

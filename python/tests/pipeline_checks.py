@@ -99,8 +99,8 @@ def assert_pipeline(kind, engine):
         assert calls["block"] == PLAIN_CALLS, calls
     elif kind == "interleaved_zero_bubble":
         assert PLAIN_CALLS + repeated < calls["block"] == calls_with_torch(kind), calls
-    else:
-        assert calls["block"] == PLAIN_CALLS + repeated, calls
+    else:  # since torch 2.12 the first step learns the shapes of gradients by a backward of its own
+        assert PLAIN_CALLS + repeated <= calls["block"] == calls_with_torch(kind) <= PLAIN_CALLS + repeated + BLOCKS, calls
 
 
 for _kind, _engine in itertools.product(SCHEDULES, ENGINES):
