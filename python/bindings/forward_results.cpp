@@ -144,7 +144,7 @@ SavingState saving_of(PyObject* ctx) {
     const NodePtr node = of.lock();
     if (!node) return {Saving::State::kDone};
     const THPFunction& saving = ctx_of(*node);
-    const bool is_freed = saving.has_freed_buffers || saving.saved_tensors_accessed_and_cleared;
+    const bool is_freed = saving.has_freed_buffers || has_given_saved(saving);
     const size_t position = saving.saved_variables.size();
     const size_t count = saving.saved_variables.capacity();
     if (!is_freed && position < count) return {Saving::State::kNow, position, count};

@@ -27,4 +27,15 @@ const THPFunction& ctx_of(const torch::autograd::Node& node) {
   return *reinterpret_cast<const THPFunction*>(ctx);
 }
 
+/// True once a backward has had the saved tensors of a ctx that gives them once, which torch has
+/// since 2.11.
+template <class Ctx>
+bool has_given_saved(const Ctx& ctx) {
+  if constexpr (requires { ctx.saved_tensors_accessed_and_cleared; }) {
+    return ctx.saved_tensors_accessed_and_cleared;
+  } else {
+    return false;
+  }
+}
+
 }  // namespace remat::python

@@ -161,12 +161,13 @@ def _captured(fn):
 
 
 def _held_by_hooks(module):
-    """What hooks of the forward write to: what they have captured, and attributes of objects whose methods they are."""
+    """What hooks of the forward write to: what they have captured, and attributes of objects whose methods they are. Not
+    those of fully_shard, which prepares itself at the first forward for good: half of that put back, it would do it twice."""
     for hook in [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]:
         if isinstance(hook, functools.partial):
             yield from (hook.args, hook.keywords)
             hook = hook.func
-        if isinstance(hook, types.MethodType):
+        if isinstance(hook, types.MethodType) and not type(hook.__self__).__module__.startswith("torch.distributed."):
             yield getattr(hook.__self__, "__dict__", None)
         yield from (one for _, one in _captured(hook))
 
