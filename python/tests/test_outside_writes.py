@@ -651,3 +651,23 @@ def test_a_custom_function_in_a_nested_region_saves_what_has_been_written(write,
     expected = program(plain_wrap)
     torch.manual_seed(0)
     assert_equal(expected, program(wrap))
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+@pytest.mark.parametrize("checkpoint", [torch.utils.checkpoint.checkpoint, lambda fn, h, **_: remat.checkpoint()(fn)(h)])
+def test_a_nested_region_hands_a_checkpoint_a_captured_tensor_that_it_has_written(checkpoint, engine):
+    def program(wrap):
+        def outer(x):
+            def inner(x):
+                h.select(0, 1).mul_(2)
+                return checkpoint(lambda h: (h.sin() * 0.5).exp().tanh().neg(), h, use_reentrant=False)
+
+            wrap(inner)(x)
+            return x.sin()
+
+        w = leaf(4, 4)
+        h = w.exp() * 2
+        wrap(outer)(w).sum().backward()
+        return [w.grad]
+
+    assert_same(program, regions_of(engine))

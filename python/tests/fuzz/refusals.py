@@ -79,7 +79,6 @@ REFUSALS = (
     Rule("W6", f"{ERROR} {MISMATCH}", "as in the forward, got", several="not a leaf; now requires_grad off, a leaf"),
     Rule("W7", f"{ERROR} {MISMATCH}", "It was saved between other ops", r"(?s)\.apply\((\w+)\b.*\b\1\b[^\n]*_\("),
     Rule("W7", f"{ERROR} {MISMATCH}", "It is another tensor, another part of one", r"(?s)\.apply\(\w+\).*\w\[[^]]*\] = "),
-    Rule("W10", f"{ERROR} {MISMATCH}", "It was saved between other ops", r"(?s)select\(0, 1\)\.mul_.*stops_early"),
     # A backward inside.
     Rule("B16", REFUSED, "expected a backward inside the region's function that passes no SAVE call", "inner_(grad|backward)"),
     Rule("B5", REFUSED, "expected a backward inside the function that stays in what runs again", r"inner_(grad|backward)"),

@@ -2,7 +2,6 @@
 
 """Writes to tensors from outside of the region."""
 
-import functools
 
 import pytest
 import torch
@@ -65,30 +64,6 @@ def test_w7_a_custom_function_that_gets_a_captured_tensor_before_a_write_raises(
 
     assert_raises(program, region(), "It was saved between other ops")
     assert_same(program, region("tape"))
-
-
-def test_w10_a_nested_region_hands_torchs_checkpoint_a_captured_tensor_that_it_has_written():
-    def program_with(checkpoint):
-        def program(wrap):
-            def outer(x):
-                def inner(x):
-                    h.select(0, 1).mul_(2)
-                    return checkpoint(lambda h: (h.sin() * 0.5).exp().tanh().neg(), h)
-
-                wrap(inner)(x)
-                return x.sin()
-
-            w = leaf(4, 4)
-            h = w.exp() * 2
-            wrap(outer)(w).sum().backward()
-            return w.grad
-
-        return program
-
-    of_torch = functools.partial(torch.utils.checkpoint.checkpoint, use_reentrant=False)
-    assert_raises(program_with(of_torch), region(), "It was saved between other ops")
-    assert_same(program_with(of_torch), region("tape"))
-    assert_same(program_with(lambda fn, h: region()(fn)(h)), region())
 
 
 class Halved(torch.autograd.Function):
