@@ -9,7 +9,7 @@ from torch import Tensor
 
 from . import _C
 from ._after_import import after_import
-from ._engine import stand_ins
+from ._stand_ins import stand_ins
 
 # What a graph is given, and what it returns: one of these, or the place of an argument that it returns as it is.
 _NOTHING, _NUMBER, _READ, _WRITTEN, _MADE = range(-5, 0)

@@ -9,11 +9,7 @@ that does the same and tells regions before and after. The first region of the p
 import torch
 
 from . import _C, _agreement, _collective_watch, _ddp
-
-
-def stand_ins(tensors):
-    """In a replay: what ops are given in place of these tensors, which is what is in the graph."""
-    return tuple(_C._stand_in(t) if isinstance(t, torch.Tensor) else t for t in tensors or ())
+from ._stand_ins import stand_ins
 
 
 def _edges(tensors):
