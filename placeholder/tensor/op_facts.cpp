@@ -111,6 +111,8 @@ Table make_table() {
       {"aten::miopen_rnn", kLeavesByteGaps},
       {"aten::mkldnn_rnn_layer", kLeavesByteGaps},
 
+      {"aten::_make_dual", kMakesTangents},
+
       // A note for the allocator.
       {"aten::record_stream", kWritesNoData},
   };

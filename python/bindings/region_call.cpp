@@ -5,6 +5,7 @@
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/utils/object_ptr.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -48,14 +49,22 @@ PyObject* call_plainly(const Settings& settings, PyObject* function,
   return output.release();
 }
 
-// Its levels would have to be those of the forward in the replay too.
-void check_no_transform(const std::string& region) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode),
-      "[checkpoint] ", region_label(region),
-      ": expected a call outside of torch.func's transforms, got one inside (grad, vmap, jvp, "
-      "...). "
-      "Use autograd, or call the function without a region there.");
+/// True inside of a transform of torch.func, and where tensors may have tangents.
+///
+/// Note [Regions in transforms]: each level of grad, vmap, jvp... has a graph and tensors of its
+/// own, in which a replay would have to find the same levels again, and saved tensors have no
+/// hooks. Regions are plain calls there: right, and nothing is recomputed.
+bool transforms() {
+  constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
+  return c10::impl::tls_is_dispatch_key_included(key) ||
+         torch::autograd::ForwardADLevel::try_get_by_idx(0);
+}
+
+void warn_of_transform(const std::string& region) {
+  TORCH_WARN_ONCE("[checkpoint] ", region_label(region),
+                  ": called inside of a transform of torch.func or a level of forward-mode AD, "
+                  "where regions are plain "
+                  "calls: results are right, nothing is recomputed. This is said once.");
 }
 
 /// What Python's engine runs inside of regions is told to them from then on.
@@ -75,7 +84,10 @@ void install_engine() {
 PyObject* call_region(const Settings& settings, PyObject* function,
                       const CallArguments& arguments) {
   if (!detail::records_regions() || fx_traces()) return call_plainly(settings, function, arguments);
-  check_no_transform(settings.options.name);
+  if (transforms()) {
+    warn_of_transform(settings.options.name);
+    return call_plainly(settings, function, arguments);
+  }
   install_engine();
   tell_fsdp_of_regions();
   tell_agreement(settings, function);

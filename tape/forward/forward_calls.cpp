@@ -109,6 +109,11 @@ void ForwardCalls::check_call(const NamedCall& call) const {
       state_.region->intercept(), where(call),
       ": expected a region whose ops are seen, got one with intercept = false, in which nobody "
       "knows who reads the call's results. Set intercept = true, or use the policy RECOMPUTE.");
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      !state_.has_tangents, where(call),
+      ": expected results without tangents, got a function that has made tensors with tangents "
+      "(forward-mode AD), which are not kept. Put all that has tangents into a SAVE call, or use "
+      "the policy RECOMPUTE.");
   TORCH_CHECK(
       call.policy != Policy::kOffload || state_.settings.offload_store || state_.settings.hooks ||
           UserPair::inside(state_.scope, call.keep),

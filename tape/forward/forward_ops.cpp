@@ -63,6 +63,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   if (info.writes()) note_saved_writes(call);
   if (state_.is_saving) return calls_->saved_ops().before_op(call);
   if (calls_) calls_->go_on();
+  if (C10_UNLIKELY(info.facts().has(OpFact::kMakesTangents))) state_.has_tangents = true;
   if (info.may_draw()) before_draw(call);
   if (C10_UNLIKELY(info.is_communication())) region_.mark_communicates();
   made_ = origin_of_results(info);

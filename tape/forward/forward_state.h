@@ -34,6 +34,7 @@ struct ForwardState {
   std::unique_ptr<TapeRecorder> recorder{};  ///< Null without a tape.
   const OpInfo* op = nullptr;                ///< The one that runs.
   bool is_saving = false;                    ///< In a SAVE call.
+  bool has_tangents = false;                 ///< The function has made tensors with a tangent.
   size_t written_down = 0;                   ///< Ops and named calls.
   /// How many slots there were when the op began that a tensor of a Python class handles; kNoOp if
   /// none does.

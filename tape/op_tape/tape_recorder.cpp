@@ -217,6 +217,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   op_.makes_views = (info.is_view() && !info.writes()) || info.changes_metadata();
   if (info.facts().has(OpFact::kChangesMemory))
     return give_up(call, "memory that changes its size");
+  if (info.facts().has(OpFact::kMakesTangents)) return give_up(call, "a tensor with a tangent");
   if (op_.makes_views) return;
   if (info.argument_count() > kMaxArguments) return give_up(call, "more than 64 arguments");
   op_.record = {.op = &info,

@@ -29,6 +29,7 @@ enum class OpFact : uint32_t {
   kLeavesGaps = 1U << 12U,      ///< Saves for backward what it has not written all of.
   kLeavesByteGaps = 1U << 13U,  ///< The same of tensors of bytes: its workspace.
   kHandsOut = 1U << 15U,        ///< Who asks may go on to read its argument without an op.
+  kMakesTangents = 1U << 16U,   ///< Its result has a tangent: forward-mode AD.
   kWritesNoData = 1U << 14U,    ///< Marks an argument as written, and notes something about it.
 };
 

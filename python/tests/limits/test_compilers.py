@@ -12,25 +12,6 @@ import remat_meta as remat
 from .common import ANOTHER, OFFLOAD, SAVE, assert_raises, call, region
 
 
-@pytest.mark.torch_warns
-def test_j2_a_dual_tensor_as_argument_loses_its_tangent():
-    from torch.autograd import forward_ad
-
-    def program(wrap):
-        x = leaf(4)
-        with forward_ad.dual_level():
-            dual = forward_ad.make_dual(x, torch.ones(4))
-
-            def fn(d):
-                tangent = forward_ad.unpack_dual(d).tangent
-                return d.sin() if tangent is None else (d * tangent).sin()
-
-            forward_ad.unpack_dual(wrap(fn)(dual)).primal.sum().backward()
-        return x.grad
-
-    assert_raises(program, region(), "The function branches on state", remat.ReplayMismatch)
-
-
 @pytest.mark.parametrize("replay", ["function", "tape"])
 def test_j3_batched_gradients_of_a_region_that_draws_raise(replay):
     def program(wrap):
