@@ -11,6 +11,7 @@ calls instead of tracing them.
 
 import functools
 import inspect
+import os
 import types
 
 import torch
@@ -23,6 +24,7 @@ from ._torch_checkpoint import torch_checkpoint
 from ._torch_compat import attribute_of_class, getattr_method
 
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
+_FOLDER = os.path.dirname(__file__) + os.sep
 _surroundings = _C._Surroundings()
 
 
@@ -312,22 +314,17 @@ def _bind(getattr_of, variable, tx, name):
 
 
 def _check(check_verbose, function, *args, **kwargs):
-    """Whether Dynamo traces its frame: a method whose function is a region has none, and is called by one that Dynamo makes."""
+    """Whether Dynamo traces its frame. A method whose function is a region has none, and is called by one that Dynamo makes. Our
+    own, as of what is told of backwards, are not compiled for themselves; what is called in traced code is inlined."""
     if isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS):
         return torch._dynamo.trace_rules.SkipResult(True, "a region has no frame")
+    if isinstance(function, types.CodeType) and function.co_filename.startswith(_FOLDER):
+        return torch._dynamo.trace_rules.SkipResult(True, "a frame of remat_meta")
     return check_verbose(function, *args, **kwargs)
-
-
-def _codes(code):
-    yield code
-    for constant in code.co_consts:
-        if isinstance(constant, types.CodeType):
-            yield from _codes(constant)
 
 
 def _teach_dynamo():
     from torch._dynamo import trace_rules
-    from torch._dynamo.eval_frame import skip_code
     from torch._dynamo.variables.user_defined import UserDefinedObjectVariable
 
     method = getattr_method(UserDefinedObjectVariable)
@@ -336,9 +333,6 @@ def _teach_dynamo():
     trace_rules.check_verbose = functools.partial(_check, trace_rules.check_verbose)
     for function in (_open_region, _open_call, _close, _key_of_options, _key_of_call, _takes_any_output):
         torch.compiler.assume_constant_result(function)
-    for traced in (_checkpoint, _checkpointed, _made_call, _call_builder, _call_region, _call_named, _run_region, _run_call):
-        for code in _codes(traced.__code__):
-            skip_code(code)  # as frames of their own; inlined they are traced
     for original, traced in {
         _C.checkpoint: _checkpoint,
         _C.region: _region,
