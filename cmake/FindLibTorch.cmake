@@ -14,12 +14,14 @@
 #
 # Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_INCLUDE_DIR, LibTorch_LIBRARY_DIR. REMAT_TORCH_VERSION (variable or
 # environment) is the major.minor to accept: headers and library of another minor version do not fit together. Empty, it is
-# 2.11; "any" is any of REMAT_TORCH_VERSIONS.
+# 2.11; "any" is any of REMAT_TORCH_VERSIONS, which is all that remat knows, or what RematConfig.cmake found installed.
 
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)
 endif()
-set(REMAT_TORCH_VERSIONS 2.10 2.11 2.12 2.13 2.14 2.15)
+if(NOT REMAT_TORCH_VERSIONS)
+  set(REMAT_TORCH_VERSIONS 2.10 2.11 2.12 2.13 2.14 2.15)
+endif()
 if(NOT REMAT_TORCH_VERSION)
   set(REMAT_TORCH_VERSION "$ENV{REMAT_TORCH_VERSION}")
 endif()
@@ -31,7 +33,11 @@ set(_libtorch_wanted "${REMAT_TORCH_VERSION}")
 set(_libtorch_pip "torch==${REMAT_TORCH_VERSION}.*")
 if(REMAT_TORCH_VERSION STREQUAL "any")
   set(_libtorch_wanted "${_libtorch_supported}")
-  set(_libtorch_pip "torch==2.11.*")
+  list(GET REMAT_TORCH_VERSIONS 0 _libtorch_first)
+  if("2.11" IN_LIST REMAT_TORCH_VERSIONS)
+    set(_libtorch_first 2.11)
+  endif()
+  set(_libtorch_pip "torch==${_libtorch_first}.*")
 elseif(NOT REMAT_TORCH_VERSION IN_LIST REMAT_TORCH_VERSIONS)
   message(FATAL_ERROR "[LibTorch] REMAT_TORCH_VERSION: expected one of ${_libtorch_supported}, got ${REMAT_TORCH_VERSION}. "
     "Set it to the major.minor of your LibTorch, and install one of these if it is another.")

@@ -4,6 +4,8 @@
 #
 # Sets REMAT_PYTHON (the interpreter; empty if there is none), REMAT_PYTHON_INCLUDE, REMAT_PYTHON_SUFFIX and, when there is
 # none, REMAT_PYTHON_MISSING, which says why.
+#
+# remat_python_suffix(include out): what the names of extensions end in for the Python with these headers.
 
 set(REMAT_PYTHON "")
 set(REMAT_PYTHON_MISSING "LibTorch in ${LibTorch_LAST_ROOT} has no libtorch_python.so: expected torch from a wheel")
@@ -40,3 +42,18 @@ print(int(same), include, sysconfig.get_config_var("EXT_SUFFIX"), sep=";", end="
     set(REMAT_PYTHON_SUFFIX "${CMAKE_MATCH_2}")
   endforeach()
 endif()
+
+function(remat_python_suffix include out)
+  if(include STREQUAL REMAT_PYTHON_INCLUDE)
+    set(${out} "${REMAT_PYTHON_SUFFIX}" PARENT_SCOPE)
+    return()
+  endif()
+  set(lines "")
+  if(EXISTS "${include}/patchlevel.h")
+    file(STRINGS "${include}/patchlevel.h" lines REGEX "define PY_(MAJOR|MINOR)_VERSION")
+  endif()
+  if(NOT "${lines}" MATCHES "MAJOR_VERSION[ \t]+([0-9]+).*MINOR_VERSION[ \t]+([0-9]+)")
+    message(FATAL_ERROR "[python] REMAT_PYTHON_INCLUDES: expected folders with a Python's headers, got ${include}")
+  endif()
+  set(${out} ".cpython-${CMAKE_MATCH_1}${CMAKE_MATCH_2}-${CMAKE_SYSTEM_PROCESSOR}-linux-gnu.so" PARENT_SCOPE)
+endfunction()

@@ -211,11 +211,18 @@ function(remat_check_rooms)
   endforeach()
 endfunction()
 
-# remat_add_library(remat MODULES placeholder tape... [HEADERS_OF more modules...] LINKS targets...)
+# remat_add_library(remat [OF_TORCH] MODULES placeholder tape... [HEADERS_OF more modules...] LINKS targets...)
 # Target remat, alias remat::MODULE of each module: a library of these modules, installed with their public headers.
+# OF_TORCH: it is another one for each minor version of LibTorch, and is installed into a folder for that.
 function(remat_add_library target)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "MODULES;HEADERS_OF;LINKS")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OF_TORCH" "" "MODULES;HEADERS_OF;LINKS")
   add_library(${target})
+  set(folder ${CMAKE_INSTALL_LIBDIR})
+  set(rpath "$ORIGIN")
+  if(arg_OF_TORCH)
+    string(APPEND folder "/torch-${REMAT_TORCH_MINOR}")
+    set(rpath "$ORIGIN;$ORIGIN/..")
+  endif()
   foreach(module IN LISTS arg_MODULES)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:remat_${module}_module>)
     add_library(remat::${module} ALIAS ${target})
@@ -233,11 +240,11 @@ function(remat_add_library target)
     VERSION ${PROJECT_VERSION}
     SOVERSION ${PROJECT_VERSION_MAJOR}.${PROJECT_VERSION_MINOR}
     # A wheel's LibTorch lies where no loader looks, so installed libraries remember it.
-    INSTALL_RPATH "$ORIGIN"
+    INSTALL_RPATH "${rpath}"
     INSTALL_RPATH_USE_LINK_PATH ON)
   install(TARGETS ${target} EXPORT RematTargets
-    LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}
-    ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR}
+    LIBRARY DESTINATION ${folder}
+    ARCHIVE DESTINATION ${folder}
     FILE_SET HEADERS DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
 endfunction()
 

@@ -8,8 +8,7 @@ region installs what remat needs in torch's dispatcher and autograd engine.
 
 from . import _torch_version
 
-_torch_version.check_compiled(__name__)
-_torch_version.import_torch()
+__path__.insert(0, _torch_version.compiled_folder(__path__[0]))
 
 from . import _compile, _functional, testing  # noqa: E402
 from ._auto_checkpoint import auto_checkpoint, memory_plan  # noqa: E402

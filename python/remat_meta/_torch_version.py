@@ -1,11 +1,16 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Looks at torch before the bindings are loaded: with another minor version they would end in
-`undefined symbol`."""
+"""Finds the compiled part for the torch and the Python that run, before any of it is loaded: another one would end in
+`undefined symbol`.
 
-import importlib.util
+It is in one folder for each minor version of torch, torch_2_11 and so on, with bindings for each Python: a wheel has many,
+what was compiled on this machine has one.
+"""
 
-from ._build_info import TORCH_VERSION, VERSION
+import importlib.machinery
+import os
+import platform
+import re
 
 
 def minor(version: str) -> str:
@@ -13,39 +18,78 @@ def minor(version: str) -> str:
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
-def check(found: str, where: str) -> None:
-    """Raises ImportError unless `found`, the version of the torch in `where`, fits."""
-    expected = minor(TORCH_VERSION)
-    if minor(found) == expected:
-        return
-    raise ImportError(
-        f"[remat_meta] torch: expected {expected}.x (remat_meta {VERSION} was compiled for "
-        f"{TORCH_VERSION}), got {found} in {where}. Run pip install 'torch=={expected}.*', or "
-        "install remat_meta again from its source to compile it for the torch you have."
-    )
+def compiled_versions(package: str) -> list[str]:
+    """Minor versions of torch for which this package has a compiled part."""
+    found = [re.fullmatch(r"torch_(\d+)_(\d+)", name) for name in os.listdir(package)]
+    versions = sorted((int(match[1]), int(match[2])) for match in found if match)
+    return [f"{major}.{minor}" for major, minor in versions]
 
 
-def check_compiled(package: str) -> None:
-    """Raises ImportError where a build has put the package's Python files only."""
-    if importlib.util.find_spec(f"{package}._C"):
-        return
-    raise ImportError(
-        f"[remat_meta] {package}._C: expected the compiled part beside the Python files, got none. "
-        "Build it with ninja -C build/release remat_python (or your build folder), or run pip install ."
-    )
+def compiled_folder(package: str) -> str:
+    """The folder with what was compiled for the torch and the Python that run; raises ImportError if there is none."""
+    versions = compiled_versions(package)
+    if not versions:
+        raise ImportError(
+            f"[remat_meta] {package}/torch_*: expected the compiled part beside the Python files, got none. "
+            "Build it with ninja -C build/release remat_python (or your build folder), or run pip install ."
+        )
+    torch = import_torch(versions)
+    check_torch(torch.__version__, torch.__path__[0], versions)
+    folder = os.path.join(package, f"torch_{minor(torch.__version__).replace('.', '_')}")
+    check_python(folder)
+    check_abi(torch)
+    return folder
 
 
-def import_torch():
-    """Imports a torch that fits, else raises ImportError."""
+def one_of(versions: list[str]) -> str:
+    return f"{versions[0]}.x" if len(versions) == 1 else f"{', '.join(versions[:-1])} or {versions[-1]}"
+
+
+def to_install(versions: list[str]) -> str:
+    return f"Run pip install 'torch=={versions[-1]}.*'"
+
+
+def import_torch(versions: list[str]):
     try:
         import torch
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        expected = minor(TORCH_VERSION)
         raise ImportError(
-            f"[remat_meta] torch: expected {expected}.x, got none in this Python. "
-            f"Run pip install 'torch=={expected}.*'."
+            f"[remat_meta] torch: expected {one_of(versions)}, got none in this Python. {to_install(versions)}."
         ) from None
-    check(torch.__version__, torch.__path__[0])
     return torch
+
+
+def check_torch(found: str, where: str, versions: list[str]) -> None:
+    """Raises ImportError unless `found`, the version of the torch in `where`, is one of them."""
+    if minor(found) in versions:
+        return
+    raise ImportError(
+        f"[remat_meta] torch: expected {one_of(versions)}, for which this remat_meta was compiled, got {found} in {where}. "
+        f"{to_install(versions)}, or install remat_meta from its source, which compiles it for the torch you have."
+    )
+
+
+def check_python(folder: str) -> None:
+    """Raises ImportError unless the folder has bindings for the Python that runs."""
+    ends = importlib.machinery.EXTENSION_SUFFIXES
+    names = [name for name in os.listdir(folder) if name.startswith("_C.")]
+    if any(name == f"_C{end}" for name in names for end in ends):
+        return
+    there = sorted(name.removeprefix("_C.").removesuffix(".so") for name in names)
+    raise ImportError(
+        f"[remat_meta] Python: expected one for which {folder} has bindings ({', '.join(there)}), got "
+        f"{platform.python_implementation()} {platform.python_version()}, which loads _C{ends[0]}. Use one of those, or "
+        "install remat_meta from its source, which compiles it for the Python you have."
+    )
+
+
+def check_abi(torch) -> None:
+    """Raises ImportError where torch was compiled with C++ strings of the old kind, as some built it for themselves."""
+    if torch.compiled_with_cxx11_abi():
+        return
+    raise ImportError(
+        f"[remat_meta] torch {torch.__version__} in {torch.__path__[0]}: expected the C++11 ABI, got the one before it "
+        "(_GLIBCXX_USE_CXX11_ABI=0). Use torch from PyPI or pytorch.org, or build yours with the C++11 ABI."
+    )

@@ -19,6 +19,7 @@ from remat_meta import _torch_version
 from remat_meta._build_info import TORCH_VERSION
 
 MINOR = _torch_version.minor(TORCH_VERSION)
+NEWEST = _torch_version.compiled_versions(str(pathlib.Path(remat.__file__).parent))[-1]
 
 
 def run_python(code, *args, **env):
@@ -55,16 +56,38 @@ def test_another_minor_of_torch_is_refused_before_the_library_is_loaded(tmp_path
         """,
         str(tmp_path),
     )
-    assert f"torch: expected {MINOR}.x (remat_meta" in text
+    assert re.search(rf"torch: expected .*{re.escape(NEWEST)}.*, for which this remat_meta was compiled", text)
     assert f"got 2.99.1+cu130 in {fake}" in text
-    assert f"pip install 'torch=={MINOR}.*'" in text
+    assert f"pip install 'torch=={NEWEST}.*'" in text
     assert text.endswith("False\n")
 
 
 def test_a_python_without_torch_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
-    with pytest.raises(ImportError, match=rf"expected {MINOR}\.x, got none.*pip install 'torch=={MINOR}\.\*'"):
-        _torch_version.import_torch()
+    with pytest.raises(ImportError, match=r"expected 2\.11\.x, got none.*pip install 'torch==2\.11\.\*'"):
+        _torch_version.import_torch(["2.11"])
+    with pytest.raises(ImportError, match=r"expected 2\.10, 2\.11 or 2\.12, got none.*pip install 'torch==2\.12\.\*'"):
+        _torch_version.import_torch(["2.10", "2.11", "2.12"])
+
+
+def test_folders_of_a_wheel_are_read_in_the_order_of_versions(tmp_path):
+    for name in ("torch_2_9", "torch_2_15", "torch_2_10", "torch_x", "other"):
+        (tmp_path / name).mkdir()
+    assert _torch_version.compiled_versions(str(tmp_path)) == ["2.9", "2.10", "2.15"]
+
+
+def test_another_python_is_told_which_there_are(tmp_path):
+    for name in ("_C.cpython-399-x86_64-linux-gnu.so", "_C.cpython-398t-x86_64-linux-musl.so", "_build_info.py"):
+        (tmp_path / name).write_text("")
+    there = r"bindings \(cpython-398t-x86_64-linux-musl, cpython-399-x86_64-linux-gnu\)"
+    with pytest.raises(ImportError, match=rf"{there}, got CPython 3\."):
+        _torch_version.check_python(str(tmp_path))
+
+
+def test_a_torch_with_old_strings_is_refused(monkeypatch):
+    monkeypatch.setattr(torch, "compiled_with_cxx11_abi", lambda: False)
+    with pytest.raises(ImportError, match=r"expected the C\+\+11 ABI, got the one before it"):
+        _torch_version.check_abi(torch)
 
 
 def test_a_package_that_is_not_compiled_says_how_to(tmp_path):
@@ -79,7 +102,7 @@ def test_a_package_that_is_not_compiled_says_how_to(tmp_path):
             print(error)
         """
     text = run_python(code, PYTHONPATH=str(tmp_path))
-    assert text.startswith("[remat_meta] remat_meta._C: expected the compiled part")
+    assert text.startswith(f"[remat_meta] {package}/torch_*: expected the compiled part")
     assert "ninja -C build/release remat_python" in text
 
 
@@ -88,7 +111,7 @@ def test_a_wheel_gets_all_libraries_that_the_package_loads():
     targets = set(re.findall(r"lib(remat\w*)\.so", loaded))
     assert "remat" in targets
     rules = (pathlib.Path(__file__).parents[1] / "CMakeLists.txt").read_text()
-    installed = " ".join(re.findall(r"install\(TARGETS ([\w ]+) LIBRARY", rules)).split()
+    installed = " ".join(re.findall(r"install\(TARGETS ([\w ${}]+) LIBRARY", rules)).split()
     assert targets <= set(installed)
 
 

@@ -19,6 +19,11 @@ set(arguments
 
 if(WAY STREQUAL "install")
   run("${CMAKE_COMMAND}" --install "${REMAT_BINARY_DIR}" --prefix "${prefix}")
+  # As if remat were installed for another LibTorch too, which must not be taken.
+  file(GLOB config "${prefix}/lib*/cmake/Remat" "${prefix}/lib/*/cmake/Remat")
+  foreach(file IN ITEMS RematCompiledFor RematTargets)
+    file(WRITE "${config}/torch-2.99/${file}.cmake" "if(\"${file}\" STREQUAL \"RematTargets\")\n  message(FATAL_ERROR wrong)\nendif()\n")
+  endforeach()
   list(APPEND arguments "-DCMAKE_PREFIX_PATH=${prefix}" "-DCMAKE_FIND_USE_PACKAGE_REGISTRY=OFF")
 else()
   list(APPEND arguments "-DCONSUMER_REMAT_SOURCE=${REMAT_SOURCE_DIR}" "-DREMAT_TORCH_VERSION=${TORCH_VERSION}"

