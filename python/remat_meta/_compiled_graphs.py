@@ -18,7 +18,7 @@ _NOTHING, _NUMBER, _READ, _WRITTEN, _MADE = range(-5, 0)
 def _refuse(expected, got):
     raise NotImplementedError(
         f"[compile] a function that inductor has compiled, in a region: expected {expected}, got {got}. "
-        "Put the function into a SAVE call, call it outside of the region, or compile it round the region."
+        "Compile it without, call it outside of the region, or compile it round the region."
     )
 
 

@@ -307,7 +307,7 @@ def refused(inputs, match, **facts):
 
 
 def test_what_an_op_cannot_be_is_refused_and_says_what_to_do():
-    advice = "Put the function into a SAVE call, call it outside of the region"
+    advice = "Compile it without, call it outside of the region"
     refused([torch.Generator()], f"expected a graph of tensors and numbers, got a Generator. {advice}")
     refused([], f"expected no CUDA graphs.*got them. {advice}", fx_kwargs={"cudagraphs": True}, device_types=["cuda"])
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The types of the public calls: a program that uses them passes `mypy --strict`."""
+"""The types of the public calls: a program that uses them passes `mypy --strict`, and pyright in strict mode."""
 
 import importlib.util
+import json
 import os
 import subprocess
 import sys
@@ -35,6 +36,22 @@ def test_a_program_passes_mypy_in_strict_mode(tmp_path):
         capture_output=True, text=True, env={**os.environ, "MYPYPATH": str(package.parent)}, timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.skipif(importlib.util.find_spec("basedpyright") is None, reason="needs basedpyright")
+@pytest.mark.parametrize("mistake", ["", "remat.checkpoint(region_name=3)\n"])
+def test_a_program_passes_pyright_in_strict_mode(tmp_path, mistake):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM.read_text() + mistake)
+    configuration = tmp_path / "pyrightconfig.json"
+    package = Path(remat_meta.__file__).parent
+    configuration.write_text(json.dumps({"extraPaths": [str(package.parent)], "typeCheckingMode": "strict"}))
+    done = subprocess.run(
+        [sys.executable, "-m", "basedpyright", "-p", configuration, "--pythonpath", sys.executable],
+        capture_output=True, text=True, timeout=600,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (not mistake), done.stdout + done.stderr
+    assert ("region_name" in done.stdout) == bool(mistake)
 
 
 def test_the_package_says_that_it_has_types():
