@@ -2,11 +2,14 @@
 
 """cond, scan and their like, and what torch calls by such operators, in regions of eager code."""
 
+import functools
+
 import pytest
 import torch
 import torch._higher_order_ops as higher_order
 from same import assert_equal
 from torch import nn
+from torch.nn.attention.flex_attention import flex_attention
 
 import remat_meta as remat
 
@@ -42,7 +45,28 @@ def loop(x, w):
     return higher_order.while_loop(lambda i, y: i < 3, lambda i, y: (i + 1, (y @ w.detach()).sin()), begin)[1] * x
 
 
+@torch.compiler.nested_compile_region
+def layer(x, w):
+    return (x @ w).sin() @ w
+
+
+@functools.cache
+def layers(backend):
+    """A graph that calls one subgraph two times."""
+    return torch.compile(lambda x, w: layer(layer(x, w), w).cos(), backend=backend)
+
+
+def attention(x, w):
+    """Without gradients of its own: flex_attention has no backward on CPUs."""
+    heads, bias = (x @ w).detach().expand(1, 2, SIZE, SIZE), x.detach()
+    return flex_attention(heads, heads.sin(), heads.cos(), score_mod=lambda score, b, h, q, k: score + bias[q, k])[0, 0] * x
+
+
 PROGRAMS = {
+    "flex_attention": attention,
+    "invoke_subgraph": lambda x, w: layer(x, w).exp(),
+    "invoke_subgraph, aot_eager": lambda x, w: layers("aot_eager")(x, w).exp(),
+    "invoke_subgraph, inductor": lambda x, w: layers("inductor")(x, w).exp(),
     "cond": lambda x, w: torch.cond(x.sum() > 0, lambda y: y.sin() @ w, lambda y: y.cos() @ w, (x @ w,)),
     "cond, the other way": lambda x, w: torch.cond(x.sum() < 0, lambda y: y.sin() @ w, lambda y: y.cos() @ w, (x @ w,)),
     "map": lambda x, w: higher_order.map(lambda row, w: (row @ w).sin(), x, w),
@@ -91,3 +115,12 @@ def test_each_run_takes_the_branch_of_its_own_data():
             fn(x).sum().backward()
             region(y).sum().backward()
             assert_equal(x.grad, y.grad)
+
+
+def test_flex_attention_with_gradients_is_refused_as_without_a_region():
+    x = torch.rand(1, 2, SIZE, SIZE, requires_grad=True)
+    with pytest.raises(NotImplementedError, match="FlexAttention does not support backward on CPU"):
+        remat.checkpoint()(lambda x: flex_attention(x.sin(), x, x))(x)
+    y = remat.checkpoint()(torch.sin)(x)
+    y.sum().backward()
+    assert_equal(x.cos(), x.grad)
