@@ -3,6 +3,7 @@
 // Opening a region around a call into Python.
 #include "region_call.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/forward_grad.h>
@@ -31,11 +32,18 @@ namespace {
 /// True while torch.fx traces, with objects that stand for tensors: as records_regions(), for what
 /// calls no op.
 bool fx_traces() {
-  static PyObject* flags = nullptr;  // Note [Imports and the GIL]
+  static PyObject* module = nullptr;  // Note [Imports and the GIL]
   static PyObject* const name = PyUnicode_InternFromString("_is_fx_tracing_flag");
-  if (!flags)
-    flags = PyModule_GetDict(py::module_::import("torch.fx._symbolic_trace").release().ptr());
-  PyObject* const flag = PyDict_GetItemWithError(flags, name);
+  static PyObject* const of_threads = PyUnicode_InternFromString("_is_fx_tracing_tls");
+  static PyObject* const name_in_thread = PyUnicode_InternFromString("flag");
+  if (!module)
+    module = PyModule_GetDict(py::module_::import("torch.fx._symbolic_trace").release().ptr());
+  PyObject* flag = PyDict_GetItemWithError(module, name);
+  if (!flag) {  // since 2.14 one for each thread
+    PyObject* const threads = PyDict_GetItemWithError(module, of_threads);
+    THPObjectPtr own(threads ? PyObject_GetAttrString(threads, "__dict__") : nullptr);
+    flag = own ? PyDict_GetItemWithError(own.get(), name_in_thread) : nullptr;
+  }
   return flag && PyObject_IsTrue(flag) == 1;
 }
 
@@ -96,6 +104,7 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   PythonBody& running = *body;
   std::optional<detail::ForwardRegion> region(std::in_place, settings.options, std::move(body),
                                               tensors);
+  const bool grad_mode = c10::GradMode::is_enabled();
   WatchedRun run(settings.options.name, function, /*is_replay=*/false);
   THPObjectPtr output;
   {
@@ -105,6 +114,9 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   }
   if (!output) {
     run.fail();
+    // What the compiler has made of the function turns it off and on by two ops, and may end
+    // between them.
+    c10::GradMode::set_enabled(grad_mode);
     const ErrorAside error;
     region.reset();
     return nullptr;

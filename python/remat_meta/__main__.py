@@ -88,7 +88,7 @@ def parser_of_runs() -> argparse.ArgumentParser:
         "REMAT_MEMORY_BUDGET says",
     )
     parser.add_argument("-m", dest="is_module", action="store_true", help="SCRIPT is the name of a module, as for python -m")
-    parser.add_argument("script", metavar="SCRIPT")
+    parser.add_argument("script", metavar="SCRIPT", nargs="?")
     parser.add_argument("arguments", metavar="ARGUMENT", nargs=argparse.REMAINDER)
     return parser
 
@@ -116,6 +116,8 @@ def main() -> int:
     parser = parser_of_runs()
     given = parser.parse_args()
     complete_from_environment(parser, given)
+    if given.script is None:
+        parser.error("expected the name of a module, got none" if given.is_module else "expected a script, got none")
     if given.is_module:
         sys.path[0] = os.getcwd()
     else:

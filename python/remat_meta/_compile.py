@@ -123,6 +123,10 @@ def _key_of_call(make, *args, **options):
         return f"[compile] {error}"
 
 
+def _is_exporting():
+    return torch.compiler._is_exporting_flag  # is_exporting() is true for Dynamo in any compiled function
+
+
 # Traced.
 
 
@@ -140,6 +144,8 @@ def _has_only_tensors(value):
 
 
 def _run_region(function, key, args, kwargs):
+    if _is_exporting():  # a tracer, whose graph has no checkpoints
+        return function(*args, **kwargs)
     where = _open_region(key)
     _graph_break_if(where)
     try:
@@ -166,6 +172,8 @@ def _takes_any_output(key):
 
 
 def _run_call(function, key, args, kwargs):
+    if _is_exporting():
+        return function(*args, **kwargs)
     what = _open_call(key)
     _graph_break_if(what)
     if what == _OUTSIDE and _surroundings.in_region:
@@ -214,6 +222,8 @@ def _call_named(self, /, *args, **kwargs):
 def _checkpoint(*args, **options):
     if args:
         torch._dynamo.graph_break(msg="[compile] checkpoint: expected options by keyword, got a function")
+    if _is_exporting():
+        return lambda function: function
     _graph_break_if(refusal_of(options))
     known = []
     for name, value in options.items():
@@ -331,7 +341,7 @@ def _teach_dynamo():
     getattr_of = getattr(UserDefinedObjectVariable, method)
     setattr(UserDefinedObjectVariable, method, lambda variable, tx, name: _bind(getattr_of, variable, tx, name))
     trace_rules.check_verbose = functools.partial(_check, trace_rules.check_verbose)
-    for function in (_open_region, _open_call, _close, _key_of_options, _key_of_call, _takes_any_output):
+    for function in (_open_region, _open_call, _close, _key_of_options, _key_of_call, _takes_any_output, _is_exporting):
         torch.compiler.assume_constant_result(function)
     for original, traced in {
         _C.checkpoint: _checkpoint,

@@ -40,6 +40,12 @@ def _put_together(kinds, lists, given=()):
     return [given[kind] if kind >= 0 else None if kind == _NOTHING else next(nexts[kind]) for kind in kinds]
 
 
+def _copy(tensor):
+    """In memory of its own, in which it lies as in that of `tensor`; or itself, where values share memory."""
+    copy = tensor.clone()
+    return copy if copy.stride() == tensor.stride() else tensor
+
+
 class _Call:
     """The graph that the op calls. Tapes keep it, and call it with tensors of their own."""
 
@@ -48,6 +54,9 @@ class _Call:
 
     def __call__(self, read, written, numbers):
         """What it makes; the kinds of all that it returns, and after them the numbers."""
+        if self._graph.fx_kwargs.get("is_backward"):
+            # It may write what autograd has saved, which nobody reads after it, but a replay of what has computed it.
+            read = [_copy(tensor) for tensor in read]
         given = _put_together(self._kinds, {_READ: read, _WRITTEN: written, _NUMBER: numbers})
         places = {id(value): place for place, value in enumerate(given) if isinstance(value, Tensor)}
         results = self._run(self._graph, list(given))

@@ -13,7 +13,9 @@ from collections import namedtuple
 
 import torch
 
-from ._graph_policy import CALL
+from . import _C
+from ._graph_policy import CALL, region_of
+from ._policy import CheckpointPolicy
 
 _OPERATORS = {f"i{name}" for name in (
     "add", "sub", "mul", "truediv", "floordiv", "mod", "pow", "matmul", "and", "or", "xor", "lshift", "rshift",
@@ -64,11 +66,52 @@ def _writes(node):
         yield [*builtin, *(given.get(statistic) for statistic in _STATISTICS)]
 
 
-def _written(node):
+def _says_it_writes(node):
     found = set()
     for written in _writes(node):
         torch.fx.node.map_arg(written, lambda one: found.add(_memory_of(one)))
     return found
+
+
+def _is_plain(value):
+    return (
+        isinstance(value, torch._subclasses.FakeTensor)
+        and value.layout is torch.strided
+        and not torch._C._functorch.is_functorch_wrapped_tensor(value)
+    )
+
+
+def _writes_when_run(node):
+    """What has a higher version after the node has run, with tensors without memory. Functions write that do not say so, as
+    embedding(max_norm=1) does."""
+    mode = torch._guards.detect_fake_mode()
+    given = {one: one.meta.get("example_value") for one in node.all_input_nodes}
+    if mode is None or not all(_is_plain(value) for value in given.values() if isinstance(value, torch.Tensor)):
+        return set()
+
+    def fresh(one):
+        value = given[one]
+        if not isinstance(value, torch.Tensor):
+            return value
+        fakes[one] = torch.empty_strided(value.size(), value.stride(), dtype=value.dtype, device=value.device)
+        return fakes[one]
+
+    fakes = {}
+    try:
+        with mode, torch.no_grad():
+            args, kwargs = torch.fx.node.map_arg((node.args, node.kwargs), fresh)
+            versions = {one: fake._version for one, fake in fakes.items()}
+            call = node.target if node.op == "call_function" else getattr(type(args[0]), node.target)
+            call(*args, **kwargs)
+    except Exception:
+        return set()  # as it is called in another way by the graph
+    return {_memory_of(one) for one, fake in fakes.items() if fake._version != versions[one]}
+
+
+def _written(node, outside):
+    if not any(_memory_of(one) in outside for one in node.all_input_nodes):
+        return set()
+    return (_says_it_writes(node) | _writes_when_run(node)) & outside
 
 
 def _read(node):
@@ -77,9 +120,15 @@ def _read(node):
     return {_memory_of(one) for one in node.all_input_nodes} - views
 
 
-def _is_saved(node):
+def _is_saved(node, region):
+    """In a call that the region's policy, or else the call itself, says to save."""
     notes = node.meta.get("custom") or {}
-    return any(note.startswith(CALL) and said != "recompute" for note, said in notes.items())
+    calls = {note.removeprefix(CALL): said for note, said in notes.items() if note.startswith(CALL)}
+    if region is None or not calls:
+        return False
+    checkpoint = region_of(region.meta["_checkpoint_context_fn"].args[0])
+    said = [_C._policy_of_call(checkpoint, name) or CheckpointPolicy(given) for name, given in calls.items()]
+    return any(policy is not CheckpointPolicy.RECOMPUTE for policy in said)
 
 
 def _nodes_of(graph, region=None):
@@ -98,8 +147,8 @@ def _uses(graph, outside):
     """Of each memory in `outside`, who reads it and who writes it."""
     reads, writes = {}, {}
     for place, (node, region) in enumerate(_nodes_of(graph)):
-        use = _Use(node, region, place, _is_saved(node))
-        written = _written(node) & outside
+        use = _Use(node, region, place, _is_saved(node, region))
+        written = _written(node, outside)
         for memory in written:
             writes.setdefault(memory, []).append(use)
         for memory in _read(node) & outside - written:
@@ -114,10 +163,14 @@ def _is_wrong(read, write):
     return reads_again or writes_again
 
 
+def _name(node):
+    return getattr(node.target, "__name__", node.target)
+
+
 def _refusal(names, memory, read, write):
     return (
-        f"[compile] region, op {read.node.target}: expected memory from outside that is not both read and written, got "
-        f"{names[memory]}, which op {write.node.target} writes: an op that is run again in the backward would read what is "
+        f"[compile] region, op {_name(read.node)}: expected memory from outside that is not both read and written, got "
+        f"{names[memory]}, which op {_name(write.node)} writes: an op that is run again in the backward would read what is "
         "written. Read a copy (clone() it before), write it before the region, put what reads and writes it into a SAVE call, "
         "or call the region outside of the compiled function."
     )

@@ -2,10 +2,16 @@
 
 """Scripts that cannot be changed: their calls of torch.utils.checkpoint run on remat, their models get a budget."""
 
+import atexit
+import builtins
+import io
 import logging
 import os
 import runpy
+import sys
 import threading
+import types
+import zipfile
 
 import torch
 from torch import nn
@@ -27,7 +33,7 @@ def _is_model(module):
 def wrap_outermost_modules(memory_budget):
     """From here on each model that is called in training mode, by no other module, is an auto_checkpoint().
 
-    Returns a function that ends this; what was wrapped stays so. That one returns how many models were.
+    Returns a function that says how many models were.
     """
     call = nn.Module.__call__
     running = threading.local()
@@ -46,12 +52,8 @@ def wrap_outermost_modules(memory_budget):
         finally:
             running.depth = depth
 
-    def end():
-        nn.Module.__call__ = call
-        return len(wrapped)
-
     nn.Module.__call__ = call_and_wrap
-    return end
+    return lambda: len(wrapped)
 
 
 def patch_and_watch():
@@ -68,34 +70,43 @@ def patch_and_watch():
 
 
 def _run(script, is_module):
+    """As python itself would: in a module __main__ that stays, for threads and functions called at exit."""
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
     if is_module:
-        runpy.run_module(script, run_name="__main__", alter_sys=True)
+        runpy._run_module_as_main(script)
+    elif os.path.isdir(script) or zipfile.is_zipfile(script):
+        sys.path[0] = script
+        runpy._run_module_as_main("__main__", alter_argv=False)
     else:
-        runpy.run_path(os.path.abspath(script), run_name="__main__")
+        main.__file__, main.__builtins__ = os.path.abspath(script), builtins
+        with io.open_code(main.__file__) as file:
+            code = compile(file.read(), main.__file__, "exec")
+        exec(code, main.__dict__)
+
+
+def _tell_at_exit(is_needed, text):
+    """After threads that the script has left running, and what it has registered itself."""
+    atexit.register(lambda: is_needed() and _logger.info(text))
 
 
 def run_patched(script, is_module):
     was_called = patch_and_watch()
-    try:
-        _run(script, is_module)
-    finally:
-        if not was_called():
-            _logger.info(
-                f"[patch_torch_checkpoint] {script}: nothing ran on remat: torch.utils.checkpoint.checkpoint was not called, or "
-                "by compiled code only, which keeps torch's own. Turn on the checkpointing of the model or its trainer, or give "
-                "a budget: --memory-budget 60%."
-            )
+    _tell_at_exit(
+        lambda: not was_called(),
+        f"[patch_torch_checkpoint] {script}: nothing ran on remat: torch.utils.checkpoint.checkpoint was not called, or by "
+        "compiled code only, which keeps torch's own. Turn on the checkpointing of the model or its trainer, or give a budget: "
+        "--memory-budget 60%.",
+    )
+    _run(script, is_module)
 
 
 def run_within_budget(script, is_module, memory_budget):
     """A budget is a text as REMAT_MEMORY_BUDGET has it."""
     _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None)  # refuses a budget that cannot be
-    end = wrap_outermost_modules(memory_budget)
-    try:
-        _run(script, is_module)
-    finally:
-        if end() == 0:
-            _logger.info(
-                f"[auto_checkpoint] {script}: no model got the budget: none with parts and parameters was called in training "
-                "mode. Call auto_checkpoint() on what computes the step."
-            )
+    count = wrap_outermost_modules(memory_budget)
+    _tell_at_exit(
+        lambda: count() == 0,
+        f"[auto_checkpoint] {script}: no model got the budget: none with parts and parameters was called in training mode. Call "
+        "auto_checkpoint() on what computes the step.",
+    )
+    _run(script, is_module)

@@ -73,9 +73,18 @@ def reads_then(wrap, x, w, b):
     return y
 
 
+RUN_AGAIN = remat.checkpoint(policy=remat.PolicyTable().call("p", CheckpointPolicy.RECOMPUTE))
 ACROSS = {
     "written after the region": reads_then,
     "read after the region": lambda wrap, x, w, b: (wrap(lambda x: (b.add_(x.detach()), x.exp())[1])(x) @ w * b).sin(),
+    "written by a function that does not say so": lambda wrap, x, w, b: wrap(lambda x: (x @ w + b).sin())(x)
+    * nn.functional.embedding(torch.arange(SIZE), b, max_norm=0.1),
+    "in a call that a rule says to run again": lambda wrap, x, w, b: (
+        RUN_AGAIN(
+            lambda x: remat.native_op(lambda x: (x @ w + b).sin(), "p", SAVE)(x).exp()
+        )(x),
+        b.mul_(0.5),
+    )[0],
     "read by one, written by another": lambda wrap, x, w, b: wrap(lambda y: (b.add_(y.detach()), y.exp())[1])(
         wrap(lambda x: (x @ w * (b + 1)).sin())(x)
     ),

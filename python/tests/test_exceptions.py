@@ -201,3 +201,16 @@ def test_the_exception_of_an_unpack_hook_is_what_backward_raises(replay, where, 
     for _ in range(2):
         with pytest.raises(Unreadable):
             run(torch.randn(2, 4, requires_grad=True)).sum().backward()
+
+
+def test_an_exception_puts_the_grad_mode_back():
+    """As what Dynamo makes of no_grad() leaves it: off, by an op, until another op turns it on."""
+
+    def fn(x):
+        torch._C._set_grad_enabled(False)
+        raise ValueError("in between")
+
+    for replay in ("function", "tape"):
+        with pytest.raises(ValueError, match="in between"):
+            remat.checkpoint(replay=replay)(fn)(torch.ones(3, requires_grad=True))
+        assert torch.is_grad_enabled()

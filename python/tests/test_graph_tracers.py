@@ -82,8 +82,22 @@ def test_export(sizes, strict, options):
     exported = export(checkpointed, (leaf(3, 4),), dynamic_shapes=sizes, strict=strict).module()
     x = leaf(5 if sizes else 3, 4)
     assert_equal(plain(x), exported(x))
-    if not strict:
-        assert not [node for node in exported.graph.nodes if "checkpoint" in str(node.target)]
+    assert not [node for node in exported.graph.nodes if "checkpoint" in str(node.target)]
+
+
+@pytest.mark.parametrize("strict", [False, True])
+def test_regions_that_are_made_in_exported_code(strict):
+    class Made(nn.Module):
+        def forward(self, x):
+            call = remat.native_op(torch.tanh, "call", remat.CheckpointPolicy.SAVE)
+            return remat.checkpoint(policy=["*"])(lambda x: call(x.sin()) * x)(x)
+
+    exported = export(Made(), (leaf(3, 4),), strict=strict)
+    assert {str(node.target) for node in exported.graph.nodes if node.op == "call_function"} == {
+        "aten.sin.default", "aten.tanh.default", "aten.mul.Tensor"
+    }  # fmt: skip
+    x = leaf(3, 4)
+    assert_equal(x.sin().tanh() * x, exported.module()(x))
 
 
 @all_options

@@ -123,3 +123,47 @@ def test_a_patch_inside_keeps_the_replacement_of_the_one_around():
         assert live_region_count() == 1
     assert calls == [1]
     y.sum().backward()
+
+
+LATE = """
+import atexit, pickle, threading, time, torch
+from torch.utils.checkpoint import checkpoint
+from remat_meta._C import live_region_count
+
+class Mine:
+    pass
+
+def late():
+    threading.main_thread().join()
+    x = torch.ones(3, requires_grad=True)
+    y = checkpoint(torch.sin, x, use_reentrant=False)
+    print(type(pickle.loads(pickle.dumps(Mine()))).__module__, "regions", live_region_count())
+
+threading.Thread(target=late).start()
+atexit.register(lambda: print("at exit", type(pickle.loads(pickle.dumps(Mine()))).__module__))
+"""
+
+
+def test_what_a_script_leaves_running_finds_its_module(tmp_path):
+    path = tmp_path / "late.py"
+    path.write_text(LATE)
+    done = run_python("-m", "remat_meta", "--patch", path)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == "__main__ regions 1\nat exit __main__\n"
+    assert "nothing ran on remat" not in done.stderr
+
+
+@pytest.mark.parametrize(("arguments", "text"), [
+    (["--patch"], "expected a script, got none"),
+    (["--patch", "-m"], "expected the name of a module, got none"),
+    (["--patch", "-m", "no_such_module"], "No module named no_such_module"),
+])  # fmt: skip
+def test_a_script_that_is_not_there_is_said_in_a_line(arguments, text):
+    done = run_python("-m", "remat_meta", *arguments)
+    assert done.returncode and text in done.stderr and "Traceback" not in done.stderr
+
+
+def test_a_folder_with_a_main_is_run(tmp_path):
+    (tmp_path / "__main__.py").write_text("import beside, sys\nprint(__name__, beside.value, sys.argv[1:])\n")
+    (tmp_path / "beside.py").write_text("value = 3\n")
+    assert run_python("-m", "remat_meta", "--patch", tmp_path, "a").stdout == "__main__ 3 ['a']\n"

@@ -33,6 +33,16 @@ def test_p2_an_attribute_of_a_plain_tensor_argument_is_not_there_in_the_replay()
     assert_same(program, region("tape"))
 
 
+def test_p10_an_argument_that_is_a_view_is_none_in_the_replay():
+    def program(wrap):
+        w, rows = leaf(4), torch.arange(4).view(2, 2)
+        wrap(lambda rows: (w[rows] if rows._is_view() else w[rows].exp()).sin())(rows).sum().backward()
+        return w.grad
+
+    assert_raises(program, region(), "The function branches on state", remat.ReplayMismatch)
+    assert_same(program, region("tape"))
+
+
 def test_p3_the_state_of_generators_as_data_is_that_of_the_replay():
     def program(wrap):
         x = leaf(4)
