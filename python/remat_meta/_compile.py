@@ -24,7 +24,11 @@ from ._torch_checkpoint import torch_checkpoint
 from ._torch_compat import attribute_of_class, getattr_method
 
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
-_FOLDER = os.path.dirname(__file__) + os.sep
+# Called by torch's engine and in graphs: no code of a user's.
+_NEVER_COMPILED = [
+    os.path.join(os.path.dirname(__file__), f"{name}.py")
+    for name in ("_agreement", "_collective_watch", "_compile", "_engine", "_higher_order")
+]
 _surroundings = _C._Surroundings()
 
 
@@ -325,10 +329,10 @@ def _bind(getattr_of, variable, tx, name):
 
 def _check(check_verbose, function, *args, **kwargs):
     """Whether Dynamo traces its frame. A method whose function is a region has none, and is called by one that Dynamo makes. Our
-    own, as of what is told of backwards, are not compiled for themselves; what is called in traced code is inlined."""
+    own are not compiled for themselves; what is called in traced code is inlined."""
     if isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS):
         return torch._dynamo.trace_rules.SkipResult(True, "a region has no frame")
-    if isinstance(function, types.CodeType) and function.co_filename.startswith(_FOLDER):
+    if isinstance(function, types.CodeType) and function.co_filename in _NEVER_COMPILED:
         return torch._dynamo.trace_rules.SkipResult(True, "a frame of remat_meta")
     return check_verbose(function, *args, **kwargs)
 
