@@ -606,6 +606,7 @@ def packed(value):
     return torch.ops.quantized.linear_prepack(weight, torch.zeros(4))
 
 
+@pytest.mark.torch_warns  # that its quantized tensors are old
 @pytest.mark.parametrize("left", ["alive", "gone"])
 def test_another_object_with_weights_raises(left):
     weights = [packed(1.0)]
