@@ -90,11 +90,14 @@ PolicyTable preset(std::string_view name) {
   for (const Preset& preset : kPresets) {
     if (preset.name == name) return preset.make();
   }
+  const std::string text(name);
   throw std::invalid_argument(
-      "[policy] preset '" + std::string(name) +
+      "[policy] preset '" + text +
       "': expected save_matmuls, save_compute_intensive, recompute_pointwise or safe_defaults, got "
-      "another name. Take one of these, write a table, or in Python read one with "
-      "PolicyTable.load(path).");
+      "another name. " +
+      (text.find("::") == std::string::npos
+           ? "Take one of these, write a table, or in Python read one with PolicyTable.load(path)."
+           : "To SAVE an op write a list, policy=[\"" + text + "\"] in Python, or a table."));
 }
 
 bool PolicyRule::is_of_preset() const {

@@ -36,6 +36,19 @@ PyObject* call_checkpointed(PyObject* object, PyObject* const* values, size_t fl
   END_HANDLE_TH_ERRORS
 }
 
+/// Of a class of modules a call would make one, and compute nothing.
+void check_no_module_class(PyObject* function) {
+  static PyObject* module = nullptr;  // Note [Imports and the GIL]
+  if (!PyType_Check(function)) return;
+  if (!module) module = py::object(py::module_::import("torch.nn").attr("Module")).release().ptr();
+  const int is_module_class = PyObject_IsSubclass(function, module);
+  if (is_module_class < 0) throw python_error();
+  const std::string name = reinterpret_cast<PyTypeObject*>(function)->tp_name;
+  TORCH_CHECK_TYPE(!is_module_class,
+                   "[checkpoint] fn: expected a module or a function, got the class ", name,
+                   ". Pass an instance: ", name, "(...).");
+}
+
 PyObject* call_checkpoint_builder(PyObject* object, PyObject* const* values, size_t flags,
                                   PyObject* keywords) {
   HANDLE_TH_ERRORS
@@ -47,6 +60,7 @@ PyObject* call_checkpoint_builder(PyObject* object, PyObject* const* values, siz
                    "third.");
   TORCH_CHECK_TYPE(PyCallable_Check(values[0]), "[checkpoint] fn: expected a function, got ",
                    type_of(values[0]), ". Write checkpoint(options)(fn)(args...).");
+  check_no_module_class(values[0]);
   return make_wrapper(checkpointed_type, call_checkpointed, state_of(object), values[0]);
   END_HANDLE_TH_ERRORS
 }
@@ -67,11 +81,12 @@ PyObject* make_builder(std::shared_ptr<Settings> settings) {
 PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count,
                      PyObject* keywords) {
   HANDLE_TH_ERRORS
-  TORCH_CHECK_TYPE(count == 0,
-                   "[checkpoint] options: expected options by keyword in the first call, got ",
-                   type_of(values[0]),
-                   ". Write checkpoint(options)(fn)(args...), for example "
-                   "checkpoint(region_name=\"block\")(fn)(x), or checkpoint()(fn)(x).");
+  TORCH_CHECK_TYPE(
+      count == 0, "[checkpoint] options: expected options by keyword in the first call, got ",
+      type_of(values[0]),
+      ". Write checkpoint(options)(fn)(args...), for example "
+      "checkpoint(region_name=\"block\")(fn)(x), or checkpoint()(fn)(x); as a decorator "
+      "@checkpoint(). For torch's form call torch_checkpoint(fn, x).");
   auto settings = std::make_shared<Settings>();
   const Py_ssize_t options = keywords ? PyTuple_GET_SIZE(keywords) : 0;
   if (options == 0) return make_builder(std::move(settings));

@@ -114,6 +114,11 @@ PyObject* make_with_policy(const char* where, const char* format, PyObject* argu
   PyObject* name = nullptr;
   PyObject* policy = nullptr;
   const char* keep = "innermost_region";
+  const Py_ssize_t given = PyTuple_GET_SIZE(arguments);
+  TORCH_CHECK_TYPE(given <= 3 || (given == 4 && PyUnicode_Check(PyTuple_GET_ITEM(arguments, 3))),
+                   "[", where, "] keep: expected a string after fn, name and policy, got ",
+                   type_of(PyTuple_GET_ITEM(arguments, 3)), ". Write ", where,
+                   "(fn, name, policy)(args...): the arguments go into the second call.");
   if (!PyArg_ParseTupleAndKeywords(arguments, keywords, format, const_cast<char**>(names),
                                    &function, &name, &policy, &keep))
     return nullptr;

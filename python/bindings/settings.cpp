@@ -72,9 +72,11 @@ void set_recompute_state_hooks(Settings& settings, PyObject* value) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(hooks.get()); ++i) {
     PyObject* const hook = PyTuple_GET_ITEM(hooks.get(), i);
     TORCH_CHECK_TYPE(
-        PyObject_HasAttrString(hook, "snapshot") && PyObject_HasAttrString(hook, "restore"),
+        PyObject_HasAttrString(hook, "snapshot") && PyObject_HasAttrString(hook, "restore") &&
+            !PyType_Check(hook),
         "[checkpoint] recompute_state_hooks[", i,
-        "]: expected an object with snapshot() and restore(state), got ", type_of(hook), ".");
+        "]: expected an object with snapshot() and restore(state), got ",
+        PyType_Check(hook) ? "a class, of which an instance must be made" : type_of(hook), ".");
     settings.objects.push_back(share(hook));
     settings.options.state_hooks.push_back(make_state_hook(settings.objects.back()));
   }
@@ -230,7 +232,8 @@ bool holds_objects_alone(const Settings& settings) {
 }  // namespace
 
 THPObjectPtr as_tuple(const char* name, PyObject* value) {
-  THPObjectPtr items(PySequence_Tuple(value));
+  const bool is_text = PyUnicode_Check(value) || PyBytes_Check(value);  // a sequence of letters
+  THPObjectPtr items(is_text ? nullptr : PySequence_Tuple(value));
   if (items) return items;
   PyErr_Clear();
   TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected a list or tuple, got ", type_of(value),

@@ -21,7 +21,7 @@ import torch
 
 import remat_meta as remat
 from remat_meta._build_info import TORCH_VERSION
-from remat_meta._launch import run_patched, run_within_budget
+from remat_meta._launch import check_budget, run_patched, run_within_budget
 
 
 def device_state() -> str:
@@ -116,6 +116,11 @@ def main() -> int:
     parser = parser_of_runs()
     given = parser.parse_args()
     complete_from_environment(parser, given)
+    if given.memory_budget:
+        try:
+            check_budget(given.memory_budget)
+        except ValueError as error:
+            parser.error(str(error).partition(": ")[2])
     if given.script is None:
         parser.error("expected the name of a module, got none" if given.is_module else "expected a script, got none")
     if given.is_module:

@@ -196,11 +196,19 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
         if size is None:
             continue
         if isinstance(size, bool) or not isinstance(size, (numbers.Integral, str)):
-            hint = " Give of_peak a share." if isinstance(size, float) and 0 < size <= 1 else ""
-            raise TypeError(f'[auto_checkpoint] {name}: expected bytes or a text like "8GB", got {type(size).__name__}.{hint}')
+            raise TypeError(f'[auto_checkpoint] {name}: expected bytes or a text like "8GB", got {_shown(size)}')
         text = size if isinstance(size, str) else f"{int(size)}B"
         return text if name == "memory_budget" else f"device:{text}"
     return ""
+
+
+def _shown(size):
+    """A budget of a wrong type, and how to write what was meant."""
+    if not isinstance(size, float):
+        return f"{type(size).__name__}."
+    if 0 < size <= 1:
+        return f'the float {size}. Write memory_budget="{100 * size:g}%", or of_peak={size}.'
+    return f"the float {size}. Write int({size:g})."
 
 
 def _path_text(plan):

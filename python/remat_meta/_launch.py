@@ -100,9 +100,13 @@ def run_patched(script, is_module):
     _run(script, is_module)
 
 
+def check_budget(memory_budget):
+    """Raises ValueError for one that cannot be."""
+    _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None)
+
+
 def run_within_budget(script, is_module, memory_budget):
     """A budget is a text as REMAT_MEMORY_BUDGET has it."""
-    _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None)  # refuses a budget that cannot be
     count = wrap_outermost_modules(memory_budget)
     _tell_at_exit(
         lambda: count() == 0,

@@ -264,3 +264,53 @@ def test_every_name_of_torch_remat_is_here_and_takes_the_same():
 def test_the_form_without_options_and_repr():
     assert repr(remat.checkpoint()) == "<checkpoint with {}>"
     assert repr(remat.checkpoint()(torch.sin)).startswith("<checkpoint with {} of <built-in")
+
+
+class Block(torch.nn.Module):
+    def forward(self, x):
+        return x.sin()
+
+    def snapshot(self):
+        return None
+
+    def restore(self, state):
+        pass
+
+
+SAVE = remat.CheckpointPolicy.SAVE
+MISTAKES = {
+    "the class of a module": (lambda: remat.checkpoint()(Block), r"got the class Block\. Pass an instance: Block\(\.\.\.\)"),
+    "torch's form": (lambda: remat.checkpoint(Block(), torch.ones(2)), r"For torch's form call torch_checkpoint\(fn, x\)"),
+    "a decorator without a call": (lambda: remat.checkpoint(lambda x: x), r"as a decorator @checkpoint\(\)"),
+    "arguments in the first call": (
+        lambda: remat.native_op(torch.sin, "call", SAVE, torch.ones(2)),
+        r"\[native_op\] keep: expected a string .*, got torch\.Tensor.*the arguments go into the second call",
+    ),
+    "five arguments": (lambda: remat.op(torch.sin, "call", SAVE, "all_regions", 3), r"\[op\] keep: expected a string"),
+    "the class of a hook": (
+        lambda: remat.checkpoint(recompute_state_hooks=[Block]),
+        r"recompute_state_hooks\[0\]: .*got a class, of which an instance",
+    ),
+    "a word for a list": (lambda: remat.checkpoint(cuts=remat.Cuts("norm")), "expected a list or tuple, got str"),
+    "an op for a preset": (lambda: remat.checkpoint(policy="aten::mm"), r'write a list, policy=\["aten::mm"\]'),
+    "a share for bytes": (
+        lambda: remat.auto_checkpoint(Block(), 0.5),
+        r'got the float 0\.5\. Write memory_budget="50%", or of_peak=0\.5',
+    ),
+    "a float for bytes": (lambda: remat.auto_checkpoint(Block(), 8e9), r"got the float 8000000000\.0\. Write int\(8e\+09\)"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_typical_mistakes_are_told_what_to_write(name):
+    call, text = MISTAKES[name]
+    with pytest.raises((TypeError, ValueError), match=text):
+        call()
+
+
+def test_a_wrong_budget_of_a_script_is_an_error_of_the_command_line(tmp_path):
+    (tmp_path / "script.py").write_text("")
+    arguments = [sys.executable, "-m", "remat_meta", "--memory-budget", "50 percent", tmp_path / "script.py"]
+    done = subprocess.run(arguments, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 2 and "error: memory_budget: expected bytes with a unit" in done.stderr
+    assert "Traceback" not in done.stderr

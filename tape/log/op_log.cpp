@@ -214,9 +214,10 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
   }
   if (origin_of(logged).value() != origin_of(replayed).value()) {
     return "It reads another tensor than the forward did: one that the function has assigned to a "
-           "variable outside (as self.cache = cat(self.cache, x)), a cache that was filled in the "
-           "forward, or a tensor of a Python class that the function makes by its constructor "
-           "(DTensor.from_local), which is no op.";
+           "variable outside (as self.cache = cat(self.cache, x)), a captured variable that has "
+           "been bound to another tensor since (pass it as an argument), a cache that was filled "
+           "in the forward, or a tensor of a Python class that the function makes by its "
+           "constructor (DTensor.from_local), which is no op.";
   }
   return "";
 }
