@@ -91,10 +91,11 @@ build_newer_symbols() {
 
 # Compiles the library and the bindings for torch $1.
 build_minor() {
-  local build=$work/$1 includes=() python folder stage=$work/stage/remat_meta
+  local build=$work/$1 includes=() offered python folder stage=$work/stage/remat_meta
   install_torch "$1"
+  offered=$(pythons_of_torch "$1")
   for python in "${pythons[@]}"; do
-    grep -qxF "$python" <(pythons_of_torch "$1") || continue
+    grep -qxF "$python" <<<"$offered" || continue
     folder=$(headers_of "$python") || die "no headers of Python $python: install it, or leave it out of REMAT_WHEEL_PYTHONS"
     includes+=("$folder")
   done

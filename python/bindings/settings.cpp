@@ -211,6 +211,17 @@ std::string nearest_option(std::string_view name) {
   return "";
 }
 
+/// What is said of a name that is no option: torch's, or one that is close.
+std::string hint_of(std::string_view name) {
+  const std::string torchs =
+      " torch_checkpoint(fn, *args) takes all options of torch's checkpoint.";
+  if (name == "use_reentrant") return " It is torch's: leave it out." + torchs;
+  if (name == "context_fn") return " It is torch's: give policy the ops to SAVE." + torchs;
+  if (name == "debug") return " It is torch's: set REMAT_DEBUG=1 in the environment." + torchs;
+  const std::string nearest = nearest_option(name);
+  return nearest.empty() ? "" : " Did you mean " + nearest + "?";
+}
+
 PyObject* keywords_of(const Settings& settings) {
   return settings.keywords ? Py_NewRef(settings.keywords->get()) : PyDict_New();
 }
@@ -267,9 +278,8 @@ void set_option(Settings& settings, std::string_view name, PyObject* value) {
     if (option.name == name) return option.set(settings, value);
     if (option.name[0] != '_') known.append(known.empty() ? "" : ", ").append(option.name);
   }
-  const std::string nearest = nearest_option(name);
   TORCH_CHECK_TYPE(false, "[checkpoint] ", name, ": expected one of the options ", known,
-                   "; got another name.", nearest.empty() ? "" : " Did you mean " + nearest + "?");
+                   "; got another name.", hint_of(name));
 }
 
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects) {

@@ -286,6 +286,8 @@ MISTAKES = {
         lambda: remat.native_op(torch.sin, "call", SAVE, torch.ones(2)),
         r"\[native_op\] keep: expected a string .*, got torch\.Tensor.*the arguments go into the second call",
     ),
+    "an option of torch": (lambda: remat.checkpoint(use_reentrant=False), r"It is torch's: leave it out\. torch_checkpoint"),
+    "selective checkpointing": (lambda: remat.checkpoint(context_fn=len), r"It is torch's: give policy the ops to SAVE"),
     "five arguments": (lambda: remat.op(torch.sin, "call", SAVE, "all_regions", 3), r"\[op\] keep: expected a string"),
     "the class of a hook": (
         lambda: remat.checkpoint(recompute_state_hooks=[Block]),
