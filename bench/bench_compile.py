@@ -30,7 +30,8 @@ def units(kept):
 
 def gradients(plain, cell):
     if cell.error:
-        return cell.error.partition(": expected ")[2].partition(",")[0].join(("error: expected ", ""))
+        expected = cell.error.partition(": expected ")[2].partition(",")[0]
+        return f"error: expected {expected}"
     pairs = list(zip(plain.tensors, cell.tensors, strict=True))
     if all(torch.equal(expected, got) for expected, got in pairs):
         return "bitwise"

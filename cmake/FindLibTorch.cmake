@@ -14,7 +14,8 @@
 #
 # Sets LibTorch_FOUND, LibTorch_VERSION, LibTorch_INCLUDE_DIR, LibTorch_LIBRARY_DIR. REMAT_TORCH_VERSION (variable or
 # environment) is the major.minor to accept: headers and library of another minor version do not fit together. Empty, it is
-# 2.11; "any" is any of REMAT_TORCH_VERSIONS, which is all that remat knows, or what RematConfig.cmake found installed.
+# 2.11; "any" is any of REMAT_TORCH_VERSIONS, which is all that remat knows, or what RematConfig.cmake found installed, and
+# becomes the one found.
 
 if(CMAKE_SCRIPT_MODE_FILE)
   cmake_minimum_required(VERSION 3.25)

@@ -5,7 +5,7 @@
 
 include(CMakePackageConfigHelpers)
 set(config_dir ${CMAKE_INSTALL_LIBDIR}/cmake/Remat)
-set(compiled_dir ${config_dir}/torch-${REMAT_TORCH_MINOR})
+set(compiled_dir ${config_dir}/torch-${REMAT_TORCH_VERSION})
 configure_package_config_file(cmake/RematConfig.cmake.in RematConfig.cmake INSTALL_DESTINATION ${config_dir})
 write_basic_package_version_file(RematConfigVersion.cmake COMPATIBILITY SameMinorVersion)
 file(CONFIGURE OUTPUT RematCompiledFor.cmake CONTENT

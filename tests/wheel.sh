@@ -6,6 +6,7 @@
 # remat, and looks at what an import takes. Called again it goes on where it was stopped; a venv that has passed is deleted.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/wheels/pythons.sh
 
 die() {
   printf '[wheel] %s\n' "$*" >&2
@@ -28,22 +29,14 @@ pairs() {
   while read -r name; do
     minor=$(sed -nE 's|.*/torch_([0-9]+)_([0-9]+)/.*|\1.\2|p' <<<"$name")
     python=$(sed -nE 's|.*cpython-3([0-9]+)-.*|3.\1|p' <<<"$name")
-    [ -z "$(interpreter "$python")" ] || echo "$minor-$python"
+    [ -z "$(interpreters_of "$python")" ] || echo "$minor-$python"
   done < <(python3 -m zipfile -l "$wheel" | grep -o 'remat_meta/torch_[0-9_]*/_C\.cpython[^ ]*')
-}
-
-interpreter() {
-  local python
-  for python in "$HOME"/.pyenv/versions/"$1".*/bin/python "$(command -v "python$1" || true)"; do
-    [ -x "$python" ] && "$python" -c 'import sys; sys.exit(sys.argv[1] != "%d.%d" % sys.version_info[:2])' "$1" 2>/dev/null && echo "$python" && return
-  done
-  true
 }
 
 try_pair() {
   local minor=${1%-*} python=${1#*-} venv=$work/venvs/$1
   rm -rf "$venv"
-  "$uv" venv -q --python "$(interpreter "$python")" "$venv"
+  "$uv" venv -q --python "$(interpreters_of "$python" | tail -n 1)" "$venv"
   # triton is for GPUs, and large.
   "$uv" pip install -q --python "$venv/bin/python" --override <(echo "triton; sys_platform == 'never'") \
     "torch==$minor.*" 'transformers>=4.57' numpy "$wheel"

@@ -11,6 +11,7 @@
 # them (tools/wheels/newer_symbols.cpp), and auditwheel has the last word.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+source tools/wheels/pythons.sh
 
 readonly minors=(${@:-2.10 2.11 2.12 2.13 2.14 2.15})
 read -ra pythons <<<"${REMAT_WHEEL_PYTHONS:-3.10 3.11 3.12 3.13 3.14}"
@@ -41,11 +42,9 @@ install_tools() {
 # Prints the folder of the headers of Python $1; puts it into $work if only Debian's unstable has it.
 headers_of() {
   local python folder
-  for python in "$(command -v "python$1" || true)" "$HOME"/.pyenv/versions/"$1".*/bin/python; do
-    [ -x "$python" ] || continue
-    folder=$("$python" -c 'import sys, sysconfig
-print(sysconfig.get_path("include") if sys.version_info[:2] == tuple(map(int, sys.argv[1].split("."))) else "")' "$1" 2>/dev/null) || continue
-    [ -n "$folder" ] && [ -e "$folder/Python.h" ] && echo "$folder" && return
+  for python in $(interpreters_of "$1"); do
+    folder=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))')
+    [ -e "$folder/Python.h" ] && echo "$folder" && return
   done
   folder=$work/python$1
   [ -e "$folder/Python.h" ] || headers_of_debian "$1" "$folder" || return 1

@@ -103,6 +103,11 @@ def _saves(said, where):
     return said is CheckpointPolicy.SAVE
 
 
+def policy_of_call(region, name, given):
+    """What the region's rules say of the call, or else what the call says itself."""
+    return _C._policy_of_call(region, name) or CheckpointPolicy(given)
+
+
 class Answers:
     """What a region's policy says, op by op, in one run of its function."""
 
@@ -125,7 +130,7 @@ class Answers:
         return _saves(said, f"op {op._schema.name}")
 
     def is_call_saved(self, name, given):
-        return _saves(_C._policy_of_call(self._region, name) or CheckpointPolicy(given), f"call {name!r}")
+        return _saves(policy_of_call(self._region, name, given), f"call {name!r}")
 
     def _says_of(self, context, op, args, kwargs, notes):
         is_never_asked = op._schema.name in _EMPTY or self._is_cast_of_weight(op, args)

@@ -13,8 +13,7 @@ from collections import namedtuple
 
 import torch
 
-from . import _C
-from ._graph_policy import CALL, region_of
+from ._graph_policy import CALL, policy_of_call, region_of
 from ._policy import CheckpointPolicy
 
 _OPERATORS = {f"i{name}" for name in (
@@ -127,7 +126,7 @@ def _is_saved(node, region):
     if region is None or not calls:
         return False
     checkpoint = region_of(region.meta["_checkpoint_context_fn"].args[0])
-    said = [_C._policy_of_call(checkpoint, name) or CheckpointPolicy(given) for name, given in calls.items()]
+    said = [policy_of_call(checkpoint, name, given) for name, given in calls.items()]
     return any(policy is not CheckpointPolicy.RECOMPUTE for policy in said)
 
 
