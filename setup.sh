@@ -16,6 +16,9 @@ readonly venv=build/${REMAT_BUILD_IN:-}venv
 readonly python_tools=build/${REMAT_BUILD_IN:-}python_tools
 readonly test_packages=('pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1' 'mypy>=1.18,<2' 'basedpyright>=1.40,<2' 'perfetto>=0.57,<1')
 readonly model_packages=python/tests/models/requirements.txt
+# Which torchvision goes with which torch; the list has the one of 2.11.
+# shellcheck disable=SC2079  # keys, not numbers
+readonly -A torchvision=([2.10]=0.25.0 [2.11]=0.26.0 [2.12]=0.27.1 [2.13]=0.28.0 [2.14]=0.29.1 [2.15]=0.29.2)
 readonly packages=(g++ cmake ninja-build ccache catch2 nlohmann-json3-dev libcli11-dev libbenchmark-dev python3-dev)
 
 say() { printf '[setup] %s\n' "$*" >&2; }
@@ -121,13 +124,16 @@ install_python_tools() {
     say "putting ${test_packages[*]} into $python_tools"
     install_tools "$python" "${test_packages[@]}" || say "pip could not install them: the Python tests are left out"
   fi
-  # Some of them fit one torch only.
-  [ "$torch_version" = "$default_torch" ] || return 0
   has_model_packages "$python" && return
   say "putting the libraries of $model_packages into $python_tools (280 MB, half a minute, once)"
   # --no-deps: the list is complete, and their dependencies would bring another torch.
-  install_tools "$python" --no-deps -r "$model_packages" ||
+  install_tools "$python" --no-deps -r <(list_model_packages) ||
     say "pip could not install them: the tests that train models of Transformers, timm and torchvision are left out"
+}
+
+# Prints the list for this torch.
+list_model_packages() {
+  sed "s/^torchvision==.*/torchvision==${torchvision[$torch_version]}/" "$model_packages"
 }
 
 install_tools() {
@@ -136,7 +142,7 @@ install_tools() {
 
 # True if every package of the list is there in the version that it names.
 has_model_packages() {
-  PYTHONPATH=$python_tools "$1" - "$model_packages" <<'PYTHON'
+  PYTHONPATH=$python_tools "$1" - <(list_model_packages) <<'PYTHON'
 import importlib.metadata
 import sys
 
