@@ -186,8 +186,16 @@ def fault_of(seed):
                 # A compiler keeps nothing that backward does not read.
                 assert compiled_kept <= kept + 1024, f"kept {compiled_kept} bytes, {kept} without a compiler"
     except Exception as error:
+        if is_torchs_own(error):
+            return None
         return f"seed {seed}, backend {backend}: {type(error).__name__}: {str(error)[:1500]}\n{source}"
     return None
+
+
+def is_torchs_own(error):
+    """Torch 2.10 fails on a checkpointed random op that backward does not need, in its own checkpoint too."""
+    is_old = torch.torch_version.TorchVersion(torch.__version__) < (2, 11)
+    return is_old and "KeyError: 'rand" in str(error)
 
 
 def fault_of_pieces(seed, backend):
