@@ -5,7 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/StringUtil.h>
-#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
 
 #include <cstddef>
 #include <cstdint>

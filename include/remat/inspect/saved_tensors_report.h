@@ -4,7 +4,8 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/edge.h>
+// edge.h alone does not compile since LibTorch 2.13.
+#include <torch/csrc/autograd/function.h>
 
 #include <cstddef>
 #include <functional>

@@ -7,7 +7,6 @@
 
 #include <c10/core/DispatchKeySet.h>
 #include <c10/util/intrusive_ptr.h>
-#include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
