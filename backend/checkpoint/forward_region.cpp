@@ -23,6 +23,7 @@
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/forward_scope.h>
 #include <remat/tape/function_replayer.h>
+#include <remat/tape/offload_hooks.h>
 #include <remat/tape/region_label.h>
 #include <remat/tape/result_aliases.h>
 #include <remat/tape/saved_tensors_hooks.h>
@@ -79,6 +80,7 @@ CallSettings call_settings(const CheckpointOptions& options) {
       .implicit_keep = options.implicit_keep,
       .hooks = nullptr,
       .offload_store = options.offload_store,
+      .offload_inputs = options.offload_inputs,
       .state = {options.preserve_rng, options.generators, options.state_hooks},
   };
   if (options.saved_tensors_hooks)
@@ -92,7 +94,11 @@ std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
                                               c10::ArrayRef<at::Tensor> inputs,
                                               const CallSettings& calls) {
   std::optional<UserHooksScope> hooks;
-  if (calls.hooks) hooks.emplace(calls.hooks, UserHooksScope::Of::kKeeping);
+  if (options.offload_inputs) {
+    hooks.emplace(as_input_hooks(options.offload_store), UserHooksScope::Of::kKeeping);
+  } else if (calls.hooks) {
+    hooks.emplace(calls.hooks, UserHooksScope::Of::kKeeping);
+  }
   std::optional<SavedTensorInfoGuard> info;
   if (Scope::current())
     info.emplace(SavedTensorInfo{SavedTensorKind::kCheckpointInput, options.name, /*call=*/{}, {}});
@@ -146,6 +152,10 @@ void check_options(const CheckpointOptions& options, const char* where) {
                     region_label(options.name),
                     ": cuts: expected replay = kTape (\"tape\"), got another engine: a function "
                     "cannot be replayed in part. Set that engine, or leave the cuts out.");
+  TORCH_CHECK_VALUE(!options.offload_inputs || options.offload_store, "[", where, "] ",
+                    region_label(options.name),
+                    ": offload_inputs: expected offload_store, got none: there is no place for "
+                    "them. Set it, or leave offload_inputs out.");
   check_cuts(options.cuts, c10::str("[", where, "] ", region_label(options.name), ": "));
   if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);
 }

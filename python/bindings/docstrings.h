@@ -7,7 +7,7 @@
 namespace remat::python {
 
 constexpr const char* kCheckpointDoc =
-    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, generators=(), policy=None, replay="function", cuts=None, plan=None)
+    R"(checkpoint(*, region_name=None, preserve_rng_state=True, determinism_check="metadata", saved_tensors_hooks=None, recompute_state_hooks=(), early_stop=True, intercept=True, implicit_keep="keep", offload_store=None, offload_inputs=False, generators=(), policy=None, replay="function", cuts=None, plan=None)
 --
 
 Checkpoints a function in three calls: checkpoint(options)(fn)(*args, **kwargs).
@@ -37,7 +37,8 @@ cuts: Cuts, where the tape is cut into segments that backward replays one by one
 plan: a MemoryPlan, carried out by replay="tape". Another step than the one that was planned warns,
     and is cut by bytes from the first op that differs.
 implicit_keep: "keep", "warn_once" or "error": a bare op reads a result of a SAVE call.
-offload_store: an OffloadStore, where OFFLOAD calls keep values; see host_memory_store().
+offload_store: an OffloadStore, where OFFLOAD calls keep values; see offload() and host_memory_store().
+offload_inputs: keeps the region's tensor arguments there too, but for parameters.
 
 Raises TypeError or ValueError, naming the option. A decorator too.)";
 

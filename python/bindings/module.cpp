@@ -15,7 +15,6 @@
 #include <remat/placeholder/placeholder.h>
 #include <remat/tape/backward_observer.h>
 #include <remat/tape/blocking_wait.h>
-#include <remat/tape/offload_store.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
@@ -31,6 +30,7 @@
 #include "in_graph.h"
 #include "inner_tensors.h"
 #include "named_calls.h"
+#include "offload.h"
 #include "policy_table.h"
 #include "python_places.h"
 #include "remat_handle.h"
@@ -106,12 +106,7 @@ PYBIND11_MODULE(_C, m) {
         }),
         kIsPlaceholderDoc);
   m.def("register_device", torch::wrap_pybind_function(register_device));
-  py::class_<OffloadStore, std::shared_ptr<OffloadStore>>(
-      m, "CppOffloadStore",
-      "A store of C++: what host_memory_store() returns. A copy of a function shares its store.")
-      .def("__copy__", [](py::object self) { return self; })
-      .def("__deepcopy__", [](py::object self, const py::dict& /*memo*/) { return self; });
-  m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
+  add_offload(m.ptr());
 }
 
 }  // namespace remat::python

@@ -153,6 +153,10 @@ void set_offload_store(Settings& settings, PyObject* value) {
   }
 }
 
+void set_offload_inputs(Settings& settings, PyObject* value) {
+  settings.options.offload_inputs = as_bool("offload_inputs", value);
+}
+
 // Not for users: the drop-in for torch's checkpoint lets any leaf pass.
 void set_any_output(Settings& settings, PyObject* value) {
   settings.output_rule =
@@ -190,6 +194,7 @@ constexpr std::array kOptions{
     Option{"cuts", set_cuts},
     Option{"plan", set_plan},
     Option{"offload_store", set_offload_store},
+    Option{"offload_inputs", set_offload_inputs},
     Option{"generators", set_generators},
     Option{"_any_output", set_any_output},
     Option{"_op_site", set_op_site},

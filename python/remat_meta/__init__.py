@@ -52,6 +52,7 @@ from ._hooks import (  # noqa: E402
     SavedTensorKind,
     current_saved_tensor_info,
 )
+from ._offload import offload  # noqa: E402
 from ._oom import (  # noqa: E402
     clear_memory_snapshot_cache,
     discover_autograd_roots,
@@ -119,6 +120,7 @@ __all__ = [
     "memory_snapshot_annotate",
     "name_scope",
     "native_op",
+    "offload",
     "oom_observer",
     "op",
     "patch_torch_checkpoint",

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "call_products.h"
+#include "saved_original.h"
 #include "tape_recorder.h"
 
 namespace remat {
@@ -117,11 +118,20 @@ bool CallProducts::is_of_collective(size_t number) const {
   return !calls.records()[calls.product(number).call()].call.collective.empty();
 }
 
-// A store is for what the region makes; weights and arguments have their place. In a backward
-// inside the call nobody can tell them apart: what that unpacks may have been made again.
+// A store is for what the region makes; weights have their place, and arguments have where the
+// region keeps them. In a backward inside the call nobody can tell them apart: what that unpacks
+// may have been made again.
 bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor) const {
-  return record.call.policy == Policy::kOffload && has_layout(tensor) && state_.is_own_code() &&
-         !op_.is_from_outside(tensor, state_.storages);
+  if (record.call.policy != Policy::kOffload || !has_layout(tensor) || !state_.is_own_code())
+    return false;
+  if (!op_.is_from_outside(tensor, state_.storages)) return true;
+  return state_.settings.offload_inputs && is_stored_argument(tensor);
+}
+
+bool CallProducts::is_stored_argument(const at::Tensor& tensor) const {
+  const Origin origin = state_.storages.find(memory_of(tensor));
+  return origin.is_outside() && region_.outside()[origin.number()].is_argument() &&
+         !is_parameter(saved_original(tensor));
 }
 
 // The store, a pair that was opened in the region, the hooks of the options.

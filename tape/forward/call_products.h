@@ -98,6 +98,7 @@ class CallProducts {
   void keep_through_hooks(CallProduct& product, const at::Tensor& tensor,
                           c10::function_ref<void()> keep);
   bool may_store(const CallRecord& record, const at::Tensor& tensor) const;
+  bool is_stored_argument(const at::Tensor& tensor) const;
   std::string where(const NamedCall& call) const;
 
   ForwardState& state_;

@@ -11,13 +11,13 @@
 
 #include <remat/tape/collective_work.h>
 #include <remat/tape/hidden_scopes.h>
+#include <remat/tape/offload_hooks.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/saved_tensors_hooks.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "exchanged_memory.h"
 #include "host_values.h"
-#include "offload_hooks.h"
 #include "own_saves.h"
 #include "saved_original.h"
 #include "storage_bytes.h"

@@ -119,6 +119,10 @@ const SavedTensorInfo& current_saved_tensor_info() {
   return *info_in_pack;
 }
 
+const SavedTensorInfo* saved_tensor_info_in_pack() {
+  return info_in_pack;
+}
+
 bool packs_region_input() {
   return info_of_next && info_of_next->kind == SavedTensorKind::kCheckpointInput;
 }

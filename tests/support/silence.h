@@ -1,15 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// No warnings.
+// Warnings that are not shown.
 #pragma once
 
 #include <c10/util/Exception.h>
 
-/// While alive, warnings on this thread are dropped.
+#include <string>
+#include <vector>
+
+/// While alive, warnings on this thread are not shown.
 class Silence {
+ public:
+  /// What they were.
+  const std::vector<std::string>& texts() const { return handler_.texts; }
+
  private:
   struct Handler : c10::WarningHandler {
-    void process(const c10::Warning& /*warning*/) override {}
+    std::vector<std::string> texts;
+    void process(const c10::Warning& warning) override { texts.push_back(warning.msg()); }
   };
   Handler handler_;
   c10::WarningUtils::WarningHandlerGuard guard_{&handler_};

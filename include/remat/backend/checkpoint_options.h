@@ -78,6 +78,10 @@ struct CheckpointOptions {
   /// set then.
   std::shared_ptr<OffloadStore> offload_store{};
 
+  /// Keep the region's tensor arguments in offload_store too, which must be set: what a region
+  /// without named calls keeps at all. Leaves that require gradients stay.
+  bool offload_inputs = false;
+
   /// What to do when a bare op reads a result of a SAVE call that nobody asked to keep.
   ImplicitKeep implicit_keep = ImplicitKeep::kKeep;
 

@@ -66,6 +66,7 @@ def test_differences_name_behaviours_once():
         ("docs/policies.md", 1),
         ("docs/auto_checkpoint.md", 1),
         ("docs/budgets.md", 1),
+        ("docs/offload.md", 1),
         ("docs/tools.md", 1),
         ("docs/distributed.md", 2),
         ("docs/compile.md", 2),
@@ -86,8 +87,8 @@ def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
 def test_all_pages_with_python_are_run():
     pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
     assert sorted(pages) == [
-        "auto_checkpoint.md", "budgets.md", "compile.md", "distributed.md", "pains.md", "policies.md", "python.md", "tools.md",
-        "torch_remat.md",
+        "auto_checkpoint.md", "budgets.md", "compile.md", "distributed.md", "offload.md", "pains.md", "policies.md", "python.md",
+        "tools.md", "torch_remat.md",
     ]
 
 

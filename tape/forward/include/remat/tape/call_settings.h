@@ -16,6 +16,7 @@ struct CallSettings {
   ImplicitKeep implicit_keep = ImplicitKeep::kKeep;
   std::shared_ptr<const SavedTensorsHooks> hooks;  ///< The region's own; null if it has none.
   std::shared_ptr<OffloadStore> offload_store;     ///< May be null.
+  bool offload_inputs = false;                     ///< The region's arguments are there too.
   FunctionReplayer::Options state;  ///< What a replay restores, and so a skipped call too.
 };
 

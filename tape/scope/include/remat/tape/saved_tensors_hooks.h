@@ -29,6 +29,9 @@ class REMAT_API SavedTensorInfoGuard {
   const SavedTensorInfo* outer_;
 };
 
+/// As current_saved_tensor_info(); null outside of pack. Of remat's own.
+REMAT_API const SavedTensorInfo* saved_tensor_info_in_pack();
+
 /// True while a region keeps its arguments on this thread, by a guard. Of remat's own.
 REMAT_API bool packs_region_input();
 

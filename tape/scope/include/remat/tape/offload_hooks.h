@@ -13,4 +13,7 @@ namespace remat {
 /// Hooks that put into `store` and get from it; null for null.
 std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store);
 
+/// The same for the arguments of a region: leaves that require gradients stay.
+std::shared_ptr<const SavedTensorsHooks> as_input_hooks(const std::shared_ptr<OffloadStore>& store);
+
 }  // namespace remat

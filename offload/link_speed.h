@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// How long copies take on a link of a set speed.
+#pragma once
+
+#include <cstddef>
+
+#include <remat/offload/sim_link.h>
+
+namespace remat::detail {
+
+/// Throws ValueError unless both numbers are finite and not below 0.
+void check_link_speed(const SimLinkOptions& options, const char* where);
+
+double copy_us(const SimLinkOptions& options, size_t bytes);
+
+}  // namespace remat::detail

@@ -1,0 +1,136 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Tensors in place of storages: tickets of the engine.
+#include <remat/offload/offload_engine.h>
+
+#include <c10/core/TensorImpl.h>
+#include <c10/core/TensorOptions.h>
+#include <c10/util/Exception.h>
+
+#include <utility>
+
+#include "mover.h"
+
+namespace remat {
+namespace {
+
+/// How a tensor lies in its storage.
+class Layout {
+ public:
+  explicit Layout(const at::Tensor& tensor)
+      : sizes_(tensor.sizes()),
+        strides_(tensor.strides()),
+        offset_(tensor.storage_offset()),
+        dtype_(tensor.dtype()),
+        is_conj_(tensor.is_conj()),
+        is_neg_(tensor.is_neg()) {}
+
+  // No op makes it: nobody watches, whatever runs around.
+  at::Tensor tensor_in(at::Storage storage) const {
+    const c10::DispatchKeySet keys(c10::computeDispatchKey(c10::typeMetaToScalarType(dtype_),
+                                                           c10::kStrided, storage.device()));
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(std::move(storage), keys, dtype_);
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(sizes_, strides_, offset_);
+    tensor._set_conj(is_conj_);
+    tensor._set_neg(is_neg_);
+    return tensor;
+  }
+
+ private:
+  c10::DimVector sizes_;
+  c10::DimVector strides_;
+  int64_t offset_;
+  caffe2::TypeMeta dtype_;
+  bool is_conj_;
+  bool is_neg_;
+};
+
+class KeptTicket final : public OffloadStore::Ticket {
+ public:
+  explicit KeptTicket(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  at::Tensor get() override { return tensor_; }
+
+ private:
+  at::Tensor tensor_;
+};
+
+class MovedTicket final : public OffloadStore::Ticket {
+ public:
+  MovedTicket(std::shared_ptr<detail::Mover> mover, std::shared_ptr<detail::MovedStorage> moved,
+              const at::Tensor& tensor)
+      : mover_(std::move(mover)),
+        moved_(std::move(moved)),
+        layout_(tensor),
+        version_(tensor.unsafeGetTensorImpl()->version_counter()),
+        put_at_version_(version()) {}
+  ~MovedTicket() override { mover_->drop(*moved_); }
+
+  at::Tensor get() override {
+    TORCH_CHECK(version() == put_at_version_, "[offload] ", moved_->what(),
+                ": expected a tensor that is not written after it was saved, got one at version ",
+                version(), " that was put at version ", put_at_version_,
+                ". Write to a copy, or clone it before the call that saves it.");
+    return layout_.tensor_in(mover_->give(*moved_));
+  }
+
+ private:
+  uint32_t version() const { return version_.enabled() ? version_.current_version() : 0; }
+
+  std::shared_ptr<detail::Mover> mover_;
+  std::shared_ptr<detail::MovedStorage> moved_;
+  Layout layout_;
+  c10::VariableVersion version_;
+  uint32_t put_at_version_;
+};
+
+class Engine final : public OffloadEngine {
+ public:
+  explicit Engine(const OffloadOptions& options)
+      : min_bytes_(options.min_bytes),
+        device_(options.device),
+        mover_(std::make_shared<detail::Mover>(options)) {}
+
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
+    if (!may_move(tensor)) return std::make_shared<KeptTicket>(tensor);
+    return std::make_shared<MovedTicket>(mover_, mover_->take(tensor), tensor);
+  }
+
+  OffloadStats stats() const override { return mover_->stats(); }
+
+ private:
+  bool may_move(const at::Tensor& tensor) const {
+    const bool is_plain = tensor.layout() == c10::kStrided && tensor.has_storage() &&
+                          !tensor.is_meta() && !tensor._is_zerotensor() &&
+                          !tensor.key_set().has(c10::DispatchKey::Python);
+    if (!is_plain || !tensor.storage().data()) return false;
+    if (static_cast<int64_t>(tensor.storage().nbytes()) < min_bytes_) return false;
+    if (!device_) return true;
+    const c10::Device device = tensor.device();
+    return device.type() == device_->type() &&
+           (!device_->has_index() || device.index() == device_->index());
+  }
+
+  int64_t min_bytes_;
+  std::optional<c10::Device> device_;
+  std::shared_ptr<detail::Mover> mover_;
+};
+
+void check_bytes(int64_t bytes, const char* option) {
+  TORCH_CHECK_VALUE(bytes >= 0, "[offload_engine] ", option, ": expected 0 or more, got ", bytes,
+                    ".");
+}
+
+}  // namespace
+
+std::shared_ptr<OffloadEngine> offload_engine(OffloadOptions options) {
+  check_bytes(options.min_bytes, "min_bytes");
+  check_bytes(options.max_bytes, "max_bytes");
+  check_bytes(options.prefetch_bytes, "prefetch_bytes");
+  check_bytes(options.max_leaving_bytes, "max_leaving_bytes");
+  for (const auto& memory : options.memories)
+    TORCH_CHECK_VALUE(memory, "[offload_engine] memories: expected OffloadMemory, got null.");
+  if (options.memories.empty()) options.memories.push_back(host_memory());
+  return std::make_shared<Engine>(options);
+}
+
+}  // namespace remat

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Storages without a tensor.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+
+namespace remat::detail {
+
+/// From the allocator of the device, on the calling thread's stream. Throws what that throws.
+at::Storage allocate_storage(int64_t bytes, c10::Device device);
+
+/// All its bytes as a tensor that shares its memory. Made by no op: nobody sees it.
+at::Tensor byte_tensor(const at::Storage& storage);
+
+}  // namespace remat::detail

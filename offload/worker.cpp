@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "worker.h"
+
+#include <pthread.h>
+#include <unistd.h>
+
+#include <utility>
+
+#include <remat/tape/blocking_wait.h>
+
+namespace remat::detail {
+
+bool WorkerEvent::is_done() {
+  const std::lock_guard lock(mutex_);
+  return is_done_;
+}
+
+void WorkerEvent::wait() {
+  std::exception_ptr error;
+  const auto take = [&] {
+    std::unique_lock lock(mutex_);
+    finished_.wait(lock, [this] { return is_done_; });
+    error = error_;
+  };
+  if (is_done()) {
+    take();
+  } else {
+    blocking_wait(take);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void WorkerEvent::finish(std::exception_ptr error) {
+  {
+    const std::lock_guard lock(mutex_);
+    error_ = std::move(error);
+    is_done_ = true;
+  }
+  finished_.notify_all();
+}
+
+Worker::Worker() : process_(getpid()), thread_([this] { loop(); }) {
+  pthread_setname_np(thread_.native_handle(), "remat_copy");
+}
+
+Worker::~Worker() {
+  if (is_forked()) {
+    thread_.detach();
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    ends_ = true;
+  }
+  given_.notify_one();
+  thread_.join();
+}
+
+CopyEventPtr Worker::run(std::function<void()> work, CopyEventPtr after) {
+  auto event = std::make_shared<WorkerEvent>();
+  if (is_forked()) {
+    run({std::move(work), std::move(after), event});
+    return event;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    jobs_.push_back({std::move(work), std::move(after), event});
+  }
+  given_.notify_one();
+  return event;
+}
+
+bool Worker::is_forked() const {
+  return process_ != getpid();
+}
+
+void Worker::run(const Job& job) {
+  std::exception_ptr error;
+  try {
+    if (job.after) job.after->wait();
+    job.work();
+  } catch (...) {
+    error = std::current_exception();
+  }
+  job.event->finish(std::move(error));
+}
+
+void Worker::loop() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    given_.wait(lock, [this] { return ends_ || !jobs_.empty(); });
+    if (jobs_.empty()) return;
+    const Job job = std::move(jobs_.front());
+    jobs_.pop_front();
+    lock.unlock();
+    run(job);
+    lock.lock();
+  }
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// A thread that does what it is given, one after the other.
+#pragma once
+
+#include <sys/types.h>
+
+#include <condition_variable>
+#include <deque>
+#include <exception>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include <remat/offload/copy_event.h>
+
+namespace remat::detail {
+
+/// Done when the worker says so.
+class WorkerEvent final : public CopyEvent {
+ public:
+  bool is_done() override;
+  void wait() override;
+  void finish(std::exception_ptr error);
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable finished_;
+  bool is_done_ = false;
+  std::exception_ptr error_;
+};
+
+/// First in, first out. Its destructor does what is left. A forked process has no such thread:
+/// there it does what it is given at once.
+class Worker {
+ public:
+  Worker();
+  Worker(const Worker&) = delete;
+  Worker& operator=(const Worker&) = delete;
+  ~Worker();
+
+  /// Does `work` once `after` is done; fails with what either throws.
+  CopyEventPtr run(std::function<void()> work, CopyEventPtr after);
+
+ private:
+  struct Job {
+    std::function<void()> work;
+    CopyEventPtr after;
+    std::shared_ptr<WorkerEvent> event;
+  };
+
+  static void run(const Job& job);
+  bool is_forked() const;
+  void loop();
+
+  std::mutex mutex_;
+  std::condition_variable given_;
+  std::deque<Job> jobs_;
+  bool ends_ = false;
+  const pid_t process_;
+  std::thread thread_;
+};
+
+}  // namespace remat::detail

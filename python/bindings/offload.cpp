@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "offload.h"
+
+#include <torch/csrc/utils/pybind.h>
+
+#include <memory>
+#include <optional>
+#include <utility>
+
+#include <remat/offload/offload_engine.h>
+#include <remat/offload/sim_link.h>
+#include <remat/tape/offload_store.h>
+
+namespace remat::python {
+namespace {
+
+std::shared_ptr<OffloadEngine> make_engine(int64_t min_bytes, std::optional<int64_t> max_bytes,
+                                           int64_t prefetch_bytes,
+                                           std::optional<int64_t> max_leaving_bytes,
+                                           std::optional<c10::Device> device, bool raises,
+                                           std::optional<std::pair<double, double>> link) {
+  OffloadOptions options;
+  options.min_bytes = min_bytes;
+  if (max_bytes) options.max_bytes = *max_bytes;
+  options.prefetch_bytes = prefetch_bytes;
+  if (max_leaving_bytes) options.max_leaving_bytes = *max_leaving_bytes;
+  options.device = device;
+  options.when_full = raises ? WhenFull::kRaise : WhenFull::kKeep;
+  if (link) {
+    HostMemoryOptions host;
+    host.link = sim_link({.gbps = link->first, .latency_us = link->second});
+    options.memories.push_back(host_memory(host));
+  }
+  return offload_engine(std::move(options));
+}
+
+py::dict stats_of(const OffloadEngine& engine) {
+  const OffloadStats stats = engine.stats();
+  py::dict result;
+  result["left_bytes"] = stats.left_bytes;
+  result["left_count"] = stats.left_count;
+  result["fetched_bytes"] = stats.fetched_bytes;
+  result["fetched_count"] = stats.fetched_count;
+  result["prefetched_count"] = stats.prefetched_count;
+  result["unused_count"] = stats.unused_count;
+  result["stayed_count"] = stats.stayed_count;
+  result["full_count"] = stats.full_count;
+  result["waited_us"] = stats.waited_us;
+  result["away_bytes"] = stats.away_bytes;
+  result["leaving_bytes"] = stats.leaving_bytes;
+  return result;
+}
+
+}  // namespace
+
+void add_offload(PyObject* module) {
+  auto m = py::reinterpret_borrow<py::module>(module);
+  py::class_<OffloadStore, std::shared_ptr<OffloadStore>>(
+      m, "CppOffloadStore",
+      "A store of C++: what host_memory_store() and offload() return. A copy of a function shares "
+      "its store.")
+      .def("__copy__", [](py::object self) { return self; })
+      .def("__deepcopy__", [](py::object self, const py::dict& /*memo*/) { return self; });
+  py::class_<OffloadEngine, OffloadStore, std::shared_ptr<OffloadEngine>>(m, "OffloadEngine",
+                                                                          "What offload() returns.")
+      .def(
+          "stats", stats_of,
+          "Counts since it was made: what left, came back, was fetched ahead, stayed; what is away "
+          "now. Bytes are those of storages, waited_us the time that threads waited for copies.");
+  m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
+  m.def("_offload_engine", torch::wrap_pybind_function(make_engine));
+}
+
+}  // namespace remat::python

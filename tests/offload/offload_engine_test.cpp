@@ -1,0 +1,377 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include <torch/torch.h>
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <thread>
+#include <utility>
+#include <vector>
+
+#include "support/catch.h"
+#include "support/silence.h"
+
+#include <remat/offload/offload_engine.h>
+#include <remat/offload/sim_link.h>
+
+namespace remat {
+namespace {
+
+constexpr int64_t kBytes = 1000000;  // of each tensor
+using Ticket = std::shared_ptr<OffloadStore::Ticket>;
+
+at::Tensor tensor_of(int64_t value) {
+  return torch::full({kBytes / 4}, value, torch::kInt);
+}
+
+bool is_tensor_of(const at::Tensor& tensor, int64_t value) {
+  return tensor.numel() == kBytes / 4 && tensor.eq(value).all().item<bool>();
+}
+
+/// An engine on a link in virtual time; layers that take 100 us forward and 200 us backward.
+struct Chain {
+  VirtualLink sim;
+  std::shared_ptr<OffloadEngine> engine;
+
+  explicit Chain(double gbps, OffloadOptions options = {.min_bytes = 0})
+      : sim(virtual_link({.gbps = gbps})) {
+    HostMemoryOptions host;
+    host.link = sim.link;
+    options.memories = {host_memory(host)};
+    engine = offload_engine(std::move(options));
+  }
+
+  std::vector<Ticket> forward(int64_t layers) const {
+    std::vector<Ticket> tickets;
+    for (int64_t i = 0; i < layers; ++i) {
+      sim.clock->pass_us(100);
+      tickets.push_back(engine->put(tensor_of(i)));
+    }
+    return tickets;
+  }
+
+  void backward(std::vector<Ticket>& tickets) const {
+    while (!tickets.empty()) {
+      const auto value = static_cast<int64_t>(tickets.size()) - 1;
+      CHECK(is_tensor_of(tickets.back()->get(), value));
+      sim.clock->pass_us(200);
+      tickets.pop_back();
+    }
+  }
+
+  void step(int64_t layers) const {
+    std::vector<Ticket> tickets = forward(layers);
+    backward(tickets);
+  }
+};
+
+TEST_CASE("Copies that take less time than their layers cost none", "[offload]") {
+  // 1 MB at 16 GB/s: 62.5 us, less than the 100 us of a forward and the 200 us of a backward.
+  const Chain chain(16);
+  chain.step(8);
+  CHECK(chain.sim.clock->now_us() == (8 * 100 + 8 * 200));
+  const OffloadStats stats = chain.engine->stats();
+  CHECK(stats.left_bytes == 7 * kBytes);
+  CHECK(stats.prefetched_count == 6);
+  CHECK(stats.stayed_count == 2);  // the last, and the one before, which leaves as backward begins
+  CHECK(stats.away_bytes == 0);
+}
+
+TEST_CASE("What has not left when backward comes stays", "[offload]") {
+  // 1 MB at 2 GB/s: 500 us each way. Of 8 layers, put at 100, 200... 800 us, the first leaves from
+  // 200 on, the second from 700 on: one is away when the backward begins at 800 us. It is fetched
+  // at once, and there at 1300 us, long before the backward comes to it.
+  const Chain chain(2);
+  chain.step(8);
+  CHECK(chain.sim.clock->now_us() == 8 * 100 + 8 * 200);
+  CHECK(chain.engine->stats().fetched_count == 1);
+  CHECK(chain.engine->stats().stayed_count == 7);
+}
+
+TEST_CASE("A backward waits for a copy that nothing hides", "[offload]") {
+  const Chain chain(2);
+  std::vector<Ticket> tickets = chain.forward(2);
+  chain.sim.clock->pass_us(1000);
+  tickets.pop_back();
+  chain.backward(tickets);
+  CHECK(chain.sim.clock->now_us() == 2 * 100 + 1000 + 500 + 200);
+}
+
+TEST_CASE("A storage's memory goes when its copy is done", "[offload]") {
+  const Chain chain(1);  // 1000 us a copy
+  at::Tensor tensor = tensor_of(1);
+  const c10::weak_intrusive_ptr<c10::StorageImpl> memory(tensor.storage().getWeakStorageImpl());
+  const Ticket first = chain.engine->put(tensor);
+  tensor.reset();
+  const Ticket second = chain.engine->put(tensor_of(2));
+  CHECK_FALSE(memory.expired());
+  CHECK(chain.engine->stats().leaving_bytes == kBytes);
+  chain.sim.clock->pass_us(1000);
+  const Ticket third = chain.engine->put(tensor_of(3));
+  CHECK(memory.expired());
+  CHECK(is_tensor_of(first->get(), 1));
+}
+
+TEST_CASE("What somebody else has is not copied", "[offload]") {
+  const Chain chain(0);
+  const at::Tensor kept = tensor_of(1);
+  const Ticket ticket = chain.engine->put(kept.detach());
+  for (int64_t i = 0; i < 20; ++i) chain.engine->put(tensor_of(i));
+  CHECK(chain.engine->stats().left_count == 0);
+  CHECK(ticket->get().is_alias_of(kept));
+}
+
+TEST_CASE("A storage is moved once for all that share it", "[offload]") {
+  const Chain chain(0);
+  at::Tensor tensor = tensor_of(1).view({500, 500});
+  const Ticket whole = chain.engine->put(tensor.t());
+  const Ticket row = chain.engine->put(tensor.select(0, 3));
+  const at::Tensor expected = tensor.t().clone();
+  tensor.reset();
+  const Ticket other = chain.engine->put(tensor_of(2));
+  chain.sim.clock->pass_us(1);
+  const at::Tensor again = whole->get();
+  CHECK(again.equal(expected));
+  CHECK(again.strides() == at::IntArrayRef{1, 500});
+  CHECK(row->get().is_alias_of(again));
+  CHECK(chain.engine->stats().left_count == 1);
+  CHECK(chain.engine->stats().fetched_count == 1);
+}
+
+TEST_CASE("What is asked for twice comes twice", "[offload]") {
+  const Chain chain(4);
+  std::vector<Ticket> tickets = chain.forward(6);
+  chain.sim.clock->pass_us(10000);
+  for (int times = 0; times < 2; ++times) {
+    for (int64_t i = 5; i >= 0; --i) {
+      CHECK(is_tensor_of(tickets[static_cast<size_t>(i)]->get(), i));
+    }
+  }
+  CHECK(chain.engine->stats().away_bytes == 5 * kBytes);
+  tickets.clear();
+  CHECK(chain.engine->stats().away_bytes == 0);
+}
+
+TEST_CASE("A step is fetched in the order of the one before", "[offload]") {
+  const Chain chain(16);
+  const std::vector<size_t> order{3, 0, 5, 1, 4, 2};
+  for (int step = 0; step < 3; ++step) {
+    std::vector<Ticket> tickets = chain.forward(6);
+    chain.engine->put(tensor_of(0));
+    chain.sim.clock->pass_us(10000);
+    const int64_t before = chain.engine->stats().prefetched_count;
+    const double begin = chain.sim.clock->now_us();
+    for (const size_t which : order) {
+      CHECK(is_tensor_of(tickets[which]->get(), static_cast<int64_t>(which)));
+      tickets[which] = nullptr;
+      chain.sim.clock->pass_us(200);
+    }
+    if (step == 0) continue;
+    CHECK(chain.engine->stats().prefetched_count - before == 5);
+    CHECK(chain.sim.clock->now_us() - begin == (62.5 + 6 * 200));
+  }
+}
+
+TEST_CASE("No more is fetched ahead, and on its way out, than is allowed", "[offload]") {
+  const Chain chain(1, {.min_bytes = 0, .prefetch_bytes = 2 * kBytes, .max_leaving_bytes = kBytes});
+  std::vector<Ticket> tickets = chain.forward(8);
+  // Each copy takes 1000 us, and one may be under way: the forward waits for the others.
+  CHECK(chain.sim.clock->now_us() == (200 + 6 * 1000));
+  CHECK(chain.engine->stats().leaving_bytes == kBytes);
+  chain.sim.clock->pass_us(1000);
+  tickets.back()->get();
+  CHECK(chain.engine->stats().prefetched_count == 2);
+  CHECK(chain.engine->stats().fetched_bytes == 2 * kBytes);
+}
+
+TEST_CASE("Small storages, other devices and what is over the limit stay", "[offload]") {
+  const auto left_with = [](const OffloadOptions& options) {
+    const Chain chain(0, options);
+    chain.step(6);
+    return chain.engine->stats().left_count;
+  };
+  CHECK(left_with({}) == 0);  // smaller than 1 MiB
+  CHECK(left_with({.min_bytes = 0}) == 5);
+  CHECK(left_with({.min_bytes = kBytes + 1}) == 0);
+  CHECK(left_with({.min_bytes = 0, .max_bytes = 2 * kBytes}) == 2);
+  CHECK(left_with({.min_bytes = 0, .device = c10::Device(c10::kCUDA)}) == 0);
+  CHECK(left_with({.min_bytes = 0, .device = c10::Device(c10::kCPU)}) == 5);
+}
+
+/// Memory of the host that fails when it is told to.
+struct Failing final : OffloadMemory {
+  struct Event final : CopyEvent {
+    bool is_done() override { return true; }
+    void wait() override { throw std::runtime_error("Input/output error"); }
+  };
+  struct Part final : Block {
+    Part(Failing& memory, std::unique_ptr<Block> block)
+        : memory_(memory), block_(std::move(block)) {}
+    CopyEventPtr write(const at::Storage& device, const CopyEventPtr& after) override {
+      if (memory_.fails_to_write) return std::make_shared<Event>();
+      return block_->write(device, after);
+    }
+    CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
+      if (memory_.fails_to_read) return std::make_shared<Event>();
+      return block_->read(device, after);
+    }
+
+   private:
+    Failing& memory_;
+    std::unique_ptr<Block> block_;
+  };
+
+  std::string name() const override { return "disk"; }
+  std::unique_ptr<Block> take(int64_t bytes, c10::Device device) override {
+    return std::make_unique<Part>(*this, host->take(bytes, device));
+  }
+  int64_t system_bytes() const override { return host->system_bytes(); }
+  CopyLink& link() override { return host->link(); }
+
+  std::shared_ptr<OffloadMemory> host = host_memory({.link = virtual_link({}).link});
+  bool fails_to_write = false;
+  bool fails_to_read = false;
+};
+
+std::vector<Ticket> put_three(OffloadEngine& engine) {
+  std::vector<Ticket> tickets;
+  for (int64_t i = 0; i < 3; ++i) tickets.push_back(engine.put(tensor_of(i)));
+  return tickets;
+}
+
+void check_three(const std::vector<Ticket>& tickets) {
+  for (int64_t i = 2; i >= 0; --i) CHECK(is_tensor_of(tickets[static_cast<size_t>(i)]->get(), i));
+}
+
+TEST_CASE("What a memory fails to write goes to the next one, or stays", "[offload]") {
+  const auto failing = std::make_shared<Failing>();
+  failing->fails_to_write = true;
+  const bool has_next = GENERATE(false, true);
+  OffloadOptions options{.memories = {failing}, .min_bytes = 0};
+  if (has_next) options.memories.push_back(host_memory());
+  const auto engine = offload_engine(options);
+  const Silence warnings;
+  std::vector<Ticket> tickets = put_three(*engine);
+  check_three(tickets);
+  tickets.clear();
+  tickets = put_three(*engine);
+  check_three(tickets);
+  CHECK(engine->stats().full_count == (has_next ? 0 : 4));
+  CHECK(warnings.texts().size() == (has_next ? 0 : 1));
+  if (has_next) return;
+  CHECK_THAT(warnings.texts().front(),
+             ContainsSubstring("expected room in disk, got none, disk failed: Input/output error"));
+}
+
+TEST_CASE("What a memory fails to read is an error, and the next step is right", "[offload]") {
+  const auto failing = std::make_shared<Failing>();
+  const auto engine = offload_engine({.memories = {failing}, .min_bytes = 0, .prefetch_bytes = 0});
+  {
+    const std::vector<Ticket> tickets = put_three(*engine);
+    failing->fails_to_read = true;
+    CHECK_THROWS_WITH(tickets[0]->get(), ContainsSubstring("to give it back, got: Input/output"));
+    CHECK_THROWS_WITH(tickets[0]->get(),
+                      ContainsSubstring("region without a name (1000000 bytes)"));
+  }
+  failing->fails_to_read = false;
+  const std::vector<Ticket> tickets = put_three(*engine);
+  check_three(tickets);
+}
+
+TEST_CASE("Without room it stays with one warning, or raises", "[offload]") {
+  // Room for one.
+  const VirtualLink sim = virtual_link({});
+  const auto memory = host_memory({.max_bytes = 1 << 20, .link = sim.link});
+  OffloadOptions options{.memories = {memory}, .min_bytes = 0};
+  SECTION("stays") {
+    const auto engine = offload_engine(options);
+    const Silence warnings;
+    for (int step = 0; step < 3; ++step) {
+      const std::vector<Ticket> tickets = put_three(*engine);
+      check_three(tickets);
+    }
+    CHECK(warnings.texts().size() == 1);
+    CHECK(engine->stats().left_count == 3);
+    CHECK(engine->stats().full_count == 3);
+  }
+  SECTION("raises") {
+    options.when_full = WhenFull::kRaise;
+    const auto engine = offload_engine(options);
+    const Ticket first = engine->put(tensor_of(0));
+    const Ticket second = engine->put(tensor_of(1));
+    CHECK_THROWS_WITH(engine->put(tensor_of(2)),
+                      ContainsSubstring("expected room in host memory, got none"));
+    CHECK(is_tensor_of(second->get(), 1));
+    CHECK(is_tensor_of(first->get(), 0));
+  }
+}
+
+TEST_CASE("What is written after it was put is an error", "[offload]") {
+  const auto engine = offload_engine({.min_bytes = 0});
+  at::Tensor tensor = tensor_of(1);
+  const Ticket ticket = engine->put(tensor.detach());
+  tensor.add_(1);
+  const Ticket again = engine->put(tensor.detach());
+  tensor.reset();
+  const Ticket other = engine->put(tensor_of(3));
+  CHECK_THROWS_WITH(ticket->get(),
+                    ContainsSubstring("got one at version 1 that was put at version 0"));
+  CHECK(is_tensor_of(again->get(), 2));
+}
+
+TEST_CASE("Options that make no sense are refused", "[offload]") {
+  CHECK_THROWS_WITH(offload_engine({.memories = {nullptr}}), ContainsSubstring("got null"));
+  CHECK_THROWS_WITH(offload_engine({.min_bytes = -1}), ContainsSubstring("min_bytes: expected 0"));
+  CHECK_THROWS_WITH(offload_engine({.prefetch_bytes = -1}), ContainsSubstring("prefetch_bytes"));
+  CHECK_THROWS_WITH(host_memory({.max_bytes = -1}), ContainsSubstring("max_bytes: expected 0"));
+  CHECK_THROWS_WITH(sim_link({.gbps = -1}), ContainsSubstring("gbps: expected"));
+  CHECK_THROWS_WITH(virtual_link({.latency_us = -1}), ContainsSubstring("latency_us: expected"));
+}
+
+TEST_CASE("From the third step on nothing is taken from the system", "[offload]") {
+  const VirtualLink sim = virtual_link({.gbps = 4});
+  const auto memory = host_memory({.link = sim.link});
+  const auto engine = offload_engine({.memories = {memory}, .min_bytes = 0});
+  int64_t after_two = 0;
+  for (int step = 0; step < 50; ++step) {
+    std::vector<Ticket> tickets;
+    for (int64_t i = 0; i < 10; ++i) {
+      sim.clock->pass_us(100);
+      tickets.push_back(engine->put(torch::ones({kBytes + i % 3 * 4096}, torch::kByte)));
+    }
+    for (; !tickets.empty(); tickets.pop_back()) {
+      tickets.back()->get();
+      sim.clock->pass_us(200);
+    }
+    if (step == 1) after_two = memory->system_bytes();
+  }
+  CHECK(after_two > 0);
+  CHECK(memory->system_bytes() == after_two);
+}
+
+TEST_CASE("Threads share an engine", "[offload][threads]") {
+  const auto engine = offload_engine({.min_bytes = 0, .prefetch_bytes = 3 * kBytes});
+  std::vector<std::thread> threads;
+  std::vector<int> wrong(4);
+  for (size_t thread = 0; thread < wrong.size(); ++thread) {
+    threads.emplace_back([&, thread] {
+      for (int64_t step = 0; step < 20; ++step) {
+        std::vector<Ticket> tickets;
+        const int64_t first = step * 100 + static_cast<int64_t>(thread) * 10000;
+        for (int64_t i = 0; i < 6; ++i) tickets.push_back(engine->put(tensor_of(first + i)));
+        for (int64_t i = 5; i >= 0; --i)
+          wrong[thread] += is_tensor_of(tickets[static_cast<size_t>(i)]->get(), first + i) ? 0 : 1;
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  CHECK(wrong == std::vector<int>(4));
+  CHECK(engine->stats().away_bytes == 0);
+  CHECK(engine->stats().leaving_bytes == 0);
+}
+
+}  // namespace
+}  // namespace remat
