@@ -42,6 +42,7 @@ struct MovedStorage {
   CopyEventPtr back;        ///< The last copy from the block
   int64_t back_stream = 0;  ///< That has allocated its memory
   c10::weak_intrusive_ptr<c10::StorageImpl> given{c10::intrusive_ptr<c10::StorageImpl>()};
+  c10::VariableVersion given_version{0};  ///< Of the tensors on it
   size_t tickets = 1;
   size_t number = 0;      ///< In the step
   uint64_t sequence = 0;  ///< Among all

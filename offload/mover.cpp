@@ -270,9 +270,10 @@ void Mover::settle_retired(Garbage& garbage) {
   retired_.erase(done, retired_.end());
 }
 
-at::Storage Mover::give(MovedStorage& moved) {
+Mover::Given Mover::give(MovedStorage& moved) {
   at::Storage storage;
   CopyEventPtr back;
+  std::optional<c10::VariableVersion> version;
   {
     Garbage garbage;
     const Lock lock(mutex_);
@@ -281,10 +282,11 @@ at::Storage Mover::give(MovedStorage& moved) {
     if (is_numbered) order_.got(moved.number);
     storage = give_or_fetch(moved, garbage);
     back = moved.back;
+    if (back) version = moved.given_version;
     if (is_numbered) prefetch(moved.number);
   }
   if (back) hold_compute(moved, back, storage);
-  return storage;
+  return {std::move(storage), std::move(version)};
 }
 
 at::Storage Mover::give_or_fetch(MovedStorage& moved, Garbage& garbage) {
@@ -294,7 +296,9 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved, Garbage& garbage) {
     set_next(moved, false);
     return moved.here;
   }
-  if (auto given = moved.given.lock()) return at::Storage(std::move(given));
+  // Unless somebody has written it since.
+  const bool is_as_given = moved.given_version.current_version() == 0;
+  if (auto given = moved.given.lock(); given && is_as_given) return at::Storage(std::move(given));
   // What was fetched is not what is asked for.
   if (coming_bytes_ + moved.bytes > options_.prefetch_bytes) forget_coming(garbage);
   at::Storage storage = fetch_with_room(moved);
@@ -314,6 +318,7 @@ at::Storage Mover::give_coming(MovedStorage& moved) {
 at::Storage Mover::fetch(MovedStorage& moved) {
   CopyLink& link = moved.memory->link();
   at::Storage storage = link.allocate(moved.bytes, moved.device);
+  moved.given_version = c10::VariableVersion(0);
   moved.back_stream = link.stream(moved.device);
   moved.back = moved.block->read(storage, link.computed_so_far(moved.device));
   stats_.fetched_bytes += moved.bytes;

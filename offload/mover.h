@@ -11,6 +11,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <vector>
@@ -43,8 +44,13 @@ class Mover {
 
   /// With a ticket more; a storage is there once, for all that share it. Throws as put().
   std::shared_ptr<MovedStorage> take(const at::Tensor& tensor);
-  /// The storage, for the stream of the calling thread.
-  at::Storage give(MovedStorage& moved);
+  /// The storage that was put, or a copy of it.
+  struct Given {
+    at::Storage storage;
+    std::optional<c10::VariableVersion> version;  // Of the copy, for all who have it
+  };
+  /// For the stream of the calling thread.
+  Given give(MovedStorage& moved);
   /// A ticket less.
   void drop(MovedStorage& moved);
 

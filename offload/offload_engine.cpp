@@ -70,7 +70,12 @@ class MovedTicket final : public OffloadStore::Ticket {
                 ": expected a tensor that is not written after it was saved, got one at version ",
                 version(), " that was put at version ", put_at_version_,
                 ". Write to a copy, or clone it before the call that saves it.");
-    return layout_.tensor_in(mover_->give(*moved_));
+    detail::Mover::Given given = mover_->give(*moved_);
+    at::Tensor tensor = layout_.tensor_in(std::move(given.storage));
+    // Whoever saves it notices later writes: of what stayed, as if it had never been put.
+    const c10::VariableVersion& version = given.version ? *given.version : version_;
+    if (version_.enabled()) tensor.unsafeGetTensorImpl()->set_version_counter(version);
+    return tensor;
   }
 
  private:

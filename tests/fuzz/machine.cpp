@@ -74,7 +74,11 @@ ReplayEngine engine_of(const RegionChoices& choices, const Cuts& cuts) {
 }
 
 Machine::Machine(const Program& program, Mode mode, TapeSizes& sizes)
-    : program_(program), run_(next_run()), mode_(mode), sizes_(sizes) {
+    : program_(program),
+      run_(next_run()),
+      mode_(mode),
+      sizes_(sizes),
+      store_(moves_storages(program) ? offload_engine({.min_bytes = 0}) : host_memory_store()) {
   at::manual_seed(program.seed);
   for (size_t i = 0; i < kWeights; ++i)
     weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));

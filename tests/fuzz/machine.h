@@ -76,7 +76,7 @@ class Machine {
   TapeSizes& sizes_;
   Tensors weights_;
   Tensors buffers_;
-  const std::shared_ptr<OffloadStore> store_ = host_memory_store();
+  const std::shared_ptr<OffloadStore> store_;
   std::mutex mutex_;  // replays may run on two threads
   std::map<const Step*, size_t> numbers_;
   std::vector<WeakTensor> made_;

@@ -95,7 +95,9 @@ class CppPrinter final : public Printer {
       text << "  const Tensor buffer" << i << " = at::rand({4, 4});\n";
     text << "  const Tensor bank = at::rand({6, 4, 4});\n";
     text << "  const auto make_inputs = [] { return Tensors" << inputs() << "; };\n"
-         << "  [[maybe_unused]] const auto store = remat::host_memory_store();\n"
+         << "  [[maybe_unused]] const auto store = remat::"
+         << (moves_storages(program()) ? "offload_engine({.min_bytes = 0})" : "host_memory_store()")
+         << ";\n"
          << "  Tensors results;\n"
          << "  const auto forward = [&](const Tensors& in) -> Tensor {\n"
          << indented(forward(), 4) << "  };\n"

@@ -75,7 +75,8 @@ class PythonPrinter final : public Printer {
     }
     for (size_t i = 0; i < kBuffers; ++i) text << "    buffer" << i << " = torch.rand(4, 4)\n";
     text << "    bank = torch.rand(6, 4, 4)\n";
-    text << "    results, store = [], remat.host_memory_store()\n\n"
+    text << "    results, store = [], remat."
+         << (moves_storages(program()) ? "offload(min_bytes=0)" : "host_memory_store()") << "\n\n"
          << "    def make_inputs():\n        return " << inputs() << "\n\n"
          << forward() << "    inputs = make_inputs()\n"
          << "    wanted = " << listed(wanted) << " + [x for x in inputs if x.requires_grad]\n"

@@ -91,6 +91,11 @@ struct Program {
   uint64_t seed = 0;  // of its parameters, buffers and inputs
 };
 
+/// Its store is an engine, else one that copies at once.
+inline bool moves_storages(const Program& program) {
+  return program.seed % 2 == 1;
+}
+
 /// The program of that seed.
 Program make_program(uint64_t seed);
 

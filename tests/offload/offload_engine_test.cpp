@@ -155,6 +155,29 @@ TEST_CASE("What is asked for twice comes twice", "[offload]") {
   CHECK(chain.engine->stats().away_bytes == 0);
 }
 
+TEST_CASE("What is asked for again is what was put, though somebody has written what came",
+          "[offload]") {
+  const Chain chain(0);
+  const std::vector<Ticket> tickets = chain.forward(2);
+  chain.sim.clock->pass_us(1);
+  chain.engine->put(tensor_of(2));
+  const at::Tensor first = tickets[0]->get();
+  const at::Tensor shared = tickets[0]->get();
+  CHECK(shared.is_alias_of(first));
+  first.add_(5);
+  CHECK(shared._version() == 1);
+  CHECK(is_tensor_of(tickets[0]->get(), 0));
+}
+
+TEST_CASE("Writes to what stayed are noticed by who has saved it again", "[offload]") {
+  const Chain chain(0);
+  const at::Tensor kept = tensor_of(1);
+  const Ticket ticket = chain.engine->put(kept.detach());
+  const at::Tensor given = ticket->get();
+  kept.add_(1);
+  CHECK(given._version() == 1);
+}
+
 TEST_CASE("A step is fetched in the order of the one before", "[offload]") {
   const Chain chain(16);
   const std::vector<size_t> order{3, 0, 5, 1, 4, 2};

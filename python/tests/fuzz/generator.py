@@ -241,6 +241,8 @@ class Generator:
             options["saved_tensors_hooks"] = "api.hooks"
         if state.store:
             options["offload_store"] = "api.store"
+            if self.one_in(3):
+                options["offload_inputs"] = "True"
         if state.generator:
             options["generators"] = "[gen]"
         if self.one_in(3):
