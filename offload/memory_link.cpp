@@ -14,7 +14,7 @@ namespace remat {
 namespace detail {
 
 at::Storage MemoryLink::allocate_host(int64_t bytes, c10::Device /*device*/) {
-  return allocate_storage(bytes, c10::kCPU);
+  return allocate_pages(bytes);
 }
 
 at::Storage MemoryLink::allocate(int64_t bytes, c10::Device device) {

@@ -168,7 +168,12 @@ bool Mover::send(MovedStorage& moved, size_t first_memory) {
     OffloadMemory& memory = *options_.memories[i];
     std::unique_ptr<OffloadMemory::Block> block = memory.take(moved.bytes, moved.device);
     if (!block) continue;
-    moved.left = block->write(moved.here, moved.computed);
+    try {
+      moved.left = block->write(moved.here, moved.computed);
+    } catch (const std::exception& error) {
+      moved.failure = c10::str(", ", memory.name(), " failed: ", first_line(error));
+      continue;
+    }
     moved.block = std::move(block);
     moved.memory = &memory;
     moved.memory_number = i;

@@ -9,6 +9,9 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/core/TensorOptions.h>
 
+#include <cstdlib>
+#include <new>
+
 namespace remat::detail {
 
 at::Storage allocate_storage(int64_t bytes, c10::Device device) {
@@ -16,6 +19,17 @@ at::Storage allocate_storage(int64_t bytes, c10::Device device) {
   return {c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                 c10::GetAllocator(device.type()),
                                                 /*resizable=*/true)};
+}
+
+at::Storage allocate_pages(int64_t bytes) {
+  constexpr size_t kPage = 4096;
+  const size_t size = (static_cast<size_t>(bytes) + kPage - 1) / kPage * kPage;
+  void* const memory = std::aligned_alloc(kPage, size);
+  if (!memory && size > 0) throw std::bad_alloc();
+  return {c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
+                                                c10::DataPtr(memory, memory, &std::free, c10::kCPU),
+                                                /*allocator=*/nullptr,
+                                                /*resizable=*/false)};
 }
 
 at::Tensor byte_tensor(const at::Storage& storage) {

@@ -13,6 +13,10 @@ namespace remat::detail {
 /// From the allocator of the device, on the calling thread's stream. Throws what that throws.
 at::Storage allocate_storage(int64_t bytes, c10::Device device);
 
+/// Memory of the CPU that begins and ends with a page, as devices and files past the page cache
+/// want it. No allocator of LibTorch hears of it. Throws std::bad_alloc.
+at::Storage allocate_pages(int64_t bytes);
+
 /// All its bytes as a tensor that shares its memory. Made by no op: nobody sees it.
 at::Tensor byte_tensor(const at::Storage& storage);
 

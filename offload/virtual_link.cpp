@@ -100,7 +100,7 @@ class TimedLink final : public CopyLink {
       : timeline_(std::move(timeline)), options_(options) {}
 
   at::Storage allocate_host(int64_t bytes, c10::Device /*device*/) override {
-    return detail::allocate_storage(bytes, c10::kCPU);
+    return detail::allocate_pages(bytes);
   }
   at::Storage allocate(int64_t bytes, c10::Device device) override {
     return detail::allocate_storage(bytes, device);

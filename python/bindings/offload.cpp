@@ -4,10 +4,15 @@
 
 #include <torch/csrc/utils/pybind.h>
 
+#include <limits>
 #include <memory>
 #include <optional>
+#include <string>
+#include <tuple>
 #include <utility>
+#include <vector>
 
+#include <remat/offload/disk_memory.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/offload/sim_link.h>
 #include <remat/tape/offload_store.h>
@@ -15,23 +20,36 @@
 namespace remat::python {
 namespace {
 
-std::shared_ptr<OffloadEngine> make_engine(int64_t min_bytes, std::optional<int64_t> max_bytes,
-                                           int64_t prefetch_bytes,
+/// Where ("host" or "disk"), the most bytes, and for the disk the folder and whether to compare
+/// sums.
+using Memory = std::tuple<std::string, std::optional<int64_t>, std::string, bool>;
+
+std::shared_ptr<OffloadMemory> make_memory(const Memory& memory,
+                                           const std::shared_ptr<CopyLink>& link) {
+  const auto& [kind, max_bytes, directory, checksums] = memory;
+  constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
+  if (kind == "host") return host_memory({.max_bytes = max_bytes.value_or(kNoLimit), .link = link});
+  return disk_memory({.directory = directory,
+                      .max_bytes = max_bytes.value_or(kNoLimit),
+                      .checksums = checksums,
+                      .link = link});
+}
+
+std::shared_ptr<OffloadEngine> make_engine(const std::vector<Memory>& memories, int64_t min_bytes,
+                                           std::optional<int64_t> max_bytes, int64_t prefetch_bytes,
                                            std::optional<int64_t> max_leaving_bytes,
                                            std::optional<c10::Device> device, bool raises,
-                                           std::optional<std::pair<double, double>> link) {
+                                           std::optional<std::pair<double, double>> speed) {
   OffloadOptions options;
+  const std::shared_ptr<CopyLink> link =
+      speed ? sim_link({.gbps = speed->first, .latency_us = speed->second}) : copy_link();
+  for (const Memory& memory : memories) options.memories.push_back(make_memory(memory, link));
   options.min_bytes = min_bytes;
   if (max_bytes) options.max_bytes = *max_bytes;
   options.prefetch_bytes = prefetch_bytes;
   if (max_leaving_bytes) options.max_leaving_bytes = *max_leaving_bytes;
   options.device = device;
   options.when_full = raises ? WhenFull::kRaise : WhenFull::kKeep;
-  if (link) {
-    HostMemoryOptions host;
-    host.link = sim_link({.gbps = link->first, .latency_us = link->second});
-    options.memories.push_back(host_memory(host));
-  }
   return offload_engine(std::move(options));
 }
 

@@ -3,7 +3,7 @@
 """Types of the bindings. What the functions do is in their docstrings."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from types import TracebackType
 from typing import Any, Generic, Literal, ParamSpec, TypeVar
 
@@ -308,13 +308,14 @@ def is_placeholder(tensor: torch.Tensor) -> bool: ...
 def register_device() -> None: ...
 def host_memory_store() -> CppOffloadStore: ...
 def _offload_engine(
+    memories: Sequence[tuple[str, int | None, str, bool]],
     min_bytes: int,
     max_bytes: int | None,
     prefetch_bytes: int,
     max_leaving_bytes: int | None,
     device: torch.device | None,
     raises: bool,
-    link: tuple[float, float] | None,
+    speed: tuple[float, float] | None,
     /,
 ) -> OffloadEngine: ...
 def _set_agreement(met: Callable[[dict[str, Any] | None, Callable[..., Any]], object] | None, /) -> None: ...

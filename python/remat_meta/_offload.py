@@ -4,22 +4,31 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from typing import Literal
+
 import torch
 
 from . import _C
 
+_MEMORIES = ("host", "disk")
 _WHEN_FULL = ("keep", "raise")
 
 
 def offload(
-    memory: str = "host",
+    memory: str | Sequence[str] = "host",
     *,
     min_bytes: int = 1 << 20,
     max_bytes: int | None = None,
     prefetch_bytes: int = 256 << 20,
     max_leaving_bytes: int | None = None,
+    host_bytes: int | None = None,
+    disk_bytes: int | None = None,
+    directory: str | os.PathLike[str] | None = None,
+    checksums: bool = False,
     device: torch.device | str | None = None,
-    when_full: str = "keep",
+    when_full: Literal["keep", "raise"] = "keep",
 ) -> _C.OffloadEngine:
     """A store for OFFLOAD calls and rules: checkpoint(offload_store=offload("host")).
 
@@ -29,30 +38,50 @@ def offload(
     sizes, else the last put first. What has not left when backward asks for it stays. Several regions,
     steps and threads may use one, and should: what it has taken from the system it uses again.
 
-    memory: "host", memory of the host, pinned where the device wants that.
+    memory: "host", memory of the host, pinned where the device wants that; "disk", a file without a
+        name in `directory`; or both in the order in which they are asked for room: ("host", "disk").
     min_bytes: smaller storages stay (default 1 MiB).
     max_bytes: the most that is away at once; what comes then stays.
     prefetch_bytes: the most that is fetched before backward asks for it (default 256 MiB).
     max_leaving_bytes: the most that is on its way out at once; the forward waits then.
+    host_bytes, disk_bytes: the most that is taken of each memory.
+    checksums: what comes from disk is compared with a sum of what was written.
     device: what is elsewhere stays. Default: any device.
     when_full: "keep" what no memory has room for, with a warning, or "raise".
 
     stats() of what it returns counts all of this.
     """
-    if memory != "host":
-        raise ValueError(f'[offload] memory: expected "host", got {memory!r}.')
+    names = (memory,) if isinstance(memory, str) else tuple(memory)
+    if not names or any(name not in _MEMORIES for name in names) or len(set(names)) < len(names):
+        raise ValueError(f'[offload] memory: expected "host", "disk" or both in an order, got {memory!r}.')
     if when_full not in _WHEN_FULL:
         raise ValueError(f"[offload] when_full: expected one of {', '.join(_WHEN_FULL)}, got {when_full!r}.")
-    sizes = {
-        "min_bytes": min_bytes,
-        "max_bytes": max_bytes,
-        "prefetch_bytes": prefetch_bytes,
-        "max_leaving_bytes": max_leaving_bytes,
+    if ("disk" in names) != (directory is not None):
+        wanted = 'a folder on the disk for "disk"' if "disk" in names else 'none, as memory is not "disk"'
+        raise ValueError(f"[offload] directory: expected {wanted}, got {directory!r}.")
+    _check_bytes("min_bytes", min_bytes)
+    _check_bytes("prefetch_bytes", prefetch_bytes)
+    limits = {"max_bytes": max_bytes, "max_leaving_bytes": max_leaving_bytes, "host_bytes": host_bytes, "disk_bytes": disk_bytes}
+    for name, limit in limits.items():
+        if limit is not None:
+            _check_bytes(name, limit, " or None")
+    of_memory = {
+        "host": ("host", host_bytes, "", False),
+        "disk": ("disk", disk_bytes, "" if directory is None else os.fspath(directory), bool(checksums)),
     }
-    for name, size in sizes.items():
-        optional = name.startswith("max")
-        if not ((isinstance(size, int) and not isinstance(size, bool) and size >= 0) or (optional and size is None)):
-            alternative = " or None" if optional else ""
-            raise ValueError(f"[offload] {name}: expected a number of bytes{alternative}, 0 or more, got {size!r}.")
     place = None if device is None else torch.device(device)
-    return _C._offload_engine(*sizes.values(), place, when_full == "raise", None)
+    return _C._offload_engine(
+        [of_memory[name] for name in names],
+        min_bytes,
+        max_bytes,
+        prefetch_bytes,
+        max_leaving_bytes,
+        place,
+        when_full == "raise",
+        None,
+    )
+
+
+def _check_bytes(name: str, size: object, alternative: str = "") -> None:
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise ValueError(f"[offload] {name}: expected a number of bytes{alternative}, 0 or more, got {size!r}.")

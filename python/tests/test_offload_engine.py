@@ -41,7 +41,7 @@ def bytes_of(store):
 
 def slow_engine(gbps=0.05, latency_us=100.0):
     """Its copies are always still under way."""
-    return _C._offload_engine(0, None, 1 << 20, None, None, False, (gbps, latency_us))
+    return _C._offload_engine([("host", None, "", False)], 0, None, 1 << 20, None, None, False, (gbps, latency_us))
 
 
 class Layer(torch.nn.Module):
@@ -132,7 +132,8 @@ def test_named_calls_are_offloaded():
         return y, x.grad
 
     assert_same(program, remat.checkpoint(offload_store=store))
-    assert store.stats()["left_count"] > 0
+    stats = store.stats()
+    assert stats["left_count"] + stats["stayed_count"] > 0
 
 
 @all_engines
@@ -314,7 +315,13 @@ def test_windows_of_bytes_change_no_value():
 @pytest.mark.parametrize(
     "options, words",
     [
-        ({"memory": "gpu"}, 'memory: expected "host", got \'gpu\''),
+        ({"memory": "gpu"}, 'memory: expected "host", "disk" or both in an order, got \'gpu\''),
+        ({"memory": ()}, "memory: expected"),
+        ({"memory": ("host", "host")}, "memory: expected"),
+        ({"memory": "disk"}, 'directory: expected a folder on the disk for "disk", got None'),
+        ({"directory": "/tmp"}, 'directory: expected none, as memory is not "disk", got \'/tmp\''),
+        ({"host_bytes": -1}, "host_bytes: expected a number of bytes or None"),
+        ({"disk_bytes": "1"}, "disk_bytes: expected a number of bytes or None"),
         ({"min_bytes": "1MB"}, "min_bytes: expected a number of bytes, 0 or more, got '1MB'"),
         ({"min_bytes": None}, "min_bytes: expected a number of bytes, 0 or more, got None"),
         ({"max_bytes": -1}, "max_bytes: expected a number of bytes or None, 0 or more, got -1"),
@@ -326,6 +333,26 @@ def test_windows_of_bytes_change_no_value():
 def test_wrong_options_are_named(options, words):
     with pytest.raises(ValueError, match=r"\[offload\] " + words):
         remat.offload(**options)
+
+
+def test_a_folder_that_is_not_there_is_named(tmp_path):
+    with pytest.raises(ValueError, match=r"\[disk_memory\] directory: expected a folder .*'.*nowhere': No such file"):
+        remat.offload("disk", directory=tmp_path / "nowhere")
+
+
+@all_engines
+@pytest.mark.parametrize("memory", ["disk", ("disk", "host"), ("host", "disk")])
+def test_steps_by_way_of_the_disk_are_bitwise_as_plain(memory, replay, tmp_path):
+    limits = {"disk": {"disk_bytes": 1 << 16}, "host": {"host_bytes": 1 << 14}}[memory if isinstance(memory, str) else memory[0]]
+    store = remat.offload(memory, directory=tmp_path, min_bytes=0, checksums=True, **limits)
+    region = remat.checkpoint(policy=all_offloaded, offload_inputs=True, offload_store=store, replay=replay)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of one without room
+        assert_same(stack, region)
+    stats = store.stats()
+    assert stats["left_count"] + stats["stayed_count"] > 0
+    assert stats["away_bytes"] == 0
+    assert not list(tmp_path.iterdir())
 
 
 def test_copies_of_an_engine_are_the_engine():
@@ -346,7 +373,7 @@ PROGRAM = """
 import os, sys, torch
 import remat_meta as remat
 from remat_meta import _C
-store = _C._offload_engine(0, None, 1 << 30, None, None, False, (0.001, 1000.0))
+store = _C._offload_engine([("host", None, "", False)], 0, None, 1 << 30, None, None, False, (0.001, 1000.0))
 region = remat.checkpoint(policy=lambda context, op, *args, **kwargs: remat.CheckpointPolicy.OFFLOAD, offload_store=store,
                           offload_inputs=True)
 h = torch.randn(64, 64, requires_grad=True)

@@ -1,0 +1,19 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What disk_memory() is made of; tests give it other calls of the system.
+#pragma once
+
+#include <memory>
+
+#include "disk_file.h"
+
+#include <remat/offload/disk_memory.h>
+#include <remat/offload/offload_memory.h>
+
+namespace remat::detail {
+
+/// As disk_memory().
+REMAT_API std::shared_ptr<OffloadMemory> disk_memory_by(const DiskMemoryOptions& options,
+                                                        std::shared_ptr<DiskCalls> calls);
+
+}  // namespace remat::detail

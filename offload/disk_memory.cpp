@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Blocks on disk, by way of pieces of host memory.
+#include <remat/offload/disk_memory.h>
+
+#include <c10/core/StorageImpl.h>
+#include <c10/util/Exception.h>
+
+#include <cstring>
+#include <limits>
+#include <mutex>
+#include <utility>
+
+#include "disk_blocks.h"
+#include "host_pool.h"
+#include "worker.h"
+
+namespace remat {
+namespace detail {
+namespace {
+
+using HostPiece = std::shared_ptr<HostPool::Piece>;
+
+uint64_t checksum(const void* data, size_t bytes) {
+  constexpr uint64_t kPrime = 0x9e3779b97f4a7c15;
+  const auto* const begin = static_cast<const char*>(data);
+  const size_t tail = bytes % sizeof(uint64_t);
+  uint64_t sum = bytes;
+  uint64_t word = 0;
+  for (size_t at = 0; at < bytes - tail; at += sizeof word) {
+    std::memcpy(&word, begin + at, sizeof word);
+    sum = (sum ^ word) * kPrime;
+    sum ^= sum >> 29;
+  }
+  word = 0;
+  std::memcpy(&word, begin + bytes - tail, tail);
+  return (sum ^ word) * kPrime;
+}
+
+/// What the blocks share. Jobs of its threads refer to it: it goes when they have ended.
+struct Disk {
+  Disk(const DiskMemoryOptions& options, std::shared_ptr<DiskCalls> calls)
+      : file(options.directory, options.max_bytes, std::move(calls)),
+        checksums(options.checksums),
+        link(options.link ? options.link : copy_link()),
+        pool(std::make_shared<HostPool>(std::numeric_limits<int64_t>::max(), link)) {}
+
+  DiskFile file;
+  bool checksums;
+  std::shared_ptr<CopyLink> link;
+  std::shared_ptr<HostPool> pool;
+  Worker writer;
+  Worker reader;
+};
+
+/// Read from disk into host memory, and from there to the device: that copy is queued when the read
+/// is done.
+class ReadEvent final : public CopyEvent {
+ public:
+  struct Copy {
+    std::mutex mutex;
+    CopyEventPtr event;
+    HostPiece from;
+  };
+
+  ReadEvent(CopyEventPtr read, std::shared_ptr<Copy> copy)
+      : read_(std::move(read)), copy_(std::move(copy)) {}
+
+  bool is_done() override {
+    if (!read_->is_done()) return false;
+    const CopyEventPtr event = copy_event();
+    if (event && !event->is_done()) return false;
+    release();
+    return true;
+  }
+
+  void wait() override {
+    read_->wait();
+    if (const CopyEventPtr event = copy_event()) event->wait();
+    release();
+  }
+
+ private:
+  CopyEventPtr copy_event() const {
+    const std::lock_guard lock(copy_->mutex);
+    return copy_->event;
+  }
+
+  void release() {
+    HostPiece from;
+    const std::lock_guard lock(copy_->mutex);
+    from.swap(copy_->from);
+  }
+
+  CopyEventPtr read_;
+  std::shared_ptr<Copy> copy_;
+};
+
+class DiskBlock final : public OffloadMemory::Block {
+ public:
+  DiskBlock(std::shared_ptr<Disk> disk, DiskFile::Piece piece)
+      : disk_(std::move(disk)), piece_(piece) {}
+  ~DiskBlock() override { disk_->file.give_back(piece_); }
+
+  CopyEventPtr write(const at::Storage& device, const CopyEventPtr& after) override {
+    const HostPiece host = take_host(device);
+    bytes_ = device.nbytes();
+    return disk_->writer.run([this, host] { write_from(host->storage().data()); },
+                             disk_->link->copy_out(host->storage(), device, after));
+  }
+
+  CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
+    const HostPiece host = take_host(device);
+    const auto copy = std::make_shared<ReadEvent::Copy>();
+    // Whoever asks keeps the storage until all is done; here it must not be the last reference.
+    c10::StorageImpl* const target = device.unsafeGetStorageImpl();
+    const auto work = [this, host, copy, target, after] {
+      read_into(host->storage().mutable_data());
+      const at::Storage storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(target));
+      const std::lock_guard lock(copy->mutex);
+      copy->event = disk_->link->copy_in(storage, host->storage(), after);
+      copy->from = host;
+    };
+    return std::make_shared<ReadEvent>(disk_->reader.run(work, nullptr), copy);
+  }
+
+ private:
+  HostPiece take_host(const at::Storage& device) const {
+    HostPiece host = disk_->pool->take(static_cast<int64_t>(device.nbytes()), device.device());
+    TORCH_CHECK_WITH(OutOfMemoryError, host, "no host memory for ", device.nbytes(),
+                     " bytes on their way to or from disk");
+    return host;
+  }
+
+  void write_from(const void* host) {
+    if (disk_->checksums) checksum_ = checksum(host, bytes_);
+    disk_->file.write(piece_, host, static_cast<int64_t>(bytes_));
+  }
+
+  void read_into(void* host) const {
+    disk_->file.read(piece_, host, static_cast<int64_t>(bytes_));
+    TORCH_CHECK(!disk_->checksums || checksum(host, bytes_) == checksum_,
+                "read from a file: expected the bytes that were written, got others");
+  }
+
+  std::shared_ptr<Disk> disk_;
+  DiskFile::Piece piece_;
+  size_t bytes_ = 0;
+  uint64_t checksum_ = 0;  // Of what was written; guarded by the order of the events
+};
+
+class DiskMemory final : public OffloadMemory {
+ public:
+  explicit DiskMemory(std::shared_ptr<Disk> disk) : disk_(std::move(disk)) {}
+
+  std::string name() const override { return "disk"; }
+
+  std::unique_ptr<Block> take(int64_t bytes, c10::Device /*device*/) override {
+    const std::optional<DiskFile::Piece> piece = disk_->file.take(bytes);
+    return piece ? std::make_unique<DiskBlock>(disk_, *piece) : nullptr;
+  }
+
+  int64_t system_bytes() const override { return disk_->file.size_bytes(); }
+  CopyLink& link() override { return *disk_->link; }
+
+ private:
+  std::shared_ptr<Disk> disk_;
+};
+
+}  // namespace
+
+std::shared_ptr<OffloadMemory> disk_memory_by(const DiskMemoryOptions& options,
+                                              std::shared_ptr<DiskCalls> calls) {
+  TORCH_CHECK_VALUE(options.max_bytes >= 0, "[disk_memory] max_bytes: expected 0 or more, got ",
+                    options.max_bytes, ".");
+  return std::make_shared<DiskMemory>(std::make_shared<Disk>(options, std::move(calls)));
+}
+
+}  // namespace detail
+
+std::shared_ptr<OffloadMemory> disk_memory(const DiskMemoryOptions& options) {
+  return detail::disk_memory_by(options, std::make_shared<detail::DiskCalls>());
+}
+
+}  // namespace remat

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "host_pool.h"
+
+#include <c10/util/Exception.h>
+
+#include <new>
+
+namespace remat::detail {
+namespace {
+
+constexpr int64_t kGranule = 4096;
+
+}  // namespace
+
+HostPool::HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
+    : max_bytes_(max_bytes), link_(std::move(link)) {}
+
+HostPool::Piece::Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device)
+    : pool_(std::move(pool)), storage_(std::move(storage)), device_(device) {}
+
+HostPool::Piece::~Piece() {
+  pool_->give_back(std::move(storage_), device_);
+}
+
+std::unique_ptr<HostPool::Piece> HostPool::take(int64_t bytes, c10::Device device) {
+  const int64_t size = (bytes + kGranule - 1) / kGranule * kGranule;
+  at::Storage block = take_free(size, device);
+  if (!block) {
+    Blocks unfit;  // freed after the lock
+    if (!make_room(size, unfit)) return nullptr;
+    unfit.clear();
+    block = allocate(size, device);
+  }
+  if (!block) return nullptr;
+  return std::make_unique<Piece>(shared_from_this(), std::move(block), device.type());
+}
+
+at::Storage HostPool::take_free(int64_t size, c10::Device device) {
+  const std::lock_guard lock(mutex_);
+  const auto fit = free_.lower_bound({device.type(), size});
+  if (fit == free_.end() || fit->first.first != device.type()) return {};
+  if (fit->first.second - size > size / 4) return {};
+  at::Storage block = std::move(fit->second);
+  free_.erase(fit);
+  return block;
+}
+
+// Free ones of another size are of no use: the system gets them back.
+bool HostPool::make_room(int64_t size, Blocks& unfit) {
+  const std::lock_guard lock(mutex_);
+  while (size > max_bytes_ - bytes_ && !free_.empty()) {
+    bytes_ -= free_.begin()->first.second;
+    unfit.insert(free_.extract(free_.begin()));
+  }
+  if (size > max_bytes_ - bytes_) return false;
+  bytes_ += size;
+  return true;
+}
+
+at::Storage HostPool::allocate(int64_t size, c10::Device device) {
+  try {
+    return link_->allocate_host(size, device);
+  } catch (const std::bad_alloc&) {
+    give_up(size);
+  } catch (const c10::OutOfMemoryError&) {
+    give_up(size);
+  } catch (...) {
+    give_up(size);
+    throw;
+  }
+  return {};
+}
+
+void HostPool::give_back(at::Storage block, c10::DeviceType device) {
+  const std::lock_guard lock(mutex_);
+  const auto size = static_cast<int64_t>(block.nbytes());
+  free_.emplace(std::make_pair(device, size), std::move(block));
+}
+
+void HostPool::give_up(int64_t size) {
+  const std::lock_guard lock(mutex_);
+  bytes_ -= size;
+}
+
+int64_t HostPool::system_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace remat::detail

@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Host memory that is used again.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <utility>
+
+#include <remat/offload/copy_link.h>
+
+namespace remat::detail {
+
+/// What was taken from the system by way of a link. On any thread.
+class HostPool : public std::enable_shared_from_this<HostPool> {
+ public:
+  HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link);
+
+  /// A part of the pool, which goes back to it.
+  class Piece {
+   public:
+    Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device);
+    Piece(const Piece&) = delete;
+    Piece& operator=(const Piece&) = delete;
+    ~Piece();
+
+    const at::Storage& storage() const { return storage_; }
+
+   private:
+    std::shared_ptr<HostPool> pool_;
+    at::Storage storage_;
+    c10::DeviceType device_;
+  };
+
+  /// Of that many bytes or a quarter more; null: there is no room.
+  std::unique_ptr<Piece> take(int64_t bytes, c10::Device device);
+
+  CopyLink& link() const { return *link_; }
+  int64_t system_bytes() const;
+
+ private:
+  // What is pinned for one device is not for another.
+  using Blocks = std::multimap<std::pair<c10::DeviceType, int64_t>, at::Storage>;
+
+  at::Storage take_free(int64_t size, c10::Device device);
+  bool make_room(int64_t size, Blocks& unfit);
+  at::Storage allocate(int64_t size, c10::Device device);
+  void give_back(at::Storage block, c10::DeviceType device);
+  void give_up(int64_t size);
+
+  const int64_t max_bytes_;
+  const std::shared_ptr<CopyLink> link_;
+  mutable std::mutex mutex_;
+  int64_t bytes_ = 0;
+  Blocks free_;
+};
+
+}  // namespace remat::detail
