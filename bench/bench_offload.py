@@ -1,0 +1,173 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: BSD-3-Clause
+"""Steps that keep in another memory, over links of a set speed: bits, peaks, times, and how much of the copies is hidden.
+
+  bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16]
+
+Both places are memory of the CPU, and remat's copies take as long as on a link of that speed, each way of its own; those of
+torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) go at the speed of memory, and are
+waited for. A peak is what LibTorch's CPU allocator hands out in a step, above what is there before it: what has left is in
+memory of the store's own, and not in it; copies of the others are. A time is by the clock, in turns, over that of plain, medians.
+"hidden" is the share of the time of all copies, at that speed, that no thread waited for.
+"""
+
+import argparse
+import functools
+import statistics
+import time
+
+import torch
+from torch.nn import functional as F
+
+import remat_meta as remat
+from remat_meta import _C
+
+OFFLOAD = remat.CheckpointPolicy.OFFLOAD
+HOST = ("host", None, "", False)
+
+
+class Block(torch.nn.Module):
+    def __init__(self, size=256, heads=4):
+        super().__init__()
+        self.heads = heads
+        self.norm, self.other_norm = torch.nn.LayerNorm(size), torch.nn.LayerNorm(size)
+        self.qkv, self.out = torch.nn.Linear(size, 3 * size), torch.nn.Linear(size, size)
+        self.up, self.down = torch.nn.Linear(size, 4 * size), torch.nn.Linear(4 * size, size)
+
+    def forward(self, x):
+        batch, length, size = x.shape
+        q, k, v = (t.view(batch, length, self.heads, -1).transpose(1, 2) for t in self.qkv(self.norm(x)).chunk(3, -1))
+        attention = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        x = x + self.out(attention.transpose(1, 2).reshape(batch, length, size))
+        return x + self.down(F.gelu(self.up(self.other_norm(x))))
+
+
+class Convolution(torch.nn.Module):
+    def __init__(self, channels=32):
+        super().__init__()
+        self.conv, self.norm = torch.nn.Conv2d(channels, channels, 3, padding=1), torch.nn.BatchNorm2d(channels)
+
+    def forward(self, x):
+        return x + self.norm(self.conv(x)).relu()
+
+
+MODELS = {
+    "gpt": (Block, lambda: torch.randn(2, 256, 256)),
+    "convolutions": (Convolution, lambda: torch.randn(8, 32, 64, 64)),
+}
+LAYERS = 8
+
+
+class CopiesItsInput(torch.autograd.Function):
+    """A checkpoint that keeps its input elsewhere, and waits for both copies."""
+
+    @staticmethod
+    def forward(ctx, block, x, *parameters):
+        ctx.block, ctx.copy = block, x.detach().clone()
+        with torch.no_grad():
+            return block(x)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        x = ctx.copy.clone().requires_grad_()
+        with torch.enable_grad():
+            y = ctx.block(x)
+        y.backward(gradient)  # adds to the parameters' own
+        return None, x.grad, *([None] * (len(ctx.needs_input_grad) - 2))
+
+
+def copies_its_input(block):
+    return lambda x: CopiesItsInput.apply(block, x, *block.parameters())
+
+
+def saved_on_cpu(block):
+    def run(x):
+        with torch.autograd.graph.save_on_cpu():
+            return block(x)
+
+    return run
+
+
+def modes_of(gbps):
+    rows = {
+        "plain": (lambda block: block, None),
+        "checkpoint": (remat.checkpoint(), None),
+        "save_on_cpu": (saved_on_cpu, None),
+        "checkpoint that copies its input": (copies_its_input, None),
+    }
+    rules = remat.PolicyTable()
+    for op in ("aten::addmm", "aten::convolution", "aten::_scaled_dot_product*", "aten::gelu", "aten::relu"):
+        rules.op(op, OFFLOAD)
+    for speed in gbps:
+        for name, options in {"inputs": {}, "inputs, results of large ops": {"policy": rules}}.items():
+            store = _C._offload_engine([HOST], 4096, None, 8 << 20, None, None, False, (speed, 10.0))
+            region = remat.checkpoint(offload_store=store, offload_inputs=True, replay="auto", **options)
+            rows[f"remat, {speed:g} GB/s: {name}"] = (region, store)
+    return rows
+
+
+class Run:
+    """A model that trains in one mode."""
+
+    def __init__(self, model, wrap, store):
+        torch.manual_seed(0)
+        block, self.make_input = MODELS[model]
+        self.layers = torch.nn.ModuleList(block() for _ in range(LAYERS))
+        self.calls = [wrap(layer) for layer in self.layers]
+        self.store, self.seconds, self.peaks = store, [], []
+
+    def step(self):
+        self.layers.zero_grad(set_to_none=False)
+        h = self.make_input().requires_grad_()
+        with remat.MemoryMeter() as meter:
+            begin = time.perf_counter()
+            h = functools.reduce(lambda h, call: call(h), self.calls, h)
+            h.square().mean().backward()
+            self.seconds.append(time.perf_counter() - begin)
+            self.peaks.append(meter.peak_bytes())
+
+    def state(self):
+        return [p.grad for p in self.layers.parameters()] + list(self.layers.buffers())
+
+    def hidden(self, speed):
+        stats = self.store.stats()
+        copies_us = (stats["left_bytes"] + stats["fetched_bytes"]) / speed / 1e3
+        return f"{100 * (1 - min(1.0, stats['waited_us'] / max(copies_us, 1e-9))):.0f} %", stats
+
+
+def table_of(model, rounds, gbps):
+    rows = modes_of(gbps)
+    runs = {name: Run(model, *mode) for name, mode in rows.items()}
+    for _ in range(rounds + 1):  # the first makes what stays
+        for run in runs.values():
+            torch.manual_seed(len(run.seconds))
+            run.step()
+    plain = runs["plain"]
+    plain_s = statistics.median(plain.seconds[1:])
+    print(f"\n{model}: plain {1e3 * plain_s:.0f} ms a step, peak {max(plain.peaks[1:]) / 1e6:.1f} MB\n")
+    print("| | bitwise | peak | time | moved a step | hidden |\n|---|---|---|---|---|---|")
+    for name, run in runs.items():
+        same = all(torch.equal(a, b) for a, b in zip(plain.state(), run.state(), strict=True))
+        cells = [name, "yes" if same else "no", f"{100 * max(run.peaks[1:]) / max(plain.peaks[1:]):.0f} %"]
+        cells.append(f"{statistics.median(run.seconds[1:]) / plain_s:.2f}")
+        if run.store is None:
+            cells += ["", ""]
+        else:
+            hidden, stats = run.hidden(float(name.split()[1]))
+            cells += [f"{stats['left_bytes'] / len(run.seconds) / 1e6:.1f} MB", hidden]
+        print("| " + " | ".join(cells) + " |")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--gbps", type=float, nargs="+", default=[1.0, 4.0, 16.0])
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    for model in options.models or MODELS:
+        table_of(model, options.rounds, options.gbps)
+
+
+if __name__ == "__main__":
+    main()
