@@ -13,6 +13,7 @@ import textwrap
 
 import pytest
 import torch
+from programs import ended_well
 
 import remat_meta as remat
 from remat_meta import _torch_version
@@ -28,9 +29,9 @@ def run_python(code, *args, **env):
 
     done = subprocess.run(
         [sys.executable, "-c", textwrap.dedent(code), *args],
-        capture_output=True, text=True, env={**os.environ, **env}, timeout=120,
+        capture_output=True, text=True, env={**os.environ, "PYTHONUNBUFFERED": "1", **env}, timeout=120,
     )
-    assert done.returncode == 0, done.stderr
+    assert ended_well(done), done.stderr
     return done.stdout
 
 

@@ -9,7 +9,7 @@ import threading
 import time
 
 import torch
-from programs import Square, checkpointed, leaf
+from programs import Square, checkpointed, ended_well, leaf
 from same import assert_equal
 from torch import nn
 
@@ -109,5 +109,6 @@ print("done")
 
 def test_the_first_regions_of_a_process_may_be_those_of_several_threads():
     for _ in range(3):
-        finished = subprocess.run([sys.executable, "-c", FIRST_REGIONS], capture_output=True, text=True, check=False)
-        assert (finished.stdout, finished.stderr) == ("done\n", "")
+        finished = subprocess.run([sys.executable, "-u", "-c", FIRST_REGIONS], capture_output=True, text=True, check=False)
+        assert finished.stdout == "done\n", finished.stderr
+        assert ended_well(finished), finished.stderr
