@@ -9,6 +9,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <utility>
 
 namespace remat::detail {
@@ -53,7 +54,8 @@ DiskFile::DiskFile(const std::string& directory, int64_t max_bytes,
     : directory_(directory),
       max_bytes_(max_bytes),
       calls_(std::move(calls)),
-      file_(open_past_cache(directory)) {
+      file_(open_past_cache(directory)),
+      process_(getpid()) {
   TORCH_CHECK_VALUE(file_ >= 0,
                     "[disk_memory] directory: expected a folder to make a file in, got '",
                     directory, "': ", reason(), ".");
@@ -65,13 +67,9 @@ DiskFile::~DiskFile() {
 
 std::optional<DiskFile::Piece> DiskFile::take(int64_t bytes) {
   const int64_t size = (bytes + kDiskGranule - 1) / kDiskGranule * kDiskGranule;
+  if (is_forked()) return std::nullopt;
   const std::lock_guard lock(mutex_);
-  const auto fit = free_.lower_bound(size);
-  if (fit != free_.end() && fit->first - size <= size / 4) {
-    const Piece piece{.offset = fit->second, .bytes = fit->first};
-    free_.erase(fit);
-    return piece;
-  }
+  if (const std::optional<Piece> piece = take_free(size)) return piece;
   if (size > max_bytes_ - size_bytes_) return std::nullopt;
   // Where the file system cannot tell, the write does.
   if (calls_->allocate(file_, size_bytes_, size) != 0 && errno != EOPNOTSUPP) return std::nullopt;
@@ -80,9 +78,38 @@ std::optional<DiskFile::Piece> DiskFile::take(int64_t bytes) {
   return piece;
 }
 
+// From the smallest hole that has room.
+std::optional<DiskFile::Piece> DiskFile::take_free(int64_t size) {
+  auto best = free_.end();
+  for (auto hole = free_.begin(); hole != free_.end(); ++hole) {
+    if (hole->second >= size && (best == free_.end() || hole->second < best->second)) best = hole;
+  }
+  if (best == free_.end()) return std::nullopt;
+  const auto [offset, bytes] = *best;
+  free_.erase(best);
+  if (bytes > size) free_.emplace(offset + size, bytes - size);
+  return Piece{.offset = offset, .bytes = size};
+}
+
+// Holes that touch become one.
 void DiskFile::give_back(const Piece& piece) {
+  if (is_forked()) return;
   const std::lock_guard lock(mutex_);
-  free_.emplace(piece.bytes, piece.offset);
+  const auto hole = free_.emplace(piece.offset, piece.bytes).first;
+  const auto next = std::next(hole);
+  if (next != free_.end() && hole->first + hole->second == next->first) {
+    hole->second += next->second;
+    free_.erase(next);
+  }
+  if (hole == free_.begin()) return;
+  const auto before = std::prev(hole);
+  if (before->first + before->second != hole->first) return;
+  before->second += hole->second;
+  free_.erase(hole);
+}
+
+bool DiskFile::is_forked() const {
+  return process_ != getpid();
 }
 
 // Whole granules: a file past the cache takes no others, and the piece has them.
@@ -101,6 +128,8 @@ void DiskFile::write(const Piece& piece, const void* data, int64_t bytes) {
 }
 
 void DiskFile::read(const Piece& piece, void* data, int64_t bytes) {
+  TORCH_CHECK(!is_forked(), "read from ", where(),
+              ": expected the process that has written it, got a forked one");
   const int64_t end = (bytes + kDiskGranule - 1) / kDiskGranule * kDiskGranule;
   for (int64_t done = 0; done < end;) {
     const ssize_t count = calls_->read(file_, static_cast<char*>(data) + done,

@@ -31,11 +31,12 @@ class REMAT_API DiskCalls {
   virtual ssize_t read(int file, void* data, size_t bytes, int64_t offset);
 };
 
-/// Pieces begin and end at multiples of kDiskGranule, and so must the memory that is written and
-/// read. On any thread.
+/// Of the process that made it: a forked one, which would write over its pieces, has no room here
+/// and can read nothing. Pieces begin and end at multiples of kDiskGranule, and so must the memory
+/// that is written and read. On any thread.
 inline constexpr int64_t kDiskGranule = 4096;
 
-class DiskFile {
+class REMAT_API DiskFile {
  public:
   /// Throws ValueError.
   DiskFile(const std::string& directory, int64_t max_bytes, std::shared_ptr<DiskCalls> calls);
@@ -47,7 +48,7 @@ class DiskFile {
     int64_t offset = 0;
     int64_t bytes = 0;
   };
-  /// Of that many bytes or a quarter more; unset: there is no room.
+  /// Of that many bytes, in whole granules; unset: there is no room.
   std::optional<Piece> take(int64_t bytes);
   void give_back(const Piece& piece);
 
@@ -59,14 +60,17 @@ class DiskFile {
 
  private:
   std::string where() const;
+  std::optional<Piece> take_free(int64_t size);
+  bool is_forked() const;
 
   std::string directory_;
   int64_t max_bytes_;
   std::shared_ptr<DiskCalls> calls_;
   int file_;
+  const pid_t process_;
   mutable std::mutex mutex_;
   int64_t size_bytes_ = 0;
-  std::multimap<int64_t, int64_t> free_;  // Offsets by size
+  std::map<int64_t, int64_t> free_;  // Bytes by offset; no two touch
 };
 
 }  // namespace remat::detail

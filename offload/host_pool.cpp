@@ -4,6 +4,7 @@
 
 #include <c10/util/Exception.h>
 
+#include <algorithm>
 #include <new>
 
 namespace remat::detail {
@@ -43,18 +44,23 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   if (fit->first.second - size > size / 4) return {};
   at::Storage block = std::move(fit->second);
   free_.erase(fit);
+  used_bytes_ += static_cast<int64_t>(block.nbytes());
   return block;
 }
 
-// Free ones of another size are of no use: the system gets them back.
+// Free ones of another size are of no use now: some may be in the next step, the others the system
+// gets back.
 bool HostPool::make_room(int64_t size, Blocks& unfit) {
   const std::lock_guard lock(mutex_);
-  while (size > max_bytes_ - bytes_ && !free_.empty()) {
+  const int64_t most = std::min(max_bytes_, 2 * std::max(peak_bytes_, used_bytes_ + size));
+  while (size > most - bytes_ && !free_.empty()) {
     bytes_ -= free_.begin()->first.second;
     unfit.insert(free_.extract(free_.begin()));
   }
   if (size > max_bytes_ - bytes_) return false;
   bytes_ += size;
+  used_bytes_ += size;
+  peak_bytes_ = std::max(peak_bytes_, used_bytes_);
   return true;
 }
 
@@ -75,12 +81,14 @@ at::Storage HostPool::allocate(int64_t size, c10::Device device) {
 void HostPool::give_back(at::Storage block, c10::DeviceType device) {
   const std::lock_guard lock(mutex_);
   const auto size = static_cast<int64_t>(block.nbytes());
+  used_bytes_ -= size;
   free_.emplace(std::make_pair(device, size), std::move(block));
 }
 
 void HostPool::give_up(int64_t size) {
   const std::lock_guard lock(mutex_);
   bytes_ -= size;
+  used_bytes_ -= size;
 }
 
 int64_t HostPool::system_bytes() const {

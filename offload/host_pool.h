@@ -16,7 +16,8 @@
 
 namespace remat::detail {
 
-/// What was taken from the system by way of a link. On any thread.
+/// What was taken from the system by way of a link: at most twice what was ever used at once. On
+/// any thread.
 class HostPool : public std::enable_shared_from_this<HostPool> {
  public:
   HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link);
@@ -56,7 +57,9 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
   const int64_t max_bytes_;
   const std::shared_ptr<CopyLink> link_;
   mutable std::mutex mutex_;
-  int64_t bytes_ = 0;
+  int64_t bytes_ = 0;       // Of the system
+  int64_t used_bytes_ = 0;  // Of those, in pieces
+  int64_t peak_bytes_ = 0;  // Of used_bytes_
   Blocks free_;
 };
 

@@ -11,6 +11,8 @@
 
 #include "mover.h"
 
+#include <remat/tape/torch_compat.h>
+
 namespace remat {
 namespace {
 
@@ -106,7 +108,8 @@ class Engine final : public OffloadEngine {
   bool may_move(const at::Tensor& tensor) const {
     const bool is_plain = tensor.layout() == c10::kStrided && tensor.has_storage() &&
                           !tensor.is_meta() && !tensor._is_zerotensor() &&
-                          !tensor.key_set().has(c10::DispatchKey::Python);
+                          !tensor.key_set().has(c10::DispatchKey::Python) &&
+                          !has_dimension_names(tensor.key_set());
     if (!is_plain || !tensor.storage().data()) return false;
     if (static_cast<int64_t>(tensor.storage().nbytes()) < min_bytes_) return false;
     if (!device_) return true;

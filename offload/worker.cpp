@@ -2,6 +2,7 @@
 
 #include "worker.h"
 
+#include <c10/util/Exception.h>
 #include <pthread.h>
 #include <unistd.h>
 
@@ -11,30 +12,29 @@
 
 namespace remat::detail {
 
+WorkerEvent::WorkerEvent() : process_(getpid()) {}
+
 bool WorkerEvent::is_done() {
-  const std::lock_guard lock(mutex_);
-  return is_done_;
+  return is_done_ || process_ != getpid();
 }
 
 void WorkerEvent::wait() {
-  std::exception_ptr error;
-  const auto take = [&] {
-    std::unique_lock lock(mutex_);
-    finished_.wait(lock, [this] { return is_done_; });
-    error = error_;
-  };
-  if (is_done()) {
-    take();
-  } else {
-    blocking_wait(take);
+  // Nobody may have its mutex in a forked process, or somebody for ever.
+  TORCH_CHECK(is_done_ || process_ == getpid(),
+              "its copy was under way when the process was forked");
+  if (!is_done_) {
+    blocking_wait([this] {
+      std::unique_lock lock(mutex_);
+      finished_.wait(lock, [this] { return is_done_.load(); });
+    });
   }
-  if (error) std::rethrow_exception(error);
+  if (error_) std::rethrow_exception(error_);
 }
 
 void WorkerEvent::finish(std::exception_ptr error) {
+  error_ = std::move(error);
   {
     const std::lock_guard lock(mutex_);
-    error_ = std::move(error);
     is_done_ = true;
   }
   finished_.notify_all();

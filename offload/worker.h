@@ -5,6 +5,7 @@
 
 #include <sys/types.h>
 
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <exception>
@@ -17,18 +18,22 @@
 
 namespace remat::detail {
 
-/// Done when the worker says so.
+/// Done when the worker says so. In a forked process, which has no such thread, what was not done
+/// has failed.
 class WorkerEvent final : public CopyEvent {
  public:
+  WorkerEvent();
+
   bool is_done() override;
   void wait() override;
   void finish(std::exception_ptr error);
 
  private:
+  const pid_t process_;
+  std::atomic<bool> is_done_ = false;
+  std::exception_ptr error_;  // written before is_done_
   std::mutex mutex_;
   std::condition_variable finished_;
-  bool is_done_ = false;
-  std::exception_ptr error_;
 };
 
 /// First in, first out. Its destructor does what is left. A forked process has no such thread:

@@ -231,6 +231,24 @@ TEST_CASE("A full disk hands over to host memory", "[offload][disk]") {
   CHECK(options.memories[1]->system_bytes() > 0);
 }
 
+TEST_CASE("Pieces of any sizes fit where others were", "[offload][disk]") {
+  const Folder folder;
+  detail::DiskFile file(folder.path(), 10 * 4096, std::make_shared<detail::DiskCalls>());
+  std::vector<detail::DiskFile::Piece> pieces;
+  for (int i = 0; i < 10; ++i) pieces.push_back(file.take(4000).value());
+  CHECK_FALSE(file.take(1));
+  for (const size_t i : {3, 5, 4, 9}) file.give_back(pieces[i]);
+  CHECK_FALSE(file.take(3 * 4096 + 1));
+  const auto three = file.take(3 * 4096);
+  REQUIRE(three);
+  CHECK(three->offset == 3 * 4096);
+  CHECK(file.take(1)->offset == 9 * 4096);
+  file.give_back(*three);
+  CHECK(file.take(4096)->bytes == 4096);
+  CHECK(file.take(2 * 4096));
+  CHECK_FALSE(file.take(1));
+}
+
 TEST_CASE("A folder that is not there is named", "[offload][disk]") {
   CHECK_THROWS_WITH(
       disk_memory({.directory = "/nowhere/at/all"}),

@@ -375,6 +375,22 @@ TEST_CASE("From the third step on nothing is taken from the system", "[offload]"
   CHECK(memory->system_bytes() == after_two);
 }
 
+TEST_CASE("Steps of changing sizes take at most twice what one needs", "[offload]") {
+  const VirtualLink sim = virtual_link({});
+  const auto memory = host_memory({.link = sim.link});
+  const auto engine = offload_engine({.memories = {memory}, .min_bytes = 0});
+  int64_t most = 0;
+  for (int64_t step = 0; step < 60; ++step) {
+    const int64_t bytes = kBytes * (10 + step * 7 % 60) / 10;
+    most = std::max(most, 3 * (bytes + 4096));  // of four the last stays
+    std::vector<Ticket> tickets;
+    for (int64_t i = 0; i < 4; ++i)
+      tickets.push_back(engine->put(torch::ones({bytes}, torch::kByte)));
+    for (; !tickets.empty(); tickets.pop_back()) tickets.back()->get();
+    CHECK(memory->system_bytes() <= 2 * most);
+  }
+}
+
 TEST_CASE("Threads share an engine", "[offload][threads]") {
   const auto engine = offload_engine({.min_bytes = 0, .prefetch_bytes = 3 * kBytes});
   std::vector<std::thread> threads;
