@@ -113,9 +113,13 @@ build_minor() {
   cmake --install "$build" --component python --prefix "$stage" --strip >/dev/null
 }
 
-# The sdist, and of it the metadata of the wheel.
+# The sdist, and of it the metadata of the wheel. Of a copy: it looks at each file of the folder, and build/ has a hundred
+# thousand, links to other folders among them.
 build_sdist() {
-  "$work/tools/bin/python" -m build --no-isolation --sdist --outdir "$out" . >"$work/sdist.log" 2>&1 || die "sdist failed: see $work/sdist.log"
+  rm -rf "$work/source" && mkdir "$work/source"
+  git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/source"
+  "$work/tools/bin/python" -m build --no-isolation --sdist --outdir "$out" "$work/source" >"$work/sdist.log" 2>&1 ||
+    die "sdist failed: see $work/sdist.log"
 }
 
 install_tools
