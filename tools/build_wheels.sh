@@ -113,8 +113,7 @@ build_minor() {
   cmake --install "$build" --component python --prefix "$stage" --strip >/dev/null
 }
 
-# The sdist, and of it the metadata of the wheel. Of a copy: it looks at each file of the folder, and build/ has a hundred
-# thousand, links to other folders among them.
+# The sdist, and of it the metadata of the wheel. Of a copy: it looks at each file of the folder, and follows links in build/.
 build_sdist() {
   rm -rf "$work/source" && mkdir "$work/source"
   git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/source"
