@@ -56,11 +56,12 @@ bool is_alone(const at::Storage& storage) {
 
 }  // namespace
 
-// Who has the mutex may wait for the host's own lock (the GIL), and who has that for the mutex.
+// Who has the mutex may wait for the host's own lock (the GIL), and who has that for the mutex. It
+// is not tried first: that asks for a newer glibc than wheels are for.
 class Mover::Lock {
  public:
-  explicit Lock(std::mutex& mutex) : lock_(mutex, std::try_to_lock) {
-    if (!lock_.owns_lock()) blocking_wait([this] { lock_.lock(); });
+  explicit Lock(std::mutex& mutex) : lock_(mutex, std::defer_lock) {
+    blocking_wait([this] { lock_.lock(); });
   }
 
  private:

@@ -3,7 +3,7 @@
 #include "worker.h"
 
 #include <c10/util/Exception.h>
-#include <pthread.h>
+#include <sys/prctl.h>
 #include <unistd.h>
 
 #include <utility>
@@ -40,9 +40,7 @@ void WorkerEvent::finish(std::exception_ptr error) {
   finished_.notify_all();
 }
 
-Worker::Worker() : process_(getpid()), thread_([this] { loop(); }) {
-  pthread_setname_np(thread_.native_handle(), "remat_copy");
-}
+Worker::Worker() : process_(getpid()), thread_([this] { loop(); }) {}
 
 Worker::~Worker() {
   if (is_forked()) {
@@ -87,6 +85,8 @@ void Worker::run(const Job& job) {
 }
 
 void Worker::loop() {
+  // Not pthread_setname_np(), which asks for a newer glibc than wheels are for.
+  ::prctl(PR_SET_NAME, "remat_copy");
   std::unique_lock lock(mutex_);
   while (true) {
     given_.wait(lock, [this] { return ends_ || !jobs_.empty(); });

@@ -26,8 +26,11 @@ die() {
   exit 1
 }
 
-for tool in g++ cmake ninja curl dpkg-deb strip; do
-  command -v "$tool" >/dev/null || die "expected $tool on PATH. Run: apt-get install g++ cmake ninja-build curl binutils nlohmann-json3-dev"
+for minor in "${minors[@]}"; do
+  [[ $minor =~ ^2\.1[0-5]$ ]] || die "expected minor versions of torch, 2.10 to 2.15, got $minor. Example: tools/build_wheels.sh 2.11"
+done
+for tool in g++ cmake ninja curl dpkg-deb strip xz git; do
+  command -v "$tool" >/dev/null || die "expected $tool on PATH. Run: apt-get install g++ cmake ninja-build curl binutils xz-utils git nlohmann-json3-dev"
 done
 mkdir -p "$work" "$out"
 

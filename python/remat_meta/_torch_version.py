@@ -12,6 +12,8 @@ import os
 import platform
 import re
 
+_OLDEST, _NEWEST = (2, 10), (2, 15)  # that the source is for
+
 
 def minor(version: str) -> str:
     """'2.11' of '2.11.0+cu130'."""
@@ -65,9 +67,12 @@ def check_torch(found: str, where: str, versions: list[str]) -> None:
     """Raises ImportError unless `found`, the version of the torch in `where`, is one of them."""
     if minor(found) in versions:
         return
+    numbers = re.match(r"(\d+)\.(\d+)", found)
+    has_source = numbers and _OLDEST <= (int(numbers[1]), int(numbers[2])) <= _NEWEST
+    source = ", or install remat_meta from its source, which compiles it for the torch you have" if has_source else ""
     raise ImportError(
         f"[remat_meta] torch: expected {one_of(versions)}, for which this remat_meta was compiled, got {found} in {where}. "
-        f"{to_install(versions)}, or install remat_meta from its source, which compiles it for the torch you have."
+        f"{to_install(versions)}{source}."
     )
 
 

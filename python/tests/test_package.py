@@ -63,6 +63,13 @@ def test_another_minor_of_torch_is_refused_before_the_library_is_loaded(tmp_path
     assert text.endswith("False\n")
 
 
+@pytest.mark.parametrize("found, has_source", [("2.9.1", False), ("2.10.0", True), ("2.15.2+cpu", True), ("2.16.0", False)])
+def test_the_source_is_named_where_it_is_for_that_torch(found, has_source):
+    with pytest.raises(ImportError, match=rf"expected 2\.99\.x, .* got {re.escape(found)} in there") as error:
+        _torch_version.check_torch(found, "there", ["2.99"])
+    assert ("install remat_meta from its source" in str(error.value)) == has_source
+
+
 def test_a_python_without_torch_is_told_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(ImportError, match=r"expected 2\.11\.x, got none.*pip install 'torch==2\.11\.\*'"):

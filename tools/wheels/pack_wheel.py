@@ -71,7 +71,11 @@ def check(wheel: pathlib.Path, given: argparse.Namespace) -> None:
     needed = re.search(r'constrains\s+the\s+platform\s+tag\s+to\s+"manylinux_(\d+)_(\d+)_', done)
     offered = re.match(r"manylinux_(\d+)_(\d+)_", given.platform)
     if not needed or tuple(map(int, needed.groups())) > tuple(map(int, offered.groups())):
-        fail(f"{wheel.name}: expected symbols of {given.platform} or older. Add the newer ones to tools/wheels/newer_symbols.cpp")
+        wheel.unlink()  # nobody should install it
+        fail(
+            f"{wheel.name}: expected symbols of {given.platform} or older, got the newer ones above (nm -D says which library "
+            "asks for them). Leave them out, or add them to tools/wheels/newer_symbols.cpp"
+        )
     size = wheel.stat().st_size
     if size > given.most_bytes:
         fail(f"{wheel.name}: expected at most {given.most_bytes} bytes, got {size}")
