@@ -12,6 +12,7 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/wheels/pythons.sh
+source tools/wheels/newer_symbols.sh
 
 readonly minors=(${@:-2.10 2.11 2.12 2.13 2.14 2.15})
 read -ra pythons <<<"${REMAT_WHEEL_PYTHONS:-3.10 3.11 3.12 3.13 3.14}"
@@ -81,16 +82,6 @@ install_torch() {
   "$work/tools/bin/pip" install -q --disable-pip-version-check --no-deps --target "$work/torch-$1" "torch==$1.*"
 }
 
-# What newer libraries have and the oldest that the wheel may meet have not: see newer_symbols.cpp.
-build_newer_symbols() {
-  local folder=$work/newer_symbols
-  rm -rf "$folder" && mkdir -p "$folder" && cd "$folder"
-  g++ -std=c++20 -O2 -fPIC -fvisibility=hidden -c "$OLDPWD/tools/wheels/newer_symbols.cpp"
-  ar x "$(g++ -print-file-name=libstdc++.a)" fs_path.o fs_ops.o fs_dir.o floating_from_chars.o condition_variable.o
-  ar rcs libnewer_symbols.a ./*.o
-  cd "$OLDPWD"
-}
-
 # Compiles the library and the bindings for torch $1.
 build_minor() {
   local build=$work/$1 includes=() offered python folder stage=$work/stage/remat_meta
@@ -125,7 +116,7 @@ build_sdist() {
 }
 
 install_tools
-build_newer_symbols
+make_newer_symbols "$work/newer_symbols"
 for minor in "${minors[@]}"; do
   build_minor "$minor"
 done
