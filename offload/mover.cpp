@@ -10,7 +10,6 @@
 #include <exception>
 #include <utility>
 
-#include <remat/tape/blocking_wait.h>
 #include <remat/tape/saved_tensors_hooks.h>
 
 namespace remat::detail {
@@ -55,18 +54,6 @@ bool is_alone(const at::Storage& storage) {
 }
 
 }  // namespace
-
-// Who has the mutex may wait for the host's own lock (the GIL), and who has that for the mutex. It
-// is not tried first: that asks for a newer glibc than wheels are for.
-class Mover::Lock {
- public:
-  explicit Lock(std::mutex& mutex) : lock_(mutex, std::defer_lock) {
-    blocking_wait([this] { lock_.lock(); });
-  }
-
- private:
-  std::unique_lock<std::mutex> lock_;
-};
 
 // Adds what its scope takes to the time that threads have waited.
 class Mover::WaitClock {

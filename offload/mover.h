@@ -18,6 +18,7 @@
 
 #include "moved_storage.h"
 #include "step_order.h"
+#include "wait_mutex.h"
 
 #include <remat/offload/offload_engine.h>
 
@@ -57,7 +58,7 @@ class Mover {
   OffloadStats stats() const;
 
  private:
-  class Lock;
+  using Lock = std::lock_guard<WaitMutex>;
   class WaitClock;
 
   /// What goes when the mutex is free again: destructors may run anything.
@@ -102,7 +103,7 @@ class Mover {
   void end_number(const MovedStorage& moved);
 
   OffloadOptions options_;
-  mutable std::mutex mutex_;
+  mutable WaitMutex mutex_;
   // Of what is on the device and may leave
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<MovedStorage>> here_;
   std::map<uint64_t, MovedStorage*> waiting_;  // By sequence

@@ -7,6 +7,7 @@
 #include <c10/core/TensorOptions.h>
 #include <c10/util/Exception.h>
 
+#include <exception>
 #include <utility>
 
 #include "mover.h"
@@ -65,7 +66,13 @@ class MovedTicket final : public OffloadStore::Ticket {
         layout_(tensor),
         version_(tensor.unsafeGetTensorImpl()->version_counter()),
         put_at_version_(version()) {}
-  ~MovedTicket() override { mover_->drop(*moved_); }
+  ~MovedTicket() override {
+    try {
+      mover_->drop(*moved_);
+    } catch (const std::exception&) {
+      // A device in error: whoever uses it next hears of it.
+    }
+  }
 
   at::Tensor get() override {
     TORCH_CHECK(version() == put_at_version_, "[offload] ", moved_->what(),

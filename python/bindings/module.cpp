@@ -31,6 +31,7 @@
 #include "inner_tensors.h"
 #include "named_calls.h"
 #include "offload.h"
+#include "owned_object.h"
 #include "policy_table.h"
 #include "python_places.h"
 #include "remat_handle.h"
@@ -45,7 +46,7 @@ namespace {
 
 /// Lets go of the GIL, if this thread has it: the thread that is waited for may need it.
 void wait_without_gil(c10::function_ref<void()> wait) {
-  if (!PyGILState_Check()) return wait();
+  if (!interpreter_lives() || !PyGILState_Check()) return wait();
   const pybind11::gil_scoped_release released;
   wait();
 }
