@@ -345,6 +345,23 @@ TEST_CASE("What is written after it was put is an error", "[offload]") {
   CHECK(is_tensor_of(again->get(), 2));
 }
 
+TEST_CASE("What is written while it leaves is put anew", "[offload]") {
+  const Chain chain(1);  // 1000 us a copy
+  const Ticket first = chain.engine->put(tensor_of(1));
+  const Ticket other = chain.engine->put(tensor_of(2));
+  at::Tensor here = first->get();
+  chain.sim.clock->pass_us(1000);  // the copy has the values of before
+  here.add_(5);
+  const Ticket second = chain.engine->put(here);
+  here.reset();
+  for (int64_t i = 0; i < 4; ++i) {
+    chain.engine->put(tensor_of(i));
+    chain.sim.clock->pass_us(5000);
+  }
+  CHECK_THROWS_WITH(first->get(), ContainsSubstring("expected a tensor that is not written"));
+  CHECK(is_tensor_of(second->get(), 6));
+}
+
 TEST_CASE("Options that make no sense are refused", "[offload]") {
   CHECK_THROWS_WITH(offload_engine({.memories = {nullptr}}), ContainsSubstring("got null"));
   CHECK_THROWS_WITH(offload_engine({.min_bytes = -1}), ContainsSubstring("min_bytes: expected 0"));
