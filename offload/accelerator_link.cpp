@@ -3,10 +3,8 @@
 #include "accelerator_link.h"
 
 #include <ATen/Context.h>
-#include <ATen/core/CachingHostAllocator.h>
 #include <ATen/ops/narrow.h>
 #include <c10/core/Event.h>
-#include <c10/core/InferenceMode.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 
@@ -54,7 +52,7 @@ CopyEventPtr copy_on(const c10::Stream& stream, const at::Storage& to, const at:
                      const CopyEventPtr& after) {
   hold(stream, after);
   const c10::StreamGuard guard(stream);
-  const auto bytes = static_cast<int64_t>(std::min(to.nbytes(), from.nbytes()));
+  const auto bytes = static_cast<int64_t>(copied_bytes(to, from));
   byte_tensor(to)
       .narrow(0, 0, bytes)
       .copy_(byte_tensor(from).narrow(0, 0, bytes),
@@ -69,10 +67,6 @@ at::Storage AcceleratorLink::allocate_host(int64_t bytes, c10::Device device) {
       at::globalContext().getAcceleratorHooksInterface(device.type()).getPinnedMemoryAllocator();
   return {c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                 allocator, /*resizable=*/false)};
-}
-
-at::Storage AcceleratorLink::allocate(int64_t bytes, c10::Device device) {
-  return allocate_storage(bytes, device);
 }
 
 int64_t AcceleratorLink::stream(c10::Device device) {

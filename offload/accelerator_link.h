@@ -17,7 +17,6 @@ namespace remat::detail {
 class AcceleratorLink final : public CopyLink {
  public:
   at::Storage allocate_host(int64_t bytes, c10::Device device) override;
-  at::Storage allocate(int64_t bytes, c10::Device device) override;
   int64_t stream(c10::Device device) override;
   void share(const at::Storage& storage) override;
   CopyEventPtr computed_so_far(c10::Device device) override;

@@ -5,6 +5,7 @@
 
 #include "accelerator_link.h"
 #include "memory_link.h"
+#include "storage_memory.h"
 
 namespace remat {
 namespace {
@@ -13,9 +14,6 @@ class LinkOfDevice final : public CopyLink {
  public:
   at::Storage allocate_host(int64_t bytes, c10::Device device) override {
     return link(device).allocate_host(bytes, device);
-  }
-  at::Storage allocate(int64_t bytes, c10::Device device) override {
-    return link(device).allocate(bytes, device);
   }
   int64_t stream(c10::Device device) override { return link(device).stream(device); }
   void share(const at::Storage& storage) override { link(storage.device()).share(storage); }
@@ -45,6 +43,10 @@ class LinkOfDevice final : public CopyLink {
 };
 
 }  // namespace
+
+at::Storage CopyLink::allocate(int64_t bytes, c10::Device device) {
+  return detail::allocate_storage(bytes, device);
+}
 
 std::shared_ptr<CopyLink> copy_link() {
   return std::make_shared<LinkOfDevice>();

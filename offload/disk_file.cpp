@@ -12,6 +12,8 @@
 #include <iterator>
 #include <utility>
 
+#include "pages.h"
+
 namespace remat::detail {
 namespace {
 
@@ -54,8 +56,7 @@ DiskFile::DiskFile(const std::string& directory, int64_t max_bytes,
     : directory_(directory),
       max_bytes_(max_bytes),
       calls_(std::move(calls)),
-      file_(open_past_cache(directory)),
-      process_(getpid()) {
+      file_(open_past_cache(directory)) {
   TORCH_CHECK_VALUE(file_ >= 0,
                     "[disk_memory] directory: expected a folder to make a file in, got '",
                     directory, "': ", reason(), ".");
@@ -66,8 +67,8 @@ DiskFile::~DiskFile() {
 }
 
 std::optional<DiskFile::Piece> DiskFile::take(int64_t bytes) {
-  const int64_t size = (bytes + kDiskGranule - 1) / kDiskGranule * kDiskGranule;
-  if (is_forked()) return std::nullopt;
+  const int64_t size = whole_pages(bytes);
+  if (process_.is_forked()) return std::nullopt;
   const std::lock_guard lock(mutex_);
   if (const std::optional<Piece> piece = take_free(size)) return piece;
   if (size > max_bytes_ - size_bytes_) return std::nullopt;
@@ -93,7 +94,7 @@ std::optional<DiskFile::Piece> DiskFile::take_free(int64_t size) {
 
 // Holes that touch become one.
 void DiskFile::give_back(const Piece& piece) {
-  if (is_forked()) return;
+  if (process_.is_forked()) return;
   const std::lock_guard lock(mutex_);
   const auto hole = free_.emplace(piece.offset, piece.bytes).first;
   const auto next = std::next(hole);
@@ -108,38 +109,36 @@ void DiskFile::give_back(const Piece& piece) {
   free_.erase(hole);
 }
 
-bool DiskFile::is_forked() const {
-  return process_ != getpid();
-}
-
-// Whole granules: a file past the cache takes no others, and the piece has them.
+// Whole pages: a file past the cache takes nothing else, and the piece has them.
 void DiskFile::write(const Piece& piece, const void* data, int64_t bytes) {
-  const int64_t end = (bytes + kDiskGranule - 1) / kDiskGranule * kDiskGranule;
+  const int64_t end = whole_pages(bytes);
   for (int64_t done = 0; done < end;) {
     const ssize_t count = calls_->write(file_, static_cast<const char*>(data) + done,
                                         static_cast<size_t>(end - done), piece.offset + done);
     if (count < 0 && errno == EINTR) continue;
-    TORCH_CHECK(count >= 0, "write to ", where(), ": ", reason());
-    // Less than a granule could not be gone on from.
-    TORCH_CHECK(count > 0 && count % kDiskGranule == 0, "write to ", where(), ": expected ",
-                end - done, " bytes, got ", count);
+    check_count(count, end - done, "write to ");
     done += count;
   }
 }
 
 void DiskFile::read(const Piece& piece, void* data, int64_t bytes) {
-  TORCH_CHECK(!is_forked(), "read from ", where(),
+  TORCH_CHECK(!process_.is_forked(), "read from ", where(),
               ": expected the process that has written it, got a forked one");
-  const int64_t end = (bytes + kDiskGranule - 1) / kDiskGranule * kDiskGranule;
+  const int64_t end = whole_pages(bytes);
   for (int64_t done = 0; done < end;) {
     const ssize_t count = calls_->read(file_, static_cast<char*>(data) + done,
                                        static_cast<size_t>(end - done), piece.offset + done);
     if (count < 0 && errno == EINTR) continue;
-    TORCH_CHECK(count >= 0, "read from ", where(), ": ", reason());
-    TORCH_CHECK(count > 0 && count % kDiskGranule == 0, "read from ", where(), ": expected ",
-                end - done, " bytes, got ", count);
+    check_count(count, end - done, "read from ");
     done += count;
   }
+}
+
+// From less than a page nobody could go on.
+void DiskFile::check_count(ssize_t count, int64_t asked, const char* what) const {
+  TORCH_CHECK(count >= 0, what, where(), ": ", reason());
+  TORCH_CHECK(count > 0 && count % kPageBytes == 0, what, where(), ": expected ", asked,
+              " bytes, got ", count);
 }
 
 int64_t DiskFile::size_bytes() const {

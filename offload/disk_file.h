@@ -13,6 +13,8 @@
 #include <optional>
 #include <string>
 
+#include "made_in_process.h"
+
 #include <remat/tape/export.h>
 
 namespace remat::detail {
@@ -32,10 +34,8 @@ class REMAT_API DiskCalls {
 };
 
 /// Of the process that made it: a forked one, which would write over its pieces, has no room here
-/// and can read nothing. Pieces begin and end at multiples of kDiskGranule, and so must the memory
-/// that is written and read. On any thread.
-inline constexpr int64_t kDiskGranule = 4096;
-
+/// and can read nothing. Pieces are whole pages, and so must the memory be that is written and
+/// read. On any thread.
 class REMAT_API DiskFile {
  public:
   /// Throws ValueError.
@@ -48,7 +48,7 @@ class REMAT_API DiskFile {
     int64_t offset = 0;
     int64_t bytes = 0;
   };
-  /// Of that many bytes, in whole granules; unset: there is no room.
+  /// Of that many bytes, in whole pages; unset: there is no room.
   std::optional<Piece> take(int64_t bytes);
   void give_back(const Piece& piece);
 
@@ -61,13 +61,13 @@ class REMAT_API DiskFile {
  private:
   std::string where() const;
   std::optional<Piece> take_free(int64_t size);
-  bool is_forked() const;
+  void check_count(ssize_t count, int64_t asked, const char* what) const;
 
   std::string directory_;
   int64_t max_bytes_;
   std::shared_ptr<DiskCalls> calls_;
   int file_;
-  const pid_t process_;
+  MadeInProcess process_;
   mutable std::mutex mutex_;
   int64_t size_bytes_ = 0;
   std::map<int64_t, int64_t> free_;  // Bytes by offset; no two touch

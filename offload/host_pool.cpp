@@ -7,12 +7,9 @@
 #include <algorithm>
 #include <new>
 
+#include "pages.h"
+
 namespace remat::detail {
-namespace {
-
-constexpr int64_t kGranule = 4096;
-
-}  // namespace
 
 HostPool::HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
     : max_bytes_(max_bytes), link_(std::move(link)) {}
@@ -25,7 +22,7 @@ HostPool::Piece::~Piece() {
 }
 
 std::unique_ptr<HostPool::Piece> HostPool::take(int64_t bytes, c10::Device device) {
-  const int64_t size = (bytes + kGranule - 1) / kGranule * kGranule;
+  const int64_t size = whole_pages(bytes);
   at::Storage block = take_free(size, device);
   if (!block) {
     Blocks unfit;  // freed after the lock

@@ -2,7 +2,6 @@
 
 #include "memory_link.h"
 
-#include <algorithm>
 #include <chrono>
 #include <cstring>
 #include <thread>
@@ -12,23 +11,6 @@
 
 namespace remat {
 namespace detail {
-
-at::Storage MemoryLink::allocate_host(int64_t bytes, c10::Device /*device*/) {
-  return allocate_pages(bytes);
-}
-
-at::Storage MemoryLink::allocate(int64_t bytes, c10::Device device) {
-  return allocate_storage(bytes, device);
-}
-
-// What runs on the CPU has run when the next thing is called.
-CopyEventPtr MemoryLink::computed_so_far(c10::Device /*device*/) {
-  return nullptr;
-}
-
-void MemoryLink::hold_compute(const CopyEventPtr& event, c10::Device /*device*/) {
-  if (event) event->wait();
-}
 
 CopyEventPtr MemoryLink::copy_out(const at::Storage& host, const at::Storage& device,
                                   const CopyEventPtr& after) {
@@ -44,7 +26,7 @@ CopyEventPtr MemoryLink::copy(Worker& worker, const at::Storage& to, const at::S
                               const CopyEventPtr& after) const {
   void* const target = to.mutable_data();
   const void* const source = from.data();
-  const size_t bytes = std::min(to.nbytes(), from.nbytes());
+  const size_t bytes = copied_bytes(to, from);
   const std::chrono::duration<double, std::micro> time(copy_us(options_, bytes));
   return worker.run(
       [target, source, bytes, time] {

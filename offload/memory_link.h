@@ -3,24 +3,18 @@
 // A link between two places in the memory of the CPU.
 #pragma once
 
+#include "cpu_link.h"
 #include "worker.h"
 
-#include <remat/offload/copy_link.h>
 #include <remat/offload/sim_link.h>
 
 namespace remat::detail {
 
 /// Two threads that copy, each copy as long as on a link of that speed.
-class MemoryLink final : public CopyLink {
+class MemoryLink final : public CpuLink {
  public:
   explicit MemoryLink(const SimLinkOptions& options) : options_(options) {}
 
-  at::Storage allocate_host(int64_t bytes, c10::Device device) override;
-  at::Storage allocate(int64_t bytes, c10::Device device) override;
-  int64_t stream(c10::Device /*device*/) override { return 0; }
-  void share(const at::Storage& /*storage*/) override {}
-  CopyEventPtr computed_so_far(c10::Device device) override;
-  void hold_compute(const CopyEventPtr& event, c10::Device device) override;
   CopyEventPtr copy_out(const at::Storage& host, const at::Storage& device,
                         const CopyEventPtr& after) override;
   CopyEventPtr copy_in(const at::Storage& device, const at::Storage& host,

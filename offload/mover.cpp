@@ -81,16 +81,18 @@ Mover::~Mover() {
 
 std::shared_ptr<MovedStorage> Mover::take(const at::Tensor& tensor) {
   std::string full;
+  bool is_over = false;
   {
     Garbage garbage;
     const Lock lock(mutex_);
     settle(garbage);
     send_waiting();
+    is_over = stats_.leaving_bytes > options_.max_leaving_bytes;
     full.swap(full_);
     is_full_told_ = is_full_told_ || (!full.empty() && options_.when_full == WhenFull::kKeep);
   }
   if (!full.empty()) tell(full);
-  wait_for_leaving();
+  if (is_over) wait_for_leaving();
   const Lock lock(mutex_);
   std::shared_ptr<MovedStorage> moved = find(tensor);
   if (!moved) return add(tensor);

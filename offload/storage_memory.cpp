@@ -9,8 +9,11 @@
 #include <c10/core/TensorImpl.h>
 #include <c10/core/TensorOptions.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <new>
+
+#include "pages.h"
 
 namespace remat::detail {
 
@@ -22,14 +25,17 @@ at::Storage allocate_storage(int64_t bytes, c10::Device device) {
 }
 
 at::Storage allocate_pages(int64_t bytes) {
-  constexpr size_t kPage = 4096;
-  const size_t size = (static_cast<size_t>(bytes) + kPage - 1) / kPage * kPage;
-  void* const memory = std::aligned_alloc(kPage, size);
+  const auto size = static_cast<size_t>(whole_pages(bytes));
+  void* const memory = std::aligned_alloc(kPageBytes, size);
   if (!memory && size > 0) throw std::bad_alloc();
   return {c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), bytes,
                                                 c10::DataPtr(memory, memory, &std::free, c10::kCPU),
                                                 /*allocator=*/nullptr,
                                                 /*resizable=*/false)};
+}
+
+size_t copied_bytes(const at::Storage& to, const at::Storage& from) {
+  return std::min(to.nbytes(), from.nbytes());
 }
 
 at::Tensor byte_tensor(const at::Storage& storage) {

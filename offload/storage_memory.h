@@ -17,6 +17,9 @@ at::Storage allocate_storage(int64_t bytes, c10::Device device);
 /// want it. No allocator of LibTorch hears of it. Throws std::bad_alloc.
 at::Storage allocate_pages(int64_t bytes);
 
+/// What a copy between them moves: the host's may be the larger one.
+size_t copied_bytes(const at::Storage& to, const at::Storage& from);
+
 /// All its bytes as a tensor that shares its memory. Made by no op: nobody sees it.
 at::Tensor byte_tensor(const at::Storage& storage);
 

@@ -10,8 +10,8 @@
 #include <mutex>
 #include <utility>
 
+#include "cpu_link.h"
 #include "link_speed.h"
-#include "storage_memory.h"
 
 #include <remat/offload/sim_link.h>
 
@@ -94,23 +94,11 @@ class VirtualEvent final : public CopyEvent {
   std::shared_ptr<const Copy> copy_;
 };
 
-class TimedLink final : public CopyLink {
+class TimedLink final : public detail::CpuLink {
  public:
   TimedLink(std::shared_ptr<Timeline> timeline, const SimLinkOptions& options)
       : timeline_(std::move(timeline)), options_(options) {}
 
-  at::Storage allocate_host(int64_t bytes, c10::Device /*device*/) override {
-    return detail::allocate_pages(bytes);
-  }
-  at::Storage allocate(int64_t bytes, c10::Device device) override {
-    return detail::allocate_storage(bytes, device);
-  }
-  int64_t stream(c10::Device /*device*/) override { return 0; }
-  void share(const at::Storage& /*storage*/) override {}
-  CopyEventPtr computed_so_far(c10::Device /*device*/) override { return nullptr; }
-  void hold_compute(const CopyEventPtr& event, c10::Device /*device*/) override {
-    if (event) event->wait();
-  }
   CopyEventPtr copy_out(const at::Storage& host, const at::Storage& device,
                         const CopyEventPtr& after) override {
     return copy(0, host, device, after);
@@ -124,7 +112,7 @@ class TimedLink final : public CopyLink {
   CopyEventPtr copy(int stream, const at::Storage& to, const at::Storage& from,
                     const CopyEventPtr& after) {
     const auto* const event = dynamic_cast<const VirtualEvent*>(after.get());
-    const size_t bytes = std::min(to.nbytes(), from.nbytes());
+    const size_t bytes = detail::copied_bytes(to, from);
     const Copy copy{.to = to.mutable_data(), .from = from.data(), .bytes = bytes};
     return std::make_shared<VirtualEvent>(
         timeline_, timeline_->queue(stream, copy, event ? event->end_us() : 0,

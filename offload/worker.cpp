@@ -4,7 +4,6 @@
 
 #include <c10/util/Exception.h>
 #include <sys/prctl.h>
-#include <unistd.h>
 
 #include <utility>
 
@@ -12,15 +11,13 @@
 
 namespace remat::detail {
 
-WorkerEvent::WorkerEvent() : process_(getpid()) {}
-
 bool WorkerEvent::is_done() {
-  return is_done_ || process_ != getpid();
+  return is_done_ || process_.is_forked();
 }
 
 void WorkerEvent::wait() {
   // Nobody may have its mutex in a forked process, or somebody for ever.
-  TORCH_CHECK(is_done_ || process_ == getpid(),
+  TORCH_CHECK(is_done_ || !process_.is_forked(),
               "its copy was under way when the process was forked");
   if (!is_done_) {
     blocking_wait([this] {
@@ -40,10 +37,10 @@ void WorkerEvent::finish(std::exception_ptr error) {
   finished_.notify_all();
 }
 
-Worker::Worker() : process_(getpid()), thread_([this] { loop(); }) {}
+Worker::Worker() : thread_([this] { loop(); }) {}
 
 Worker::~Worker() {
-  if (is_forked()) {
+  if (process_.is_forked()) {
     thread_.detach();
     return;
   }
@@ -57,7 +54,7 @@ Worker::~Worker() {
 
 CopyEventPtr Worker::run(std::function<void()> work, CopyEventPtr after) {
   auto event = std::make_shared<WorkerEvent>();
-  if (is_forked()) {
+  if (process_.is_forked()) {
     run({std::move(work), std::move(after), event});
     return event;
   }
@@ -67,10 +64,6 @@ CopyEventPtr Worker::run(std::function<void()> work, CopyEventPtr after) {
   }
   given_.notify_one();
   return event;
-}
-
-bool Worker::is_forked() const {
-  return process_ != getpid();
 }
 
 void Worker::run(const Job& job) {

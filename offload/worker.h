@@ -3,8 +3,6 @@
 // A thread that does what it is given, one after the other.
 #pragma once
 
-#include <sys/types.h>
-
 #include <atomic>
 #include <condition_variable>
 #include <deque>
@@ -14,6 +12,8 @@
 #include <mutex>
 #include <thread>
 
+#include "made_in_process.h"
+
 #include <remat/offload/copy_event.h>
 
 namespace remat::detail {
@@ -22,14 +22,12 @@ namespace remat::detail {
 /// has failed.
 class WorkerEvent final : public CopyEvent {
  public:
-  WorkerEvent();
-
   bool is_done() override;
   void wait() override;
   void finish(std::exception_ptr error);
 
  private:
-  const pid_t process_;
+  MadeInProcess process_;
   std::atomic<bool> is_done_ = false;
   std::exception_ptr error_;  // written before is_done_
   std::mutex mutex_;
@@ -56,14 +54,13 @@ class Worker {
   };
 
   static void run(const Job& job);
-  bool is_forked() const;
   void loop();
 
   std::mutex mutex_;
   std::condition_variable given_;
   std::deque<Job> jobs_;
   bool ends_ = false;
-  const pid_t process_;
+  MadeInProcess process_;
   std::thread thread_;
 };
 

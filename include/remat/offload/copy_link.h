@@ -5,7 +5,6 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/Device.h>
-#include <c10/util/ArrayRef.h>
 
 #include <cstdint>
 #include <memory>
@@ -29,8 +28,8 @@ class REMAT_API CopyLink {
   /// Memory on the host that this link copies to and from.
   virtual at::Storage allocate_host(int64_t bytes, c10::Device device) = 0;
 
-  /// Memory on the device, for the stream.
-  virtual at::Storage allocate(int64_t bytes, c10::Device device) = 0;
+  /// Memory on the device, for the stream: that of LibTorch's allocator.
+  virtual at::Storage allocate(int64_t bytes, c10::Device device);
 
   /// Names the stream, among those of the device.
   virtual int64_t stream(c10::Device device) = 0;

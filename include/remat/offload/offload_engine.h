@@ -19,7 +19,7 @@ namespace remat {
 
 /// What becomes of a tensor that no memory has room for.
 enum class WhenFull : uint8_t {
-  kKeep,   ///< It stays where it is. The first one in the process is a warning.
+  kKeep,   ///< It stays where it is. The first one of an engine is a warning.
   kRaise,  ///< put() throws.
 };
 

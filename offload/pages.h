@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What devices and files past the page cache take.
+#pragma once
+
+#include <cstdint>
+
+namespace remat::detail {
+
+inline constexpr int64_t kPageBytes = 4096;
+
+constexpr int64_t whole_pages(int64_t bytes) {
+  return (bytes + kPageBytes - 1) / kPageBytes * kPageBytes;
+}
+
+}  // namespace remat::detail
