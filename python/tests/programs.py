@@ -11,6 +11,7 @@ import torch
 
 import remat_meta as remat
 
+TORCH = torch.torch_version.TorchVersion(torch.__version__)
 checkpointed = remat.checkpoint(region_name="block")
 OPTIONS = {
     f"{engine}, {name}": {"replay": engine, "policy": policy, "offload_store": remat.host_memory_store()}
@@ -23,8 +24,7 @@ all_options = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 def ended_well(done):
     """Of a process of Python, without buffers. From torch 2.12 on one of torch's threads may abort it at its very end, without a
     region too: docs/versions.md."""
-    is_new = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
-    return done.returncode == 0 or (is_new and done.stderr == "terminate called without an active exception\n")
+    return done.returncode == 0 or (TORCH >= (2, 12) and done.stderr == "terminate called without an active exception\n")
 
 
 def grads_of(model, *more):

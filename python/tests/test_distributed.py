@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 import ranks
-import torch
+from programs import TORCH
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "distributed_train.py"
 GONE_S = 10  # after a rank has thrown
@@ -69,7 +69,6 @@ def test_torchrun_runs_the_example():
     words = r"step 0  loss \d\.\d+  gradients [0-9a-f]{16}"
     for rank, exact in enumerate(["'recv': 5, 'send': 7", "'recv': 7, 'send': 5"]):  # 4 of each, and the shapes of the stages
         # Since torch 2.12 those of gradients too, and the schedule may have an all-reduce.
-        is_new = torch.torch_version.TorchVersion(torch.__version__) >= (2, 12)
-        done_by_rank = r"\{('all_reduce': 2, )?'recv': [5-8], 'send': [5-8]\}" if is_new else rf"\{{{exact}\}}"
+        done_by_rank = r"\{('all_reduce': 2, )?'recv': [5-8], 'send': [5-8]\}" if TORCH >= (2, 12) else rf"\{{{exact}\}}"
         words += rf"\nrank {rank}  collectives of the last step {done_by_rank}  kept by regions [1-9]\d* B"
     assert re.fullmatch(words, "\n".join(ranks.lines_of(done.stdout))), done.stdout

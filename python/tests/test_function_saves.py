@@ -9,13 +9,13 @@ import weakref
 
 import pytest
 import torch
-from programs import all_options, leaf
+from programs import TORCH, all_options, leaf
 from same import assert_same
 
 import remat_meta as remat
 
 # Since torch 2.13 a ctx keeps its node alive, and with it the call of its handle: until nobody has the exception any more.
-ENDS_WITH_EXCEPTION = torch.torch_version.TorchVersion(torch.__version__) >= (2, 13)
+ENDS_WITH_EXCEPTION = TORCH >= (2, 13)
 SAVE, OFFLOAD = remat.CheckpointPolicy.SAVE, remat.CheckpointPolicy.OFFLOAD
 
 

@@ -13,6 +13,7 @@ import sys
 import warnings
 
 import torch
+from programs import TORCH
 from same import assert_equal
 
 import remat_meta as remat
@@ -194,8 +195,7 @@ def fault_of(seed):
 
 def is_torchs_own(error):
     """Torch 2.10 fails on a checkpointed random op that backward does not need, in its own checkpoint too."""
-    is_old = torch.torch_version.TorchVersion(torch.__version__) < (2, 11)
-    return is_old and "KeyError: 'rand" in str(error)
+    return TORCH < (2, 11) and "KeyError: 'rand" in str(error)
 
 
 def fault_of_pieces(seed, backend):

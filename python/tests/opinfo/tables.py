@@ -6,8 +6,7 @@ still belong here."""
 import dataclasses
 import re
 
-from torch import __version__
-from torch.torch_version import TorchVersion
+from programs import TORCH
 
 # Two plain runs differ, in every dtype that the op has; on some processors only.
 DIFFER_FROM_THEMSELVES = {
@@ -63,7 +62,7 @@ REFUSED = (
     ),
 )
 
-if TorchVersion(__version__) >= (2, 15):
+if TORCH >= (2, 15):
     REFUSED += (
         Refusal(
             ("quantile", "nanquantile"),
