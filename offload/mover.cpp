@@ -133,11 +133,13 @@ std::shared_ptr<MovedStorage> Mover::add(const at::Tensor& tensor) {
 }
 
 // A storage that others have too would free nothing. Few are looked at each time: those that live
-// on for long are many in some programs.
+// on for long are many in some programs. With a limit for what leaves all are: the peak is what is
+// promised then, and put() waits for what is too much.
 void Mover::send_waiting() {
-  const size_t most = std::min(kLookedAtPerPut, waiting_.size());
-  auto next = waiting_.lower_bound(next_looked_at_);
-  for (size_t i = 0; i < most && stats_.leaving_bytes < kMostGivenBytes; ++i) {
+  const bool is_limited = options_.max_leaving_bytes < OffloadOptions{}.max_leaving_bytes;
+  const size_t most = is_limited ? waiting_.size() : std::min(kLookedAtPerPut, waiting_.size());
+  auto next = is_limited ? waiting_.begin() : waiting_.lower_bound(next_looked_at_);
+  for (size_t i = 0; i < most && (is_limited || stats_.leaving_bytes < kMostGivenBytes); ++i) {
     if (next == waiting_.end()) next = waiting_.begin();
     MovedStorage& moved = *next->second;
     if (is_alone(moved.here)) {
@@ -278,7 +280,7 @@ Mover::Given Mover::give(MovedStorage& moved) {
     storage = give_or_fetch(moved, garbage);
     back = moved.back;
     if (back) version = moved.given_version;
-    if (is_numbered) prefetch(moved.number);
+    if (is_numbered) prefetch();
   }
   if (back) hold_compute(moved, back, storage);
   return {std::move(storage), std::move(version)};
@@ -335,12 +337,11 @@ at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   return fetch(moved);
 }
 
-void Mover::prefetch(size_t number) {
-  for (size_t i = 0; i < kLookedAhead; ++i) {
-    const std::optional<size_t> next = order_.after(number);
+void Mover::prefetch() {
+  for (size_t skipped = 0; skipped < kLookedAhead; ++skipped) {
+    const std::optional<size_t> next = order_.next(skipped);
     if (!next) return;
-    number = *next;
-    MovedStorage* const moved = numbered_[number];
+    MovedStorage* const moved = numbered_[*next];
     if (!moved || !may_come(*moved)) continue;
     if (coming_bytes_ + moved->bytes > options_.prefetch_bytes) return;
     if (moved->whereabouts == Whereabouts::kLeaving) {

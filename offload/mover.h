@@ -92,7 +92,7 @@ class Mover {
   at::Storage give_coming(MovedStorage& moved);
   at::Storage fetch(MovedStorage& moved);
   at::Storage fetch_with_room(MovedStorage& moved);
-  void prefetch(size_t number);
+  void prefetch();
   void set_next(MovedStorage& moved, bool is_next);
   void forget_coming(Garbage& garbage);
   void hold_compute(MovedStorage& moved, const CopyEventPtr& back, const at::Storage& storage);

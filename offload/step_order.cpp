@@ -2,7 +2,7 @@
 
 #include "step_order.h"
 
-#include <utility>
+#include <algorithm>
 
 namespace remat::detail {
 
@@ -10,35 +10,50 @@ size_t StepOrder::put(int64_t bytes) {
   const size_t number = bytes_.size();
   matches_ = matches_ && number < learned_bytes_.size() && learned_bytes_[number] == bytes;
   bytes_.push_back(bytes);
-  after_.push_back(kUnknown);
   return number;
 }
 
 void StepOrder::got(size_t number) {
-  // The first time counts: with a graph that is kept each backward asks again.
-  if (last_ != kUnknown && last_ != number && after_[last_] == kUnknown) after_[last_] = number;
+  if (last_ == number) return;
   last_ = number;
+  if (asks_.size() < kMostAsks) asks_.push_back(number);
+  if (is_as_learned()) find_place(number);
 }
 
-std::optional<size_t> StepOrder::after(size_t number) const {
-  if (is_as_learned() && learned_after_[number] != kUnknown) return learned_after_[number];
-  if (number == 0) return std::nullopt;
-  return number - 1;
+// Where this step asks for less than the last one, the place moves on; where it begins again, as
+// backward of a graph that is kept does, back.
+void StepOrder::find_place(size_t number) {
+  const auto begin = learned_asks_.begin();
+  const auto place = begin + static_cast<std::ptrdiff_t>(place_);
+  auto found = std::find(place, learned_asks_.end(), number);
+  if (found == learned_asks_.end()) found = std::find(begin, place, number);
+  if (found != learned_asks_.end() && *found == number)
+    place_ = static_cast<size_t>(found - begin) + 1;
+}
+
+std::optional<size_t> StepOrder::next(size_t skipped) const {
+  if (is_as_learned()) {
+    if (place_ + skipped >= learned_asks_.size()) return std::nullopt;
+    return learned_asks_[place_ + skipped];
+  }
+  if (last_ == kUnknown || last_ <= skipped) return std::nullopt;
+  return last_ - 1 - skipped;
 }
 
 void StepOrder::end_step() {
   learned_bytes_.swap(bytes_);
-  learned_after_.swap(after_);
+  learned_asks_.swap(asks_);
   bytes_.clear();
-  after_.clear();
+  asks_.clear();
   last_ = kUnknown;
+  place_ = 0;
   matches_ = true;
 }
 
 void StepOrder::forget() {
   end_step();
   learned_bytes_.clear();
-  learned_after_.clear();
+  learned_asks_.clear();
 }
 
 }  // namespace remat::detail
