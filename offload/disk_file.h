@@ -57,6 +57,7 @@ class REMAT_API DiskFile {
   void read(const Piece& piece, void* data, int64_t bytes);
 
   int64_t size_bytes() const;
+  int64_t max_bytes() const { return max_bytes_; }
 
  private:
   std::string where() const;

@@ -161,6 +161,7 @@ class DiskMemory final : public OffloadMemory {
   }
 
   int64_t system_bytes() const override { return disk_->file.size_bytes(); }
+  int64_t max_bytes() const override { return disk_->file.max_bytes(); }
   CopyLink& link() override { return *disk_->link; }
 
  private:

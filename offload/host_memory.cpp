@@ -32,7 +32,9 @@ class HostBlock final : public OffloadMemory::Block {
 class HostMemory final : public OffloadMemory {
  public:
   HostMemory(int64_t max_bytes, std::shared_ptr<CopyLink> link)
-      : link_(std::move(link)), pool_(std::make_shared<detail::HostPool>(max_bytes, link_)) {}
+      : max_bytes_(max_bytes),
+        link_(std::move(link)),
+        pool_(std::make_shared<detail::HostPool>(max_bytes, link_)) {}
 
   std::string name() const override { return "host memory"; }
 
@@ -42,9 +44,11 @@ class HostMemory final : public OffloadMemory {
   }
 
   int64_t system_bytes() const override { return pool_->system_bytes(); }
+  int64_t max_bytes() const override { return max_bytes_; }
   CopyLink& link() override { return *link_; }
 
  private:
+  int64_t max_bytes_;
   std::shared_ptr<CopyLink> link_;
   std::shared_ptr<detail::HostPool> pool_;
 };

@@ -8,9 +8,12 @@
 #include <c10/util/Exception.h>
 
 #include <exception>
+#include <mutex>
+#include <unordered_map>
 #include <utility>
 
 #include "mover.h"
+#include "place_rates.h"
 
 #include <remat/tape/torch_compat.h>
 
@@ -100,9 +103,7 @@ class MovedTicket final : public OffloadStore::Ticket {
 class Engine final : public OffloadEngine {
  public:
   explicit Engine(const OffloadOptions& options)
-      : min_bytes_(options.min_bytes),
-        device_(options.device),
-        mover_(std::make_shared<detail::Mover>(options)) {}
+      : options_(options), mover_(std::make_shared<detail::Mover>(options)) {}
 
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
     if (!may_move(tensor)) return std::make_shared<KeptTicket>(tensor);
@@ -111,6 +112,27 @@ class Engine final : public OffloadEngine {
 
   OffloadStats stats() const override { return mover_->stats(); }
 
+  std::optional<OffloadTerms> limits() const override {
+    return OffloadTerms{.places = {},
+                        .min_bytes = options_.min_bytes,
+                        .max_bytes = options_.max_bytes,
+                        .prefetch_bytes = options_.prefetch_bytes,
+                        .max_leaving_bytes = options_.max_leaving_bytes};
+  }
+
+  OffloadTerms terms(c10::Device device) override {
+    OffloadTerms terms = *limits();
+    const std::lock_guard lock(measured_mutex_);
+    std::vector<OffloadPlace>& places = measured_[device];
+    if (places.empty()) {
+      for (const auto& memory : options_.memories)
+        terms.places.push_back(detail::measured_place(*memory, device));
+      places = terms.places;
+    }
+    terms.places = places;
+    return terms;
+  }
+
  private:
   bool may_move(const at::Tensor& tensor) const {
     const bool is_plain = tensor.layout() == c10::kStrided && tensor.has_storage() &&
@@ -118,16 +140,18 @@ class Engine final : public OffloadEngine {
                           !tensor.key_set().has(c10::DispatchKey::Python) &&
                           !has_dimension_names(tensor.key_set());
     if (!is_plain || !tensor.storage().data()) return false;
-    if (static_cast<int64_t>(tensor.storage().nbytes()) < min_bytes_) return false;
-    if (!device_) return true;
+    if (static_cast<int64_t>(tensor.storage().nbytes()) < options_.min_bytes) return false;
+    const std::optional<c10::Device>& wanted = options_.device;
+    if (!wanted) return true;
     const c10::Device device = tensor.device();
-    return device.type() == device_->type() &&
-           (!device_->has_index() || device.index() == device_->index());
+    return device.type() == wanted->type() &&
+           (!wanted->has_index() || device.index() == wanted->index());
   }
 
-  int64_t min_bytes_;
-  std::optional<c10::Device> device_;
+  const OffloadOptions options_;
   std::shared_ptr<detail::Mover> mover_;
+  std::mutex measured_mutex_;
+  std::unordered_map<c10::Device, std::vector<OffloadPlace>> measured_;
 };
 
 void check_bytes(int64_t bytes, const char* option) {

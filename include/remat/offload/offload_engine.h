@@ -12,6 +12,7 @@
 #include <vector>
 
 #include <remat/offload/offload_memory.h>
+#include <remat/policy/offload_terms.h>
 #include <remat/tape/export.h>
 #include <remat/tape/offload_store.h>
 
@@ -64,6 +65,11 @@ struct OffloadStats {
 class REMAT_API OffloadEngine : public OffloadStore {
  public:
   virtual OffloadStats stats() const = 0;
+
+  /// What a MemoryPlanner needs to know: limits, and how fast each memory is from and to `device`.
+  /// The first call for a device measures that, with copies of up to 32 MiB; measure before steps
+  /// run. Throws what a memory throws, and if one has no room.
+  virtual OffloadTerms terms(c10::Device device) = 0;
 };
 
 /// @throws ValueError for options that make no sense.

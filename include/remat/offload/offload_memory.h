@@ -50,6 +50,9 @@ class REMAT_API OffloadMemory {
   /// What it has taken from the system, blocks and what they have left for others.
   virtual int64_t system_bytes() const = 0;
 
+  /// The most that it takes.
+  virtual int64_t max_bytes() const { return std::numeric_limits<int64_t>::max(); }
+
   /// What copies between it and a device.
   virtual CopyLink& link() = 0;
 };

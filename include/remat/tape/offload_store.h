@@ -6,7 +6,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <optional>
 
+#include <remat/policy/offload_terms.h>
 #include <remat/tape/export.h>
 
 namespace remat {
@@ -38,6 +40,10 @@ class REMAT_API OffloadStore {
   /// Puts `tensor` away, which is detached; the caller drops it then. Called in the forward, on its
   /// thread. What it throws passes through checkpoint().
   virtual std::shared_ptr<Ticket> put(const at::Tensor& tensor) = 0;
+
+  /// How much may be on its way at once, for plans; without places. None: nothing, as each copy is
+  /// done when put() or get() returns.
+  virtual std::optional<OffloadTerms> limits() const { return std::nullopt; }
 };
 
 /// A store that copies to host memory (pinned, if the tensor is on CUDA) and back, and waits for

@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+#include "place_rates.h"
+
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+
+namespace remat::detail {
+namespace {
+
+constexpr int64_t kLargeBytes = int64_t{32} << 20;
+constexpr int64_t kSmallShare = 64;
+constexpr int kTimes = 4;  // The first one makes the memory.
+
+struct CopyUs {
+  double out = std::numeric_limits<double>::max();
+  double in = std::numeric_limits<double>::max();
+};
+
+double us_since(std::chrono::steady_clock::time_point begin) {
+  return std::chrono::duration<double, std::micro>(std::chrono::steady_clock::now() - begin)
+      .count();
+}
+
+void wait_for(const CopyEventPtr& event) {
+  if (event) event->wait();
+}
+
+CopyUs fastest(OffloadMemory& memory, c10::Device device, int64_t bytes) {
+  CopyUs us;
+  CopyLink& link = memory.link();
+  const at::Storage storage = link.allocate(bytes, device);
+  if (device.is_cpu()) std::memset(storage.mutable_data(), 0, storage.nbytes());
+  const auto block = memory.take(bytes, device);
+  TORCH_CHECK(block, "[offload] terms: expected ", memory.name(), " to have room for ", bytes,
+              " bytes, got none. Give it more room, or measure before it is full.");
+  for (int i = 0; i < kTimes; ++i) {
+    wait_for(link.computed_so_far(device));
+    auto begin = std::chrono::steady_clock::now();
+    wait_for(block->write(storage, link.computed_so_far(device)));
+    us.out = std::min(us.out, us_since(begin));
+    begin = std::chrono::steady_clock::now();
+    wait_for(block->read(storage, link.computed_so_far(device)));
+    us.in = std::min(us.in, us_since(begin));
+  }
+  return us;
+}
+
+double gbps(int64_t bytes, double us) {
+  return static_cast<double>(bytes) / (std::max(us, 1e-3) * 1e3);
+}
+
+}  // namespace
+
+OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
+  const int64_t large = std::min(kLargeBytes, memory.max_bytes());
+  TORCH_CHECK_VALUE(large > 0, "[offload] terms: expected a memory that takes something, got ",
+                    memory.name(), " of 0 bytes. Leave it out.");
+  const int64_t small = std::max<int64_t>(1, large / kSmallShare);
+  const CopyUs of_large = fastest(memory, device, large);
+  const CopyUs of_small = fastest(memory, device, small);
+  OffloadPlace place;
+  place.name = memory.name();
+  place.max_bytes = memory.max_bytes();
+  // Where noise is more than the difference, all of it is speed.
+  const auto rate = [&](double us, double small_us) {
+    return gbps(us > small_us ? large - small : large, us > small_us ? us - small_us : us);
+  };
+  place.out_gbps = rate(of_large.out, of_small.out);
+  place.in_gbps = rate(of_large.in, of_small.in);
+  const double small_kb = static_cast<double>(small) / 1e3;
+  place.latency_us = std::max(
+      {0.0, of_small.out - small_kb / place.out_gbps, of_small.in - small_kb / place.in_gbps});
+  return place;
+}
+
+}  // namespace remat::detail
