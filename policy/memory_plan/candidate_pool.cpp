@@ -5,14 +5,14 @@
 
 namespace remat::detail {
 
-bool CandidatePool::admits(int64_t peak_bytes, double rerun_us) const {
+bool CandidatePool::admits(int64_t peak_bytes, double more_us) const {
   const auto within = best(peak_bytes);
-  return within == by_peak_.end() || rerun_us < within->second.rerun_us;
+  return within == by_peak_.end() || more_us < within->second.more_us;
 }
 
 void CandidatePool::add(int64_t peak_bytes, CutCandidate candidate) {
   auto next = by_peak_.lower_bound(peak_bytes);
-  while (next != by_peak_.end() && next->second.rerun_us >= candidate.rerun_us)
+  while (next != by_peak_.end() && next->second.more_us >= candidate.more_us)
     next = by_peak_.erase(next);
   by_peak_.emplace(peak_bytes, std::move(candidate));
 }

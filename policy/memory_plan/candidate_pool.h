@@ -10,15 +10,16 @@
 namespace remat::detail {
 
 struct CutCandidate {
-  int32_t cuts = 0;           ///< Which positions and groups, by a number of the searcher's
-  std::vector<int32_t> kept;  ///< Values, ascending
-  double rerun_us = 0;
+  int32_t cuts = 0;            ///< Which positions and groups, by a number of the searcher's
+  std::vector<int32_t> kept;   ///< Values, ascending
+  std::vector<int32_t> moved;  ///< Of these, those that OFFLOAD moves
+  double more_us = 0;          ///< What runs again, and waits for copies
 };
 
 class CandidatePool {
  public:
   /// Would a plan of these numbers enter? Equal ones do not: the first found stays.
-  bool admits(int64_t peak_bytes, double rerun_us) const;
+  bool admits(int64_t peak_bytes, double more_us) const;
   /// What it beats goes.
   void add(int64_t peak_bytes, CutCandidate candidate);
 

@@ -64,7 +64,8 @@ std::vector<int32_t> measuring_cuts(const StepProfile& profile) {
 int64_t peak_of_cuts(const StepProfile& profile, const std::vector<int32_t>& positions) {
   profile.validate();
   const StepGraph graph(profile);
-  detail::StepSimulator simulator(graph, positions, {}, {});
+  const OffloadTerms no_offload;
+  detail::StepSimulator simulator(graph, positions, {}, {}, no_offload);
   std::vector<char> keep(profile.values.size(), 0);
   return simulator.run(keep, detail::MissingValues::kKeep).peak_bytes;
 }

@@ -26,6 +26,7 @@ struct PlaceSum {
   size_t ops = 0;
   size_t rerun = 0;
   int64_t kept_bytes = 0;
+  int64_t offloaded_bytes = 0;
   int64_t made_bytes = 0;
   double rerun_us = 0;
 
@@ -33,11 +34,13 @@ struct PlaceSum {
     ++ops;
     rerun += op.runs > 0 ? 1 : 0;
     kept_bytes += op.kept_bytes;
+    offloaded_bytes += op.offloaded_bytes;
     made_bytes += op.made_bytes;
     rerun_us += op.replay_us * op.runs;
   }
   std::string line() const {
     return (where.empty() ? "(no name)" : where) + ": keeps " + detail::bytes_text(kept_bytes) +
+           (offloaded_bytes > 0 ? " and offloads " + detail::bytes_text(offloaded_bytes) : "") +
            " of " + detail::bytes_text(made_bytes) + ", " + std::to_string(rerun) + " of " +
            std::to_string(ops) + " ops run again, " + std::to_string(std::llround(rerun_us)) +
            " us\n";
@@ -53,6 +56,10 @@ std::string MemoryPlan::table() const {
   if (!feasible) {
     text +=
         "infeasible: the least is " + detail::bytes_text(least_budget_bytes) + ", " + limit + "\n";
+  }
+  if (!offload.places.empty()) {
+    text += "  offloads " + detail::bytes_text(offloaded_bytes) + ", waits " +
+            std::to_string(std::llround(predicted_wait_us)) + " us for copies\n";
   }
   for (const MemoryPlanPhase& phase : phases)
     text += "  " + phase.name + ": " + detail::bytes_text(phase.peak_bytes) + "\n";

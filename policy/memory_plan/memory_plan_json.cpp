@@ -7,6 +7,7 @@
 #include <stdexcept>
 
 #include "json_rows.h"
+#include "offload_terms.h"
 #include "step_digest.h"
 #include "step_fault.h"
 
@@ -17,13 +18,18 @@ namespace {
 using detail::JsonValue;
 using nlohmann::ordered_json;
 
+constexpr const char* offload_word = "OFFLOAD";
+
 std::string named(const std::string& op, const std::string& where) {
   return where.empty() ? op : op + " (" + where + ")";
 }
 
 ordered_json op_json(const MemoryPlanOp& op) {
-  return {op.op,         op.where,     detail::hex_text(op.digest), op.replay_us, op.runs,
-          op.kept_bytes, op.made_bytes};
+  ordered_json row = {op.op,        op.where, detail::hex_text(op.digest),
+                      op.replay_us, op.runs,  op.kept_bytes,
+                      op.made_bytes};
+  if (op.offloaded_bytes > 0) row.push_back(op.offloaded_bytes);
+  return row;
 }
 
 int64_t read_bytes(const JsonValue& value) {
@@ -39,7 +45,8 @@ double read_share(const JsonValue& value) {
 }
 
 MemoryPlanOp read_op(const JsonValue& value) {
-  const std::vector<JsonValue> row = detail::read_row(value, 7);
+  const bool is_moved = value.items().size() == 8;
+  const std::vector<JsonValue> row = detail::read_row(value, is_moved ? 8 : 7);
   MemoryPlanOp op;
   op.op = row[0].string();
   op.where = row[1].string();
@@ -48,6 +55,7 @@ MemoryPlanOp read_op(const JsonValue& value) {
   op.runs = detail::read_int32(row[4]);
   op.kept_bytes = read_bytes(row[5]);
   op.made_bytes = read_bytes(row[6]);
+  if (is_moved) op.offloaded_bytes = read_bytes(row[7]);
   return op;
 }
 
@@ -74,9 +82,24 @@ void read_cuts(const JsonValue& value, StepCuts& cuts) {
     cuts.groups.emplace_back(detail::read_int32(pair[0]), detail::read_int32(pair[1]));
   }
   for (const JsonValue& kept : value.at("keep").items()) {
-    const std::vector<JsonValue> pair = detail::read_row(kept, 2);
-    cuts.keep.push_back({detail::read_int32(pair[0]), detail::read_int32(pair[1])});
+    const bool is_moved = kept.items().size() == 3;
+    const std::vector<JsonValue> row = detail::read_row(kept, is_moved ? 3 : 2);
+    if (is_moved && row[2].string() != offload_word) row[2].fail("\"OFFLOAD\"", row[2].shown());
+    cuts.keep.push_back({detail::read_int32(row[0]), detail::read_int32(row[1]),
+                         is_moved ? Policy::kOffload : Policy::kSave});
   }
+}
+
+ordered_json kept_json(const KeptResult& kept) {
+  ordered_json row = {kept.record, kept.result};
+  if (kept.policy == Policy::kOffload) row.push_back(offload_word);
+  return row;
+}
+
+void read_offload(const JsonValue& value, MemoryPlan& plan) {
+  plan.offload = detail::read_terms(value.at("offload"));
+  plan.offloaded_bytes = read_bytes(value.at("offloaded"));
+  plan.predicted_wait_us = read_share(value.at("wait_us"));
 }
 
 /// Cuts that keep too little are damaged too.
@@ -119,9 +142,9 @@ std::string MemoryPlan::to_json() const {
   std::vector<ordered_json> phase_rows;
   std::vector<ordered_json> op_rows;
   ordered_json group_pairs = ordered_json::array();
-  ordered_json kept_pairs = ordered_json::array();
+  ordered_json kept_rows = ordered_json::array();
   for (const auto& [first, end] : cuts.groups) group_pairs.push_back({first, end});
-  for (const KeptResult& kept : cuts.keep) kept_pairs.push_back({kept.record, kept.result});
+  for (const KeptResult& kept : cuts.keep) kept_rows.push_back(kept_json(kept));
   for (const MemoryPlanPhase& phase : phases)
     phase_rows.push_back(ordered_json::array({phase.name, phase.peak_bytes}));
   for (const MemoryPlanOp& op : ops) op_rows.push_back(op_json(op));
@@ -137,7 +160,12 @@ std::string MemoryPlan::to_json() const {
   json.add("limit", limit);
   json.add("positions", cuts.positions);
   json.add("groups", group_pairs);
-  json.add("keep", kept_pairs);
+  json.add("keep", kept_rows);
+  if (!offload.places.empty()) {
+    json.add("offload", detail::to_json(offload));
+    json.add("offloaded", offloaded_bytes);
+    json.add("wait_us", predicted_wait_us);
+  }
   json.add_rows("phases", phase_rows);
   json.add_rows("ops", op_rows);
   return json.take();
@@ -158,11 +186,12 @@ MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
   value.check_members(
       {"profile_digest", "feasible", "budget", "predicted_peak", "least_budget", "overhead",
        "lower_bound", "peak_at", "limit", "positions", "groups", "keep", "phases", "ops"},
-      {});
+      {"offload", "offloaded", "wait_us"});
   MemoryPlan plan;
   for (const JsonValue& row : value.at("ops").items()) plan.ops.push_back(read_op(row));
   check_ops(value.at("ops"), plan, profile);
   read_numbers(value, plan);
+  if (value.has("offload")) read_offload(value, plan);
   const std::string digest = profile.digest();
   if (plan.profile_digest != digest)
     value.at("profile_digest").fail(digest + ", the step's", plan.profile_digest);

@@ -11,6 +11,7 @@
 
 #include <remat/planner/budget_text.h>
 
+#include "offload_terms.h"
 #include "plan_report.h"
 #include "plan_search.h"
 #include "step_bound.h"
@@ -43,6 +44,11 @@ StepProfile with_pooled_times(StepProfile profile) {
   return profile;
 }
 
+MemoryPlannerOptions validated(MemoryPlannerOptions options) {
+  detail::check_terms(options.offload);
+  return options;
+}
+
 StepProfile validated(StepProfile profile) {
   profile.validate();
   return profile;
@@ -55,30 +61,35 @@ double step_us_of(const StepProfile& profile) {
 }
 
 MemoryPlan describe(const detail::StepGraph& graph, const StepCuts& cuts,
-                    const ReplayCosts& costs) {
+                    const MemoryPlannerOptions& options) {
   std::vector<char> keep = detail::kept_flags(graph.profile, cuts);
-  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, costs);
-  return detail::describe(graph, simulator.run(keep, detail::MissingValues::kRefuse), cuts);
+  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, options.costs,
+                                  options.offload);
+  MemoryPlan plan =
+      detail::describe(graph, simulator.run(keep, detail::MissingValues::kRefuse), cuts);
+  plan.offload = options.offload;
+  return plan;
 }
 
 }  // namespace
 
 struct MemoryPlanner::State {
-  State(StepProfile given, const MemoryPlannerOptions& options)
+  State(StepProfile given, const MemoryPlannerOptions& given_options)
       : original(validated(std::move(given))),
         profile(with_pooled_times(original)),
         graph(profile),
-        costs(options.costs),
-        bound(graph, costs),
+        options(validated(given_options)),
+        bound(graph, options.costs),
         digest(original.digest()) {
     step_us = step_us_of(profile);
-    detail::PlanSearch search(graph, costs, {options.grid, options.evaluations});
+    detail::PlanSearch search(graph, options.costs, options.offload,
+                              {options.grid, options.evaluations});
     search.run();
     evaluations = search.evaluations();
     for (const auto& [peak, candidate] : search.pool().all()) {
       cuts.push_back({search.positions(candidate.cuts), search.groups(candidate.cuts),
-                      detail::kept_results(graph, candidate.kept)});
-      frontier.push_back({peak, step_us == 0 ? 0 : candidate.rerun_us / step_us});
+                      detail::kept_results(graph, candidate)});
+      frontier.push_back({peak, step_us == 0 ? 0 : candidate.more_us / step_us});
     }
   }
 
@@ -92,14 +103,14 @@ struct MemoryPlanner::State {
 
   /// Rounded down: no plan may seem better than it.
   double lower_bound(int64_t budget_bytes) const {
-    if (step_us == 0) return 0;
+    if (step_us == 0 || !options.offload.places.empty()) return 0;
     return std::max(0.0, bound.rerun_us(budget_bytes) / step_us * (1 - 1e-9) - 1e-12);
   }
 
   StepProfile original;
   StepProfile profile;  // With pooled times
   detail::StepGraph graph;
-  ReplayCosts costs;
+  MemoryPlannerOptions options;
   detail::StepBound bound;
   std::string digest;
   double step_us = 0;
@@ -141,7 +152,7 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   }
   const size_t point = state_->point(budget_bytes);
   const StepCuts& cuts = state_->cuts[point];
-  MemoryPlan plan = describe(state_->graph, cuts, state_->costs);
+  MemoryPlan plan = describe(state_->graph, cuts, state_->options);
   plan.budget_bytes = budget_bytes;
   plan.feasible = plan.predicted_peak_bytes <= budget_bytes;
   if (plan.feasible) plan.limit.clear();
@@ -154,18 +165,21 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   return plan;
 }
 
-MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts, int64_t budget_bytes) {
+MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts, int64_t budget_bytes,
+                        const OffloadTerms& offload) {
   const StepProfile pooled = with_pooled_times(validated(profile));
   cuts.validate(profile);
-  const double rerun_us = simulate_step(pooled, cuts).rerun_us;
+  detail::check_terms(offload);
+  const StepSimulation simulation = simulate_step(pooled, cuts, {}, offload);
   const detail::StepGraph graph(pooled);
-  MemoryPlan plan = describe(graph, cuts, {});
+  MemoryPlan plan = describe(graph, cuts, {.costs = {}, .offload = offload});
   plan.budget_bytes = std::max(budget_bytes, plan.predicted_peak_bytes);
   plan.least_budget_bytes = plan.predicted_peak_bytes;
   plan.feasible = true;
   plan.limit.clear();
   const double step_us = step_us_of(pooled);
-  plan.predicted_overhead = step_us == 0 ? 0 : rerun_us / step_us;
+  plan.predicted_overhead =
+      step_us == 0 ? 0 : (simulation.rerun_us + simulation.waited_us) / step_us;
   plan.profile_digest = profile.digest();
   plan.profile = std::make_shared<const StepProfile>(profile);
   plan.frontier = {{plan.predicted_peak_bytes, plan.predicted_overhead}};

@@ -47,12 +47,14 @@ std::string limit_text(const StepSimulation& simulation, const std::string& peak
 
 }  // namespace
 
-std::vector<KeptResult> kept_results(const StepGraph& graph, const std::vector<int32_t>& values) {
+std::vector<KeptResult> kept_results(const StepGraph& graph, const CutCandidate& candidate) {
   std::vector<KeptResult> kept;
-  for (const int32_t v : values) {
+  for (const int32_t v : candidate.kept) {
     const std::vector<int32_t>& results = graph.results[graph.maker(v)];
     const auto at = std::find(results.begin(), results.end(), v) - results.begin();
-    kept.push_back({graph.maker(v), static_cast<int32_t>(at)});
+    const bool moves = std::binary_search(candidate.moved.begin(), candidate.moved.end(), v);
+    kept.push_back(
+        {graph.maker(v), static_cast<int32_t>(at), moves ? Policy::kOffload : Policy::kSave});
   }
   std::sort(kept.begin(), kept.end(), [](const KeptResult& a, const KeptResult& b) {
     return std::pair(a.record, a.result) < std::pair(b.record, b.result);
@@ -63,6 +65,8 @@ std::vector<KeptResult> kept_results(const StepGraph& graph, const std::vector<i
 MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, StepCuts cuts) {
   MemoryPlan plan;
   plan.predicted_peak_bytes = simulation.peak_bytes;
+  plan.offloaded_bytes = simulation.offloaded_bytes;
+  plan.predicted_wait_us = simulation.waited_us;
   plan.cuts = std::move(cuts);
   plan.peak_at = moment_text(graph.profile, plan.cuts, simulation.peak);
   plan.limit = limit_text(simulation, plan.peak_at);
@@ -78,21 +82,17 @@ MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, St
   }
   for (int32_t j = 0; j < graph.size(); ++j) {
     const StepRecord& record = graph.profile.records[j];
-    MemoryPlanOp op{record.op,
-                    record.where,
-                    record_digest(graph.profile, record),
-                    record.replay_us,
-                    simulation.runs[j],
-                    0,
-                    0};
+    MemoryPlanOp op{record.op, record.where, record_digest(graph.profile, record), record.replay_us,
+                    simulation.runs[j]};
     for (const int32_t v : graph.results[j]) op.made_bytes += graph.bytes(v);
     plan.ops.push_back(std::move(op));
   }
   const StepUnits units(graph, plan.cuts.positions, plan.cuts.groups);
   for (const KeptResult& kept : plan.cuts.keep) {
     const int32_t value = graph.results[kept.record][kept.result];
-    if (units.home(value) == StepUnits::root)
-      plan.ops[kept.record].kept_bytes += graph.bytes(value);
+    if (units.home(value) != StepUnits::root) continue;
+    MemoryPlanOp& op = plan.ops[kept.record];
+    (kept.policy == Policy::kOffload ? op.offloaded_bytes : op.kept_bytes) += graph.bytes(value);
   }
   return plan;
 }

@@ -9,11 +9,12 @@
 
 #include <remat/memory_plan/memory_plan.h>
 
+#include "candidate_pool.h"
 #include "step_graph.h"
 
 namespace remat::detail {
 
-std::vector<KeptResult> kept_results(const StepGraph& graph, const std::vector<int32_t>& values);
+std::vector<KeptResult> kept_results(const StepGraph& graph, const CutCandidate& candidate);
 
 /// Everything but budget, overhead, bounds and digest; `limit` as for an infeasible plan.
 MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, StepCuts cuts);

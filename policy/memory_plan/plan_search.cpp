@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 #include <set>
 #include <stdexcept>
@@ -20,7 +21,9 @@ constexpr int32_t chain_budgets = 256;
 constexpr int exact_ops = 13;
 /// Fine for small budgets, coarse where the fine ones cut what had better be whole.
 constexpr std::array<RegionShares, 3> region_shares = {{{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};
-constexpr int32_t small_step = 300;    // Records; larger ones have two chains for the sake of time.
+constexpr int32_t small_step = 300;  // Records; larger ones have two chains for the sake of time.
+constexpr size_t most_moved_candidates = 128;
+constexpr size_t moved_shares = 8;
 constexpr size_t exact_regions = 100;  // Planning takes time with their third power.
 
 /// Evenly over the bytes, and again over the least quarter, where plans change most.
@@ -39,6 +42,14 @@ std::vector<int64_t> budgets_of(const Frontier& frontier) {
     if (points.empty() || points.back() != point) points.push_back(point);
   }
   return points;
+}
+
+double more_us(const StepSimulation& result) {
+  return result.rerun_us + result.waited_us;
+}
+
+void erase(std::vector<int32_t>& values, int32_t value) {
+  values.erase(std::remove(values.begin(), values.end(), value), values.end());
 }
 
 /// None for numbers that are beyond the chain planner's.
@@ -62,8 +73,9 @@ void add_halves(int32_t first, int32_t end, StepGroups& groups) {
 
 }  // namespace
 
-PlanSearch::PlanSearch(const StepGraph& graph, const ReplayCosts& costs, const SearchLimits& limits)
-    : graph_(graph), costs_(costs), limits_(limits), spans_(graph) {}
+PlanSearch::PlanSearch(const StepGraph& graph, const ReplayCosts& costs,
+                       const OffloadTerms& offload, const SearchLimits& limits)
+    : graph_(graph), costs_(costs), offload_(offload), limits_(limits), spans_(graph) {}
 
 void PlanSearch::run() {
   try_whole();
@@ -73,6 +85,10 @@ void PlanSearch::run() {
     const StepRegions regions = choose_regions(graph_, spans_, shares);
     if (tried.insert(regions.positions).second) try_chain(regions);
   }
+  refine();
+  if (offload_.places.empty()) return;
+  try_moves();
+  limits_.evaluations += static_cast<int32_t>(evaluations_);
   refine();
 }
 
@@ -85,7 +101,7 @@ void PlanSearch::try_whole() {
 
 /// Every region replays whole, or within groups.
 void PlanSearch::try_regions(const StepRegions& regions) {
-  std::vector<char> keep(graph_.profile.values.size(), 0);
+  std::vector<char> keep(graph_.profile.values.size(), kNotKept);
   for (size_t v = 0; v < keep.size(); ++v)
     keep[v] = regions.pinned[graph_.profile.values[v].storage];
   StepGroups groups;
@@ -111,6 +127,38 @@ void PlanSearch::try_chain(const StepRegions& regions) {
   }
 }
 
+/// What is kept leaves, of what the first records make more and more: it is away longest, and its
+/// copies have most time.
+void PlanSearch::try_moves() {
+  std::vector<CutCandidate> candidates;
+  for (const auto& [peak, candidate] : pool_.all()) candidates.push_back(candidate);
+  const size_t step = 1 + candidates.size() / most_moved_candidates;
+  for (size_t i = 0; i < candidates.size(); i += step) {
+    const CutCandidate& from = candidates[i];
+    const std::vector<int32_t> values = movable(from);
+    std::vector<char> keep = flags(from);
+    size_t moved = 0;
+    for (size_t share = 1; share <= moved_shares; ++share) {
+      const size_t end = values.size() * share / moved_shares;
+      if (end == moved) continue;
+      for (; moved < end; ++moved) keep[values[moved]] = kMoved;
+      evaluate(from.cuts, keep);
+    }
+  }
+}
+
+/// In the order in which they are made.
+std::vector<int32_t> PlanSearch::movable(const CutCandidate& from) {
+  StepSimulator& judge = simulator(from.cuts);
+  std::vector<int32_t> values;
+  std::copy_if(from.kept.begin(), from.kept.end(), std::back_inserter(values),
+               [&](int32_t v) { return judge.may_move(v); });
+  std::sort(values.begin(), values.end(), [&](int32_t a, int32_t b) {
+    return std::pair(graph_.maker(a), a) < std::pair(graph_.maker(b), b);
+  });
+  return values;
+}
+
 void PlanSearch::refine() {
   const int64_t least = pool_.all().begin()->first;
   const int64_t most = pool_.all().rbegin()->first;
@@ -134,14 +182,22 @@ void PlanSearch::fill(int64_t budget_bytes, int64_t until_evaluations) {
     changed = false;
     for (const int32_t v : worth_adding(current)) {
       if (evaluations_ >= until_evaluations) return;
-      std::vector<char> keep = flags(current.kept);
-      keep[v] = 1;
-      const StepSimulation& result = evaluate(current.cuts, std::move(keep));
-      if (result.peak_bytes > budget_bytes || result.rerun_us >= current.rerun_us) continue;
+      const bool is_better =
+          try_adding(current, v, kKept, budget_bytes) ||
+          (simulator(current.cuts).may_move(v) && try_adding(current, v, kMoved, budget_bytes));
+      if (!is_better) continue;
       current = pool_.best(budget_bytes)->second;
       changed = true;
     }
   }
+}
+
+bool PlanSearch::try_adding(const CutCandidate& to, int32_t value, KeepFlag flag,
+                            int64_t budget_bytes) {
+  std::vector<char> keep = flags(to);
+  keep[value] = flag;
+  const StepSimulation& result = evaluate(to.cuts, std::move(keep));
+  return result.peak_bytes <= budget_bytes && more_us(result) < to.more_us;
 }
 
 /// Keeps less in a plan that is a little too large.
@@ -152,12 +208,13 @@ void PlanSearch::drop_to(int64_t budget_bytes, int64_t until_evaluations) {
   int64_t peak = above->first;
   for (const int32_t v : worth_dropping(current)) {
     if (evaluations_ >= until_evaluations || peak <= budget_bytes) return;
-    std::vector<char> keep = flags(current.kept);
-    keep[v] = 0;
+    std::vector<char> keep = flags(current);
+    keep[v] = kNotKept;
     const StepSimulation& result = evaluate(current.cuts, keep);
     if (result.peak_bytes >= peak) continue;
     peak = result.peak_bytes;
-    current.kept.erase(std::find(current.kept.begin(), current.kept.end(), v));
+    erase(current.kept, v);
+    erase(current.moved, v);
   }
 }
 
@@ -192,7 +249,7 @@ std::vector<int32_t> PlanSearch::worth_dropping(const CutCandidate& from) const 
 }
 
 const StepSimulation& PlanSearch::simulate(const CutCandidate& candidate) {
-  std::vector<char> keep = flags(candidate.kept);
+  std::vector<char> keep = flags(candidate);
   return simulator(candidate.cuts).run(keep, MissingValues::kRefuse);
 }
 
@@ -206,7 +263,8 @@ int32_t PlanSearch::number_of(const std::vector<int32_t>& positions, const StepG
 /// Searches stay with the same cuts for a while.
 StepSimulator& PlanSearch::simulator(int32_t cuts) {
   if (simulated_ != cuts) {
-    simulator_ = std::make_unique<StepSimulator>(graph_, positions(cuts), groups(cuts), costs_);
+    simulator_ =
+        std::make_unique<StepSimulator>(graph_, positions(cuts), groups(cuts), costs_, offload_);
     simulated_ = cuts;
   }
   return *simulator_;
@@ -216,18 +274,22 @@ const StepSimulation& PlanSearch::evaluate(int32_t cuts, std::vector<char> keep)
   ++evaluations_;
   StepSimulator& judge = simulator(cuts);
   const StepSimulation& result = judge.run(keep, MissingValues::kKeep);
-  if (!pool_.admits(result.peak_bytes, result.rerun_us)) return result;
-  CutCandidate candidate{cuts, {}, result.rerun_us};
-  for (size_t v = 0; v < keep.size(); ++v) {
-    if (judge.is_used(static_cast<int32_t>(v))) candidate.kept.push_back(static_cast<int32_t>(v));
+  if (!pool_.admits(result.peak_bytes, more_us(result))) return result;
+  CutCandidate candidate{cuts, {}, {}, more_us(result)};
+  for (size_t i = 0; i < keep.size(); ++i) {
+    const auto v = static_cast<int32_t>(i);
+    if (!judge.is_used(v)) continue;
+    candidate.kept.push_back(v);
+    if (keep[i] == kMoved && judge.may_move(v)) candidate.moved.push_back(v);
   }
   pool_.add(result.peak_bytes, std::move(candidate));
   return result;
 }
 
-std::vector<char> PlanSearch::flags(const std::vector<int32_t>& kept) const {
-  std::vector<char> keep(graph_.profile.values.size(), 0);
-  for (const int32_t v : kept) keep[v] = 1;
+std::vector<char> PlanSearch::flags(const CutCandidate& from) const {
+  std::vector<char> keep(graph_.profile.values.size(), kNotKept);
+  for (const int32_t v : from.kept) keep[v] = kKept;
+  for (const int32_t v : from.moved) keep[v] = kMoved;
   return keep;
 }
 

@@ -23,8 +23,9 @@ struct SearchLimits {
 
 class PlanSearch {
  public:
-  /// The graph must outlive this.
-  PlanSearch(const StepGraph& graph, const ReplayCosts& costs, const SearchLimits& limits);
+  /// Graph and terms must outlive this.
+  PlanSearch(const StepGraph& graph, const ReplayCosts& costs, const OffloadTerms& offload,
+             const SearchLimits& limits);
 
   void run();
 
@@ -41,18 +42,22 @@ class PlanSearch {
   void try_whole();
   void try_regions(const StepRegions& regions);
   void try_chain(const StepRegions& regions);
+  void try_moves();
   void refine();
   void fill(int64_t budget_bytes, int64_t until_evaluations);
   void drop_to(int64_t budget_bytes, int64_t until_evaluations);
+  bool try_adding(const CutCandidate& to, int32_t value, KeepFlag flag, int64_t budget_bytes);
   std::vector<int32_t> worth_adding(const CutCandidate& from);
   std::vector<int32_t> worth_dropping(const CutCandidate& from) const;
   int32_t number_of(const std::vector<int32_t>& positions, const StepGroups& groups);
   const StepSimulation& evaluate(int32_t cuts, std::vector<char> keep);
   StepSimulator& simulator(int32_t cuts);
-  std::vector<char> flags(const std::vector<int32_t>& kept) const;
+  std::vector<char> flags(const CutCandidate& from) const;
+  std::vector<int32_t> movable(const CutCandidate& from);
 
   const StepGraph& graph_;
   ReplayCosts costs_;
+  const OffloadTerms& offload_;
   SearchLimits limits_;
   ValueSpans spans_;
   CandidatePool pool_;

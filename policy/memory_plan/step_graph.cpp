@@ -49,7 +49,8 @@ int32_t value_of(const StepProfile& profile, const KeptResult& kept) {
 
 std::vector<char> kept_flags(const StepProfile& profile, const StepCuts& cuts) {
   std::vector<char> keep(profile.values.size(), 0);
-  for (const KeptResult& kept : cuts.keep) keep[value_of(profile, kept)] = 1;
+  for (const KeptResult& kept : cuts.keep)
+    keep[value_of(profile, kept)] = kept.policy == Policy::kOffload ? kMoved : kKept;
   return keep;
 }
 

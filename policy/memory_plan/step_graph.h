@@ -50,7 +50,10 @@ struct StepGraph {
   std::vector<std::vector<int32_t>> slots_of_node;
 };
 
-/// Per value: is it among what the cuts keep?
+/// Per value, what becomes of it.
+enum KeepFlag : char { kNotKept = 0, kKept = 1, kMoved = 2 };
+
+/// Per value: is it among what the cuts keep? A KeepFlag.
 std::vector<char> kept_flags(const StepProfile& profile, const StepCuts& cuts);
 
 }  // namespace remat::detail

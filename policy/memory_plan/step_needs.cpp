@@ -35,6 +35,7 @@ void StepNeeds::walk_unit(int32_t unit) {
   needs.given.clear();
   needs.runs.clear();
   needs.held.clear();
+  needs.given_held.clear();
   ask_for_slots(unit);
   for (int32_t j = units_[unit].end - 1; j >= units_[unit].begin; --j) {
     int32_t until = -1;
@@ -66,8 +67,7 @@ void StepNeeds::ask_for_slots(int32_t unit) {
 void StepNeeds::hold(int32_t value, int32_t until) {
   ask(value, until);
   Asked& asked = asked_[value];
-  if (asked.given) return;
-  std::vector<HeldValue>& held = needs_[unit_].held;
+  std::vector<HeldValue>& held = asked.given ? needs_[unit_].given_held : needs_[unit_].held;
   if (asked.held < 0) {
     asked.held = static_cast<int32_t>(held.size());
     held.push_back({value, until});

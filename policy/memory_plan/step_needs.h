@@ -22,6 +22,7 @@ struct UnitNeeds {
   std::vector<int32_t> runs;          ///< Records, ascending
   std::vector<HeldValue> held;        ///< Values made here that slots hold afterwards
   std::vector<int32_t> given;         ///< Kept values that it is given
+  std::vector<HeldValue> given_held;  ///< Of these, those that slots hold
   std::vector<int32_t> given_groups;  ///< Groups that give them, outer ones first
 };
 
@@ -69,7 +70,7 @@ class StepNeeds {
     int32_t unit = -1;  ///< The walk that asked last
     int32_t until = -1;
     bool given = false;
-    int32_t held = -1;  ///< Index into UnitNeeds::held
+    int32_t held = -1;  ///< Index into UnitNeeds::held, or given_held
   };
   std::vector<Asked> asked_;
   std::vector<char>* keep_ = nullptr;

@@ -18,12 +18,12 @@ void StepCuts::validate(const StepProfile& profile, const std::string& source) c
 }
 
 StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
-                             const ReplayCosts& costs) {
+                             const ReplayCosts& costs, const OffloadTerms& offload) {
   profile.validate();
   cuts.validate(profile);
   const detail::StepGraph graph(profile);
   std::vector<char> keep = detail::kept_flags(profile, cuts);
-  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, costs);
+  detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, costs, offload);
   return simulator.run(keep, detail::MissingValues::kRefuse);
 }
 

@@ -4,18 +4,34 @@
 #include "step_simulator.h"
 
 #include <algorithm>
-#include <numeric>
+#include <iterator>
+#include <utility>
 
 namespace remat::detail {
 
+namespace {
+
+std::vector<int64_t> bytes_of(const StepGraph& graph) {
+  std::vector<int64_t> bytes;
+  for (const StepValue& value : graph.profile.values) bytes.push_back(value.bytes);
+  return bytes;
+}
+
+}  // namespace
+
 StepSimulator::StepSimulator(const StepGraph& graph, const std::vector<int32_t>& positions,
-                             const StepGroups& groups, const ReplayCosts& costs)
+                             const StepGroups& groups, const ReplayCosts& costs,
+                             const OffloadTerms& offload)
     : graph_(graph),
       units_(graph, positions, groups),
       needs_(graph, units_),
+      moves_(graph, units_, offload),
+      bytes_(bytes_of(graph)),
+      timeline_(offload, bytes_),
       costs_(costs),
       top_index_(units_.size()),
-      last_holder_(graph.profile.values.size(), -1) {
+      last_holder_(graph.profile.values.size(), -1),
+      is_put_(graph.profile.values.size(), 0) {
   std::vector<int32_t> index(units_.size(), -1);
   for (int32_t s = 0; s < units_.segments(); ++s) {
     const int32_t top = units_.top_of(s);
@@ -34,6 +50,7 @@ StepSimulator::StepSimulator(const StepGraph& graph, const std::vector<int32_t>&
 
 const StepSimulation& StepSimulator::run(std::vector<char>& keep, MissingValues missing) {
   needs_.walk(keep, missing);
+  moves_.choose(needs_.kept_at_root(), keep);
   out_.peak_bytes = out_.forward_peak_bytes = out_.peak_fixed_bytes = 0;
   out_.peak = {};
   out_.rerun_us = 0;
@@ -43,31 +60,77 @@ const StepSimulation& StepSimulator::run(std::vector<char>& keep, MissingValues 
   done_.assign(units_.size(), 0);
   replayed_.assign(graph_.profile.values.size(), {});
   freed_.assign(graph_.profile.nodes.size() + 1, 0);
+  start_copies();
   run_forward();
   start_backward();
   wait_for_backward();
   let_go();
   run_backward();
+  if (!moves_.put().empty()) out_.waited_us = timeline_.run(copy_steps_).waited_us;
   return out_;
 }
 
 void StepSimulator::run_forward() {
   const int32_t n = graph_.size();
   std::vector<int64_t> more(n + 1, 0);
+  std::vector<int64_t> sent(n + 1, 0);
   for (const HeldValue& kept : needs_.kept_at_root()) {
     const int32_t from = own_memory_from(kept.value);
     if (from < n) more[from] += graph_.bytes(kept.value);
+    if (moves_.leaves(kept.value)) sent[moves_.sent_at(kept.value) + 1] += graph_.bytes(kept.value);
   }
   int64_t kept_bytes = 0;
   for (int32_t j = 0; j < n; ++j) {
-    kept_bytes += more[j];
-    const int64_t bytes = graph_.profile.records[j].forward_bytes + kept_bytes;
+    out_.offloaded_bytes += sent[j];
+    kept_bytes += more[j] - sent[j];
+    const int64_t bytes = graph_.profile.records[j].forward_bytes + kept_bytes +
+                          moves_.leaving_bytes(out_.offloaded_bytes);
     if (bytes > out_.forward_peak_bytes) {
       out_.forward_peak_bytes = out_.peak_bytes = bytes;
       out_.peak_fixed_bytes = graph_.profile.records[j].forward_bytes;
       out_.peak = {StepPhase::kForward, -1, j, -1};
     }
   }
+  out_.offloaded_bytes += sent[n];
+}
+
+void StepSimulator::start_copies() {
+  out_.offloaded_bytes = needed_ = 0;
+  out_.waited_us = 0;
+  for (const int32_t v : std::exchange(put_, moves_.put())) is_put_[v] = 0;
+  for (const int32_t v : put_) is_put_[v] = 1;
+  copy_steps_.clear();
+  if (put_.empty()) return;
+  needed_until_.assign(graph_.profile.nodes.size() + 1, 0);
+  dropped_by_.assign(graph_.profile.nodes.size() + 1, {});
+  pass_forward();
+}
+
+/// When values are put, and when the program lets them go.
+void StepSimulator::pass_forward() {
+  const std::vector<StepRecord>& records = graph_.profile.records;
+  std::vector<std::vector<int32_t>> alone(records.size() + 1);
+  for (const int32_t v : put_) alone[graph_.profile.values[v].held_until + 1].push_back(v);
+  auto next = put_.begin();
+  const double other_us = graph_.profile.other_us / std::max<double>(1, graph_.size());
+  for (int32_t j = 0; j < graph_.size(); ++j) {
+    for (const int32_t v : alone[j]) copy_step(CopyStep::Kind::kAlone, v);
+    compute(records[j].forward_us + other_us);
+    for (; next != put_.end() && graph_.maker(*next) == j; ++next)
+      copy_step(CopyStep::Kind::kPut, *next);
+  }
+  for (const int32_t v : alone.back()) copy_step(CopyStep::Kind::kAlone, v);
+}
+
+void StepSimulator::copy_step(CopyStep::Kind kind, int32_t value) {
+  copy_steps_.push_back({kind, value, 0});
+}
+
+void StepSimulator::compute(double us) {
+  if (put_.empty()) return;
+  if (copy_steps_.empty() || copy_steps_.back().kind != CopyStep::Kind::kCompute)
+    copy_steps_.push_back({CopyStep::Kind::kCompute, -1, 0});
+  copy_steps_.back().us += us;
 }
 
 /// From which record on a kept value takes memory beside what the program holds: memory from
@@ -86,6 +149,11 @@ void StepSimulator::start_backward() {
   for (const HeldValue& kept : needs_.kept_at_root()) {
     if (graph_.is_programs(kept.value)) {
       last_holder_[kept.value] = std::max(last_holder_[kept.value], kept.until);
+      continue;
+    }
+    if (moves_.leaves(kept.value)) {
+      needed_ += graph_.bytes(kept.value);
+      needed_until_[kept.until] += graph_.bytes(kept.value);
       continue;
     }
     out_.kept_bytes += graph_.bytes(kept.value);
@@ -117,7 +185,7 @@ int32_t StepSimulator::memory_until(const HeldValue& kept) const {
 
 /// The moment is that of a record after the last.
 void StepSimulator::wait_for_backward() {
-  const int64_t bytes = now_ + graph_.profile.gap_bytes;
+  const int64_t bytes = now_ + moves_.leaving_bytes(needed_) + graph_.profile.gap_bytes;
   if (bytes <= out_.peak_bytes) return;
   out_.peak_bytes = bytes;
   out_.peak_fixed_bytes = graph_.profile.end_bytes + graph_.profile.gap_bytes;
@@ -144,16 +212,25 @@ void StepSimulator::run_backward() {
       replay(units_.segment_of(profile.slots[slot].record));
     const int32_t top = top_index_[units_.segment_of(node.record)];
     reach(node.inside_bytes, {StepPhase::kNode, -1, node.record, node_}, top);
-    now_ -= freed_[q];
+    end_node(q);
     reach(node.after_bytes, {StepPhase::kNode, -1, node.record, node_}, top);
   }
 }
 
+void StepSimulator::end_node(size_t node) {
+  now_ -= freed_[node];
+  if (put_.empty()) return;
+  compute(graph_.profile.nodes[node].us);
+  needed_ -= needed_until_[node];
+  for (const int32_t v : dropped_by_[node]) copy_step(CopyStep::Kind::kDrop, v);
+}
+
 void StepSimulator::reach(int64_t bytes, StepMoment moment, int32_t top_unit) {
   int64_t& top_peak = out_.top_units[top_unit].peak_bytes;
-  top_peak = std::max(top_peak, now_ + bytes);
-  if (now_ + bytes <= out_.peak_bytes) return;
-  out_.peak_bytes = now_ + bytes;
+  const int64_t all = now_ + moves_.moving_bytes(needed_) + bytes;
+  top_peak = std::max(top_peak, all);
+  if (all <= out_.peak_bytes) return;
+  out_.peak_bytes = all;
   out_.peak_fixed_bytes = bytes;
   out_.peak = moment;
 }
@@ -167,7 +244,7 @@ void StepSimulator::replay(int32_t unit) {
 
 StepSimulator::Replayed& StepSimulator::replayed(int32_t unit, int32_t value) {
   Replayed& of = replayed_[value];
-  if (of.unit != unit) of = {unit, -1, false, false, false};
+  if (of.unit != unit) of = {.unit = unit};
   return of;
 }
 
@@ -180,10 +257,39 @@ void StepSimulator::run_again(int32_t unit) {
   }
   for (const HeldValue& held : needs.held) replayed(unit, held.value).held = true;
   for (const int32_t v : needs.given) replayed(unit, v).given = true;
+  if (!put_.empty()) ask_for_moved(unit);
   for (const int32_t j : needs.runs) rerun_record(unit, j);
   for (const HeldValue& held : needs.held) freed_[held.until] += graph_.bytes(held.value);
   out_.rerun_us += costs_.unit_us;
+  compute(costs_.unit_us);
   ++out_.replays;
+}
+
+/// A replay has all that it is given before its first op runs. What slots hold of it goes with
+/// them, the rest when it has been read.
+void StepSimulator::ask_for_moved(int32_t unit) {
+  const UnitNeeds& needs = needs_.of(unit);
+  std::vector<int32_t> asked;
+  std::copy_if(needs.given.begin(), needs.given.end(), std::back_inserter(asked),
+               [&](int32_t v) { return is_put(v); });
+  std::sort(asked.begin(), asked.end());
+  for (const HeldValue& held : needs.given_held) {
+    if (!is_put(held.value)) continue;
+    replayed(unit, held.value).held = true;
+    dropped_by_[held.until].push_back(held.value);
+    if (moves_.leaves(held.value)) freed_[held.until] += graph_.bytes(held.value);
+  }
+  for (const int32_t v : asked) {
+    copy_step(CopyStep::Kind::kAsk, v);
+    Replayed& of = replayed(unit, v);
+    of.given = false;
+    of.asked = true;
+    of.present = true;
+    if (moves_.leaves(v)) now_ += graph_.bytes(v);
+  }
+  if (asked.empty()) return;
+  reach(graph_.profile.nodes[node_].before_bytes,
+        {StepPhase::kReplay, unit, units_[unit].begin, node_}, top_index_[unit]);
 }
 
 /// Memory from outside that the step overwrites is put together before the unit runs.
@@ -197,6 +303,7 @@ void StepSimulator::rerun_record(int32_t unit, int32_t j) {
   const StepRecord& record = graph_.profile.records[j];
   ++out_.runs[j];
   out_.rerun_us += record.replay_us + costs_.record_us;
+  compute(record.replay_us + costs_.record_us);
   for (const StepWrite& write : record.writes) write_again(unit, j, write);
   for (const int32_t v : record.makes) make(unit, v);
   reach(record.workspace_bytes + graph_.profile.nodes[node_].before_bytes,
@@ -235,6 +342,8 @@ void StepSimulator::drop(int32_t unit, int32_t value) {
   Replayed& of = replayed(unit, value);
   if (!of.present) return;
   of.present = false;
+  if (of.asked) copy_step(CopyStep::Kind::kDrop, value);
+  if (of.asked && !moves_.leaves(value)) return;
   now_ -= graph_.replay_bytes(value);
 }
 

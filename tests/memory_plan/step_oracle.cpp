@@ -41,7 +41,7 @@ struct Place {
 
 class Oracle {
  public:
-  Oracle(const StepProfile& profile, const StepCuts& cuts) : p_(profile) {
+  Oracle(const StepProfile& profile, const StepCuts& cuts, bool offload) : p_(profile) {
     out_.runs.assign(p_.records.size(), 0);
     int begin = 0;
     for (size_t s = 0; s <= cuts.positions.size(); ++s) {
@@ -56,8 +56,10 @@ class Oracle {
     for (const KeptResult& kept : cuts.keep) {
       const StepRecord& record = p_.records[kept.record];
       const int makes = static_cast<int>(record.makes.size());
-      keep_.insert(kept.result < makes ? record.makes[kept.result]
-                                       : record.writes[kept.result - makes].after);
+      const int v = kept.result < makes ? record.makes[kept.result]
+                                        : record.writes[kept.result - makes].after;
+      keep_.insert(v);
+      if (offload && kept.policy == Policy::kOffload) moved_.insert(v);
     }
   }
 
@@ -208,8 +210,29 @@ class Oracle {
     });
   }
 
+  /// Of its storage there is this value only, which the step makes and never overwrites.
+  bool may_leave(int v) const {
+    const auto of_storage = std::count_if(p_.values.begin(), p_.values.end(), [&](const auto& of) {
+      return of.storage == p_.values[v].storage;
+    });
+    return moved_.count(v) > 0 && of_storage == 1 && p_.values[v].bytes > 0 && home(v) < 0 &&
+           p_.values[v].held_until < records();
+  }
+
+  /// When one of these is put, those that the program has let go leave.
+  void leave(int record, const std::set<int>& wanted, std::map<int, Memory>& in_storage) {
+    const auto is_put = [&](int v) { return p_.values[v].maker == record && may_leave(v); };
+    if (std::none_of(wanted.begin(), wanted.end(), is_put)) return;
+    for (const int v : wanted) {
+      if (!may_leave(v) || p_.values[v].maker >= record || p_.values[v].held_until >= record)
+        continue;
+      if (!away_.insert(v).second) continue;
+      in_storage.erase(p_.values[v].storage);
+      out_.offloaded_bytes += p_.values[v].bytes;
+    }
+  }
+
   void forward() {
-    std::map<int, Memory> kept;  // By storage
     std::map<int, Memory> in_storage;
     int64_t more = 0;
     std::set<int> wanted;
@@ -226,7 +249,7 @@ class Oracle {
           root_[write.before] = std::make_shared<Bytes>(&more, p_.values[write.before].bytes);
       }
       for (const int v : wanted) {
-        if (root_.count(v) == 0 && p_.values[v].held_until < j) {
+        if (root_.count(v) == 0 && away_.count(v) == 0 && p_.values[v].held_until < j) {
           const int storage = p_.values[v].storage;
           if (in_storage.count(storage) == 0)
             in_storage[storage] = std::make_shared<Bytes>(&more, p_.values[v].bytes);
@@ -234,6 +257,7 @@ class Oracle {
       }
       out_.forward_peak_bytes =
           std::max(out_.forward_peak_bytes, p_.records[j].forward_bytes + more);
+      leave(j, wanted, in_storage);
     }
     int64_t programs_bytes = 0;
     for (int s = 0; s < static_cast<int>(p_.values.size()); ++s) {
@@ -242,7 +266,7 @@ class Oracle {
         programs_[s] = std::make_shared<Bytes>(&programs_bytes, first.bytes);
     }
     for (const int v : wanted) {
-      if (root_.count(v) > 0) continue;
+      if (root_.count(v) > 0 || away_.count(v) > 0) continue;
       const int storage = p_.values[v].storage;
       if (programs_.count(storage) > 0) {
         root_[v] = programs_[storage];
@@ -301,6 +325,14 @@ class Oracle {
     throw std::logic_error("a group's slot is dead");
   }
 
+  /// Shared by all that have it at the time.
+  Memory fetched(int v) {
+    Memory memory = fetched_[v].lock();
+    if (!memory) memory = std::make_shared<Bytes>(&now_, p_.values[v].bytes);
+    fetched_[v] = memory;
+    return memory;
+  }
+
   void replay(int unit, int64_t extra) {
     if (!done_.insert(unit).second) return;
     std::set<int> wanted;
@@ -331,6 +363,10 @@ class Oracle {
           made[v] = std::make_shared<Bytes>(&now_, bytes);
       }
     }
+    for (const int v : given) {
+      if (away_.count(v) > 0) made[v] = fetched(v);
+    }
+    reach(extra);
     for (size_t i = 0; i < runs.size(); ++i) {
       const int j = runs[i];
       const StepRecord& record = p_.records[j];
@@ -349,14 +385,16 @@ class Oracle {
       reach(extra + record.workspace_bytes);
       for (auto at = made.begin(); at != made.end();) {
         const int v = at->first;
-        const bool needed = given.count(v) == 0 && (wanted.count(v) > 0 || read_after(v, i));
+        const bool is_resident = given.count(v) > 0 && away_.count(v) == 0;
+        const bool needed = !is_resident && (wanted.count(v) > 0 || read_after(v, i));
         at = needed ? std::next(at) : made.erase(at);
       }
     }
     for (Place& place : places_) {
       if (place.unit != unit || !place.alive) continue;
-      place.memory =
-          given.count(place.value) > 0 ? given_memory(place.value) : made.at(place.value);
+      place.memory = given.count(place.value) > 0 && away_.count(place.value) == 0
+                         ? given_memory(place.value)
+                         : made.at(place.value);
     }
   }
 
@@ -412,6 +450,9 @@ class Oracle {
   std::vector<int> begins_, ends_;
   int segments_ = 0;
   std::set<int> keep_;
+  std::set<int> moved_;  // Kept, by OFFLOAD
+  std::set<int> away_;   // Of these, those that have left
+  std::map<int, std::weak_ptr<Bytes>> fetched_;
   std::map<int, std::set<int>> asked_of_;
   int64_t now_ = 0;
   std::vector<Place> places_;
@@ -425,8 +466,8 @@ class Oracle {
 
 }  // namespace
 
-OracleResult oracle(const StepProfile& profile, const StepCuts& cuts) {
-  return Oracle(profile, cuts).run();
+OracleResult oracle(const StepProfile& profile, const StepCuts& cuts, bool offload) {
+  return Oracle(profile, cuts, offload).run();
 }
 
 }  // namespace remat::test

@@ -16,11 +16,13 @@ struct OracleResult {
   int64_t peak_bytes = 0;
   int64_t forward_peak_bytes = 0;
   int64_t kept_bytes = 0;
+  int64_t offloaded_bytes = 0;
   double rerun_us = 0;
   std::vector<int32_t> runs;
   int32_t replays = 0;
 };
 
-OracleResult oracle(const StepProfile& profile, const StepCuts& cuts);
+/// `offload`: what is kept with OFFLOAD is moved, by copies that take no time.
+OracleResult oracle(const StepProfile& profile, const StepCuts& cuts, bool offload = false);
 
 }  // namespace remat::test

@@ -19,11 +19,12 @@ namespace remat {
 struct MemoryPlanOp {
   std::string op;
   std::string where;
-  uint64_t digest = 0;     ///< Of what it reads, makes and writes
-  double replay_us = 0;    ///< One run again
-  int32_t runs = 0;        ///< Beyond the forward's
-  int64_t kept_bytes = 0;  ///< Of its results, between forward and backward
-  int64_t made_bytes = 0;  ///< Of its results
+  uint64_t digest = 0;          ///< Of what it reads, makes and writes
+  double replay_us = 0;         ///< One run again
+  int32_t runs = 0;             ///< Beyond the forward's
+  int64_t kept_bytes = 0;       ///< Of its results, between forward and backward
+  int64_t offloaded_bytes = 0;  ///< Of its results, moved to other memory meanwhile
+  int64_t made_bytes = 0;       ///< Of its results
 };
 
 /// The forward, or a top unit: a segment or group that is in no group, with its backward.
@@ -45,8 +46,12 @@ struct REMAT_API MemoryPlan {
   int64_t budget_bytes = 0;
   int64_t predicted_peak_bytes = 0;
   int64_t least_budget_bytes = 0;  ///< The least that the planner found a plan for
-  double predicted_overhead = 0;   ///< Time of what runs again / time of the step
+  double predicted_overhead = 0;   ///< Time of what runs again, and waits / time of the step
+  int64_t offloaded_bytes = 0;     ///< Of storages that leave the device for a while
+  double predicted_wait_us = 0;    ///< For their copies
+  OffloadTerms offload;            ///< Of the engine that it was made for; no places: none
   /// Overhead that no cuts within the budget beat (of an infeasible plan: within its own peak).
+  /// With OFFLOAD 0.
   double lower_bound = 0;
   std::string peak_at;  ///< "replay of segment 3, aten::mm, h.3.attn"
   std::string limit;    ///< Of an infeasible plan: what stands in the way; else "".

@@ -12,12 +12,14 @@
 #include <remat/memory_plan/step_cuts.h>
 #include <remat/memory_plan/step_profile.h>
 #include <remat/policy/export.h>
+#include <remat/policy/offload_terms.h>
 
 namespace remat {
 
 struct MemoryPlannerOptions {
-  ReplayCosts costs;
-  int32_t grid = 32;  ///< Budgets for which what is kept is changed value by value
+  ReplayCosts costs{};
+  OffloadTerms offload{};  ///< OffloadEngine::terms() measures them. No places: nothing is moved.
+  int32_t grid = 32;       ///< Budgets for which what is kept is changed value by value
   /// Simulations after which that ends. Proposals of the chain planner, some hundreds, always run.
   int32_t evaluations = 6000;
 };
@@ -26,7 +28,8 @@ struct MemoryPlannerOptions {
 /// threads at once. Copies share the result. The same profile gives the same plans.
 class REMAT_API MemoryPlanner {
  public:
-  /// @throws std::invalid_argument as StepProfile::validate does.
+  /// @throws std::invalid_argument as StepProfile::validate does, and for terms without speed or
+  /// without max_leaving_bytes.
   explicit MemoryPlanner(StepProfile profile, const MemoryPlannerOptions& options = {});
 
   const StepProfile& profile() const;
@@ -55,6 +58,6 @@ class REMAT_API MemoryPlanner {
 /// budget is `budget_bytes`, or its predicted peak if that is more.
 /// @throws as StepProfile::validate, StepCuts::validate and simulate_step do.
 REMAT_API MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts,
-                                  int64_t budget_bytes);
+                                  int64_t budget_bytes, const OffloadTerms& offload = {});
 
 }  // namespace remat

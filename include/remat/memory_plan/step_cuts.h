@@ -10,12 +10,15 @@
 
 #include <remat/memory_plan/step_profile.h>
 #include <remat/policy/export.h>
+#include <remat/policy/offload_terms.h>
+#include <remat/policy/policy.h>
 
 namespace remat {
 
 struct KeptResult {
   int32_t record = 0;
   int32_t result = 0;  ///< Index into StepRecord::makes, then makes.size() + index into writes.
+  Policy policy = Policy::kSave;  ///< Or kOffload.
   bool operator==(const KeptResult&) const = default;
 };
 
@@ -65,16 +68,22 @@ struct StepSimulation {
   int64_t kept_bytes = 0;  ///< What is kept when the forward has ended, without what the program
                            ///< itself holds
   double rerun_us = 0;
-  std::vector<int32_t> runs;  ///< Per record, beyond the forward's run
-  int32_t replays = 0;        ///< Units that are replayed
+  int64_t offloaded_bytes = 0;  ///< Of storages that leave the device
+  double waited_us = 0;         ///< For copies
+  std::vector<int32_t> runs;    ///< Per record, beyond the forward's run
+  int32_t replays = 0;          ///< Units that are replayed
   std::vector<TopUnit> top_units;
 };
 
 /// @throws std::logic_error if a replay would need a value from outside of its unit that the cuts
 /// do not keep.
 /// @throws std::invalid_argument as StepCuts::validate does, and StepProfile::validate.
+///
+/// Peaks with OFFLOAD hold whatever the speed of the copies: see Note [Peaks with OFFLOAD] in
+/// policy/memory_plan/offload_moves.h. Without `offload` it counts as SAVE.
 REMAT_API StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
-                                       const ReplayCosts& costs = {});
+                                       const ReplayCosts& costs = {},
+                                       const OffloadTerms& offload = {});
 
 /// The peak of the step without remat: all that autograd saves stays until its node has run.
 /// @throws std::invalid_argument as StepProfile::validate.

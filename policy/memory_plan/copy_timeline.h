@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// When an offload engine copies, in simulated time, and how long compute waits for it.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include <remat/policy/export.h>
+#include <remat/policy/offload_terms.h>
+
+namespace remat::detail {
+
+/// What happens to values that may move, one thing after the other.
+struct CopyStep {
+  enum class Kind : uint8_t {
+    kCompute,  ///< For `us`
+    kPut,      ///< The engine is given the value.
+    kAlone,    ///< Nobody but the engine has it.
+    kAsk,      ///< Backward asks for it, and has it from then on.
+    kDrop,     ///< Backward has no use for what it was given then.
+  };
+  Kind kind = Kind::kCompute;
+  int32_t value = -1;
+  double us = 0;
+};
+
+struct CopyTimes {
+  double waited_us = 0;    ///< Of compute, for copies
+  double copied_us = 0;    ///< Of copies, both ways
+  int64_t left_bytes = 0;  ///< Copied out before they were asked for
+  int64_t fetched_bytes = 0;
+  int64_t away_bytes = 0;  ///< The most that was away, or on its way there, at once
+};
+
+/// Note [Simulated engine]
+/// The rules are those of offload/mover.cpp, for an engine that knows the order from an earlier
+/// step: a value leaves with the first put() after it is alone; put() waits while more than
+/// max_leaving_bytes are on their way; each ask() has what comes next fetched, within
+/// prefetch_bytes. A test runs both on the same steps.
+class REMAT_API CopyTimeline {
+ public:
+  /// `bytes`: per value. Both must outlive this.
+  CopyTimeline(const OffloadTerms& terms, const std::vector<int64_t>& bytes);
+
+  CopyTimes run(const std::vector<CopyStep>& steps);
+
+ private:
+  enum class Where : uint8_t { kNowhere, kWaiting, kLeaving, kAway, kComing, kStays };
+  struct Moved {
+    Where where = Where::kNowhere;
+    bool is_alone = false;
+    bool is_next = false;  // On its way out, and stays
+    bool has_left = false;
+    int32_t held = 0;  // By asks
+    size_t place = 0;
+    double ends_us = 0;  // The last copy
+  };
+  struct Link {
+    double out_free_us = 0;
+    double in_free_us = 0;
+    int64_t bytes = 0;
+  };
+
+  void put(int32_t value);
+  void send_waiting();
+  void send(int32_t value);
+  void wait_for_leaving();
+  void settle();
+  void ask(size_t asked);
+  void fetch(int32_t value);
+  void forget_coming();
+  void prefetch(size_t asked);
+  void wait_until(double us);
+
+  const OffloadTerms& terms_;
+  const std::vector<int64_t>& bytes_;
+  std::vector<Moved> moved_;
+  std::vector<Link> links_;
+  std::vector<int32_t> order_;  // In which values are asked for, twice in a row as once
+  std::vector<int32_t> waiting_;
+  std::deque<int32_t> leaving_;
+  double now_us_ = 0;
+  int64_t leaving_bytes_ = 0;  // Of copies that are not done
+  int64_t away_bytes_ = 0;
+  int64_t coming_bytes_ = 0;
+  CopyTimes out_;
+};
+
+}  // namespace remat::detail

@@ -1,0 +1,75 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// See Note [Peaks with OFFLOAD].
+#include "offload_moves.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
+namespace remat::detail {
+
+namespace {
+
+int64_t sum(int64_t a, int64_t b) {
+  return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
+}
+
+}  // namespace
+
+/// Of a storage that is written the engine would have a copy and the program the memory; one that
+/// the program holds to the end is there in any case.
+bool OffloadMoves::may_move(int32_t value) const {
+  const StepValue& of = graph_.profile.values[value];
+  return !terms_.places.empty() && of.maker >= 0 && of.storage == value &&
+         graph_.overwritten_by[value] == StepGraph::never && !graph_.is_programs(value) &&
+         of.bytes > 0 && of.bytes >= terms_.min_bytes && units_.home(value) == StepUnits::root;
+}
+
+void OffloadMoves::choose(const std::vector<HeldValue>& kept_at_root,
+                          const std::vector<char>& flags) {
+  for (const int32_t v : put_) sent_at_[v] = never;
+  put_.clear();
+  taken_.assign(terms_.places.size(), 0);
+  for (const HeldValue& kept : kept_at_root) {
+    if (flags[kept.value] == kMoved && may_move(kept.value)) put_.push_back(kept.value);
+  }
+  const auto by_maker = [&](int32_t a, int32_t b) {
+    return std::pair(graph_.maker(a), a) < std::pair(graph_.maker(b), b);
+  };
+  std::sort(put_.begin(), put_.end(), by_maker);
+  // In the order in which they are sent: that decides which memory has room.
+  std::vector<std::pair<int32_t, int32_t>> sent;
+  for (const int32_t v : put_) {
+    const int32_t held_until = graph_.profile.values[v].held_until;
+    const auto next = std::find_if(put_.begin(), put_.end(),
+                                   [&](int32_t other) { return graph_.maker(other) > held_until; });
+    if (next != put_.end()) sent.emplace_back(graph_.maker(*next), v);
+  }
+  std::stable_sort(sent.begin(), sent.end(),
+                   [](const auto& a, const auto& b) { return a.first < b.first; });
+  for (const auto& [record, v] : sent) {
+    if (take_room(graph_.bytes(v))) sent_at_[v] = record;
+  }
+}
+
+bool OffloadMoves::take_room(int64_t bytes) {
+  const int64_t away = std::accumulate(taken_.begin(), taken_.end(), int64_t{0});
+  if (bytes > terms_.max_bytes - away) return false;
+  for (size_t i = 0; i < taken_.size(); ++i) {
+    if (bytes > terms_.places[i].max_bytes - taken_[i]) continue;
+    taken_[i] += bytes;
+    return true;
+  }
+  return false;
+}
+
+int64_t OffloadMoves::leaving_bytes(int64_t sent_bytes) const {
+  return std::min(sent_bytes, terms_.max_leaving_bytes);
+}
+
+int64_t OffloadMoves::moving_bytes(int64_t needed_bytes) const {
+  return std::min(needed_bytes, sum(terms_.max_leaving_bytes, terms_.prefetch_bytes));
+}
+
+}  // namespace remat::detail
