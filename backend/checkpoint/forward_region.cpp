@@ -14,7 +14,9 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <optional>
+#include <string>
 #include <utility>
 
 #include <remat/backend/checkpoint_options.h>
@@ -128,6 +130,16 @@ bool runs_in_segments() {
   return region && region->segments();
 }
 
+namespace {
+
+bool moves_values(const Cuts& cuts) {
+  return cuts.keep && std::any_of(cuts.keep->begin(), cuts.keep->end(), [](const Cuts::Kept& kept) {
+           return kept.policy == Policy::kOffload;
+         });
+}
+
+}  // namespace
+
 void check_options(const CheckpointOptions& options, const char* where) {
   for (const auto i : c10::irange(options.generators.size())) {
     TORCH_CHECK_VALUE(
@@ -156,7 +168,14 @@ void check_options(const CheckpointOptions& options, const char* where) {
                     region_label(options.name),
                     ": offload_inputs: expected offload_store, got none: there is no place for "
                     "them. Set it, or leave offload_inputs out.");
-  check_cuts(options.cuts, c10::str("[", where, "] ", region_label(options.name), ": "));
+  const std::string place = c10::str("[", where, "] ", region_label(options.name), ": ");
+  check_cuts(options.cuts, place);
+  if (moves_values(options.cuts)) {
+    TORCH_CHECK_VALUE(options.offload_store || options.saved_tensors_hooks, place,
+                      "cuts.keep: expected offload_store, as some of it is OFFLOAD, got none. Set "
+                      "it: offload_engine(), offload(\"host\") in Python.");
+    if (options.offload_store) check_offload(options.cuts, *options.offload_store, place);
+  }
   if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);
 }
 

@@ -90,8 +90,9 @@ Cuts cuts_of(const StepCuts& planned) {
     cuts.groups.push_back({static_cast<size_t>(first), static_cast<size_t>(end)});
   cuts.keep.emplace();
   for (const KeptResult& kept : planned.keep)
-    cuts.keep->push_back(
-        {.record = static_cast<size_t>(kept.record), .result = static_cast<size_t>(kept.result)});
+    cuts.keep->push_back({.record = static_cast<size_t>(kept.record),
+                          .result = static_cast<size_t>(kept.result),
+                          .policy = kept.policy});
   return cuts;
 }
 
@@ -106,6 +107,7 @@ Cuts cuts_of(const MemoryPlan& plan) {
   expected.on_use = [plan](std::string_view region) { tell_recorder(region, plan); };
   cuts.expected = std::make_shared<const ExpectedTape>(std::move(expected));
   cuts.rest_bytes = rest_bytes(*plan.profile);
+  if (!plan.offload.places.empty()) cuts.offload = plan.offload;
   return cuts;
 }
 

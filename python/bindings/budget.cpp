@@ -3,6 +3,8 @@
 // Profiles and plans as Python objects.
 #include "budget.h"
 
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <c10/util/StringUtil.h>
 #include <pybind11/stl/filesystem.h>
 #include <torch/csrc/utils/pybind.h>
@@ -27,6 +29,7 @@
 #include <remat/memory_plan/memory_plan_file.h>
 #include <remat/memory_plan/memory_planner.h>
 #include <remat/memory_plan/step_profile.h>
+#include <remat/offload/offload_engine.h>
 
 #include "argument_tree.h"
 #include "docstrings.h"
@@ -141,8 +144,13 @@ void save_plan(const MemoryPlan& plan, const std::string& path) {
 /// remat_meta.Cuts, for checkpoint(replay="tape", cuts=...).
 py::object python_cuts(const MemoryPlan& plan) {
   py::list keep;
-  for (const KeptResult& kept : plan.cuts.keep)
-    keep.append(py::make_tuple(kept.record, kept.result));
+  const py::object offload =
+      py::module_::import("remat_meta._policy").attr("CheckpointPolicy").attr("OFFLOAD");
+  for (const KeptResult& kept : plan.cuts.keep) {
+    const bool is_moved = kept.policy == Policy::kOffload;
+    keep.append(is_moved ? py::make_tuple(kept.record, kept.result, offload)
+                         : py::make_tuple(kept.record, kept.result));
+  }
   return py::module_::import("remat_meta._cuts")
       .attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
 }
@@ -163,6 +171,22 @@ Budget budget_of(const py::object& given) {
   return static_cast<int64_t>(bytes);
 }
 
+/// Where a step runs that nobody has said.
+c10::Device usual_device() {
+  const std::optional<c10::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
+  if (!accelerator || *accelerator == c10::kPrivateUse1) return c10::kCPU;
+  // Not the device guard, for which fake tensors put one that has devices.
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*accelerator);
+  if (hooks.deviceCount() == 0) return c10::kCPU;
+  return {*accelerator, at::accelerator::getDeviceIndex()};
+}
+
+MemoryPlannerOptions planner_options(const std::shared_ptr<OffloadEngine>& offload) {
+  MemoryPlannerOptions options;
+  if (offload) options.offload = offload->terms(usual_device());
+  return options;
+}
+
 MemoryPlan plan_for(const MemoryPlanner& planner, const Budget& budget) {
   const auto* const text = std::get_if<std::string>(&budget);
   return planner.plan(text ? planner.budget_bytes(*text) : std::get<int64_t>(budget));
@@ -177,12 +201,13 @@ void add_profile(py::module_& m) {
       .def("digest", &StepProfile::digest)
       .def(
           "plan",
-          [](const StepProfile& profile, const py::object& given) {
+          [](const StepProfile& profile, const py::object& given,
+             const std::shared_ptr<OffloadEngine>& offload) {
             const Budget budget = budget_of(given);
             const py::gil_scoped_release released;
-            return plan_for(MemoryPlanner(profile), budget);
+            return plan_for(MemoryPlanner(profile, planner_options(offload)), budget);
           },
-          py::arg("budget"))
+          py::arg("budget"), py::arg("offload") = py::none())
       .def("to_json", &StepProfile::to_json)
       .def(
           "save",
@@ -210,6 +235,8 @@ void add_plan(py::module_& m) {
       .def_readonly("predicted_peak_bytes", &MemoryPlan::predicted_peak_bytes)
       .def_readonly("least_budget_bytes", &MemoryPlan::least_budget_bytes)
       .def_readonly("predicted_overhead", &MemoryPlan::predicted_overhead)
+      .def_readonly("offloaded_bytes", &MemoryPlan::offloaded_bytes)
+      .def_readonly("predicted_wait_us", &MemoryPlan::predicted_wait_us)
       .def_readonly("lower_bound", &MemoryPlan::lower_bound)
       .def_readonly("peak_at", &MemoryPlan::peak_at)
       .def_readonly("limit", &MemoryPlan::limit)
@@ -240,7 +267,10 @@ void add_plan(py::module_& m) {
           },
           [](const std::string& text) { return MemoryPlanFile::from_json(text, "pickle").plan; }));
   py::class_<MemoryPlanner>(m, "MemoryPlanner", kMemoryPlannerDoc)
-      .def(py::init([](const StepProfile& profile) { return MemoryPlanner(profile); }),
+      .def(py::init([](const StepProfile& profile, const std::shared_ptr<OffloadEngine>& offload) {
+             return MemoryPlanner(profile, planner_options(offload));
+           }),
+           py::arg("profile"), py::arg("offload") = py::none(),
            py::call_guard<py::gil_scoped_release>())
       .def_property_readonly("profile", &MemoryPlanner::profile)
       .def_property_readonly("frontier", &MemoryPlanner::frontier)

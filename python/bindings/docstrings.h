@@ -244,23 +244,25 @@ constexpr const char* kStepProfileDoc =
     R"(What a training step makes, keeps and costs, op by op: profile(fn)(*args) measures one.
 
 len() counts the ops that make memory or write it. plan(budget) gives the MemoryPlan for a budget: bytes, "8GB", or
-"60%" of plain_peak_bytes; MemoryPlanner(profile) plans several. to_json() gives a text that
+"60%" of plain_peak_bytes; MemoryPlanner(profile) plans several; offload=store: what is kept may move to that store of
+offload(). to_json() gives a text that
 from_json() reads, save(path) a file for load(path). ValueError for other budgets and damaged text.)";
 
 constexpr const char* kMemoryPlannerDoc =
-    R"(MemoryPlanner(profile)
+    R"(MemoryPlanner(profile, offload=None)
 
 Plans a measured step for all budgets at once, without torch. plan(budget) gives the fastest
 plan found whose predicted peak is within the budget (bytes, or text as in StepProfile.plan());
-frontier says what each budget buys.)";
+frontier says what each budget buys. offload: a store of offload() with max_leaving_bytes, to which
+plans may move what they keep.)";
 
 constexpr const char* kMemoryPlanDoc =
     R"(Where a step is cut and what is kept of it, for a budget of bytes above what is alive when the
 step begins: activations, their gradients and temporaries.
 
 feasible, budget_bytes, predicted_peak_bytes, least_budget_bytes, predicted_overhead (time of what
-runs again over that of the step), peak_at, and limit, which says what stands in the way of a budget
-that is too small. checkpoint(plan=plan)(fn) carries it out. table() is a text with a line per phase,
+runs again over that of the step, waits for copies included), offloaded_bytes, predicted_wait_us, peak_at, and limit, which says what stands in the way of a budget
+that is too small. checkpoint(plan=plan)(fn) carries it out, with offload_store= if it was planned with one. table() is a text with a line per phase,
 explain(where) one about a module or op, frontier() what other budgets buy. save(path) and load(path)
 keep a plan with its profile. to_json() gives a text that from_json(text, profile) reads: ValueError
 names the first op that differs from the profile's.)";

@@ -67,6 +67,7 @@ PYBIND11_MODULE(_C, m) {
   add_reports(m.ptr());
   add_saved_tensors_hooks(m.ptr());
   add_policy_table(m.ptr());
+  add_offload(m.ptr());
   add_budget(m.ptr());
   add_functional_calls(m.ptr());
   add_tiles(m.ptr());
@@ -107,7 +108,6 @@ PYBIND11_MODULE(_C, m) {
         }),
         kIsPlaceholderDoc);
   m.def("register_device", torch::wrap_pybind_function(register_device));
-  add_offload(m.ptr());
 }
 
 }  // namespace remat::python

@@ -70,6 +70,36 @@ py::dict stats_of(const OffloadEngine& engine) {
   return result;
 }
 
+py::object limit(int64_t bytes) {
+  if (bytes == OffloadPlace::kNoLimit) return py::none();
+  return py::int_(bytes);
+}
+
+py::dict terms_of(OffloadEngine& engine, c10::Device device) {
+  OffloadTerms terms;
+  {
+    const py::gil_scoped_release released;
+    terms = engine.terms(device);
+  }
+  py::list places;
+  for (const OffloadPlace& place : terms.places) {
+    py::dict of;
+    of["name"] = place.name;
+    of["out_gbps"] = place.out_gbps;
+    of["in_gbps"] = place.in_gbps;
+    of["latency_us"] = place.latency_us;
+    of["max_bytes"] = limit(place.max_bytes);
+    places.append(of);
+  }
+  py::dict result;
+  result["places"] = places;
+  result["min_bytes"] = terms.min_bytes;
+  result["max_bytes"] = limit(terms.max_bytes);
+  result["prefetch_bytes"] = terms.prefetch_bytes;
+  result["max_leaving_bytes"] = limit(terms.max_leaving_bytes);
+  return result;
+}
+
 }  // namespace
 
 void add_offload(PyObject* module) {
@@ -85,7 +115,12 @@ void add_offload(PyObject* module) {
       .def(
           "stats", stats_of,
           "Counts since it was made: what left, came back, was fetched ahead, stayed; what is away "
-          "now. Bytes are those of storages, waited_us the time that threads waited for copies.");
+          "now. Bytes are those of storages, waited_us the time that threads waited for copies.")
+      .def("terms", torch::wrap_pybind_function(terms_of),
+           py::arg("device") = c10::Device(c10::kCPU),
+           "What a MemoryPlanner knows of it: its limits, and of each memory the speed each way, "
+           "which the "
+           "first call for a device measures.");
   m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
   m.def("_offload_engine", torch::wrap_pybind_function(make_engine));
 }

@@ -10,6 +10,8 @@
 #include <tuple>
 #include <vector>
 
+#include <remat/tape/offload_store.h>
+
 namespace remat {
 namespace {
 
@@ -74,6 +76,21 @@ void check_kept(const std::vector<Cuts::Kept>& keep, const std::string& where) {
 }
 
 }  // namespace
+
+void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where) {
+  const std::optional<OffloadTerms> limits = store.limits();
+  if (!cuts.offload || !limits) return;
+  const auto check = [&](int64_t OffloadTerms::*limit, const char* name) {
+    TORCH_CHECK_VALUE((*limits).*limit <= (*cuts.offload).*limit, where, "offload_store: expected ",
+                      name, " of at most ", (*cuts.offload).*limit,
+                      " bytes, as the plan was made for, got ", (*limits).*limit,
+                      ": the step would take more than was planned. Use the store that it was "
+                      "planned with, or plan with this one.");
+  };
+  check(&OffloadTerms::min_bytes, "min_bytes");
+  check(&OffloadTerms::prefetch_bytes, "prefetch_bytes");
+  check(&OffloadTerms::max_leaving_bytes, "max_leaving_bytes");
+}
 
 void check_cuts(const Cuts& cuts, const std::string& where) {
   size_t last = 0;

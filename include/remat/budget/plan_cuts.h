@@ -16,8 +16,9 @@ namespace remat {
 
 /// For CheckpointOptions::cuts, with replay = kTape: the function that was measured then runs as
 /// the plan says. A step of other ops, or that makes more memory, leaves the plan where it differs,
-/// and is cut every so many bytes from there on: see Cuts::expected. Any thread. Throws ValueError
-/// for a plan that is not feasible.
+/// and is cut every so many bytes from there on: see Cuts::expected. Of a plan with OFFLOAD
+/// CheckpointOptions::offload_store is to be the engine that it was made for. Any thread. Throws
+/// ValueError for a plan that is not feasible.
 REMAT_API Cuts cuts_of(const MemoryPlan& plan);
 
 /// The same without a look at the ops: other ones are refused when the function returns.

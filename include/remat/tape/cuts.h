@@ -10,12 +10,14 @@
 #include <string>
 #include <vector>
 
+#include <remat/policy/offload_terms.h>
 #include <remat/policy/policy.h>
 #include <remat/tape/expected_tape.h>
 #include <remat/tape/export.h>
 
 namespace remat {
 
+class OffloadStore;
 class RegionPolicy;
 
 /// Cuts a region that is replayed from its tape into segments, each of which backward replays by
@@ -61,6 +63,10 @@ struct Cuts {
   /// need another one is refused when the function returns. One segment may have such a list, too.
   std::optional<std::vector<Kept>> keep{};
 
+  /// What they were planned for, of the store that OFFLOAD in `keep` moves to. One that has more on
+  /// its way at once, or moves less, is refused.
+  std::optional<OffloadTerms> offload{};
+
   /// What positions, groups and keep were made for. If given, the tape is compared with it while it
   /// is recorded. From the first difference on they no longer count: the open segment and the
   /// groups around it are the last planned ones, and what differs is kept as autograd saves it
@@ -83,5 +89,8 @@ struct Cuts {
 
 /// Throws ValueError, beginning with `where`, if they are no cuts.
 REMAT_API void check_cuts(const Cuts& cuts, const std::string& where);
+
+/// The same if they move values and there is no `store`, or one that they were not planned for.
+REMAT_API void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where);
 
 }  // namespace remat

@@ -203,8 +203,34 @@ TEST_CASE("A listed value may be offloaded", "[backend][cuts]") {
   options.offload_store = host_memory_store();
   check_same(step(checkpoint(options)(three_pairs)), step(three_pairs));
   options.offload_store = nullptr;
-  CHECK_THAT(error_text([&] { checkpoint(options)(three_pairs)(step_input()); }),
-             ContainsSubstring("'r, segment 0'") && ContainsSubstring("offload_store"));
+  CHECK_THAT(error_text([&] { checkpoint(options); }),
+             ContainsSubstring("region 'r': cuts.keep") && ContainsSubstring("offload_store"));
+}
+
+TEST_CASE("A store that has more on its way than was planned for is refused", "[backend][cuts]") {
+  CheckpointOptions options = with_cuts({.positions = {2, 4}});
+  options.cuts.keep = Kept{{.record = 1, .policy = Policy::kOffload}, {.record = 3}};
+  options.cuts.offload = OffloadTerms{
+      .places = {{}}, .min_bytes = 8, .prefetch_bytes = 1000, .max_leaving_bytes = 2000};
+  const auto refusal = [&](const OffloadOptions& engine) {
+    options.offload_store = offload_engine(engine);
+    return error_text([&] { checkpoint(options); });
+  };
+  const OffloadOptions planned{.min_bytes = 8, .prefetch_bytes = 1000, .max_leaving_bytes = 2000};
+  options.offload_store = offload_engine(planned);
+  check_same(step(checkpoint(options)(three_pairs)), step(three_pairs));
+  options.offload_store = host_memory_store();  // waits for each copy
+  check_same(step(checkpoint(options)(three_pairs)), step(three_pairs));
+  OffloadOptions other = planned;
+  other.min_bytes = 9;
+  CHECK_THAT(refusal(other), ContainsSubstring("min_bytes of at most 8 bytes") &&
+                                 ContainsSubstring("got 9") && ContainsSubstring("region 'r'"));
+  other = planned;
+  other.prefetch_bytes = 1001;
+  CHECK_THAT(refusal(other), ContainsSubstring("prefetch_bytes of at most 1000 bytes"));
+  other = planned;
+  other.max_leaving_bytes = OffloadOptions{}.max_leaving_bytes;
+  CHECK_THAT(refusal(other), ContainsSubstring("max_leaving_bytes of at most 2000 bytes"));
 }
 
 TEST_CASE("What is no list of values is refused", "[backend][cuts][errors]") {

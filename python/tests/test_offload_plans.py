@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Plans that move what they keep: bits, peaks, files, and stores that do not fit the plan."""
+
+import functools
+import pickle
+
+import pytest
+import torch
+from same import assert_equal
+from torch.nn import functional as F
+
+import remat_meta as remat
+
+WINDOW = 1 << 18
+
+
+class Block(torch.nn.Module):
+    """Results that take long to make for their size."""
+
+    def __init__(self, size):
+        super().__init__()
+        self.up, self.down = torch.nn.Linear(size, 4 * size), torch.nn.Linear(4 * size, size)
+        self.norm = torch.nn.LayerNorm(size)
+
+    def forward(self, x):
+        return x + self.down(F.dropout(F.gelu(self.up(self.norm(x))), 0.1))
+
+
+def make_store(**options):
+    limits = {"min_bytes": 4096, "max_leaving_bytes": WINDOW, "prefetch_bytes": WINDOW}
+    return remat.offload("host", **{**limits, **options})
+
+
+class Step:
+    def __init__(self, layers=6, size=256):
+        torch.manual_seed(0)
+        self.layers = torch.nn.ModuleList(Block(size) for _ in range(layers))
+        self.x = torch.randn(128, size, requires_grad=True)
+        self.run(self.loss)  # gradients are there
+
+    def loss(self):
+        return functools.reduce(lambda h, layer: layer(h), self.layers, self.x).square().mean()
+
+    def run(self, loss):
+        """Its peak, and what is to be the same."""
+        self.layers.zero_grad(set_to_none=False)
+        self.x.grad = None if self.x.grad is None else self.x.grad.zero_()
+        torch.manual_seed(3)
+        with remat.MemoryMeter() as meter:
+            result = loss()
+            result.backward()
+            value = result.detach().clone()
+            del result
+            peak = meter.peak_bytes()
+        return peak, [value, self.x.grad.clone(), *(p.grad.clone() for p in self.layers.parameters())]
+
+
+@pytest.fixture(scope="module")
+def step():
+    return Step()
+
+
+@pytest.fixture(scope="module")
+def profile(step):
+    return remat.profile(step.loss)()
+
+
+@pytest.fixture(scope="module")
+def moved(profile):
+    """A store, and a plan for it that moves something."""
+    store = make_store()
+    planner = remat.MemoryPlanner(profile, offload=store)
+    plans = [planner.plan(f"{share}%") for share in range(20, 100, 5)]
+    return store, max(plans, key=lambda plan: plan.offloaded_bytes)
+
+
+def test_planned_moves_are_bitwise_and_within_the_peak(step, moved):
+    store, plan = moved
+    assert plan.feasible and plan.offloaded_bytes > 0
+    _, plain = step.run(step.loss)
+    planned = remat.checkpoint(plan=plan, offload_store=store)(step.loss)
+    for _ in range(3):
+        before = store.stats()["left_bytes"]
+        peak, got = step.run(planned)
+        assert_equal(plain, got)
+        assert peak <= plan.predicted_peak_bytes
+        # What has not left when it is asked for stays.
+        assert 0 < store.stats()["left_bytes"] - before <= plan.offloaded_bytes
+    assert store.stats()["away_bytes"] == store.stats()["leaving_bytes"] == 0
+
+
+def test_a_link_makes_no_plan_slower(profile):
+    alone, linked = remat.MemoryPlanner(profile), remat.MemoryPlanner(profile, offload=make_store())
+    for share in range(20, 100, 10):
+        without, with_link = alone.plan(f"{share}%"), linked.plan(f"{share}%")
+        assert with_link.feasible >= without.feasible
+        if without.feasible:
+            assert with_link.predicted_overhead <= without.predicted_overhead
+
+
+def test_a_plan_that_moves_is_saved_and_loaded(step, moved, tmp_path):
+    store, plan = moved
+    plan.save(tmp_path / "plan.json")
+    loaded = remat.MemoryPlan.load(tmp_path / "plan.json")
+    assert loaded.to_json() == plan.to_json() == pickle.loads(pickle.dumps(plan)).to_json()
+    assert loaded.offloaded_bytes == plan.offloaded_bytes and loaded.predicted_wait_us == plan.predicted_wait_us
+    assert "offloads" in loaded.table() and "offloads" in loaded.explain()
+    _, plain = step.run(step.loss)
+    assert_equal(plain, step.run(remat.checkpoint(plan=loaded, offload_store=store)(step.loss))[1])
+
+
+def test_its_cuts_say_what_moves(step, moved):
+    store, plan = moved
+    moves = [kept for kept in plan.cuts.keep if len(kept) == 3]
+    assert moves and all(kept[2] is remat.CheckpointPolicy.OFFLOAD for kept in moves)
+    _, plain = step.run(step.loss)
+    region = remat.checkpoint(replay="tape", cuts=plan.cuts, offload_store=store)
+    assert_equal(plain, step.run(region(step.loss))[1])
+
+
+def test_a_plan_that_moves_wants_its_store(moved):
+    _, plan = moved
+    with pytest.raises(ValueError, match=r"offload_store, as some of it is OFFLOAD, got none.*offload_engine"):
+        remat.checkpoint(plan=plan, region_name="step")
+    for limit, other in {"min_bytes": 4097, "prefetch_bytes": WINDOW + 1, "max_leaving_bytes": None}.items():
+        with pytest.raises(ValueError, match=rf"region 'step': offload_store: expected {limit} of at most .* Use the store"):
+            remat.checkpoint(plan=plan, region_name="step", offload_store=make_store(**{limit: other}))
+    # Copies at once, or its own hooks: nothing is on its way.
+    remat.checkpoint(plan=plan, offload_store=remat.host_memory_store())
+
+
+def test_a_store_without_limits_cannot_be_planned_for(profile):
+    with pytest.raises(ValueError, match="max_leaving_bytes: expected a limit, got none"):
+        profile.plan("50%", offload=remat.offload("host"))
+    with pytest.raises(TypeError):
+        profile.plan("50%", offload=remat.host_memory_store())
+
+
+def test_terms_are_measured_once(tmp_path):
+    store = remat.offload(("host", "disk"), directory=tmp_path, host_bytes=1 << 22, min_bytes=0)
+    terms = store.terms()
+    host, disk = terms["places"]
+    assert host["name"] == "host memory" and disk["name"] == "disk"
+    assert host["max_bytes"] == 1 << 22 and disk["max_bytes"] is None
+    for place in (host, disk):
+        assert place["out_gbps"] > 0 and place["in_gbps"] > 0 and place["latency_us"] >= 0
+    assert terms["min_bytes"] == 0 and terms["max_leaving_bytes"] is None
+    assert store.terms() == terms
+    assert store.stats()["left_count"] == 0
+    with pytest.raises(ValueError, match="of 0 bytes"):
+        remat.offload("host", host_bytes=0).terms()
