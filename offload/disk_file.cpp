@@ -142,6 +142,7 @@ void DiskFile::check_count(ssize_t count, int64_t asked, const char* what) const
 }
 
 int64_t DiskFile::size_bytes() const {
+  if (process_.is_forked()) return 0;
   const std::lock_guard lock(mutex_);
   return size_bytes_;
 }

@@ -13,6 +13,7 @@
 
 #include "disk_blocks.h"
 #include "host_pool.h"
+#include "made_in_process.h"
 #include "worker.h"
 
 namespace remat {
@@ -67,6 +68,7 @@ class ReadEvent final : public CopyEvent {
       : read_(std::move(read)), copy_(std::move(copy)) {}
 
   bool is_done() override {
+    if (process_.is_forked()) return true;  // wait() says what has become of it.
     if (!read_->is_done()) return false;
     const CopyEventPtr event = copy_event();
     if (event && !event->is_done()) return false;
@@ -94,6 +96,7 @@ class ReadEvent final : public CopyEvent {
 
   CopyEventPtr read_;
   std::shared_ptr<Copy> copy_;
+  MadeInProcess process_;
 };
 
 class DiskBlock final : public OffloadMemory::Block {

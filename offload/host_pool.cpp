@@ -22,16 +22,20 @@ HostPool::Piece::~Piece() {
 }
 
 std::unique_ptr<HostPool::Piece> HostPool::take(int64_t bytes, c10::Device device) {
-  const int64_t size = whole_pages(bytes);
-  at::Storage block = take_free(size, device);
-  if (!block) {
-    Blocks unfit;  // freed after the lock
-    if (!make_room(size, unfit)) return nullptr;
-    unfit.clear();
-    block = allocate(size, device);
-  }
+  at::Storage block = take_block(whole_pages(bytes), device);
   if (!block) return nullptr;
   return std::make_unique<Piece>(shared_from_this(), std::move(block), device.type());
+}
+
+at::Storage HostPool::take_block(int64_t size, c10::Device device) {
+  if (process_.is_forked())
+    return size <= max_bytes_ ? link_->allocate_host(size, device) : at::Storage();
+  at::Storage block = take_free(size, device);
+  if (block) return block;
+  Blocks unfit;  // freed after the lock
+  if (!make_room(size, unfit)) return {};
+  unfit.clear();
+  return allocate(size, device);
 }
 
 at::Storage HostPool::take_free(int64_t size, c10::Device device) {
@@ -76,6 +80,7 @@ at::Storage HostPool::allocate(int64_t size, c10::Device device) {
 }
 
 void HostPool::give_back(at::Storage block, c10::DeviceType device) {
+  if (process_.is_forked()) return;
   const std::lock_guard lock(mutex_);
   const auto size = static_cast<int64_t>(block.nbytes());
   used_bytes_ -= size;
@@ -89,6 +94,7 @@ void HostPool::give_up(int64_t size) {
 }
 
 int64_t HostPool::system_bytes() const {
+  if (process_.is_forked()) return 0;
   const std::lock_guard lock(mutex_);
   return bytes_;
 }

@@ -12,12 +12,14 @@
 #include <mutex>
 #include <utility>
 
+#include "made_in_process.h"
+
 #include <remat/offload/copy_link.h>
 
 namespace remat::detail {
 
 /// What was taken from the system by way of a link: at most twice what was ever used at once. On
-/// any thread.
+/// any thread. In a forked process, where a thread may have had its mutex, nothing is used again.
 class HostPool : public std::enable_shared_from_this<HostPool> {
  public:
   HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link);
@@ -48,6 +50,7 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
   // What is pinned for one device is not for another.
   using Blocks = std::multimap<std::pair<c10::DeviceType, int64_t>, at::Storage>;
 
+  at::Storage take_block(int64_t size, c10::Device device);
   at::Storage take_free(int64_t size, c10::Device device);
   bool make_room(int64_t size, Blocks& unfit);
   at::Storage allocate(int64_t size, c10::Device device);
@@ -56,6 +59,7 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
 
   const int64_t max_bytes_;
   const std::shared_ptr<CopyLink> link_;
+  const MadeInProcess process_;
   mutable std::mutex mutex_;
   int64_t bytes_ = 0;       // Of the system
   int64_t used_bytes_ = 0;  // Of those, in pieces

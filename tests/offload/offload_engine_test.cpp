@@ -1,7 +1,10 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+#include <sys/wait.h>
 #include <torch/torch.h>
+#include <unistd.h>
 
+#include <atomic>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -427,6 +430,31 @@ TEST_CASE("Threads share an engine", "[offload][threads]") {
   CHECK(wrong == std::vector<int>(4));
   CHECK(engine->stats().away_bytes == 0);
   CHECK(engine->stats().leaving_bytes == 0);
+}
+
+/// True if a forked process can take memory, and ends.
+bool takes_in_forked_process(OffloadMemory& memory) {
+  const pid_t child = ::fork();
+  if (child == 0) {
+    ::alarm(5);  // which ends it
+    const bool has_room = memory.take(kBytes, c10::kCPU) != nullptr;
+    ::_exit(has_room ? 0 : 1);
+  }
+  int status = -1;
+  return ::waitpid(child, &status, 0) == child && status == 0;
+}
+
+TEST_CASE("A forked process has host memory, whatever threads were doing", "[offload]") {
+  const auto memory = host_memory();
+  std::atomic<bool> ends = false;
+  std::thread thread([&] {
+    while (!ends) memory->take(kBytes, c10::kCPU);
+  });
+  int right = 0;
+  for (int i = 0; i < 60; ++i) right += takes_in_forked_process(*memory) ? 1 : 0;
+  ends = true;
+  thread.join();
+  CHECK(right == 60);
 }
 
 }  // namespace
