@@ -24,6 +24,7 @@
 #include <remat/inspect/saved_tensors_report.h>
 #include <remat/inspect/trace.h>
 #include <remat/offload/disk_memory.h>
+#include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/offload/sim_link.h>
 #include <remat/placeholder/placeholder.h>

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include <remat/offload/disk_memory.h>
+#include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/offload/sim_link.h>
 #include <remat/tape/offload_store.h>
@@ -121,6 +122,23 @@ void add_offload(PyObject* module) {
            "What a MemoryPlanner knows of it: its limits, and of each memory the speed each way, "
            "which the "
            "first call for a device measures.");
+  py::class_<MaskStore, OffloadStore, std::shared_ptr<MaskStore>>(m, "MaskStore",
+                                                                  "What mask_store() returns.")
+      .def(
+          "stats",
+          [](const MaskStore& store) {
+            const MaskStats stats = store.stats();
+            py::dict result;
+            result["count"] = stats.count;
+            result["mask_bytes"] = stats.mask_bytes;
+            result["packed_bytes"] = stats.packed_bytes;
+            return result;
+          },
+          "Counts since it was made: masks, their bytes as tensors, and as bits.");
+  m.def("mask_store", torch::wrap_pybind_function(mask_store), py::arg("store") = py::none(),
+        "A store for OFFLOAD calls and rules that keeps bool tensors as bits, an eighth of their "
+        "bytes, and gives them back as they were; on the device, or in `store`, where other "
+        "tensors go as they are.");
   m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
   m.def("_offload_engine", torch::wrap_pybind_function(make_engine));
 }

@@ -458,3 +458,26 @@ def test_a_copy_of_a_function_shares_its_store(engine):
     for module in (model, copied):
         module.run(torch.ones(2, 3)).sin().sum().backward()
     assert_equal(model[0].weight.grad, copied[0].weight.grad)
+
+
+@all_engines
+@pytest.mark.parametrize("inner", [None, "host"])
+def test_masks_are_kept_as_bits(engine, inner):
+    store = remat.mask_store(inner and remat.offload(inner, min_bytes=0))
+    rules = remat.PolicyTable().op("aten::gt*", OFFLOAD).op("aten::native_dropout", OFFLOAD)
+
+    def program(wrap):
+        x = leaf(64, 32)
+        y = wrap(lambda x: torch.native_dropout(torch.where(x.sin() > 0, x, x * 0.1), 0.5, True)[0])(x)
+        y.square().sum().backward()
+        return x.grad
+
+    assert_same(program, remat.checkpoint(policy=rules, offload_store=store, replay=engine))
+    stats = store.stats()
+    assert stats["count"] == 2 and stats["mask_bytes"] == 2 * 64 * 32
+    assert stats["packed_bytes"] == stats["mask_bytes"] // 8
+
+
+def test_a_mask_store_wants_a_store():
+    with pytest.raises(TypeError):
+        remat.mask_store("host")
