@@ -2,18 +2,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """Steps that keep in another memory, over links of a set speed: bits, peaks, times, and how much of the copies is hidden.
 
-  bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16]
+  bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60] [--disk FOLDER]
 
 Both places are memory of the CPU, and remat's copies take as long as on a link of that speed, each way of its own; those of
 torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) go at the speed of memory, and are
 waited for. A peak is what LibTorch's CPU allocator hands out in a step, above what is there before it: what has left is in
 memory of the store's own, and not in it; copies of the others are. A time is by the clock, in turns, over that of plain, medians.
 "hidden" is the share of the time of all copies, at that speed, that no thread waited for.
+
+Plans: for budgets of so many percent of plain's peak, with and without the link. "step" is what a step takes over what was
+predicted, in time and peak; both windows of the store have a sixteenth of plain's peak. --disk: how fast tensors go to a file in
+that folder and come back, beside dd with direct I/O.
 """
 
 import argparse
 import functools
+import pathlib
+import re
 import statistics
+import subprocess
 import time
 
 import torch
@@ -158,15 +165,129 @@ def table_of(model, rounds, gbps):
         print("| " + " | ".join(cells) + " |")
 
 
+class PlannedRun(Run):
+    """A model whose whole step is one function, that a plan may cut."""
+
+    def __init__(self, model):
+        super().__init__(model, lambda block: block, None)
+        self.x = self.make_input().requires_grad_()
+        self.buffers = [buffer.clone() for buffer in self.layers.buffers()]
+        self.x.grad = torch.zeros_like(self.x)
+
+    def loss(self):
+        return functools.reduce(lambda h, layer: layer(h), self.layers, self.x).square().mean()
+
+    def timed(self, loss, rounds):
+        """The median of seconds, the highest peak, and the gradients."""
+        seconds, peaks = [], []
+        for _ in range(rounds + 1):
+            self.layers.zero_grad(set_to_none=False)
+            self.x.grad.zero_()
+            with torch.no_grad():
+                for buffer, value in zip(self.layers.buffers(), self.buffers, strict=True):
+                    buffer.copy_(value)
+            with remat.MemoryMeter() as meter:
+                begin = time.perf_counter()
+                loss().backward()
+                seconds.append(time.perf_counter() - begin)
+                peaks.append(meter.peak_bytes())
+        return statistics.median(seconds[1:]), max(peaks[1:]), [self.x.grad.clone(), *(g.clone() for g in self.state())]
+
+
+def plans_of(model, rounds, gbps, shares):
+    run = PlannedRun(model)
+    run.timed(run.loss, 1)
+    plain_s, plain_peak, plain = run.timed(run.loss, rounds)
+    profile = remat.profile(run.loss)()
+    alone = remat.MemoryPlanner(profile)
+    print(f"\n{model}, planned: plain {1e3 * plain_s:.0f} ms a step, peak {plain_peak / 1e6:.1f} MB\n")
+    print("| link | budget | overhead without the link | with it | measured | peak, of predicted | bitwise | moved, of planned | hidden |")
+    print("|---|---|---|---|---|---|---|---|---|")
+    for speed in gbps:
+        window = plain_peak // 16
+        store = _C._offload_engine([HOST], 4096, None, window, window, None, False, (speed, 10.0))
+        planner = remat.MemoryPlanner(profile, offload=store)
+        for share in shares:
+            without, plan = alone.plan(plain_peak * share // 100), planner.plan(plain_peak * share // 100)
+            if not plan.feasible:
+                print(f"| {speed:g} GB/s | {share} % | does not fit |")
+                continue
+            before = store.stats()
+            planned_s, peak, got = run.timed(remat.checkpoint(plan=plan, offload_store=store)(run.loss), rounds)
+            stats = {key: value - before[key] for key, value in store.stats().items()}
+            copies_us = (stats["left_bytes"] + stats["fetched_bytes"]) / speed / 1e3
+            moved = stats["left_bytes"] / (rounds + 1)
+            cells = [
+                f"{speed:g} GB/s",
+                f"{share} %",
+                f"{100 * without.predicted_overhead:.1f} %" if without.feasible else "does not fit",
+                f"{100 * plan.predicted_overhead:.1f} %",
+                f"{100 * (planned_s / plain_s - 1):.1f} %",
+                f"{100 * peak / plan.predicted_peak_bytes:.0f} %",
+                "yes" if all(torch.equal(a, b) for a, b in zip(plain, got, strict=True)) else "no",
+                f"{moved / 1e6:.1f} of {plan.offloaded_bytes / 1e6:.1f} MB",
+                f"{100 * (1 - min(1.0, stats['waited_us'] / copies_us)):.0f} %" if copies_us else "",
+            ]
+            print("| " + " | ".join(cells) + " |", flush=True)
+
+
+def dd(*arguments):
+    """GB/s."""
+    command = ["dd", *arguments, "bs=16M", "count=32"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, env={"LC_ALL": "C"})
+    size, seconds = re.search(r"(\d+) bytes .*, ([0-9.e-]+) s,", done.stderr).groups()
+    return int(size) / float(seconds) / 1e9
+
+
+def disk_table(folder):
+    tensors, size = 32, 16 << 20
+    store = remat.offload("disk", directory=folder, min_bytes=0, prefetch_bytes=4 * size, max_leaving_bytes=4 * size)
+    file = pathlib.Path(folder) / "bench_offload.dd"
+    print("\n| | out | in |\n|---|---|---|")
+    for _ in range(2):  # the first makes the file, and the order
+        out_s, in_s = disk_seconds(store, tensors, size)
+    gigabytes = tensors * size / 1e9
+    try:
+        out_dd = dd("if=/dev/zero", f"of={file}", "oflag=direct", "conv=fsync")
+        in_dd = dd(f"if={file}", "of=/dev/null", "iflag=direct")
+    finally:
+        file.unlink(missing_ok=True)
+    print(f"| dd, direct | {out_dd:.2f} GB/s | {in_dd:.2f} GB/s |")
+    print(f"| remat | {gigabytes / out_s:.2f} GB/s | {gigabytes / in_s:.2f} GB/s |")
+
+
+def disk_seconds(store, count, size):
+    """Of regions that keep their input there: until all have left, and until all are back."""
+    region = remat.checkpoint(offload_inputs=True, offload_store=store)(lambda x: x[:1].square())
+    leaf = torch.ones(1, requires_grad=True)
+    left = store.stats()["left_count"]
+    begin = time.perf_counter()
+    results = [region(leaf.expand(size // 4) + 0) for _ in range(count)]
+    while store.stats()["left_count"] < left + count:
+        region(leaf + 0)  # whatever is put lets the one before leave
+        time.sleep(1e-4)
+    out_s = time.perf_counter() - begin
+    begin = time.perf_counter()
+    for result in reversed(results):
+        result.backward()
+    return out_s, time.perf_counter() - begin
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--gbps", type=float, nargs="+", default=[1.0, 4.0, 16.0])
+    parser.add_argument("--plans", type=int, nargs="*", default=[30, 40, 60], metavar="PERCENT")
+    parser.add_argument("--disk", metavar="FOLDER")
     options = parser.parse_args()
     torch.set_num_threads(1)
     for model in options.models or MODELS:
         table_of(model, options.rounds, options.gbps)
+        if options.plans:
+            plans_of(model, options.rounds, options.gbps, options.plans)
+    if options.disk:
+        disk_table(options.disk)
 
 
 if __name__ == "__main__":
