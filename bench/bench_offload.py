@@ -201,7 +201,7 @@ def plans_of(model, rounds, gbps, shares):
     profile = remat.profile(run.loss)()
     alone = remat.MemoryPlanner(profile)
     print(f"\n{model}, planned: plain {1e3 * plain_s:.0f} ms a step, peak {plain_peak / 1e6:.1f} MB\n")
-    columns = "link|budget|overhead without the link|with it|measured|peak, of predicted|bitwise|moved, of planned|hidden".split("|")
+    columns = "link|budget|overhead alone|with the link|measured|peak, of predicted|bitwise|moved, of planned|hidden".split("|")
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for speed in gbps:
         window = plain_peak // 16
