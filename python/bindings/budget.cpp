@@ -147,9 +147,11 @@ py::object python_cuts(const MemoryPlan& plan) {
   const py::object offload =
       py::module_::import("remat_meta._policy").attr("CheckpointPolicy").attr("OFFLOAD");
   for (const KeptResult& kept : plan.cuts.keep) {
-    const bool is_moved = kept.policy == Policy::kOffload;
-    keep.append(is_moved ? py::make_tuple(kept.record, kept.result, offload)
-                         : py::make_tuple(kept.record, kept.result));
+    if (kept.policy == Policy::kOffload) {
+      keep.append(py::make_tuple(kept.record, kept.result, offload));
+    } else {
+      keep.append(py::make_tuple(kept.record, kept.result));
+    }
   }
   return py::module_::import("remat_meta._cuts")
       .attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
