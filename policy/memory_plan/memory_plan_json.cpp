@@ -97,6 +97,10 @@ ordered_json kept_json(const KeptResult& kept) {
 }
 
 void read_offload(const JsonValue& value, MemoryPlan& plan) {
+  for (const char* const key : {"offload", "offloaded", "wait_us"}) {
+    if (!value.has(key))
+      value.fail("offload, offloaded and wait_us, or none of them", "no " + std::string(key));
+  }
   plan.offload = detail::read_terms(value.at("offload"));
   plan.offloaded_bytes = read_bytes(value.at("offloaded"));
   plan.predicted_wait_us = read_share(value.at("wait_us"));
@@ -191,7 +195,8 @@ MemoryPlan detail::read_memory_plan(const JsonNode& root, JsonPlace place,
   for (const JsonValue& row : value.at("ops").items()) plan.ops.push_back(read_op(row));
   check_ops(value.at("ops"), plan, profile);
   read_numbers(value, plan);
-  if (value.has("offload")) read_offload(value, plan);
+  if (value.has("offload") || value.has("offloaded") || value.has("wait_us"))
+    read_offload(value, plan);
   const std::string digest = profile.digest();
   if (plan.profile_digest != digest)
     value.at("profile_digest").fail(digest + ", the step's", plan.profile_digest);

@@ -173,6 +173,20 @@ TEST_CASE("A plan that moves is read back as it was", "[memory_plan]") {
   CHECK_THAT(plan.explain(""), ContainsSubstring(" and offloads "));
 }
 
+TEST_CASE("A plan that lacks a part of what it says of moves is refused", "[memory_plan]") {
+  const StepProfile profile = remat::test::transformer_step(8);
+  const MemoryPlanner planner(profile,
+                              {.costs = {}, .offload = link(25, profile.plain_peak_bytes / 50)});
+  const std::string text = planner.plan(profile.plain_peak_bytes / 2).to_json();
+  for (const std::string key : {"offload", "offloaded", "wait_us"}) {
+    const size_t begin = text.find(" \"" + key + "\": ");
+    const size_t end = text.find('\n', begin);
+    std::string damaged = text;
+    damaged.erase(begin, end + 1 - begin);
+    CHECK_THROWS_WITH(MemoryPlan::from_json(damaged, profile), ContainsSubstring("no " + key));
+  }
+}
+
 TEST_CASE("Terms that no plan can be made for are refused", "[memory_plan]") {
   const auto refusal = [](const OffloadTerms& terms) -> std::string {
     try {
