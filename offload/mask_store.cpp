@@ -28,7 +28,8 @@ at::Tensor pack(const at::Tensor& mask) {
   const at::Tensor values = at::as_strided(mask, {mask.numel()}, {1}).view(at::kByte);
   const at::Tensor bits = at::zeros({(values.numel() + kBits - 1) / kBits}, values.options());
   for (const auto i : c10::irange(std::min(kBits, values.numel()))) {
-    const at::Tensor each = values.slice(0, i, std::nullopt, kBits);
+    // A byte of memory that was something else may have other bits than the last.
+    const at::Tensor each = values.slice(0, i, std::nullopt, kBits).ne(0).view(at::kByte);
     bits.narrow(0, 0, each.numel()).bitwise_or_(at::bitwise_left_shift(each, i));
   }
   return bits;
@@ -83,7 +84,9 @@ class Store final : public MaskStore {
   }
 
   std::optional<OffloadTerms> limits() const override {
-    return store_ ? store_->limits() : std::nullopt;
+    if (store_) return store_->limits();
+    // Nothing leaves the device.
+    return OffloadTerms{.places = {}, .min_bytes = OffloadPlace::kNoLimit};
   }
 
   MaskStats stats() const override {

@@ -226,14 +226,22 @@ void Mover::settle_leaving(Garbage& garbage) {
       continue;
     }
     if (moved->left && !settle_left(*moved, garbage)) continue;
-    if (moved->is_next || !is_alone(moved->here)) {
+    if (moved->is_next) {
       leaving_.push_back(moved);
       continue;
     }
-    here_.erase(moved->here.unsafeGetStorageImpl());
-    garbage.storages.push_back(std::move(moved->here));
-    moved->whereabouts = Whereabouts::kAway;
+    const bool has_others = !is_alone(moved->here);
+    garbage.storages.push_back(hand_over(*moved));
+    if (!has_others) moved->given.reset();  // It is gone when the caller has settled.
   }
+}
+
+// It has left: from here on those have it who have asked for it, if any.
+at::Storage Mover::hand_over(MovedStorage& moved) {
+  here_.erase(moved.here.unsafeGetStorageImpl());
+  moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());
+  moved.whereabouts = Whereabouts::kAway;
+  return std::move(moved.here);
 }
 
 bool Mover::settle_left(MovedStorage& moved, Garbage& garbage) {
@@ -277,7 +285,7 @@ Mover::Given Mover::give(MovedStorage& moved) {
     settle(garbage);
     const bool is_numbered = moved.sequence >= first_of_step_;
     if (is_numbered) order_.got(moved.number);
-    storage = give_or_fetch(moved, garbage);
+    storage = give_or_fetch(moved);
     back = moved.back;
     if (back) version = moved.given_version;
     if (is_numbered) prefetch();
@@ -286,18 +294,20 @@ Mover::Given Mover::give(MovedStorage& moved) {
   return {std::move(storage), std::move(version)};
 }
 
-at::Storage Mover::give_or_fetch(MovedStorage& moved, Garbage& garbage) {
+at::Storage Mover::give_or_fetch(MovedStorage& moved) {
   if (moved.whereabouts == Whereabouts::kComing) return give_coming(moved);
   if (moved.whereabouts != Whereabouts::kAway) {
     if (moved.whereabouts != Whereabouts::kStays) ++stats_.stayed_count;
     set_next(moved, false);
-    return moved.here;
+    if (moved.whereabouts != Whereabouts::kLeaving || moved.left) return moved.here;
+    leaving_.erase(std::find(leaving_.begin(), leaving_.end(), &moved));
+    return hand_over(moved);
   }
   // Unless somebody has written it since.
   const bool is_as_given = moved.given_version.current_version() == 0;
   if (auto given = moved.given.lock(); given && is_as_given) return at::Storage(std::move(given));
   // What was fetched is not what is asked for.
-  if (coming_bytes_ + moved.bytes > options_.prefetch_bytes) forget_coming(garbage);
+  if (coming_bytes_ + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
   moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
   return storage;
@@ -330,11 +340,15 @@ at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   } catch (const c10::OutOfMemoryError&) {
     if (coming_.empty()) throw;
   }
-  Garbage garbage;
-  for (const MovedStorage* const other : coming_) wait_quietly(other->back);
-  forget_coming(garbage);
-  garbage.storages.clear();
+  free_coming();
   return fetch(moved);
+}
+
+// Before anything else is fetched: their memory is in use as long as copies fill it.
+void Mover::free_coming() {
+  Garbage garbage;
+  for (const MovedStorage* const moved : coming_) wait_quietly(moved->back);
+  forget_coming(garbage);
 }
 
 void Mover::prefetch() {

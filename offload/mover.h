@@ -87,13 +87,15 @@ class Mover {
   bool settle_left(MovedStorage& moved, Garbage& garbage);
   void settle_failed(MovedStorage& moved, const std::exception& error, Garbage& garbage);
   void settle_retired(Garbage& garbage);
+  at::Storage hand_over(MovedStorage& moved);
 
-  at::Storage give_or_fetch(MovedStorage& moved, Garbage& garbage);
+  at::Storage give_or_fetch(MovedStorage& moved);
   at::Storage give_coming(MovedStorage& moved);
   at::Storage fetch(MovedStorage& moved);
   at::Storage fetch_with_room(MovedStorage& moved);
   void prefetch();
   void set_next(MovedStorage& moved, bool is_next);
+  void free_coming();
   void forget_coming(Garbage& garbage);
   void hold_compute(MovedStorage& moved, const CopyEventPtr& back, const at::Storage& storage);
 

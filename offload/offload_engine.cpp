@@ -113,7 +113,10 @@ class Engine final : public OffloadEngine {
   OffloadStats stats() const override { return mover_->stats(); }
 
   std::optional<OffloadTerms> limits() const override {
-    return OffloadTerms{.places = {},
+    std::vector<OffloadPlace> places;
+    for (const auto& memory : options_.memories)
+      places.push_back({.name = memory->name(), .max_bytes = memory->max_bytes()});
+    return OffloadTerms{.places = std::move(places),
                         .min_bytes = options_.min_bytes,
                         .max_bytes = options_.max_bytes,
                         .prefetch_bytes = options_.prefetch_bytes,
@@ -121,13 +124,16 @@ class Engine final : public OffloadEngine {
   }
 
   OffloadTerms terms(c10::Device device) override {
+    TORCH_CHECK_VALUE(!options_.device || options_.device->type() == device.type(),
+                      "[offload] terms: expected ", *options_.device,
+                      ", the device of this store, got ", device,
+                      ": it moves nothing of a step there. Plan with a store for that device.");
     OffloadTerms terms = *limits();
     const std::lock_guard lock(measured_mutex_);
     std::vector<OffloadPlace>& places = measured_[device];
     if (places.empty()) {
       for (const auto& memory : options_.memories)
-        terms.places.push_back(detail::measured_place(*memory, device));
-      places = terms.places;
+        places.push_back(detail::measured_place(*memory, device));
     }
     terms.places = places;
     return terms;

@@ -10,6 +10,8 @@
 #include <cstring>
 #include <limits>
 
+#include "pages.h"
+
 namespace remat::detail {
 namespace {
 
@@ -58,9 +60,11 @@ double gbps(int64_t bytes, double us) {
 }  // namespace
 
 OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
-  const int64_t large = std::min(kLargeBytes, memory.max_bytes());
-  TORCH_CHECK_VALUE(large > 0, "[offload] terms: expected a memory that takes something, got ",
-                    memory.name(), " of 0 bytes. Leave it out.");
+  // Whole pages are what a memory takes.
+  const int64_t large = std::min(kLargeBytes, memory.max_bytes() / kPageBytes * kPageBytes);
+  TORCH_CHECK_VALUE(large > 0, "[offload] terms: expected a memory of a page (", kPageBytes,
+                    " bytes) or more, got ", memory.name(), " of ", memory.max_bytes(),
+                    " bytes. Leave it out.");
   const int64_t small = std::max<int64_t>(1, large / kSmallShare);
   const CopyUs of_large = fastest(memory, device, large);
   const CopyUs of_small = fastest(memory, device, small);

@@ -171,9 +171,13 @@ void check_options(const CheckpointOptions& options, const char* where) {
   const std::string place = c10::str("[", where, "] ", region_label(options.name), ": ");
   check_cuts(options.cuts, place);
   if (moves_values(options.cuts)) {
-    TORCH_CHECK_VALUE(options.offload_store || options.saved_tensors_hooks, place,
-                      "cuts.keep: expected offload_store, as some of it is OFFLOAD, got none. Set "
-                      "it: offload_engine(), offload(\"host\") in Python.");
+    const char* const what = options.cuts.offload
+                                 ? "plan: expected the offload_store that it was planned with, as "
+                                   "it moves some of what it keeps, got none. Set it."
+                                 : "cuts.keep: expected offload_store, as some of it is OFFLOAD, "
+                                   "got none. Set it: offload_engine(), offload(\"host\") in "
+                                   "Python.";
+    TORCH_CHECK_VALUE(options.offload_store || options.saved_tensors_hooks, place, what);
     if (options.offload_store) check_offload(options.cuts, *options.offload_store, place);
   }
   if (options.saved_tensors_hooks) check_saved_tensors_hooks(*options.saved_tensors_hooks, where);

@@ -120,7 +120,7 @@ void CopyTimeline::settle() {
       leaving_bytes_ -= bytes_[value];
       out_.left_bytes += bytes_[value];
     }
-    if (moved.has_left && !moved.is_next && moved.held == 0) {
+    if (moved.has_left && !moved.is_next) {
       moved.where = Where::kAway;
     } else {
       leaving_.push_back(value);
@@ -141,10 +141,16 @@ void CopyTimeline::ask(size_t asked) {
   } else if (moved.is_next) {
     moved.is_next = false;
     coming_bytes_ -= bytes_[value];
+    if (moved.has_left) hand_over(value);
   }
   ++moved.held;
   prefetch(asked);
   if (moved.where == Where::kAway) wait_until(moved.ends_us);
+}
+
+void CopyTimeline::hand_over(int32_t value) {
+  moved_[value].where = Where::kAway;
+  leaving_.erase(std::find(leaving_.begin(), leaving_.end(), value));
 }
 
 void CopyTimeline::fetch(int32_t value) {

@@ -69,6 +69,7 @@ class REMAT_API CopyTimeline {
   void wait_for_leaving();
   void settle();
   void ask(size_t asked);
+  void hand_over(int32_t value);
   void fetch(int32_t value);
   void forget_coming();
   void prefetch(size_t asked);

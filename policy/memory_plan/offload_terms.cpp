@@ -65,11 +65,13 @@ void check_terms(const OffloadTerms& terms) {
   require_bytes("max_leaving_bytes", terms.max_leaving_bytes);
   if (terms.max_leaving_bytes == no_limit) {
     refuse("max_leaving_bytes", "a limit", "none: the peak would depend on how fast copies are",
-           "Make the engine with max_leaving_bytes, say 64 MiB.");
+           "Make the engine with max_leaving_bytes, a few percent of the budget: it counts as "
+           "memory, and prefetch_bytes too.");
   }
   if (terms.prefetch_bytes == no_limit) {
-    refuse("prefetch_bytes", "a limit", "none: all would come back at once",
-           "Make the engine with prefetch_bytes, say 64 MiB.");
+    refuse(
+        "prefetch_bytes", "a limit", "none: all would come back at once",
+        "Make the engine with prefetch_bytes, a few percent of the budget: it counts as memory.");
   }
   for (size_t i = 0; i < terms.places.size(); ++i) {
     const OffloadPlace& place = terms.places[i];

@@ -194,6 +194,21 @@ MemoryPlan plan_for(const MemoryPlanner& planner, const Budget& budget) {
   return planner.plan(text ? planner.budget_bytes(*text) : std::get<int64_t>(budget));
 }
 
+/// Windows count as memory: large ones leave nothing to gain.
+MemoryPlan told(MemoryPlan plan) {
+  const OffloadTerms& terms = plan.offload;
+  const int64_t windows = terms.max_leaving_bytes + terms.prefetch_bytes;
+  if (terms.places.empty() || !plan.feasible || plan.offloaded_bytes > 0) return plan;
+  if (windows <= plan.budget_bytes / 4) return plan;
+  const std::string text = c10::str(
+      "[memory plan] offload: nothing moves: the store's max_leaving_bytes and prefetch_bytes "
+      "count as memory, ",
+      windows, " bytes of a budget of ", plan.budget_bytes,
+      ". Give the store smaller ones, a few percent of the budget.");
+  if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
+  return plan;
+}
+
 void add_profile(py::module_& m) {
   py::class_<StepRecording>(m, "_StepRecording").def("enter", &StepRecording::enter);
   py::class_<StepProfile>(m, "StepProfile", kStepProfileDoc)
@@ -206,8 +221,12 @@ void add_profile(py::module_& m) {
           [](const StepProfile& profile, const py::object& given,
              const std::shared_ptr<OffloadEngine>& offload) {
             const Budget budget = budget_of(given);
-            const py::gil_scoped_release released;
-            return plan_for(MemoryPlanner(profile, planner_options(offload)), budget);
+            MemoryPlan plan;
+            {
+              const py::gil_scoped_release released;
+              plan = plan_for(MemoryPlanner(profile, planner_options(offload)), budget);
+            }
+            return told(std::move(plan));
           },
           py::arg("budget"), py::arg("offload") = py::none())
       .def("to_json", &StepProfile::to_json)
@@ -279,7 +298,7 @@ void add_plan(py::module_& m) {
       .def(
           "plan",
           [](const MemoryPlanner& planner, const py::object& given) {
-            return plan_for(planner, budget_of(given));
+            return told(plan_for(planner, budget_of(given)));
           },
           py::arg("budget"));
 }

@@ -121,11 +121,16 @@ def test_its_cuts_say_what_moves(step, moved):
 
 def test_a_plan_that_moves_wants_its_store(moved):
     _, plan = moved
-    with pytest.raises(ValueError, match=r"offload_store, as some of it is OFFLOAD, got none.*offload_engine"):
+    with pytest.raises(ValueError, match=r"region 'step': plan: expected the offload_store that it was planned with"):
         remat.checkpoint(plan=plan, region_name="step")
     for limit, other in {"min_bytes": 4097, "prefetch_bytes": WINDOW + 1, "max_leaving_bytes": None}.items():
         with pytest.raises(ValueError, match=rf"region 'step': offload_store: expected {limit} of at most .* Use the store"):
             remat.checkpoint(plan=plan, region_name="step", offload_store=make_store(**{limit: other}))
+    for other in ({"max_bytes": 1 << 20}, {"host_bytes": 1 << 20}):
+        with pytest.raises(ValueError, match="offload_store: expected .* of at least 9223372036854775807.*would stay"):
+            remat.checkpoint(plan=plan, region_name="step", offload_store=make_store(**other))
+    with pytest.raises(ValueError, match="expected min_bytes of at most"):
+        remat.checkpoint(plan=plan, region_name="step", offload_store=remat.mask_store())
     # Copies at once, or its own hooks: nothing is on its way.
     remat.checkpoint(plan=plan, offload_store=remat.host_memory_store())
 
@@ -135,6 +140,30 @@ def test_a_store_without_limits_cannot_be_planned_for(profile):
         profile.plan("50%", offload=remat.offload("host"))
     with pytest.raises(TypeError):
         profile.plan("50%", offload=remat.host_memory_store())
+
+
+def test_a_plan_for_another_device_is_refused(profile):
+    with pytest.raises(ValueError, match="terms: expected cuda, the device of this store, got cpu"):
+        profile.plan("50%", offload=make_store(device="cuda"))
+
+
+def test_windows_that_leave_no_room_are_told(profile):
+    with pytest.warns(UserWarning, match="nothing moves: .* smaller ones"):
+        plan = profile.plan("50%", offload=make_store(max_leaving_bytes=64 << 20))
+    assert plan.offloaded_bytes == 0
+
+
+def test_wrong_guesses_of_the_order_stay_within_the_peak(step, profile):
+    store = make_store()
+    planner = remat.MemoryPlanner(profile, offload=store)
+    plans = [planner.plan(f"{share}%") for share in (40, 60, 80)]
+    _, plain = step.run(step.loss)
+    for _ in range(3):  # in turns: each store is asked in another order than the last time
+        for plan in plans:
+            if plan.feasible:
+                peak, got = step.run(remat.checkpoint(plan=plan, offload_store=store)(step.loss))
+                assert_equal(plain, got)
+                assert peak <= plan.predicted_peak_bytes
 
 
 def test_terms_are_measured_once(tmp_path):
@@ -148,5 +177,6 @@ def test_terms_are_measured_once(tmp_path):
     assert terms["min_bytes"] == 0 and terms["max_leaving_bytes"] is None
     assert store.terms() == terms
     assert store.stats()["left_count"] == 0
-    with pytest.raises(ValueError, match="of 0 bytes"):
-        remat.offload("host", host_bytes=0).terms()
+    with pytest.raises(ValueError, match="got host memory of 4095 bytes"):
+        remat.offload("host", host_bytes=4095).terms()
+    assert remat.offload("host", host_bytes=10_000_000).terms()["places"][0]["max_bytes"] == 10_000_000

@@ -41,8 +41,8 @@ class REMAT_API OffloadStore {
   /// thread. What it throws passes through checkpoint().
   virtual std::shared_ptr<Ticket> put(const at::Tensor& tensor) = 0;
 
-  /// How much may be on its way at once, for plans; without places. None: nothing, as each copy is
-  /// done when put() or get() returns.
+  /// How much may be on its way at once, and away, for plans; speeds are left out. None: nothing is
+  /// on its way, as each copy is done when put() or get() returns, and there is room for all.
   virtual std::optional<OffloadTerms> limits() const { return std::nullopt; }
 };
 
