@@ -213,6 +213,12 @@ void Mover::wait_for_leaving() {
   }
 }
 
+void Mover::settle() {
+  Garbage garbage;
+  const Lock lock(mutex_);
+  settle(garbage);
+}
+
 void Mover::settle(Garbage& garbage) {
   settle_leaving(garbage);
   settle_retired(garbage);
@@ -279,10 +285,9 @@ Mover::Given Mover::give(MovedStorage& moved) {
   at::Storage storage;
   CopyEventPtr back;
   std::optional<c10::VariableVersion> version;
+  settle();  // Gone before anything is fetched
   {
-    Garbage garbage;
     const Lock lock(mutex_);
-    settle(garbage);
     const bool is_numbered = moved.sequence >= first_of_step_;
     if (is_numbered) order_.got(moved.number);
     storage = give_or_fetch(moved);

@@ -82,6 +82,7 @@ class Mover {
   void tell(const std::string& full);
   void wait_for_leaving();
 
+  void settle();
   void settle(Garbage& garbage);
   void settle_leaving(Garbage& garbage);
   bool settle_left(MovedStorage& moved, Garbage& garbage);

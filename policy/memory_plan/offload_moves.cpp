@@ -4,18 +4,9 @@
 #include "offload_moves.h"
 
 #include <algorithm>
-#include <limits>
 #include <numeric>
 
 namespace remat::detail {
-
-namespace {
-
-int64_t sum(int64_t a, int64_t b) {
-  return a > std::numeric_limits<int64_t>::max() - b ? std::numeric_limits<int64_t>::max() : a + b;
-}
-
-}  // namespace
 
 /// Of a storage that is written the engine would have a copy and the program the memory; one that
 /// the program holds to the end is there in any case.
@@ -68,8 +59,11 @@ int64_t OffloadMoves::leaving_bytes(int64_t sent_bytes) const {
   return std::min(sent_bytes, terms_.max_leaving_bytes);
 }
 
-int64_t OffloadMoves::moving_bytes(int64_t needed_bytes) const {
-  return std::min(needed_bytes, sum(terms_.max_leaving_bytes, terms_.prefetch_bytes));
+int64_t OffloadMoves::moving_bytes(int64_t needed_bytes, int64_t ended_bytes) const {
+  const int64_t lingering = leaving_bytes(ended_bytes);
+  const int64_t on_the_way =
+      leaving_bytes(needed_bytes + ended_bytes) + std::min(needed_bytes, terms_.prefetch_bytes);
+  return std::min(needed_bytes + lingering, on_the_way);
 }
 
 }  // namespace remat::detail

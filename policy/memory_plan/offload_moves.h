@@ -39,8 +39,9 @@ class OffloadMoves {
 
   /// At most on the way out when so many have been sent.
   int64_t leaving_bytes(int64_t sent_bytes) const;
-  /// At most on the way out and in, when those that leave and are still needed have so many bytes.
-  int64_t moving_bytes(int64_t needed_bytes) const;
+  /// At most on the way out and in, of those that are still needed, and those that were needed
+  /// before they had left, whose memory a copy still reads.
+  int64_t moving_bytes(int64_t needed_bytes, int64_t ended_bytes) const;
 
  private:
   static constexpr int32_t never = -1;

@@ -227,7 +227,7 @@ void StepSimulator::end_node(size_t node) {
 
 void StepSimulator::reach(int64_t bytes, StepMoment moment, int32_t top_unit) {
   int64_t& top_peak = out_.top_units[top_unit].peak_bytes;
-  const int64_t all = now_ + moves_.moving_bytes(needed_) + bytes;
+  const int64_t all = now_ + moves_.moving_bytes(needed_, out_.offloaded_bytes - needed_) + bytes;
   top_peak = std::max(top_peak, all);
   if (all <= out_.peak_bytes) return;
   out_.peak_bytes = all;

@@ -17,6 +17,7 @@
 #include "support/catch.h"
 #include "support/silence.h"
 
+#include <remat/inspect/memory_meter.h>
 #include <remat/offload/offload_engine.h>
 #include <remat/offload/sim_link.h>
 
@@ -116,6 +117,15 @@ TEST_CASE("A storage's memory goes when its copy is done", "[offload]") {
   const Ticket third = chain.engine->put(tensor_of(3));
   CHECK(memory.expired());
   CHECK(is_tensor_of(first->get(), 1));
+}
+
+TEST_CASE("What has left is gone before anything is fetched", "[offload]") {
+  const Chain chain(0);
+  MemoryMeter meter;
+  const std::vector<Ticket> tickets = chain.forward(4);  // The third leaves with the last put.
+  tickets.back()->get();
+  CHECK(chain.engine->stats().prefetched_count == 3);
+  CHECK(meter.peak_bytes() == 4 * kBytes);
 }
 
 TEST_CASE("What somebody else has is not copied", "[offload]") {
