@@ -13,11 +13,12 @@
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
+#include <algorithm>
 #include <mutex>
 #include <optional>
 #include <utility>
 
-#include <remat/tape/torch_compat.h>
+#include "kept_ticket.h"
 
 namespace remat {
 namespace {
@@ -43,15 +44,6 @@ at::Tensor unpack(const at::Tensor& bits, int64_t count) {
   }
   return values.view(at::kBool);
 }
-
-class KeptHere final : public OffloadStore::Ticket {
- public:
-  explicit KeptHere(at::Tensor tensor) : tensor_(std::move(tensor)) {}
-  at::Tensor get() override { return tensor_; }
-
- private:
-  at::Tensor tensor_;
-};
 
 class PackedMask final : public OffloadStore::Ticket {
  public:
@@ -96,15 +88,12 @@ class Store final : public MaskStore {
 
  private:
   static bool is_mask(const at::Tensor& tensor) {
-    return tensor.scalar_type() == at::kBool && tensor.layout() == c10::kStrided &&
-           tensor.has_storage() && !tensor.is_meta() && !tensor._is_zerotensor() &&
-           !tensor.key_set().has(c10::DispatchKey::Python) &&
-           !has_dimension_names(tensor.key_set()) && tensor.numel() > 0 &&
+    return tensor.scalar_type() == at::kBool && detail::is_plain(tensor) && tensor.numel() > 0 &&
            tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
   }
 
   std::shared_ptr<Ticket> keep(const at::Tensor& tensor) const {
-    if (!store_) return std::make_shared<KeptHere>(tensor);
+    if (!store_) return std::make_shared<detail::KeptTicket>(tensor);
     std::shared_ptr<Ticket> ticket = store_->put(tensor);
     TORCH_CHECK_VALUE(ticket, "[mask_store] store: expected a ticket, got null.");
     return ticket;

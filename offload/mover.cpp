@@ -244,7 +244,7 @@ void Mover::settle_leaving(Garbage& garbage) {
 
 // It has left: from here on those have it who have asked for it, if any.
 at::Storage Mover::hand_over(MovedStorage& moved) {
-  here_.erase(moved.here.unsafeGetStorageImpl());
+  forget_here(moved);
   moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());
   moved.whereabouts = Whereabouts::kAway;
   return std::move(moved.here);

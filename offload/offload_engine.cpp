@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <utility>
 
+#include "kept_ticket.h"
 #include "mover.h"
 #include "place_rates.h"
 
@@ -49,15 +50,6 @@ class Layout {
   caffe2::TypeMeta dtype_;
   bool is_conj_;
   bool is_neg_;
-};
-
-class KeptTicket final : public OffloadStore::Ticket {
- public:
-  explicit KeptTicket(at::Tensor tensor) : tensor_(std::move(tensor)) {}
-  at::Tensor get() override { return tensor_; }
-
- private:
-  at::Tensor tensor_;
 };
 
 class MovedTicket final : public OffloadStore::Ticket {
@@ -106,7 +98,7 @@ class Engine final : public OffloadEngine {
       : options_(options), mover_(std::make_shared<detail::Mover>(options)) {}
 
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
-    if (!may_move(tensor)) return std::make_shared<KeptTicket>(tensor);
+    if (!may_move(tensor)) return std::make_shared<detail::KeptTicket>(tensor);
     return std::make_shared<MovedTicket>(mover_, mover_->take(tensor), tensor);
   }
 
@@ -141,11 +133,7 @@ class Engine final : public OffloadEngine {
 
  private:
   bool may_move(const at::Tensor& tensor) const {
-    const bool is_plain = tensor.layout() == c10::kStrided && tensor.has_storage() &&
-                          !tensor.is_meta() && !tensor._is_zerotensor() &&
-                          !tensor.key_set().has(c10::DispatchKey::Python) &&
-                          !has_dimension_names(tensor.key_set());
-    if (!is_plain || !tensor.storage().data()) return false;
+    if (!detail::is_plain(tensor) || !tensor.storage().data()) return false;
     if (static_cast<int64_t>(tensor.storage().nbytes()) < options_.min_bytes) return false;
     const std::optional<c10::Device>& wanted = options_.device;
     if (!wanted) return true;

@@ -118,6 +118,12 @@ bool writes_graph() {
           TorchDispatchModeTLS::get_mode(TorchDispatchModeKey::FUNCTIONAL));
 }
 
+bool moves_values(const Cuts& cuts) {
+  return cuts.keep && std::any_of(cuts.keep->begin(), cuts.keep->end(), [](const Cuts::Kept& kept) {
+           return kept.policy == Policy::kOffload;
+         });
+}
+
 }  // namespace
 
 bool records_regions() {
@@ -129,16 +135,6 @@ bool runs_in_segments() {
   const Scope* const region = scope ? scope->region_scope() : nullptr;
   return region && region->segments();
 }
-
-namespace {
-
-bool moves_values(const Cuts& cuts) {
-  return cuts.keep && std::any_of(cuts.keep->begin(), cuts.keep->end(), [](const Cuts::Kept& kept) {
-           return kept.policy == Policy::kOffload;
-         });
-}
-
-}  // namespace
 
 void check_options(const CheckpointOptions& options, const char* where) {
   for (const auto i : c10::irange(options.generators.size())) {

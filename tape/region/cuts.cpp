@@ -75,10 +75,6 @@ void check_kept(const std::vector<Cuts::Kept>& keep, const std::string& where) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 void check_room(const OffloadTerms& planned, const OffloadTerms& store, const std::string& where) {
   const char* const advice =
       ": what has no room would stay. Use the store that it was planned with, or plan with this "

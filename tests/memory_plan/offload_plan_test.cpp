@@ -17,29 +17,9 @@ using remat::OffloadTerms;
 using remat::StepCuts;
 using remat::StepProfile;
 using remat::StepSimulation;
+using remat::test::line_step;
 
 namespace {
-
-/// Record j reads value j and makes value j + 1, of 10 bytes, which the program holds while the
-/// next one runs; it saves what it reads. Nodes run in reverse. Ops take no time.
-StepProfile chain_of(int32_t records) {
-  StepProfile profile;
-  profile.values.push_back({-1, 0, 10, 0});
-  for (int32_t j = 0; j < records; ++j) {
-    remat::StepRecord record;
-    record.op = "op" + std::to_string(j);
-    record.reads = {j};
-    record.makes = {j + 1};
-    profile.records.push_back(record);
-    profile.values.push_back({j, j + 1, 10, std::min(j + 1, records - 1)});
-    profile.slots.push_back({j, j, records - 1 - j});
-    remat::StepNode node;
-    node.name = "node" + std::to_string(j);
-    node.record = records - 1 - j;
-    profile.nodes.push_back(node);
-  }
-  return profile;
-}
 
 /// A segment for each record; all values that cross are moved.
 StepCuts moved(int32_t records) {
@@ -60,10 +40,10 @@ OffloadTerms slow_terms(int64_t leaving, int64_t prefetch) {
 
 TEST_CASE("What moves is in memory until it is sent, and when a replay has it", "[memory_plan]") {
   // Values 1 and 2 leave with values 3 and 4; nothing is put after the program has let go 3 and 4.
-  const StepSimulation all = remat::simulate_step(chain_of(5), moved(5));
+  const StepSimulation all = remat::simulate_step(line_step(5), moved(5));
   CHECK(all.peak_bytes == 40);
   CHECK(all.offloaded_bytes == 0);
-  const StepSimulation result = remat::simulate_step(chain_of(5), moved(5), {}, slow_terms(0, 0));
+  const StepSimulation result = remat::simulate_step(line_step(5), moved(5), {}, slow_terms(0, 0));
   CHECK(result.offloaded_bytes == 20);
   CHECK(result.forward_peak_bytes == 10);
   CHECK(result.kept_bytes == 20);
@@ -72,16 +52,16 @@ TEST_CASE("What moves is in memory until it is sent, and when a replay has it", 
 }
 
 TEST_CASE("What may be on its way counts, whatever the link does", "[memory_plan]") {
-  const StepSimulation result = remat::simulate_step(chain_of(5), moved(5), {}, slow_terms(10, 5));
+  const StepSimulation result = remat::simulate_step(line_step(5), moved(5), {}, slow_terms(10, 5));
   CHECK(result.forward_peak_bytes == 20);
   CHECK(result.peak_bytes == 35);
-  const StepSimulation loose = remat::simulate_step(chain_of(5), moved(5), {}, slow_terms(20, 20));
+  const StepSimulation loose = remat::simulate_step(line_step(5), moved(5), {}, slow_terms(20, 20));
   CHECK(loose.peak_bytes == 40);  // no more than if nothing moves
   CHECK(loose.waited_us == 0);    // Nothing has left when it is asked for: it stays.
 }
 
 TEST_CASE("Copies are hidden by what is computed beside them", "[memory_plan]") {
-  StepProfile profile = chain_of(5);
+  StepProfile profile = line_step(5);
   for (remat::StepRecord& record : profile.records) record.forward_us = 10;
   for (remat::StepNode& node : profile.nodes) node.us = 10;
   CHECK(remat::simulate_step(profile, moved(5), {}, slow_terms(10, 10)).waited_us == 0);
@@ -94,7 +74,7 @@ TEST_CASE("Copies are hidden by what is computed beside them", "[memory_plan]") 
 
 TEST_CASE("A memory that is full and storages that are small stay", "[memory_plan]") {
   const auto offloaded = [](const OffloadTerms& terms) {
-    return remat::simulate_step(chain_of(5), moved(5), {}, terms).offloaded_bytes;
+    return remat::simulate_step(line_step(5), moved(5), {}, terms).offloaded_bytes;
   };
   OffloadTerms terms = slow_terms(0, 0);
   terms.places[0].max_bytes = 15;
@@ -190,7 +170,7 @@ TEST_CASE("A plan that lacks a part of what it says of moves is refused", "[memo
 TEST_CASE("Terms that no plan can be made for are refused", "[memory_plan]") {
   const auto refusal = [](const OffloadTerms& terms) -> std::string {
     try {
-      MemoryPlanner(chain_of(3), {.costs = {}, .offload = terms});
+      MemoryPlanner(line_step(3), {.costs = {}, .offload = terms});
     } catch (const std::invalid_argument& error) {
       return error.what();
     }

@@ -132,6 +132,26 @@ std::string layer_name(const std::string& stem, int layer) {
 
 }  // namespace
 
+StepProfile line_step(int32_t records) {
+  StepProfile profile;
+  profile.values.push_back({-1, 0, 10, 0});
+  for (int32_t j = 0; j < records; ++j) {
+    StepRecord record;
+    record.op = "op" + std::to_string(j);
+    record.replay_us = 1 << j;
+    record.reads = {j};
+    record.makes = {j + 1};
+    profile.records.push_back(record);
+    profile.values.push_back({j, j + 1, 10, std::min(j + 1, records - 1)});
+    profile.slots.push_back({j, j, records - 1 - j});
+    StepNode node;
+    node.name = "node" + std::to_string(j);
+    node.record = records - 1 - j;
+    profile.nodes.push_back(node);
+  }
+  return profile;
+}
+
 StepProfile mlp_step(int layers) {
   constexpr int64_t d = 256;
   TensorProgram program(512);

@@ -7,6 +7,11 @@
 
 namespace remat::test {
 
+/// Value 0 is from outside. Record j reads value j and makes value j + 1, of 10 bytes, in 2^j us,
+/// which the program holds while record j + 1 runs; it saves what it reads. Nodes run in reverse.
+/// Nothing else takes memory.
+StepProfile line_step(int32_t records);
+
 StepProfile mlp_step(int layers);
 StepProfile transformer_step(int layers);
 StepProfile unet_step(int levels);

@@ -7,6 +7,7 @@
 #include <remat/memory_plan/measuring_cuts.h>
 #include <remat/memory_plan/step_cuts.h>
 
+#include "memory_plan/step_models.h"
 #include "support/catch.h"
 
 using remat::StepCuts;
@@ -17,31 +18,9 @@ using remat::StepRecord;
 using remat::StepSimulation;
 using remat::StepSlot;
 using remat::StepValue;
+using remat::test::line_step;
 
 namespace {
-
-/// Value 0 is from outside. Record j reads value j and makes value j + 1, of 10 bytes, in 2^j us,
-/// which the program holds while record j + 1 runs; it saves what it reads. Nodes run in reverse.
-/// Nothing else takes memory.
-StepProfile line(int32_t records) {
-  StepProfile profile;
-  profile.values.push_back({-1, 0, 10, 0});
-  for (int32_t j = 0; j < records; ++j) {
-    StepRecord record;
-    record.op = "op" + std::to_string(j);
-    record.replay_us = 1 << j;
-    record.reads = {j};
-    record.makes = {j + 1};
-    profile.records.push_back(record);
-    profile.values.push_back({j, j + 1, 10, std::min(j + 1, records - 1)});
-    profile.slots.push_back({j, j, records - 1 - j});
-    StepNode node;
-    node.name = "node" + std::to_string(j);
-    node.record = records - 1 - j;
-    profile.nodes.push_back(node);
-  }
-  return profile;
-}
 
 /// Keeps these records' first results.
 StepCuts kept(std::vector<int32_t> records) {
@@ -53,7 +32,7 @@ StepCuts kept(std::vector<int32_t> records) {
 TEST_CASE("The forward holds what is kept after the program has let go", "[memory_plan]") {
   // Values 1 to 3 are saved. Value 1 is the program's until record 1, so it is kept from record 2
   // on; value 2 from record 3 on; value 3 until the end of record 3, the last.
-  const StepSimulation result = remat::simulate_step(line(4), kept({0, 1, 2}));
+  const StepSimulation result = remat::simulate_step(line_step(4), kept({0, 1, 2}));
   CHECK(result.forward_peak_bytes == 20);
   CHECK(result.kept_bytes == 30);
   CHECK(result.peak_bytes == 30);
@@ -63,7 +42,7 @@ TEST_CASE("The forward holds what is kept after the program has let go", "[memor
 }
 
 TEST_CASE("What the program itself holds at the end is not counted twice", "[memory_plan]") {
-  StepProfile profile = line(3);
+  StepProfile profile = line_step(3);
   profile.values[1].held_until = 3;
   profile.end_bytes = 10;
   const StepSimulation result = remat::simulate_step(profile, kept({0, 1}));
@@ -71,9 +50,9 @@ TEST_CASE("What the program itself holds at the end is not counted twice", "[mem
   CHECK(result.peak_bytes == 20);
 }
 
-/// line(3) whose result, value 3, the program holds when the forward has ended.
+/// line_step(3) whose result, value 3, the program holds when the forward has ended.
 StepProfile with_result(int32_t released) {
-  StepProfile profile = line(3);
+  StepProfile profile = line_step(3);
   profile.values[3].held_until = 3;
   profile.values[3].released = released;
   profile.end_bytes = 10;
@@ -117,7 +96,7 @@ TEST_CASE("What comes after the forward is beside what the program lets go befor
 std::pair<int64_t, int64_t> peaks_of_held(int32_t released, const StepCuts& cuts) {
   std::vector<int64_t> peaks;
   for (const int32_t node : {1, 2}) {
-    StepProfile profile = line(3);
+    StepProfile profile = line_step(3);
     profile.values[1].held_until = 3;
     profile.values[1].released = released;
     profile.end_bytes = 10;
@@ -141,15 +120,15 @@ TEST_CASE("Memory that remat holds longer than the program goes with its last de
 
 TEST_CASE("What no slot depends on costs nothing", "[memory_plan]") {
   // Value 3, the result of record 2, is saved by nobody.
-  const StepSimulation with = remat::simulate_step(line(3), kept({0, 1, 2}));
-  const StepSimulation without = remat::simulate_step(line(3), kept({0, 1}));
+  const StepSimulation with = remat::simulate_step(line_step(3), kept({0, 1, 2}));
+  const StepSimulation without = remat::simulate_step(line_step(3), kept({0, 1}));
   CHECK(with.peak_bytes == without.peak_bytes);
   CHECK(with.kept_bytes == 20);
 }
 
 TEST_CASE("A segment's replay makes all that its slots hold", "[memory_plan]") {
   // Values 1 to 3 are made again when the first node asks: 30 bytes, in 1 + 2 + 4 us.
-  const StepSimulation result = remat::simulate_step(line(4), {});
+  const StepSimulation result = remat::simulate_step(line_step(4), {});
   CHECK(result.peak_bytes == 30);
   CHECK(result.rerun_us == 7);
   CHECK(result.runs == std::vector<int32_t>{1, 1, 1, 0});
@@ -160,7 +139,7 @@ TEST_CASE("A segment's replay makes all that its slots hold", "[memory_plan]") {
 TEST_CASE("A node that reads only memory from outside has its segment replayed", "[memory_plan]") {
   // Segment 0 makes value 1, which node 1 frees; segment 1 saves value 2, which crosses and goes
   // with node 0.
-  StepProfile profile = line(3);
+  StepProfile profile = line_step(3);
   StepCuts cuts = kept({1});
   cuts.positions = {2};
   const StepSimulation late = remat::simulate_step(profile, cuts);
@@ -179,7 +158,7 @@ TEST_CASE("Segments are whole one at a time", "[memory_plan]") {
   // and value 3: 20 bytes. Then value 3 and value 2 go, and value 1 is made: 10.
   StepCuts cuts = kept({1});
   cuts.positions = {2};
-  const StepSimulation result = remat::simulate_step(line(4), cuts);
+  const StepSimulation result = remat::simulate_step(line_step(4), cuts);
   CHECK(result.kept_bytes == 10);
   CHECK(result.peak_bytes == 20);
   CHECK(result.rerun_us == 1 + 4);
@@ -191,7 +170,7 @@ TEST_CASE("Segments are whole one at a time", "[memory_plan]") {
 TEST_CASE("A replay that lacks a value is a defect", "[memory_plan]") {
   StepCuts cuts;
   cuts.positions = {2};
-  CHECK_THROWS_WITH(remat::simulate_step(line(4), cuts),
+  CHECK_THROWS_WITH(remat::simulate_step(line_step(4), cuts),
                     "[memory plan] cuts: expected value 2, of record 1 (op1), among what is kept, "
                     "since the replay of records 2 to 3 needs it, got a plan without it. Report "
                     "this.");
@@ -204,7 +183,7 @@ TEST_CASE("A value that crosses is kept by the innermost group around its reader
   StepCuts cuts = kept({0, 1});
   cuts.positions = {1, 2};
   cuts.groups = {{0, 2}};
-  const StepSimulation result = remat::simulate_step(line(3), cuts);
+  const StepSimulation result = remat::simulate_step(line_step(3), cuts);
   CHECK(result.kept_bytes == 10);
   CHECK(result.peak_bytes == 10);  // Value 2 has gone when the group makes value 1.
   CHECK(result.rerun_us == 1);     // Segment 1's slot is value 1: given.
@@ -218,7 +197,7 @@ TEST_CASE("Nested groups run again once for each level", "[memory_plan]") {
   StepCuts cuts = kept({0, 1, 2});
   cuts.positions = {1, 2, 3};
   cuts.groups = {{0, 2}, {0, 3}};
-  const StepSimulation result = remat::simulate_step(line(4), cuts);
+  const StepSimulation result = remat::simulate_step(line_step(4), cuts);
   CHECK(result.runs == std::vector<int32_t>{2, 1, 0, 0});
   CHECK(result.kept_bytes == 10);
   // Value 3 goes with node 0. The outer group holds value 1 while it makes value 2.
@@ -228,7 +207,7 @@ TEST_CASE("Nested groups run again once for each level", "[memory_plan]") {
 TEST_CASE("A kept value goes with the last slot that depends on it", "[memory_plan]") {
   // Two segments of two records; value 2 crosses. Node 0 frees value 3, node 1 value 2, made from
   // nothing else. A slot on value 3 that lasts to the end keeps value 2 only until then...
-  StepProfile profile = line(4);
+  StepProfile profile = line_step(4);
   StepCuts cuts = kept({1});
   cuts.positions = {2};
   profile.slots.push_back({3, 3, -1});
@@ -237,7 +216,7 @@ TEST_CASE("A kept value goes with the last slot that depends on it", "[memory_pl
 }
 
 TEST_CASE("Backward's own bytes count before, in and after a node", "[memory_plan]") {
-  StepProfile profile = line(3);
+  StepProfile profile = line_step(3);
   profile.nodes[0].before_bytes = 5;  // While the replay makes values 1 and 2
   CHECK(remat::simulate_step(profile, {}).peak_bytes == 25);
   profile.nodes[0].inside_bytes = 7;
@@ -249,7 +228,7 @@ TEST_CASE("Backward's own bytes count before, in and after a node", "[memory_pla
 
 TEST_CASE("A workspace and a result that nobody needs are there while the record runs",
           "[memory_plan]") {
-  StepProfile profile = line(3);
+  StepProfile profile = line_step(3);
   profile.records[1].workspace_bytes = 4;
   profile.values.push_back({1, 4, 100, 1});
   profile.records[1].makes.push_back(4);
@@ -258,7 +237,7 @@ TEST_CASE("A workspace and a result that nobody needs are there while the record
 }
 
 TEST_CASE("An op that looks only at shapes asks for nothing", "[memory_plan]") {
-  StepProfile profile = line(3);
+  StepProfile profile = line_step(3);
   profile.records[1].reads_data = false;
   profile.slots.erase(profile.slots.begin() + 1);  // Nobody saves value 1.
   const StepSimulation result = remat::simulate_step(profile, {});
@@ -267,7 +246,7 @@ TEST_CASE("An op that looks only at shapes asks for nothing", "[memory_plan]") {
 
 /// Record 1 writes value 1 in place, which becomes value 3.
 StepProfile with_write() {
-  StepProfile profile = line(2);
+  StepProfile profile = line_step(2);
   profile.records[1].makes.clear();
   profile.records[1].writes = {{1, 2}};
   profile.values[2] = {1, 1, 10, 1};
@@ -313,7 +292,7 @@ TEST_CASE("What is dropped when the function has returned is not made again", "[
 
 TEST_CASE("A step whose values only pass on is cut for measuring where that takes least",
           "[memory_plan]") {
-  StepProfile profile = line(25);
+  StepProfile profile = line_step(25);
   StepCuts cuts;
   cuts.positions = remat::measuring_cuts(profile);
   for (const int32_t p : cuts.positions) cuts.keep.push_back({p - 1, 0});
@@ -324,7 +303,7 @@ TEST_CASE("A step whose values only pass on is cut for measuring where that take
 
 TEST_CASE("A backward that is guessed has gradients of what records read and make",
           "[memory_plan]") {
-  StepProfile profile = line(4);
+  StepProfile profile = line_step(4);
   profile.slots.push_back({1, 2, StepSlot::kDropped});
   const StepProfile guess = remat::with_estimated_backward(profile, 5);
   REQUIRE(guess.nodes.size() == 4);
@@ -345,7 +324,7 @@ TEST_CASE("A backward that is guessed has gradients of what records read and mak
 
 TEST_CASE("A guessed backward copies gradients where the forward has copied what it reads",
           "[memory_plan]") {
-  StepProfile profile = line(4);
+  StepProfile profile = line_step(4);
   profile.records[2].workspace_bytes = 7;
   const StepProfile guess = remat::with_estimated_backward(profile, 0);
   CHECK(guess.nodes[1].inside_bytes == 2 * 10 + 7 + 10);
@@ -355,7 +334,7 @@ TEST_CASE("A guessed backward copies gradients where the forward has copied what
 // The parts are views of one gradient, which lives until the last of them has been used.
 TEST_CASE("A guessed backward of parts that were concatenated holds the gradient of the whole",
           "[memory_plan]") {
-  StepProfile profile = line(5);
+  StepProfile profile = line_step(5);
   profile.records[3].op = "aten::cat";
   profile.records[3].reads = {1, 3};
   profile.values[4].bytes = 20;
@@ -371,7 +350,7 @@ TEST_CASE("A guessed backward of parts that were concatenated holds the gradient
 TEST_CASE("Without remat a branch that dies with the function is held as long as its last value",
           "[memory_plan]") {
   // Value 3 dies with record 2, and what was saved for it with that.
-  StepProfile profile = line(4);
+  StepProfile profile = line_step(4);
   profile.records[3].reads = {0};
   profile.records[3].forward_bytes = 3;
   profile.values[3].held_until = 2;
@@ -439,7 +418,7 @@ TEST_CASE("Of memory from outside that the step overwrites copies are kept", "[m
 /// Record 0 reads 6 bytes from outside, of which 4 are kept as they were, since record 1 overwrites
 /// them. `saved`: the value that the first node frees.
 StepProfile with_part_kept(int32_t saved) {
-  StepProfile profile = line(2);
+  StepProfile profile = line_step(2);
   profile.values[0] = {-1, 0, 4, 2};
   profile.records[1].reads = {0};
   profile.records[1].makes.clear();
@@ -509,28 +488,28 @@ TEST_CASE("Of a written storage that the program lets go only the newest value i
 TEST_CASE("Replays and reruns cost what the options say", "[memory_plan]") {
   StepCuts cuts = kept({1});
   cuts.positions = {2};
-  const StepSimulation result = remat::simulate_step(line(4), cuts, {100, 10});
+  const StepSimulation result = remat::simulate_step(line_step(4), cuts, {100, 10});
   CHECK(result.rerun_us == 1 + 4 + 2 * 100 + 2 * 10);
 }
 
 TEST_CASE("Damaged cuts are refused by their place", "[memory_plan]") {
   StepCuts cuts;
   cuts.positions = {2, 2};
-  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+  CHECK_THROWS_WITH(cuts.validate(line_step(4), "c"),
                     "[memory plan] c: positions[1]: expected a record after 2 and before 4, got 2. "
                     "Plan for this step.");
   cuts = {};
   cuts.positions = {1, 2, 3};
   cuts.groups = {{0, 2}, {1, 3}};
-  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+  CHECK_THROWS_WITH(cuts.validate(line_step(4), "c"),
                     "[memory plan] c: groups[1]: expected a group inside of [0, 2], around it or "
                     "apart, got [1, 3]. Plan for this step.");
   cuts.groups = {{0, 1}};
-  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+  CHECK_THROWS_WITH(cuts.validate(line_step(4), "c"),
                     "[memory plan] c: groups[0]: expected two or more of 4 segments, got [0, 1]. "
                     "Plan for this step.");
   cuts = kept({4});
-  CHECK_THROWS_WITH(cuts.validate(line(4), "c"),
+  CHECK_THROWS_WITH(cuts.validate(line_step(4), "c"),
                     "[memory plan] c: keep[0]: expected a record and one of its results, got "
                     "record 4, result 0. Plan for this step.");
 }

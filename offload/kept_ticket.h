@@ -1,0 +1,32 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What stores of the engine's kind have in common: which tensors they take, and one that stays.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <utility>
+
+#include <remat/tape/offload_store.h>
+#include <remat/tape/torch_compat.h>
+
+namespace remat::detail {
+
+/// True if it is its sizes, strides and memory, and nothing else.
+inline bool is_plain(const at::Tensor& tensor) {
+  return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_meta() &&
+         !tensor._is_zerotensor() && !tensor.key_set().has(c10::DispatchKey::Python) &&
+         !has_dimension_names(tensor.key_set());
+}
+
+/// Of a tensor that stays where it is.
+class KeptTicket final : public OffloadStore::Ticket {
+ public:
+  explicit KeptTicket(at::Tensor tensor) : tensor_(std::move(tensor)) {}
+  at::Tensor get() override { return tensor_; }
+
+ private:
+  at::Tensor tensor_;
+};
+
+}  // namespace remat::detail
