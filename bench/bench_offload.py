@@ -10,12 +10,13 @@ waited for. A peak is what LibTorch's CPU allocator hands out in a step, above w
 memory of the store's own, and not in it; copies of the others are. A time is by the clock, in turns, over that of plain, medians.
 "hidden" is the share of the time of all copies, at that speed, that no thread waited for.
 
-Plans: for budgets of so many percent of plain's peak, with and without the link. "step" is what a step takes over what was
-predicted, in time and peak; both windows of the store have a sixteenth of plain's peak. --disk: how fast tensors go to a file in
-that folder and come back, beside dd with direct I/O.
+Plans: for budgets of so many percent of plain's peak, with and without the link; what a step takes over plain's, predicted and
+measured (steps of both in turns), and what threads have waited for copies. Both windows of the store have a sixteenth of plain's
+peak. --disk: how fast tensors go to a file in that folder and come back, beside dd with direct I/O.
 """
 
 import argparse
+import ctypes
 import functools
 import pathlib
 import re
@@ -50,7 +51,7 @@ class Block(torch.nn.Module):
 
 
 class Convolution(torch.nn.Module):
-    def __init__(self, channels=32):
+    def __init__(self, channels=64):
         super().__init__()
         self.conv, self.norm = torch.nn.Conv2d(channels, channels, 3, padding=1), torch.nn.BatchNorm2d(channels)
 
@@ -60,7 +61,7 @@ class Convolution(torch.nn.Module):
 
 MODELS = {
     "gpt": (Block, lambda: torch.randn(2, 256, 256)),
-    "convolutions": (Convolution, lambda: torch.randn(8, 32, 64, 64)),
+    "convolutions": (Convolution, lambda: torch.randn(4, 64, 56, 56)),
 }
 LAYERS = 8
 
@@ -177,31 +178,39 @@ class PlannedRun(Run):
     def loss(self):
         return functools.reduce(lambda h, layer: layer(h), self.layers, self.x).square().mean()
 
-    def timed(self, loss, rounds):
-        """The median of seconds, the highest peak, and the gradients."""
-        seconds, peaks = [], []
-        for _ in range(rounds + 1):
-            self.layers.zero_grad(set_to_none=False)
-            self.x.grad.zero_()
-            with torch.no_grad():
-                for buffer, value in zip(self.layers.buffers(), self.buffers, strict=True):
-                    buffer.copy_(value)
-            with remat.MemoryMeter() as meter:
-                begin = time.perf_counter()
-                loss().backward()
-                seconds.append(time.perf_counter() - begin)
-                peaks.append(meter.peak_bytes())
-        return statistics.median(seconds[1:]), max(peaks[1:]), [self.x.grad.clone(), *(g.clone() for g in self.state())]
+    def timed(self, loss):
+        """Seconds and peak of a step that begins as all do."""
+        self.layers.zero_grad(set_to_none=False)
+        self.x.grad.zero_()
+        with torch.no_grad():
+            for buffer, value in zip(self.layers.buffers(), self.buffers, strict=True):
+                buffer.copy_(value)
+        with remat.MemoryMeter() as meter:
+            begin = time.perf_counter()
+            loss().backward()
+            seconds = time.perf_counter() - begin
+            return seconds, meter.peak_bytes()
+
+    def results(self, loss):
+        self.timed(loss)
+        return [self.x.grad.clone(), *(value.clone() for value in self.state())]
+
+    def compared(self, loss, rounds):
+        """What it takes over plain, steps of both in turns, and its highest peak."""
+        steps = [(self.timed(self.loss), self.timed(loss)) for _ in range(rounds + 1)][1:]
+        plain_s, seconds = (statistics.median(step[i][0] for step in steps) for i in range(2))
+        return seconds / plain_s - 1, max(step[1][1] for step in steps)
 
 
 def plans_of(model, rounds, gbps, shares):
     run = PlannedRun(model)
-    run.timed(run.loss, 1)
-    plain_s, plain_peak, plain = run.timed(run.loss, rounds)
+    plain = run.results(run.loss)
+    plain_s, plain_peak = min(run.timed(run.loss) for _ in range(rounds))
     profile = remat.profile(run.loss)()
     alone = remat.MemoryPlanner(profile)
     print(f"\n{model}, planned: plain {1e3 * plain_s:.0f} ms a step, peak {plain_peak / 1e6:.1f} MB\n")
-    columns = "link|budget|overhead alone|with the link|measured|peak, of predicted|bitwise|moved, of planned|hidden".split("|")
+    columns = ["link", "budget", "overhead alone", "with the link", "measured", "waits, of predicted", "peak, of predicted"]
+    columns += ["bitwise", "moved, of planned", "hidden"]
     print("| " + " | ".join(columns) + " |\n" + "|---" * len(columns) + "|")
     for speed in gbps:
         window = plain_peak // 16
@@ -212,20 +221,22 @@ def plans_of(model, rounds, gbps, shares):
             if not plan.feasible:
                 print(f"| {speed:g} GB/s | {share} % | does not fit |")
                 continue
+            planned = remat.checkpoint(plan=plan, offload_store=store)(run.loss)
+            bitwise = all(torch.equal(a, b) for a, b in zip(plain, run.results(planned), strict=True))
             before = store.stats()
-            planned_s, peak, got = run.timed(remat.checkpoint(plan=plan, offload_store=store)(run.loss), rounds)
-            stats = {key: value - before[key] for key, value in store.stats().items()}
+            overhead, peak = run.compared(planned, rounds)
+            stats = {key: (value - before[key]) / (rounds + 1) for key, value in store.stats().items()}
             copies_us = (stats["left_bytes"] + stats["fetched_bytes"]) / speed / 1e3
-            moved = stats["left_bytes"] / (rounds + 1)
             cells = [
                 f"{speed:g} GB/s",
                 f"{share} %",
                 f"{100 * without.predicted_overhead:.1f} %" if without.feasible else "does not fit",
                 f"{100 * plan.predicted_overhead:.1f} %",
-                f"{100 * (planned_s / plain_s - 1):.1f} %",
+                f"{100 * overhead:.1f} %",
+                f"{stats['waited_us'] / 1e3:.1f} of {plan.predicted_wait_us / 1e3:.1f} ms",
                 f"{100 * peak / plan.predicted_peak_bytes:.0f} %",
-                "yes" if all(torch.equal(a, b) for a, b in zip(plain, got, strict=True)) else "no",
-                f"{moved / 1e6:.1f} of {plan.offloaded_bytes / 1e6:.1f} MB",
+                "yes" if bitwise else "no",
+                f"{stats['left_bytes'] / 1e6:.1f} of {plan.offloaded_bytes / 1e6:.1f} MB",
                 f"{100 * (1 - min(1.0, stats['waited_us'] / copies_us)):.0f} %" if copies_us else "",
             ]
             print("| " + " | ".join(cells) + " |", flush=True)
@@ -243,34 +254,43 @@ def disk_table(folder):
     tensors, size = 32, 16 << 20
     store = remat.offload("disk", directory=folder, min_bytes=0, prefetch_bytes=4 * size, max_leaving_bytes=4 * size)
     file = pathlib.Path(folder) / "bench_offload.dd"
-    print("\n| | out | in |\n|---|---|---|")
-    for _ in range(2):  # the first makes the file, and the order
-        out_s, in_s = disk_seconds(store, tensors, size)
     gigabytes = tensors * size / 1e9
-    try:
-        out_dd = dd("if=/dev/zero", f"of={file}", "oflag=direct", "conv=fsync")
-        in_dd = dd(f"if={file}", "of=/dev/null", "iflag=direct")
-    finally:
-        file.unlink(missing_ok=True)
-    print(f"| dd, direct | {out_dd:.2f} GB/s | {in_dd:.2f} GB/s |")
-    print(f"| remat | {gigabytes / out_s:.2f} GB/s | {gigabytes / in_s:.2f} GB/s |")
+    print("\n| | out | in |\n|---|---|---|")
+    disk_seconds(store, tensors, size)  # makes the file, and the order
+    for _ in range(3):  # in turns: a disk that others use too is not as fast at all times
+        try:
+            out_dd = dd("if=/dev/zero", f"of={file}", "oflag=direct", "conv=fsync")
+            in_dd = dd(f"if={file}", "of=/dev/null", "iflag=direct")
+        finally:
+            file.unlink(missing_ok=True)
+        print(f"| dd, direct | {out_dd:.2f} GB/s | {in_dd:.2f} GB/s |")
+        out_s, in_s = disk_seconds(store, tensors, size)
+        print(f"| remat | {gigabytes / out_s:.2f} GB/s | {gigabytes / in_s:.2f} GB/s |")
 
 
 def disk_seconds(store, count, size):
-    """Of regions that keep their input there: until all have left, and until all are back."""
-    region = remat.checkpoint(offload_inputs=True, offload_store=store)(lambda x: x[:1].square())
-    leaf = torch.ones(1, requires_grad=True)
+    """Of regions that keep an argument there, and compute next to nothing: until all have left, and until all are back."""
+    region = remat.checkpoint(offload_inputs=True, offload_store=store)(lambda x, w: x[:1] * w)
+    w = torch.ones(1, requires_grad=True)
+    tensors = [torch.rand(size // 4) for _ in range(count)]
     left = store.stats()["left_count"]
     begin = time.perf_counter()
-    results = [region(leaf.expand(size // 4) + 0) for _ in range(count)]
+    results = [region(tensors.pop(), w) for _ in range(count)]
     while store.stats()["left_count"] < left + count:
-        region(leaf + 0)  # whatever is put lets the one before leave
+        region(w + 0, w)  # whatever is put lets the one before leave
         time.sleep(1e-4)
     out_s = time.perf_counter() - begin
     begin = time.perf_counter()
-    for result in reversed(results):
-        result.backward()
+    while results:
+        results.pop().backward()
     return out_s, time.perf_counter() - begin
+
+
+def keep_freed_memory():
+    """As the allocators of devices do. By default glibc gives large blocks back, and each copy pays for fresh pages."""
+    libc, trim_threshold, mmap_threshold = ctypes.CDLL(None), -1, -3
+    if libc.mallopt(mmap_threshold, 1 << 30) != 1 or libc.mallopt(trim_threshold, (1 << 31) - 1) != 1:
+        raise OSError("mallopt: expected to set the thresholds, got an error")
 
 
 def main():
@@ -282,6 +302,7 @@ def main():
     parser.add_argument("--disk", metavar="FOLDER")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()
     for model in options.models or MODELS:
         table_of(model, options.rounds, options.gbps)
         if options.plans:
