@@ -53,6 +53,7 @@ if [ -e "$build_dir/tests/backend.faults" ]; then
   suite backend.faults all 0 0 REMAT_FAULTS_ALL=1 -- --durations yes
 fi
 suite backend.memory soak 0 "$soak_steps" REMAT_SOAK_STEPS="$soak_steps" -- '[soak]' --durations yes
+suite offload.engine soak 0 "$soak_steps" REMAT_SOAK_STEPS="$soak_steps" -- '[soak]' --durations yes
 for ((shard = 0; shard < shards; ++shard)); do
   for name in "$@"; do
     suite "$name" "$shard" "$((shard * programs))" "$programs" REMAT_FUZZ_SHARD="$shard" REMAT_FUZZ_N="$programs" -- \

@@ -89,6 +89,7 @@ void wait_for_functional(const at::Tensor& tensor) {
   blocking_wait([&] { c10d::wait_tensor(tensor); });
 }
 
+// c10d makes a registry for each thread that asks, about 100 bytes that it keeps for ever.
 void wait_for_functional_in(const at::Tensor& tensor) {
   if (C10_LIKELY(c10d::get_work_registry_size() == 0)) return;
   wait_for_functional(tensor);
