@@ -3,6 +3,8 @@
 // Tensors in place of storages: tickets of the engine.
 #include <remat/offload/offload_engine.h>
 
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/TensorOptions.h>
 #include <c10/util/Exception.h>
@@ -115,7 +117,8 @@ class Engine final : public OffloadEngine {
                         .max_leaving_bytes = options_.max_leaving_bytes};
   }
 
-  OffloadTerms terms(c10::Device device) override {
+  OffloadTerms terms(std::optional<c10::Device> given) override {
+    const c10::Device device = given ? *given : usual_device();
     TORCH_CHECK_VALUE(!options_.device || options_.device->type() == device.type(),
                       "[offload] terms: expected ", *options_.device,
                       ", the device of this store, got ", device,
@@ -132,6 +135,17 @@ class Engine final : public OffloadEngine {
   }
 
  private:
+  c10::Device usual_device() const {
+    if (options_.device && (options_.device->has_index() || options_.device->is_cpu()))
+      return *options_.device;
+    const std::optional<c10::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
+    if (!accelerator || *accelerator == c10::kPrivateUse1) return c10::kCPU;
+    // Not the device guard, for which fake tensors put one that has devices.
+    const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*accelerator);
+    if (hooks.deviceCount() == 0) return c10::kCPU;
+    return {*accelerator, at::accelerator::getDeviceIndex()};
+  }
+
   bool may_move(const at::Tensor& tensor) const {
     if (!detail::is_plain(tensor) || !tensor.storage().data()) return false;
     if (static_cast<int64_t>(tensor.storage().nbytes()) < options_.min_bytes) return false;

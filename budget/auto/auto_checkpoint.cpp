@@ -52,6 +52,17 @@ std::string budget_text(const AutoCheckpointOptions& options) {
 /// the steps that a plan needs.
 constexpr int kMostWaits = 4;
 
+OffloadTerms terms_of(const AutoCheckpointOptions& options) {
+  if (!options.offload) return {};
+  OffloadTerms terms = options.offload->terms();
+  try {
+    MemoryPlannerOptions{.costs = {}, .offload = terms}.validate();
+  } catch (const std::invalid_argument& error) {
+    TORCH_CHECK_VALUE(false, where_of(options.name), error.what());
+  }
+  return terms;
+}
+
 /// A step of which no op is known: all of it is cut every so many bytes.
 Cuts cuts_of_unknown() {
   Cuts cuts = plain_call_cuts();
@@ -69,6 +80,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   explicit State(AutoCheckpointOptions given)
       : options(std::move(given)),
         budget_(budget_text(options), where_of(options.name)),
+        terms_(terms_of(options)),
         file_(options.plan_file, options.name) {
     TORCH_CHECK_VALUE(options.steps >= 1, where_of(options.name), "steps: expected 1 or more, got ",
                       options.steps, ".");
@@ -187,7 +199,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     const bool is_enough = variant.measured() >= options.steps || latest_;
     if (!is_enough && !variant.is_over(budget_)) return std::nullopt;
     StepDecision decision =
-        variant.decide(budget_, budget_.is_share() ? most_bytes_ : 0, options.name);
+        variant.decide(budget_, budget_.is_share() ? most_bytes_ : 0, terms_, options.name);
     const bool may_get_more = budget_.is_share() &&
                               variant.measured() < kMostWaits * options.steps &&
                               variants_.measures_another(variant, options.steps);
@@ -205,7 +217,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (!variant.wants_measuring()) return std::nullopt;  // another thread's step was faster
     if (found == text) return own;
     try {
-      return decision_from(found, variant.profile());
+      return decision_from(found, variant.profile(), terms_);
     } catch (const std::logic_error& error) {
       TORCH_CHECK_VALUE(false, where_of(options.name),
                         "plan of another rank: expected one for the ops of this rank's step, got ",
@@ -231,8 +243,9 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     most_bytes_ = std::max(most_bytes_, variant->plan()->budget_bytes);
     tell_later(words_of(*variant->plan()));
     latest_ = variant;
-    return variant == first_ && !std::exchange(is_saved_, true) ? file_.save(*variant, budget_)
-                                                                : "";
+    const bool saves = variant == first_ && !std::exchange(is_saved_, true);
+    const std::string fault = saves ? file_.save(*variant, budget_) : "";
+    return fault.empty() ? latest_->plan()->why_nothing_moves() : fault;
   }
 
   bool has_steps() const {
@@ -375,13 +388,14 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   void use_file() {
-    first_ = latest_ = file_.load(budget_);
+    first_ = latest_ = file_.load(budget_, terms_);
     variants_.add(latest_);
     is_saved_ = true;
     tell("plan of " + file_.path() + ": " + words_of(*latest_->plan()));
   }
 
   const MemoryBudget budget_;
+  const OffloadTerms terms_;  // no places: nothing is moved
   const PlanFile file_;
   mutable std::mutex mutex_;
   StepVariants variants_;

@@ -19,6 +19,16 @@
 
 namespace remat {
 
+namespace {
+
+/// Which are measured anew each time.
+OffloadTerms without_speeds(OffloadTerms terms) {
+  for (OffloadPlace& place : terms.places) place.out_gbps = place.in_gbps = place.latency_us = 0;
+  return terms;
+}
+
+}  // namespace
+
 PlanFile::PlanFile(std::string path, std::string name)
     : path_(std::move(path)), name_(std::move(name)) {
   if (path_.empty()) return;
@@ -47,7 +57,8 @@ void PlanFile::check_writable() const {
                     " that is not there, or not yours. Give a path in another folder.");
 }
 
-std::shared_ptr<StepVariant> PlanFile::load(const MemoryBudget& budget) const {
+std::shared_ptr<StepVariant> PlanFile::load(const MemoryBudget& budget,
+                                            const OffloadTerms& offload) const {
   MemoryPlanFile file = MemoryPlanFile::load(path_);
   const auto made_with = [&](const char* key) { return file.made_with[key]; };
   TORCH_CHECK_VALUE(
@@ -58,8 +69,14 @@ std::shared_ptr<StepVariant> PlanFile::load(const MemoryBudget& budget) const {
                     TORCH_VERSION, ", got ", made_with("torch"),
                     ". Delete the file, or give another path.");
   StepSignature signature = signature_from(file.made_with);
-  if (made_with("memory_budget") != budget.text()) {
-    const MemoryPlanner planner(*file.plan.profile);
+  TORCH_CHECK_VALUE(file.plan.offload.places.empty() || !offload.places.empty(), words(),
+                    ": expected a plan that moves nothing, as auto_checkpoint() has no store, got "
+                    "one for a store. Give auto_checkpoint() one as offload, delete the file, or "
+                    "give another path.");
+  const bool is_for_this = made_with("memory_budget") == budget.text() &&
+                           without_speeds(file.plan.offload) == without_speeds(offload);
+  if (!is_for_this) {
+    const MemoryPlanner planner(*file.plan.profile, {.costs = {}, .offload = offload});
     file.plan = planner.plan(budget.bytes(planner, std::stoll("0" + made_with("static_bytes"))));
     TORCH_CHECK_VALUE(file.plan.feasible, words_of_limit(name_, file.plan, budget.text()));
   }

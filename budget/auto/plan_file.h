@@ -22,10 +22,10 @@ class PlanFile {
   /// True if a plan is there; then load(), else save().
   bool exists() const;
 
-  /// The kind of step that it was made for, planned for this budget. Throws std::invalid_argument
-  /// for what is no plan file, ValueError for one of another torch and if no plan is within the
-  /// budget.
-  std::shared_ptr<StepVariant> load(const MemoryBudget& budget) const;
+  /// The kind of step that it was made for, planned for this budget and store. Throws
+  /// std::invalid_argument for what is no plan file, ValueError for one of another torch, for one
+  /// that moves results if there is no store, and if no plan is within the budget.
+  std::shared_ptr<StepVariant> load(const MemoryBudget& budget, const OffloadTerms& offload) const;
 
   /// Returns why it is not saved; "" if it is, or if there is to be no file.
   std::string save(const StepVariant& variant, const MemoryBudget& budget) const;

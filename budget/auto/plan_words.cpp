@@ -20,13 +20,22 @@ std::string words_of_measuring(const Cuts& cuts, int steps) {
                   " segments; the plan comes after ", steps, steps == 1 ? " step" : " steps");
 }
 
+namespace {
+
+std::string words_of_overhead(const MemoryPlan& plan) {
+  if (plan.offloaded_bytes == 0)
+    return "runs again; no plan is below " + detail::percent_text(plan.lower_bound, 1);
+  return "runs again or waits; moves " + detail::bytes_text(plan.offloaded_bytes);
+}
+
+}  // namespace
+
 std::string words_of(const MemoryPlan& plan) {
   return c10::str("fits ", detail::bytes_text(plan.budget_bytes), ": peak ",
                   detail::bytes_text(plan.predicted_peak_bytes), " of ",
                   detail::bytes_text(plan.profile->plain_peak_bytes), ", ",
-                  detail::percent_text(plan.predicted_overhead, 1),
-                  " of the step runs again; no plan is below ",
-                  detail::percent_text(plan.lower_bound, 1));
+                  detail::percent_text(plan.predicted_overhead, 1), " of the step ",
+                  words_of_overhead(plan));
 }
 
 std::string words_of_limit(const std::string& name, const MemoryPlan& plan,

@@ -17,7 +17,7 @@ std::string where_of(const std::string& name);
 
 std::string words_of_measuring(const Cuts& cuts, int steps);
 
-/// "fits 8.00 GB: peak 7.90 GB of 12.10 GB, 12.0 % slower; no plan is below 11.0 %"
+/// "fits 8.00 GB: peak 7.90 GB of 12.10 GB, 12.0 % of the step runs again; no plan is below 11.0 %"
 std::string words_of(const MemoryPlan& plan);
 
 /// Of one that is not feasible.

@@ -2,6 +2,7 @@
 
 #include "step_decision.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <sstream>
 #include <stdexcept>
@@ -16,7 +17,8 @@ constexpr const char* kPlain = "plain";
 constexpr const char* kLimit = "limit ";
 constexpr const char* kPlan = "plan ";
 
-/// The budget, then numbers of positions, groups and kept results, each after their count.
+/// The budget, then numbers of positions, groups and kept results, each after their count; of a
+/// kept result also whether it is moved.
 std::string text_of_plan(const MemoryPlan& plan) {
   std::ostringstream text;
   text << kPlan << plan.budget_bytes << ' ' << plan.cuts.positions.size();
@@ -24,7 +26,8 @@ std::string text_of_plan(const MemoryPlan& plan) {
   text << ' ' << plan.cuts.groups.size();
   for (const auto& [first, end] : plan.cuts.groups) text << ' ' << first << ' ' << end;
   text << ' ' << plan.cuts.keep.size();
-  for (const KeptResult& kept : plan.cuts.keep) text << ' ' << kept.record << ' ' << kept.result;
+  for (const KeptResult& kept : plan.cuts.keep)
+    text << ' ' << kept.record << ' ' << kept.result << ' ' << (kept.policy == Policy::kOffload);
   return text.str();
 }
 
@@ -45,7 +48,9 @@ StepCuts read_cuts(std::istream& text) {
   }
   for (auto left = read<size_t>(text); left > 0; --left) {
     const auto record = read<int32_t>(text);
-    cuts.keep.push_back({record, read<int32_t>(text)});
+    const auto result = read<int32_t>(text);
+    const bool is_moved = read<int>(text) != 0;
+    cuts.keep.push_back({record, result, is_moved ? Policy::kOffload : Policy::kSave});
   }
   return cuts;
 }
@@ -58,14 +63,22 @@ std::string text_of(const std::optional<StepDecision>& decision) {
   return decision->limit.empty() ? kPlain : kLimit + decision->limit;
 }
 
-std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile) {
+std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile,
+                                          const OffloadTerms& offload) {
   if (text.empty()) return std::nullopt;
   if (text == kPlain) return StepDecision{};
   const std::string limit = kLimit;
   if (text.starts_with(limit)) return StepDecision{.limit = text.substr(limit.size())};
   std::istringstream rest(text.substr(std::string(kPlan).size()));
   const auto budget_bytes = read<int64_t>(rest);
-  return StepDecision{.plan = plan_of_cuts(profile, read_cuts(rest), budget_bytes)};
+  const StepCuts cuts = read_cuts(rest);
+  const bool moves = std::any_of(cuts.keep.begin(), cuts.keep.end(), [](const KeptResult& kept) {
+    return kept.policy == Policy::kOffload;
+  });
+  if (moves && offload.places.empty())
+    throw std::invalid_argument("one that moves results, and no store (offload) here");
+  return StepDecision{
+      .plan = plan_of_cuts(profile, cuts, budget_bytes, moves ? offload : OffloadTerms())};
 }
 
 }  // namespace remat

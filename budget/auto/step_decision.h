@@ -20,8 +20,9 @@ struct StepDecision {
 /// "": more steps are to be measured first.
 std::string text_of(const std::optional<StepDecision>& decision);
 
-/// What another process has decided, for the step that this one has measured. Throws
-/// std::invalid_argument or std::logic_error for cuts by which that cannot run.
-std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile);
+/// What another process has decided, for the step that this one has measured and its own store.
+/// Throws std::invalid_argument or std::logic_error for cuts by which that cannot run.
+std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile,
+                                          const OffloadTerms& offload);
 
 }  // namespace remat

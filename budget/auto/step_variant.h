@@ -65,7 +65,7 @@ class StepVariant {
   /// The plan; or why there is none; or neither, if the function takes less as it is.
   /// `other_bytes`: what another variant may take; if that has no plan either and the budget is a
   /// share, the least that there is.
-  StepDecision decide(const MemoryBudget& budget, int64_t other_bytes,
+  StepDecision decide(const MemoryBudget& budget, int64_t other_bytes, const OffloadTerms& offload,
                       const std::string& name) const;
   void take(StepDecision decision);
 

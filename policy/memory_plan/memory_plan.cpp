@@ -49,6 +49,23 @@ struct PlaceSum {
 
 }  // namespace
 
+// Windows count as memory: large ones leave nothing to gain.
+std::string MemoryPlan::why_nothing_moves() const {
+  if (offload.places.empty() || !feasible || offloaded_bytes > 0) return "";
+  const int64_t many = budget_bytes / 4;
+  const bool is_over = offload.max_leaving_bytes > many || offload.prefetch_bytes > many ||
+                       offload.max_leaving_bytes + offload.prefetch_bytes > many;
+  if (!is_over) return "";
+  const auto shown = [](int64_t bytes) {
+    return bytes == OffloadPlace::kNoLimit ? "no limit" : detail::bytes_text(bytes);
+  };
+  return "[memory plan] offload: nothing moves: the store's max_leaving_bytes (" +
+         shown(offload.max_leaving_bytes) + ") and prefetch_bytes (" +
+         shown(offload.prefetch_bytes) + ") count as memory of a budget of " +
+         detail::bytes_text(budget_bytes) +
+         ". Give the store smaller ones, a few percent of the budget.";
+}
+
 std::string MemoryPlan::table() const {
   std::string text = "budget " + detail::bytes_text(budget_bytes) + ", peak " +
                      detail::bytes_text(predicted_peak_bytes) + " (" + peak_at + "), overhead " +

@@ -45,7 +45,7 @@ StepProfile with_pooled_times(StepProfile profile) {
 }
 
 MemoryPlannerOptions validated(MemoryPlannerOptions options) {
-  detail::check_terms(options.offload);
+  options.validate();
   return options;
 }
 
@@ -163,6 +163,10 @@ MemoryPlan MemoryPlanner::plan(int64_t budget_bytes) const {
   plan.profile = std::shared_ptr<const StepProfile>(state_, &state_->original);
   plan.frontier = state_->frontier;
   return plan;
+}
+
+void MemoryPlannerOptions::validate() const {
+  detail::check_terms(offload);
 }
 
 MemoryPlan plan_of_cuts(const StepProfile& profile, const StepCuts& cuts, int64_t budget_bytes,

@@ -3,8 +3,6 @@
 // Profiles and plans as Python objects.
 #include "budget.h"
 
-#include <ATen/Context.h>
-#include <ATen/DeviceAccelerator.h>
 #include <c10/util/StringUtil.h>
 #include <pybind11/stl/filesystem.h>
 #include <torch/csrc/utils/pybind.h>
@@ -126,7 +124,8 @@ std::shared_ptr<AutoCheckpoint> make_auto_checkpoint(std::string name, std::stri
                                                      std::string plan_file, int steps,
                                                      const py::object& progress,
                                                      const py::object& warn,
-                                                     const py::object& agree) {
+                                                     const py::object& agree,
+                                                     std::shared_ptr<OffloadEngine> offload) {
   return std::make_shared<AutoCheckpoint>(
       AutoCheckpointOptions{.name = std::move(name),
                             .memory_budget = std::move(memory_budget),
@@ -134,7 +133,8 @@ std::shared_ptr<AutoCheckpoint> make_auto_checkpoint(std::string name, std::stri
                             .steps = steps,
                             .progress = line_function(progress),
                             .warn = line_function(warn),
-                            .agree = text_function(agree)});
+                            .agree = text_function(agree),
+                            .offload = std::move(offload)});
 }
 
 void save_plan(const MemoryPlan& plan, const std::string& path) {
@@ -173,19 +173,17 @@ Budget budget_of(const py::object& given) {
   return static_cast<int64_t>(bytes);
 }
 
-/// Where a step runs that nobody has said.
-c10::Device usual_device() {
-  const std::optional<c10::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
-  if (!accelerator || *accelerator == c10::kPrivateUse1) return c10::kCPU;
-  // Not the device guard, for which fake tensors put one that has devices.
-  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*accelerator);
-  if (hooks.deviceCount() == 0) return c10::kCPU;
-  return {*accelerator, at::accelerator::getDeviceIndex()};
+std::shared_ptr<OffloadEngine> engine_of(const py::object& given) {
+  if (given.is_none()) return nullptr;
+  if (py::isinstance<OffloadEngine>(given)) return given.cast<std::shared_ptr<OffloadEngine>>();
+  throw py::type_error(c10::str("[memory plan] offload: expected a store of remat.offload(), got ",
+                                Py_TYPE(given.ptr())->tp_name,
+                                ". Only its copies can be planned for."));
 }
 
 MemoryPlannerOptions planner_options(const std::shared_ptr<OffloadEngine>& offload) {
   MemoryPlannerOptions options;
-  if (offload) options.offload = offload->terms(usual_device());
+  if (offload) options.offload = offload->terms();
   return options;
 }
 
@@ -194,17 +192,9 @@ MemoryPlan plan_for(const MemoryPlanner& planner, const Budget& budget) {
   return planner.plan(text ? planner.budget_bytes(*text) : std::get<int64_t>(budget));
 }
 
-/// Windows count as memory: large ones leave nothing to gain.
 MemoryPlan told(MemoryPlan plan) {
-  const OffloadTerms& terms = plan.offload;
-  const int64_t windows = terms.max_leaving_bytes + terms.prefetch_bytes;
-  if (terms.places.empty() || !plan.feasible || plan.offloaded_bytes > 0) return plan;
-  if (windows <= plan.budget_bytes / 4) return plan;
-  const std::string text = c10::str(
-      "[memory plan] offload: nothing moves: the store's max_leaving_bytes and prefetch_bytes "
-      "count as memory, ",
-      windows, " bytes of a budget of ", plan.budget_bytes,
-      ". Give the store smaller ones, a few percent of the budget.");
+  const std::string text = plan.why_nothing_moves();
+  if (text.empty()) return plan;
   if (PyErr_WarnEx(PyExc_UserWarning, text.c_str(), 1) != 0) throw py::error_already_set();
   return plan;
 }
@@ -218,9 +208,9 @@ void add_profile(py::module_& m) {
       .def("digest", &StepProfile::digest)
       .def(
           "plan",
-          [](const StepProfile& profile, const py::object& given,
-             const std::shared_ptr<OffloadEngine>& offload) {
+          [](const StepProfile& profile, const py::object& given, const py::object& store) {
             const Budget budget = budget_of(given);
+            const std::shared_ptr<OffloadEngine> offload = engine_of(store);
             MemoryPlan plan;
             {
               const py::gil_scoped_release released;
@@ -288,11 +278,12 @@ void add_plan(py::module_& m) {
           },
           [](const std::string& text) { return MemoryPlanFile::from_json(text, "pickle").plan; }));
   py::class_<MemoryPlanner>(m, "MemoryPlanner", kMemoryPlannerDoc)
-      .def(py::init([](const StepProfile& profile, const std::shared_ptr<OffloadEngine>& offload) {
+      .def(py::init([](const StepProfile& profile, const py::object& store) {
+             const std::shared_ptr<OffloadEngine> offload = engine_of(store);
+             const py::gil_scoped_release released;
              return MemoryPlanner(profile, planner_options(offload));
            }),
-           py::arg("profile"), py::arg("offload") = py::none(),
-           py::call_guard<py::gil_scoped_release>())
+           py::arg("profile"), py::arg("offload") = py::none())
       .def_property_readonly("profile", &MemoryPlanner::profile)
       .def_property_readonly("frontier", &MemoryPlanner::frontier)
       .def(
@@ -304,7 +295,9 @@ void add_plan(py::module_& m) {
 }
 
 void add_auto_checkpoint(py::module_& m) {
-  py::class_<PlannedCuts>(m, "_PlannedCuts");
+  py::class_<PlannedCuts>(m, "_PlannedCuts")
+      .def_property_readonly(
+          "moves", [](const PlannedCuts& planned) { return planned.cuts.offload.has_value(); });
   py::class_<AutoCheckpoint, std::shared_ptr<AutoCheckpoint>>(m, "_AutoCheckpoint")
       .def(py::init(&make_auto_checkpoint))
       .def("run", torch::wrap_pybind_function(run_step))

@@ -76,7 +76,7 @@ py::object limit(int64_t bytes) {
   return py::int_(bytes);
 }
 
-py::dict terms_of(OffloadEngine& engine, c10::Device device) {
+py::dict terms_of(OffloadEngine& engine, std::optional<c10::Device> device) {
   OffloadTerms terms;
   {
     const py::gil_scoped_release released;
@@ -110,6 +110,13 @@ void add_offload(PyObject* module) {
       "A store of C++: what host_memory_store() and offload() return. A copy of a function shares "
       "its store.")
       .def("__copy__", [](py::object self) { return self; })
+      .def("__reduce_ex__",
+           [](const py::object& /*self*/, int /*protocol*/) -> py::object {
+             throw py::type_error(
+                 "[offload] expected what stays in its process, got a store to pickle: what it "
+                 "keeps is here. Pickle a model's state_dict, or make a store in the other "
+                 "process.");
+           })
       .def("__deepcopy__", [](py::object self, const py::dict& /*memo*/) { return self; });
   py::class_<OffloadEngine, OffloadStore, std::shared_ptr<OffloadEngine>>(m, "OffloadEngine",
                                                                           "What offload() returns.")
@@ -117,11 +124,10 @@ void add_offload(PyObject* module) {
           "stats", stats_of,
           "Counts since it was made: what left, came back, was fetched ahead, stayed; what is away "
           "now. Bytes are those of storages, waited_us the time that threads waited for copies.")
-      .def("terms", torch::wrap_pybind_function(terms_of),
-           py::arg("device") = c10::Device(c10::kCPU),
+      .def("terms", torch::wrap_pybind_function(terms_of), py::arg("device") = py::none(),
            "What a MemoryPlanner knows of it: its limits, and of each memory the speed each way, "
-           "which the "
-           "first call for a device measures.");
+           "which the first call for a device measures. Without a device: the one that it is for, "
+           "else the current accelerator, else the CPU.");
   py::class_<MaskStore, OffloadStore, std::shared_ptr<MaskStore>>(m, "MaskStore",
                                                                   "What mask_store() returns.")
       .def(

@@ -18,7 +18,7 @@ import weakref
 import torch
 
 from . import _C, _agreement
-from ._C import MemoryPlan, checkpoint
+from ._C import MemoryPlan, OffloadEngine, checkpoint
 from ._plan_agreement import PlanAgreement
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
@@ -36,10 +36,11 @@ _by_module = weakref.WeakKeyDictionary()
 class _Step:
     """One call of a function, for the core."""
 
-    def __init__(self, fn, module, name, advice, args, kwargs):
+    def __init__(self, fn, module, name, offload, advice, args, kwargs):
         self._fn = fn
         self._module = module
         self._name = name
+        self._offload = offload
         self._advice = advice
         self._args = args
         self._kwargs = kwargs
@@ -60,7 +61,8 @@ class _Step:
         if cuts is None:
             self.result = self._fn(*self._args, **self._kwargs)
             return
-        region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, _any_output=True)(self._fn)
+        store = self._offload if cuts.moves else None
+        region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, offload_store=store, _any_output=True)(self._fn)
         with named_by_module(recording, self._module) if recording is not None else contextlib.nullcontext():
             try:
                 self.result = region(*self._args, **self._kwargs)
@@ -100,7 +102,7 @@ class _AutoCheckpointed:
         name, budget = options["name"], options["memory_budget"]
         self._agreement = PlanAgreement(name, budget, module)
         self._planned = _C._AutoCheckpoint(
-            name, budget, options["plan"], options["steps"], _logger.info, _warn, self._agreement.agree
+            name, budget, options["plan"], options["steps"], _logger.info, _warn, self._agreement.agree, options["offload"]
         )
         let_it_start()
         self._may_be_lazy = module is not None
@@ -125,9 +127,11 @@ class _AutoCheckpointed:
         is_transformed = torch._C._functorch.peek_interpreter_stack() is not None
         if is_traced or is_transformed or torch.is_inference_mode_enabled() or self._is_lazy():
             return self._call_plainly(args, kwargs)
-        _agreement.meet(f"auto_checkpoint '{self._options['name']}'", {"budget": self._options["memory_budget"]})
+        settings = {"budget": self._options["memory_budget"], "offload": "a store" if self._options["offload"] else "none"}
+        _agreement.meet(f"auto_checkpoint '{self._options['name']}'", settings)
         self._agreement.begin_step()
-        step = _Step(self._function(), self._module, self._options["name"], self._planned.advice, args, kwargs)
+        name, offload = self._options["name"], self._options["offload"]
+        step = _Step(self._function(), self._module, name, offload, self._planned.advice, args, kwargs)
         self._planned.run(step, args, kwargs, self._module is not None and self._module.training)
         return step.result
 
@@ -256,6 +260,7 @@ def auto_checkpoint(
     plan: str | os.PathLike[str] | None = None,
     name: str | None = None,
     steps: int = 3,
+    offload: OffloadEngine | None = None,
 ) -> _F: ...
 @typing.overload
 def auto_checkpoint(
@@ -267,6 +272,7 @@ def auto_checkpoint(
     plan: str | os.PathLike[str] | None = None,
     name: str | None = None,
     steps: int = 3,
+    offload: OffloadEngine | None = None,
 ) -> typing.Callable[[_F], _F]: ...
 def auto_checkpoint(
     fn: typing.Any = _NO_FUNCTION,
@@ -278,6 +284,7 @@ def auto_checkpoint(
     plan: str | os.PathLike[str] | None = None,
     name: str | None = None,
     steps: int = 3,
+    offload: OffloadEngine | None = None,
 ) -> typing.Any:
     """Makes the steps of a model, or of any function, fit a budget of memory; gradients stay bitwise the same.
 
@@ -292,7 +299,8 @@ def auto_checkpoint(
 
     The first call runs fn once more and drops that; `steps` steps are measured on the way, on a tape that keeps little;
     then a plan is made, within a second for most models. `plan` is the path of a file: if it is there its plan is used and
-    nothing is measured, else the plan is saved there.
+    nothing is measured, else the plan is saved there. `offload` is a store of remat.offload() with a max_leaving_bytes: plans
+    may move there what they keep.
 
     Raises ValueError if no plan fits, naming the least budget and what stands in its way; NotImplementedError for what
     no tape can replay, naming the op, and for what torch.compile has made.
@@ -307,6 +315,7 @@ def auto_checkpoint(
             plan=plan,
             name=name,
             steps=steps,
+            offload=offload,
         )
     _check_function(fn)
     if name is not None and not isinstance(name, str):
@@ -320,7 +329,13 @@ def auto_checkpoint(
         "memory_budget": _budget_text(memory_budget, of_peak, fraction, device_bytes),
         "plan": _path_text(plan),
         "steps": steps,
+        "offload": offload,
     }
+    if offload is not None and not isinstance(offload, OffloadEngine):
+        raise TypeError(
+            f"[auto_checkpoint] offload: expected a store of remat.offload(), got {type(offload).__name__}. Only its copies can "
+            "be planned for."
+        )
     compiled = _find_compiled(fn)
     if compiled is not None:
         raise NotImplementedError(

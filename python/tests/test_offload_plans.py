@@ -2,6 +2,7 @@
 
 """Plans that move what they keep: bits, peaks, files, and stores that do not fit the plan."""
 
+import copy
 import functools
 import pickle
 
@@ -138,8 +139,20 @@ def test_a_plan_that_moves_wants_its_store(moved):
 def test_a_store_without_limits_cannot_be_planned_for(profile):
     with pytest.raises(ValueError, match="max_leaving_bytes: expected a limit, got none"):
         profile.plan("50%", offload=remat.offload("host"))
-    with pytest.raises(TypeError):
-        profile.plan("50%", offload=remat.host_memory_store())
+    for make in (lambda store: profile.plan("50%", offload=store), lambda store: remat.MemoryPlanner(profile, offload=store)):
+        for other in ("host", remat.host_memory_store()):
+            with pytest.raises(TypeError, match=r"offload: expected a store of remat.offload\(\), got"):
+                make(other)
+
+
+def test_stores_stay_in_their_process():
+    for store in (make_store(), remat.host_memory_store(), remat.mask_store()):
+        with pytest.raises(TypeError, match="expected what stays in its process, got a store to pickle"):
+            pickle.dumps(store)
+    model = remat.auto_checkpoint(Block(8), "50%", offload=make_store())
+    with pytest.raises(TypeError, match="state_dict"):
+        pickle.dumps(model)
+    copy.deepcopy(model)
 
 
 def test_a_plan_for_another_device_is_refused(profile):
@@ -180,3 +193,43 @@ def test_terms_are_measured_once(tmp_path):
     with pytest.raises(ValueError, match="got host memory of 4095 bytes"):
         remat.offload("host", host_bytes=4095).terms()
     assert remat.offload("host", host_bytes=10_000_000).terms()["places"][0]["max_bytes"] == 10_000_000
+
+
+def planned_model(offload, **options):
+    """A model within a budget, whose steps are planned, and its twin."""
+    torch.manual_seed(0)
+    plain = torch.nn.Sequential(*(Block(256) for _ in range(6)))
+    model = remat.auto_checkpoint(copy.deepcopy(plain), "50%", offload=offload, **options)
+    x = torch.randn(512, 256)
+    results = []
+    for which in (plain, model):
+        for i in range(6):
+            which.zero_grad(set_to_none=False)
+            torch.manual_seed(i)
+            which(x).square().mean().backward()
+        results.append([p.grad.clone() for p in which.parameters()])
+    assert_equal(*results)
+    return model
+
+
+def test_a_model_within_a_budget_moves_what_it_keeps(tmp_path):
+    store = make_store()
+    model = planned_model(store, plan=tmp_path / "plan.json")
+    plan = remat.memory_plan(model)
+    assert plan.feasible and plan.offloaded_bytes > 0
+    assert 0 < store.stats()["left_bytes"]
+    assert store.stats()["away_bytes"] == 0
+    # A copy shares the store.
+    before = store.stats()["left_bytes"]
+    assert remat.memory_plan(planned_model(store, plan=tmp_path / "plan.json")).offloaded_bytes == plan.offloaded_bytes
+    assert store.stats()["left_bytes"] > before
+    with pytest.raises(ValueError, match="expected a plan that moves nothing, as auto_checkpoint.* has no store"):
+        planned_model(None, plan=tmp_path / "plan.json")
+
+
+def test_a_model_within_a_budget_wants_an_engine_with_limits():
+    for other in ("host", remat.host_memory_store(), remat.mask_store()):
+        with pytest.raises(TypeError, match=r"\[auto_checkpoint\] offload: expected a store of remat.offload\(\), got"):
+            remat.auto_checkpoint(Block(8), "50%", offload=other)
+    with pytest.raises(ValueError, match=r"\[auto_checkpoint\] 'Block': .*max_leaving_bytes: expected a limit, got none"):
+        remat.auto_checkpoint(Block(8), "50%", offload=remat.offload("host"))

@@ -19,6 +19,7 @@
 #include <remat/backend/checkpoint.h>
 #include <remat/budget/step_runner.h>
 #include <remat/memory_plan/memory_plan.h>
+#include <remat/offload/offload_engine.h>
 #include <remat/tape/cuts.h>
 #include <remat/tape/export.h>
 
@@ -50,6 +51,11 @@ struct AutoCheckpointOptions {
   /// process was given after the same step. What it throws the step throws. Null: each decides for
   /// itself.
   std::function<std::string(const std::string&)> agree{};
+
+  /// What plans may move their kept results to, and back before backward needs them. Its speed is
+  /// measured when auto_checkpoint() is called; the steps that are measured move nothing. Null:
+  /// nothing is moved.
+  std::shared_ptr<OffloadEngine> offload{};
 };
 
 /// What a step is recognised by before it runs: its arguments, grad mode's settings and autocast.
@@ -114,22 +120,24 @@ namespace detail {
 template <class Result>
 class AutoCall final : public StepForward {
  public:
-  AutoCall(const std::string& name, std::function<Result(const CheckpointOptions*)> call)
-      : name_(name), call_(std::move(call)) {}
+  AutoCall(const AutoCheckpointOptions& options,
+           std::function<Result(const CheckpointOptions*)> call)
+      : options_(options), call_(std::move(call)) {}
 
   void forward(const Cuts& cuts, StepRecording* /*recording*/) override {
     if (cuts.empty()) {
       result_.emplace(call_(nullptr));
       return;
     }
-    const CheckpointOptions options{.name = name_, .replay = ReplayEngine::kTape, .cuts = cuts};
+    CheckpointOptions options{.name = options_.name, .replay = ReplayEngine::kTape, .cuts = cuts};
+    if (cuts.offload) options.offload_store = options_.offload;
     result_.emplace(call_(&options));
   }
   void drop() noexcept override { result_.reset(); }
   Result take() { return std::move(*result_); }
 
  private:
-  const std::string& name_;
+  const AutoCheckpointOptions& options_;
   std::function<Result(const CheckpointOptions*)> call_;
   std::optional<Result> result_;
 };
@@ -150,7 +158,7 @@ class AutoCheckpointed {
     F fn = fn_;
     using Result = detail::CallResult<F, std::decay_t<Args>...>;
     if (!detail::records_regions()) return Result(detail::call(fn, kept));
-    detail::AutoCall<Result> call(planned_->options().name, [&](const CheckpointOptions* options) {
+    detail::AutoCall<Result> call(planned_->options(), [&](const CheckpointOptions* options) {
       if (!options) return Result(detail::call(fn, kept));
       return Result(
           std::apply([&](const auto&... arg) { return checkpoint(*options)(fn)(arg...); }, kept));

@@ -73,6 +73,10 @@ struct REMAT_API MemoryPlan {
   static MemoryPlan from_json(std::string_view text, const StepProfile& profile,
                               const std::string& source = "plan");
 
+  /// What stands in the way of a plan for an offload engine that moves nothing, and what to do;
+  /// "" if it moves something, is for none, or nothing stands in the way.
+  std::string why_nothing_moves() const;
+
   /// One line per phase, for people.
   std::string table() const;
 

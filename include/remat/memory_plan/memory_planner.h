@@ -16,20 +16,22 @@
 
 namespace remat {
 
-struct MemoryPlannerOptions {
+struct REMAT_API MemoryPlannerOptions {
   ReplayCosts costs{};
   OffloadTerms offload{};  ///< OffloadEngine::terms() measures them. No places: nothing is moved.
   int32_t grid = 32;       ///< Budgets for which what is kept is changed value by value
   /// Simulations after which that ends. Proposals of the chain planner, some hundreds, always run.
   int32_t evaluations = 6000;
+
+  /// @throws std::invalid_argument for terms without speed or without max_leaving_bytes.
+  void validate() const;
 };
 
 /// All planning happens in the constructor; everything else is const and may be called from many
 /// threads at once. Copies share the result. The same profile gives the same plans.
 class REMAT_API MemoryPlanner {
  public:
-  /// @throws std::invalid_argument as StepProfile::validate does, and for terms without speed or
-  /// without max_leaving_bytes.
+  /// @throws std::invalid_argument as StepProfile::validate and the options' do.
   explicit MemoryPlanner(StepProfile profile, const MemoryPlannerOptions& options = {});
 
   const StepProfile& profile() const;

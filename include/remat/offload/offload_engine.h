@@ -68,8 +68,9 @@ class REMAT_API OffloadEngine : public OffloadStore {
 
   /// What a MemoryPlanner needs to know: limits, and how fast each memory is from and to `device`.
   /// The first call for a device measures that, with copies of up to 32 MiB; measure before steps
-  /// run. Throws what a memory throws, and if one has no room.
-  virtual OffloadTerms terms(c10::Device device) = 0;
+  /// run. Unset: the device that the engine is for, else the current accelerator, else the CPU.
+  /// Throws what a memory throws, and if one has no room.
+  virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 
 /// @throws ValueError for options that make no sense.
