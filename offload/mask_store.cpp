@@ -18,7 +18,7 @@
 #include <optional>
 #include <utility>
 
-#include "kept_ticket.h"
+#include "packed_tickets.h"
 
 namespace remat {
 namespace {
@@ -65,21 +65,19 @@ class Store final : public MaskStore {
 
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
     if (!is_mask(tensor)) return keep(tensor);
+    const std::lock_guard lock(mutex_);
+    if (std::shared_ptr<Ticket> known = tickets_.find(tensor)) return known;
     const at::Tensor bits = pack(tensor);
-    {
-      const std::lock_guard lock(mutex_);
-      ++stats_.count;
-      stats_.mask_bytes += static_cast<int64_t>(tensor.nbytes());
-      stats_.packed_bytes += static_cast<int64_t>(bits.nbytes());
-    }
-    return std::make_shared<PackedMask>(tensor, keep(bits));
+    ++stats_.count;
+    stats_.mask_bytes += static_cast<int64_t>(tensor.nbytes());
+    stats_.packed_bytes += static_cast<int64_t>(bits.nbytes());
+    const auto ticket = std::make_shared<PackedMask>(tensor, keep(bits));
+    tickets_.add(tensor, ticket);
+    return ticket;
   }
 
-  std::optional<OffloadTerms> limits() const override {
-    if (store_) return store_->limits();
-    // Nothing leaves the device.
-    return OffloadTerms{.places = {}, .min_bytes = OffloadPlace::kNoLimit};
-  }
+  std::optional<OffloadTerms> limits() const override { return detail::limits_of(store_); }
+  bool is_exact() const override { return !store_ || store_->is_exact(); }
 
   MaskStats stats() const override {
     const std::lock_guard lock(mutex_);
@@ -88,19 +86,16 @@ class Store final : public MaskStore {
 
  private:
   static bool is_mask(const at::Tensor& tensor) {
-    return tensor.scalar_type() == at::kBool && detail::is_plain(tensor) && tensor.numel() > 0 &&
-           tensor.is_non_overlapping_and_dense() && tensor.nbytes() == tensor.storage().nbytes();
+    return tensor.scalar_type() == at::kBool && detail::fills_memory(tensor);
   }
 
   std::shared_ptr<Ticket> keep(const at::Tensor& tensor) const {
-    if (!store_) return std::make_shared<detail::KeptTicket>(tensor);
-    std::shared_ptr<Ticket> ticket = store_->put(tensor);
-    TORCH_CHECK_VALUE(ticket, "[mask_store] store: expected a ticket, got null.");
-    return ticket;
+    return detail::put_in(store_, tensor, "[mask_store]");
   }
 
   const std::shared_ptr<OffloadStore> store_;
   mutable std::mutex mutex_;
+  detail::PackedTickets tickets_;
   MaskStats stats_;
 };
 

@@ -72,6 +72,14 @@ void wait_for_collectives(c10::ArrayRef<at::Tensor> arguments) {
   }
 }
 
+/// The store's, and those of the regions around.
+bool is_exact(const CheckpointOptions& options) {
+  if (options.offload_store && !options.offload_store->is_exact()) return false;
+  Scope* const scope = Scope::current();
+  const Scope* const around = scope ? scope->region_scope() : nullptr;
+  return !around || around->region()->is_exact();
+}
+
 bool in_replay() {
   const Scope* const scope = Scope::current();
   return scope && scope->in_replay();
@@ -165,6 +173,11 @@ void check_options(const CheckpointOptions& options, const char* where) {
                     ": offload_inputs: expected offload_store, got none: there is no place for "
                     "them. Set it, or leave offload_inputs out.");
   const std::string place = c10::str("[", where, "] ", region_label(options.name), ": ");
+  const bool may_compare = !options.offload_store || options.offload_store->is_exact();
+  TORCH_CHECK_VALUE(may_compare || options.determinism == Determinism::kNone, place,
+                    "determinism: expected kNone (determinism_check=\"none\" in Python) with an "
+                    "offload_store that gives back what is not quite what was put, got kMetadata: "
+                    "gradients are approximations. Say so, or use another store.");
   check_cuts(options.cuts, place);
   if (moves_values(options.cuts)) {
     const char* const what = options.cuts.offload
@@ -185,7 +198,8 @@ ForwardRegion::ForwardRegion(const CheckpointOptions& options,
     : region_(Region::make(Region::Options{options.name, options.determinism, options.early_stop,
                                            options.intercept, options.preserve_rng,
                                            policy_of(options), options.op_site,
-                                           /*is_cut=*/!options.cuts.empty()})),
+                                           /*is_cut=*/!options.cuts.empty(),
+                                           /*is_unit=*/false, is_exact(options)})),
       first_sequence_nr_(at::sequence_number::peek()) {
   SavedTensorEngine::install();
   if (options.intercept) install_interception();

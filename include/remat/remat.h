@@ -26,6 +26,7 @@
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>
+#include <remat/offload/rounding_store.h>
 #include <remat/offload/sim_link.h>
 #include <remat/placeholder/placeholder.h>
 #include <remat/policy/policy.h>

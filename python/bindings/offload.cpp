@@ -15,6 +15,7 @@
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/mask_store.h>
 #include <remat/offload/offload_engine.h>
+#include <remat/offload/rounding_store.h>
 #include <remat/offload/sim_link.h>
 #include <remat/tape/offload_store.h>
 
@@ -68,6 +69,21 @@ py::dict stats_of(const OffloadEngine& engine) {
   result["waited_us"] = stats.waited_us;
   result["away_bytes"] = stats.away_bytes;
   result["leaving_bytes"] = stats.leaving_bytes;
+  return result;
+}
+
+py::dict rounding_stats_of(const RoundingStore& store) {
+  RoundingStats stats;
+  {
+    const py::gil_scoped_release released;
+    stats = store.stats();
+  }
+  py::dict result;
+  result["count"] = stats.count;
+  result["tensor_bytes"] = stats.tensor_bytes;
+  result["rounded_bytes"] = stats.rounded_bytes;
+  result["max_error"] = stats.max_error;
+  result["max_relative_error"] = stats.max_relative_error;
   return result;
 }
 
@@ -141,6 +157,11 @@ void add_offload(PyObject* module) {
             return result;
           },
           "Counts since it was made: masks, their bytes as tensors, and as bits.");
+  py::class_<RoundingStore, OffloadStore, std::shared_ptr<RoundingStore>>(
+      m, "RoundingStore", "What rounding_store() returns.")
+      .def("stats", torch::wrap_pybind_function(rounding_stats_of),
+           "Since it was made: tensors, their bytes as they were and rounded, and the errors.");
+  m.def("_rounding_store", torch::wrap_pybind_function(rounding_store));
   m.def("mask_store", torch::wrap_pybind_function(mask_store), py::arg("store") = py::none(),
         "A store for OFFLOAD calls and rules that keeps bool tensors as bits, an eighth of their "
         "bytes, and gives them back as they were; on the device, or in `store`, where other "

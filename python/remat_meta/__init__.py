@@ -53,7 +53,7 @@ from ._hooks import (  # noqa: E402
     SavedTensorKind,
     current_saved_tensor_info,
 )
-from ._offload import offload  # noqa: E402
+from ._offload import offload, rounding_store  # noqa: E402
 from ._oom import (  # noqa: E402
     clear_memory_snapshot_cache,
     discover_autograd_roots,
@@ -135,6 +135,7 @@ __all__ = [
     "region",
     "region_tapes",
     "register_device",
+    "rounding_store",
     "safe_defaults",
     "save_compute_intensive",
     "save_for_backward",

@@ -85,3 +85,23 @@ def offload(
 def _check_bytes(name: str, size: object, alternative: str = "") -> None:
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise ValueError(f"[offload] {name}: expected a number of bytes{alternative}, 0 or more, got {size!r}.")
+
+
+def rounding_store(dtype: torch.dtype, store: _C.CppOffloadStore | None = None) -> _C.RoundingStore:
+    """A store for OFFLOAD calls and rules that keeps floating point numbers in a smaller type: gradients are approximations.
+
+    Each tensor is kept over a power of two that makes its largest number one of the largest of `dtype`, on the device or
+    in `store`, and comes back in its own type. Other tensors, those that do not fill their memory, and those that have no
+    more bits go as they are. Regions take it with determinism_check="none" only.
+
+    dtype: torch.bfloat16, torch.float16, torch.float8_e4m3fn or torch.float8_e5m2.
+
+    stats() of what it returns tells how many tensors and bytes, and what it cost: max_error, the largest difference of an
+    element, and max_relative_error, of a tensor the 2-norm of its differences over its own.
+    """
+    if not isinstance(dtype, torch.dtype):
+        raise TypeError(f"[rounding_store] dtype: expected a torch.dtype, got {type(dtype).__name__}.")
+    if store is not None and not isinstance(store, _C.CppOffloadStore):
+        got = type(store).__name__
+        raise TypeError(f"[rounding_store] store: expected what offload() or another store's function returns, got {got}.")
+    return _C._rounding_store(dtype, store)

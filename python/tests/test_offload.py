@@ -481,3 +481,72 @@ def test_masks_are_kept_as_bits(engine, inner):
 def test_a_mask_store_wants_a_store():
     with pytest.raises(TypeError):
         remat.mask_store("host")
+
+
+@all_engines
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2], ids=str)
+@pytest.mark.parametrize("is_held", [False, True], ids=["", "held outside"])
+def test_numbers_are_kept_rounded(engine, dtype, is_held):
+    store = remat.rounding_store(dtype, remat.offload("host", min_bytes=0))
+    rules = remat.PolicyTable().op("aten::tanh", OFFLOAD)
+    held = []
+
+    def gradient(wrap):
+        def body(x):
+            y = x.sin().tanh()
+            held.append(y.detach() if is_held else None)
+            return y.square()
+
+        x = torch.linspace(-1, 1, 64 * 32).view(64, 32).clone().requires_grad_()
+        wrap(body)(x).sum().backward()
+        return x.grad
+
+    exact = gradient(lambda body: body)
+    region = remat.checkpoint(policy=rules, offload_store=store, replay=engine, determinism_check="none")
+    got = gradient(region)
+    stats = store.stats()
+    assert stats["count"] == 1 and stats["tensor_bytes"] == 64 * 32 * 4
+    assert stats["rounded_bytes"] == 64 * 32 * dtype.itemsize
+    assert 0 < stats["max_relative_error"] < 0.1 and 0 < stats["max_error"] < 0.1
+    # Whoever holds the memory has it exactly.
+    assert torch.equal(got, exact) == is_held
+    assert (got - exact).norm() < 0.2 * exact.norm()
+
+
+@all_engines
+@pytest.mark.parametrize("inner", ["function", "tape"])
+@pytest.mark.parametrize("is_held", [False, True], ids=["", "held outside"])
+def test_what_is_inside_of_a_region_that_rounds_is_as_near(engine, inner, is_held):
+    weight, held = torch.linspace(-1, 1, 32 * 32).view(32, 32) / 6, []
+
+    def inside(x):
+        y = (x @ weight).tanh()
+        held.append(y if is_held else None)
+        return y.sin()
+
+    def gradient(wrap):
+        x = torch.linspace(-1, 1, 16 * 32).view(16, 32).clone().requires_grad_()
+        wrap(lambda x: remat.checkpoint(replay=inner)(inside)(x.exp()) * x)(x).square().sum().backward()
+        return x.grad
+
+    exact = gradient(lambda body: body)
+    for rules in (remat.PolicyTable().op("aten::exp", OFFLOAD), None):
+        options = {"policy": rules} if rules else {"offload_inputs": True}
+        store = remat.rounding_store(torch.bfloat16)
+        got = gradient(remat.checkpoint(offload_store=store, replay=engine, determinism_check="none", **options))
+        assert store.stats()["count"] == (1 if rules else 0)  # a leaf stays
+        assert (got - exact).norm() < 0.05 * exact.norm()
+
+
+def test_rounding_is_never_silent():
+    store = remat.rounding_store(torch.bfloat16)
+    for determinism_check in ("default", None):
+        options = {} if determinism_check is None else {"determinism_check": determinism_check}
+        with pytest.raises(ValueError, match=r'region \'r\': determinism: expected kNone \(determinism_check="none" in Python\)'):
+            remat.checkpoint(region_name="r", offload_store=store, **options)(torch.sin)(leaf(2))
+    with pytest.raises(ValueError, match=r"dtype: expected BFloat16, Half"):
+        remat.rounding_store(torch.float32)
+    with pytest.raises(TypeError, match=r"dtype: expected a torch.dtype, got str"):
+        remat.rounding_store("bfloat16")
+    with pytest.raises(TypeError, match=r"store: expected what offload\(\)"):
+        remat.rounding_store(torch.bfloat16, "host")

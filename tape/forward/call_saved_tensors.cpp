@@ -136,7 +136,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     check_original(has_layout(tensor));
     const bool is_shared = others_ && !others_->is_hooked() && !version_->is_written_by_op();
     const auto place = [&] { return where_kept(); };
-    if (at::Tensor saved = is_shared ? others_->lock(kept_->meta, tensor, place) : at::Tensor();
+    const at::Tensor expected = region_->is_exact() ? tensor : at::Tensor();
+    if (at::Tensor saved = is_shared ? others_->lock(kept_->meta, expected, place) : at::Tensor();
         saved.defined()) {
       version_->give_to(saved);
       return saved;

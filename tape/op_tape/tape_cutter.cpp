@@ -53,7 +53,8 @@ void TapeCutter::open_units() {
                                                   .determinism = root_->determinism(),
                                                   .preserve_rng = root_->preserve_rng(),
                                                   .policy = std::move(policy),
-                                                  .is_unit = true});
+                                                  .is_unit = true,
+                                                  .is_exact = root_->is_exact()});
     replayers_[unit] = std::make_shared<SegmentReplayer>(whole_, root_, unit);
     regions_[unit]->set_replayer(replayers_[unit]);
   }

@@ -351,7 +351,7 @@ at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
   at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
   const bool is_shared = slot.held || !live_[slot.ref.value].owned;
   if (is_shared) value = tensor_data(value);  // without the graph that it stands in
-  if (tape_.has_hashes() && slot.hash != 0) check_hash(slot, number, value);
+  if (tape_.has_hashes() && slot.hash != 0 && region_.is_exact()) check_hash(slot, number, value);
   if (!slot.held && is_new(slot.ref.value)) OpObserver::all_adopt(value);
   return value;
 }

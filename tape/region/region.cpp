@@ -181,7 +181,8 @@ at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
       memory && !memory->is_hooked() && !memory->is_gone() && change_of(slot).empty();
   const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
   // Otherwise a replay may make other values: its user has said so.
-  const bool is_compared = determinism() != Determinism::kNone && intercept() && preserve_rng();
+  const bool is_compared =
+      determinism() != Determinism::kNone && is_exact() && intercept() && preserve_rng();
   const at::Tensor expected = is_compared ? value : at::Tensor();
   at::Tensor saved = is_shared ? memory->lock(slot.meta, expected, where) : at::Tensor();
   if (saved.defined()) value = std::move(saved);

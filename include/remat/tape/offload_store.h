@@ -26,8 +26,8 @@ class REMAT_API OffloadStore {
     Ticket& operator=(const Ticket&) = delete;
     virtual ~Ticket() = default;
 
-    /// A tensor equal to the one that was put, on its device, with the same sizes, strides and
-    /// dtype. Called by backward, on any thread, more than once if the graph is kept. What it
+    /// A tensor equal to the one that was put (see is_exact()), on its device, with the same sizes,
+    /// strides and dtype. Called by backward, on any thread, more than once if the graph is kept. What it
     /// throws passes through backward().
     virtual at::Tensor get() = 0;
   };
@@ -40,6 +40,10 @@ class REMAT_API OffloadStore {
   /// Puts `tensor` away, which is detached; the caller drops it then. Called in the forward, on its
   /// thread. What it throws passes through checkpoint().
   virtual std::shared_ptr<Ticket> put(const at::Tensor& tensor) = 0;
+
+  /// False if what comes back may differ from what was put: then regions take it with determinism =
+  /// kNone only, and gradients are approximations.
+  virtual bool is_exact() const { return true; }
 
   /// How much may be on its way at once, and away, for plans; speeds are left out. None: nothing is
   /// on its way, as each copy is done when put() or get() returns, and there is room for all.

@@ -79,6 +79,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     bool is_cut = false;
     /// True for such a segment, and for a group of them: its replayer hears of each slot that dies.
     bool is_unit = false;
+    /// False if a store gives back approximations, this region's or one's around it: bits are not
+    /// compared then.
+    bool is_exact = true;
   };
 
   /// From then on find_region() and its neighbours have it.
@@ -101,6 +104,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   const std::string& name() const { return options_.name; }
   Determinism determinism() const { return options_.determinism; }
+  bool is_exact() const { return options_.is_exact; }
   /// True if a replay may stop early. Not where a replay calls collectives: all ranks are to call
   /// the same ones, whatever is alive.
   bool early_stop() const { return options_.early_stop && !marks_.communicates; }

@@ -1,0 +1,222 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Numbers over a power of two, in a type of fewer bits.
+#include <remat/offload/rounding_store.h>
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/as_strided.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/exp2.h>
+#include <ATen/ops/maximum.h>
+#include <ATen/ops/stack.h>
+#include <ATen/ops/where.h>
+#include <ATen/ops/zeros.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <limits>
+#include <mutex>
+#include <optional>
+#include <unordered_map>
+#include <utility>
+
+#include "packed_tickets.h"
+
+namespace remat {
+namespace {
+
+/// Elements that are looked at together: what that takes meanwhile is small beside most tensors.
+constexpr int64_t kPieceSize = int64_t{1} << 20;
+
+std::optional<double> largest_of(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kBFloat16:
+      return std::numeric_limits<at::BFloat16>::max();
+    case at::kHalf:
+      return std::numeric_limits<at::Half>::max();
+    case at::kFloat8_e4m3fn:
+      return std::numeric_limits<at::Float8_e4m3fn>::max();
+    case at::kFloat8_e5m2:
+      return std::numeric_limits<at::Float8_e5m2>::max();
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Half precision has too few powers of two.
+at::ScalarType computed_type(at::ScalarType dtype) {
+  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+}
+
+/// Its memory, in order.
+at::Tensor flat(const at::Tensor& tensor) {
+  return at::as_strided(tensor, {tensor.numel()}, {1});
+}
+
+/// fn(from, size) for all pieces of so many elements.
+template <class Fn>
+void for_each_piece(int64_t numel, const Fn& fn) {
+  for (int64_t from = 0; from < numel; from += kPieceSize)
+    fn(from, std::min(kPieceSize, numel - from));
+}
+
+/// Values of one type, each times `scale`, in the order of a tensor's memory.
+class RoundedValues {
+ public:
+  RoundedValues(const at::Tensor& values, at::ScalarType dtype, double largest)
+      : dtype_(values.scalar_type()),
+        scale_(scale_for(values, largest)),
+        rounded_(at::empty({values.numel()}, values.options().dtype(dtype))) {
+    for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
+      const at::Tensor piece = values.narrow(0, from, size).to(scale_.scalar_type());
+      rounded_.narrow(0, from, size).copy_(piece.div(scale_));
+    });
+  }
+
+  const at::Tensor& rounded() const { return rounded_; }
+
+  /// The values that come of what rounded() was.
+  at::Tensor values_of(const at::Tensor& rounded) const {
+    const at::Tensor values = at::empty({rounded.numel()}, rounded.options().dtype(dtype_));
+    for_each_piece(rounded.numel(), [&](int64_t from, int64_t size) {
+      values.narrow(0, from, size).copy_(piece_of(rounded, from, size));
+    });
+    return values;
+  }
+  at::Tensor piece_of(const at::Tensor& rounded, int64_t from, int64_t size) const {
+    return rounded.narrow(0, from, size).to(scale_.scalar_type()).mul_(scale_);
+  }
+
+  /// Goes elsewhere.
+  at::Tensor take_rounded() { return std::exchange(rounded_, at::Tensor()); }
+
+ private:
+  /// A power of two, so that all but the smallest numbers lose nothing by it.
+  static at::Tensor scale_for(const at::Tensor& values, double largest) {
+    const at::ScalarType type = computed_type(values.scalar_type());
+    at::Tensor most = at::zeros({}, values.options().dtype(type));
+    for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
+      const at::Tensor piece = values.narrow(0, from, size).to(type).abs();
+      most = at::maximum(most, at::where(piece.isfinite(), piece, 0).amax());
+    });
+    constexpr double kMostExponent = 100;  // of zeros there is no logarithm
+    return at::exp2(most.div(largest).log2().ceil().clamp(-kMostExponent, kMostExponent));
+  }
+
+  at::ScalarType dtype_;
+  at::Tensor scale_;
+  at::Tensor rounded_;
+};
+
+/// Both errors of RoundingStats, on the devices of the tensors: nobody waits.
+class RoundingErrors {
+ public:
+  void add(const at::Tensor& values, const RoundedValues& of) {
+    const auto options = values.options().dtype(at::kDouble);
+    at::Tensor most = at::zeros({}, options);
+    at::Tensor squares = at::zeros({2}, options);  // of the difference, of the values
+    for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
+      const at::Tensor piece = values.narrow(0, from, size).to(at::kDouble);
+      const at::Tensor error = piece.sub(of.piece_of(of.rounded(), from, size));
+      most = at::maximum(most, error.abs().amax());
+      squares += at::stack({error.square().sum(), piece.square().sum()});
+    });
+    const at::Tensor share = at::where(squares[1].gt(0), squares[0].div(squares[1]), 0).sqrt();
+    at::Tensor& errors = errors_[values.device()];
+    const at::Tensor found = at::stack({most, share});
+    errors = errors.defined() ? at::maximum(errors, found) : found;
+  }
+
+  void read(RoundingStats& stats) const {
+    for (const auto& [device, errors] : errors_) {
+      stats.max_error = std::max(stats.max_error, errors[0].item<double>());
+      stats.max_relative_error = std::max(stats.max_relative_error, errors[1].item<double>());
+    }
+  }
+
+ private:
+  std::unordered_map<c10::Device, at::Tensor> errors_;
+};
+
+class RoundedTicket final : public OffloadStore::Ticket {
+ public:
+  RoundedTicket(const at::Tensor& tensor, RoundedValues values,
+                std::shared_ptr<OffloadStore::Ticket> rounded)
+      : sizes_(tensor.sizes()),
+        strides_(tensor.strides()),
+        values_(std::move(values)),
+        rounded_(std::move(rounded)) {}
+  at::Tensor get() override {
+    return at::as_strided(values_.values_of(rounded_->get()), sizes_, strides_);
+  }
+
+ private:
+  c10::DimVector sizes_;
+  c10::DimVector strides_;
+  RoundedValues values_;
+  std::shared_ptr<OffloadStore::Ticket> rounded_;
+};
+
+class Rounding final : public RoundingStore {
+ public:
+  Rounding(at::ScalarType dtype, double largest, std::shared_ptr<OffloadStore> store)
+      : dtype_(dtype), largest_(largest), store_(std::move(store)) {}
+
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
+    if (!is_rounded(tensor)) return put_in(tensor);
+    const std::lock_guard lock(mutex_);
+    if (std::shared_ptr<Ticket> known = tickets_.find(tensor)) return known;
+    const at::Tensor values = flat(tensor);
+    RoundedValues rounded(values, dtype_, largest_);
+    errors_.add(values, rounded);
+    ++stats_.count;
+    stats_.tensor_bytes += static_cast<int64_t>(tensor.nbytes());
+    stats_.rounded_bytes += static_cast<int64_t>(rounded.rounded().nbytes());
+    std::shared_ptr<Ticket> inner = put_in(rounded.take_rounded());
+    const auto ticket =
+        std::make_shared<RoundedTicket>(tensor, std::move(rounded), std::move(inner));
+    tickets_.add(tensor, ticket);
+    return ticket;
+  }
+
+  std::optional<OffloadTerms> limits() const override { return detail::limits_of(store_); }
+
+  RoundingStats stats() const override {
+    const std::lock_guard lock(mutex_);
+    RoundingStats stats = stats_;
+    errors_.read(stats);
+    return stats;
+  }
+
+ private:
+  bool is_rounded(const at::Tensor& tensor) const {
+    return at::isFloatingType(tensor.scalar_type()) &&
+           tensor.itemsize() > c10::elementSize(dtype_) && detail::fills_memory(tensor);
+  }
+
+  std::shared_ptr<Ticket> put_in(const at::Tensor& tensor) const {
+    return detail::put_in(store_, tensor, "[rounding_store]");
+  }
+
+  const at::ScalarType dtype_;
+  const double largest_;
+  const std::shared_ptr<OffloadStore> store_;
+  mutable std::mutex mutex_;
+  detail::PackedTickets tickets_;
+  RoundingErrors errors_;
+  RoundingStats stats_;
+};
+
+}  // namespace
+
+std::shared_ptr<RoundingStore> rounding_store(c10::ScalarType dtype,
+                                              std::shared_ptr<OffloadStore> store) {
+  const std::optional<double> largest = largest_of(dtype);
+  TORCH_CHECK_VALUE(largest,
+                    "[rounding_store] dtype: expected BFloat16, Half, Float8_e4m3fn or "
+                    "Float8_e5m2, got ",
+                    dtype, ".");
+  return std::make_shared<Rounding>(dtype, *largest, std::move(store));
+}
+
+}  // namespace remat
