@@ -19,8 +19,8 @@ struct MaskStats {
 };
 
 /// Keeps bool tensors as bits, and gives them back as they were; other tensors as they are. One
-/// that does not fill its memory, a view of a part, counts as another tensor. One that several nodes
-/// save is there once. On any thread.
+/// that does not fill its memory, a view of a part, counts as another tensor. One that several
+/// nodes save is there once. On any thread.
 class REMAT_API MaskStore : public OffloadStore {
  public:
   virtual MaskStats stats() const = 0;

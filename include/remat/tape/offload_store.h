@@ -27,8 +27,8 @@ class REMAT_API OffloadStore {
     virtual ~Ticket() = default;
 
     /// A tensor equal to the one that was put (see is_exact()), on its device, with the same sizes,
-    /// strides and dtype. Called by backward, on any thread, more than once if the graph is kept. What it
-    /// throws passes through backward().
+    /// strides and dtype. Called by backward, on any thread, more than once if the graph is kept.
+    /// What it throws passes through backward().
     virtual at::Tensor get() = 0;
   };
 
