@@ -65,14 +65,14 @@ class Store final : public MaskStore {
 
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
     if (!is_mask(tensor)) return keep(tensor);
-    const std::lock_guard lock(mutex_);
     if (std::shared_ptr<Ticket> known = tickets_.find(tensor)) return known;
     const at::Tensor bits = pack(tensor);
+    const auto ticket = std::make_shared<PackedMask>(tensor, keep(bits));
+    tickets_.add(tensor, ticket);
+    const std::lock_guard lock(mutex_);
     ++stats_.count;
     stats_.mask_bytes += static_cast<int64_t>(tensor.nbytes());
     stats_.packed_bytes += static_cast<int64_t>(bits.nbytes());
-    const auto ticket = std::make_shared<PackedMask>(tensor, keep(bits));
-    tickets_.add(tensor, ticket);
     return ticket;
   }
 
@@ -94,8 +94,8 @@ class Store final : public MaskStore {
   }
 
   const std::shared_ptr<OffloadStore> store_;
-  mutable std::mutex mutex_;
   detail::PackedTickets tickets_;
+  mutable std::mutex mutex_;  // Nobody waits for anything while he has it.
   MaskStats stats_;
 };
 

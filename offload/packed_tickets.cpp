@@ -49,14 +49,17 @@ struct PackedTickets::Entry {
 };
 
 PackedTickets::TicketPtr PackedTickets::find(const at::Tensor& tensor) const {
+  const std::lock_guard lock(mutex_);
   const auto entry = entries_.find(address_of(tensor));
   const bool is_known = entry != entries_.end() && entry->second->is_of(tensor);
   return is_known ? entry->second->ticket.lock() : nullptr;
 }
 
 void PackedTickets::add(const at::Tensor& tensor, const TicketPtr& ticket) {
+  auto entry = std::make_shared<const Entry>(tensor, ticket);
+  const std::lock_guard lock(mutex_);
   if (entries_.size() >= most_) forget_gone();
-  entries_.insert_or_assign(address_of(tensor), std::make_shared<const Entry>(tensor, ticket));
+  entries_.insert_or_assign(address_of(tensor), std::move(entry));
 }
 
 void PackedTickets::forget_gone() {

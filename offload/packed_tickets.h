@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <unordered_map>
 
@@ -16,8 +17,8 @@
 
 namespace remat::detail {
 
-/// One ticket for a tensor that several nodes save. Guarded by the store that has it. Knows tensors
-/// that fill their memory, without keeping them.
+/// One ticket for a tensor that several nodes save. Knows tensors that fill their memory, without
+/// keeping them. On any thread; two that pack a tensor at the same time have a ticket each.
 class PackedTickets {
  public:
   using TicketPtr = std::shared_ptr<OffloadStore::Ticket>;
@@ -32,6 +33,7 @@ class PackedTickets {
 
   void forget_gone();
 
+  mutable std::mutex mutex_;
   // By storage
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<const Entry>> entries_;
   size_t most_ = kFew;

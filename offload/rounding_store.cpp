@@ -108,7 +108,8 @@ class RoundedValues {
   at::Tensor rounded_;
 };
 
-/// Both errors of RoundingStats, on the devices of the tensors: nobody waits.
+/// Both errors of RoundingStats, on the devices of the tensors: nobody waits. On any thread; no op
+/// runs under the mutex, since Python's modes may see it.
 class RoundingErrors {
  public:
   void add(const at::Tensor& values, const RoundedValues& of) {
@@ -122,19 +123,35 @@ class RoundingErrors {
       squares += at::stack({error.square().sum(), piece.square().sum()});
     });
     const at::Tensor share = at::where(squares[1].gt(0), squares[0].div(squares[1]), 0).sqrt();
-    at::Tensor& errors = errors_[values.device()];
-    const at::Tensor found = at::stack({most, share});
-    errors = errors.defined() ? at::maximum(errors, found) : found;
+    at::Tensor found = at::stack({most, share});
+    while (true) {
+      const at::Tensor other = exchange(values.device(), found);
+      if (!other.defined()) return;
+      found = at::maximum(found, other);
+    }
   }
 
   void read(RoundingStats& stats) const {
-    for (const auto& [device, errors] : errors_) {
+    std::unique_lock lock(mutex_);
+    const std::unordered_map<c10::Device, at::Tensor> all = errors_;
+    lock.unlock();
+    for (const auto& [device, errors] : all) {
       stats.max_error = std::max(stats.max_error, errors[0].item<double>());
       stats.max_relative_error = std::max(stats.max_relative_error, errors[1].item<double>());
     }
   }
 
  private:
+  /// Puts `found` there if nothing is, else takes out what is.
+  at::Tensor exchange(c10::Device device, const at::Tensor& found) {
+    const std::lock_guard lock(mutex_);
+    at::Tensor& errors = errors_[device];
+    if (errors.defined()) return std::exchange(errors, at::Tensor());
+    errors = found;
+    return {};
+  }
+
+  mutable std::mutex mutex_;
   std::unordered_map<c10::Device, at::Tensor> errors_;
 };
 
@@ -164,14 +181,11 @@ class Rounding final : public RoundingStore {
 
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
     if (!is_rounded(tensor)) return put_in(tensor);
-    const std::lock_guard lock(mutex_);
     if (std::shared_ptr<Ticket> known = tickets_.find(tensor)) return known;
     const at::Tensor values = flat(tensor);
     RoundedValues rounded(values, dtype_, largest_);
     errors_.add(values, rounded);
-    ++stats_.count;
-    stats_.tensor_bytes += static_cast<int64_t>(tensor.nbytes());
-    stats_.rounded_bytes += static_cast<int64_t>(rounded.rounded().nbytes());
+    count(tensor, rounded.rounded());
     std::shared_ptr<Ticket> inner = put_in(rounded.take_rounded());
     const auto ticket =
         std::make_shared<RoundedTicket>(tensor, std::move(rounded), std::move(inner));
@@ -182,8 +196,9 @@ class Rounding final : public RoundingStore {
   std::optional<OffloadTerms> limits() const override { return detail::limits_of(store_); }
 
   RoundingStats stats() const override {
-    const std::lock_guard lock(mutex_);
+    std::unique_lock lock(mutex_);
     RoundingStats stats = stats_;
+    lock.unlock();
     errors_.read(stats);
     return stats;
   }
@@ -194,6 +209,13 @@ class Rounding final : public RoundingStore {
            tensor.itemsize() > c10::elementSize(dtype_) && detail::fills_memory(tensor);
   }
 
+  void count(const at::Tensor& tensor, const at::Tensor& rounded) {
+    const std::lock_guard lock(mutex_);
+    ++stats_.count;
+    stats_.tensor_bytes += static_cast<int64_t>(tensor.nbytes());
+    stats_.rounded_bytes += static_cast<int64_t>(rounded.nbytes());
+  }
+
   std::shared_ptr<Ticket> put_in(const at::Tensor& tensor) const {
     return detail::put_in(store_, tensor, "[rounding_store]");
   }
@@ -201,9 +223,9 @@ class Rounding final : public RoundingStore {
   const at::ScalarType dtype_;
   const double largest_;
   const std::shared_ptr<OffloadStore> store_;
-  mutable std::mutex mutex_;
   detail::PackedTickets tickets_;
   RoundingErrors errors_;
+  mutable std::mutex mutex_;
   RoundingStats stats_;
 };
 

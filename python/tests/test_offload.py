@@ -4,6 +4,7 @@
 
 import contextlib
 import copy
+import threading
 import warnings
 
 import pytest
@@ -536,6 +537,34 @@ def test_what_is_inside_of_a_region_that_rounds_is_as_near(engine, inner, is_hel
         got = gradient(remat.checkpoint(offload_store=store, replay=engine, determinism_check="none", **options))
         assert store.stats()["count"] == (1 if rules else 0)  # a leaf stays
         assert (got - exact).norm() < 0.05 * exact.norm()
+
+
+def test_threads_share_stores_that_pack():
+    engine = remat.offload("host", min_bytes=0, max_leaving_bytes=1, prefetch_bytes=1 << 16)  # put() waits for copies
+    rounding = remat.rounding_store(torch.bfloat16, engine)
+    store = remat.mask_store(rounding)
+    rules = remat.PolicyTable().op("aten::tanh", OFFLOAD).op("aten::gt*", OFFLOAD)
+    region = remat.checkpoint(policy=rules, offload_store=store, offload_inputs=True, determinism_check="none")
+    gradients = []
+
+    def work():
+        for _ in range(20):
+            h = x = torch.linspace(-1, 1, 1 << 16).requires_grad_()
+            for _ in range(4):
+                h = region(lambda t: torch.where(t > 0, t, t * 0.1).tanh().square())(h)
+            h.sum().backward()
+        gradients.append(x.grad)
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(timeout=60)
+    assert len(gradients) == 4
+    assert all(torch.equal(gradients[0], gradient) for gradient in gradients)
+    assert store.stats()["count"] == 4 * 20 * 4
+    assert rounding.stats()["count"] == 4 * 20 * (4 + 3)  # not the leaf
+    assert engine.stats()["away_bytes"] == 0
 
 
 def test_rounding_is_never_silent():
