@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <chrono>
 #include <cstdint>
 #include <deque>
 #include <exception>
@@ -59,7 +60,24 @@ class Mover {
 
  private:
   using Lock = std::lock_guard<WaitMutex>;
-  class WaitClock;
+
+  // Adds what its scope takes to the time that threads have waited.
+  class WaitClock {
+   public:
+    explicit WaitClock(Mover& mover) : mover_(mover) {}
+    WaitClock(const WaitClock&) = delete;
+    WaitClock& operator=(const WaitClock&) = delete;
+    ~WaitClock() {
+      const std::chrono::duration<double, std::micro> time =
+          std::chrono::steady_clock::now() - begin_;
+      const Lock lock(mover_.mutex_);
+      mover_.stats_.waited_us += time.count();
+    }
+
+   private:
+    Mover& mover_;
+    std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+  };
 
   /// What goes when the mutex is free again: destructors may run anything.
   struct Garbage {

@@ -35,10 +35,10 @@ struct CopyTimes {
 };
 
 /// Note [Simulated engine]
-/// The rules are those of offload/mover.cpp, for an engine that knows the order from an earlier
-/// step: a value leaves with the first put() after it is alone; put() waits while more than
-/// max_leaving_bytes are on their way; each ask() has what comes next fetched, within
-/// prefetch_bytes. A test runs both on the same steps.
+/// The rules are those of offload/mover_out.cpp and mover_in.cpp, for an engine that knows the
+/// order from an earlier step: a value leaves with the first put() after it is alone; put() waits
+/// while more than max_leaving_bytes are on their way; each ask() has what comes next fetched,
+/// within prefetch_bytes. A test runs both on the same steps.
 class REMAT_API CopyTimeline {
  public:
   /// `bytes`: per value. Both must outlive this.

@@ -1,0 +1,214 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// What leaves the device, and what becomes of it: Note [Moving] in mover.h.
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include "copy_waits.h"
+#include "mover.h"
+
+#include <remat/tape/saved_tensors_hooks.h>
+
+namespace remat::detail {
+namespace {
+
+constexpr size_t kLookedAtPerPut = 8;
+// What the link is given ahead: enough to be busy between two puts, and little that is for nothing
+// when backward begins, as a copy that a device has been given cannot be taken back.
+constexpr int64_t kMostGivenBytes = int64_t{256} << 20;
+constexpr size_t kMostNumbers = size_t{1} << 16;
+
+uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
+}
+
+bool is_alone(const at::Storage& storage) {
+  return storage.use_count() == 1;
+}
+
+}  // namespace
+
+std::shared_ptr<MovedStorage> Mover::take(const at::Tensor& tensor) {
+  std::string full;
+  bool is_over = false;
+  {
+    Garbage garbage;
+    const Lock lock(mutex_);
+    settle(garbage);
+    send_waiting();
+    is_over = stats_.leaving_bytes > options_.max_leaving_bytes;
+    full.swap(full_);
+    is_full_told_ = is_full_told_ || (!full.empty() && options_.when_full == WhenFull::kKeep);
+  }
+  if (!full.empty()) tell(full);
+  if (is_over) wait_for_leaving();
+  const Lock lock(mutex_);
+  std::shared_ptr<MovedStorage> moved = find(tensor);
+  if (!moved) return add(tensor);
+  ++moved->tickets;
+  return moved;
+}
+
+std::shared_ptr<MovedStorage> Mover::find(const at::Tensor& tensor) const {
+  const auto entry = here_.find(tensor.storage().unsafeGetStorageImpl());
+  if (entry == here_.end()) return nullptr;
+  const bool is_same = entry->second->version == version_of(tensor);
+  return is_same ? entry->second : nullptr;
+}
+
+std::shared_ptr<MovedStorage> Mover::add(const at::Tensor& tensor) {
+  const auto moved = std::make_shared<MovedStorage>();
+  moved->here = tensor.storage();
+  moved->device = tensor.device();
+  moved->bytes = static_cast<int64_t>(moved->here.nbytes());
+  moved->version = version_of(tensor);
+  moved->computed = options_.memories.front()->link().computed_so_far(moved->device);
+  if (const SavedTensorInfo* const info = saved_tensor_info_in_pack()) {
+    moved->region = info->region;
+    moved->call = info->call;
+  }
+  moved->sequence = next_sequence_++;
+  if (order_.size() >= kMostNumbers) {
+    order_.forget();
+    numbered_.clear();
+    first_of_step_ = moved->sequence;
+  }
+  moved->number = order_.put(moved->bytes);
+  numbered_.push_back(moved.get());
+  ++live_;
+  here_[moved->here.unsafeGetStorageImpl()] = moved;
+  waiting_.emplace(moved->sequence, moved.get());
+  return moved;
+}
+
+// A storage that others have too would free nothing. Few are looked at each time: those that live
+// on for long are many in some programs. With a limit for what leaves all are: the peak is what is
+// promised then, and put() waits for what is too much.
+void Mover::send_waiting() {
+  const bool is_limited = options_.max_leaving_bytes < OffloadOptions{}.max_leaving_bytes;
+  const size_t most = is_limited ? waiting_.size() : std::min(kLookedAtPerPut, waiting_.size());
+  auto next = is_limited ? waiting_.begin() : waiting_.lower_bound(next_looked_at_);
+  for (size_t i = 0; i < most && (is_limited || stats_.leaving_bytes < kMostGivenBytes); ++i) {
+    if (next == waiting_.end()) next = waiting_.begin();
+    MovedStorage& moved = *next->second;
+    if (is_alone(moved.here)) {
+      next = waiting_.erase(next);
+      if (!send(moved, 0)) note_full(moved);
+    } else {
+      ++next;
+    }
+  }
+  next_looked_at_ = next == waiting_.end() ? 0 : next->first;
+}
+
+bool Mover::send(MovedStorage& moved, size_t first_memory) {
+  moved.whereabouts = Whereabouts::kStays;
+  const bool has_size = static_cast<int64_t>(moved.here.nbytes()) == moved.bytes;
+  if (!has_size || stats_.away_bytes + moved.bytes > options_.max_bytes) return true;
+  for (size_t i = first_memory; i < options_.memories.size(); ++i) {
+    OffloadMemory& memory = *options_.memories[i];
+    std::unique_ptr<OffloadMemory::Block> block = memory.take(moved.bytes, moved.device);
+    if (!block) continue;
+    try {
+      moved.left = block->write(moved.here, moved.computed);
+    } catch (const std::exception& error) {
+      moved.failure = c10::str(", ", memory.name(), " failed: ", first_line(error));
+      continue;
+    }
+    moved.block = std::move(block);
+    moved.memory = &memory;
+    moved.memory_number = i;
+    moved.whereabouts = Whereabouts::kLeaving;
+    leaving_.push_back(&moved);
+    stats_.leaving_bytes += moved.bytes;
+    stats_.away_bytes += moved.bytes;
+    return true;
+  }
+  return false;
+}
+
+// Said by the next put(): nothing is thrown or warned of while storages move.
+void Mover::note_full(const MovedStorage& moved) {
+  ++stats_.full_count;
+  if (!full_.empty() || is_full_told_) return;
+  std::string names;
+  for (const auto& memory : options_.memories)
+    names += (names.empty() ? "" : ", ") + memory->name();
+  full_ = c10::str("[offload] ", moved.what(), ": expected room in ", names, ", got none",
+                   moved.failure);
+}
+
+void Mover::tell(const std::string& full) {
+  TORCH_CHECK(options_.when_full == WhenFull::kKeep, full,
+              ". Give it more room, or let when_full be kKeep (\"keep\" in Python).");
+  TORCH_WARN(full, ". It stays where it is, as all will for which there is no room.");
+}
+
+void Mover::wait_for_leaving() {
+  while (true) {
+    Garbage garbage;
+    CopyEventPtr first;
+    {
+      const Lock lock(mutex_);
+      settle(garbage);
+      if (stats_.leaving_bytes <= options_.max_leaving_bytes) return;
+      for (const MovedStorage* const moved : leaving_) {
+        first = moved->left;
+        if (first) break;
+      }
+    }
+    const WaitClock clock(*this);
+    wait_quietly(first);
+  }
+}
+
+void Mover::settle_leaving(Garbage& garbage) {
+  const std::deque<MovedStorage*> leaving = std::exchange(leaving_, {});
+  for (MovedStorage* const moved : leaving) {
+    if (is_pending(moved->left)) {
+      leaving_.push_back(moved);
+      continue;
+    }
+    if (moved->left && !settle_left(*moved, garbage)) continue;
+    if (moved->is_next) {
+      leaving_.push_back(moved);
+      continue;
+    }
+    const bool has_others = !is_alone(moved->here);
+    garbage.storages.push_back(hand_over(*moved));
+    if (!has_others) moved->given.reset();  // It is gone when the caller has settled.
+  }
+}
+
+// It has left: from here on those have it who have asked for it, if any.
+at::Storage Mover::hand_over(MovedStorage& moved) {
+  forget_here(moved);
+  moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());
+  moved.whereabouts = Whereabouts::kAway;
+  return std::move(moved.here);
+}
+
+bool Mover::settle_left(MovedStorage& moved, Garbage& garbage) {
+  stats_.leaving_bytes -= moved.bytes;
+  try {
+    std::exchange(moved.left, nullptr)->wait();
+  } catch (const std::exception& error) {
+    settle_failed(moved, error, garbage);
+    return false;
+  }
+  stats_.left_bytes += moved.bytes;
+  ++stats_.left_count;
+  return true;
+}
+
+void Mover::settle_failed(MovedStorage& moved, const std::exception& error, Garbage& garbage) {
+  stats_.away_bytes -= moved.bytes;
+  garbage.blocks.push_back(std::move(moved.block));
+  moved.failure = c10::str(", ", moved.memory->name(), " failed: ", first_line(error));
+  if (!send(moved, moved.memory_number + 1)) note_full(moved);
+}
+
+}  // namespace remat::detail
