@@ -22,6 +22,7 @@ from ._C import MemoryPlan, OffloadEngine, checkpoint
 from ._plan_agreement import PlanAgreement
 from ._profile import named_by_module
 from ._python_state import PythonState, find_iterator
+from ._torch_checkpoint import checkpoints_on_remat
 from ._torch_profiler import let_it_start
 
 _F = typing.TypeVar("_F", bound=typing.Callable[..., typing.Any])
@@ -63,7 +64,9 @@ class _Step:
             return
         store = self._offload if cuts.moves else None
         region = checkpoint(replay="tape", region_name=self._name, cuts=cuts, offload_store=store, _any_output=True)(self._fn)
-        with named_by_module(recording, self._module) if recording is not None else contextlib.nullcontext():
+        is_dropped = state is not None
+        names = named_by_module(recording, self._module) if recording is not None else contextlib.nullcontext()
+        with names, checkpoints_on_remat() if is_dropped else contextlib.nullcontext():
             try:
                 self.result = region(*self._args, **self._kwargs)
             except NotImplementedError as error:

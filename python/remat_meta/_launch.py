@@ -102,7 +102,7 @@ def run_patched(script, is_module):
 
 def check_budget(memory_budget):
     """Raises ValueError for one that cannot be."""
-    _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None)
+    _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None, None)
 
 
 def run_within_budget(script, is_module, memory_budget):

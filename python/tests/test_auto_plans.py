@@ -12,6 +12,7 @@ import pytest
 import torch
 from budget_trainer import MEASURED, Net, Trainer, batch_of, loss_of, same, train, trainers
 from torch import nn
+from torch.utils.checkpoint import checkpoint
 
 import remat_meta as remat
 
@@ -43,6 +44,18 @@ def test_a_budget_that_is_too_small_is_refused_with_the_least():
     assert "are gradients and workspace" in str(error.value) or "if nothing is kept" in str(error.value)
     with pytest.raises(ValueError, match="memory_budget"):
         planned.step(batch_of())
+
+
+@pytest.mark.parametrize("use_reentrant", [False, True])
+def test_checkpoints_inside_are_refused_in_the_first_call(use_reentrant):
+    layer = nn.Linear(8, 8)
+    model = remat.auto_checkpoint(lambda x: checkpoint(layer, x, use_reentrant=use_reentrant).sin().sum(), "95%")
+    x = torch.ones(4, 8, requires_grad=True)
+    for _ in range(2):
+        with pytest.raises(NotImplementedError, match=r"without regions of its own, .* turn off .*gradient_checkpointing"):
+            model(x)
+    checkpoint(layer, x, use_reentrant=use_reentrant).sum().backward()  # torch's own is back
+    assert "CheckpointFunction" in str(checkpoint(layer, x, use_reentrant=True).grad_fn)
 
 
 def test_no_budget_and_wrong_budgets(monkeypatch):
