@@ -226,7 +226,7 @@ bool TapeCutter::is_of_other_segment(uint32_t value) const {
 
 bool TapeCutter::may_cross(uint32_t value) const {
   if (phase_ == Phase::kDiffers) return false;  // no replay runs what reads it
-  return !listed_ || phase_ != Phase::kPlan || (value < is_listed_.size() && is_listed_[value]);
+  return !listed_ || phase_ != Phase::kPlan || listed_as(value);
 }
 
 // Values of which there are none by now were listed in vain: finish() says so.
@@ -236,15 +236,21 @@ void TapeCutter::made(size_t record, size_t result, const TapeRef& ref, const at
   const Cuts::Kept& next = (*listed_)[next_listed_];
   if (next.record != record || next.result != result) return;
   ++next_listed_;
-  is_listed_.resize(ref.value + 1);
-  is_listed_[ref.value] = true;
+  listed_as_.resize(ref.value + 1);
+  listed_as_[ref.value] = next.policy;
   listed_now_.push_back({ref, tensor, is_outside, next.policy});
 }
 
-/// What the record that has just been made has of the list, unless it is another one.
+/// What the record that has just been made has of the list, unless it is another one. What moves
+/// does so from here on, though units of its own group may be the first to read it.
 void TapeCutter::keep_listed() {
   for (const Listed& made : listed_now_) {
-    if (phase_ == Phase::kPlan) cross(made.ref, made.tensor, made.is_outside, made.policy);
+    if (phase_ != Phase::kPlan) break;
+    if (made.policy == Policy::kOffload) {
+      keep(made.ref.value, made.tensor, made.is_outside, made.policy);
+    } else {
+      cross(made.ref, made.tensor, made.is_outside, made.policy);
+    }
   }
   listed_now_.clear();
 }
@@ -286,6 +292,8 @@ void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside,
   here = std::make_shared<CutValue>(
       value, is_outside ? CallProduct::written(0, tensor) : CallProduct(0, tensor));
   known = here;
+  // Who reads it late, when nobody has needed it meanwhile, has it moved all the same.
+  if (listed_as(value) == Policy::kOffload) policy = Policy::kOffload;
   const size_t made_by = tree_.outermost(maker(value));
   if (made_by != tree_.outermost(segment_) && made_by != ended_) {
     has_late_readers_ = true;

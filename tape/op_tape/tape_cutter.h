@@ -163,6 +163,9 @@ class TapeCutter {
   void for_each_slot(Visit&& visit);
   size_t live_slots() const;
   void drop_unread_slots(size_t group);
+  std::optional<Policy> listed_as(uint32_t value) const {
+    return value < listed_as_.size() ? listed_as_[value] : std::nullopt;
+  }
   bool may_cross(uint32_t value) const;
   void check_positions(size_t records) const;
   void check_listed(size_t records) const;
@@ -185,7 +188,7 @@ class TapeCutter {
   size_t slots_ = 0;
   size_t segment_ = 0;
   size_t next_listed_ = 0;
-  std::vector<bool> is_listed_;  // by value
+  std::vector<std::optional<Policy>> listed_as_;  // by value
   struct Listed {
     TapeRef ref;
     at::Tensor tensor;

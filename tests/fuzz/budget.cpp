@@ -10,6 +10,7 @@
 #include <exception>
 #include <functional>
 #include <iterator>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -20,6 +21,8 @@
 #include <remat/budget/plan_cuts.h>
 #include <remat/budget/profile.h>
 #include <remat/memory_plan/memory_planner.h>
+#include <remat/offload/offload_engine.h>
+#include <remat/offload/sim_link.h>
 #include <remat/remat.h>
 #include <remat/tape/region.h>
 
@@ -32,6 +35,7 @@ namespace {
 
 constexpr const char* kPlanned = "planned";
 constexpr const char* kChanged = "planned, then run with other ops";
+constexpr const char* kMoved = "planned with a store, which moved something";
 constexpr const char* kAuto = "trained with auto_checkpoint";
 constexpr const char* kAutoChanged = "trained with auto_checkpoint, some steps with other ops";
 constexpr const char* kInfeasible = "planned, and the budget was below the least";
@@ -47,6 +51,7 @@ constexpr const char* kDirty = "refused: a Function marks dirty what crosses a c
 constexpr MemoryPlannerOptions kPlanning = {.costs = {}, .grid = 4, .evaluations = 150};
 
 constexpr uint64_t kOtherSeeds = 0x9e3779b97f4a7c15;
+constexpr uint64_t kStoreSeeds = 0xd1b54a32d192ed03;  // that change no program
 constexpr int kAutoSteps = 6;
 
 using Function = std::function<Tensors(const Tensors&)>;
@@ -184,9 +189,17 @@ std::string words_of(const Task& task) {
 
 std::string words_of(const StepCuts& cuts) {
   std::string text = c10::str("cuts at ", cuts.positions, ", keeps");
-  for (const KeptResult& kept : cuts.keep) text += c10::str(" ", kept.record, ".", kept.result);
+  for (const KeptResult& kept : cuts.keep)
+    text +=
+        c10::str(" ", kept.record, ".", kept.result, kept.policy == Policy::kOffload ? "!" : "");
   for (const auto& [first, end] : cuts.groups) text += c10::str(", group ", first, " to ", end);
   return text;
+}
+
+std::string words_of(const OffloadTerms& terms) {
+  if (terms.places.empty()) return "";
+  return c10::str("; a store of ", terms.min_bytes, " bytes or more, ", terms.max_leaving_bytes,
+                  " on their way, ", terms.prefetch_bytes, " ahead");
 }
 
 void replace(Block& block, Op op, Op other) {
@@ -293,10 +306,35 @@ std::string choose_budget_text(Choices& choose) {
   }
 }
 
+/// Now and then a store with small windows, whose copies end when somebody waits for them.
+std::shared_ptr<OffloadEngine> choose_store(uint64_t seed) {
+  Choices choose(seed ^ kStoreSeeds);
+  if (choose.one_in(2)) return nullptr;
+  const auto bytes = [&] { return static_cast<int64_t>(choose.pick(4) * choose.pick(64)); };
+  const VirtualLink link = virtual_link({.gbps = 1});
+  return offload_engine({.memories = {host_memory({.link = link.link})},
+                         .min_bytes = bytes() / 4,
+                         .prefetch_bytes = bytes(),
+                         .max_leaving_bytes = bytes()});
+}
+
+/// By the store's limits, and so fast that plans move what they can.
+MemoryPlannerOptions planning_for(const std::shared_ptr<OffloadEngine>& store) {
+  MemoryPlannerOptions planning = kPlanning;
+  if (!store) return planning;
+  planning.evaluations *= 4;
+  planning.offload = *store->limits();
+  for (OffloadPlace& place : planning.offload.places) place.out_gbps = place.in_gbps = 1e3;
+  return planning;
+}
+
 class BudgetCheck {
  public:
   BudgetCheck(const Program& program, Fault fault)
-      : choose_(program.seed ^ kOtherSeeds), task_(choose_task(program, choose_)), fault_(fault) {}
+      : choose_(program.seed ^ kOtherSeeds),
+        task_(choose_task(program, choose_)),
+        fault_(fault),
+        store_(choose_store(program.seed)) {}
 
   Verdict run() {
     {
@@ -325,7 +363,7 @@ class BudgetCheck {
     const std::optional<StepProfile> profile = measure(measured);
     if (!profile) return;
     try {
-      const MemoryPlanner planner(*profile, kPlanning);
+      const MemoryPlanner planner(*profile, planning_for(store_));
       const int64_t budget = choose_budget(planner, choose_);
       if (budget < 0) return;
       if (!task_.has(Op::kHookLater) && choose_.one_in(2))
@@ -388,7 +426,10 @@ class BudgetCheck {
       fail("the plan is above the budget",
            c10::str(plan.predicted_peak_bytes, " of ", plan.budget_bytes));
     // One that is not feasible is the plan for the least, which runs if it is made for that.
-    verdict_.note = !plan.feasible ? kInfeasible : task_.changes() ? kChanged : kPlanned;
+    verdict_.note = !plan.feasible             ? kInfeasible
+                    : task_.changes()          ? kChanged
+                    : plan.offloaded_bytes > 0 ? kMoved
+                                               : kPlanned;
     const MemoryPlan runs = fault_ == Fault::kPeak
                                 ? planner.plan(planner.frontier().back().peak_bytes)
                                 : planner.plan(std::max(least, plan.budget_bytes));
@@ -399,7 +440,8 @@ class BudgetCheck {
     const Function function = checkpoint({.name = c10::str("planned ", task_.program.seed),
                                           .preserve_rng = fault_ != Fault::kNumbers,
                                           .replay = ReplayEngine::kTape,
-                                          .cuts = cuts})(std::ref(training));
+                                          .cuts = cuts,
+                                          .offload_store = store_})(std::ref(training));
     const auto after = [&](size_t i, const StepResult& step) {
       const bool left = std::exchange(differs, false);
       if (task_.steps[i]) return;
@@ -417,7 +459,8 @@ class BudgetCheck {
       fail("the peak is above the prediction",
            c10::str("step ", i, ": ", peak, " of ", plan.predicted_peak_bytes, ", budget ",
                     plan.budget_bytes, "; plain takes ", plain_.done[i].peak_bytes, ", of which ",
-                    plan.profile->plain_peak_bytes, " were predicted; ", words_of(plan.cuts)));
+                    plan.profile->plain_peak_bytes, " were predicted at ", plan.peak_at, "; ",
+                    words_of(plan.cuts), words_of(plan.offload)));
   }
 
   void run_auto() {
@@ -485,11 +528,13 @@ class BudgetCheck {
     if (!live_regions().empty()) return fail("a region is left over", live_regions()[0]->label());
     const MemoryReport report = memory_report();
     if (report.bytes != 0 || !report.regions.empty()) fail("memory is left over", report.str());
+    if (store_ && store_->stats().away_bytes != 0) fail("memory is left over in the store", "");
   }
 
   Choices choose_;
   Task task_;
   const Fault fault_;
+  const std::shared_ptr<OffloadEngine> store_;
   Steps plain_;
   Verdict verdict_;
 };
@@ -497,7 +542,7 @@ class BudgetCheck {
 }  // namespace
 
 bool is_planned(const char* note) {
-  constexpr std::array kRan = {kPlanned, kChanged, kAuto, kAutoChanged, kInfeasible};
+  constexpr std::array kRan = {kPlanned, kChanged, kMoved, kAuto, kAutoChanged, kInfeasible};
   return std::find(kRan.begin(), kRan.end(), note) != kRan.end();
 }
 

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include <remat/remat.h>
@@ -36,6 +37,33 @@ size_t tensors_kept(const TensorFn& fn, const Cuts& cuts) {
   const at::Tensor y = checkpoint(with_cuts(cuts))(fn)(step_input());
   return memory_report().bytes / kBytes;
 }
+
+/// Counts what it is given, and what of that is still wanted.
+class CountingStore final : public OffloadStore {
+ public:
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
+    ++puts;
+    return std::make_shared<Counted>(live, tensor.clone());
+  }
+
+  int puts = 0;
+  std::shared_ptr<int> live = std::make_shared<int>(0);
+
+ private:
+  class Counted final : public Ticket {
+   public:
+    Counted(std::shared_ptr<int> live, at::Tensor copy)
+        : live_(std::move(live)), copy_(std::move(copy)) {
+      ++*live_;
+    }
+    ~Counted() override { --*live_; }
+    at::Tensor get() override { return copy_; }
+
+   private:
+    std::shared_ptr<int> live_;
+    at::Tensor copy_;
+  };
+};
 
 /// Three pairs of ops, each a segment: the first op's argument and the second's result are saved.
 at::Tensor three_pairs(const at::Tensor& x) {
@@ -195,6 +223,40 @@ TEST_CASE("One segment may have a list", "[backend][cuts]") {
   OpCounts counts;
   y.sum().backward();
   CHECK(counts["aten::exp"] == 2);  // not the one whose result is kept
+}
+
+TEST_CASE("What is listed to be offloaded of a group's is, when it is made", "[backend][cuts]") {
+  const auto store = std::make_shared<CountingStore>();
+  int puts_when_made = 0;
+  const TensorFn fn = [&](const at::Tensor& x) {
+    const at::Tensor made = x.sin().exp().sin().exp();
+    puts_when_made = store->puts;
+    return made.sin().exp();
+  };
+  CheckpointOptions options = with_cuts({.positions = {2, 4}, .groups = {{0, 2}}});
+  options.cuts.keep = Kept{{.record = 1}, {.record = 3, .policy = Policy::kOffload}};
+  options.offload_store = store;
+  check_as_plain(fn, {}, options);
+  const at::Tensor y = checkpoint(options)(fn)(step_input());
+  CHECK(puts_when_made == store->puts);
+  CHECK(*store->live == 1);
+}
+
+TEST_CASE("What is listed to be offloaded is, though it is read late", "[backend][cuts]") {
+  const auto store = std::make_shared<CountingStore>();
+  const TensorFn fn = [](const at::Tensor& x) {
+    const at::Tensor made = x.sin().exp();
+    return made.sin().exp().sin().exp().sin().exp() * made;
+  };
+  CheckpointOptions options = with_cuts({.positions = {2, 4, 6}});
+  options.cuts.keep = Kept{{.record = 1, .policy = Policy::kOffload},
+                           {.record = 3, .policy = Policy::kOffload},
+                           {.record = 5, .policy = Policy::kOffload}};
+  options.offload_store = store;
+  check_as_plain(fn, {}, options);
+  const at::Tensor y = checkpoint(options)(fn)(step_input());
+  CHECK(*store->live == 3);
+  CHECK(memory_report().bytes == 0);
 }
 
 TEST_CASE("A listed value may be offloaded", "[backend][cuts]") {
