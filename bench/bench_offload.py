@@ -7,12 +7,17 @@
 Both places are memory of the CPU, and remat's copies take as long as on a link of that speed, each way of its own; those of
 torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) go at the speed of memory, and are
 waited for. A peak is what LibTorch's CPU allocator hands out in a step, above what is there before it: what has left is in
-memory of the store's own, and not in it; copies of the others are. A time is by the clock, in turns, over that of plain, medians.
-"hidden" is the share of the time of all copies, at that speed, that no thread waited for.
+memory of the store's own, and not in it; copies of the others are. A time is by the clock, in turns, over that of plain,
+medians. "hidden" is the share of the time of all copies, at that speed, that no thread waited for. The rows of remat keep the
+inputs of each layer in the store ("inputs"), or those and the results of matrix products, convolutions, attention, GELU and
+ReLU. Checkpoints that copy their input are plain autograd functions: BatchNorm's statistics are updated twice, hence "no" for
+convolutions.
 
-Plans: for budgets of so many percent of plain's peak, with and without the link; what a step takes over plain's, predicted and
-measured (steps of both in turns), and what threads have waited for copies. Both windows of the store have a sixteenth of plain's
-peak. --disk: how fast tensors go to a file in that folder and come back, beside dd with direct I/O.
+Plans: for budgets of so many percent of plain's peak: the overhead predicted for a plan without a store ("alone") and for one
+with it, and what was measured (steps of plain and of the plan in turns); what threads waited for copies a step, and what was
+predicted; the measured peak over the predicted one, which holds for every speed of the link; bytes moved a step. Both windows
+of the store have a sixteenth of plain's peak. Where both places are memory of the CPU, copies also slow down what is computed.
+--disk: how fast tensors go to a file in that folder and come back, beside dd with direct I/O.
 """
 
 import argparse
@@ -296,10 +301,10 @@ def keep_freed_memory():
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("models", nargs="*", metavar="MODEL", help=", ".join(MODELS))
-    parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--gbps", type=float, nargs="+", default=[1.0, 4.0, 16.0])
-    parser.add_argument("--plans", type=int, nargs="*", default=[30, 40, 60], metavar="PERCENT")
-    parser.add_argument("--disk", metavar="FOLDER")
+    parser.add_argument("--rounds", type=int, default=5, help="steps that are timed, of each row (5)")
+    parser.add_argument("--gbps", type=float, nargs="+", default=[1.0, 4.0, 16.0], help="speeds of links (1 4 16)")
+    parser.add_argument("--plans", type=int, nargs="*", default=[30, 40, 60], metavar="PERCENT", help="budgets (30 40 60)")
+    parser.add_argument("--disk", metavar="FOLDER", help="measure a file there, too")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()

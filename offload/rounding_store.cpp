@@ -3,10 +3,10 @@
 // Numbers over a power of two, in a type of fewer bits.
 #include <remat/offload/rounding_store.h>
 
+#include <ATen/Dispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/as_strided.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/exp2.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/where.h>
@@ -28,24 +28,47 @@ namespace {
 /// Elements that are looked at together: what that takes meanwhile is small beside most tensors.
 constexpr int64_t kPieceSize = int64_t{1} << 20;
 
-std::optional<double> largest_of(at::ScalarType dtype) {
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+struct SmallType {
+  at::ScalarType dtype;
+  double largest;   ///< That stands for a number
+  double infinity;  ///< What stands for that
+};
+
+std::optional<SmallType> small_type(at::ScalarType dtype) {
   switch (dtype) {
     case at::kBFloat16:
-      return std::numeric_limits<at::BFloat16>::max();
+      return SmallType{dtype, std::numeric_limits<at::BFloat16>::max(), kInfinity};
     case at::kHalf:
-      return std::numeric_limits<at::Half>::max();
-    case at::kFloat8_e4m3fn:
-      return std::numeric_limits<at::Float8_e4m3fn>::max();
+      return SmallType{dtype, std::numeric_limits<at::Half>::max(), kInfinity};
+    case at::kFloat8_e4m3fn:  // has no infinity: its last number is one, and that before the
+                              // largest
+      return SmallType{dtype, 416, std::numeric_limits<at::Float8_e4m3fn>::max()};
     case at::kFloat8_e5m2:
-      return std::numeric_limits<at::Float8_e5m2>::max();
+      return SmallType{dtype, std::numeric_limits<at::Float8_e5m2>::max(), kInfinity};
     default:
       return std::nullopt;
   }
 }
 
-/// Half precision has too few powers of two.
-at::ScalarType computed_type(at::ScalarType dtype) {
-  return dtype == at::kDouble ? at::kDouble : at::kFloat;
+/// In which values are scaled: half precision has too few powers of two.
+struct ScaledType {
+  at::ScalarType dtype;
+  at::ScalarType bits;
+  int64_t mantissa_bits;
+  int64_t bias;  // of exponents
+};
+
+ScaledType scaled_type(at::ScalarType dtype) {
+  if (dtype == at::kDouble) return {at::kDouble, at::kLong, 52, 1023};
+  return {at::kFloat, at::kInt, 23, 127};
+}
+
+double largest_of(at::ScalarType dtype) {
+  return AT_DISPATCH_FLOATING_TYPES_AND2(at::kHalf, at::kBFloat16, dtype, "rounding_store", [] {
+    return static_cast<double>(std::numeric_limits<scalar_t>::max());
+  });
 }
 
 /// Its memory, in order.
@@ -63,13 +86,17 @@ void for_each_piece(int64_t numel, const Fn& fn) {
 /// Values of one type, each times `scale`, in the order of a tensor's memory.
 class RoundedValues {
  public:
-  RoundedValues(const at::Tensor& values, at::ScalarType dtype, double largest)
-      : dtype_(values.scalar_type()),
-        scale_(scale_for(values, largest)),
-        rounded_(at::empty({values.numel()}, values.options().dtype(dtype))) {
+  RoundedValues(const at::Tensor& values, const SmallType& small)
+      : small_(small),
+        dtype_(values.scalar_type()),
+        largest_(largest_of(dtype_)),
+        scale_(scale_for(values, small.largest)),
+        rounded_(at::empty({values.numel()}, values.options().dtype(small.dtype))) {
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
-      const at::Tensor piece = values.narrow(0, from, size).to(scale_.scalar_type());
-      rounded_.narrow(0, from, size).copy_(piece.div(scale_));
+      const at::Tensor piece = values.narrow(0, from, size).to(scale_.scalar_type()).div(scale_);
+      const at::Tensor infinite = piece.sgn().mul(small_.infinity);
+      rounded_.narrow(0, from, size)
+          .copy_(at::where(piece.isinf(), infinite, piece.clamp(-small_.largest, small_.largest)));
     });
   }
 
@@ -83,9 +110,14 @@ class RoundedValues {
     });
     return values;
   }
+  /// What rounding up made too large for their type is its largest number.
   at::Tensor piece_of(const at::Tensor& rounded, int64_t from, int64_t size) const {
-    return rounded.narrow(0, from, size).to(scale_.scalar_type()).mul_(scale_);
+    const at::Tensor piece = rounded.narrow(0, from, size).to(scale_.scalar_type());
+    const at::Tensor finite = piece.mul(scale_).clamp(-largest_, largest_);
+    return at::where(piece.abs().ge(small_.infinity), piece.sgn().mul(kInfinity), finite);
   }
+
+  const at::Tensor& scale() const { return scale_; }
 
   /// Goes elsewhere.
   at::Tensor take_rounded() { return std::exchange(rounded_, at::Tensor()); }
@@ -93,34 +125,43 @@ class RoundedValues {
  private:
   /// A power of two, so that all but the smallest numbers lose nothing by it.
   static at::Tensor scale_for(const at::Tensor& values, double largest) {
-    const at::ScalarType type = computed_type(values.scalar_type());
-    at::Tensor most = at::zeros({}, values.options().dtype(type));
+    const ScaledType type = scaled_type(values.scalar_type());
+    at::Tensor most = at::zeros({}, values.options().dtype(type.dtype));
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
-      const at::Tensor piece = values.narrow(0, from, size).to(type).abs();
+      const at::Tensor piece = values.narrow(0, from, size).to(type.dtype).abs();
       most = at::maximum(most, at::where(piece.isfinite(), piece, 0).amax());
     });
-    constexpr double kMostExponent = 100;  // of zeros there is no logarithm
-    return at::exp2(most.div(largest).log2().ceil().clamp(-kMostExponent, kMostExponent));
+    // Of zeros there is no logarithm. By its bits, as exp2() may be a bit off.
+    const at::Tensor exponent = at::where(most.gt(0), most.div(largest).log2().ceil(), 0)
+                                    .clamp(1 - type.bias, type.bias)
+                                    .to(type.bits);
+    return exponent.add(type.bias).bitwise_left_shift(type.mantissa_bits).view(type.dtype);
   }
 
+  SmallType small_;
   at::ScalarType dtype_;
+  double largest_;
   at::Tensor scale_;
   at::Tensor rounded_;
 };
 
-/// Both errors of RoundingStats, on the devices of the tensors: nobody waits. On any thread; no op
-/// runs under the mutex, since Python's modes may see it.
+/// Both errors of RoundingStats, of finite numbers, on the devices of the tensors: nobody waits. On
+/// any thread; no op runs under the mutex, since Python's modes may see it.
 class RoundingErrors {
  public:
   void add(const at::Tensor& values, const RoundedValues& of) {
     const auto options = values.options().dtype(at::kDouble);
     at::Tensor most = at::zeros({}, options);
-    at::Tensor squares = at::zeros({2}, options);  // of the difference, of the values
+    at::Tensor squares = at::zeros({2}, options);  // of the difference, of the values; scaled
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
-      const at::Tensor piece = values.narrow(0, from, size).to(at::kDouble);
-      const at::Tensor error = piece.sub(of.piece_of(of.rounded(), from, size));
+      const at::Tensor all = values.narrow(0, from, size).to(at::kDouble);
+      const at::Tensor is_number = all.isfinite();
+      const at::Tensor piece = at::where(is_number, all, 0);
+      const at::Tensor error =
+          at::where(is_number, piece.sub(of.piece_of(of.rounded(), from, size)), 0);
       most = at::maximum(most, error.abs().amax());
-      squares += at::stack({error.square().sum(), piece.square().sum()});
+      squares.add_(
+          at::stack({error.div(of.scale()).square().sum(), piece.div(of.scale()).square().sum()}));
     });
     const at::Tensor share = at::where(squares[1].gt(0), squares[0].div(squares[1]), 0).sqrt();
     at::Tensor found = at::stack({most, share});
@@ -176,14 +217,14 @@ class RoundedTicket final : public OffloadStore::Ticket {
 
 class Rounding final : public RoundingStore {
  public:
-  Rounding(at::ScalarType dtype, double largest, std::shared_ptr<OffloadStore> store)
-      : dtype_(dtype), largest_(largest), store_(std::move(store)) {}
+  Rounding(const SmallType& small, std::shared_ptr<OffloadStore> store)
+      : small_(small), store_(std::move(store)) {}
 
   std::shared_ptr<Ticket> put(const at::Tensor& tensor) override {
     if (!is_rounded(tensor)) return put_in(tensor);
     if (std::shared_ptr<Ticket> known = tickets_.find(tensor)) return known;
     const at::Tensor values = flat(tensor);
-    RoundedValues rounded(values, dtype_, largest_);
+    RoundedValues rounded(values, small_);
     errors_.add(values, rounded);
     count(tensor, rounded.rounded());
     std::shared_ptr<Ticket> inner = put_in(rounded.take_rounded());
@@ -206,7 +247,7 @@ class Rounding final : public RoundingStore {
  private:
   bool is_rounded(const at::Tensor& tensor) const {
     return at::isFloatingType(tensor.scalar_type()) &&
-           tensor.itemsize() > c10::elementSize(dtype_) && detail::fills_memory(tensor);
+           tensor.itemsize() > c10::elementSize(small_.dtype) && detail::fills_memory(tensor);
   }
 
   void count(const at::Tensor& tensor, const at::Tensor& rounded) {
@@ -220,8 +261,7 @@ class Rounding final : public RoundingStore {
     return detail::put_in(store_, tensor, "[rounding_store]");
   }
 
-  const at::ScalarType dtype_;
-  const double largest_;
+  const SmallType small_;
   const std::shared_ptr<OffloadStore> store_;
   detail::PackedTickets tickets_;
   RoundingErrors errors_;
@@ -233,12 +273,12 @@ class Rounding final : public RoundingStore {
 
 std::shared_ptr<RoundingStore> rounding_store(c10::ScalarType dtype,
                                               std::shared_ptr<OffloadStore> store) {
-  const std::optional<double> largest = largest_of(dtype);
-  TORCH_CHECK_VALUE(largest,
+  const std::optional<SmallType> small = small_type(dtype);
+  TORCH_CHECK_VALUE(small,
                     "[rounding_store] dtype: expected BFloat16, Half, Float8_e4m3fn or "
                     "Float8_e5m2, got ",
                     dtype, ".");
-  return std::make_shared<Rounding>(dtype, *largest, std::move(store));
+  return std::make_shared<Rounding>(*small, std::move(store));
 }
 
 }  // namespace remat

@@ -23,8 +23,9 @@ std::string words_of_measuring(const Cuts& cuts, int steps) {
 namespace {
 
 std::string words_of_overhead(const MemoryPlan& plan) {
-  if (plan.offloaded_bytes == 0)
+  if (plan.offload.places.empty())
     return "runs again; no plan is below " + detail::percent_text(plan.lower_bound, 1);
+  if (plan.offloaded_bytes == 0) return "runs again; moves nothing, as no copy saves time";
   return "runs again or waits; moves " + detail::bytes_text(plan.offloaded_bytes);
 }
 

@@ -65,8 +65,8 @@ MemoryPlan describe(const detail::StepGraph& graph, const StepCuts& cuts,
   std::vector<char> keep = detail::kept_flags(graph.profile, cuts);
   detail::StepSimulator simulator(graph, cuts.positions, cuts.groups, options.costs,
                                   options.offload);
-  MemoryPlan plan =
-      detail::describe(graph, simulator.run(keep, detail::MissingValues::kRefuse), cuts);
+  simulator.run(keep, detail::MissingValues::kRefuse);
+  MemoryPlan plan = detail::describe(graph, simulator, cuts);
   plan.offload = options.offload;
   return plan;
 }

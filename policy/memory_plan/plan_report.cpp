@@ -62,7 +62,8 @@ std::vector<KeptResult> kept_results(const StepGraph& graph, const CutCandidate&
   return kept;
 }
 
-MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, StepCuts cuts) {
+MemoryPlan describe(const StepGraph& graph, const StepSimulator& simulator, StepCuts cuts) {
+  const StepSimulation& simulation = simulator.result();
   MemoryPlan plan;
   plan.predicted_peak_bytes = simulation.peak_bytes;
   plan.offloaded_bytes = simulation.offloaded_bytes;
@@ -92,7 +93,7 @@ MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, St
     const int32_t value = graph.results[kept.record][kept.result];
     if (units.home(value) != StepUnits::root) continue;
     MemoryPlanOp& op = plan.ops[kept.record];
-    (kept.policy == Policy::kOffload ? op.offloaded_bytes : op.kept_bytes) += graph.bytes(value);
+    (simulator.leaves(value) ? op.offloaded_bytes : op.kept_bytes) += graph.bytes(value);
   }
   return plan;
 }

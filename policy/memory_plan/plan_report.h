@@ -11,12 +11,14 @@
 
 #include "candidate_pool.h"
 #include "step_graph.h"
+#include "step_simulator.h"
 
 namespace remat::detail {
 
 std::vector<KeptResult> kept_results(const StepGraph& graph, const CutCandidate& candidate);
 
-/// Everything but budget, overhead, bounds and digest; `limit` as for an infeasible plan.
-MemoryPlan describe(const StepGraph& graph, const StepSimulation& simulation, StepCuts cuts);
+/// Everything but budget, overhead, bounds and digest; `limit` as for an infeasible plan. Of the
+/// simulator's last run.
+MemoryPlan describe(const StepGraph& graph, const StepSimulator& simulator, StepCuts cuts);
 
 }  // namespace remat::detail

@@ -29,6 +29,9 @@ class StepSimulator {
   /// Of the last run: does anything need this kept value?
   bool is_used(int32_t value) const { return needs_.is_used(value); }
   bool may_move(int32_t value) const { return moves_.may_move(value); }
+  /// Of the last run: what that returned, and whether this value is moved.
+  const StepSimulation& result() const { return out_; }
+  bool leaves(int32_t value) const { return moves_.leaves(value); }
   /// Of the last run, what happened to values that move.
   const std::vector<CopyStep>& copy_steps() const { return copy_steps_; }
 

@@ -92,7 +92,10 @@ py::object limit(int64_t bytes) {
   return py::int_(bytes);
 }
 
-py::dict terms_of(OffloadEngine& engine, std::optional<c10::Device> device) {
+py::dict terms_of(OffloadEngine& engine, const py::object& given) {
+  std::optional<c10::Device> device;
+  if (!given.is_none())
+    device = py::module_::import("torch").attr("device")(given).cast<c10::Device>();
   OffloadTerms terms;
   {
     const py::gil_scoped_release released;
@@ -162,11 +165,10 @@ void add_offload(PyObject* module) {
       .def("stats", torch::wrap_pybind_function(rounding_stats_of),
            "Since it was made: tensors, their bytes as they were and rounded, and the errors.");
   m.def("_rounding_store", torch::wrap_pybind_function(rounding_store));
-  m.def("mask_store", torch::wrap_pybind_function(mask_store), py::arg("store") = py::none(),
-        "A store for OFFLOAD calls and rules that keeps bool tensors as bits, an eighth of their "
-        "bytes, and gives them back as they were; on the device, or in `store`, where other "
-        "tensors go as they are.");
-  m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store));
+  m.def("_mask_store", torch::wrap_pybind_function(mask_store));
+  m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store),
+        "A store for OFFLOAD calls and rules that copies to host memory and back, and waits for "
+        "both copies.");
   m.def("_offload_engine", torch::wrap_pybind_function(make_engine));
 }
 

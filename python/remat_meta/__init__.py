@@ -29,7 +29,6 @@ from ._C import (  # noqa: E402
     host_memory_store,
     is_placeholder,
     is_recomputing,
-    mask_store,
     memory_report,
     name_scope,
     native_op,
@@ -53,7 +52,7 @@ from ._hooks import (  # noqa: E402
     SavedTensorKind,
     current_saved_tensor_info,
 )
-from ._offload import offload, rounding_store  # noqa: E402
+from ._offload import mask_store, offload, rounding_store  # noqa: E402
 from ._oom import (  # noqa: E402
     clear_memory_snapshot_cache,
     discover_autograd_roots,

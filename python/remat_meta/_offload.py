@@ -14,6 +14,7 @@ from . import _C
 
 _MEMORIES = ("host", "disk")
 _WHEN_FULL = ("keep", "raise")
+_SMALL_DTYPES = (torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2)
 
 
 def offload(
@@ -51,11 +52,13 @@ def offload(
 
     stats() of what it returns counts all of this.
     """
-    names = (memory,) if isinstance(memory, str) else tuple(memory)
+    names = (memory,) if isinstance(memory, str) else tuple(memory) if isinstance(memory, (list, tuple)) else ()
     if not names or any(name not in _MEMORIES for name in names) or len(set(names)) < len(names):
         raise ValueError(f'[offload] memory: expected "host", "disk" or both in an order, got {memory!r}.')
     if when_full not in _WHEN_FULL:
         raise ValueError(f"[offload] when_full: expected one of {', '.join(_WHEN_FULL)}, got {when_full!r}.")
+    if directory is not None and not isinstance(directory, (str, os.PathLike)):
+        raise TypeError(f"[offload] directory: expected a path, got {type(directory).__name__}.")
     if ("disk" in names) != (directory is not None):
         wanted = 'a folder on the disk for "disk"' if "disk" in names else 'none, as memory is not "disk"'
         raise ValueError(f"[offload] directory: expected {wanted}, got {directory!r}.")
@@ -83,8 +86,8 @@ def offload(
 
 
 def _check_bytes(name: str, size: object, alternative: str = "") -> None:
-    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
-        raise ValueError(f"[offload] {name}: expected a number of bytes{alternative}, 0 or more, got {size!r}.")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size < 1 << 63:
+        raise ValueError(f"[offload] {name}: expected a number of bytes{alternative}, 0 or more, below 2^63, got {size!r}.")
 
 
 def rounding_store(dtype: torch.dtype, store: _C.CppOffloadStore | None = None) -> _C.RoundingStore:
@@ -101,7 +104,26 @@ def rounding_store(dtype: torch.dtype, store: _C.CppOffloadStore | None = None) 
     """
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"[rounding_store] dtype: expected a torch.dtype, got {type(dtype).__name__}.")
-    if store is not None and not isinstance(store, _C.CppOffloadStore):
-        got = type(store).__name__
-        raise TypeError(f"[rounding_store] store: expected what offload() or another store's function returns, got {got}.")
-    return _C._rounding_store(dtype, store)
+    if dtype not in _SMALL_DTYPES:
+        raise ValueError(f"[rounding_store] dtype: expected one of {', '.join(map(str, _SMALL_DTYPES))}, got {dtype}.")
+    return _C._rounding_store(dtype, _inner("rounding_store", store))
+
+
+def mask_store(store: _C.CppOffloadStore | None = None) -> _C.MaskStore:
+    """A store for OFFLOAD calls and rules that keeps bool tensors as bits, an eighth of their bytes; they come back as they were.
+
+    On the device or in `store`, where other tensors go as they are.
+
+    stats() of what it returns tells how many masks came (count), their bytes (mask_bytes) and those of their bits
+    (packed_bytes).
+    """
+    return _C._mask_store(_inner("mask_store", store))
+
+
+def _inner(where: str, store: object) -> _C.CppOffloadStore | None:
+    if store is None or isinstance(store, _C.CppOffloadStore):
+        return store
+    raise TypeError(
+        f"[{where}] store: expected what offload(), host_memory_store() or another of remat's stores returns, got "
+        f"{type(store).__name__}. A store that is written in Python stands alone."
+    )

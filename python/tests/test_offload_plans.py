@@ -188,7 +188,7 @@ def test_terms_are_measured_once(tmp_path):
     for place in (host, disk):
         assert place["out_gbps"] > 0 and place["in_gbps"] > 0 and place["latency_us"] >= 0
     assert terms["min_bytes"] == 0 and terms["max_leaving_bytes"] is None
-    assert store.terms() == terms
+    assert store.terms() == store.terms("cpu") == store.terms(torch.device("cpu")) == terms
     assert store.stats()["left_count"] == 0
     with pytest.raises(ValueError, match="got host memory of 4095 bytes"):
         remat.offload("host", host_bytes=4095).terms()

@@ -130,6 +130,9 @@ TEST_CASE("A link never makes a plan slower, and a fast one makes small budgets 
           remat::simulate_step(fast.profile(), plan.cuts, {}, plan.offload);
       CHECK(again.peak_bytes == plan.predicted_peak_bytes);
       CHECK(again.offloaded_bytes == plan.offloaded_bytes);
+      int64_t explained = 0;
+      for (const remat::MemoryPlanOp& op : plan.ops) explained += op.offloaded_bytes;
+      CHECK(explained == plan.offloaded_bytes);
     }
     INFO(profile.name);
     CHECK(saved > 0.05);

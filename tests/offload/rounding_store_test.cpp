@@ -38,19 +38,23 @@ const std::vector<SmallType> kSmallTypes{{at::kBFloat16, 0x1p-8},
 TEST_CASE("Numbers of every size are as near as their type can be", "[offload]") {
   for (const SmallType& type : kSmallTypes) {
     CAPTURE(type.dtype);
-    for (const double size : {1e-30, 1e-3, 1.0, 449.0, 1e6, 1e30}) {
+    for (const double size : {1e-300, 1e-37, 1e-3, 1.0, 449.0, 65504.0, 1e6, 3.4e38, 1e300}) {
+      CAPTURE(size);
       const auto store = rounding_store(type.dtype);
-      const at::Tensor tensor = at::linspace(0.5, 1, 1000).mul(size);
+      const bool is_float = size > 1e-40 && size < 1e40;
+      const at::Tensor tensor =
+          at::linspace(0.5, 1, 1000, is_float ? at::kFloat : at::kDouble).mul(size);
       const at::Tensor got = back_from(*store, tensor);
       const at::Tensor error = got.sub(tensor).abs();
       CHECK(error.div(tensor).max().item<double>() <= type.most_relative);
       const RoundingStats stats = store->stats();
       CHECK(stats.count == 1);
-      CHECK(stats.tensor_bytes == 4000);
+      CHECK(stats.tensor_bytes == (is_float ? 4000 : 8000));
       CHECK(stats.rounded_bytes == 1000 * static_cast<int64_t>(c10::elementSize(type.dtype)));
-      CHECK(stats.max_error == error.max().item<double>());
-      const double norm = tensor.to(at::kDouble).norm().item<double>();
-      const double relative = error.to(at::kDouble).norm().item<double>() / norm;
+      const at::Tensor exact_error = got.to(at::kDouble).sub(tensor.to(at::kDouble)).abs();
+      CHECK(stats.max_error == exact_error.max().item<double>());
+      const double norm = tensor.to(at::kDouble).div(size).norm().item<double>();
+      const double relative = exact_error.div(size).norm().item<double>() / norm;
       // The sums of squares are not added in the same order.
       CHECK(std::abs(stats.max_relative_error - relative) <= 1e-12 * relative);
     }
@@ -78,13 +82,31 @@ TEST_CASE("More than a piece is rounded piece by piece", "[offload]") {
 
 TEST_CASE("What is not finite stays so and hides nothing", "[offload]") {
   const float infinity = std::numeric_limits<float>::infinity();
-  const at::Tensor tensor = at::tensor({1.0F, infinity, -2.0F, std::nanf("")});
+  const at::Tensor tensor =
+      at::tensor({1.0F, infinity, -2.0F, std::nanf(""), -infinity, 0.0F, 1.1F});
   for (const SmallType& type : kSmallTypes) {
-    const at::Tensor got = back_from(*rounding_store(type.dtype), tensor.slice(0, 0, 3).clone());
-    CHECK(got[0].item<float>() == 1);
-    CHECK_FALSE(std::isfinite(got[1].item<float>()));
-    CHECK(got[2].item<float>() == -2);
-    CHECK(std::isnan(rounding_store(type.dtype)->put(tensor)->get()[3].item<float>()));
+    for (const at::ScalarType wide : {at::kHalf, at::kFloat, at::kDouble}) {
+      if (c10::elementSize(wide) <= c10::elementSize(type.dtype)) continue;
+      const auto store = rounding_store(type.dtype);
+      const at::Tensor got = back_from(*store, tensor.to(wide)).to(at::kFloat);
+      CHECK(at::equal(got.slice(0, 0, 3), tensor.slice(0, 0, 3)));
+      CHECK(std::isnan(got[3].item<float>()));
+      CHECK(at::equal(got.slice(0, 4, 6), tensor.slice(0, 4, 6)));
+      CHECK(store->stats().max_error > 0);
+      CHECK(store->stats().max_error < 0.2);
+      CHECK(store->stats().max_relative_error > 0);
+    }
+  }
+}
+
+TEST_CASE("What is finite stays so", "[offload]") {
+  const at::Tensor halves = at::arange(0x7c00, at::kShort).view(at::kHalf);  // all that are >= 0
+  for (const SmallType& type : kSmallTypes) {
+    const at::Tensor large = at::tensor({std::numeric_limits<float>::max(), 1.0F, 0.0F});
+    for (const at::Tensor& tensor : {halves, halves.neg(), halves.to(at::kBFloat16), large}) {
+      const at::Tensor got = back_from(*rounding_store(type.dtype), tensor);
+      CHECK(got.isfinite().all().item<bool>());
+    }
   }
 }
 

@@ -18,13 +18,14 @@ struct RoundingStats {
   int64_t count = 0;         ///< Tensors that were rounded
   int64_t tensor_bytes = 0;  ///< Of these, as they were
   int64_t rounded_bytes = 0;
-  double max_error = 0;           ///< The largest difference of an element
+  double max_error = 0;           ///< The largest difference of a finite element
   double max_relative_error = 0;  ///< Of a tensor: its difference's 2-norm over its own
 };
 
 /// Keeps tensors of floating point numbers in a smaller type, each over a power of two that makes
 /// its largest number one of the largest of that type, and gives them back in their own type:
-/// gradients are approximations. Others are kept as they are: those that do not fill their memory,
+/// gradients are approximations. What is infinite or no number stays so, and what is a number
+/// stays one. Others are kept as they are: those that do not fill their memory,
 /// and of other types. On any thread.
 class REMAT_API RoundingStore : public OffloadStore {
  public:
