@@ -4,9 +4,11 @@
 #include "reports.h"
 
 #include <c10/util/Exception.h>
+#include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include <array>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -142,30 +144,41 @@ void add_region_tapes(py::module_& m) {
   m.def("region_tapes", torch::wrap_pybind_function(region_tapes), kRegionTapesDoc);
 }
 
-/// MemoryMeter for Python: counts until it is closed.
+/// MemoryMeter for Python: counts until it is closed, and tells what it has counted until then.
 class Meter {
  public:
   Meter() : meter_(std::make_unique<MemoryMeter>()) {}
 
-  int64_t current_bytes(const std::string& device) {
-    return open().current_bytes(type_of_device(device));
+  int64_t current_bytes(const std::string& device) const { return bytes_of(device).current; }
+  int64_t peak_bytes(const std::string& device) const { return bytes_of(device).peak; }
+  void reset_peak() {
+    TORCH_CHECK(meter_,
+                "[MemoryMeter] reset_peak: expected one that counts, got one that was closed.");
+    meter_->reset_peak();
   }
-  int64_t peak_bytes(const std::string& device) {
-    return open().peak_bytes(type_of_device(device));
+  void close() {
+    if (!meter_) return;
+    for (const auto i : c10::irange(counted_.size()))
+      counted_[i] = bytes_of(static_cast<c10::DeviceType>(i));
+    meter_.reset();
   }
-  void reset_peak() { open().reset_peak(); }
-  void close() { meter_.reset(); }
 
  private:
-  static c10::DeviceType type_of_device(const std::string& device) {
-    return c10::Device(device).type();
+  struct Bytes {
+    int64_t current = 0;
+    int64_t peak = 0;
+  };
+
+  Bytes bytes_of(const std::string& device) const {
+    const c10::DeviceType type = c10::Device(device).type();
+    return meter_ ? bytes_of(type) : counted_[static_cast<size_t>(type)];
   }
-  MemoryMeter& open() {
-    TORCH_CHECK(meter_, "[MemoryMeter] expected one that counts, got one that was closed.");
-    return *meter_;
+  Bytes bytes_of(c10::DeviceType type) const {
+    return {.current = meter_->current_bytes(type), .peak = meter_->peak_bytes(type)};
   }
 
   std::unique_ptr<MemoryMeter> meter_;
+  std::array<Bytes, c10::COMPILE_TIME_MAX_DEVICE_TYPES> counted_{};  // when it was closed
 };
 
 void add_memory_meter(py::module_& m) {
@@ -174,8 +187,9 @@ void add_memory_meter(py::module_& m) {
       .def("current_bytes", torch::wrap_pybind_function(&Meter::current_bytes),
            py::arg("device") = "cpu")
       .def("peak_bytes", torch::wrap_pybind_function(&Meter::peak_bytes), py::arg("device") = "cpu")
-      .def("reset_peak", torch::wrap_pybind_function(&Meter::reset_peak))
-      .def("close", &Meter::close)
+      .def("reset_peak", torch::wrap_pybind_function(&Meter::reset_peak),
+           "The peak is from now on that of what comes.")
+      .def("close", &Meter::close, "Ends the counting, as the end of the block does.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](Meter& meter, const py::args& /*exception*/) { meter.close(); });
 }

@@ -316,3 +316,17 @@ def test_what_is_no_budget_is_refused(budget):
     _, args, fn = skips()
     with pytest.raises(ValueError, match=r"\[memory plan\] budget: expected bytes with a unit"):
         remat.profile(fn, steps=1)(*args).plan(budget)
+
+
+def test_a_meter_tells_what_it_counted_after_its_block():
+    with remat.MemoryMeter() as meter:
+        held = torch.empty(1000)
+        torch.empty(500)
+        assert (meter.peak_bytes(), meter.current_bytes()) == (6000, 4000)
+    del held
+    assert (meter.peak_bytes(), meter.current_bytes(), meter.peak_bytes("cuda")) == (6000, 4000, 0)
+    torch.empty(10000)
+    meter.close()
+    assert meter.peak_bytes() == 6000
+    with pytest.raises(RuntimeError, match="reset_peak: expected one that counts, got one that was closed"):
+        meter.reset_peak()
