@@ -336,8 +336,8 @@ def auto_checkpoint(
     }
     if offload is not None and not isinstance(offload, OffloadEngine):
         raise TypeError(
-            f"[auto_checkpoint] offload: expected a store of remat.offload(), got {type(offload).__name__}. Only its copies can "
-            "be planned for."
+            f"[auto_checkpoint] offload: expected a store of remat.offload(), got {type(offload).__name__}. Give "
+            'remat.offload("host", max_leaving_bytes=..., prefetch_bytes=...): only its copies can be planned for.'
         )
     compiled = _find_compiled(fn)
     if compiled is not None:
