@@ -177,8 +177,9 @@ std::shared_ptr<OffloadEngine> engine_of(const py::object& given) {
   if (given.is_none()) return nullptr;
   if (py::isinstance<OffloadEngine>(given)) return given.cast<std::shared_ptr<OffloadEngine>>();
   throw py::type_error(c10::str("[memory plan] offload: expected a store of remat.offload(), got ",
-                                Py_TYPE(given.ptr())->tp_name,
-                                ". Only its copies can be planned for."));
+                                py::type::of(given).attr("__name__").cast<std::string>(),
+                                ". Give remat.offload(\"host\", max_leaving_bytes=..., "
+                                "prefetch_bytes=...): only its copies can be planned for."));
 }
 
 MemoryPlannerOptions planner_options(const std::shared_ptr<OffloadEngine>& offload) {
