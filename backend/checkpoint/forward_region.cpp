@@ -75,9 +75,10 @@ void wait_for_collectives(c10::ArrayRef<at::Tensor> arguments) {
 /// The store's, and those of the regions around.
 bool is_exact(const CheckpointOptions& options) {
   if (options.offload_store && !options.offload_store->is_exact()) return false;
-  Scope* const scope = Scope::current();
-  const Scope* const around = scope ? scope->region_scope() : nullptr;
-  return !around || around->region()->is_exact();
+  for (const Scope* around = Scope::current(); around; around = around->previous()) {
+    if (around->region()) return around->region()->is_exact();
+  }
+  return true;
 }
 
 bool in_replay() {
