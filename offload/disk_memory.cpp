@@ -14,6 +14,7 @@
 #include "disk_blocks.h"
 #include "host_pool.h"
 #include "made_in_process.h"
+#include "pages.h"
 #include "worker.h"
 
 namespace remat {
@@ -165,6 +166,7 @@ class DiskMemory final : public OffloadMemory {
 
   int64_t system_bytes() const override { return disk_->file.size_bytes(); }
   int64_t max_bytes() const override { return disk_->file.max_bytes(); }
+  int64_t block_bytes() const override { return kPageBytes; }
   CopyLink& link() override { return *disk_->link; }
 
  private:

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "host_pool.h"
+#include "pages.h"
 
 #include <remat/offload/offload_memory.h>
 
@@ -45,6 +46,7 @@ class HostMemory final : public OffloadMemory {
 
   int64_t system_bytes() const override { return pool_->system_bytes(); }
   int64_t max_bytes() const override { return max_bytes_; }
+  int64_t block_bytes() const override { return detail::kPageBytes; }
   CopyLink& link() override { return *link_; }
 
  private:

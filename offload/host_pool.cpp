@@ -9,6 +9,8 @@
 
 #include "pages.h"
 
+#include <remat/policy/offload_terms.h>
+
 namespace remat::detail {
 
 HostPool::HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link)
@@ -42,7 +44,9 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   const std::lock_guard lock(mutex_);
   const auto fit = free_.lower_bound({device.type(), size});
   if (fit == free_.end() || fit->first.first != device.type()) return {};
-  if (fit->first.second - size > size / 4) return {};
+  // With a limit no more than was asked for: plans count on the room.
+  const int64_t most_over = max_bytes_ == OffloadPlace::kNoLimit ? size / 4 : 0;
+  if (fit->first.second - size > most_over) return {};
   at::Storage block = std::move(fit->second);
   free_.erase(fit);
   used_bytes_ += static_cast<int64_t>(block.nbytes());

@@ -109,7 +109,9 @@ class Engine final : public OffloadEngine {
   std::optional<OffloadTerms> limits() const override {
     std::vector<OffloadPlace> places;
     for (const auto& memory : options_.memories)
-      places.push_back({.name = memory->name(), .max_bytes = memory->max_bytes()});
+      places.push_back({.name = memory->name(),
+                        .max_bytes = memory->max_bytes(),
+                        .block_bytes = memory->block_bytes()});
     return OffloadTerms{.places = std::move(places),
                         .min_bytes = options_.min_bytes,
                         .max_bytes = options_.max_bytes,

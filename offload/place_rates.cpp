@@ -71,6 +71,7 @@ OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
   OffloadPlace place;
   place.name = memory.name();
   place.max_bytes = memory.max_bytes();
+  place.block_bytes = memory.block_bytes();
   // Where noise is more than the difference, all of it is speed.
   const auto rate = [&](double us, double small_us) {
     return gbps(us > small_us ? large - small : large, us > small_us ? us - small_us : us);

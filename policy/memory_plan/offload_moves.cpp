@@ -4,7 +4,6 @@
 #include "offload_moves.h"
 
 #include <algorithm>
-#include <numeric>
 
 namespace remat::detail {
 
@@ -22,6 +21,7 @@ void OffloadMoves::choose(const std::vector<HeldValue>& kept_at_root,
   for (const int32_t v : put_) sent_at_[v] = never;
   put_.clear();
   taken_.assign(terms_.places.size(), 0);
+  away_bytes_ = 0;
   for (const HeldValue& kept : kept_at_root) {
     if (flags[kept.value] == kMoved && may_move(kept.value)) put_.push_back(kept.value);
   }
@@ -45,11 +45,13 @@ void OffloadMoves::choose(const std::vector<HeldValue>& kept_at_root,
 }
 
 bool OffloadMoves::take_room(int64_t bytes) {
-  const int64_t away = std::accumulate(taken_.begin(), taken_.end(), int64_t{0});
-  if (bytes > terms_.max_bytes - away) return false;
+  if (bytes > terms_.max_bytes - away_bytes_) return false;
   for (size_t i = 0; i < taken_.size(); ++i) {
-    if (bytes > terms_.places[i].max_bytes - taken_[i]) continue;
-    taken_[i] += bytes;
+    const OffloadPlace& place = terms_.places[i];
+    const int64_t blocks = (bytes - 1) / place.block_bytes + 1;
+    if (blocks > (place.max_bytes - taken_[i]) / place.block_bytes) continue;
+    taken_[i] += blocks * place.block_bytes;
+    away_bytes_ += bytes;
     return true;
   }
   return false;

@@ -53,7 +53,8 @@ class OffloadMoves {
   const OffloadTerms& terms_;
   std::vector<int32_t> put_;
   std::vector<int32_t> sent_at_;  // Per value
-  std::vector<int64_t> taken_;    // Of each place
+  int64_t away_bytes_ = 0;
+  std::vector<int64_t> taken_;  // Of each place, in its blocks
 };
 
 }  // namespace remat::detail

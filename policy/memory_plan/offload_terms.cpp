@@ -47,12 +47,14 @@ int64_t read_limit(const JsonValue& value) {
 }
 
 OffloadPlace read_place(const JsonValue& value) {
-  value.check_members({"name", "out_gbps", "in_gbps", "latency_us", "max_bytes"}, {});
+  value.check_members({"name", "out_gbps", "in_gbps", "latency_us", "max_bytes", "block_bytes"},
+                      {});
   return {.name = value.at("name").string(),
           .out_gbps = value.at("out_gbps").number(),
           .in_gbps = value.at("in_gbps").number(),
           .latency_us = value.at("latency_us").number(),
-          .max_bytes = read_limit(value.at("max_bytes"))};
+          .max_bytes = read_limit(value.at("max_bytes")),
+          .block_bytes = read_size(value.at("block_bytes"))};
 }
 
 }  // namespace
@@ -79,6 +81,9 @@ void check_terms(const OffloadTerms& terms) {
     require_speed(path + "out_gbps", place.out_gbps);
     require_speed(path + "in_gbps", place.in_gbps);
     require_bytes(path + "max_bytes", place.max_bytes);
+    if (place.block_bytes < 1)
+      refuse(path + "block_bytes", "1 byte or more", std::to_string(place.block_bytes),
+             "Give bytes.");
     if (place.latency_us >= 0 && place.latency_us <= 1e9) continue;
     refuse(path + "latency_us", "0 to 1e9 us", std::to_string(place.latency_us),
            "OffloadEngine::terms() measures it.");
@@ -92,7 +97,8 @@ ordered_json to_json(const OffloadTerms& terms) {
                       {"out_gbps", place.out_gbps},
                       {"in_gbps", place.in_gbps},
                       {"latency_us", place.latency_us},
-                      {"max_bytes", limit_json(place.max_bytes)}});
+                      {"max_bytes", limit_json(place.max_bytes)},
+                      {"block_bytes", place.block_bytes}});
   }
   return {{"min_bytes", terms.min_bytes},
           {"max_bytes", limit_json(terms.max_bytes)},

@@ -109,6 +109,7 @@ py::dict terms_of(OffloadEngine& engine, const py::object& given) {
     of["in_gbps"] = place.in_gbps;
     of["latency_us"] = place.latency_us;
     of["max_bytes"] = limit(place.max_bytes);
+    of["block_bytes"] = place.block_bytes;
     places.append(of);
   }
   py::dict result;

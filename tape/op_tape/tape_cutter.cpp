@@ -242,12 +242,14 @@ void TapeCutter::made(size_t record, size_t result, const TapeRef& ref, const at
 }
 
 /// What the record that has just been made has of the list, unless it is another one. What moves
-/// does so from here on, though units of its own group may be the first to read it.
+/// does so from here on, though units of its own group may be the first to read it, and waits for
+/// late readers.
 void TapeCutter::keep_listed() {
   for (const Listed& made : listed_now_) {
     if (phase_ != Phase::kPlan) break;
     if (made.policy == Policy::kOffload) {
       keep(made.ref.value, made.tensor, made.is_outside, made.policy);
+      late_.push_back(kept_[made.ref.value]);
     } else {
       cross(made.ref, made.tensor, made.is_outside, made.policy);
     }
@@ -292,8 +294,6 @@ void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside,
   here = std::make_shared<CutValue>(
       value, is_outside ? CallProduct::written(0, tensor) : CallProduct(0, tensor));
   known = here;
-  // Who reads it late, when nobody has needed it meanwhile, has it moved all the same.
-  if (listed_as(value) == Policy::kOffload) policy = Policy::kOffload;
   const size_t made_by = tree_.outermost(maker(value));
   if (made_by != tree_.outermost(segment_) && made_by != ended_) {
     has_late_readers_ = true;

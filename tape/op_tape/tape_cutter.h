@@ -206,7 +206,7 @@ class TapeCutter {
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
   size_t live_slots_ = 0;                        // of units, when their inputs were found
   bool has_late_readers_ = false;                // of a value whose unit has its inputs already
-  std::vector<std::shared_ptr<CutValue>> late_;  // such values that are listed, for that unit
+  std::vector<std::shared_ptr<CutValue>> late_;  // such values that are listed, and what moves
   std::vector<uint32_t> missing_;                // read by a unit, and neither made by it nor kept
   std::vector<bool> needed_;                     // by value
 };

@@ -53,6 +53,9 @@ class REMAT_API OffloadMemory {
   /// The most that it takes.
   virtual int64_t max_bytes() const { return std::numeric_limits<int64_t>::max(); }
 
+  /// Sizes of its blocks are multiples of that many bytes, as plans count them.
+  virtual int64_t block_bytes() const { return 1; }
+
   /// What copies between it and a device.
   virtual CopyLink& link() = 0;
 };

@@ -25,8 +25,8 @@ struct RoundingStats {
 /// Keeps tensors of floating point numbers in a smaller type, each over a power of two that makes
 /// its largest number one of the largest of that type, and gives them back in their own type:
 /// gradients are approximations. What is infinite or no number stays so, and what is a number
-/// stays one. Others are kept as they are: those that do not fill their memory,
-/// and of other types. On any thread.
+/// stays one; below the smallest normal number of a tensor's own type it may become zero. Others
+/// are kept as they are: those that do not fill their memory, and of other types. On any thread.
 class REMAT_API RoundingStore : public OffloadStore {
  public:
   bool is_exact() const override { return false; }

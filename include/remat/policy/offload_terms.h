@@ -21,6 +21,7 @@ struct OffloadPlace {
   double in_gbps = 0;
   double latency_us = 0;
   int64_t max_bytes = kNoLimit;
+  int64_t block_bytes = 1;  ///< A storage takes a multiple of it.
   bool operator==(const OffloadPlace&) const = default;
 };
 
