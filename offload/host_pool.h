@@ -40,7 +40,8 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
     c10::DeviceType device_;
   };
 
-  /// Of that many bytes in whole pages, or a quarter more if there is no limit; null: there is no room.
+  /// Of that many bytes in whole pages, or a quarter more if there is no limit; null: there is no
+  /// room.
   std::unique_ptr<Piece> take(int64_t bytes, c10::Device device);
 
   CopyLink& link() const { return *link_; }
