@@ -97,6 +97,12 @@ class PythonOffloadStore final : public OffloadStore {
     return std::make_shared<PythonTicket>(share(ticket));
   }
 
+  bool is_exact() const override {
+    const pybind11::gil_scoped_acquire gil;
+    const pybind11::handle store(store_->get());
+    return !pybind11::hasattr(store, "is_exact") || pybind11::bool_(store.attr("is_exact"));
+  }
+
  private:
   SharedObject store_;
 };

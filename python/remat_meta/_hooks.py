@@ -62,8 +62,11 @@ class RecomputeStateHook(typing.Protocol):
 class OffloadStore(abc.ABC):
     """Where OFFLOAD calls keep what backward needs. Several regions and threads may use one.
 
-    Any object with put() will do; this class is for those who want to say so.
+    Any object with put() will do; this class is for those who want to say so. One whose tickets give back approximations
+    has is_exact = False; regions take it with determinism_check="none" only.
     """
+
+    is_exact: bool = True
 
     @abc.abstractmethod
     def put(self, tensor: torch.Tensor) -> typing.Any:

@@ -6,6 +6,7 @@ import contextlib
 import copy
 import threading
 import warnings
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -538,6 +539,34 @@ def test_what_is_inside_of_a_region_that_rounds_is_as_near(engine, inner, is_hel
         got = gradient(remat.checkpoint(offload_store=store, replay=engine, determinism_check="none", **options))
         assert store.stats()["count"] == (1 if rules else 0)  # a leaf stays
         assert (got - exact).norm() < 0.05 * exact.norm()
+
+
+def test_a_store_of_ones_own_may_round():
+    class Halves(remat.OffloadStore):
+        is_exact = False
+
+        def put(self, tensor):
+            kept = tensor.half()
+            return SimpleNamespace(get=lambda: kept.to(tensor.dtype))
+
+    rules, held = remat.PolicyTable().op("aten::tanh", OFFLOAD), []
+
+    def body(x):
+        y = x.sin().tanh()
+        held.append(y.detach())
+        return y.square()
+
+    def gradient(**options):
+        x = torch.linspace(-1, 1, 64).requires_grad_()
+        remat.checkpoint(policy=rules, offload_store=Halves(), **options)(body)(x).sum().backward()
+        return x.grad
+
+    assert gradient(determinism_check="none").isfinite().all()
+    with pytest.raises(ValueError, match="determinism: expected kNone"):
+        gradient()
+    Halves.is_exact = True
+    with pytest.raises(RuntimeError, match="expected memory that somebody else has, too, as the forward saved it"):
+        gradient()
 
 
 def test_threads_share_stores_that_pack():
