@@ -5,6 +5,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <utility>
 
 #include <remat/tape/offload_store.h>
@@ -17,6 +18,11 @@ inline bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_meta() &&
          !tensor._is_zerotensor() && !tensor.key_set().has(c10::DispatchKey::Python) &&
          !has_dimension_names(tensor.key_set());
+}
+
+/// Of its last write, as far as it counts them.
+inline uint32_t version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
 /// Of a tensor that stays where it is.

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "copy_waits.h"
+#include "kept_ticket.h"
 #include "mover.h"
 
 #include <remat/tape/saved_tensors_hooks.h>
@@ -20,10 +21,6 @@ constexpr size_t kLookedAtPerPut = 8;
 // when backward begins, as a copy that a device has been given cannot be taken back.
 constexpr int64_t kMostGivenBytes = int64_t{256} << 20;
 constexpr size_t kMostNumbers = size_t{1} << 16;
-
-uint32_t version_of(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
-}
 
 bool is_alone(const at::Storage& storage) {
   return storage.use_count() == 1;

@@ -15,10 +15,6 @@
 namespace remat::detail {
 namespace {
 
-uint32_t current_version(const at::Tensor& tensor) {
-  return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
-}
-
 const c10::StorageImpl* address_of(const at::Tensor& tensor) {
   return tensor.storage().unsafeGetStorageImpl();
 }
@@ -29,13 +25,13 @@ struct PackedTickets::Entry {
   Entry(const at::Tensor& tensor, const TicketPtr& of)
       : ticket(of),
         storage(weak_storage(tensor)),
-        version(current_version(tensor)),
+        version(version_of(tensor)),
         sizes(tensor.sizes()),
         strides(tensor.strides()),
         dtype(tensor.scalar_type()) {}
 
   bool is_of(const at::Tensor& tensor) const {
-    const bool is_as_it_was = !storage.expired() && version == current_version(tensor);
+    const bool is_as_it_was = !storage.expired() && version == version_of(tensor);
     return is_as_it_was && sizes == tensor.sizes() && strides == tensor.strides() &&
            dtype == tensor.scalar_type();
   }

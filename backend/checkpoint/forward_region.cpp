@@ -72,9 +72,13 @@ void wait_for_collectives(c10::ArrayRef<at::Tensor> arguments) {
   }
 }
 
-/// The store's, and those of the regions around.
+bool has_exact_store(const CheckpointOptions& options) {
+  return !options.offload_store || options.offload_store->is_exact();
+}
+
+/// The store, and the regions around.
 bool is_exact(const CheckpointOptions& options) {
-  if (options.offload_store && !options.offload_store->is_exact()) return false;
+  if (!has_exact_store(options)) return false;
   for (const Scope* around = Scope::current(); around; around = around->previous()) {
     if (around->region()) return around->region()->is_exact();
   }
@@ -174,8 +178,7 @@ void check_options(const CheckpointOptions& options, const char* where) {
                     ": offload_inputs: expected offload_store, got none: there is no place for "
                     "them. Set it, or leave offload_inputs out.");
   const std::string place = c10::str("[", where, "] ", region_label(options.name), ": ");
-  const bool may_compare = !options.offload_store || options.offload_store->is_exact();
-  TORCH_CHECK_VALUE(may_compare || options.determinism == Determinism::kNone, place,
+  TORCH_CHECK_VALUE(has_exact_store(options) || options.determinism == Determinism::kNone, place,
                     "determinism: expected kNone (determinism_check=\"none\" in Python) with an "
                     "offload_store that gives back what is not quite what was put, got kMetadata: "
                     "gradients are approximations. Say so, or use another store.");

@@ -8,19 +8,11 @@
 
 #include <remat/remat.h>
 
+#include "offload/through_store.h"
 #include "support/catch.h"
 
 namespace remat {
 namespace {
-
-at::Tensor through(OffloadStore& store, const at::Tensor& tensor) {
-  const auto ticket = store.put(tensor);
-  const at::Tensor got = ticket->get();
-  CHECK(got.strides() == tensor.strides());
-  CHECK(got.scalar_type() == tensor.scalar_type());
-  CHECK(at::equal(ticket->get(), got));  // as often as it is asked for
-  return got;
-}
 
 TEST_CASE("Masks of every size come back from their bits", "[offload]") {
   const auto store = mask_store();

@@ -10,20 +10,12 @@
 
 #include <remat/remat.h>
 
+#include "offload/through_store.h"
 #include "support/catch.h"
 #include "support/error_text.h"
 
 namespace remat {
 namespace {
-
-at::Tensor back_from(OffloadStore& store, const at::Tensor& tensor) {
-  const auto ticket = store.put(tensor);
-  const at::Tensor got = ticket->get();
-  CHECK(got.strides() == tensor.strides());
-  CHECK(got.scalar_type() == tensor.scalar_type());
-  CHECK(at::allclose(ticket->get(), got, 0, 0, /*equal_nan=*/true));  // as often as it is asked for
-  return got;
-}
 
 struct SmallType {
   at::ScalarType dtype;
@@ -44,7 +36,7 @@ TEST_CASE("Numbers of every size are as near as their type can be", "[offload]")
       const bool is_float = size > 1e-40 && size < 1e40;
       const at::Tensor tensor =
           at::linspace(0.5, 1, 1000, is_float ? at::kFloat : at::kDouble).mul(size);
-      const at::Tensor got = back_from(*store, tensor);
+      const at::Tensor got = through(*store, tensor);
       const at::Tensor error = got.sub(tensor).abs();
       CHECK(error.div(tensor).max().item<double>() <= type.most_relative);
       const RoundingStats stats = store->stats();
@@ -66,8 +58,8 @@ TEST_CASE("Numbers that a type has come back as they were", "[offload]") {
     for (const at::ScalarType wide : {at::kFloat, at::kDouble}) {
       const auto store = rounding_store(type.dtype);
       const at::Tensor powers = at::exp2(at::arange(-6, 7)).to(wide).neg();
-      CHECK(at::equal(back_from(*store, powers), powers));
-      CHECK(at::equal(back_from(*store, at::zeros({3, 4}, wide)), at::zeros({3, 4}, wide)));
+      CHECK(at::equal(through(*store, powers), powers));
+      CHECK(at::equal(through(*store, at::zeros({3, 4}, wide)), at::zeros({3, 4}, wide)));
       CHECK(store->stats().max_error == 0);
     }
   }
@@ -76,7 +68,7 @@ TEST_CASE("Numbers that a type has come back as they were", "[offload]") {
 TEST_CASE("More than a piece is rounded piece by piece", "[offload]") {
   const auto store = rounding_store(at::kBFloat16);
   const at::Tensor large = at::linspace(-3, 3, (1 << 20) + 4).view({4, -1}).t();
-  const at::Tensor got = back_from(*store, large);
+  const at::Tensor got = through(*store, large);
   CHECK(at::equal(got, large.to(at::kBFloat16).to(at::kFloat)));
 }
 
@@ -88,12 +80,12 @@ TEST_CASE("What is not finite stays so and hides nothing", "[offload]") {
     for (const at::ScalarType wide : {at::kHalf, at::kFloat, at::kDouble}) {
       if (c10::elementSize(wide) <= c10::elementSize(type.dtype)) continue;
       const auto store = rounding_store(type.dtype);
-      const at::Tensor got = back_from(*store, tensor.to(wide)).to(at::kFloat);
+      const at::Tensor got = through(*store, tensor.to(wide)).to(at::kFloat);
       CHECK(at::equal(got.slice(0, 0, 3), tensor.slice(0, 0, 3)));
       CHECK(std::isnan(got[3].item<float>()));
       CHECK(at::equal(got.slice(0, 4, 6), tensor.slice(0, 4, 6)));
       // A number that is none hides an infinite one from amax().
-      const at::Tensor others = back_from(*store, tensor.slice(0, 4).to(wide)).to(at::kFloat);
+      const at::Tensor others = through(*store, tensor.slice(0, 4).to(wide)).to(at::kFloat);
       CHECK(at::equal(others.slice(0, 0, 2), tensor.slice(0, 4, 6)));
       CHECK(others[2].item<float>() >= 1);
       CHECK(store->stats().max_error > 0);
@@ -108,7 +100,7 @@ TEST_CASE("What is finite stays so", "[offload]") {
   for (const SmallType& type : kSmallTypes) {
     const at::Tensor large = at::tensor({std::numeric_limits<float>::max(), 1.0F, 0.0F});
     for (const at::Tensor& tensor : {halves, halves.neg(), halves.to(at::kBFloat16), large}) {
-      const at::Tensor got = back_from(*rounding_store(type.dtype), tensor);
+      const at::Tensor got = through(*rounding_store(type.dtype), tensor);
       CHECK(got.isfinite().all().item<bool>());
     }
   }

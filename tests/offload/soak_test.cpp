@@ -9,9 +9,7 @@
 #include <array>
 #include <chrono>
 #include <cstdint>
-#include <cstdlib>
 #include <filesystem>
-#include <iterator>
 #include <limits>
 #include <map>
 #include <memory>
@@ -22,6 +20,7 @@
 
 #include "support/catch.h"
 #include "support/heap_bytes.h"
+#include "support/soak.h"
 
 #include <remat/offload/disk_memory.h>
 #include <remat/offload/mask_store.h>
@@ -32,19 +31,8 @@
 namespace remat {
 namespace {
 
-constexpr int kParts = 10;
 constexpr int64_t kWidth = 32;
 constexpr int64_t kKinds = 9;
-
-/// REMAT_SOAK_STEPS, 10,000 without it.
-int64_t steps_per_part() {
-  const char* const steps = std::getenv("REMAT_SOAK_STEPS");
-  return std::max<int64_t>(steps ? std::atoll(steps) : 10'000, 1000) / kParts;
-}
-
-int64_t entries(const char* folder) {
-  return std::distance(std::filesystem::directory_iterator(folder), {});
-}
 
 /// Steps of three layers, each on the next of: host memory, a disk, little host memory before it,
 /// with windows of two tensors.
@@ -198,14 +186,14 @@ class EngineSteps {
 };
 
 TEST_CASE("Steps with engines are flat", "[offload][threads][soak]") {
-  const int64_t steps = steps_per_part();
+  const int64_t steps = soak_steps_per_part();
   EngineSteps model;
   for (int64_t i = 0; i < 200; ++i) model.run(i);  // First uses allocate once for all.
   const int64_t files = entries("/proc/self/fd");
   const int64_t threads = entries("/proc/self/task");
   int64_t least_growth = std::numeric_limits<int64_t>::max();
   int64_t least_taken = std::numeric_limits<int64_t>::max();
-  for (int part = 0; part < kParts; ++part) {
+  for (int part = 0; part < kSoakParts; ++part) {
     const int64_t before = heap_bytes();
     const int64_t system_before = model.system_bytes();
     for (int64_t i = 0; i < steps; ++i) model.run(i);

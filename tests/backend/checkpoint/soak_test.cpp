@@ -6,8 +6,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <cstdlib>
-#include <filesystem>
 #include <limits>
 #include <memory>
 #include <stdexcept>
@@ -18,6 +16,7 @@
 
 #include "support/catch.h"
 #include "support/heap_bytes.h"
+#include "support/soak.h"
 
 namespace {
 
@@ -25,18 +24,6 @@ using remat::checkpoint;
 using remat::CheckpointOptions;
 using remat::Policy;
 using remat::ReplayEngine;
-
-constexpr int kParts = 10;
-
-/// REMAT_SOAK_STEPS, 10,000 without it.
-int64_t steps_per_part() {
-  const char* const steps = std::getenv("REMAT_SOAK_STEPS");
-  return std::max<int64_t>(steps ? std::atoll(steps) : 10'000, 1000) / kParts;
-}
-
-int64_t entries(const char* folder) {
-  return std::distance(std::filesystem::directory_iterator(folder), {});
-}
 
 class Steps {
  public:
@@ -126,14 +113,14 @@ class Steps {
 };
 
 TEST_CASE("Steps of every kind are flat", "[backend][memory][soak]") {
-  const int64_t steps = steps_per_part();
+  const int64_t steps = remat::soak_steps_per_part();
   Steps model;
   const remat::MemoryMeter meter;
   for (int64_t i = 0; i < 200; ++i) model.run(i);  // First uses allocate once for all.
-  const int64_t files = entries("/proc/self/fd");
-  const int64_t threads = entries("/proc/self/task");
+  const int64_t files = remat::entries("/proc/self/fd");
+  const int64_t threads = remat::entries("/proc/self/task");
   int64_t least_growth = std::numeric_limits<int64_t>::max();
-  for (int part = 0; part < kParts; ++part) {
+  for (int part = 0; part < remat::kSoakParts; ++part) {
     const int64_t before = heap_bytes();
     for (int64_t i = 0; i < steps; ++i) {
       model.run(i);
@@ -146,8 +133,8 @@ TEST_CASE("Steps of every kind are flat", "[backend][memory][soak]") {
   // The C library moves what it has; a leak of one byte a step shows in each part.
   CHECK(least_growth < steps);
   CHECK(remat::live_regions().empty());
-  CHECK(entries("/proc/self/fd") == files);
-  CHECK(entries("/proc/self/task") == threads);
+  CHECK(remat::entries("/proc/self/fd") == files);
+  CHECK(remat::entries("/proc/self/task") == threads);
 }
 
 }  // namespace
