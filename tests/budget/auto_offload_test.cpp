@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -45,8 +46,27 @@ struct WideLayers {
   }
 };
 
+/// Says that its copies take no time, whatever the machine does: plans move what they can.
+class FastEngine final : public OffloadEngine {
+ public:
+  explicit FastEngine(std::shared_ptr<OffloadEngine> engine) : engine_(std::move(engine)) {}
+
+  std::shared_ptr<Ticket> put(const at::Tensor& tensor) override { return engine_->put(tensor); }
+  std::optional<OffloadTerms> limits() const override { return engine_->limits(); }
+  OffloadStats stats() const override { return engine_->stats(); }
+  OffloadTerms terms(std::optional<c10::Device> /*device*/) override {
+    OffloadTerms terms = *limits();
+    for (OffloadPlace& place : terms.places) place.out_gbps = place.in_gbps = 1e6;
+    return terms;
+  }
+
+ private:
+  std::shared_ptr<OffloadEngine> engine_;
+};
+
 std::shared_ptr<OffloadEngine> make_engine(int64_t window = kWindow) {
-  return offload_engine({.min_bytes = 4096, .prefetch_bytes = window, .max_leaving_bytes = window});
+  return std::make_shared<FastEngine>(
+      offload_engine({.min_bytes = 4096, .prefetch_bytes = window, .max_leaving_bytes = window}));
 }
 
 AutoCheckpointOptions options_with(std::shared_ptr<OffloadEngine> engine) {
