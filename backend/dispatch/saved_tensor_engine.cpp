@@ -33,9 +33,15 @@ Engine& installed_engine() {
   return *installed.load(std::memory_order_acquire);
 }
 
+/// Keeps a backward on the thread that calls it.
+///
 /// Note [Dry backward]: the engine makes its threads for devices at the first backward of the
-/// process. The device of dry tensors may be registered after that and then has none, so their
-/// backward stays on the thread that calls it.
+/// process. The device of dry tensors may be registered after that and then has none.
+///
+/// Note [Inner backwards]: a backward inside a region's function is part of the function. The
+/// scopes of the region are on the thread that runs it, and see what the nodes do; a thread of the
+/// engine for a device has no scopes. In a replay, which runs on such a thread, the same nodes
+/// would be seen.
 class OneThread {
  public:
   explicit OneThread(bool active) : active_(active && state().get_multithreading_enabled()) {
@@ -110,8 +116,8 @@ torch::autograd::variable_list SavedTensorEngine::execute(
     const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
     bool keep_graph, bool create_graph, bool accumulate_grad,
     const torch::autograd::edge_list& outputs) {
-  const OneThread one_thread(starts_dry(roots));
   Scope* const scope = Scope::current();
+  const OneThread one_thread(scope || starts_dry(roots));
   if (!scope)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   const EdgeList from = stand_ins(roots);

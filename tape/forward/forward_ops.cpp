@@ -111,6 +111,7 @@ Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& t
 void ForwardOps::record(const OpCall& call, uint64_t settings) {
   if (C10_UNLIKELY(state_.scope.opens_mode())) state_.recorder->note_mode();
   if (C10_UNLIKELY(settings != 0)) state_.recorder->note_settings(call);
+  if (C10_UNLIKELY(region_.streams().changed())) state_.recorder->note_streams(call);
   if (C10_UNLIKELY(is_of_python_class(call))) return state_.recorder->begin_handled(call);
   state_.recorder->before_op(call);
 }

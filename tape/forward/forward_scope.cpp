@@ -144,6 +144,8 @@ void ForwardScope::State::finish_tape() {
       });
   if (brings_back && !recorder.is_strict())
     recorder.give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
+  if (!shared.region->streams().has_accelerator() && CurrentStreams::read().has_accelerator())
+    recorder.give_up("the first use of an accelerator in the process, whose streams were not seen");
   const OuterScopes outer(shared.scope);
   recorder.finish(shared.region->outside());
   if (recorder.gave_up()) {

@@ -201,6 +201,10 @@ void TapeRecorder::note_settings(const OpCall& call) {
     give_up(call, "a setting that the function changes (threads, precision, libraries)");
 }
 
+void TapeRecorder::note_streams(const OpCall& call) {
+  if (!gave_up()) give_up(call, "another stream or current device than the region began with");
+}
+
 void TapeRecorder::before_op(const OpCall& call) {
   if (gave_up()) return;
   if (op_.runs) return give_up("an op that threw, after which the function went on");

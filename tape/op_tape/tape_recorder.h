@@ -75,6 +75,8 @@ class TapeRecorder final : public SegmentPolicies {
   void note_mode();
   /// It is to run under another setting than the region began with.
   void note_settings(const OpCall& call);
+  /// The op is to run on another stream or device than the region began with.
+  void note_streams(const OpCall& call);
   /// The scope has looked at the arguments: all of them are in its table.
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);

@@ -163,6 +163,7 @@ class Region::RunningReplay {
 
 ReplayedSlots Region::replay() {
   const RunningReplay running(*this);
+  const ReplayStreams on_streams_of_forward(streams_);
   ReplayedSlots values(slots_.size());
   running_replayer()->replay(*this, values);
   for (const Slot& slot : slots_) {

@@ -17,6 +17,7 @@
 
 #include <remat/tape/backward_passes.h>
 #include <remat/tape/call_log.h>
+#include <remat/tape/current_streams.h>
 #include <remat/tape/export.h>
 #include <remat/tape/forward_memory.h>
 #include <remat/tape/op_log.h>
@@ -166,6 +167,9 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// The settings under which the function began, and begins again in a replay.
   const ComputeSettings& settings() const { return settings_; }
 
+  /// The streams on which the function began: Note [Streams of a replay].
+  const CurrentStreams& streams() const { return streams_; }
+
   OpLog& ops() { return ops_; }
   const OpLog& ops() const { return ops_; }
 
@@ -235,6 +239,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   std::vector<std::pair<size_t, ForwardMemory>> memory_of_others_;  // with the slot's index
   c10::SmallVector<c10::VariableVersion, 2> results_;  // their versions; guarded by mutex_
   const ComputeSettings settings_;
+  const CurrentStreams streams_ = CurrentStreams::read();
   OpLog ops_;
   std::unique_ptr<OpSites> op_sites_;
   OutsideLog outside_;

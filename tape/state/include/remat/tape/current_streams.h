@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// The accelerator's current device and streams: read at region entry, set for a replay.
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/Stream.h>
+#include <c10/util/SmallVector.h>
+
+#include <remat/tape/export.h>
+
+namespace remat {
+
+/// The current device of a thread, and its current stream on each device of the accelerator.
+///
+/// Note [Streams of a replay]: autograd starts a replay on the thread and on the stream of the node
+/// that needs it first, which need not be those of the region's entry: the function may return what
+/// it has made on a side stream or on another device. A replay begins where the forward began, so
+/// the function switches and waits as it did then, and each saved tensor is made again on the
+/// stream on which its node reads it. A tape holds ops and no waits, so a region whose ops run on
+/// other streams than it began with has no tape.
+class REMAT_API CurrentStreams {
+ public:
+  /// Reads those of this thread. A process that has not used an accelerator yet has the default
+  /// ones, and is not made to use it.
+  static CurrentStreams read();
+
+  /// True if an accelerator was in use.
+  bool has_accelerator() const { return is_used_; }
+
+  /// True if this thread now has others. A process that had no accelerator has none.
+  bool changed() const { return is_used_ && !read().are_same(*this); }
+
+ private:
+  friend class ReplayStreams;
+  CurrentStreams() = default;
+  void set() const;
+  bool are_same(const CurrentStreams& other) const {
+    return device_ == other.device_ && other_ == other.other_;
+  }
+
+  bool is_used_ = false;
+  c10::DeviceIndex device_ = 0;
+  c10::SmallVector<c10::StreamId, 2>
+      other_;  ///< By device, up to the last one that is not default.
+};
+
+/// While alive, this thread has `streams` as its current device and streams.
+class REMAT_API ReplayStreams {
+ public:
+  explicit ReplayStreams(const CurrentStreams& streams);
+  ReplayStreams(const ReplayStreams&) = delete;
+  ReplayStreams& operator=(const ReplayStreams&) = delete;
+  ~ReplayStreams();
+
+ private:
+  const CurrentStreams present_;
+  const bool differ_;
+};
+
+}  // namespace remat
