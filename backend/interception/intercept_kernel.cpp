@@ -356,6 +356,17 @@ void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* 
   if (is_seen(keys)) for_each_tensor(stack->back(), &OpObserver::all_adopt);
 }
 
+// Note [Notes for the allocator]: record_stream() is marked as a write of its tensor, and only
+// tells the allocator that a stream uses the memory. It is no part of what a region computes, and a
+// replay may name another stream, since functions make new ones each time they run.
+void intercept_note(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+  if (is_seen(keys)) {
+    c10::IValue& noted = torch::jit::peek(*stack, 0, op.schema().arguments().size());
+    noted = OpObserver::current_stand_in(noted.toTensor());
+  }
+  run_unseen(op, keys.remove_backend(backend), stack);
+}
+
 void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!Scope::current()) return run_unseen(op, keys, stack);

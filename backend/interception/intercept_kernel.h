@@ -61,6 +61,10 @@ void intercept_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
 void intercept_size_query(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                           torch::jit::Stack* stack);
 
+/// For ops that mark an argument as written and write no data.
+void intercept_note(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
+                    torch::jit::Stack* stack);
+
 /// For ops that make tensors from none. Any of them may call another one.
 void intercept_factory(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include <remat/placeholder/op_facts.h>
 #include <remat/tape/interception_bits.h>
 
 #include "intercept_kernel.h"
@@ -155,6 +156,7 @@ class Interception {
   void register_kernels(const c10::OperatorHandle& op) {
     if (is_factory(op.schema())) return register_factory(op);
     if (is_size_query(op.operator_name().name)) return register_size_query(op);
+    if (op_facts(op.operator_name()).has(OpFact::kWritesNoData)) return register_note(op);
     using Level = InterceptKernel::Level;
     register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
     // A composite kernel of LibTorch would win over the fallback, and compute other bits than the
@@ -180,6 +182,13 @@ class Interception {
     for (const DispatchKey functionality :
          {DispatchKey::AutogradFunctionality, DispatchKey::NestedTensor}) {
       put(op, key(functionality), KernelFunction::makeFromBoxedFunction<&intercept_size_query>());
+    }
+  }
+
+  void register_note(const c10::OperatorHandle& op) {
+    for (const DispatchKey functionality :
+         {DispatchKey::AutogradFunctionality, DispatchKey::Dense}) {
+      put(op, key(functionality), KernelFunction::makeFromBoxedFunction<&intercept_note>());
     }
   }
 

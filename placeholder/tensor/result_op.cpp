@@ -32,6 +32,9 @@ void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
                    torch::jit::Stack& stack) {
   const OpFacts facts = op_facts(op.operator_name());
   if (facts.has(OpFact::kMetadata)) return run_metadata_kernel(op, stack);
+  // There is no memory for the note to be about.
+  if (facts.has(OpFact::kWritesNoData))
+    return torch::jit::drop(stack, op.schema().arguments().size());
   if (!is_view_op(op, facts)) throw_placeholder_access(full_name(op), info);
   MetaCall call(op, stack);
   call.replace_arguments(Numbers::kKeep);

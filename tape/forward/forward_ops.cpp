@@ -55,6 +55,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   if (C10_UNLIKELY(cast_leaf_.defined())) after_cast_threw();
   state_.op = &info;
   made_by_handler_.clear();
+  if (C10_UNLIKELY(region_.streams().changed())) note_streams(call);
   outside_.begin_op();
   if (C10_UNLIKELY(info.is_unshard())) outside_.refuse_unshard(info);
   casts_weight_ = is_cacheable_cast(call);
@@ -111,9 +112,13 @@ Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& t
 void ForwardOps::record(const OpCall& call, uint64_t settings) {
   if (C10_UNLIKELY(state_.scope.opens_mode())) state_.recorder->note_mode();
   if (C10_UNLIKELY(settings != 0)) state_.recorder->note_settings(call);
-  if (C10_UNLIKELY(region_.streams().changed())) state_.recorder->note_streams(call);
   if (C10_UNLIKELY(is_of_python_class(call))) return state_.recorder->begin_handled(call);
   state_.recorder->before_op(call);
+}
+
+void ForwardOps::note_streams(const OpCall& call) {
+  region_.mark_switches_streams();
+  if (state_.recorder) state_.recorder->note_streams(call);
 }
 
 // A generator may be put back after the draw (torch.random.fork_rng): the end of the region is too

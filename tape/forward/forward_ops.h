@@ -50,6 +50,7 @@ class ForwardOps final : public OpObserver {
   void record(const OpCall& call, uint64_t settings);
   void end_handled(const OpCall& call);
   void adopt_unknown(const OpCall& call, const OpTensor& written);
+  void note_streams(const OpCall& call);
   void before_draw(const OpCall& call);
   void after_draw();
   void after_cast(const OpCall& call);

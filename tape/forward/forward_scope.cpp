@@ -126,6 +126,11 @@ void ForwardScope::cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole) {
 
 void ForwardScope::finish() {
   const ForwardState& shared = state_->shared;
+  if (shared.region->streams().began_without_accelerator()) {
+    shared.region->mark_switches_streams();
+    if (shared.recorder)
+      shared.recorder->give_up("the first use of an accelerator, whose streams were not seen");
+  }
   if (shared.recorder || !shared.region->slots().empty()) state_->outside.check_sizes();
   if (shared.saved) state_->slots.check_saved();
   if (state_->calls) state_->calls->finish();
@@ -144,8 +149,6 @@ void ForwardScope::State::finish_tape() {
       });
   if (brings_back && !recorder.is_strict())
     recorder.give_up("is_recomputing() in a function whose SAVE calls' results hooks keep");
-  if (!shared.region->streams().has_accelerator() && CurrentStreams::read().has_accelerator())
-    recorder.give_up("the first use of an accelerator in the process, whose streams were not seen");
   const OuterScopes outer(shared.scope);
   recorder.finish(shared.region->outside());
   if (recorder.gave_up()) {

@@ -79,6 +79,7 @@ Slot::Slot(size_t position, const at::Tensor& tensor)
 Slot& Region::add_slot(const at::Tensor& tensor) {
   Slot& slot = slots_.emplace_back(slots_.size(), tensor);
   ++live_count_;
+  if (C10_UNLIKELY(streams_.changed())) mark_switches_streams();
   return slot;
 }
 

@@ -29,10 +29,9 @@ VersionTable<LastWrite>& last_writes() {
 }
 
 /// Ranks write what they send each other, and replays do it again. Ops that change metadata write
-/// no data, and record_stream() but a note for the allocator.
+/// no data.
 bool writes_data(const OpInfo& info) {
-  return !info.is_communication() && !info.changes_metadata() &&
-         !info.facts().has(OpFact::kWritesNoData);
+  return !info.is_communication() && !info.changes_metadata();
 }
 
 }  // namespace

@@ -107,8 +107,14 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   Determinism determinism() const { return options_.determinism; }
   bool is_exact() const { return options_.is_exact; }
   /// True if a replay may stop early. Not where a replay calls collectives: all ranks are to call
-  /// the same ones, whatever is alive.
-  bool early_stop() const { return options_.early_stop && !marks_.communicates; }
+  /// the same ones, whatever is alive. Nor where the function has run ops on other streams than it
+  /// began with: the waits at its end keep memory from being used again too soon.
+  bool early_stop() const {
+    return options_.early_stop && !marks_.communicates && !marks_.switches_streams;
+  }
+
+  /// The function has run an op on another stream or device than it began with.
+  void mark_switches_streams() { marks_.switches_streams = true; }
 
   /// A replay is going to call a collective again.
   void mark_communicates() { marks_.communicates = true; }
@@ -247,6 +253,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
     bool casts_weights = false;
     bool communicates = false;
     bool draws = false;
+    bool switches_streams = false;
   };
   Marks marks_;
   InnerBackwards inner_backwards_;

@@ -25,8 +25,8 @@ class REMAT_API CurrentStreams {
   /// ones, and is not made to use it.
   static CurrentStreams read();
 
-  /// True if an accelerator was in use.
-  bool has_accelerator() const { return is_used_; }
+  /// True if the process has begun to use an accelerator since.
+  bool began_without_accelerator() const { return !is_used_ && read().is_used_; }
 
   /// True if this thread now has others. A process that had no accelerator has none.
   bool changed() const { return is_used_ && !read().are_same(*this); }
