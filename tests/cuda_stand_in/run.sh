@@ -12,6 +12,9 @@ if "$here/find_gpu"; then
 fi
 
 libraries=$here/libcudart.so.13:$here/libcuda.so.1:$here/libcublas_stand_in.so:$here/libcublaslt_stand_in.so
+if [ -e "$here/libnvrtc.so.13" ]; then
+  libraries+=:$here/libnvrtc.so.13
+fi
 if [ ! -v CUDA_STAND_IN_KERNELS ] && [ -e "$here/libcuda_stand_in_kernels.so" ]; then
   export CUDA_STAND_IN_KERNELS=$here/libcuda_stand_in_kernels.so
 fi

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "host_kernels.h"
 #include "runtime.h"
 
 using namespace cuda_stand_in;
@@ -113,6 +114,8 @@ int attribute_of(const cudaDeviceProp& p, cudaDeviceAttr attribute) {
 }  // namespace
 
 CUDA_STAND_IN_API cudaError_t cudaGetDeviceCount(int* count) {
+  // The first allocation is too late: some ops allocate after they have looked up their kernel.
+  load_host_kernels();
   *count = LockedRuntime()->settings.devices;
   return *count ? cudaSuccess : fail(cudaErrorNoDevice);
 }

@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Loads the library of host kernels when the program first asks for device memory: LibTorch has
-// registered its own kernels by then, and no kernel of an op has been launched.
+// Loads the library of host kernels when the program first counts devices after LibTorch has
+// registered its own kernels: no kernel of an op has been looked up by then.
 #include "host_kernels.h"
 
 #include <dlfcn.h>
 
+#include <atomic>
 #include <cstdio>
 #include <cstdlib>
 #include <mutex>
@@ -24,23 +25,29 @@ thread_local bool is_installing = false;
   std::abort();
 }
 
-void install() {
+// Returns true unless LibTorch has yet to register its kernels.
+bool install() {
   const char* const path = std::getenv("CUDA_STAND_IN_KERNELS");
-  if (!path || !*path) return;
-  is_installing = true;
-  void* const library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+  if (!path || !*path) return true;
+  if (!dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_NOLOAD)) return false;
+  void* const library = dlopen(path, RTLD_NOW);
   if (!library) stop(path);
   void* const function = dlsym(library, "cuda_stand_in_install_kernels");
   if (!function) stop(path);
-  reinterpret_cast<void (*)()>(function)();
-  is_installing = false;
+  return reinterpret_cast<int (*)()>(function)() > 0;
 }
 
 }  // namespace
 
 void load_host_kernels() {
-  static std::once_flag once;
-  if (!is_installing) std::call_once(once, install);
+  static std::atomic<bool> is_done{false};
+  static std::mutex mutex;
+  if (is_done.load(std::memory_order_acquire) || is_installing) return;
+  const std::lock_guard<std::mutex> lock(mutex);
+  if (is_done) return;
+  is_installing = true;
+  is_done = install();
+  is_installing = false;
 }
 
 }  // namespace cuda_stand_in

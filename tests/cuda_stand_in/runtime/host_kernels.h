@@ -5,8 +5,9 @@
 
 namespace cuda_stand_in {
 
-// Loads the library that CUDA_STAND_IN_KERNELS names, once, and lets it install itself. Must be
-// called without the lock of the runtime. Does nothing if the variable is not set.
+// Loads the library that CUDA_STAND_IN_KERNELS names, once LibTorch has registered its kernels, and
+// lets it install itself. Must be called without the lock of the runtime. Does nothing if the
+// variable is not set.
 void load_host_kernels();
 
 }  // namespace cuda_stand_in
