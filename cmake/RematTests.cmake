@@ -68,6 +68,13 @@ function(remat_reuse_precompiled target)
   target_precompile_headers(${target} REUSE_FROM remat_test_support)
 endfunction()
 
+# The default device of a suite's tensors, and the listener that asks the CUDA stand-in after each test.
+add_library(remat_test_device OBJECT support/cuda_listener.cpp support/default_device.cpp)
+target_link_libraries(remat_test_device PRIVATE remat::remat Catch2::Catch2WithMain remat_build_options)
+target_include_directories(remat_test_device PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}")
+remat_reuse_precompiled(remat_test_device)
+set_source_files_properties(support/cuda_listener.cpp PROPERTIES SKIP_PRECOMPILE_HEADERS ON)
+
 # remat_add_test_objects(matrix_parts SOURCES matrix/cell.cpp ...): sources of several suites, compiled once; a suite LINKS them.
 function(remat_add_test_objects target)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES")
@@ -105,7 +112,7 @@ function(remat_add_suite name)
     remat_add_plain_program(${target} SOURCES ${arg_SOURCES} LINKS Catch2::Catch2WithMain ${arg_LINKS})
   else()
     remat_add_program(${target} ${cuda} SOURCES ${arg_SOURCES}
-      LINKS remat_internals Catch2::Catch2WithMain ${arg_LINKS})
+      LINKS remat_internals remat_test_device Catch2::Catch2WithMain ${arg_LINKS})
     remat_reuse_precompiled(${target})
   endif()
   target_include_directories(${target} PRIVATE "${CMAKE_CURRENT_SOURCE_DIR}" "${PROJECT_SOURCE_DIR}")

@@ -1,0 +1,23 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Marks launches of a thread as parts of an op that the host computes.
+#pragma once
+
+namespace cuda_stand_in {
+
+/// While it lives, launches on this thread belong to an op that the host computes.
+class Covered {
+ public:
+  Covered();
+  ~Covered();
+  Covered(const Covered&) = delete;
+  Covered& operator=(const Covered&) = delete;
+};
+
+/// True inside the CUDA kernel of such an op.
+bool is_covered();
+
+/// Counts `what` as a launch that nobody computed, wherever this thread is.
+void count_garbage(const char* what);
+
+}  // namespace cuda_stand_in

@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Fails a test case that ran on the CUDA stand-in and launched what nobody computed, or touched
+// memory that it may not touch. On a GPU, and in a process without CUDA, it does nothing.
+// Catch2 2 shows its listeners only to sources that ask for them, so nothing is precompiled here.
+#define CATCH_CONFIG_EXTERNAL_INTERFACES
+
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <dlfcn.h>
+
+#include <cstdint>
+#include <string>
+
+#include "support/catch.h"
+
+namespace {
+
+#if __has_include(<catch2/catch_all.hpp>)
+using Listener = Catch::EventListenerBase;
+#else
+using Listener = Catch::TestEventListenerBase;
+#endif
+
+/// The stand-in's function of that name; nullptr on a GPU.
+template <typename Function>
+Function* stand_in(const char* name) {
+  return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
+}
+
+/// What is still in a stream belongs to the test that has put it there.
+void wait_for_devices() {
+  if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return;
+  const c10::impl::DeviceGuardImplInterface* const cuda = c10::impl::getDeviceGuardImpl(c10::kCUDA);
+  for (c10::DeviceIndex i = 0; i < cuda->deviceCount(); ++i) cuda->synchronizeDevice(i);
+}
+
+class CudaListener final : public Listener {
+ public:
+  using Listener::Listener;
+
+  void testCaseStarting(const Catch::TestCaseInfo& test) override {
+    name_ = test.name;
+    if (reset_) reset_();
+  }
+
+  // An assertion counts until the end of the section that is the whole test case.
+  void sectionEnded(const Catch::SectionStats& section) override {
+    if (!reset_ || section.sectionInfo.name != name_) return;
+    wait_for_devices();
+    const uint64_t garbage = garbage_(/*print=*/1);
+    const uint64_t faults = faults_();
+    reset_();
+    if (garbage != 0) {
+      FAIL_CHECK("[CUDA stand-in] expected that the host computes every launch, got "
+                 << garbage << " that nobody computed. Their names are above.");
+    }
+    if (faults != 0)
+      FAIL_CHECK("[CUDA stand-in] expected no fault, got " << faults << ". They are above.");
+  }
+
+ private:
+  void (*const reset_)() = stand_in<void()>("cuda_stand_in_reset");
+  uint64_t (*const garbage_)(int) = stand_in<uint64_t(int)>("cuda_stand_in_garbage");
+  uint64_t (*const faults_)() = stand_in<uint64_t()>("cuda_stand_in_faults");
+  std::string name_;
+};
+
+CATCH_REGISTER_LISTENER(CudaListener)
+
+}  // namespace

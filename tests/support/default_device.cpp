@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: BSD-3-Clause
+
+// Puts a kernel in front of each factory that gives CUDA as the device where none is given.
+//
+// The kernels are at BackendSelect, where LibTorch chooses a backend by the device argument. So
+// whatever records a call before, records it without a device, and calls it again in the same way.
+#include "default_device.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+#include <dlfcn.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <memory>
+#include <optional>
+#include <string_view>
+#include <vector>
+
+namespace remat {
+namespace {
+
+using c10::DispatchKey;
+using c10::IValue;
+using c10::OperatorHandle;
+
+bool is_tensor(const c10::Argument& argument) {
+  const c10::Type& type = *argument.type();
+  return type.isSubtypeOf(*c10::OptionalType::ofTensor()) ||
+         type.isSubtypeOf(*c10::ListType::ofOptionalTensors()) ||
+         type.isSubtypeOf(*c10::ListType::ofTensors());
+}
+
+std::optional<size_t> position_of(const c10::FunctionSchema& schema, std::string_view name) {
+  const auto& arguments = schema.arguments();
+  const auto found = std::find_if(arguments.begin(), arguments.end(),
+                                  [&](const auto& argument) { return argument.name() == name; });
+  if (found == arguments.end()) return std::nullopt;
+  return static_cast<size_t>(found - arguments.begin());
+}
+
+/// True for an op that makes a tensor on the device that it is given.
+bool is_factory(const OperatorHandle& op) {
+  const auto& arguments = op.schema().arguments();
+  return op.operator_name().name != "aten::from_file" &&  // a file is in the host's memory
+         op.hasKernelForDispatchKey(DispatchKey::BackendSelect) &&
+         position_of(op.schema(), "device") &&
+         std::none_of(arguments.begin(), arguments.end(), is_tensor);
+}
+
+/// Gives CUDA as the device of a call that has none, and goes on with LibTorch's kernel.
+class OnCuda final : public c10::OperatorKernel {
+ public:
+  explicit OnCuda(const OperatorHandle& op)
+      : kernel_(op.getComputedKernelForDispatchKey(DispatchKey::BackendSelect)),
+        count_(op.schema().arguments().size()),
+        device_(*position_of(op.schema(), "device")),
+        pin_memory_(position_of(op.schema(), "pin_memory")) {}
+
+  void operator()(const OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const size_t first = stack->size() - count_;
+    IValue& device = (*stack)[first + device_];
+    const bool is_pinned = pin_memory_ && (*stack)[first + *pin_memory_].isBool() &&
+                           (*stack)[first + *pin_memory_].toBool();
+    if (device.isNone() && !is_pinned) device = c10::Device(c10::kCUDA);
+    kernel_.callBoxed(op, keys, stack);
+  }
+
+ private:
+  const c10::SafeKernelFunction kernel_;
+  const size_t count_, device_;
+  const std::optional<size_t> pin_memory_;
+};
+
+void make_cuda_default() {
+  // Programs do not link this library: nothing in them refers to it.
+  TORCH_CHECK(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL),
+              "[tests] REMAT_TEST_DEVICE=cuda: expected LibTorch's library for CUDA, got: ",
+              dlerror(), ". Unset the variable, or use a LibTorch that has CUDA.");
+  // Leaked: kernels may be called until the process ends.
+  static auto& handles = *new std::vector<c10::RegistrationHandleRAII>;
+  c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
+    const auto op = dispatcher.findSchema(name);
+    if (!op || !is_factory(*op)) continue;
+    handles.push_back(dispatcher.registerImpl(
+        name, DispatchKey::BackendSelect,
+        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OnCuda>(*op)), std::nullopt,
+        nullptr, "remat's tests"));
+  }
+}
+
+/// The device that the environment names.
+c10::DeviceType chosen_device() {
+  const char* const variable = std::getenv("REMAT_TEST_DEVICE");
+  const std::string_view name = variable ? variable : "";
+  TORCH_CHECK_VALUE(name.empty() || name == "cpu" || name == "cuda",
+                    "[tests] REMAT_TEST_DEVICE: expected cpu or cuda, got ", name, ".");
+  return name == "cuda" ? c10::kCUDA : c10::kCPU;
+}
+
+[[maybe_unused]] const bool is_cuda_default = [] {
+  const bool is_cuda = chosen_device() == c10::kCUDA;
+  if (is_cuda) make_cuda_default();
+  return is_cuda;
+}();
+
+}  // namespace
+
+c10::Device default_device() {
+  return c10::Device(chosen_device());
+}
+
+}  // namespace remat
