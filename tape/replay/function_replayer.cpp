@@ -4,6 +4,7 @@
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/hidden_scopes.h>
 
+#include <ATen/SequenceNumber.h>
 #include <c10/core/GradMode.h>
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
@@ -142,6 +143,14 @@ void add_slot(const at::Tensor& argument) {
   torch::autograd::SavedVariable(variable_data(argument), /*is_output=*/false);
 }
 
+/// Note [Numbers of nodes]: autograd runs the node with the highest number first, which decides the
+/// order in which gradients are added. Nodes that a function makes have higher numbers than what it
+/// captures. Threads count for themselves, so a replay on a thread of autograd's makes this thread
+/// count on from where the forward began, or a backward inside the function would round otherwise.
+void number_nodes_from(uint64_t first) {
+  while (at::sequence_number::peek() < first) at::sequence_number::get_and_increment();
+}
+
 /// Ends the regions that a replay has made when it goes: Note [The graph of a replay].
 class RegionsMadeInside {
  public:
@@ -242,6 +251,7 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
   std::shared_ptr<const void> result;  // dies when the scope is gone, as in the forward
+  if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);
   ReplayScope scope(parts);
   regions.set_replay(scope.replay_id());
   std::exception_ptr escaped;

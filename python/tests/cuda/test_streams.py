@@ -1,0 +1,219 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Regions whose ops run on several streams and devices: a replay runs where the forward ran."""
+
+import pytest
+import torch
+from same import assert_same
+
+import remat_meta as remat
+
+pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two CUDA devices")
+
+
+def leaf(*sizes, device="cuda"):
+    return torch.randn(*sizes, device=device, requires_grad=True)
+
+
+def checkpointed(**options):
+    return lambda fn: remat.checkpoint(**options)(fn)
+
+
+def on_side_stream(side, fn, *args):
+    """Calls fn on `side`, which waits for the current stream before."""
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        return fn(*args)
+
+
+auto = pytest.param(checkpointed(replay="auto"), marks=pytest.mark.torch_warns, id="auto")  # that there is no tape
+ways = pytest.mark.parametrize("wrap", [checkpointed(), auto, checkpointed(intercept=False)], ids=["function", None, "unseen"])
+
+
+@ways
+def test_a_part_on_a_side_stream(wrap):
+    def program(wrap):
+        def fn(x):
+            h = (x * w).sin()
+            k = on_side_stream(side, lambda: (h @ w).sin().exp())
+            torch.cuda.current_stream().wait_stream(side)
+            return (k * h).tanh()
+
+        side = torch.cuda.Stream()
+        x, w = leaf(8, 8), leaf(8, 8)
+        wrap(fn)(x).square().sum().backward()
+        return x.grad, w.grad
+
+    assert_same(program, wrap)
+
+
+@ways
+def test_results_on_two_streams(wrap):
+    def program(wrap):
+        def fn(x):
+            h = (x * w).sin()
+            k = on_side_stream(side, lambda: (h @ w).sin().exp())
+            return k, (h @ w.t()).cos().exp()
+
+        side = torch.cuda.Stream()
+        x, w = leaf(8, 8), leaf(8, 8)
+        k, m = wrap(fn)(x)
+        torch.cuda.current_stream().wait_stream(side)
+        (k.square().sum() + m.square().sum()).backward()
+        return x.grad, w.grad
+
+    assert_same(program, wrap)
+
+
+@ways
+@pytest.mark.parametrize("outer", [True, False], ids=["nested", "alone"])
+def test_a_region_on_a_side_stream_whose_backward_begins_on_another(wrap, outer):
+    def program(wrap):
+        def fn(x):
+            return ((x * w).sin() @ w).exp()
+
+        def around(x):
+            y = on_side_stream(side, wrap(fn), x)
+            torch.cuda.current_stream().wait_stream(side)
+            return y.sin()
+
+        side = torch.cuda.Stream()
+        x, w = leaf(8, 8), leaf(8, 8)
+        (wrap(around) if outer else around)(x).sum().backward()
+        return x.grad, w.grad
+
+    assert_same(program, wrap)
+
+
+@ways
+def test_waits_at_the_end_of_a_function_keep_memory_for_a_side_stream(wrap):
+    """What the function drops after its last saved tensor is still read by the side stream."""
+
+    def program(wrap):
+        def fn(x):
+            h = x.sin()
+            factor = h.detach() * 1.5 + 0.25
+            k = on_side_stream(side, lambda: (h * factor.detach()).exp())
+            torch.cuda.current_stream().wait_stream(side)
+            del factor
+            return k
+
+        side = torch.cuda.Stream()
+        x, z = leaf(512), leaf(512)
+        y = wrap(fn)(x)
+        (y.sum() + wrap(lambda t: (t.sin() * 2).exp() + 1)(z).sum()).backward()
+        return x.grad, z.grad
+
+    for _ in range(3):
+        assert_same(program, wrap)
+
+
+@ways
+def test_a_note_for_the_allocator_is_no_write(wrap):
+    def program(wrap):
+        def fn(x):
+            side = torch.cuda.Stream()  # another one each time
+            y = on_side_stream(side, lambda: (x * w).sin().exp())
+            x.record_stream(side)
+            torch.cuda.current_stream().wait_stream(side)
+            y.record_stream(torch.cuda.current_stream())
+            return (y * y).sum()
+
+        x, w = leaf(4, 4), leaf(4, 4)
+        wrap(fn)(x).backward()
+        return x.grad, w.grad
+
+    assert_same(program, wrap)
+
+
+def test_a_note_in_and_after_a_save_call():
+    def program(wrap):
+        def call(t):
+            u = t.sin()
+            for used in (t, u):
+                used.record_stream(torch.cuda.current_stream())
+            return u.exp()
+
+        def fn(x):
+            y = save(x * 1)
+            y.record_stream(torch.cuda.current_stream())
+            return y.sin().exp()
+
+        save = call if wrap is None else remat.native_op(call, "call", remat.CheckpointPolicy.SAVE)
+        x = leaf(4, 4)
+        (fn if wrap is None else remat.checkpoint()(fn))(x).sum().backward()
+        return (x.grad,)
+
+    torch.manual_seed(7)
+    expected = program(None)
+    torch.manual_seed(7)
+    assert torch.equal(expected[0], program(True)[0])
+
+
+def test_a_tape_takes_no_ops_on_other_streams():
+    def fn(x):
+        y = on_side_stream(side, torch.sin, x)
+        torch.cuda.current_stream().wait_stream(side)
+        return y
+
+    side = torch.cuda.Stream()
+    with pytest.raises(NotImplementedError, match=r"op aten::sin: another stream or current device than the region began"):
+        remat.checkpoint(replay="tape")(fn)(leaf(4))
+
+
+@two_devices
+@pytest.mark.parametrize("replay", ["function", "auto", "tape"])
+def test_a_replay_has_the_current_device_of_the_forward(replay):
+    def program(wrap):
+        def fn(x):
+            ones = torch.ones(8, 8, device="cuda")  # on the current device
+            return ((x.to("cuda:0") * ones) @ w).sin().exp().to("cuda:1")
+
+        x, w = leaf(8, 8, device="cuda:1"), leaf(8, 8, device="cuda:0")
+        wrap(fn)(x).square().sum().backward()
+        return x.grad, w.grad
+
+    assert_same(program, checkpointed(replay=replay))
+
+
+@two_devices
+@pytest.mark.parametrize("replay", ["function", "auto", "tape"])
+def test_ops_on_two_devices(replay):
+    def program(wrap):
+        def fn(x):
+            h = x.sin().exp()
+            # Two readers of h: three would be added in the order in which autograd's threads come.
+            return (h.to("cuda:1") @ w).sin().exp(), h.cos().exp()
+
+        x, w = leaf(8, 8, device="cuda:0"), leaf(8, 8, device="cuda:1")
+        a, b = wrap(fn)(x)
+        (a.sum().to("cuda:0") + b.sum()).backward()
+        return x.grad, w.grad
+
+    assert_same(program, checkpointed(replay=replay))
+
+
+@two_devices
+def test_after_a_replay_the_thread_has_its_device_and_streams_again():
+    def fn(x):
+        return x.sin().exp()
+
+    class Watch(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx, g):
+            seen.append((torch.cuda.current_device(), torch.cuda.current_stream()))
+            return g
+
+    seen = []
+    with torch.cuda.device(1):
+        side = torch.cuda.Stream()
+        x = leaf(4, device="cuda:1")
+        with torch.cuda.stream(side):
+            y = remat.checkpoint()(fn)(Watch.apply(x))
+    y.sum().backward()
+    assert seen == [(1, side)]
