@@ -11,12 +11,18 @@ if "$here/find_gpu"; then
   exec "$@"
 fi
 
-libraries=$here/libcudart.so.13:$here/libcuda.so.1:$here/libcublas_stand_in.so:$here/libcublaslt_stand_in.so
-if [ -e "$here/libnvrtc.so.13" ]; then
-  libraries+=:$here/libnvrtc.so.13
-fi
+libraries=()
+for name in libcudart.so.13 libcuda.so.1 libcublas_stand_in.so libcublaslt_stand_in.so libnvrtc.so.13; do
+  # The loader would go on without a library that is missing.
+  if [ ! -e "$here/$name" ]; then
+    echo "[run.sh] expected $name in $here, got none. Build the target cuda_stand_in." >&2
+    exit 2
+  fi
+  libraries+=("$here/$name")
+done
 if [ ! -v CUDA_STAND_IN_KERNELS ] && [ -e "$here/libcuda_stand_in_kernels.so" ]; then
   export CUDA_STAND_IN_KERNELS=$here/libcuda_stand_in_kernels.so
 fi
-export LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$libraries
+preloaded=$(IFS=:; echo "${libraries[*]}")
+export LD_PRELOAD=${LD_PRELOAD:+$LD_PRELOAD:}$preloaded
 exec "$@"

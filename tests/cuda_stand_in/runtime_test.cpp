@@ -441,3 +441,35 @@ TEST_CASE("A child of a process that used a device cannot use it, nor reach its 
   CHECK(cuda_stand_in_pending() == 1);
   CHECK(other.value() == 7);
 }
+
+// Hidden: CMakeLists.txt runs these with the settings that their names tell.
+
+TEST_CASE("Settings: three devices of 64 MiB, capability 9.0, memory filled with 171",
+          "[.settings]") {
+  int devices = 0;
+  cudaGetDeviceCount(&devices);
+  CHECK(devices == 3);
+  CHECK(cudaSetDevice(3) == cudaErrorInvalidDevice);
+  cudaDeviceProp properties;
+  CHECK(cudaGetDeviceProperties(&properties, 2) == cudaSuccess);
+  CHECK(properties.major == 9);
+  CHECK(properties.totalGlobalMem == 64 * kMiB);
+  void* p = nullptr;
+  unsigned char byte = 0;
+  CHECK(cudaMalloc(&p, 1) == cudaSuccess);
+  CHECK(cudaMemcpy(&byte, p, 1, cudaMemcpyDeviceToHost) == cudaSuccess);
+  CHECK(byte == 171);
+  CHECK(cudaFree(p) == cudaSuccess);
+}
+
+TEST_CASE("Settings: queries follow a clock on which a launch takes 5000 ns", "[.settings]") {
+  cudaDeviceSynchronize();
+  const Event event;
+  cuda_stand_in_spend_flops(nullptr, 0);
+  cudaEventRecord(event, nullptr);
+  // The order is eager, so the stream has come there; the clock, which each query moves on by 1000
+  // ns, has not.
+  int queries = 1;
+  while (cudaEventQuery(event) == cudaErrorNotReady) ++queries;
+  CHECK(queries == 6);
+}
