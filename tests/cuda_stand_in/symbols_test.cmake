@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 # cmake -DNM=nm -DLIBRARIES=a.so,b.so -P symbols_test.cmake -- STAND_IN...: fails if the libraries import a function from CUDA's
-# runtime, driver or cuBLAS that none of the stand-ins defines.
+# runtime, driver, compiler or cuBLAS that none of the stand-ins defines.
 
 cmake_minimum_required(VERSION 3.25)
 string(REPLACE "," ";" LIBRARIES "${LIBRARIES}")
@@ -18,7 +18,7 @@ endforeach()
 
 execute_process(COMMAND "${NM}" -D --defined-only ${stand_ins} OUTPUT_VARIABLE defined COMMAND_ERROR_IS_FATAL ANY)
 # Functions of the driver have no version, and neither have those of cuFile, whose names begin alike.
-set(import " (cu[A-EG-Z][A-Za-z0-9_]*|cuF[a-hj-z][A-Za-z0-9_]*|[A-Za-z0-9_]+@(libcudart|libcublas|libcublasLt)\\.so\\.[0-9]+)\n")
+set(import " (cu[A-EG-Z][A-Za-z0-9_]*|cuF[a-hj-z][A-Za-z0-9_]*|[A-Za-z0-9_]+@(libcudart|libnvrtc|libcublas|libcublasLt)\\.so\\.[0-9]+)\n")
 set(count 0)
 set(missing "")
 foreach(library IN LISTS LIBRARIES)
