@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a handle of cuBLAS points to on the stand-in.
+// The object that a handle of cuBLAS points to on the stand-in.
 #pragma once
 
 #include <cublas_v2.h>

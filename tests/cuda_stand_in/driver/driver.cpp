@@ -16,7 +16,7 @@ namespace {
 
 enum Result { kSuccess = 0, kInvalidValue = 1, kNotSupported = 801 };
 
-// What every handle points to.
+// Every handle points to this.
 int something;
 
 Result set(void** handle) {

@@ -61,7 +61,7 @@ void spend(const LockedRuntime& runtime, Stream& stream, const Copy& copy) {
        stream.free_at_ns);
 }
 
-// What the entry in the stream does: memory may have been freed meanwhile.
+// Runs when the stream comes to the copy; memory may have been freed meanwhile.
 void move_bytes(const Copy& copy) {
   const LockedRuntime runtime;
   char* const to = accessible(runtime, copy.to, copy.bytes, "a copy in a stream");

@@ -23,13 +23,13 @@ class DeviceMemory {
   // True for every address of device memory, allocated or not. Needs no lock.
   bool contains(const void* p) const;
 
-  // Device of an address for which contains() is true.
+  // Returns the device of an address for which contains() is true.
   int device_of(const void* p) const;
 
   // True if all the bytes lie in one allocation.
   bool is_allocated(const void* p, size_t bytes) const;
 
-  // Where the host may touch the bytes of device memory; other addresses come back as they are.
+  // Returns where the host may touch the bytes of device memory, and other addresses as they are.
   // Needs no lock.
   char* host_address(const void* p) const;
 

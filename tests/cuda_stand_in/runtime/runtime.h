@@ -19,7 +19,7 @@
 
 namespace cuda_stand_in {
 
-// What cuda_stand_in_leave_out() takes.
+// Bits that cuda_stand_in_leave_out() takes.
 enum LeftOut { kSideWaits = 1, kDefaultWaits = 2, kEventQueries = 4, kHostWaits = 8 };
 
 struct Runtime {

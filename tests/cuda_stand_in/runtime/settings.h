@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the environment says about the stand-in: its devices, the order of its streams and the
+// Settings of the stand-in from the environment: its devices, the order of its streams and the
 // speeds of its virtual clock.
 #pragma once
 

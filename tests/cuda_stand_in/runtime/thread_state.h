@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the runtime keeps for each thread of the program: its device and its last error.
+// The state that the runtime keeps for each thread of the program: its device and its last error.
 #pragma once
 
 #include <cuda_runtime_api.h>
