@@ -152,7 +152,8 @@ size_t misalignment(const c10::Storage& storage) {
 }
 
 uint8_t alignment_of(const at::Tensor& tensor) {
-  const bool may_have_memory = has_layout(tensor) && tensor.is_cpu() && tensor.numel() > 0;
+  const bool has_address = tensor.is_cpu() || tensor.is_cuda();
+  const bool may_have_memory = has_layout(tensor) && has_address && tensor.numel() > 0;
   if (!may_have_memory || PlaceholderStorage::is(tensor.storage())) return kNoAlignment;
   const auto base = reinterpret_cast<uintptr_t>(begin_of(tensor.storage()));
   const auto offset = static_cast<uintptr_t>(tensor.storage_offset()) * tensor.itemsize();

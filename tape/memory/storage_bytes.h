@@ -28,7 +28,8 @@ torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStora
 c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
                                size_t size_bytes);
 
-/// Of what has no memory on the CPU.
+/// The alignment of a tensor whose memory has no address, as on devices other than the CPU and
+/// CUDA.
 inline constexpr uint8_t kNoAlignment = 255;
 
 /// How many bytes after a multiple of 64 the memory begins; 0 if it is not on the CPU.
