@@ -352,8 +352,11 @@ bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged) {
   if ((!is_viewed && !now.is_unknown()) || !logged.is_outside()) return false;
   // What an op keeps for itself is made below autograd, by no op that is seen, and dies.
   const OutsideStorage& outside = region_.outside()[logged.number()];
-  const bool is_made_again =
-      outside.is_gone() && (!has_layout(tensor) || outside.may_be_saved(tensor.storage()));
+  // Values on CUDA are not compared: only a parameter is expected to be gathered anew.
+  const bool may_be_saved =
+      !has_layout(tensor) ||
+      (tensor.is_cuda() ? is_parameter(tensor) : outside.may_be_saved(tensor.storage()));
+  const bool is_made_again = outside.is_gone() && may_be_saved;
   return is_made_again || is_same_foreign_memory(logged.number(), tensor);
 }
 
