@@ -38,6 +38,9 @@ function(remat_add_doc_tests name file)
     set_property(GLOBAL APPEND PROPERTY REMAT_DOC_PROGRAMS ${program})
     remat_add_test(docs.${name}.${number} BUDGET_S 3 COMMAND $<TARGET_FILE:docs_programs> ${program})
     set_tests_properties(docs.${name}.${number} PROPERTIES LABELS docs ENVIRONMENT "${REMAT_TEST_ENVIRONMENT}")
+    if(block MATCHES "register_device")  # refused beside a GPU
+      set_property(TEST docs.${name}.${number} APPEND PROPERTY ENVIRONMENT "CUDA_VISIBLE_DEVICES=")
+    endif()
   endforeach()
 endfunction()
 

@@ -3,6 +3,8 @@
 // PrivateUse1 becomes remat_meta, if it is free.
 #include <remat/backend/register_device.h>
 
+#include <ATen/Context.h>
+#include <ATen/DeviceAccelerator.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/detail/PrivateUse1HooksInterface.h>
 #include <c10/core/DeviceType.h>
@@ -12,6 +14,7 @@
 #include <c10/util/Type.h>
 
 #include <mutex>
+#include <optional>
 #include <string_view>
 #include <typeinfo>
 
@@ -55,8 +58,24 @@ void check_unused() {
     throw_taken("this kernel for aten::empty: ", empty.dumpState());
 }
 
+// See Note [The accelerator].
+void check_no_accelerator() {
+  const std::optional<c10::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
+  if (!accelerator) return;
+  const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*accelerator);
+  const int count = hooks.deviceCount();
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      count == 0, "[register_device] device: expected a process without another accelerator, got ",
+      count, " of ", c10::DeviceTypeName(*accelerator, /*lower_case=*/true),
+      ". LibTorch has one accelerator in a process. It would be remat_meta from here on, and each "
+      "backward on the other would end in an internal error of LibTorch. Use remat_meta in a "
+      "process that sees no GPU (CUDA_VISIBLE_DEVICES= in its environment), or do without it; "
+      "checkpoints do not need it.");
+}
+
 void register_once() {
   check_unused();
+  check_no_accelerator();
   install_private_use_fallback();
   // Leaked, as LibTorch asks for.
   c10::impl::registerDeviceGuard(kDevice, new DryDeviceGuard());

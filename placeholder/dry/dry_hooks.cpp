@@ -3,7 +3,6 @@
 // Hooks of remat_meta.
 #include <remat/placeholder/dry_hooks.h>
 
-#include <ATen/detail/CUDAHooksInterface.h>
 #include <c10/core/Storage.h>
 #include <c10/util/Exception.h>
 
@@ -21,17 +20,10 @@ at::Generator DryHooks::getNewGenerator(c10::DeviceIndex /*index*/) const {
   return make_dry_generator();
 }
 
-bool DryHooks::isPinnedPtr(const void* data) const {
-  const auto& cuda = at::detail::getCUDAHooks();
-  return cuda.hasCUDA() && cuda.isPinnedPtr(data);
-}
-
 c10::Allocator* DryHooks::getPinnedMemoryAllocator() const {
-  const auto& cuda = at::detail::getCUDAHooks();
-  TORCH_CHECK_NOT_IMPLEMENTED(cuda.hasCUDA(),
+  TORCH_CHECK_NOT_IMPLEMENTED(false,
                               "[register_device] pinned memory: expected a GPU, got none. "
                               "remat_meta has no transfers that would need it.");
-  return cuda.getPinnedMemoryAllocator();
 }
 
 void DryHooks::resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const {

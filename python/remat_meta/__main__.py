@@ -31,6 +31,9 @@ def device_state() -> str:
         return "remat_meta is registered"
     if name != "privateuseone":
         return f"taken by {name!r}: register_device() will refuse, checkpoints work"
+    if torch.accelerator.device_count() > 0:
+        beside = torch.accelerator.current_accelerator().type
+        return f"free: register_device() refuses beside {beside}, checkpoints work"
     return "free: register_device() makes it remat_meta"
 
 

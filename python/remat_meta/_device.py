@@ -3,9 +3,8 @@
 """The device remat_meta in Python: register_device() and the module torch.remat_meta.
 
 torch takes a registered device for its accelerator (torch.accelerator, DataLoader, fork_rng and
-torch.utils.checkpoint ask torch.remat_meta then). What such code wants is the accelerator that
-computes, so questions about that are handed on to CUDA: is_available() is False on a machine
-without one, as it was before. Questions about random state and AMP are answered for remat_meta.
+torch.utils.checkpoint ask torch.remat_meta then). The device computes nothing and is registered
+only where nothing else does, so it says that it is not available, and waits return at once.
 """
 
 import contextlib
@@ -17,14 +16,9 @@ import torch
 from . import _C
 
 
-def _real():
-    """The module of the accelerator that computes; None without one."""
-    return torch.cuda if torch.cuda.is_available() else None
-
-
 def is_available():
-    """True if torch has an accelerator that computes. remat_meta itself is there once registered."""
-    return _real() is not None
+    """False: torch has no accelerator that computes. remat_meta itself is there once registered."""
+    return False
 
 
 def is_initialized():
@@ -33,56 +27,37 @@ def is_initialized():
 
 
 def device_count():
-    """Accelerators that compute; 1 without any, for remat_meta."""
-    real = _real()
-    return real.device_count() if real else 1
+    return 1
 
 
 def current_device():
-    """Index of the accelerator in use; 0 without one."""
-    real = _real()
-    return real.current_device() if real else 0
+    return 0
 
 
 def set_device(device):
-    """Sets the accelerator in use; does nothing without one."""
-    real = _real()
-    if real:
-        real.set_device(torch.device(device).index if isinstance(device, str) else device)
+    """Does nothing: there is one device."""
 
 
-@contextlib.contextmanager
 def device(index):
-    """torch.cuda.device() of the accelerator that computes; does nothing without one."""
-    real = _real()
-    with real.device(index) if real else contextlib.nullcontext():
-        yield
+    """Context manager that does nothing: there is one device."""
+    return contextlib.nullcontext()
 
 
 def synchronize(device=None):
-    """Waits for the accelerator that computes; returns at once without one."""
-    real = _real()
-    if real:
-        real.synchronize(device if device is None or torch.device(device).type == "cuda" else None)
+    """Returns at once."""
 
 
 def current_stream(device=None):
-    """Stream of the accelerator that computes; without one, that of remat_meta."""
-    real = _real()
-    return real.current_stream() if real else torch.Stream(device="remat_meta:0")
+    return torch.Stream(device="remat_meta:0")
 
 
 def stream(stream):
-    """Context manager for a stream of the accelerator that computes; without one, does nothing."""
-    real = _real()
-    return real.stream(stream) if real else contextlib.nullcontext()
+    """Context manager that does nothing: no stream has work."""
+    return contextlib.nullcontext()
 
 
 def empty_cache():
-    """Frees what the accelerator that computes has cached."""
-    real = _real()
-    if real:
-        real.empty_cache()
+    """Does nothing: no memory is used."""
 
 
 def get_amp_supported_dtype():
@@ -150,11 +125,24 @@ def _make_module():
     module = types.ModuleType("torch.remat_meta", "The device remat_meta. See remat_meta._device.")
     here = vars(sys.modules[__name__])
     for name, value in here.items():
-        if isinstance(value, types.FunctionType) and name not in ("_real", "_make_module", "register_device"):
+        if isinstance(value, types.FunctionType) and name not in ("_make_module", "_check_alone", "register_device"):
             setattr(module, name, value)
     module.Stream = torch.Stream
     module.Event = torch.Event
     return module
+
+
+def _check_alone():
+    """Raises where torch has another accelerator. The library asks, too, but torch can count GPUs so that forks may use them."""
+    count = torch.accelerator.device_count()
+    if count > 0:
+        raise NotImplementedError(
+            "[register_device] device: expected a process without another accelerator, got "
+            f"{count} of {torch.accelerator.current_accelerator().type}. torch has one accelerator in a process. It would be "
+            "remat_meta from here on, and each backward on the other would end in an internal error of torch. Use remat_meta "
+            "in a process that sees no GPU (CUDA_VISIBLE_DEVICES= in its environment), or do without it; checkpoints do not "
+            "need it."
+        )
 
 
 def register_device() -> None:
@@ -163,10 +151,13 @@ def register_device() -> None:
     From then on torch.device("remat_meta") names a device whose tensors have shapes and dtypes but
     no data: a whole model fits on it. torch takes it for its accelerator; see torch.remat_meta. A
     second call does nothing. Raises NotImplementedError, and changes nothing, if another library
-    has the device.
+    has the device, or if the process sees a GPU or another accelerator.
     """
-    if torch._C._get_privateuse1_backend_name() == "remat_meta" and hasattr(torch, "remat_meta"):
+    name = torch._C._get_privateuse1_backend_name()
+    if name == "remat_meta" and hasattr(torch, "remat_meta"):
         return
+    if name == "privateuseone":
+        _check_alone()
     _C.register_device()
     torch.utils.backend_registration._privateuse1_backend_name = "remat_meta"
     torch._register_device_module("remat_meta", _make_module())

@@ -17,7 +17,8 @@ def check(code):
     indent = "\n".join(line.strip("\n") for line in code.splitlines())
     import textwrap
 
-    assert run_python(SETUP + textwrap.dedent(indent) + "\nprint('end')").endswith("end\n")
+    program = SETUP + textwrap.dedent(indent) + "\nprint('end')"
+    assert run_python(program, CUDA_VISIBLE_DEVICES="").endswith("end\n")  # refused beside a GPU
 
 
 def test_a_model_runs_without_memory():

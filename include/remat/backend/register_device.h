@@ -18,7 +18,11 @@ namespace remat {
 /// threads: registration is not atomic with ops that run meanwhile. Any thread otherwise.
 ///
 /// Throws NotImplementedError, and changes nothing, if PrivateUse1 has a name, hooks, a device
-/// guard or a backend fallback of somebody else; the message says which and whose.
+/// guard or a backend fallback of somebody else; the message says which and whose. It throws the
+/// same error where LibTorch has another accelerator with a device, such as CUDA with a GPU: hide
+/// the GPU from the process (`CUDA_VISIBLE_DEVICES=` in its environment). The question counts the
+/// devices and makes no context on them. A program that loads LibTorch's CUDA libraries itself
+/// loads them before this call.
 REMAT_API void register_device();
 
 }  // namespace remat

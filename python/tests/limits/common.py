@@ -3,6 +3,7 @@
 """What tests of limits share."""
 
 import itertools
+import os
 import subprocess
 import sys
 import textwrap
@@ -77,8 +78,11 @@ def count_of(make, first, then):
     return program
 
 
-def in_a_process(code):
-    done = subprocess.run([sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120)
+def in_a_process(code, **environment):
+    done = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(code)], capture_output=True, text=True, timeout=120,
+        env={**os.environ, **environment},
+    )
     assert done.returncode == 0, done.stderr
     return done.stdout + done.stderr
 

@@ -25,7 +25,7 @@ def test_r1_a_dry_graph_behind_a_real_output_has_no_device_thread():
             Real.apply(torch.ones(3, device="remat_meta", requires_grad=True) * 2).sum().backward()
         except RuntimeError as error:
             print(error)
-    """)
+    """, CUDA_VISIBLE_DEVICES="")
     assert "device_ready_queues_.size()" in printed
 
 
@@ -47,6 +47,6 @@ def test_r3_r4_statistics_have_the_dtype_of_the_input_and_meta_tensors_pass_unse
             dry + meta
         except RuntimeError as error:
             print(error)
-    """)
+    """, CUDA_VISIBLE_DEVICES="")
     assert printed.splitlines()[:2] == ["torch.bfloat16 torch.float32", "meta"]
     assert "Tensor on device meta is not on the expected device remat_meta:0" in printed

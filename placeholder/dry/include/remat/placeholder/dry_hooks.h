@@ -14,10 +14,10 @@ namespace remat {
 ///
 /// Note [The accelerator]: once PrivateUse1 has a name, `at::getAccelerator()` answers PrivateUse1,
 /// where it answered CUDA before (whenever LibTorch's CUDA libraries are loaded, with or without a
-/// GPU), and code that asks "the accelerator" comes here: pinned memory is therefore passed on to
-/// CUDA when it is there. Autograd's nodes ask the accelerator for their
-/// stream, so nodes of another accelerator report none after register_device(): with more than one
-/// stream on a GPU, do not register the device in the same process.
+/// GPU). Autograd's nodes ask the accelerator for their stream, so a node on CUDA has none from
+/// then on, and the engine asserts that it has one. Pinned memory, DataLoader and torch.compile ask
+/// the accelerator, too. register_device() therefore refuses where another accelerator has a
+/// device, before it changes anything. Without a GPU nothing can be pinned.
 class REMAT_API DryHooks final : public at::PrivateUse1HooksInterface {
  public:
   DryHooks();
@@ -34,7 +34,7 @@ class REMAT_API DryHooks final : public at::PrivateUse1HooksInterface {
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override;
   at::Generator getNewGenerator(c10::DeviceIndex index) const override;
 
-  bool isPinnedPtr(const void* data) const override;
+  bool isPinnedPtr(const void* /*data*/) const override { return false; }
   c10::Allocator* getPinnedMemoryAllocator() const override;
 
   void resizePrivateUse1Bytes(const c10::Storage& storage, size_t size_bytes) const override;
