@@ -4,6 +4,7 @@
 
 #include <ATen/Context.h>
 #include <ATen/ops/narrow.h>
+#include <c10/core/Allocator.h>
 #include <c10/core/Event.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -19,7 +20,7 @@ namespace {
 
 class StreamEvent final : public CopyEvent {
  public:
-  explicit StreamEvent(const c10::Stream& stream) : event_(stream.device_type()) {
+  explicit StreamEvent(const c10::Stream& stream) : stream_(stream), event_(stream.device_type()) {
     event_.record(stream);
   }
 
@@ -28,9 +29,19 @@ class StreamEvent final : public CopyEvent {
     if (event_.query()) return;
     blocking_wait([this] { event_.synchronize(); });
   }
+  // The allocator passes over memory that is not its own.
+  bool may_go(const c10::Storage& storage) override {
+    const c10::DeviceType device = storage.device_type();
+    const c10::Allocator* const allocator = c10::GetAllocator(device);
+    const c10::DeleterFnPtr deleter = allocator->raw_deleter();
+    if (!deleter || storage.data_ptr().get_deleter() != deleter) return false;
+    c10::impl::VirtualGuardImpl(device).recordDataPtrOnStream(storage.data_ptr(), stream_);
+    return true;
+  }
   void block(const c10::Stream& stream) const { event_.block(stream); }
 
  private:
+  c10::Stream stream_;
   c10::Event event_;
 };
 

@@ -83,6 +83,11 @@ class ReadEvent final : public CopyEvent {
     release();
   }
 
+  bool may_go(const c10::Storage& storage) override {
+    const CopyEventPtr event = copy_event();
+    return event && event->may_go(storage);
+  }
+
  private:
   CopyEventPtr copy_event() const {
     const std::lock_guard lock(copy_->mutex);
@@ -100,6 +105,21 @@ class ReadEvent final : public CopyEvent {
   MadeInProcess process_;
 };
 
+/// Copied from the device into host memory, and written from there.
+class WriteEvent final : public CopyEvent {
+ public:
+  WriteEvent(CopyEventPtr copy, CopyEventPtr write)
+      : copy_(std::move(copy)), write_(std::move(write)) {}
+
+  bool is_done() override { return write_->is_done(); }
+  void wait() override { write_->wait(); }
+  bool may_go(const c10::Storage& storage) override { return copy_->may_go(storage); }
+
+ private:
+  CopyEventPtr copy_;
+  CopyEventPtr write_;
+};
+
 class DiskBlock final : public OffloadMemory::Block {
  public:
   DiskBlock(std::shared_ptr<Disk> disk, DiskFile::Piece piece)
@@ -109,8 +129,9 @@ class DiskBlock final : public OffloadMemory::Block {
   CopyEventPtr write(const at::Storage& device, const CopyEventPtr& after) override {
     const HostPiece host = take_host(device);
     bytes_ = device.nbytes();
-    return disk_->writer.run([this, host] { write_from(host->storage().data()); },
-                             disk_->link->copy_out(host->storage(), device, after));
+    const CopyEventPtr copy = disk_->link->copy_out(host->storage(), device, after);
+    return std::make_shared<WriteEvent>(
+        copy, disk_->writer.run([this, host] { write_from(host->storage().data()); }, copy));
   }
 
   CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {

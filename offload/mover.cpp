@@ -77,12 +77,13 @@ void Mover::forget_here(const MovedStorage& moved) {
 
 void Mover::retire(CopyEventPtr until, at::Storage storage,
                    std::unique_ptr<OffloadMemory::Block> block, Garbage& garbage) {
+  if (!is_pending(until) || (storage && until->may_go(storage)))
+    garbage.storages.push_back(std::move(storage));
   if (is_pending(until)) {
     retired_.push_back({std::move(until), std::move(storage), std::move(block)});
-    return;
+  } else {
+    garbage.blocks.push_back(std::move(block));
   }
-  garbage.storages.push_back(std::move(storage));
-  garbage.blocks.push_back(std::move(block));
 }
 
 void Mover::end_number(const MovedStorage& moved) {
@@ -94,9 +95,17 @@ void Mover::end_number(const MovedStorage& moved) {
   first_of_step_ = next_sequence_;
 }
 
-OffloadStats Mover::stats() const {
+OffloadStats Mover::stats() {
+  Garbage garbage;
   const Lock lock(mutex_);
-  return stats_;
+  settle(garbage);
+  OffloadStats stats = stats_;
+  for (const auto& [storage, moved] : here_) stats.device_bytes += moved->bytes;
+  for (const MovedStorage* const moved : coming_) stats.device_bytes += moved->bytes;
+  for (const Retired& retired : retired_) {
+    if (retired.storage) stats.device_bytes += static_cast<int64_t>(retired.storage.nbytes());
+  }
+  return stats;
 }
 
 }  // namespace remat::detail

@@ -36,6 +36,9 @@ namespace remat::detail {
 ///   5. what is computed waits for the copy in, on every stream that asks for the storage;
 ///   6. a block is used again when all copies from and to it are done;
 ///   7. memory that a copy in fills stays until that is done, although nobody asks for it any more.
+///   8. memory that a copy uses when nobody needs it any more goes back to its allocator at once,
+///      if that can be told of the copy (CopyEvent::may_go); else it stays until the copy is done
+///      and somebody asks the mover for something.
 /// Copies in are first in, first out: the last one of a block says that all are done.
 class Mover {
  public:
@@ -56,7 +59,8 @@ class Mover {
   /// A ticket less.
   void drop(MovedStorage& moved);
 
-  OffloadStats stats() const;
+  /// What copies that are done have left is gone when it returns.
+  OffloadStats stats();
 
  private:
   using Lock = std::lock_guard<WaitMutex>;
@@ -85,7 +89,7 @@ class Mover {
     std::vector<std::unique_ptr<OffloadMemory::Block>> blocks;
   };
 
-  /// What a copy still uses.
+  /// What a copy still uses; no storage where its allocator knows of the copy.
   struct Retired {
     CopyEventPtr until;
     at::Storage storage;

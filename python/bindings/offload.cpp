@@ -69,6 +69,7 @@ py::dict stats_of(const OffloadEngine& engine) {
   result["waited_us"] = stats.waited_us;
   result["away_bytes"] = stats.away_bytes;
   result["leaving_bytes"] = stats.leaving_bytes;
+  result["device_bytes"] = stats.device_bytes;
   return result;
 }
 

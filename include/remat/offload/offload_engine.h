@@ -52,6 +52,10 @@ struct OffloadStats {
   double waited_us = 0;          ///< Of threads, for copies
   int64_t away_bytes = 0;        ///< Now
   int64_t leaving_bytes = 0;     ///< Now
+  /// Now on the device for this engine: what has not left or stays, what was fetched ahead, and
+  /// what nobody needs any more but a copy uses that no allocator knows of. Storages that others
+  /// have, too, count; those that put() does not take do not.
+  int64_t device_bytes = 0;
 };
 
 /// Moves what OFFLOAD calls keep out of the device while the forward goes on, and back while the
