@@ -17,7 +17,8 @@ struct SimLinkOptions {
   double latency_us = 0;
 };
 
-/// Copies between CPU memory by two threads, each copy as long as it would take on such a link.
+/// Copies between CPU memory by two threads, each copy as long as it would take on such a link. A
+/// store with it throws NotImplementedError for a tensor on another device, in put().
 REMAT_API std::shared_ptr<CopyLink> sim_link(const SimLinkOptions& options);
 
 /// The time of a VirtualLink. It passes when somebody says so, or waits. On any thread.
