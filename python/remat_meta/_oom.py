@@ -48,8 +48,9 @@ def _oom_report(annotate=None, device="", wanted=0):
 def oom_observer(device: int, alloc: int, device_alloc: int, device_free: int) -> None:
     """Prints to stderr what waits for backward; for torch._C._cuda_attach_out_of_memory_observer.
 
-    `device`: its index; `alloc`: bytes that were asked for; `device_alloc`, `device_free`: bytes in
-    use and free on the device. Allocates nothing on it, unpacks nothing, and never raises: what goes
+    `device`: its index; `alloc`: bytes that were asked for; `device_alloc`: bytes that the device
+    has, or the limit of set_per_process_memory_fraction(); `device_free`: bytes of the device that
+    nobody has. Allocates nothing on it, unpacks nothing, and never raises: what goes
     wrong is printed with its traceback, since the allocator's own error is to come next.
     """
     try:
@@ -61,8 +62,9 @@ def oom_observer(device: int, alloc: int, device_alloc: int, device_free: int) -
 
 def _print_oom_report(device, alloc, device_alloc, device_free):
     print(
-        f"[oom_observer] device {device} is out of memory: {alloc} B were asked for, {device_alloc} B "
-        f"are in use, {device_free} B are free.\n"
+        f"[oom_observer] device {device} is out of memory: {alloc} B were asked for. Tensors of this process have "
+        f"{torch.cuda.memory_allocated(device)} B (memory_allocated) of the {torch.cuda.memory_reserved(device)} B that its "
+        f"allocator has (memory_reserved). The device has {device_alloc} B, of which {device_free} B are free.\n"
         f"{_oom_report(device=f'cuda:{device}', wanted=alloc)}",
         file=sys.stderr,
     )
