@@ -38,6 +38,7 @@ ExpectedTape::Record expected_record(const StepRecord& record) {
 
 ExpectedTape expected_of(const StepProfile& profile) {
   ExpectedTape expected;
+  expected.without_cpu = !profile.device.empty();
   for (const StepRecord& record : profile.records)
     expected.records.push_back(expected_record(record));
   for (const StepSlot& slot : profile.slots) {
@@ -65,6 +66,7 @@ int64_t bytes_made(const StepProfile& profile) {
 
 /// More than was made then, and a share for sizes that depend on data.
 void limit_bytes(ExpectedTape& expected, const StepProfile& profile) {
+  if (!profile.other_devices.empty()) return;  // some of what it makes is not known
   int64_t bytes = bytes_made(profile) / kBytesShare;
   for (const auto i : c10::irange(profile.records.size())) {
     bytes += bytes_made(profile, profile.records[i]);

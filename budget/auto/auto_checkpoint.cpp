@@ -163,6 +163,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     const std::string warning = add_measured(variant, log);
     tell_now();
     if (!warning.empty()) warn_once(warning);
+    warn_of_device();
   }
 
   /// The kind of a step that was to be measured, of which nothing is left.
@@ -177,7 +178,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   /// What is to be warned of; "" for nothing.
-  std::string add_measured(const std::shared_ptr<StepVariant>& variant, const StepLog& log) {
+  std::string add_measured(const std::shared_ptr<StepVariant>& variant, StepLog& log) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!variant->wants_measuring()) return "";
     const bool is_there = !log.nodes.empty();
@@ -229,7 +230,18 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
 
   /// No lock may be held.
   void warn_once(const std::string& words) {
-    if (has_warned_.exchange(true)) return;
+    if (!has_warned_.exchange(true)) warn(words);
+  }
+
+  /// Once, when there is a plan. No lock may be held.
+  void warn_of_device() {
+    const std::optional<MemoryPlan> made = has_cautioned_ ? std::nullopt : plan();
+    const std::string caution = made ? made->profile->caution() : "";
+    if (caution.empty() || has_cautioned_.exchange(true)) return;
+    warn(caution + ".");
+  }
+
+  void warn(const std::string& words) const {
     if (options.warn) return options.warn(where_of(options.name) + words);
     TORCH_WARN(where_of(options.name), words);
   }
@@ -412,6 +424,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   int in_vain_ = 0;  // of measurements: the kind was known
   bool is_saved_ = false;
   std::atomic<bool> has_warned_{false};
+  std::atomic<bool> has_cautioned_{false};  // of times and bytes of an accelerator
 };
 
 AutoCheckpoint::AutoCheckpoint(AutoCheckpointOptions options)

@@ -32,7 +32,8 @@ int64_t bytes_left(const StepLog& step, const StepMeasurement& measurement) {
 }
 
 int64_t peak_of(const StepLog& step) {
-  const auto alive = step.bytes_alive([](const StepLog::Block&) { return true; });
+  const auto alive =
+      step.bytes_alive([](const StepLog::Block& block) { return !StepLog::is_of_library(block); });
   const auto end = alive.begin() + step.nodes.back().end;
   return *std::max_element(alive.begin(), end + 1);
 }
@@ -41,11 +42,11 @@ int64_t peak_of(const StepLog& step) {
 constexpr double kShareOfGuess = 0.9;
 
 /// Of the gradients that backward makes of leaves, those that are there at once.
-int64_t gradient_bytes(const std::vector<at::Tensor>& leaves) {
+int64_t gradient_bytes(const std::vector<at::Tensor>& leaves, c10::Device device) {
   int64_t made = 0;
   int64_t largest = 0;
   for (const at::Tensor& leaf : leaves) {
-    if (!leaf.requires_grad() || !leaf.is_leaf()) continue;
+    if (!leaf.requires_grad() || !leaf.is_leaf() || !counts_on(device, leaf.device())) continue;
     const auto bytes = static_cast<int64_t>(leaf.nbytes());
     if (!leaf.grad().defined()) made += bytes;
     largest = std::max(largest, bytes);
@@ -55,11 +56,11 @@ int64_t gradient_bytes(const std::vector<at::Tensor>& leaves) {
 
 /// Where little passes; whatever crosses is kept. If that takes more than the budget, as far as
 /// one can guess: what a plan says that is made from the guess.
-Cuts cuts_for_measuring(const StepProfile& profile, const std::vector<at::Tensor>& leaves,
+Cuts cuts_for_measuring(const StepProfile& profile, int64_t gradient_bytes,
                         const MemoryBudget& budget) {
   Cuts cuts = plain_call_cuts();
   const std::vector<int32_t> positions = measuring_cuts(profile);
-  const StepProfile guess = with_estimated_backward(profile, gradient_bytes(leaves));
+  const StepProfile guess = with_estimated_backward(profile, gradient_bytes);
   const auto budget_bytes = budget.bytes_of_plain(guess.plain_peak_bytes);
   const auto bytes =
       static_cast<int64_t>(kShareOfGuess * static_cast<double>(budget_bytes.value_or(0)));
@@ -96,7 +97,8 @@ StepVariant::StepVariant(StepSignature signature, std::unique_ptr<StepMeasuremen
   }
   const StepProfile profile = measurement_->profile();
   digest_ = profile.digest();
-  cuts_ = cuts_for_measuring(profile, measurement_->take_leaves(), budget);
+  const int64_t gradients = gradient_bytes(measurement_->take_leaves(), measurement_->device());
+  cuts_ = cuts_for_measuring(profile, gradients, budget);
 }
 
 StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
@@ -106,7 +108,7 @@ StepVariant::StepVariant(StepSignature signature, MemoryPlan plan)
       cuts_(cuts_of(plan)),
       plan_(std::move(plan)) {}
 
-std::string StepVariant::add(const StepLog& step) {
+std::string StepVariant::add(StepLog& step) {
   std::string fault = find_backward_fault(step);
   if (fault.empty() && !measurement_->add_step(step)) {
     fault = "expected the ops of the first step, and their backward";

@@ -48,7 +48,7 @@ class StepVariant {
   bool is_same(const StepVariant& other) const { return digest_ == other.digest_; }
 
   /// A step of it has run. What is wrong with it; "" if it counts.
-  std::string add(const StepLog& step);
+  std::string add(StepLog& step);
   int measured() const { return measured_; }
   /// A step that was to be measured was of another kind, that nobody knows.
   void add_failure() { failed_ = std::min(failed_ + 1, kMostFailed); }

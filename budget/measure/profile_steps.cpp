@@ -94,14 +94,17 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
     cuts.positions.push_back(static_cast<size_t>(position));
   for (const auto i : c10::irange(options.steps + 1)) {  // the first one warms up
     const GradientsApart apart(leaves);
-    const StepLog log = measure_step(runner, cuts);
+    StepLog log = measure_step(runner, cuts);
     check_backward(log, options.name);
     TORCH_CHECK(i == 0 || measurement->add_step(log), "[profile] '", options.name,
                 "': expected each step to run the same ops, got others in step ", i,
                 ". Measure a function whose ops do not depend on data, or with data that makes "
                 "them the same.");
   }
-  return measurement->profile();
+  StepProfile profile = measurement->profile();
+  if (const std::string caution = profile.caution(); !caution.empty())
+    TORCH_WARN("[profile] '", options.name, "': ", caution, ".");
+  return profile;
 }
 
 }  // namespace remat

@@ -42,8 +42,7 @@ double replays_us(const StepLog& step, StepLog::Moment first, StepLog::Moment la
 /// What a replay takes besides its records, shared among them.
 double tape_us(const StepLog& step) {
   if (step.reruns.empty()) return 0;
-  double own_us = 0;
-  for (const StepLog::Replay& replay : step.replays) own_us += us(replay.begin_ns, replay.end_ns);
+  double own_us = replays_us(step, step.nodes.front().begin, step.nodes.back().end);
   for (const StepLog::Rerun& rerun : step.reruns) own_us -= us(0, rerun.ns);
   return std::max(0.0, own_us / static_cast<double>(step.reruns.size()));
 }
@@ -104,8 +103,9 @@ std::vector<StepLog::Moment> releases(const StepLog& step) {
 ///
 /// Returns the most bytes before the first node.
 int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
-  const auto alive =
-      step.bytes_alive([&](const StepLog::Block& block) { return step.is_of_backward(block); });
+  const auto alive = step.bytes_alive([&](const StepLog::Block& block) {
+    return step.is_of_backward(block) && !StepLog::is_of_library(block);
+  });
   const std::vector<StepLog::Moment> released = releases(step);
   for (const auto i : c10::irange(nodes.size())) {
     const StepLog::Node& node = step.nodes[i];
@@ -202,10 +202,10 @@ void StepCosts::add_times(const StepLog& step, Sample& sample) const {
   sample.other_us = us(step.ops.front().begin_ns, step.ops.back().end_ns) -
                     std::accumulate(sample.forward_us.begin(), sample.forward_us.end(), 0.0);
   for (const auto i : c10::irange(step.nodes.size())) {
-    const bool is_last = i + 1 == step.nodes.size();
     const StepLog::Node& node = step.nodes[i];
-    const int64_t end_ns = is_last ? node.end_ns : step.nodes[i + 1].begin_ns;
-    const StepLog::Moment end = is_last ? node.end : step.nodes[i + 1].begin;
+    const bool is_next_here = i + 1 < step.nodes.size() && step.nodes[i + 1].thread == node.thread;
+    const int64_t end_ns = is_next_here ? step.nodes[i + 1].begin_ns : node.end_ns;
+    const StepLog::Moment end = is_next_here ? step.nodes[i + 1].begin : node.end;
     sample.nodes[i].us = us(node.begin_ns, end_ns) - replays_us(step, node.begin, end);
     sample.backward_us[static_cast<size_t>(sample.nodes[i].record)] += sample.nodes[i].us;
   }

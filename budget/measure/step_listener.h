@@ -3,21 +3,38 @@
 // The log of a step while it is written.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+#include <ATen/record_function.h>
 #include <c10/core/Device.h>
 
-#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
-#include <thread>
 #include <unordered_map>
 #include <utility>
-#include <vector>
 
 #include <remat/budget/step_log.h>
 #include <remat/inspect/allocation_listener.h>
 
+#include "step_nodes.h"
+
 namespace remat {
+
+/// What a thread does for the step that is measured.
+///
+/// Note [Threads of a step]: the forward runs on one thread. Nodes of backward run there, and for
+/// tensors of accelerators on threads of autograd's engine, one for each device, several at once.
+/// An engine's thread inherits whoever is told of nodes and memory from the thread that has called
+/// backward, node by node, and runs nodes of other backwards between them. So what is told to the
+/// whole process (replays, saved tensors) is the step's only if a node of the step runs on that
+/// thread. Each thread has its own clock, and counts the nodes that it makes by itself.
+struct StepThread {
+  uint64_t step = 0;               ///< By number(); another step: all of this is over.
+  int nodes = 0;                   ///< That run, one inside of the other.
+  uint32_t node = StepLog::kNone;  ///< The outermost of them, if it is written down.
+  int replays = 0;                 ///< That run, one inside of the other.
+  size_t replay = 0;               ///< The outermost of them.
+};
 
 /// Has the log, and hears of memory. Backward's threads may tell of nodes and memory at once.
 class StepListener final : public AllocationListener {
@@ -39,17 +56,43 @@ class StepListener final : public AllocationListener {
     return block_at(address) != StepLog::kNone;
   }
 
-  /// Numbers of nodes count for each thread.
-  bool is_of_this_thread() const { return std::this_thread::get_id() == thread_; }
+  uint64_t number() const { return number_; }
 
-  /// The calling thread runs nodes of the step. Under the lock of write().
-  void add_thread() {
-    if (!runs_nodes_here()) node_threads_.push_back(std::this_thread::get_id());
+  /// The thread of the forward, by at::RecordFunction's number.
+  uint64_t forward_thread() const { return forward_thread_; }
+  bool is_of_this_thread() const {
+    return at::RecordFunction::currentThreadId() == forward_thread_;
   }
-  bool runs_nodes_here() const {
-    return is_of_this_thread() || std::find(node_threads_.begin(), node_threads_.end(),
-                                            std::this_thread::get_id()) != node_threads_.end();
+
+  /// What the calling thread does for this step.
+  StepThread& here() const {
+    static thread_local StepThread of_thread;
+    if (of_thread.step != number_) of_thread = {.step = number_};
+    return of_thread;
   }
+
+  /// To be asked under the lock of write().
+  StepNodes& nodes() { return nodes_; }
+
+  /// True where replays belong to the step.
+  bool works_here() const { return is_of_this_thread() || here().nodes > 0; }
+
+  /// An op has returned these. Not under the lock of write().
+  void add_results(const c10::IValue& value) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (is_done_) return;
+    if (value.isTensor()) return mark_result(value.toTensor());
+    if (!value.isTensorList()) return;
+    for (const c10::IValue& item : value.toListRef()) mark_result(item.toTensor());
+  }
+  void mark_result(const at::Tensor& tensor) {
+    if (!tensor.defined() || !tensor.has_storage()) return;
+    const uint32_t block = block_at(tensor.storage().data());
+    if (block != StepLog::kNone) log_.blocks[block].is_result = true;
+  }
+
+  /// True once memory of an accelerator was allocated.
+  bool sees_accelerator() const { return sees_accelerator_; }
 
   /// What is allocated meanwhile is not written down.
   void mute(bool muted) {
@@ -60,6 +103,7 @@ class StepListener final : public AllocationListener {
   StepLog take() {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_done_ = true;
+    nodes_.finish(log_);
     log_.end = next_;
     return std::move(log_);
   }
@@ -68,7 +112,7 @@ class StepListener final : public AllocationListener {
 
  private:
   // A free that was not seen, or of a block from before: see Note [A table of live blocks].
-  void on_report(void* address, int64_t bytes, c10::Device /*device*/) override {
+  void on_report(void* address, int64_t bytes, c10::Device device) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_done_) return;
     const StepLog::Moment now = next_++;
@@ -78,16 +122,22 @@ class StepListener final : public AllocationListener {
     }
     if (bytes <= 0 || is_muted_) return;
     alive_.emplace(address, static_cast<uint32_t>(log_.blocks.size()));
-    log_.blocks.push_back({.bytes = bytes, .born = now});
+    log_.blocks.push_back(
+        {.bytes = bytes, .born = now, .device = device, .in_replay = here().replays > 0});
+    if (!device.is_cpu()) sees_accelerator_ = true;
   }
 
-  const std::thread::id thread_ = std::this_thread::get_id();
+  static inline std::atomic<uint64_t> newest{0};
+
+  const uint64_t number_ = ++newest;
+  const uint64_t forward_thread_ = at::RecordFunction::currentThreadId();
   std::mutex mutex_;
   StepLog log_;
+  StepNodes nodes_;
   StepLog::Moment next_ = 0;
-  std::vector<std::thread::id> node_threads_;  // beside thread_
   bool is_muted_ = false;
   bool is_done_ = false;
+  std::atomic<bool> sees_accelerator_{false};
   std::unordered_map<const void*, uint32_t> alive_;  // blocks by address
 };
 

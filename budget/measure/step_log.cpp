@@ -1,16 +1,48 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
+// Whose memory counts.
 #include <remat/budget/step_log.h>
 
-#include <algorithm>
+#include <map>
 
 namespace remat {
+namespace {
 
-bool StepLog::in_replay(Moment moment) const {
-  const auto after =
-      std::upper_bound(replays.begin(), replays.end(), moment,
-                       [](Moment wanted, const Replay& replay) { return wanted < replay.begin; });
-  return after != replays.begin() && moment <= std::prev(after)->end;
+/// By accelerators, the bytes of results of ops of the forward, in the order of the devices.
+std::map<std::string, std::pair<c10::Device, int64_t>> accelerator_bytes(const StepLog& step) {
+  std::map<std::string, std::pair<c10::Device, int64_t>> bytes;
+  for (const StepLog::Block& block : step.blocks) {
+    if (block.device.is_cpu() || !block.is_result || block.born > step.forward_end) continue;
+    bytes.try_emplace(block.device.str(), block.device, 0).first->second.second += block.bytes;
+  }
+  return bytes;
+}
+
+}  // namespace
+
+c10::Device StepLog::main_device() const {
+  c10::Device main = c10::kCPU;
+  int64_t most = -1;
+  for (const auto& [name, made] : accelerator_bytes(*this)) {
+    if (made.second <= most) continue;
+    main = made.first;
+    most = made.second;
+  }
+  return main;
+}
+
+std::string StepLog::other_accelerators(c10::Device device) const {
+  std::string names;
+  for (const auto& [name, made] : accelerator_bytes(*this)) {
+    if (made.first != device) names += (names.empty() ? "" : ", ") + name;
+  }
+  return names;
+}
+
+void StepLog::count_only(c10::Device device) {
+  for (Block& block : blocks) {
+    if (!counts_on(device, block.device)) block.bytes = 0;
+  }
 }
 
 }  // namespace remat

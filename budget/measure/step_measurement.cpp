@@ -17,20 +17,30 @@ namespace remat {
 
 struct StepMeasurement::Parts {
   Parts(std::string name, StepLog log, const Region& region, const Tape& tape)
-      : forward(std::move(log)),
+      : device(log.main_device()),
+        forward(counted_on(std::move(log), device)),
         records(forward, tape.records().size()),
-        structure(structure_of(forward, records, region, tape, std::move(name))),
+        structure(structure_of(forward, records, region, tape, std::move(name), device)),
         leaves(region.outside().captured()),
         outside_bytes(bytes_outside(region)),
         costs(forward, records, results_of(forward, records, tape)) {}
 
-  static int64_t bytes_outside(const Region& region) {
+  static StepLog counted_on(StepLog log, c10::Device device) {
+    log.count_only(device);
+    return log;
+  }
+
+  int64_t bytes_outside(const Region& region) const {
     int64_t bytes = 0;
-    for (size_t i = 0; i < region.outside().size(); ++i)
-      bytes += static_cast<int64_t>(region.outside()[i].whole().bytes_spanned());
+    for (size_t i = 0; i < region.outside().size(); ++i) {
+      const OutsideStorage& outside = region.outside()[i];
+      if (counts_on(device, outside.meta().device()))
+        bytes += static_cast<int64_t>(outside.whole().bytes_spanned());
+    }
     return bytes;
   }
 
+  const c10::Device device;
   const StepLog forward;
   const RecordsOfOps records;
   const StepProfile structure;
@@ -58,8 +68,13 @@ StepMeasurement::StepMeasurement(std::unique_ptr<Parts> parts) : parts_(std::mov
 
 StepMeasurement::~StepMeasurement() = default;
 
-bool StepMeasurement::add_step(const StepLog& step) {
+bool StepMeasurement::add_step(StepLog& step) {
+  step.count_only(parts_->device);
   return parts_->costs.add(step);
+}
+
+c10::Device StepMeasurement::device() const {
+  return parts_->device;
 }
 
 std::vector<at::Tensor> StepMeasurement::take_leaves() {

@@ -21,6 +21,7 @@
 #include <remat/tape/trace_sink.h>
 
 #include "step_listener.h"
+#include "step_nodes.h"
 #include "step_undo.h"
 
 namespace remat {
@@ -39,6 +40,27 @@ uint64_t gradients_of(const OpCall& call) {
 
 const void* address_of(const at::Tensor& tensor) {
   return tensor.defined() && tensor.has_storage() ? tensor.storage().data() : nullptr;
+}
+
+thread_local std::optional<at::CallbackHandle> node_callback;
+thread_local std::optional<at::CallbackHandle> result_callback;
+
+/// Hears of what ops of any kind return; see Note [Memory of libraries].
+void add_results(const at::RecordFunction& op, at::ObserverContext* /*context*/) {
+  StepListener* const listener = StepListener::current.load();
+  if (!listener) return;
+  for (const c10::IValue& result : op.outputs()) listener->add_results(result);
+}
+
+/// Once there is memory of an accelerator.
+void hear_of_results(const StepListener& listener) {
+  if (result_callback || !listener.sees_accelerator() || !listener.is_of_this_thread()) return;
+  const auto nothing = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
+    return nullptr;
+  };
+  result_callback = at::addThreadLocalCallback(at::RecordFunctionCallback(nothing, &add_results)
+                                                   .needsOutputs(true)
+                                                   .scopes({at::RecordScope::FUNCTION}));
 }
 
 }  // namespace
@@ -89,23 +111,27 @@ class StepRecording::Ops final : public TraceSink {
   }
 
   void before_load(const Region& region, size_t slot) override {
+    const uint32_t node = listener_->here().node;
+    if (node == StepLog::kNone) return;
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
-      if (!listener_->runs_nodes_here() || log.nodes.empty()) return;
-      if (log.nodes.back().end != StepLog::kNever) return;
-      log.loads.push_back(
-          {static_cast<uint32_t>(log.nodes.size() - 1), next++, {region.id(), slot}});
+      log.loads.push_back({node, next++, {region.id(), slot}});
     });
   }
 
   void tape_replay(const Region& /*region*/, const Region& /*whole*/, bool begins) override {
+    if (!listener_->works_here()) return;
+    StepThread& here = listener_->here();
+    const bool is_outermost = begins ? here.replays++ == 0 : here.replays == 1;
+    if (!begins && here.replays > 0) --here.replays;
+    if (!is_outermost) return;
     const int64_t now = frequent_thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
-      if (!listener_->runs_nodes_here()) return;
-      if (begins && replays_++ == 0) {
+      if (begins) {
+        here.replay = log.replays.size();
         log.replays.push_back({.begin = next++, .begin_ns = now});
-      } else if (!begins && --replays_ == 0) {
-        log.replays.back().end = next++;
-        log.replays.back().end_ns = now;
+      } else {
+        log.replays[here.replay].end = next++;
+        log.replays[here.replay].end_ns = now;
       }
     });
   }
@@ -150,6 +176,7 @@ class StepRecording::Ops final : public TraceSink {
 
   void begin(const TraceScope& scope, const OpCall& call) {
     if (!is_of_step(scope)) return;
+    hear_of_results(*listener_);
     if (undo_ && call.info().writes()) undo_->before_op(call);
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       const uint32_t outer = open_.empty() ? StepLog::kNone : open_.back();
@@ -187,6 +214,7 @@ class StepRecording::Ops final : public TraceSink {
 
   void add_results(StepLog& log, const c10::IValue& value, size_t result) const {
     const auto add = [&](const at::Tensor& tensor, size_t element) {
+      listener_->mark_result(tensor);
       log.results.push_back({.result = static_cast<uint16_t>(result),
                              .element = static_cast<uint16_t>(element),
                              .block = listener_->block_at(address_of(tensor))});
@@ -207,89 +235,6 @@ class StepRecording::Ops final : public TraceSink {
   uint32_t place_ = 0;
   std::vector<uint32_t> open_;  // ops that run, the outermost first; guarded by the listener's lock
   bool is_over_ = false;
-  int replays_ = 0;  // that run; guarded by the listener's lock
-};
-
-namespace {
-
-thread_local std::optional<at::CallbackHandle> node_callback;
-
-}  // namespace
-
-/// Hears of the nodes of backward.
-class StepRecording::Nodes {
-  /// Which node it is, from its begin to its end.
-  struct Running final : at::ObserverContext {
-    explicit Running(uint32_t of_nodes) : number(of_nodes) {}
-    uint32_t number;
-  };
-
- public:
-  static std::unique_ptr<at::ObserverContext> begin(const at::RecordFunction& node) {
-    StepListener* const listener = StepListener::current.load();
-    if (!listener) return nullptr;
-    std::unique_ptr<at::ObserverContext> running;
-    const auto sequence = static_cast<uint64_t>(node.seqNr());
-    listener->write([&](StepLog& log, StepLog::Moment& next) {
-      listener->add_thread();
-      if (is_later(log, sequence) && !is_running(log) && !has_own_nodes(log)) forget_nodes(log);
-      if (log.nodes.empty() && listener->is_of_this_thread())
-        log.backward_node = at::sequence_number::peek();
-      if (is_running(log)) {
-        const auto outer = static_cast<uint32_t>(log.nodes.size() - 1);
-        log.inner_nodes.push_back({.sequence = sequence, .outer = outer});
-        return;
-      }
-      if (is_later(log, sequence) && log.later_node.empty()) log.later_node = node.name();
-      if (!log.later_node.empty()) {
-        log.goes_on = log.goes_on || sequence < log.backward_node;
-        return;
-      }
-      running = std::make_unique<Running>(static_cast<uint32_t>(log.nodes.size()));
-      log.nodes.push_back({.name = node.name(),
-                           .sequence = sequence,
-                           .begin = next++,
-                           .begin_ns = frequent_thread_ns()});
-    });
-    return running;
-  }
-
-  static bool is_running(const StepLog& log) {
-    return !log.nodes.empty() && log.nodes.back().end == StepLog::kNever;
-  }
-
-  /// True if backward has run a node that the forward has made.
-  static bool has_own_nodes(const StepLog& log) {
-    if (log.ops.empty()) return false;
-    return std::any_of(log.nodes.begin(), log.nodes.end(), [&](const StepLog::Node& node) {
-      return node.sequence >= log.ops.front().first_node && node.sequence < log.ops.back().end_node;
-    });
-  }
-
-  /// What has run so far was a backward of others, on the way to that of this step.
-  static void forget_nodes(StepLog& log) {
-    log.nodes.clear();
-    log.inner_nodes.clear();
-    log.loads.clear();
-    log.replays.clear();
-    log.later_node.clear();
-    log.goes_on = false;
-  }
-
-  static bool is_later(const StepLog& log, uint64_t sequence) {
-    return sequence != StepLog::kNoSequence && sequence >= log.backward_node;
-  }
-
-  static void end(const at::RecordFunction& /*node*/, at::ObserverContext* context) {
-    const int64_t now = frequent_thread_ns();
-    StepListener* const listener = StepListener::current.load();
-    const auto* const running = static_cast<Running*>(context);
-    if (!listener || !running) return;
-    listener->write([&](StepLog& log, StepLog::Moment& next) {
-      log.nodes[running->number].end = next++;
-      log.nodes[running->number].end_ns = now;
-    });
-  }
 };
 
 StepRecording::StepRecording(bool undoes_writes) : listener_(std::make_shared<StepListener>()) {
@@ -306,8 +251,9 @@ StepRecording::StepRecording(bool undoes_writes) : listener_(std::make_shared<St
   if (undoes_writes) undo_ = std::make_unique<StepUndo>(*listener_);
   ops_ = std::make_shared<Ops>(listener_, undo_.get());
   TraceSinks::get().add(ops_);
-  node_callback = at::addThreadLocalCallback(at::RecordFunctionCallback(&Nodes::begin, &Nodes::end)
-                                                 .scopes({at::RecordScope::BACKWARD_FUNCTION}));
+  node_callback = at::addThreadLocalCallback(
+      at::RecordFunctionCallback(&NodeCallbacks::begin, &NodeCallbacks::end)
+          .scopes({at::RecordScope::BACKWARD_FUNCTION}));
 }
 
 std::unique_ptr<StepRecording> StepRecording::try_make(bool undoes_writes) {
@@ -320,6 +266,7 @@ std::unique_ptr<StepRecording> StepRecording::try_make(bool undoes_writes) {
 
 StepRecording::~StepRecording() {
   if (node_callback) at::removeCallback(*std::exchange(node_callback, std::nullopt));
+  if (result_callback) at::removeCallback(*std::exchange(result_callback, std::nullopt));
   TraceSinks::get().remove(*ops_);
   undo_.reset();
   listener_->stop();
@@ -342,6 +289,7 @@ void StepRecording::keep_writes() {
 
 void StepRecording::end_forward() {
   ops_->end_forward();
+  hear_of_results(*listener_);
   listener_->write([&](StepLog& log, StepLog::Moment& next) { log.forward_end = next++; });
 }
 

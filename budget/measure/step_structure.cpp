@@ -59,9 +59,12 @@ namespace {
 class Structure {
  public:
   Structure(const StepLog& log, const RecordsOfOps& records, const Region& region, const Tape& tape,
-            std::string name)
-      : log_(log), records_(records), region_(region), tape_(tape) {
+            std::string name, c10::Device device)
+      : log_(log), records_(records), region_(region), tape_(tape), device_(device) {
     profile_.name = std::move(name);
+    if (device.is_cpu()) return;
+    profile_.device = device.str();
+    profile_.other_devices = log.other_accelerators(device);
   }
 
   StepProfile run() {
@@ -103,6 +106,7 @@ class Structure {
       if (of.source != TapeValue::Source::kOutside) continue;
       const OutsideStorage& outside = region_.outside()[of.number];
       value.held_until = static_cast<int32_t>(size());
+      if (!counts_on(device_, outside.meta().device())) continue;
       if (value.maker >= 0) {
         value.bytes = static_cast<int64_t>(outside.whole().bytes_spanned());
         continue;
@@ -167,9 +171,10 @@ class Structure {
   }
 
   void add_bytes() {
-    const auto alive = log_.bytes_alive([](const StepLog::Block&) { return true; });
-    const auto plain =
-        log_.bytes_alive([&](const StepLog::Block& block) { return !is_copy(block); });
+    const auto alive =
+        log_.bytes_alive([&](const StepLog::Block& block) { return !is_of_library(block); });
+    const auto plain = log_.bytes_alive(
+        [&](const StepLog::Block& block) { return !is_of_library(block) && !is_copy(block); });
     for (const auto i : c10::irange(profile_.values.size())) {
       if (blocks_[i] == StepLog::kNone) {  // without memory: on the meta device
         if (profile_.values[i].maker >= 0)
@@ -202,6 +207,11 @@ class Structure {
         [](StepLog::Moment born, const StepLog::Op& op) { return born < op.begin; });
     const auto begun = static_cast<size_t>(next - log_.ops.begin());
     return next != log_.ops.end() && (begun == 0 || !log_.runs_at(begun - 1, block.born));
+  }
+
+  /// See Note [Memory of libraries].
+  bool is_of_library(const StepLog::Block& block) const {
+    return StepLog::is_of_library(block) && !is_copy(block);
   }
 
   /// The last record that had begun by then.
@@ -241,6 +251,7 @@ class Structure {
   const RecordsOfOps& records_;
   const Region& region_;
   const Tape& tape_;
+  const c10::Device device_;  // whose memory counts
   StepProfile profile_;
   std::vector<uint32_t> blocks_;  // by value
   std::vector<int64_t> spanned_;  // by first value of a storage: how far its readers look
@@ -249,8 +260,8 @@ class Structure {
 }  // namespace
 
 StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
-                         const Tape& tape, std::string name) {
-  return Structure(log, records, region, tape, std::move(name)).run();
+                         const Tape& tape, std::string name, c10::Device device) {
+  return Structure(log, records, region, tape, std::move(name), device).run();
 }
 
 }  // namespace remat

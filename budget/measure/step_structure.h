@@ -34,8 +34,9 @@ std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& recor
                                    const Tape& tape);
 
 /// Records, values, slots, bytes and lifetimes of a step, without times and nodes. `tape` is that
-/// of `region`, cut into one segment, and `log` that of the forward that recorded it.
+/// of `region`, cut into one segment, and `log` that of the forward that recorded it, which counts
+/// memory of `device` alone.
 StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
-                         const Tape& tape, std::string name);
+                         const Tape& tape, std::string name, c10::Device device);
 
 }  // namespace remat

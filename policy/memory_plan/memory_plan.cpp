@@ -78,6 +78,7 @@ std::string MemoryPlan::table() const {
     text += "  offloads " + detail::bytes_text(offloaded_bytes) + ", waits " +
             std::to_string(std::llround(predicted_wait_us)) + " us for copies\n";
   }
+  if (profile && !profile->caution().empty()) text += "  " + profile->caution() + "\n";
   for (const MemoryPlanPhase& phase : phases)
     text += "  " + phase.name + ": " + detail::bytes_text(phase.peak_bytes) + "\n";
   return text;

@@ -110,6 +110,8 @@ std::string StepProfile::to_json() const {
   json.add("gap_bytes", gap_bytes);
   json.add("plain_peak_bytes", plain_peak_bytes);
   json.add("other_us", other_us);
+  if (!device.empty()) json.add("device", device);
+  if (!other_devices.empty()) json.add("other_devices", other_devices);
   json.add_rows("values", value_rows);
   json.add_rows("records", record_rows);
   json.add_rows("slots", slot_rows);
@@ -134,13 +136,15 @@ StepProfile detail::read_step_profile(const JsonNode& root, const JsonPlace& pla
   const JsonValue value(root, place);
   value.check_members({"name", "end_bytes", "gap_bytes", "plain_peak_bytes", "other_us", "values",
                        "records", "slots", "nodes"},
-                      {});
+                      {"device", "other_devices"});
   StepProfile profile;
   profile.name = value.at("name").string();
   profile.end_bytes = value.at("end_bytes").integer();
   profile.gap_bytes = value.at("gap_bytes").integer();
   profile.plain_peak_bytes = value.at("plain_peak_bytes").integer();
   profile.other_us = value.at("other_us").number();
+  if (value.has("device")) profile.device = value.at("device").string();
+  if (value.has("other_devices")) profile.other_devices = value.at("other_devices").string();
   for (const JsonValue& row : value.at("values").items()) profile.values.push_back(read_value(row));
   for (const JsonValue& row : value.at("records").items())
     profile.records.push_back(read_record(row));

@@ -27,6 +27,15 @@ StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
   return simulator.run(keep, detail::MissingValues::kRefuse);
 }
 
+std::string StepProfile::caution() const {
+  if (device.empty()) return "";
+  std::string text = "times are of the thread that launches, not of " + device +
+                     ": peaks hold, predicted overheads do not";
+  if (!other_devices.empty())
+    text += "; bytes are memory of " + device + " alone, without that of " + other_devices;
+  return text;
+}
+
 std::string StepProfile::digest() const {
   detail::Digest all;
   for (const StepRecord& record : records)

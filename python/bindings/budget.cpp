@@ -205,6 +205,7 @@ void add_profile(py::module_& m) {
   py::class_<StepProfile>(m, "StepProfile", kStepProfileDoc)
       .def_readonly("name", &StepProfile::name)
       .def_readonly("plain_peak_bytes", &StepProfile::plain_peak_bytes)
+      .def_readonly("device", &StepProfile::device)
       .def("__len__", [](const StepProfile& profile) { return profile.records.size(); })
       .def("digest", &StepProfile::digest)
       .def(

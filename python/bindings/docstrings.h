@@ -243,7 +243,7 @@ wanted=2 << 30) is a text that says which of them are enough.)";
 constexpr const char* kStepProfileDoc =
     R"(What a training step makes, keeps and costs, op by op: profile(fn)(*args) measures one.
 
-len() counts the ops that make memory or write it. plan(budget) gives the MemoryPlan for a budget: bytes, "8GB", or
+len() counts the ops that make memory or write it. device is the accelerator whose memory the bytes are, "" for the CPU. plan(budget) gives the MemoryPlan for a budget: bytes, "8GB", or
 "60%" of plain_peak_bytes; MemoryPlanner(profile) plans several; offload=store: what is kept may move to that store of
 offload(). to_json() gives a text that
 from_json() reads, save(path) a file for load(path). ValueError for other budgets and damaged text.)";

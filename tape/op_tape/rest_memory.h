@@ -25,10 +25,13 @@ namespace remat {
 class RestMemory {
  public:
   /// `segment_bytes`: of new memory in a segment of the rest (Cuts::rest_bytes).
-  explicit RestMemory(size_t segment_bytes) : segment_bytes_(segment_bytes) {}
+  /// `without_cpu`: memory of the CPU does not count.
+  RestMemory(size_t segment_bytes, bool without_cpu)
+      : segment_bytes_(segment_bytes), without_cpu_(without_cpu) {}
 
   /// An op has allocated it, for the value.
   void allocated(uint32_t value, const c10::Storage& storage) {
+    if (without_cpu_ && storage.device().is_cpu()) return;
     made_bytes_ += storage.nbytes();
     made_.push_back({value, storage.nbytes(), storage.getWeakStorageImpl()});
   }
@@ -68,6 +71,7 @@ class RestMemory {
   };
 
   const size_t segment_bytes_;
+  const bool without_cpu_;
   std::vector<Made> made_;  // perhaps alive and not held
   size_t made_bytes_ = 0;
   size_t next_look_ = 0;

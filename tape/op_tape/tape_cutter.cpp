@@ -26,7 +26,7 @@ TapeCutter::TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> roo
       whole_(std::move(whole)),
       keep_(std::move(keep)),
       differs_(cuts.differs),
-      rest_(cuts.rest_bytes),
+      rest_(cuts.rest_bytes, cuts.expected && cuts.expected->without_cpu),
       regions_(tree_.units()),
       replayers_(tree_.units()),
       group_slots_(tree_.units()) {

@@ -95,8 +95,16 @@ struct REMAT_API StepProfile {
                           ///< outputs)
   int64_t gap_bytes = 0;  ///< Most bytes alive, before backward's first node begins, that were made
                           ///< since the forward's end (a loss that is computed outside)
-  double other_us = 0;    ///< Of the step, beside its records: what Python does between ops
+  /// The accelerator whose memory the bytes are; "": the CPU. With an accelerator, times are those
+  /// of the thread that launches: memory of plans is right, and their overheads are not.
+  std::string device{};
+  /// Other accelerators on which the step makes memory, which is not counted; "" for none.
+  std::string other_devices{};
+  double other_us = 0;           ///< Of the step, beside its records: what Python does between ops
   int64_t plain_peak_bytes = 0;  ///< Of a step of which everything is kept; 0: unknown.
+
+  /// What is to be known about its bytes and times, in a sentence or two; "" for a step of the CPU.
+  std::string caution() const;
 
   /// The text that from_json reads back to an equal profile.
   std::string to_json() const;

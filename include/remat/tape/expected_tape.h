@@ -48,6 +48,7 @@ class REMAT_API ExpectedTape {
 
   std::vector<Record> records{};
   bool any_ops = false;       ///< Only slots are compared.
+  bool without_cpu = false;   ///< Memory of the CPU does not count as new memory.
   std::vector<Slot> slots{};  ///< In the order in which autograd saves them.
 
   /// Called on its thread when a region's forward begins to run by cuts that were made for this

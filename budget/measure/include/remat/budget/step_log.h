@@ -3,6 +3,8 @@
 // What happened in one step, in order.
 #pragma once
 
+#include <c10/core/Device.h>
+
 #include <compare>
 #include <cstddef>
 #include <cstdint>
@@ -16,6 +18,11 @@ namespace remat {
 
 class OpInfo;
 
+/// True if memory of the device counts in a profile of `counted`.
+inline bool counts_on(c10::Device counted, c10::Device device) {
+  return counted.is_cpu() ? device.is_cpu() : device == counted;
+}
+
 /// One step as its ops, nodes, memory and replays came and went. A moment is the number of an
 /// event: only their order counts. A plain value.
 struct REMAT_API StepLog {
@@ -28,6 +35,9 @@ struct REMAT_API StepLog {
     int64_t bytes;
     Moment born;
     Moment died = kNever;
+    c10::Device device = c10::kCPU;
+    bool in_replay = false;  ///< A replay has made it.
+    bool is_result = false;  ///< An op has returned it. Not known of all memory of the CPU.
   };
 
   /// A tensor that an op has returned.
@@ -73,10 +83,13 @@ struct REMAT_API StepLog {
   /// A node that backward has run, inside of no other: of writes to views (CopySlices) some are.
   struct Node {
     std::string name;
-    uint64_t sequence;  ///< Its number; kNoSequence for those that accumulate gradients.
+    /// Its number; kNoSequence for those that accumulate gradients, and for those that another
+    /// thread than the forward's has made, since each thread counts for itself.
+    uint64_t sequence;
+    uint64_t thread;  ///< That has run it, by at::RecordFunction's number.
     Moment begin;
     Moment end = kNever;
-    int64_t begin_ns = 0;
+    int64_t begin_ns = 0;  ///< CPU time of that thread.
     int64_t end_ns = 0;
   };
   static constexpr uint64_t kNoSequence = ~uint64_t{0};
@@ -110,8 +123,9 @@ struct REMAT_API StepLog {
 
   /// The name of a region inside the outermost one; empty: there was none.
   std::string inner_region;
-  uint64_t backward_node =
-      kNoSequence;  ///< Nodes from this number on were made since backward began.
+  /// Nodes of the forward's thread from this number on were made since backward began; kNoSequence
+  /// if backward began on another thread, where that is not known.
+  uint64_t backward_node = kNoSequence;
   /// The first of those that ran: backward has made it (create_graph), or it is of a later step.
   /// From there on no node is written down. Empty: there was none.
   std::string later_node;
@@ -158,12 +172,28 @@ struct REMAT_API StepLog {
     return false;
   }
 
-  /// True if a replay ran at that moment.
-  bool in_replay(Moment moment) const;
   /// True for memory that was made since the forward, outside of replays.
   bool is_of_backward(const Block& block) const {
-    return block.born > forward_end && !in_replay(block.born);
+    return block.born > forward_end && !block.in_replay;
   }
+
+  /// Note [Memory of libraries]: what runs on an accelerator for the first time may allocate memory
+  /// for good: cuBLAS a workspace for each thread and stream. No tensor has that memory, and no
+  /// later step allocates it again, so it is no part of what a step takes.
+  ///
+  /// True for such memory: no op has returned it, and it was there when the log ended.
+  static bool is_of_library(const Block& block) {
+    return !block.device.is_cpu() && !block.is_result && block.died == kNever;
+  }
+
+  /// The accelerator on which the forward has made the most; the CPU if it used none.
+  c10::Device main_device() const;
+
+  /// The other accelerators on which the forward has made memory: "cuda:1, cuda:2"; "" for none.
+  std::string other_accelerators(c10::Device device) const;
+
+  /// Memory of other devices has no bytes from now on.
+  void count_only(c10::Device device);
 };
 
 }  // namespace remat

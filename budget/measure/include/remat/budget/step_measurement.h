@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/Device.h>
 
 #include <memory>
 #include <string>
@@ -29,8 +30,13 @@ class REMAT_API StepMeasurement {
   ~StepMeasurement();
 
   /// A step with its backward, on any tape. False if it ran other ops, saved other tensors, or if
-  /// only others have run backward: then it does not count.
-  bool add_step(const StepLog& step);
+  /// only others have run backward: then it does not count. From now on `step` counts memory of
+  /// device() alone.
+  bool add_step(StepLog& step);
+
+  /// The device whose memory counts: the accelerator on which the forward has made the most, else
+  /// the CPU.
+  c10::Device device() const;
 
   /// Of the memory from outside that the function met: weights, buffers, arguments.
   int64_t outside_bytes() const;

@@ -46,7 +46,6 @@ class REMAT_API StepRecording {
 
  private:
   class Ops;
-  class Nodes;
   std::shared_ptr<StepListener> listener_;
   std::unique_ptr<StepUndo> undo_;
   std::shared_ptr<Ops> ops_;
