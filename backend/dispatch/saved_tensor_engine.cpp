@@ -33,32 +33,6 @@ Engine& installed_engine() {
   return *installed.load(std::memory_order_acquire);
 }
 
-/// Keeps a backward on the thread that calls it.
-///
-/// Note [Dry backward]: the engine makes its threads for devices at the first backward of the
-/// process. The device of dry tensors may be registered after that and then has none.
-///
-/// Note [Inner backwards]: a backward inside a region's function is part of the function. The
-/// scopes of the region are on the thread that runs it, and see what the nodes do; a thread of the
-/// engine for a device has no scopes. In a replay, which runs on such a thread, the same nodes
-/// would be seen.
-class OneThread {
- public:
-  explicit OneThread(bool active) : active_(active && state().get_multithreading_enabled()) {
-    if (active_) state().set_multithreading_enabled(false);
-  }
-  OneThread(const OneThread&) = delete;
-  OneThread& operator=(const OneThread&) = delete;
-  ~OneThread() {
-    if (active_) state().set_multithreading_enabled(true);
-  }
-
- private:
-  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
-
-  bool active_;
-};
-
 bool starts_dry(const torch::autograd::edge_list& roots) {
   return std::any_of(roots.begin(), roots.end(), [](const torch::autograd::Edge& root) {
     return root.function && root.function->device().type() == c10::DeviceType::PrivateUse1;
@@ -117,7 +91,8 @@ torch::autograd::variable_list SavedTensorEngine::execute(
     bool keep_graph, bool create_graph, bool accumulate_grad,
     const torch::autograd::edge_list& outputs) {
   Scope* const scope = Scope::current();
-  const OneThread one_thread(scope || starts_dry(roots));
+  std::optional<detail::OnThisThread> on_this_thread;
+  if (scope || starts_dry(roots)) on_this_thread.emplace();
   if (!scope)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   const EdgeList from = stand_ins(roots);
@@ -126,6 +101,15 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   auto results = inner_.execute(from, inputs, keep_graph, create_graph, accumulate_grad, to);
   detail::after_backward_inside(results);
   return results;
+}
+
+detail::OnThisThread::OnThisThread()
+    : was_enabled_(c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+}
+
+detail::OnThisThread::~OnThisThread() {
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(was_enabled_);
 }
 
 void detail::before_backward_inside(const EdgeList& roots, const EdgeList& ends, bool accumulates) {

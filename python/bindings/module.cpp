@@ -86,6 +86,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("_stand_in", torch::wrap_pybind_function([](const at::Tensor& tensor) {
           return OpObserver::current_stand_in(tensor);
         }));
+  m.def("_on_this_thread", [](const pybind11::function& run, const pybind11::args& args,
+                              const pybind11::kwargs& kwargs) {
+    const detail::OnThisThread on_this_thread;
+    return run(*args, **kwargs);
+  });
   m.def("_before_backward",
         torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots,
                                        const std::vector<at::Tensor>& ends, bool accumulates) {

@@ -32,9 +32,7 @@ class Engine(torch._C._ImperativeEngine):
                 args[3] = stand_ins(args[3])
         inputs = kwargs.get("inputs", args[3] if len(args) > 3 else None)
         _C._before_backward(_edges(tensors), _edges(inputs or ()), bool(accumulates))
-        # On this thread, where the region sees it: autograd's threads for devices have no scopes.
-        with torch.autograd.set_multithreading_enabled(False):
-            results = super().run_backward(tensors, *args, **kwargs)
+        results = _C._on_this_thread(super().run_backward, tensors, *args, **kwargs)
         _C._after_backward([t for t in results or () if t is not None])
         return results
 

@@ -13,6 +13,7 @@ namespace remat {
 
 void ReplayOps::before_op(OpCall& call, bool logged) {
   if (!region_.intercept()) return;
+  if (C10_UNLIKELY(region_.switches_streams())) streams_.note();
   progress_.begin_op(call);
   const bool is_cast = is_cacheable_cast(call);
   op_ = {.is_compared = logged && progress_.compares() && !is_cast && is_written_down(call),

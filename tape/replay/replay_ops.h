@@ -28,7 +28,8 @@ class ReplayOps final : public OpObserver {
         progress_(progress),
         comparison_(comparison),
         memory_(memory),
-        products_(products) {}
+        products_(products),
+        streams_(region.streams()) {}
 
   void before_op(OpCall& call, bool logged) override;
   void after_op(OpCall& call) override;
@@ -48,6 +49,7 @@ class ReplayOps final : public OpObserver {
   ReplayComparison& comparison_;
   ReplayMemory& memory_;
   const ReplayProducts& products_;
+  UsedStreams streams_;
   struct Op {
     bool is_compared = false;
     bool is_cast = false;

@@ -5,7 +5,9 @@
 
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/DeviceType.h>
+#include <c10/core/Event.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
 #include <algorithm>
@@ -56,19 +58,41 @@ void CurrentStreams::set() const {
   for (const auto i : c10::irange(guard->deviceCount())) {
     const auto number = static_cast<size_t>(i);
     const c10::Device device{guard->type(), i};
-    const c10::StreamId id = number < other_.size() ? other_[number] : 0;
-    guard->exchangeStream(c10::Stream(c10::Stream::UNSAFE, device, id));
+    guard->exchangeStream(c10::Stream(c10::Stream::UNSAFE, device, on(number)));
   }
   guard->setDevice({guard->type(), device_});
 }
 
-ReplayStreams::ReplayStreams(const CurrentStreams& streams)
-    : present_(CurrentStreams::read()), differ_(!present_.are_same(streams)) {
-  if (differ_) streams.set();
+KeptStreams::~KeptStreams() {
+  if (present_.changed()) present_.set();
 }
 
-ReplayStreams::~ReplayStreams() {
-  if (differ_) present_.set();
+ReplayStreams::ReplayStreams(const CurrentStreams& streams) {
+  if (!CurrentStreams::read().are_same(streams)) streams.set();
+}
+
+void UsedStreams::note() {
+  const Guard* const guard = used_accelerator();
+  if (!guard) return;
+  for (const auto i : c10::irange(guard->deviceCount())) {
+    const c10::Stream stream = guard->getStream({guard->type(), i});
+    const bool is_known = stream.id() == first_.on(static_cast<size_t>(i)) ||
+                          std::find(used_.begin(), used_.end(), stream) != used_.end();
+    if (!is_known) used_.push_back(stream);
+  }
+}
+
+UsedStreams::~UsedStreams() {
+  try {
+    for (const c10::Stream& stream : used_) {
+      c10::Event event(stream.device_type());
+      event.record(stream);
+      const c10::StreamId first = first_.on(static_cast<size_t>(stream.device_index()));
+      event.block(c10::Stream(c10::Stream::UNSAFE, stream.device(), first));
+    }
+  } catch (const c10::Error&) {
+    // The device has failed, and says so to whoever asks it next.
+  }
 }
 
 }  // namespace remat

@@ -222,3 +222,42 @@ def test_after_a_replay_the_thread_has_its_device_and_streams_again():
             y = remat.checkpoint()(fn)(Watch.apply(x))
     y.sum().backward()
     assert seen == [(1, side)]
+
+
+@pytest.mark.parametrize("wrap", [checkpointed(), checkpointed(early_stop=False)], ids=["stops early", "to the end"])
+def test_a_side_stream_that_only_the_caller_waits_for_writes_a_tensor_from_outside(wrap):
+    def program(wrap):
+        def fn(x):
+            y = x * (buffer + 0.5)
+            on_side_stream(side, lambda: buffer.mul_(0.5).add_(y.detach().tanh()))
+            y.record_stream(side)
+            return y.sin().exp()
+
+        side = torch.cuda.Stream()
+        x, z, buffer = leaf(512), leaf(512), torch.ones(512, device="cuda")
+        h = x.sin()
+        other = wrap(lambda t: (t.sin() * 2).exp() + t.cos().exp())(z)
+        y = wrap(fn)(h)
+        torch.cuda.current_stream().wait_stream(side)
+        (y.sum() + other.sum()).backward()
+        return x.grad, z.grad, buffer
+
+    assert_same(program, wrap)
+
+
+@two_devices
+@ways
+def test_a_backward_inside_leaves_the_current_device(wrap):
+    def program(wrap):
+        def fn(x):
+            with torch.cuda.device(1):
+                y = x.sin()
+                inner = y.detach().requires_grad_()
+                (inner * w).sin().sum().backward()
+                return y * torch.rand(4, 4, device="cuda").to(y.device)
+
+        x, w = leaf(4, 4, device="cuda:0"), leaf(4, 4, device="cuda:0")
+        wrap(fn)(x).sum().backward()
+        return x.grad, w.grad
+
+    assert_same(program, wrap)

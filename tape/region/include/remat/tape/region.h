@@ -115,6 +115,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
 
   /// The function has run an op on another stream or device than it began with.
   void mark_switches_streams() { marks_.switches_streams = true; }
+  bool switches_streams() const { return marks_.switches_streams; }
 
   /// A replay is going to call a collective again.
   void mark_communicates() { marks_.communicates = true; }

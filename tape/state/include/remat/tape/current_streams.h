@@ -32,17 +32,34 @@ class REMAT_API CurrentStreams {
   bool changed() const { return is_used_ && !read().are_same(*this); }
 
  private:
+  friend class KeptStreams;
   friend class ReplayStreams;
+  friend class UsedStreams;
   CurrentStreams() = default;
   void set() const;
   bool are_same(const CurrentStreams& other) const {
     return device_ == other.device_ && other_ == other.other_;
   }
+  /// The current stream of the device with that number.
+  c10::StreamId on(size_t device) const { return device < other_.size() ? other_[device] : 0; }
 
   bool is_used_ = false;
   c10::DeviceIndex device_ = 0;
   c10::SmallVector<c10::StreamId, 2>
       other_;  ///< By device, up to the last one that is not default.
+};
+
+/// Puts the thread's current device and streams back when it dies: a backward leaves the device of
+/// its last node.
+class REMAT_API KeptStreams {
+ public:
+  KeptStreams() = default;
+  KeptStreams(const KeptStreams&) = delete;
+  KeptStreams& operator=(const KeptStreams&) = delete;
+  ~KeptStreams();
+
+ private:
+  const CurrentStreams present_ = CurrentStreams::read();
 };
 
 /// While alive, this thread has `streams` as its current device and streams.
@@ -51,11 +68,27 @@ class REMAT_API ReplayStreams {
   explicit ReplayStreams(const CurrentStreams& streams);
   ReplayStreams(const ReplayStreams&) = delete;
   ReplayStreams& operator=(const ReplayStreams&) = delete;
-  ~ReplayStreams();
 
  private:
-  const CurrentStreams present_;
-  const bool differ_;
+  const KeptStreams kept_;
+};
+
+/// The streams that a replay's ops use beside those that it began with, which wait for them when it
+/// ends: the memory that the replay lets go of is used again on the stream that it came from. The
+/// forward's caller may have been the one who waited.
+class REMAT_API UsedStreams {
+ public:
+  explicit UsedStreams(const CurrentStreams& first) : first_(first) {}
+  UsedStreams(const UsedStreams&) = delete;
+  UsedStreams& operator=(const UsedStreams&) = delete;
+  ~UsedStreams();
+
+  /// An op is about to run on this thread's current streams.
+  void note();
+
+ private:
+  const CurrentStreams& first_;
+  c10::SmallVector<c10::Stream, 2> used_;
 };
 
 }  // namespace remat
