@@ -56,26 +56,35 @@ class BlockTable {
 
 class MeterState final : public AllocationListener {
  public:
-  int64_t read(int64_t (BlockTable::*counter)() const, c10::DeviceType device_type) const {
+  int64_t read(int64_t (BlockTable::*counter)() const, c10::Device device) const {
     const std::lock_guard lock(mutex_);
-    return (blocks_.at(static_cast<size_t>(device_type)).*counter)();
+    if (device.is_cpu() || !device.has_index())
+      return (blocks_.at(static_cast<size_t>(device.type())).*counter)();
+    const auto known = by_device_.find(device);
+    return known == by_device_.end() ? 0 : (known->second.*counter)();
   }
 
   void reset_peak() {
     const std::lock_guard lock(mutex_);
     for (BlockTable& blocks : blocks_) blocks.reset_peak();
+    for (auto& [device, blocks] : by_device_) blocks.reset_peak();
   }
 
   /// Autograd's threads may hold this state longer than the meter lives.
   void clear() {
     const std::lock_guard lock(mutex_);
     blocks_ = {};
+    by_device_.clear();
   }
 
  private:
   void on_report(void* address, int64_t bytes, c10::Device device) override {
     const std::lock_guard lock(mutex_);
-    BlockTable& blocks = blocks_.at(static_cast<size_t>(device.type()));
+    report(blocks_.at(static_cast<size_t>(device.type())), address, bytes);
+    if (!device.is_cpu()) report(by_device_[device], address, bytes);
+  }
+
+  static void report(BlockTable& blocks, void* address, int64_t bytes) {
     if (bytes > 0) {
       blocks.add(address, bytes);
     } else {
@@ -84,7 +93,8 @@ class MeterState final : public AllocationListener {
   }
 
   mutable std::mutex mutex_;
-  std::array<BlockTable, c10::COMPILE_TIME_MAX_DEVICE_TYPES> blocks_;
+  std::array<BlockTable, c10::COMPILE_TIME_MAX_DEVICE_TYPES> blocks_;  // by type
+  std::unordered_map<c10::Device, BlockTable> by_device_;              // of accelerators
 };
 
 }  // namespace detail
@@ -98,20 +108,24 @@ MemoryMeter::~MemoryMeter() {
   state_->clear();
 }
 
-int64_t MemoryMeter::current_bytes(c10::DeviceType device_type) const {
-  return state_->read(&detail::BlockTable::current_bytes, device_type);
+int64_t MemoryMeter::current_bytes(c10::Device device) const {
+  return state_->read(&detail::BlockTable::current_bytes, device);
 }
 
-int64_t MemoryMeter::peak_bytes(c10::DeviceType device_type) const {
-  return state_->read(&detail::BlockTable::peak_bytes, device_type);
+int64_t MemoryMeter::peak_bytes(c10::Device device) const {
+  return state_->read(&detail::BlockTable::peak_bytes, device);
 }
 
-int64_t MemoryMeter::allocated_bytes(c10::DeviceType device_type) const {
-  return state_->read(&detail::BlockTable::allocated_bytes, device_type);
+int64_t MemoryMeter::allocated_bytes(c10::Device device) const {
+  return state_->read(&detail::BlockTable::allocated_bytes, device);
 }
 
-int64_t MemoryMeter::allocation_count(c10::DeviceType device_type) const {
-  return state_->read(&detail::BlockTable::allocation_count, device_type);
+int64_t MemoryMeter::allocation_count(c10::Device device) const {
+  return state_->read(&detail::BlockTable::allocation_count, device);
+}
+
+void MemoryMeter::stop() {
+  state_->stop();
 }
 
 void MemoryMeter::reset_peak() {

@@ -30,11 +30,12 @@ int64_t most(const std::vector<int64_t>& alive, StepLog::Moment first, StepLog::
   return *std::max_element(alive.begin() + first, alive.begin() + std::max(first, last) + 1);
 }
 
-/// CPU time of the replays that began from `first` to `last`.
-double replays_us(const StepLog& step, StepLog::Moment first, StepLog::Moment last) {
+/// CPU time of the replays for which `counts` holds.
+template <class Counts>
+double replays_us(const StepLog& step, Counts&& counts) {
   double sum = 0;
   for (const StepLog::Replay& replay : step.replays) {
-    if (replay.begin >= first && replay.begin < last) sum += us(replay.begin_ns, replay.end_ns);
+    if (counts(replay)) sum += us(replay.begin_ns, replay.end_ns);
   }
   return sum;
 }
@@ -42,7 +43,9 @@ double replays_us(const StepLog& step, StepLog::Moment first, StepLog::Moment la
 /// What a replay takes besides its records, shared among them.
 double tape_us(const StepLog& step) {
   if (step.reruns.empty()) return 0;
-  double own_us = replays_us(step, step.nodes.front().begin, step.nodes.back().end);
+  double own_us = replays_us(step, [&](const StepLog::Replay& replay) {
+    return replay.begin > step.nodes.front().begin && replay.begin < step.nodes.back().end;
+  });
   for (const StepLog::Rerun& rerun : step.reruns) own_us -= us(0, rerun.ns);
   return std::max(0.0, own_us / static_cast<double>(step.reruns.size()));
 }
@@ -206,7 +209,10 @@ void StepCosts::add_times(const StepLog& step, Sample& sample) const {
     const bool is_next_here = i + 1 < step.nodes.size() && step.nodes[i + 1].thread == node.thread;
     const int64_t end_ns = is_next_here ? step.nodes[i + 1].begin_ns : node.end_ns;
     const StepLog::Moment end = is_next_here ? step.nodes[i + 1].begin : node.end;
-    sample.nodes[i].us = us(node.begin_ns, end_ns) - replays_us(step, node.begin, end);
+    sample.nodes[i].us =
+        us(node.begin_ns, end_ns) - replays_us(step, [&](const StepLog::Replay& replay) {
+          return replay.thread == node.thread && replay.begin >= node.begin && replay.begin < end;
+        });
     sample.backward_us[static_cast<size_t>(sample.nodes[i].record)] += sample.nodes[i].us;
   }
 }

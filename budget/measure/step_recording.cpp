@@ -128,7 +128,8 @@ class StepRecording::Ops final : public TraceSink {
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       if (begins) {
         here.replay = log.replays.size();
-        log.replays.push_back({.begin = next++, .begin_ns = now});
+        log.replays.push_back(
+            {.thread = at::RecordFunction::currentThreadId(), .begin = next++, .begin_ns = now});
       } else {
         log.replays[here.replay].end = next++;
         log.replays[here.replay].end_ns = now;

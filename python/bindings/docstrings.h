@@ -212,7 +212,7 @@ constexpr const char* kMemoryMeterDoc =
 
 Counts the memory that this thread, and the backwards that it begins, allocate from torch while the meter
 is open: with MemoryMeter() as meter: ..., in the block or after it meter.peak_bytes(). current_bytes(device="cpu")
-and peak_bytes(device="cpu") are bytes of all devices of that type; after the block those of its end. Blocks that are
+and peak_bytes(device="cpu") are bytes of all devices of that type, or of one ("cuda:1"); after the block those of its end. Blocks that are
 older count nothing. Meters nest. RuntimeError where a torch profiler runs.)";
 
 constexpr const char* kRecorderDoc =

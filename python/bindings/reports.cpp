@@ -4,11 +4,9 @@
 #include "reports.h"
 
 #include <c10/util/Exception.h>
-#include <c10/util/irange.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include <array>
 #include <memory>
 #include <optional>
 #include <stdexcept>
@@ -147,38 +145,24 @@ void add_region_tapes(py::module_& m) {
 /// MemoryMeter for Python: counts until it is closed, and tells what it has counted until then.
 class Meter {
  public:
-  Meter() : meter_(std::make_unique<MemoryMeter>()) {}
-
-  int64_t current_bytes(const std::string& device) const { return bytes_of(device).current; }
-  int64_t peak_bytes(const std::string& device) const { return bytes_of(device).peak; }
+  int64_t current_bytes(const std::string& device) const {
+    return meter_.current_bytes(c10::Device(device));
+  }
+  int64_t peak_bytes(const std::string& device) const {
+    return meter_.peak_bytes(c10::Device(device));
+  }
   void reset_peak() {
-    TORCH_CHECK(meter_,
+    TORCH_CHECK(!is_closed_,
                 "[MemoryMeter] reset_peak: expected one that counts, got one that was closed.");
-    meter_->reset_peak();
+    meter_.reset_peak();
   }
   void close() {
-    if (!meter_) return;
-    for (const auto i : c10::irange(counted_.size()))
-      counted_[i] = bytes_of(static_cast<c10::DeviceType>(i));
-    meter_.reset();
+    if (!std::exchange(is_closed_, true)) meter_.stop();
   }
 
  private:
-  struct Bytes {
-    int64_t current = 0;
-    int64_t peak = 0;
-  };
-
-  Bytes bytes_of(const std::string& device) const {
-    const c10::DeviceType type = c10::Device(device).type();
-    return meter_ ? bytes_of(type) : counted_[static_cast<size_t>(type)];
-  }
-  Bytes bytes_of(c10::DeviceType type) const {
-    return {.current = meter_->current_bytes(type), .peak = meter_->peak_bytes(type)};
-  }
-
-  std::unique_ptr<MemoryMeter> meter_;
-  std::array<Bytes, c10::COMPILE_TIME_MAX_DEVICE_TYPES> counted_{};  // when it was closed
+  MemoryMeter meter_;
+  bool is_closed_ = false;
 };
 
 void add_memory_meter(py::module_& m) {

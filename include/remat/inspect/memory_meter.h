@@ -3,7 +3,7 @@
 // Exact bytes of tensor memory that a scope allocates, counted from c10's allocator reports.
 #pragma once
 
-#include <c10/core/DeviceType.h>
+#include <c10/core/Device.h>
 
 #include <cstdint>
 #include <memory>
@@ -18,7 +18,7 @@ class MeterState;
 
 /// Counts, from construction to destruction, what c10's allocators hand out and take back. Units
 /// are bytes as the allocator reports them: what was asked for on the CPU, the rounded block on
-/// CUDA. All devices of a type count together.
+/// CUDA. A device without an index stands for all devices of its type together.
 ///
 ///     remat::MemoryMeter meter;
 ///     at::Tensor loss = model->forward(x);
@@ -50,19 +50,22 @@ class REMAT_API MemoryMeter {
   MemoryMeter& operator=(MemoryMeter&&) = delete;
 
   /// Bytes of the meter's blocks that are live now.
-  int64_t current_bytes(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+  int64_t current_bytes(c10::Device device = c10::kCPU) const;
 
   /// Largest current_bytes() since construction or reset_peak().
-  int64_t peak_bytes(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+  int64_t peak_bytes(c10::Device device = c10::kCPU) const;
 
   /// Bytes of all the meter's blocks, freed ones included.
-  int64_t allocated_bytes(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+  int64_t allocated_bytes(c10::Device device = c10::kCPU) const;
 
   /// Number of the meter's blocks, freed ones included.
-  int64_t allocation_count(c10::DeviceType device_type = c10::DeviceType::CPU) const;
+  int64_t allocation_count(c10::Device device = c10::kCPU) const;
 
-  /// Sets the peak of every device type to what is live now.
+  /// Sets the peak of every device to what is live now.
   void reset_peak();
+
+  /// Counts nothing more; what was counted can still be asked for. On the thread of construction.
+  void stop();
 
  private:
   std::shared_ptr<detail::MeterState> state_;

@@ -107,7 +107,7 @@ def step_of(model, seed, run=backward_of):
 
 def assert_equal_state(plain, planned):
     for a, b in zip(plain.parameters(), planned.parameters(), strict=True):
-        assert torch.equal(a.grad, b.grad)
+        assert (a.grad is None and b.grad is None) or torch.equal(a.grad, b.grad)
     for a, b in zip(plain.buffers(), planned.buffers(), strict=True):
         assert torch.equal(a, b)
 
@@ -116,14 +116,12 @@ def train(model, budget, run=backward_of, steps=STEPS, between=None, **options):
     """Trains beside a plain model: bitwise; returns the plan, and the peaks of plain and of each planned step."""
     plain = copy.deepcopy(model)
     planned = remat.auto_checkpoint(model, budget, **options)
-    expected = {}
     peaks = []
     for seed in range(steps):
-        buffers = {name: buffer.clone() for name, buffer in plain.named_buffers()}
         loss, peak = step_of(planned, seed, run)
         peaks.append(peak)
-        expected[seed], plain_peak = step_of(plain, seed, run)
-        assert torch.equal(loss, expected[seed]) and len(buffers) == len(list(plain.buffers()))
+        expected, plain_peak = step_of(plain, seed, run)
+        assert torch.equal(loss, expected)
         assert_equal_state(plain, planned)
         if between is not None:
             between(plain, planned)
@@ -154,22 +152,18 @@ def test_the_backward_of_a_twin_between_measured_steps_is_no_part_of_them():
 
 def test_another_backward_between_forward_and_backward_is_no_part_of_the_step():
     warm_up()
-    other = ConvNet().cuda()
+    other = Gpt(1).cuda().eval()  # the memory that it takes counts: it is taken while the step waits for backward
 
     def run(model, batch):
         loss = model(*batch)
-        before = torch.random.get_rng_state(), torch.cuda.get_rng_state()
         backward_of(other, batch_of(99))
-        torch.random.set_rng_state(before[0])
-        torch.cuda.set_rng_state(before[1])
         other.zero_grad()
         loss.backward()
         return loss.detach()
 
     plan, _, peaks = train(Gpt().cuda(), "60%", run=run)
-    assert plan.feasible
     for peak in peaks[MEASURED:]:
-        assert peak <= plan.budget_bytes
+        assert peak <= plan.predicted_peak_bytes
 
 
 def test_two_losses_of_one_forward_count_as_one_step():
@@ -237,11 +231,23 @@ def test_an_evaluation_without_gradients_between_measured_steps():
 def test_gradients_add_up_over_micro_batches():
     warm_up()
 
-    def run(model, batch):
-        return sum(backward_of(model, (x, y)) for x, y in zip(batch[0].split(2), batch[1].split(2), strict=True))
+    micro_peaks = []
 
-    plan, _, peaks = train(Gpt().cuda(), "90%", run=run)
-    assert plan.feasible and max(peaks[2:]) <= plan.budget_bytes
+    def run(model, batch):
+        losses = []
+        for x, y in zip(batch[0].split(2), batch[1].split(2), strict=True):
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            losses.append(backward_of(model, (x, y)))
+            torch.cuda.synchronize()
+            micro_peaks.append(torch.cuda.max_memory_allocated() - before)
+        return sum(losses)
+
+    plan, _, _ = train(Gpt().cuda(), "90%", run=run)
+    planned = [peak for i, peak in enumerate(micro_peaks) if i // 4 % 2 == 0][MEASURED:]
+    assert max(planned) <= plan.predicted_peak_bytes  # of the first micro-batch, which makes the gradients
+    assert max(planned) >= 0.97 * plan.predicted_peak_bytes
 
 
 @pytest.mark.parametrize(("kind", "steps"), [("auto", 3), ("auto", 1), ("profile", 3)])
@@ -329,22 +335,31 @@ def test_nothing_is_said_of_times_of_the_cpu():
 
 
 class HostCopies(Gpt):
-    """Each block keeps a copy on the host until backward."""
+    """Each block leaves a copy on the host that backward needs; its gradient does not come back to the device."""
+
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(WIDTH))
+
+    def to_device(self):
+        self.cuda()
+        self.scale.data = self.scale.data.cpu()
+        return self
 
     def forward(self, x, y):
-        copies = []
+        total = 0
         for block in self.blocks:
             x = block(x)
-            copies.append(x.cpu())
-        total = sum((copy * copy).sum() for copy in copies)
+            total = total + (x.detach().cpu() * self.scale).tanh().sum()
         return F.cross_entropy(self.head(x).flatten(0, 1), y.flatten()) + 1e-3 * total.to(x.device)
 
 
 def test_copies_on_the_host_are_no_memory_of_the_device():
     warm_up()
-    model = HostCopies().cuda()
+    model = HostCopies().to_device()
     _, plain_peak = step_of(model, 0)
-    assert remat.profile(model)(*batch_of(0)).plain_peak_bytes == pytest.approx(plain_peak, rel=0.01)
+    model.zero_grad()
+    assert remat.profile(model)(*batch_of(0)).plain_peak_bytes == pytest.approx(plain_peak, rel=0.001)
     plan, _, peaks = train(model, "50%")
     for peak in peaks[MEASURED:]:
         assert 0.97 * plan.predicted_peak_bytes <= peak <= plan.predicted_peak_bytes
@@ -372,7 +387,7 @@ def test_of_two_devices_the_one_counts_on_which_the_forward_makes_most():
             Gpt(1).to(device)(*batch_of(0, device)).backward()
     model = OnTwoDevices()
     _, plain_peak = step_of(model, 0)
-    with pytest.warns(UserWarning, match=r"memory of cuda:0 alone .* cuda:1"):
+    with pytest.warns(UserWarning, match=r"memory of cuda:0 alone, without that of cuda:1"):
         profile = remat.profile(model)(*batch_of(0))
     assert profile.device == "cuda:0"
     assert profile.plain_peak_bytes == pytest.approx(plain_peak, rel=0.01)
@@ -385,7 +400,7 @@ def test_of_two_devices_the_one_counts_on_which_the_forward_makes_most():
 
 def test_device_bytes_are_those_of_the_device():
     warm_up()
-    model = HostCopies().cuda()
+    model = HostCopies().to_device()
     model.register_buffer("large", torch.zeros(1 << 20))  # on the host
     weights = sum(p.nbytes for p in model.parameters())
     profile = remat.profile(model)(*batch_of(0))

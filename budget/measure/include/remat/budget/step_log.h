@@ -109,6 +109,7 @@ struct REMAT_API StepLog {
 
   /// A replay, with those that it began itself.
   struct Replay {
+    uint64_t thread;  ///< As Node::thread.
     Moment begin;
     Moment end = kNever;
     int64_t begin_ns = 0;
