@@ -259,6 +259,32 @@ TEST_CASE("Other device types count apart", "[inspect][meter]") {
   CHECK(meter.current_bytes() == 1 * kKiB);
 }
 
+TEST_CASE("Devices of a type count apart, and together without an index", "[inspect][meter]") {
+  MemoryMeter meter;
+  int first = 0;
+  int second = 0;
+  const c10::Device other(c10::kCUDA, 1);
+  report_allocation(&first, 512, c10::Device(c10::kCUDA, 0));
+  report_allocation(&second, 1024, other);
+  report_allocation(&second, -1024, other);
+  CHECK(meter.peak_bytes(c10::kCUDA) == 512 + 1024);
+  CHECK(meter.peak_bytes(c10::Device(c10::kCUDA, 0)) == 512);
+  CHECK(meter.peak_bytes(other) == 1024);
+  CHECK(meter.current_bytes(other) == 0);
+  CHECK(meter.peak_bytes(c10::Device(c10::kCUDA, 2)) == 0);
+  meter.reset_peak();
+  CHECK(meter.peak_bytes(other) == 0);
+}
+
+TEST_CASE("A meter that was stopped tells what it had counted", "[inspect][meter]") {
+  MemoryMeter meter;
+  const at::Tensor before = kibibytes(1);
+  meter.stop();
+  const at::Tensor after = kibibytes(2);
+  CHECK(meter.current_bytes() == 1 * kKiB);
+  CHECK(meter.peak_bytes() == 1 * kKiB);
+}
+
 TEST_CASE("A meter under a running torch profiler is refused", "[inspect][meter]") {
   // Unrefused, the profiler's callbacks would read the meter's state as their own.
   const TorchProfiler profiler;

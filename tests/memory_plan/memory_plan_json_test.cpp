@@ -65,6 +65,22 @@ TEST_CASE("A step profile comes back from JSON as it was", "[memory_plan]") {
   CHECK(read.values.back().unpacked_bytes == 0);
 }
 
+TEST_CASE("A profile of an accelerator says what does not hold, and so do its plans",
+          "[memory_plan]") {
+  StepProfile profile = small();
+  CHECK(profile.caution().empty());
+  CHECK(profile.to_json().find("device") == std::string::npos);
+  CHECK(half(profile).table().find("times are of") == std::string::npos);
+  profile.device = "cuda:0";
+  profile.other_devices = "cuda:1";
+  const StepProfile read = StepProfile::from_json(profile.to_json());
+  CHECK(read.to_json() == profile.to_json());
+  CHECK(read.digest() == small().digest());
+  const std::string table = half(read).table();
+  CHECK(table.find("times are of the thread that launches, not of cuda:0") != std::string::npos);
+  CHECK(table.find("memory of cuda:0 alone, without that of cuda:1") != std::string::npos);
+}
+
 TEST_CASE("A digest is of ops, reads and values, not of times", "[memory_plan]") {
   StepProfile profile = small();
   profile.records[1].forward_us *= 2;
