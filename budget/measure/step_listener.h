@@ -29,11 +29,11 @@ namespace remat {
 /// whole process (replays, saved tensors) is the step's only if a node of the step runs on that
 /// thread. Each thread has its own clock, and counts the nodes that it makes by itself.
 struct StepThread {
-  uint64_t step = 0;               ///< By number(); another step: all of this is over.
-  int nodes = 0;                   ///< That run, one inside of the other.
+  uint64_t step = 0;               ///< The step by its number(); for another one all starts anew.
+  int nodes = 0;                   ///< Number of nodes that run, one inside of the other.
   uint32_t node = StepLog::kNone;  ///< The outermost of them, if it is written down.
-  int replays = 0;                 ///< That run, one inside of the other.
-  size_t replay = 0;               ///< The outermost of them.
+  int replays = 0;                 ///< Number of replays that run, one inside of the other.
+  size_t replay = 0;               ///< The outermost of them, by its number in the log.
 };
 
 /// Has the log, and hears of memory. Backward's threads may tell of nodes and memory at once.

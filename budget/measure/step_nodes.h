@@ -24,8 +24,8 @@ class StepListener;
 /// without such a node are taken out again.
 class StepNodes {
  public:
-  /// A node begins, inside of no other of this thread. Its number in the log; kNone: it is not
-  /// written down, or belongs to `outer` (a backward that a node of another thread has begun).
+  /// A node begins, inside of no other node of this thread. Returns its number in the log; kNone if
+  /// it is not written down, or is part of a node that has begun its backward on another thread.
   uint32_t begin(StepLog& log, StepLog::Moment& next, const at::RecordFunction& node,
                  const StepListener& listener);
   void end(StepLog& log, StepLog::Moment& next, uint32_t node, int64_t now_ns);
@@ -50,12 +50,12 @@ class StepNodes {
   uint64_t task_ = ~uint64_t{0};  // the backward that runs
   bool is_own_ = false;           // it has run a node of the step
   bool has_own_ = false;          // one before it has
-  // What the log had when it began.
+  // Sizes of the log's lists when that backward began.
   size_t nodes_ = 0;
   size_t inner_nodes_ = 0;
   size_t loads_ = 0;
   std::vector<Running> running_;        // outermost nodes
-  std::vector<uint64_t> node_threads_;  // beside the forward's
+  std::vector<uint64_t> node_threads_;  // threads of nodes, beside the forward's
 };
 
 /// Callbacks for the nodes of backward.

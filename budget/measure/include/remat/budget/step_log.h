@@ -37,7 +37,7 @@ struct REMAT_API StepLog {
     Moment died = kNever;
     c10::Device device = c10::kCPU;
     bool in_replay = false;  ///< A replay has made it.
-    bool is_result = false;  ///< An op has returned it. Not known of all memory of the CPU.
+    bool is_result = false;  ///< An op has returned it; may be false for memory of the CPU.
   };
 
   /// A tensor that an op has returned.
@@ -86,7 +86,7 @@ struct REMAT_API StepLog {
     /// Its number; kNoSequence for those that accumulate gradients, and for those that another
     /// thread than the forward's has made, since each thread counts for itself.
     uint64_t sequence;
-    uint64_t thread;  ///< That has run it, by at::RecordFunction's number.
+    uint64_t thread;  ///< The thread that has run it, by at::RecordFunction's number.
     Moment begin;
     Moment end = kNever;
     int64_t begin_ns = 0;  ///< CPU time of that thread.
