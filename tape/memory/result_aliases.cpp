@@ -3,16 +3,21 @@
 // What lay in results of regions when somebody asked for their data.
 #include <remat/tape/result_aliases.h>
 
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <algorithm>
 #include <atomic>
+#include <optional>
 #include <utility>
 #include <vector>
 
+#include <remat/tape/blocking_wait.h>
 #include <remat/tape/op_call.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/unversioned_writes.h>
 
 #include "storage_bits.h"
+#include "storage_bytes.h"
 #include "tensor_hash.h"
 #include "unseen.h"
 #include "version_table.h"
@@ -22,6 +27,27 @@ namespace {
 
 StorageBits results_of_regions;
 std::atomic<uint64_t> last_alias{0};
+
+constexpr size_t kMostCopied = size_t{1} << 20;  // bytes, from a device
+
+/// hash_of(), on a GPU of some of the elements: they are copied to the host.
+uint64_t hash_of_some(const at::Tensor& tensor) {
+  const UnseenBelowAutograd unseen;
+  at::Tensor some = tensor;
+  while (!some.is_cpu() && some.nbytes() > kMostCopied) {
+    const auto sizes = some.sizes();
+    const auto longest = std::max_element(sizes.begin(), sizes.end()) - sizes.begin();
+    some = some.slice(longest, 0, std::nullopt, 2);
+  }
+  return hash_of(some);
+}
+
+/// What fills a tensor may run on any stream.
+void wait_for(c10::Device device) {
+  if (device.is_cpu()) return;
+  const c10::impl::VirtualGuardImpl guard(device.type());
+  blocking_wait([&] { guard.synchronizeDevice(device.index()); });
+}
 
 /// Of an alias: the bytes that it was laid on.
 struct Alias {
@@ -42,7 +68,7 @@ struct Alias {
     const c10::Storage memory(std::move(locked));
     if (memory.nbytes() < layout.bytes_spanned()) return false;
     const Unseen unseen;
-    return hash_of(lay_out(memory, layout)) != bytes;
+    return hash_of_some(lay_out(memory, layout)) != bytes;
   }
 };
 
@@ -89,12 +115,14 @@ void ResultAliases::note_results(c10::ArrayRef<at::Tensor> results) noexcept {
 }
 
 bool ResultAliases::may_be_result(const at::Tensor& tensor) noexcept {
-  return has_layout(tensor) && memory_of(tensor) && !tensor.is_inference() && tensor.is_cpu() &&
+  return has_layout(tensor) && memory_of(tensor) && !tensor.is_inference() &&
+         (tensor.is_cpu() || (tensor.is_cuda() && has_memory(tensor.storage()))) &&
          results_of_regions.may_have(tensor.storage().unsafeGetStorageImpl());
 }
 
 void ResultAliases::before_alias(const at::Tensor& result) {
-  add(result, hash_of(result));
+  wait_for(result.device());
+  add(result, hash_of_some(result));
 }
 
 bool ResultAliases::changed(const SavedVersion& saved) {

@@ -106,6 +106,10 @@ c10::Storage shape_storage(size_t size_bytes, c10::Device device) {
           /*allocator=*/nullptr, /*resizable=*/false};
 }
 
+bool has_memory(const c10::Storage& storage) noexcept {
+  return begin_of(storage) != nullptr;
+}
+
 bool has_own_memory(const c10::Storage& storage) {
   return storage.data() && !c10::impl::cow::is_cow_data_ptr(storage.data_ptr());
 }

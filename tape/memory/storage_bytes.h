@@ -55,6 +55,9 @@ c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped
 /// memory where LibTorch gives none that can be read either: on the device of placeholders.
 c10::Storage shape_storage(size_t size_bytes, c10::Device device);
 
+/// False for a storage on meta, such as a fake tensor's; looked at without asking the tensor.
+bool has_memory(const c10::Storage& storage) noexcept;
+
 /// False for what shares memory until it is written (a lazy clone), or has none (on meta).
 bool has_own_memory(const c10::Storage& storage);
 

@@ -13,6 +13,7 @@
 #include <ATen/ops/_to_copy.h>
 
 #include "hash_mix.h"
+#include "storage_bytes.h"
 #include "unseen.h"
 
 namespace remat {
@@ -98,6 +99,7 @@ uint64_t hash_of_bytes(const void* bytes, size_t size) {
 uint64_t hash_of(const at::Tensor& tensor) {
   if (!has_layout(tensor) || tensor.numel() == 0 || tensor.is_quantized()) return 0;
   if (PlaceholderStorage::is(tensor.storage()) || is_freed(tensor) || tensor.is_meta()) return 0;
+  if (!tensor.is_cpu() && !has_memory(tensor.storage())) return 0;
   const UnseenBelowAutograd unseen;
   // Integers have no sign of their own, and 0 as a complex number is not negated.
   const bool has_sign = at::isFloatingType(tensor.scalar_type());

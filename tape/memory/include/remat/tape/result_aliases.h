@@ -21,8 +21,9 @@ inline constexpr const char* kResultChanged =
 /// Note [Results by way of data]: after a region nobody sees ops. But `y.data` of a result is asked
 /// of LibTorch's VariableHooks (Note [Data hooks]), before anybody can write by way of it. So the
 /// bytes of a region's result are hashed then, with a number of UnversionedWrites, and looked at
-/// again when backward asks for what was saved before that. On the CPU, and as long as somebody has
-/// the memory.
+/// again when backward asks for what was saved before that, as long as somebody has the memory. On
+/// a GPU that waits for the device and copies up to 1 MiB of elements, spread over the tensor, to
+/// the host: only programs that ask for `data` of a result pay.
 ///
 /// From any thread.
 class REMAT_API ResultAliases {
