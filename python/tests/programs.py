@@ -3,6 +3,7 @@
 """What several test files build their programs from."""
 
 import math
+import time
 import weakref
 
 import numpy as np
@@ -25,6 +26,15 @@ def ended_well(done):
     """Of a process of Python, without buffers. From torch 2.12 on one of torch's threads may abort it at its very end, without a
     region too: docs/versions.md."""
     return done.returncode == 0 or (TORCH >= (2, 12) and done.stderr == "terminate called without an active exception\n")
+
+
+def comes_true(is_true):
+    """On the CPU at once. On a GPU after a while: a device's thread lets go of the last node after backward has returned or
+    raised, in plain autograd, too (cuda/test_exceptions.py)."""
+    end = time.monotonic() + (5 if torch.cuda.is_available() else 0)
+    while not is_true() and time.monotonic() < end:
+        time.sleep(0.001)
+    return is_true()
 
 
 def grads_of(model, *more):

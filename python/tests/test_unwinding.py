@@ -113,6 +113,9 @@ THROWS = {
 @pytest.mark.parametrize("where", [None, SAVE, RECOMPUTE], ids=str)
 @pytest.mark.parametrize("op", THROWS)
 def test_an_op_that_throws_when_it_has_begun_is_over(op, where, options):
+    if op in ("index", "draws") and torch.get_default_device().type != "cpu":
+        pytest.skip("a GPU throws later, at a wait, and for good")
+
     def attempt(x):
         with contextlib.suppress(RuntimeError, IndexError, Refused):
             THROWS[op](x)
