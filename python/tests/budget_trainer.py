@@ -7,6 +7,7 @@ import gc
 
 import torch
 from residual_block import Block
+from same import DEVICE, default_generator, generator_of
 from torch import nn
 from torch.nn import functional as F
 
@@ -41,8 +42,8 @@ def loss_of(model, batch):
 
 
 def batch_of(length=16, seed=0):
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randn(8, length, 32, generator=generator), torch.randint(0, 10, (8, length), generator=generator)
+    draw = generator_of(seed)
+    return torch.randn(8, length, 32, generator=draw), torch.randint(0, 10, (8, length), generator=draw)
 
 
 class Trainer:
@@ -52,13 +53,13 @@ class Trainer:
         self.model = model
         self.optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
         self.set_to_none = set_to_none
-        self.random = torch.Generator().manual_seed(7).get_state()
+        self.random = generator_of(7).get_state()
 
     def step(self, batch, run=loss_of, before=None):
         """Its loss and the peak of its bytes."""
         self.optimizer.zero_grad(set_to_none=self.set_to_none)
-        outer = torch.get_rng_state()
-        torch.set_rng_state(self.random)
+        outer = default_generator().get_state()
+        default_generator().set_state(self.random)
         if before is not None:
             before(self.model)
         gc.collect()
@@ -67,10 +68,10 @@ class Trainer:
             loss.backward()
             value = loss.detach().clone()
             del loss
-            peak = meter.peak_bytes()
+            peak = meter.peak_bytes(DEVICE)
         self.optimizer.step()
-        self.random = torch.get_rng_state()
-        torch.set_rng_state(outer)
+        self.random = default_generator().get_state()
+        default_generator().set_state(outer)
         return value, peak
 
     def state(self):

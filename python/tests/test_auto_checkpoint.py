@@ -14,6 +14,7 @@ import pytest
 import torch
 import torch.distributed as distributed
 from budget_trainer import MEASURED, Net, Trainer, batch_of, loss_of, same, train, trainers
+from same import DEVICE, generator_of
 from torch import nn
 
 import remat_meta as remat
@@ -107,7 +108,7 @@ def test_the_loss_inside_of_a_function():
 
 def test_autocast():
     def run(model, batch):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             return loss_of(model, batch)
 
     plain, planned = trainers("60%")
@@ -121,7 +122,7 @@ def test_micro_batches_in_one_autocast_block():
     """From the second one on the weights' casts are there already."""
 
     def run(model, batch):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             return accumulate(model, batch)
 
     plain, planned = trainers("100%")
@@ -233,7 +234,7 @@ def test_threads_with_models_of_their_own():
             plain, planned = pairs[seed]
             for i in range(8):
                 for trainer in (plain, planned):
-                    generator = torch.Generator().manual_seed(i)
+                    generator = generator_of(i)
                     x = torch.randn(8, 16, 32, generator=generator)
                     y = torch.randint(0, 10, (8, 16), generator=generator)
                     trainer.optimizer.zero_grad()
@@ -386,13 +387,13 @@ def test_named_calls_leave_what_is_kept_to_the_plan(policy):
     model = Layers(policy)
     planned = remat.auto_checkpoint(copy.deepcopy(model), "50%", steps=1)
     for seed in range(5):
-        x = torch.randn(128, 64, generator=torch.Generator().manual_seed(seed))
+        x = torch.randn(128, 64, generator=generator_of(seed))
         gradients = []
         for module in (model, planned):
             module.zero_grad()
             with remat.MemoryMeter() as meter:
                 module(x).backward()
-                peak = meter.peak_bytes()
+                peak = meter.peak_bytes(DEVICE)
             gradients.append([parameter.grad for parameter in module.parameters()])
         assert all(map(torch.equal, *gradients))
     plan = remat.memory_plan(planned)

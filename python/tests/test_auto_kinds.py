@@ -7,6 +7,7 @@ import warnings
 import pytest
 import torch
 from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
+from same import DEVICE, generator_of
 from torch import nn
 
 import remat_meta as remat
@@ -145,7 +146,7 @@ def test_regions_inside_of_steps_of_one_kind_while_the_other_is_measured():
 
 def test_the_least_budget_fits_where_sizes_depend_on_data():
     w = torch.randn(16, 16, requires_grad=True)
-    generator = torch.Generator().manual_seed(0)
+    generator = generator_of(0)
 
     @remat.auto_checkpoint(fraction=0)
     def step(x):
@@ -235,11 +236,11 @@ def test_a_step_that_leaves_its_plan_takes_no_more_than_plain(kind, place):
             for weight in weights:
                 weight.grad = None
             times[0] = size
-            x = torch.randn(512, 32, generator=torch.Generator().manual_seed(i))
+            x = torch.randn(512, 32, generator=generator_of(i))
             with remat.MemoryMeter() as meter, warnings.catch_warnings():
                 warnings.simplefilter("ignore")
                 run(x).backward()
-                peaks.append(meter.peak_bytes())
+                peaks.append(meter.peak_bytes(DEVICE))
             gradients.append([weight.grad for weight in weights])
         assert same(*gradients)
         if i > 3:

@@ -9,6 +9,7 @@ import threading
 import pytest
 import torch
 from budget_trainer import MEASURED, Net, batch_of, loss_of, same, train, trainers
+from same import DEVICE
 from torch import nn
 
 import remat_meta as remat
@@ -132,7 +133,7 @@ def test_kinds_that_do_not_come_again_hold_nothing_of_what_made_their_arguments(
             up.zero_grad()
             head.zero_grad()
             gc.collect()
-            alive.append(meter.current_bytes())
+            alive.append(meter.current_bytes(DEVICE))
     assert max(alive) == 0
 
 

@@ -8,7 +8,7 @@ import typing
 import pytest
 import torch
 from programs import Square, checkpointed, grads_of, leaf
-from same import assert_equal, assert_same
+from same import DEVICE, assert_equal, assert_same
 from torch import nn
 
 import remat_meta as remat
@@ -121,7 +121,7 @@ def test_casts_that_autocast_caches_without_grad_mode_are_no_divergence():
         x, weight = leaf(4, 4), leaf(4, 4)
 
         def fn(x, w):
-            with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+            with torch.autocast(DEVICE, dtype=torch.bfloat16), torch.no_grad():
                 frozen = torch.mm(weight, x).float()
             return (w * frozen).sin()
 
@@ -134,7 +134,7 @@ def test_casts_that_autocast_caches_without_grad_mode_are_no_divergence():
 def test_autocast_of_the_forward_holds_in_the_replay():
     def program(wrap):
         w, x = leaf(8, 8), leaf(4, 8)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
             y = wrap(lambda x: (x @ w).relu() @ w)(x)
         assert y.dtype == torch.bfloat16
         y.float().sum().backward()

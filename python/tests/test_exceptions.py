@@ -10,7 +10,7 @@ import pytest
 import torch
 from mixture import Calls, Mixture
 from programs import comes_true
-from same import assert_equal, assert_same
+from same import assert_equal, assert_same, default_generator
 
 import remat_meta as remat
 from remat_meta import _C
@@ -62,11 +62,11 @@ def run(call, tick, hooks, error=None):
     options = {"recompute_state_hooks": [Counter(tick)]} if hooks else {}
     with hooks_of(tick) if hooks else contextlib.nullcontext():
         loss = model(x, call, tick, **options)
-    stream = torch.get_rng_state()
+    stream = default_generator().get_state()
     try:
         loss.backward()
     finally:  # the replay has put the generator back
-        assert torch.equal(torch.get_rng_state(), stream)
+        assert torch.equal(default_generator().get_state(), stream)
     return [p.grad for p in model.parameters()] + list(model.buffers()) + [x.grad, loss]
 
 

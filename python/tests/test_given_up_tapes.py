@@ -7,7 +7,7 @@ import itertools
 import pytest
 import torch
 from programs import leaf
-from same import assert_same
+from same import DEVICE, assert_same
 from torch import nn
 
 import remat_meta as remat
@@ -157,7 +157,7 @@ def a_call_writes(x, buffer):
 
 
 def by_autocast(x, buffer):
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(DEVICE, torch.bfloat16):
         y = linear(x)
         return (linear(y.relu()) + buffer.to(torch.bfloat16)).float()
 

@@ -8,7 +8,7 @@ import weakref
 import pytest
 import torch
 from programs import SavesExp, leaf
-from same import assert_same, plain
+from same import DEVICE, assert_same, plain
 
 import remat_meta as remat
 
@@ -165,7 +165,7 @@ def test_what_is_written_without_a_version_raises_while_somebody_has_the_memory(
         return x.grad
 
     program(plain)
-    if call == "SAVE":  # what is kept is that very memory
+    if call == "SAVE" or DEVICE == "cuda":  # what is kept is that very memory; on a device it is what backward gets
         assert_same(program, region(replay))
         return
     words = r"region 'others', (slot \d+|call 'call').*expected memory that somebody else has.*written without a new version"

@@ -7,7 +7,7 @@ import contextlib
 import pytest
 import torch
 from programs import leaf
-from same import assert_equal
+from same import DEVICE, assert_equal
 from torch.overrides import TorchFunctionMode
 from torch.testing._internal.logging_tensor import LoggingTensorMode
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -169,7 +169,7 @@ def test_what_a_view_shows_is_compared_where_it_is_read(other):
 def test_the_error_says_where_a_view_begins():
     which = iter([0, 1])
     y = remat.checkpoint()(lambda x: x.sin()[:, next(which)].exp())(leaf(2, 2))
-    message = r"float32 \[2\] strided on cpu.*float32 \[2\] strided at element 1 on cpu.*another part of a tensor"
+    message = rf"float32 \[2\] strided on {DEVICE}.*float32 \[2\] strided at element 1 on {DEVICE}.*another part of a tensor"
     with pytest.raises(remat.ReplayMismatch, match=message):
         y.sum().backward()
 

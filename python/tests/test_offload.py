@@ -12,7 +12,7 @@ import pytest
 import torch
 from behaviours.kept import Watched, save
 from programs import leaf
-from same import assert_equal, assert_same, plain
+from same import DEVICE, assert_equal, assert_same, plain
 from torch.nn import functional as F
 
 import remat_meta as remat
@@ -422,11 +422,11 @@ def test_a_result_is_asked_for_once_in_a_replay_and_in_the_state_from_before_it(
     seen = []
 
     def unpack(held):
-        seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled("cpu"), remat.is_recomputing()))
+        seen.append((torch.is_grad_enabled(), torch.is_autocast_enabled(DEVICE), remat.is_recomputing()))
         return held * 1
 
     def fn(x):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             a = save(torch.sin, "a")(x.cos())
             return (a.exp() * a).sum() + a.cos().sum()
 

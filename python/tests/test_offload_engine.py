@@ -13,7 +13,7 @@ import warnings
 import pytest
 import torch
 from programs import Refused, grads_of, leaf
-from same import assert_same, plain
+from same import DEVICE, assert_same, plain
 from torch.nn import functional as F
 
 import remat_meta as remat
@@ -303,9 +303,8 @@ def test_limits_of_size():
     assert everything > 0
     assert left_with() == 0  # of 1 MiB and more
     assert 0 < left_with(min_bytes=1500) < everything
-    here = torch.get_default_device().type
-    assert left_with(min_bytes=0, device="cuda" if here == "cpu" else "cpu") == 0
-    assert left_with(min_bytes=0, device=torch.device(here)) == everything
+    assert left_with(min_bytes=0, device="cpu" if DEVICE == "cuda" else "cuda") == 0
+    assert left_with(min_bytes=0, device=torch.device(DEVICE)) == everything
 
 
 def test_windows_of_bytes_change_no_value():

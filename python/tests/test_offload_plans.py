@@ -8,7 +8,7 @@ import pickle
 
 import pytest
 import torch
-from same import assert_equal
+from same import DEVICE, assert_equal
 from torch.nn import functional as F
 
 import remat_meta as remat
@@ -53,7 +53,7 @@ class Step:
             result.backward()
             value = result.detach().clone()
             del result
-            peak = meter.peak_bytes()
+            peak = meter.peak_bytes(DEVICE)
         return peak, [value, self.x.grad.clone(), *(p.grad.clone() for p in self.layers.parameters())]
 
 
@@ -156,8 +156,9 @@ def test_stores_stay_in_their_process():
 
 
 def test_a_plan_for_another_device_is_refused(profile):
-    with pytest.raises(ValueError, match="terms: expected cuda, the device of this store, got cpu"):
-        profile.plan("50%", offload=make_store(device="cuda"))
+    other = "cpu" if DEVICE == "cuda" else "cuda"
+    with pytest.raises(ValueError, match=f"terms: expected {other}, the device of this store, got {DEVICE}"):
+        profile.plan("50%", offload=make_store(device=other))
 
 
 def test_windows_that_leave_no_room_are_told(profile):
@@ -188,7 +189,7 @@ def test_terms_are_measured_once(tmp_path):
     for place in (host, disk):
         assert place["out_gbps"] > 0 and place["in_gbps"] > 0 and place["latency_us"] >= 0
     assert terms["min_bytes"] == 0 and terms["max_leaving_bytes"] is None
-    assert store.terms() == store.terms("cpu") == store.terms(torch.device("cpu")) == terms
+    assert store.terms() == store.terms(DEVICE) == store.terms(torch.device(DEVICE)) == terms
     assert store.stats()["left_count"] == 0
     with pytest.raises(ValueError, match="got host memory of 4095 bytes"):
         remat.offload("host", host_bytes=4095).terms()

@@ -13,7 +13,7 @@ import pytest
 import torch
 import torch.utils.checkpoint as stock
 from programs import comes_true
-from same import assert_same
+from same import DEVICE, assert_same
 from torch import nn
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 
@@ -153,7 +153,7 @@ def test_batch_norm_statistics_are_those_of_one_forward():
 def cast_before(wrap):
     """The weight's cast is in autocast's cache when the region begins, and gone in backward."""
     layer, x = nn.Linear(4, 4), leaf(2, 4)
-    with torch.autocast(x.device.type, torch.bfloat16):
+    with torch.autocast(DEVICE, torch.bfloat16):
         h = layer(x)
         y = wrap(lambda h: layer(h).sin())(h)
     y.float().sum().backward()
@@ -164,7 +164,7 @@ def cast_before(wrap):
 def test_autocast_is_that_of_the_forward_whatever_is_in_its_cache(cache):
     def program(wrap):
         layer, x = nn.Linear(4, 4), leaf(2, 4)
-        with torch.autocast(x.device.type, torch.bfloat16, cache_enabled=cache):
+        with torch.autocast(DEVICE, torch.bfloat16, cache_enabled=cache):
             y = wrap(lambda x: layer(layer(x)).sin())(x)
         y.float().sum().backward()
         return [x.grad, layer.weight.grad]
@@ -226,14 +226,14 @@ def test_dropout_masks_are_those_of_the_forward():
 
 
 def test_a_generator_of_your_own_draws_the_same_numbers():
-    generator = torch.Generator(torch.get_default_device())
-    assert_same(functools.partial(drawn, generator=generator), remat.checkpoint(generators=[generator]))
-    assert_differs(functools.partial(drawn, generator=generator), stock_call())
+    draws = torch.Generator(DEVICE)
+    assert_same(functools.partial(drawn, generator=draws), remat.checkpoint(generators=[draws]))
+    assert_differs(functools.partial(drawn, generator=draws), stock_call())
 
 
 def test_a_generator_that_is_not_listed_is_refused():
     with pytest.raises(NotImplementedError, match="Add it to generators"):
-        drawn(region, generator=torch.Generator(torch.get_default_device()))
+        drawn(region, generator=torch.Generator(DEVICE))
 
 
 # 24: memory that stays

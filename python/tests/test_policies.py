@@ -17,7 +17,7 @@ import pytest
 import torch
 import torch.utils.checkpoint as stock
 from programs import Square, checkpointed, leaf
-from same import assert_same, plain
+from same import DEVICE, assert_same, plain
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -355,7 +355,7 @@ def test_calls_of_regions_inside_may_get_casts_that_autocast_has_already(answer)
 
         def outer(x):
             cache.copy_(x.detach())
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
                 y = inside(lambda y: linear(w, w).float() * y)(x)
                 return inside(lambda y: linear(w, w).float() * y)(y).sin()
 
@@ -380,7 +380,7 @@ def test_rules_are_not_for_casts_that_autocast_may_have_already(rule, replay, ch
         twice = region(lambda y: linear(linear(y, w), w).sin(), policy=PolicyTable().op(rule, SAVE))
 
         def outer(x):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
                 y = twice(linear(x, w) if depth == 1 else twice(x)).float()
             inside = y.detach().requires_grad_()
             (inside * v).sin().sum().backward()
@@ -411,7 +411,7 @@ def test_autocast_casts_for_ops_of_which_all_tensors_are_placeholders(answer):
         x, w = leaf(4, 4), leaf(4, 4)
 
         def f(x):
-            with torch.autocast("cpu", dtype=torch.bfloat16):
+            with torch.autocast(DEVICE, dtype=torch.bfloat16):
                 torch.nn.functional.linear(x.clone(), w.repeat(4, 1))  # nobody reads what it makes
             return Square.apply(x.sin())
 
@@ -437,7 +437,7 @@ def test_a_cast_that_a_call_has_made_is_made_again_for_an_op_that_a_policy_saves
             y = region(inner, policy="save_matmuls")(y)
             return y.sin(), y.cos().cos()
 
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
             used, _ = region(outer)(x * 1)
         used.sum().backward()
         return x.grad, w.grad

@@ -8,6 +8,7 @@ import threading
 import pytest
 import torch
 from residual_block import Block
+from same import DEVICE
 from torch import nn
 from torch.nn import functional as F
 
@@ -75,7 +76,7 @@ def step(model, fn, args):
             loss.backward()
             value = loss.detach().clone()
             del loss
-            peak = meter.peak_bytes()
+            peak = meter.peak_bytes(DEVICE)
     finally:
         gc.enable()
     drawn = torch.rand(1)
@@ -320,13 +321,13 @@ def test_what_is_no_budget_is_refused(budget):
 
 def test_a_meter_tells_what_it_counted_after_its_block():
     with remat.MemoryMeter() as meter:
-        held = torch.empty(1000)
-        torch.empty(500)
-        assert (meter.peak_bytes(), meter.current_bytes()) == (6000, 4000)
+        held = torch.empty(1024)
+        torch.empty(512)
+        assert (meter.peak_bytes(DEVICE), meter.current_bytes(DEVICE)) == (6144, 4096)
     del held
-    assert (meter.peak_bytes(), meter.current_bytes(), meter.peak_bytes("cuda")) == (6000, 4000, 0)
+    assert (meter.peak_bytes(DEVICE), meter.current_bytes(DEVICE), meter.peak_bytes("mps")) == (6144, 4096, 0)
     torch.empty(10000)
     meter.close()
-    assert meter.peak_bytes() == 6000
+    assert meter.peak_bytes(DEVICE) == 6144
     with pytest.raises(RuntimeError, match="reset_peak: expected one that counts, got one that was closed"):
         meter.reset_peak()

@@ -12,6 +12,7 @@ import subprocess
 
 import pytest
 import torch
+from same import DEVICE
 from torch import nn
 from torch.nn import functional
 
@@ -58,7 +59,7 @@ def leaves_ops_out(x, state):
 
 
 def casts(x, state):
-    with torch.autocast("cpu", torch.bfloat16, enabled=not state.again):
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=not state.again):
         y = x.mm(state.weights[0])  # forward, replay
     return y.float().exp()
 
@@ -194,7 +195,7 @@ def record(path, wrap, *, lower=False, unlike=0):
     with remat.record(path):
         for _ in range(2):
             x = torch.randn(4, 5, 16)
-            with torch.autocast("cpu", torch.bfloat16) if lower else contextlib.nullcontext():
+            with torch.autocast(DEVICE, torch.bfloat16) if lower else contextlib.nullcontext():
                 for block in model:
                     x = WRAPS[wrap](block)(x)
                 loss = x.square().mean()

@@ -9,7 +9,7 @@ import random
 import pytest
 import torch
 from programs import checkpointed, leaf
-from same import assert_same, plain
+from same import assert_same, generator_of, plain
 
 import remat_meta as remat
 
@@ -44,7 +44,7 @@ def test_state_hooks_make_the_replay_see_the_state_of_the_forward():
 
 def test_named_generators_draw_the_same_numbers():
     def program(wrap):
-        generator = torch.Generator().manual_seed(3)
+        generator = generator_of(3)
         x = leaf(5)
         y = wrap(lambda x: (x * torch.rand(5, generator=generator)).sin())(x)
         y.sum().backward()

@@ -12,7 +12,7 @@ import weakref
 import pytest
 import torch
 from programs import leaf
-from same import assert_same, plain
+from same import DEVICE, assert_same, plain
 from torch import nn
 
 import remat_meta as remat
@@ -64,7 +64,7 @@ MODELS = {
 def runs_under_autocast(model, x):
     """False for an LSTM where oneDNN has none in bfloat16: on CPUs without AVX-512."""
     try:
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             model(x)
     except RuntimeError as error:
         return "could not create a primitive descriptor" not in str(error)
@@ -86,7 +86,7 @@ def test_models_are_bitwise_plain_and_run_once(make, autocast):
             return model(x)
 
         for _ in range(2):
-            with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=autocast):
                 y = wrap(fn)(x.sin())
                 y = y[0] if isinstance(y, tuple) else y
                 wrap(torch.exp)(y).sum().backward()
@@ -178,10 +178,10 @@ def test_what_the_function_does_without_autocast_stays_without_it():
         x, weight = leaf(4, 4), leaf(4, 4)
 
         def fn(x):
-            with torch.autocast("cpu", enabled=False):
+            with torch.autocast(DEVICE, enabled=False):
                 return (x @ weight).sin().exp()
 
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             wrap(fn)(x).sum().backward()
         return [x.grad, weight.grad]
 
@@ -288,7 +288,7 @@ def test_casts_that_autocast_caches_are_not_slots_of_an_outer_region():
                 x = layer(lambda x: torch.nn.functional.linear(x, weight).float().sin())(x)
             return x
 
-        with torch.autocast("cpu", dtype=torch.bfloat16):
+        with torch.autocast(DEVICE, dtype=torch.bfloat16):
             y = wrap(fn)(x)
         y.sum().backward()
         return x.grad, weight.grad

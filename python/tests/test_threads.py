@@ -10,7 +10,7 @@ import time
 
 import torch
 from programs import Square, checkpointed, ended_well, leaf
-from same import assert_equal
+from same import assert_equal, generator_of
 from torch import nn
 
 import remat_meta as remat
@@ -35,7 +35,7 @@ def test_two_threads_on_one_graph():
 
 def test_four_threads_with_graphs_of_their_own():
     def train(wrap, seed):
-        generator = torch.Generator().manual_seed(seed)
+        generator = generator_of(seed)
         x = torch.randn(8, 16, generator=generator).requires_grad_()
         w = torch.randn(16, 16, generator=generator).requires_grad_()
         for _ in range(10):

@@ -7,6 +7,7 @@ import gc
 import pytest
 import torch
 from budget_trainer import same
+from same import DEVICE
 from torch import nn
 from torch.nn import functional as F
 
@@ -43,7 +44,7 @@ def step(make_loss, *leaves):
     with remat.MemoryMeter() as meter:
         loss = make_loss()
         loss.backward()
-        peak = meter.peak_bytes()
+        peak = meter.peak_bytes(DEVICE)
     return [loss.detach(), *(leaf.grad for leaf in leaves)], peak
 
 

@@ -113,7 +113,7 @@ def fused_step_inside(wrap):
                 dampening=0.0,
                 nesterov=False,
                 maximize=False,
-                is_first_step=True,
+                is_first_step=False,
             )
         return y.sin()
 

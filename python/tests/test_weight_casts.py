@@ -5,7 +5,7 @@
 import pytest
 import torch
 from programs import leaf
-from same import assert_same
+from same import DEVICE, assert_same
 from torch import nn
 from torch.testing._internal.two_tensor import TwoTensor
 
@@ -27,7 +27,7 @@ CASTS = {
 
 
 def autocast_linear(x, w):
-    with torch.autocast("cpu", torch.bfloat16):
+    with torch.autocast(DEVICE, torch.bfloat16):
         return nn.functional.linear(x, w)
 
 
@@ -60,7 +60,7 @@ def test_a_cast_of_another_weight_raises(cast, weights, nested):
     region = remat.checkpoint()(fn)
     if nested:
         region = remat.checkpoint()(lambda x, inner=region: inner(x.sin()))
-    with torch.autocast("cpu", torch.bfloat16, enabled=cast == "autocast round"):
+    with torch.autocast(DEVICE, torch.bfloat16, enabled=cast == "autocast round"):
         y = region(leaf(4, 8))
     which[0] = 1
     with pytest.raises(remat.ReplayMismatch, match="cast of another parameter"):
@@ -80,7 +80,7 @@ def test_casts_of_the_same_weights_are_right(cast, replay):
             return y
 
         for _ in range(3):
-            with torch.autocast("cpu", torch.bfloat16, enabled=cast == "autocast round"):
+            with torch.autocast(DEVICE, torch.bfloat16, enabled=cast == "autocast round"):
                 y = wrap(fn)(wrap(fn)(x))
             y.sum().backward()
         return [x.grad, *[w.grad for w in weights]]
@@ -95,7 +95,7 @@ def test_which_weight_is_cast_is_compared(change):
     swap = [False]
 
     def fn(x, *given):
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             if change == "late bound":
                 return modules[swap[0]](x).tanh().float()
             if change == "swapped":
@@ -164,7 +164,7 @@ def test_a_stale_cast_in_the_cache_raises(program, nested):
     m = nn.Linear(8, 8)
     wrap = remat.checkpoint(region_name="stale")
     outer = (lambda fn: remat.checkpoint()(lambda x: wrap(fn)(x))) if nested else wrap
-    with torch.autocast("cpu", torch.bfloat16), pytest.raises(NotImplementedError, match="casts in autocast's cache"):
+    with torch.autocast(DEVICE, torch.bfloat16), pytest.raises(NotImplementedError, match="casts in autocast's cache"):
         program(outer, m, torch.optim.SGD(m.parameters(), 1.0))
 
 
@@ -174,7 +174,7 @@ def test_a_tape_has_the_stale_cast(program, replay):
     def run(wrap):
         torch.manual_seed(0)
         m = nn.Linear(8, 8)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             return program(wrap, m, torch.optim.SGD(m.parameters(), 1.0))
 
     assert_same(run, remat.checkpoint(replay=replay))
@@ -185,7 +185,7 @@ def test_after_the_cache_is_cleared_it_is_right():
         torch.manual_seed(0)
         m = nn.Linear(8, 8)
         opt = torch.optim.SGD(m.parameters(), 1.0)
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             for _ in range(3):
                 x = leaf(4, 8)
                 wrap(lambda x: m(x).tanh())(x).float().sum().backward()
@@ -208,7 +208,7 @@ def test_views_of_casts_of_wrapped_weights_are_casts(replay):
         linear.weight, linear.bias = nn.Parameter(two(4, 4)), nn.Parameter(two(4))
         x = two(2, 4).requires_grad_()
         region = wrap(lambda x: linear(x).sin().exp())
-        with torch.autocast("cpu", torch.bfloat16):
+        with torch.autocast(DEVICE, torch.bfloat16):
             y = region(x) + region(x * 2)
         y.sum().backward()
         return [part for t in (x, linear.weight, linear.bias) for part in (t.grad.a, t.grad.b)]
