@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Programs of CUDA tensors run plainly and with regions, and every bit is compared."""
+
+import threading
+
+import pytest
+import torch
+from same import assert_equal, plain
+
+import remat_meta as remat
+from remat_meta._C import live_region_count
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs CUDA")
+two_devices = pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two devices")
+
+SAVE = remat.CheckpointPolicy.SAVE
+REPLAYS = ["function", "tape", "auto"]
+all_replays = pytest.mark.parametrize("replay", REPLAYS)
+FUNCTIONS = ["function", "auto"]  # a tape alone never calls the function again
+calls_again = pytest.mark.parametrize("replay", FUNCTIONS)
+
+
+def leaf(*shape, device="cuda"):
+    return torch.randn(*shape, device=device, requires_grad=True)
+
+
+def on_main_thread():
+    return threading.current_thread() is threading.main_thread()
+
+
+def run(program, wrap):
+    torch.manual_seed(7)
+    values = program(wrap)
+    torch.cuda.synchronize()
+    return [values, *torch.cuda.get_rng_state_all(), torch.get_rng_state()]
+
+
+def assert_same(program, wrap):
+    """Values, and what the generators draw next, are those of a plain run, and no region is left."""
+    expected = run(program, plain)
+    before = live_region_count()
+    got = run(program, wrap)
+    assert_equal(expected, got)
+    assert live_region_count() == before
+    assert not remat.is_recomputing() and torch.is_grad_enabled()
+
+
+def region(replay="function", **options):
+    return remat.checkpoint(region_name="block", replay=replay, **options)
+
+
+def repeated(step, times=3):
+    """A tape is compared in its first replays and then trusted."""
+    return [step() for _ in range(times)]
+
+
+def step_after(wrap):
+    x, w = leaf(4, 4), leaf(4, 4)
+    for _ in range(2):
+        wrap(lambda x: (torch.dropout((x @ w).sin(), 0.5, True) * x).exp())(x).sum().backward()
+    return x.grad, w.grad
