@@ -72,11 +72,19 @@ class OnCuda final : public c10::OperatorKernel {
   const std::optional<size_t> pin_memory_;
 };
 
+/// Registering over a kernel warns.
+class Silence final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
 void make_cuda_default() {
   // Programs do not link this library: nothing in them refers to it.
   TORCH_CHECK(dlopen("libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL),
               "[tests] REMAT_TEST_DEVICE=cuda: expected LibTorch's library for CUDA, got: ",
               dlerror(), ". Unset the variable, or use a LibTorch that has CUDA.");
+  Silence silence;
+  const c10::WarningUtils::WarningHandlerGuard silent(&silence);
   // Leaked: kernels may be called until the process ends.
   static auto& handles = *new std::vector<c10::RegistrationHandleRAII>;
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();

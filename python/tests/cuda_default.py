@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""A pytest plugin that runs a suite on CUDA tensors: pytest -p cuda_default.
+
+Factories without a device argument make CUDA tensors, as after torch.set_default_device("cuda"), but without the mode
+that this function enters: it would be one mode more in every test about modes. On the CUDA stand-in, the order of
+streams changes from test to test, and a test fails if it launched what nobody computed, or touched memory that it may
+not touch. On a GPU the plugin sets the default device alone.
+
+A test is skipped if it has the mark `about_cpu`, or if its name is in ABOUT_CPU.
+"""
+
+import os
+import warnings
+import zlib
+
+import pytest
+import stand_in
+import torch
+
+ORDERS = ("eager", "lazy", "side-lazy", "side-eager", "random")
+
+# Tests about the CPU, by the file and name of the test's function, with the reason.
+ABOUT_CPU = {}
+
+
+def pytest_configure(config):
+    config.addinivalue_line("markers", "about_cpu: the test is about CPU tensors and is skipped on CUDA")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # deprecated in favour of the mode
+        torch._C._set_default_tensor_type(torch.cuda.FloatTensor)
+    torch.set_default_dtype(torch.float32)
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        function = getattr(item, "originalname", item.name)
+        reason = ABOUT_CPU.get((item.path.name, function))
+        if item.get_closest_marker("about_cpu"):
+            reason = "the test is about the CPU"
+        if reason:
+            item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def order_of(name):
+    """The order of streams for the test of that name, and the seed of random orders."""
+    number = zlib.crc32(name.encode())
+    return os.environ.get("CUDA_STAND_IN_ORDER") or ORDERS[number % len(ORDERS)], number % 1000
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item):
+    order, seed = order_of(item.nodeid)
+    stand_in.order(order, seed)
+    stand_in.reset()
+    outcome = yield
+    if outcome.excinfo is not None:
+        item.add_report_section("call", "CUDA stand-in", f"order of streams: {order}, seed {seed}")
+        return
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.synchronize(device)  # what is still in a stream belongs to this test
+    garbage, faults = stand_in.garbage(), stand_in.faults()
+    if garbage or faults:
+        error = AssertionError(
+            f"[CUDA stand-in] expected that the host computes every launch and that none faults, got {garbage} that "
+            f"nobody computed and {faults} faults in the order {order}, seed {seed}. They are printed above."
+        )
+        outcome.force_exception(error)
