@@ -359,7 +359,11 @@ def test_copies_on_the_host_are_no_memory_of_the_device():
     model = HostCopies().to_device()
     _, plain_peak = step_of(model, 0)
     model.zero_grad()
-    assert remat.profile(model)(*batch_of(0)).plain_peak_bytes == pytest.approx(plain_peak, rel=0.001)
+    # A node of the host runs beside nodes of the device, and what these hold meanwhile (at most the gradients before and after
+    # a GELU) may count as its own. The copies themselves are 1.2 MB.
+    gradient_bytes = BATCH * LENGTH * 4 * WIDTH * 4
+    predicted = remat.profile(model)(*batch_of(0)).plain_peak_bytes
+    assert plain_peak <= predicted <= plain_peak + 2 * gradient_bytes
     _, plain_peak, peaks = train(model, "75%")
     # Nodes of the host run beside those of the device, and may have a segment replayed while another one is: plans do not
     # foresee that.
