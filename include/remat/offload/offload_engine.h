@@ -54,7 +54,8 @@ struct OffloadStats {
   int64_t leaving_bytes = 0;     ///< Now
   /// Now on the device for this engine: what has not left or stays, what was fetched ahead, and
   /// what nobody needs any more but a copy uses that no allocator knows of. Storages that others
-  /// have, too, count; those that put() does not take do not.
+  /// have, too, count; those that put() does not take do not. 0 after backward, and after a graph
+  /// is dropped, once such copies are done.
   int64_t device_bytes = 0;
 };
 
