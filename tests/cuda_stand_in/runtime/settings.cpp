@@ -28,6 +28,14 @@ double number_of(const char* name, double otherwise) {
   std::exit(2);
 }
 
+/// The number of devices that CUDA_VISIBLE_DEVICES leaves of `devices`.
+int visible_of(int devices) {
+  const char* const text = std::getenv("CUDA_VISIBLE_DEVICES");
+  if (!text) return devices;
+  const auto listed = *text ? 1 + std::count(text, text + std::strlen(text), ',') : 0;
+  return std::min(devices, static_cast<int>(listed));
+}
+
 }  // namespace
 
 Order order_named(const char* name) {
@@ -45,7 +53,7 @@ Order order_named(const char* name) {
 Settings settings_of_environment() {
   return {
       .capacity_bytes = static_cast<size_t>(number_of("MB", 8192)) << 20,
-      .devices = std::clamp(static_cast<int>(number_of("DEVICES", 2)), 0, kMaxDevices),
+      .devices = visible_of(std::clamp(static_cast<int>(number_of("DEVICES", 2)), 0, kMaxDevices)),
       .compute_capability = static_cast<int>(number_of("SM", 80)),
       .order = order_named(text_of("ORDER", "eager")),
       .seed = static_cast<unsigned>(number_of("SEED", 1)),
