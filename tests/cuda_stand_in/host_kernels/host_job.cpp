@@ -33,10 +33,10 @@ void write_results(const HostJob& job, const std::vector<at::Tensor>& values) {
   for (size_t i = 0; i < std::min(values.size(), job.results.size()); ++i) {
     const at::Tensor& to = job.results[i];
     const at::Tensor& value = values[i];
-    if (!to.defined() || !value.defined()) continue;
+    if (!to.defined() || !value.defined() || to.numel() == 0) continue;
     if (to.sizes() == value.sizes()) {
       to.copy_(value);
-    } else if (to.numel() || value.numel()) {
+    } else {
       count_garbage(job.op, "the CPU kernel returns another shape");
     }
   }

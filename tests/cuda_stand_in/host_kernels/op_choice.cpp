@@ -30,7 +30,7 @@ constexpr std::array kLeftAlone = {
 // bits than those that the CPU chooses, or are no kernels of CUDA's dispatch key.
 constexpr std::array kWhole = {"aten::copy_", "aten::convolution"};
 
-// Ops with results whose sizes depend on numbers, or with results that are numbers.
+// Ops with results whose sizes depend on numbers, results that are numbers, or checks of numbers.
 constexpr std::array kSizedByNumbers = {
     "aten::nonzero",
     "aten::masked_select",
@@ -43,6 +43,7 @@ constexpr std::array kSizedByNumbers = {
     "aten::bincount",
     "aten::histc",
     "aten::equal",
+    "aten::segment_reduce",
 };
 
 // Ops whose CUDA kernels call cuSOLVER, MAGMA or cuFFT, which the stand-in does not have.
@@ -70,6 +71,8 @@ constexpr std::array kOfOtherLibraries = {
     "aten::linalg_lu",
     "aten::linalg_lu_factor_ex",
     "aten::linalg_lu_solve",
+    "aten::linalg_matrix_exp",
+
     "aten::linalg_qr",
     "aten::linalg_solve_triangular",
     "aten::lu_solve",
@@ -109,10 +112,11 @@ Kind kind_of(const c10::OperatorHandle& op) {
   const std::string& name = op.operator_name().name;
   if (name.rfind("aten::", 0) != 0 || is_left_alone(name)) return Kind::kNone;
   if (!host_computation(op)) return Kind::kNone;
+  // A composite op below autograd may be computed as a whole. Autograd takes the others apart.
+  const bool is_composite = op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) &&
+                            (holds(kWhole, name) || is_synchronous(op));
+  if (!is_composite && !op.hasKernelForDispatchKey(DispatchKey::CUDA)) return Kind::kNone;
   if (is_synchronous(op)) return Kind::kSynchronous;
-  const bool has_cuda_kernel = op.hasKernelForDispatchKey(DispatchKey::CUDA);
-  if (!has_cuda_kernel && !(holds(kWhole, name) && op.operator_name().overload_name.empty()))
-    return Kind::kNone;
   return returns_written_tensors(op.schema()) ? Kind::kQueued : Kind::kNone;
 }
 

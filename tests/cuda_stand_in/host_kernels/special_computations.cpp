@@ -143,6 +143,42 @@ void rms_norm_backward(const OperatorHandle& /*op*/, Stack& stack,
   stack = {grad_input, grad_weight};
 }
 
+// CUDA keeps no buffer for the backward.
+void log_sigmoid_backward(const OperatorHandle& op, Stack& stack,
+                          const at::Generator& /*generator*/) {
+  stack[2] = std::get<1>(at::log_sigmoid_forward(stack[1].toTensor()));
+  op.callBoxed(&stack);
+}
+
+// Arguments: input, weight, bias, running_mean, running_var, training, momentum, eps. Outside of
+// training, CUDA returns the statistics that it has used, and the CPU returns none.
+void batch_norm(const OperatorHandle& op, Stack& stack, const at::Generator& /*generator*/) {
+  const Tensor mean = optional_tensor(stack[3]), variance = optional_tensor(stack[4]);
+  const bool is_training = stack[5].toBool();
+  const double eps = stack[7].toDouble();
+  op.callBoxed(&stack);
+  if (is_training) return;
+  stack[1] = mean;
+  stack[2] = (variance + eps).rsqrt();
+}
+
+// Arguments: weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+// include_last_offset, padding_idx. Results: output, offset2bag, bag_size, maximum_indices. The CPU
+// leaves the second and the third empty where its backward does without them; CUDA's does not.
+void embedding_bag(const OperatorHandle& op, Stack& stack, const at::Generator& /*generator*/) {
+  const Tensor offsets = stack[2].toTensor();
+  const int64_t count = stack[1].toTensor().numel();
+  const Tensor bags = stack[7].toBool() ? offsets.slice(0, 0, -1) : offsets;
+  op.callBoxed(&stack);
+  const Tensor starts =
+      at::zeros({count + 1}, offsets.options()).index_add_(0, bags, at::ones_like(bags));
+  stack[1] = (starts.cumsum(0) - 1).narrow(0, 0, count).to(offsets.scalar_type());
+  if (stack[2].toTensor().numel() != offsets.numel()) {
+    const Tensor end = at::full({1}, count, offsets.options());
+    stack[2] = at::cat({bags.slice(0, 1), end}) - bags;
+  }
+}
+
 /// A product with a chosen type of the result: the last argument that is no out argument.
 template <size_t kType>
 void product_of_type(const OperatorHandle& op, Stack& stack, const at::Generator& /*generator*/) {
@@ -169,6 +205,11 @@ HostComputation special_computation(const c10::OperatorName& name) {
       {"aten::_thnn_fused_gru_cell", gru_cell},
       {"aten::_thnn_fused_gru_cell_backward", gru_cell_backward},
       {"aten::_fused_rms_norm_backward", rms_norm_backward},
+      {"aten::_embedding_bag", embedding_bag},
+      {"aten::_embedding_bag_forward_only", embedding_bag},
+      {"aten::log_sigmoid_backward", log_sigmoid_backward},
+      {"aten::native_batch_norm", batch_norm},
+      {"aten::_native_batch_norm_legit", batch_norm},
       {"aten::mm.dtype", product_of_type<2>},
       {"aten::bmm.dtype", product_of_type<2>},
       {"aten::addmm.dtype", product_of_type<3>},
