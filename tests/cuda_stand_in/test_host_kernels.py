@@ -19,8 +19,8 @@ WITHOUT_FIXED_NUMBERS = """
     bernoulli cauchy empty empty_like empty_permuted empty_strided exponential geometric log_normal multinomial new_empty
     new_empty_strided nn.functional.alpha_dropout nn.functional.dropout nn.functional.dropout2d nn.functional.dropout3d
     nn.functional.feature_alpha_dropout.with_train nn.functional.fractional_max_pool2d
-    nn.functional.fractional_max_pool3d nn.functional.multi_head_attention_forward nn.functional.rrelu normal normal.in_place normal.number_mean pca_lowrank
-    rand_like randint randint_like randn randn_like svd_lowrank uniform
+    nn.functional.fractional_max_pool3d nn.functional.multi_head_attention_forward nn.functional.rrelu normal normal.in_place
+    normal.number_mean pca_lowrank rand_like randint randint_like randn randn_like svd_lowrank uniform
 """.split()
 
 EXCEPTIONS = {
