@@ -7,7 +7,7 @@ that this function enters: it would be one mode more in every test about modes. 
 streams changes from test to test, and a test fails if it launched what nobody computed, or touched memory that it may
 not touch. On a GPU the plugin sets the default device alone.
 
-A test is skipped if it has the mark `about_cpu`, or if its name is in ABOUT_CPU.
+cuda_left_out.py names the tests that are skipped.
 """
 
 import os
@@ -17,29 +17,23 @@ import zlib
 import pytest
 import stand_in
 import torch
+from cuda_left_out import reasons_for
 
 ORDERS = ("eager", "lazy", "side-lazy", "side-eager", "random")
 
-# Tests about the CPU, by the file and name of the test's function, with the reason.
-ABOUT_CPU = {}
-
-
 def pytest_configure(config):
-    config.addinivalue_line("markers", "about_cpu: the test is about CPU tensors and is skipped on CUDA")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # deprecated in favour of the mode
         torch._C._set_default_tensor_type(torch.cuda.FloatTensor)
     torch.set_default_dtype(torch.float32)
 
 
-def pytest_collection_modifyitems(items):
-    for item in items:
-        function = getattr(item, "originalname", item.name)
-        reason = ABOUT_CPU.get((item.path.name, function))
-        if item.get_closest_marker("about_cpu"):
-            reason = "the test is about the CPU"
-        if reason:
-            item.add_marker(pytest.mark.skip(reason=reason))
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config, items):
+    if any("::" in argument for argument in config.args):
+        return
+    for item, reason in reasons_for(items, on_stand_in=stand_in.available()).items():
+        item.add_marker(pytest.mark.skip(reason=reason))
 
 
 def order_of(name):

@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from device_runs import all_replays, assert_same, leaf, on_main_thread, needs_cuda, region, repeated
+from cuda.device_runs import all_replays, assert_same, leaf, on_main_thread, needs_cuda, region, repeated
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
 
 pytestmark = needs_cuda

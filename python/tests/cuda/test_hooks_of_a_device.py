@@ -6,7 +6,7 @@ import contextlib
 
 import pytest
 import torch
-from device_runs import (
+from cuda.device_runs import (
     REPLAYS,
     SAVE,
     all_replays,

@@ -10,7 +10,7 @@ import time
 
 import pytest
 import torch
-from device_runs import (
+from cuda.device_runs import (
     all_replays,
     assert_same,
     calls_again,
