@@ -33,7 +33,7 @@ print(int(same), include, sysconfig.get_config_var("EXT_SUFFIX"), sep=";", end="
     if(NOT _status EQUAL 0 OR NOT _probe MATCHES "^1;(.*);(.*)$")
       continue()
     endif()
-    if(NOT EXISTS "${CMAKE_MATCH_1}/Python.h")
+    if(NOT REMAT_PYTHON_INCLUDES AND NOT EXISTS "${CMAKE_MATCH_1}/Python.h")
       set(REMAT_PYTHON_MISSING "${_candidate} has no headers: expected ${CMAKE_MATCH_1}/Python.h. Run apt-get install python3-dev")
       continue()
     endif()
