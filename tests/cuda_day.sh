@@ -11,11 +11,13 @@
 # with torch.
 #
 # REMAT_CUDA_DAY_SECONDS: the time for all (480). REMAT_CUDA_DAY_BUILD: the build folder (build/release).
+# REMAT_CUDA_DAY_PYTHON: the Python of the other machine (3.12).
 set -uo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.." || exit
 
 readonly pack=$PWD/build/cuda_day
 readonly build=$PWD/${REMAT_CUDA_DAY_BUILD:-build/${REMAT_BUILD_IN:-}release}
+readonly packed_python=${REMAT_CUDA_DAY_PYTHON:-3.12}
 readonly stand_in=$build/tests/cuda_stand_in
 # Steps, most telling first, each with the seconds that are kept for it; what one leaves, the next ones may take.
 readonly steps=(build suites table_fp32 table_bf16 host_bound sanitizer)
@@ -33,12 +35,10 @@ die() {
   exit 2
 }
 
-# ---- --pack
-
-# Prints the folder of the headers of Python 3.12, if this machine has them.
+# Prints the folder of the headers of that Python, if this machine has them.
 headers_of_python() {
   local python folder
-  for python in python3.12 ~/.pyenv/versions/3.12.*/bin/python3.12; do
+  for python in "python$packed_python" ~/.pyenv/versions/"$packed_python".*/bin/python3; do
     folder=$("$python" -c 'import sysconfig; print(sysconfig.get_path("include"))' 2>/dev/null) || continue
     [ -e "$folder/Python.h" ] && echo "$folder" && return
   done
@@ -68,25 +68,17 @@ TEXT
   printf '#define CATCH_CONFIG_MAIN\n#include <catch2/catch.hpp>\n' >"$pack/cmake/catch_main.cpp"
 }
 
-# Packages for the tests that need no compiler; the others must be there.
 pack_python() {
-  local tools=build/python_tools package folder
-  mkdir -p "$pack/python"
-  for package in pytest _pytest pluggy iniconfig packaging pygments expecttest sortedcontainers hypothesis; do
-    if [ ! -e "$tools/$package" ]; then
-      say "not packed: expected $tools/$package, got none. Run ./setup.sh none."
-    elif [ -n "$(find "$tools/$package" -name '*.so' -print -quit)" ]; then
-      say "not packed: $package is compiled for this machine's Python, so the other machine must have it"
-    else
-      cp -r "$tools/$package" "$pack/python/"
-    fi
-  done
-  find "$pack/python" -name __pycache__ -prune -exec rm -rf {} +
+  local folder
+  if ! python3 -m pip install -q --disable-pip-version-check --no-compile --target "$pack/python" --python-version "$packed_python" \
+    --only-binary=:all: 'pytest>=9,<10' 'hypothesis>=6,<7' 'expecttest<1'; then
+    say "not packed: pytest, hypothesis and expecttest, so the other machine must have them for Python's suites"
+  fi
   folder=$(headers_of_python)
   if [ -n "$folder" ]; then
-    cp -r "$folder" "$pack/python3.12"
+    cp -r "$folder" "$pack/python$packed_python"
   else
-    say "not packed: the headers of Python 3.12, so the other machine must have them for the Python package"
+    say "not packed: the headers of Python $packed_python, so the other machine must have them for the Python package"
   fi
 }
 
@@ -106,7 +98,7 @@ make_pack() {
     'BEGIN { printf "build/cuda_day: %.1f MiB; with the tree, without .git: %.1f MiB\n", pack / 2^20, (tree + pack) / 2^20 }'
 }
 
-# ---- Steps. Each prints Markdown, and ends as the table of codes above says.
+# Steps print Markdown, and end with 0 or one of the codes above.
 
 left() { echo $((step_end - $(date +%s))); }
 
@@ -203,6 +195,10 @@ build_step() {
     echo "- The Python package is built."
   else
     echo "- The Python package is **not built**, so neither Python's suites nor the tables run: $(why_no_package)"
+    status=1
+  fi
+  if grep -q -F '[python] expected pytest' "$out/log.txt"; then
+    echo "- Python's suites are **left out**: pytest, hypothesis or expecttest is missing."
     status=1
   fi
   mapfile -t targets < <(programs_of_suites)
@@ -327,8 +323,6 @@ sanitizer_step() {
   return $status
 }
 
-# ---- The run
-
 # True if a step has been done in an earlier run.
 is_done() { head -n 1 "$out/$1.md" 2>/dev/null | grep -q ': done'; }
 
@@ -379,23 +373,28 @@ run_step() {
   assemble
 }
 
-[ $# -eq 1 ] || die "expected a folder for the results, or --pack. Example: tests/cuda_day.sh build/cuda_results"
-if [ "$1" = --pack ]; then
-  make_pack
-  exit
-fi
-mkdir -p "$1" || die "expected a folder that can be written, got $1"
-out=$(cd "$1" && pwd)
-deadline=$(($(date +%s) + ${REMAT_CUDA_DAY_SECONDS:-480}))
-python=$(python_of_build)
-tools=build/${REMAT_BUILD_IN:-}python_tools
-if [ ! -e "$tools" ]; then tools=$pack/python; fi
-export CUBLAS_WORKSPACE_CONFIG=:4096:8  # for deterministic matrix products
-export PYTHONPATH=$build/python:$tools PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-for step in "${steps[@]}"; do
-  is_done "$step" || run_step "$step"
-done
-cat "$out/results.md"
-for step in "${steps[@]}"; do
-  is_done "$step" || exit 1
-done
+main() {
+  [ $# -eq 1 ] || die "expected a folder for the results, or --pack. Example: tests/cuda_day.sh build/cuda_results"
+  if [ "$1" = --pack ]; then
+    make_pack
+    exit
+  fi
+  mkdir -p "$1" || die "expected a folder that can be written, got $1"
+  out=$(cd "$1" && pwd)
+  deadline=$(($(date +%s) + ${REMAT_CUDA_DAY_SECONDS:-480}))
+  python=$(python_of_build)
+  tools=build/${REMAT_BUILD_IN:-}python_tools
+  if [ ! -e "$tools" ]; then tools=$pack/python; fi
+  export CUBLAS_WORKSPACE_CONFIG=:4096:8  # for deterministic matrix products
+  export PYTHONPATH=$build/python:$tools PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
+  for step in "${steps[@]}"; do
+    is_done "$step" || run_step "$step"
+  done
+  cat "$out/results.md"
+  for step in "${steps[@]}"; do
+    is_done "$step" || exit 1
+  done
+  exit 0
+}
+
+main "$@"
