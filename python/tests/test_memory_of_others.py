@@ -166,7 +166,7 @@ def test_what_is_written_without_a_version_raises_while_somebody_has_the_memory(
 
     program(plain)
     if call == "SAVE" or DEVICE == "cuda":  # what is kept is that very memory; on a device it is what backward gets
-        assert_same(program, region(replay))
+        assert_same(program, region(replay, **options_of(call)))
         return
     words = r"region 'others', (slot \d+|call 'call').*expected memory that somebody else has.*written without a new version"
     with pytest.raises(RuntimeError, match=words):
