@@ -72,7 +72,7 @@ LEFT_OUT_ON_STAND_IN = {
     "test_cuts.py::test_models_cut_anywhere_are_bitwise_plain[lstm-*]": _LIBRARY,
     "test_divergence.py::test_another_factory_raises[kaiser-*]": _JITERATOR,
     "test_given_up_tapes.py::test_a_nested_tensor_from_outside_is_as_plain": _LAYOUT,
-    "test_lifetime.py::test_a_thousand_steps_are_flat[False]": "queues of the stand-in are counted, too",
+    "test_lifetime.py::test_a_thousand_steps_are_flat": "queues of the stand-in are counted, too",
     "test_lifetime.py::test_regions_of_scripted_modules_die_with_the_graph": "the stand-in has no fused kernels",
     "test_memory_of_others.py::test_whatever_way_it_lies_there[complex-*]": _JITERATOR,
     "test_memory_of_others.py::test_whatever_way_it_lies_there[conjugated-*]": _JITERATOR,

@@ -262,7 +262,7 @@ class Scaled(torch.Tensor):
 
     @staticmethod
     def __new__(cls, inner, factor):
-        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype)
+        return torch.Tensor._make_wrapper_subclass(cls, inner.size(), dtype=inner.dtype, device=inner.device)
 
     def __init__(self, inner, factor):
         self.inner, self.factor = inner, factor

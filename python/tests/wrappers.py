@@ -12,7 +12,12 @@ class Opaque(torch.Tensor):
     @staticmethod
     def __new__(cls, inner, *_):
         return torch.Tensor._make_wrapper_subclass(
-            cls, inner.size(), strides=inner.stride(), dtype=inner.dtype, requires_grad=inner.requires_grad
+            cls,
+            inner.size(),
+            strides=inner.stride(),
+            dtype=inner.dtype,
+            device=inner.device,
+            requires_grad=inner.requires_grad,
         )
 
     def __init__(self, inner):
@@ -56,7 +61,7 @@ class Quantized(torch.Tensor):
 
     @staticmethod
     def __new__(cls, integers, scale):
-        return torch.Tensor._make_wrapper_subclass(cls, integers.size(), dtype=scale.dtype)
+        return torch.Tensor._make_wrapper_subclass(cls, integers.size(), dtype=scale.dtype, device=scale.device)
 
     def __init__(self, integers, scale):
         self.integers, self.scale = integers, scale
