@@ -85,6 +85,7 @@ LEFT_OUT_ON_STAND_IN = {
     "test_replay_state.py::test_an_argument_that_hooks_bring_back_lies_as_it_did[conjugated-*]": _JITERATOR,
     "test_settings.py::test_a_setting_that_state_of_the_host_chooses_raises[threads-*]": _LIBRARY,
     "test_settings.py::test_a_setting_that_the_function_changes_is_left_to_the_function[threads]": _LIBRARY,
+    "test_settings.py::test_libraries_are_those_of_the_forward": "kernels of the stand-in read oneDNN's setting when they run",
     "test_tape.py::test_models_are_bitwise_plain_and_run_once[lstm-*]": _LIBRARY,
     "test_tape.py::test_tape_alone_refuses_in_the_forward_and_auto_says_why_once": _LAYOUT,
     "test_wrappers.py::test_sparse_tensors_are_billed_by_their_indices_and_values": _LIBRARY,
