@@ -6,6 +6,7 @@ import dataclasses
 import random
 import zlib
 
+from .devices import ON_CUDA
 from .heads import heads_of
 from .jagged import FIRST_SEED, JaggedRegion
 from .kinds import MODES as MODE_KINDS
@@ -218,10 +219,19 @@ class Generator:
         inner = list(values)
         steps = self.steps(inner, inside, 4)
         if "suppress" not in head:
+            options = {"head": head}
+            if head.startswith("with side("):
+                options["used"] = [value.number for value in values]
             values[:] = inner
-            return Step("with", [], [], {"head": head}, Block([], steps, []))
+            return Step("with", [], [], options, Block([], steps, []))
         # What is made in a block that may be left is seen nowhere else.
         return Step("with", [], [], {"head": head, "tail": []}, Block([], [*steps, self.throw()], []))
+
+    def late_block(self, values, place):
+        """On another stream, which the function does not wait for: its caller does."""
+        used = [value.number for value in values]
+        steps = self.steps(values, dataclasses.replace(place, depth=place.depth + 1), 4)
+        return Step("with", [], [], {"head": "with side(0)", "used": used, "late": True}, Block([], steps, []))
 
     def throw(self):
         return Step("throw", [], [])
@@ -295,6 +305,8 @@ class Generator:
             self.note_read(value, inside)
         inner = self.inner_values(values, given, made)
         steps = self.steps(inner, inside, MAX_STEPS)
+        if ON_CUDA and "devices" in self.words and self.one_in(8):
+            steps.append(self.late_block(inner, inside))
         results = self.region_results(inner, made, 1 + self.below(3))
         self.close_region(state, given, results, twice)
         body = Block([v.number for v in made], steps, [v.number for v in results])

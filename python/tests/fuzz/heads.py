@@ -2,6 +2,8 @@
 
 """Blocks that random programs open, with their weights."""
 
+from .devices import ON_CUDA
+
 ALWAYS = {
     "with torch.no_grad()": 3,
     "with torch.enable_grad()": 1,
@@ -16,8 +18,18 @@ FOREIGN = {
 }
 
 
+ON_DEVICES = {
+    "with torch.cuda.device(second())": 2,
+    "with side(0)": 3,
+    "with side(1)": 2,
+    "with torch.autograd.graph.save_on_cpu(pin_memory=True)": 1,
+}
+
+
 def heads_of(words):
-    heads = dict(ALWAYS)
+    heads = {head.replace('"cpu"', '"cuda"') if ON_CUDA else head: weight for head, weight in ALWAYS.items()}
+    if ON_CUDA and "devices" in words:
+        heads |= ON_DEVICES
     for name, more in FOREIGN.items():
         heads |= more if name in words else {}
     return heads

@@ -7,6 +7,7 @@ import random
 
 import torch
 
+from .devices import ON_CUDA
 from .op import Op
 
 OFFSETS = ([0, 1, 4], [0, 2, 4], [0, 4], [0, 0, 4], [0, 1, 2, 4], [0, 3, 4])
@@ -82,7 +83,8 @@ TO_DENSE = {
 JAGGED = MAKE | OF_ONE | OF_TWO | TO_DENSE  # chosen here alone
 
 FIRST_SEED = 200_000  # those below it have results that are written down, of programs without these
-HEADS = ("with torch.no_grad()", 'with torch.autocast("cpu", dtype=torch.bfloat16)', "with PassThrough()", "with clones()")
+AUTOCAST_DEVICE = "cuda" if ON_CUDA else "cpu"
+HEADS = ("with torch.no_grad()", f'with torch.autocast("{AUTOCAST_DEVICE}", dtype=torch.bfloat16)', "with PassThrough()", "with clones()")
 POLICIES = ('"save_matmuls"', '"recompute_pointwise"', '["aten::sin", "aten::mul", "aten::mm"]')
 MOST_DEPTH = 2
 IN_CALL = 3  # a depth at which there are no regions and calls

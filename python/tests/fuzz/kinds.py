@@ -21,7 +21,7 @@ class Wrapper(torch.Tensor):
     @staticmethod
     def __new__(cls, inner):
         return torch.Tensor._make_wrapper_subclass(
-            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype
+            cls, inner.shape, strides=inner.stride(), storage_offset=inner.storage_offset(), dtype=inner.dtype, device=inner.device
         )
 
     def __init__(self, inner):
@@ -206,6 +206,9 @@ def scale_lists(lists, factor):
 
 
 def scale_unseen(x, factor):
+    if x.is_cuda:
+        torch.from_dlpack(x.detach().resolve_neg()).mul_(factor)
+        return
     values = x.detach().resolve_neg().numpy()
     values *= factor
 

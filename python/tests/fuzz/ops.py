@@ -2,6 +2,9 @@
 
 """What a step of a fuzzed program may be: lines of Python over 4 x 4 tensors."""
 
+import dataclasses
+
+from .devices import ON_CUDA, at_home
 from .foreign import FOREIGN, RARE
 from .op import Op
 
@@ -120,3 +123,32 @@ OPS = {
     "foreach_saved_": Op("torch._foreach_mul_([{a}], 0.7)", results=0, writes=True, weight=RARE),
     **FOREIGN,
 }
+
+# Between devices.
+BETWEEN = {
+    "to_host": Op("{r} = {a}.cpu() * 1.0"),
+    "to_main": Op("{r} = {a}.to(MAIN) * 1.0"),
+    "to_second": Op("{r} = {a}.to(second()) * 1.0"),
+    "to_second_later": Op("{r} = {a}.to(second(), non_blocking=True) * 1.0"),
+    "pinned": Op("{r} = {a} * pinned_copy({b}, {a}.device)"),
+    "pinned_twice": Op("{r} = {a} + pinned_copy({a}, second()).to({a}.device)"),
+    "rand_here": Op('{r} = {a} * torch.rand(4, 4, device="cuda").to({a}.device)'),
+    "used_here": Op("{r} = {a}.sin()\nused_here({r})", "a"),
+}
+# Their kernels for CUDA have nothing on the host that computes them.
+NOT_ON_CUDA = {
+    "lstm_cell",  # a fused kernel, which is there for CUDA alone
+    "log_sigmoid",  # the CPU's kernel returns another buffer
+    "complex_fourier",  # cuFFT's
+    "batch_norm_eval",  # the CPU's kernel returns no statistics
+}
+
+if ON_CUDA:
+    OPS = {
+        **{
+            kind: dataclasses.replace(op, template=at_home(op.template, op.buffer == 2), results=op.results)
+            for kind, op in OPS.items()
+            if kind not in NOT_ON_CUDA
+        },
+        **{kind: dataclasses.replace(op, needs="devices", weight=2.5) for kind, op in BETWEEN.items()},
+    }

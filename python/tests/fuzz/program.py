@@ -10,6 +10,7 @@ import copy
 import dataclasses
 import textwrap
 
+from .devices import ON_CUDA
 from .ops import OPS
 
 # What a program is given. x: inputs, w: parameters, b: buffers, c: complex ones, k: ones of six 4 x 4
@@ -118,10 +119,23 @@ def _step(step):
         return [f"api.free({name}{until})" for name in names(step.arguments)]
     if step.kind == "with":
         lines = [line for inner in step.body.steps for line in _step(inner)] or ["pass"]
-        return [f"{step.options['head']}:", *_indent(lines), *step.options.get("tail", [])]
+        head, tail = step.options["head"], step.options.get("tail", [])
+        if "used" in step.options:
+            late = ", late=True" if step.options.get("late") else ""
+            head = head.replace(")", f"{''.join(f', {name}' for name in names(step.options['used']))}{late})")
+            tail = [] if late else [f"arrived({', '.join(names(_made(step.body)))})"]
+        return [f"{head}:", *_indent(lines), *tail]
     if step.body is None:
         return _op_lines(step)
     return _call_lines(step)
+
+
+def _made(block):
+    """What the steps make that is seen after them."""
+    made = []
+    for step in block.steps:
+        made += _made(step.body) if step.kind == "with" and "suppress" not in step.options["head"] else step.results
+    return made
 
 
 def _op_lines(step):
@@ -143,6 +157,8 @@ def _call_lines(step):
         found = values[i * count : (i + 1) * count]
         source = f"{function}_out"
         lines += [f"{source} = {_call(step, given)}", *_unpack(source, found, form)]
+        if ON_CUDA and step.kind == "region":
+            lines.append(f"arrived({', '.join(found)})")
     return lines
 
 

@@ -8,8 +8,8 @@ import re
 import torch
 from same import bits
 
-from . import prelude
-from .kinds import MODES, Computing, Flat, Opaque, of_host, plain_part, unwrap
+from . import devices, prelude
+from .kinds import MODES, Computing, Flat, Opaque, Wrapper, of_host, plain_part, unwrap
 from .program import STATE
 from .refusals import reason_of
 
@@ -29,14 +29,15 @@ class Outcome:
 class Verdict:
     """kind: "same", "raises" (plain too), "refused" (by a rule that is documented), "noticed" (a
     function does something else in the replay: raises, or is not to be compared), or a failure:
-    "differs", "unexpected error", "no error"."""
+    "differs", "unexpected error", "no error". On CUDA also "races": plain code adds up gradients in the order
+    in which threads of autograd make them."""
 
     kind: str
     text: str = ""
 
     @property
     def failed(self):
-        return self.kind not in ("same", "raises", "refused", "noticed")
+        return self.kind not in ("same", "raises", "refused", "noticed", "races")
 
     def is_like(self, other):
         """The same fault, whatever the numbers in the message."""
@@ -73,11 +74,18 @@ class State:
 
     def __init__(self, seed):
         torch.manual_seed(seed)
-        self.tensors = {name: MAKERS[name[0]](name) for name in STATE}
+        self.tensors = {name: self.made(name, seed) for name in STATE}
         for name in ("x0", "x1", "w0", "w1", "p0", "p1"):
             self.tensors[name].requires_grad_()
-        self.norm = torch.nn.BatchNorm1d(4)
-        self.generator = torch.Generator().manual_seed(seed)
+        self.norm = torch.nn.BatchNorm1d(4).to(devices.MAIN)
+        self.generator = torch.Generator(devices.MAIN).manual_seed(seed)
+
+    def made(self, name, seed):
+        tensor = MAKERS[name[0]](name)
+        device = devices.place_of(name, seed)
+        if device.type == "cpu":
+            return tensor
+        return type(tensor)(tensor.inner.to(device)) if isinstance(tensor, Wrapper) else tensor.to(device)
 
     def arguments(self):
         return (*self.tensors.values(), self.norm, self.generator)
@@ -93,12 +101,13 @@ class State:
         values = [(f"{name} after", tensor) for name, tensor in named.items() if not is_freed(tensor)]
         values += [(f"gradient of {name}", t.grad) for name, t in named.items() if t.is_leaf]
         values.append(("random stream after", torch.get_rng_state()))
+        values += [("random stream of a device after", state) for state in devices.random_states()]
         values.append(("generator after", self.generator.get_state()))
         return values
 
 
 def loss_of(outputs):
-    return sum(((unwrap(t).float() ** 2).sum() for t in outputs), torch.zeros(()))
+    return sum(((unwrap(t).float() ** 2).sum().to(devices.MAIN) for t in outputs), torch.zeros((), device=devices.MAIN))
 
 
 def write_data(tensors):
@@ -174,7 +183,7 @@ class Runner:
             exchange_data([*outputs, *self.state.tensors.values()])
         if self.use == "double":
             grads = self.grad(loss, leaves, create_graph=True)
-            loss = loss * 0 + sum((unwrap(grad) ** 2).sum() for grad in grads if grad is not None)
+            loss = loss * 0 + sum((unwrap(grad) ** 2).sum().to(devices.MAIN) for grad in grads if grad is not None)
         self.backward(loss)
         for _ in range(STEPS_AFTER.get(self.use, 0)):
             self.step(leaves)
@@ -182,12 +191,12 @@ class Runner:
 
     def is_lost(self, loss, leaves):
         """Whether the graph of a backward computes with what was written after it, and nobody raises."""
-        scale = torch.ones((), requires_grad=True)
+        scale = torch.ones((), device=devices.MAIN, requires_grad=True)
         grads = self.grad(loss, leaves, grad_outputs=scale, create_graph=True)
         grads = [grad for grad in grads if grad is not None and grad.requires_grad]
         if not grads:
             return torch.tensor(False)
-        total = sum((unwrap(grad).sum().abs() for grad in grads), scale * 0)
+        total = sum((unwrap(grad).sum().abs().to(devices.MAIN) for grad in grads), scale * 0)
         (before,) = self.grad(total, scale, retain_graph=True)
         try:
             with torch.no_grad():
@@ -204,7 +213,7 @@ class Runner:
             for leaf in leaves:
                 leaf -= 0.01 * (leaf.grad if leaf.grad is not None else 0)
         # Lies where memory lay that is free now.
-        junk = [torch.full((4, n % 5), torch.nan) for n in range(20)]  # noqa: F841
+        junk = [torch.full((4, n % 5), torch.nan, device=devices.MAIN) for n in range(20)]  # noqa: F841
         loss = self.forward()[1]
         if loss.requires_grad:
             self.backward(loss)
@@ -221,6 +230,7 @@ def first_difference(plain, got):
             return f"{what}: {'none' if have is None else 'one'} with remat only"
         if want is None:
             continue
+        want, have = want.cpu(), have.cpu()
         if want.dtype != have.dtype or want.shape != have.shape or not torch.equal(bits(want), bits(have)):
             return what
     return None
@@ -238,9 +248,14 @@ def run_plain(program, seed):
 def check_source(source, seed, how, engine=prelude.Remat):
     """What the program `source` does with remat, beside what it does without."""
     fn = compiled(source)
-    plain = Runner(fn, how, prelude.Plain(), seed).outcome()
+    devices.set_order(seed)
+    plain = run_alone(fn, how, prelude.Plain(), seed)
+    if found := devices.faults():
+        return Verdict("plain faults", found)
     api = engine()
-    got = Runner(fn, how, api, seed).outcome()
+    got = run_alone(fn, how, api, seed)
+    if found := devices.faults():
+        return Verdict("faults", found)
     if plain.error is not None:
         # autograd counts writes of tensors without elements too
         expected = got.error is not None or "[0, 4]" in str(plain.error)
@@ -259,4 +274,33 @@ def check_source(source, seed, how, engine=prelude.Remat):
         return Verdict("noticed")  # limits.md, S17
     if not difference and api.packed_inside and not re.search(KEEPS, source):
         difference = "hooks inside a region get what it makes again"
+    if difference and devices.ON_CUDA and (doubt := doubt_of(source, fn, how, seed, plain, got, engine)):
+        return doubt
     return Verdict("differs", difference) if difference else Verdict("same")
+
+
+def run_alone(fn, how, api, seed):
+    """With memory of its own, on devices that have done all else."""
+    devices.forget_memory()
+    with devices.threads_of(seed):
+        outcome = Runner(fn, how, api, seed).outcome()
+        devices.synchronize()
+    return outcome
+
+
+def doubt_of(source, fn, how, seed, plain, got, engine):
+    """What is wrong with plain code, if it is that."""
+    again = [run_alone(fn, how, prelude.Plain(), seed) for _ in range(4)]
+    if devices.may_race(source):
+        more = [got, *(run_alone(fn, how, engine(), seed) for _ in range(4))]
+        both = [(p, g) for p in (plain, *again) for g in more if p.error is None and g.error is None]
+        if any(not first_difference(p.values, g.values) for p, g in both):
+            return Verdict("races")
+    if any(run.error is not None or first_difference(plain.values, run.values) for run in again):
+        return Verdict("plain differs in each run")
+    devices.set_eager()
+    eager = run_alone(fn, how, prelude.Plain(), seed)
+    devices.set_order(seed)
+    if eager.error is not None or first_difference(plain.values, eager.values):
+        return Verdict("plain differs in another order of streams")
+    return None

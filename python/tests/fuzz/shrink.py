@@ -61,6 +61,8 @@ def _rename(program, names):
         block.results[:] = [new(n) for n in block.results]
         for step in block.steps:
             step.arguments[:] = [new(n) for n in step.arguments]
+            if "used" in step.options:
+                step.options["used"] = [new(n) for n in step.options["used"]]
 
 
 def _remove(program, block, i):

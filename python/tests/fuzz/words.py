@@ -22,6 +22,7 @@ ALL = (
     "jagged",  # nested tensors, in programs of seeds from 200,000 on
     "writing backwards",  # of custom functions, of what they have saved
     "named functions",  # custom ones, in programs of seeds from 300,000 on
+    "devices",  # on CUDA: the host, another device, streams
 )
 
 

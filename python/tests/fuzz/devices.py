@@ -1,0 +1,215 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""CUDA tensors in random programs, if REMAT_FUZZ_DEVICE or REMAT_TEST_DEVICE is "cuda": where values are, and the lines that
+bring them together."""
+
+import ctypes
+import os
+import random
+import re
+import threading
+
+import torch
+
+ON_CUDA = os.environ.get("REMAT_FUZZ_DEVICE", os.environ.get("REMAT_TEST_DEVICE", "cpu")) == "cuda"
+MAIN = torch.device("cuda:0" if ON_CUDA else "cpu")
+ORDERS = (b"eager", b"lazy", b"side-lazy", b"side-eager", b"random")
+FACTORIES = "zeros ones empty arange tensor full rand randperm eye hann_window".split()
+# What the program closes over, and what lies on the host or on a second device in some programs.
+CLOSED_OVER = re.compile(r"\b([wp][01])\b|\b(given\([^)]*\))")
+ELSEWHERE = ("x1", "w1", "b1", "k0")
+
+
+def second():
+    return torch.device("cuda", torch.cuda.device_count() - 1)
+
+
+def place_of(name, seed):
+    """The device of a tensor that a program begins with."""
+    if not ON_CUDA or name == "h0":
+        return torch.device("cpu")
+    choose = random.Random(f"devices {seed}")
+    where = choose.choice(("one", "one", "host", "two"))
+    if where == "one" or name not in ELSEWHERE:
+        return MAIN
+    return torch.device("cpu") if where == "host" else second()
+
+
+def may_race(source):
+    """Whether gradients may come from more than one of autograd's threads, so that the order in which they are added up is not
+    the same in each run."""
+    return bool(re.search(r"beside\(|\.cpu\(\)|second\(\)|\bh0\b", source))
+
+
+def beside(tensor, other):
+    """The tensor, on the other one's device."""
+    return tensor if tensor.device == other.device else tensor.to(other.device)
+
+
+def at_home(template, writes_buffer):
+    """The op's lines for operands that are on several devices: it runs where {a} is, or the buffer that it writes, or `bn`."""
+    home = "{c}" if writes_buffer else "bn.weight" if re.search(r"\bbn\b", template) else "{a}"
+    if home != "{c}" and not re.search(r"\{[abc]\}", template):
+        return template
+    text = _with_devices(template, f"device={home}.device")
+    text = CLOSED_OVER.sub(lambda found: f"beside({found.group()}, {home})", text)
+    for name in ("{a}", "{b}", "{c}"):
+        if name != home:
+            text = text.replace(name, f"beside({name}, {home})")
+    return text.replace("generator=gen, device={a}.device)", "generator=gen, device=gen.device).to({a}.device)")
+
+
+def _with_devices(text, device):
+    """The text, with that keyword in calls of factories."""
+    found = re.search(rf"torch\.({'|'.join(FACTORIES)})\(", text)
+    if not found:
+        return text
+    depth, end = 1, found.end()
+    while depth:
+        depth += {"(": 1, ")": -1}.get(text[end], 0)
+        end += 1
+    call = text[found.start() : end - 1]
+    more = "" if "device=" in call else f", {device}"
+    return text[: found.start()] + call + more + ")" + _with_devices(text[end:], device)
+
+
+# What programs call.
+
+STREAMS = {}
+LATE = threading.local()
+
+
+def other_stream(device):
+    if device not in STREAMS:
+        STREAMS[device] = torch.cuda.Stream(device)
+    return STREAMS[device]
+
+
+def inner_of(tensor):
+    """What a wrapper subclass has its memory in."""
+    while "inner" in getattr(tensor, "__dict__", ()):
+        tensor = tensor.inner
+    return tensor
+
+
+def record(tensor, stream):
+    """The stream uses the tensor's memory, maybe when it is gone."""
+    part = inner_of(tensor)
+    if part.device != stream.device or part.is_nested:
+        return
+    # LibTorch's fallback for tensors with the negative bit takes a result of record_stream(), which has none.
+    (torch._neg_view(part) if part.is_neg() else part).record_stream(stream)
+
+
+def used_here(*tensors):
+    for tensor in tensors:
+        if tensor.is_cuda:
+            record(tensor, torch.cuda.current_stream(tensor.device))
+
+
+class side:
+    """Another stream of a device, which waits for the one before, and is waited for; late: by who calls arrived()."""
+
+    def __init__(self, number, *used, late=False):
+        self.device = second() if number else MAIN
+        self.used, self.late = used, late
+
+    def __enter__(self):
+        self.before, self.stream = torch.cuda.current_stream(self.device), other_stream(self.device)
+        self.stream.wait_stream(self.before)
+        for tensor in self.used:
+            record(tensor, self.stream)
+        _set_stream(self.stream)
+
+    def __exit__(self, *error):
+        _set_stream(self.before)
+        if self.late:
+            LATE.streams = [*getattr(LATE, "streams", ()), self.stream]
+        else:
+            self.before.wait_stream(self.stream)
+
+
+def _set_stream(stream):
+    """Without a change of the current device."""
+    device = torch.cuda.current_device()
+    torch.cuda.set_stream(stream)
+    torch.cuda.set_device(device)
+
+
+def arrived(*tensors):
+    """What a function has left to another stream."""
+    for stream in getattr(LATE, "streams", ()):
+        torch.cuda.current_stream(stream.device).wait_stream(stream)
+    LATE.streams = []
+    used_here(*tensors)
+
+
+@torch.no_grad()
+def pinned_copy(a, device):
+    """A copy by way of pinned memory, without a wait of the host."""
+    if a.is_cpu:
+        return a.detach().contiguous().pin_memory().to(device, non_blocking=True)
+    if device.type == "cpu":
+        return a.detach().cpu()
+    host = torch.empty(a.shape, dtype=a.dtype, pin_memory=True)
+    host.copy_(a.detach(), non_blocking=True)
+    if a.device != device:
+        torch.cuda.current_stream(device).wait_stream(torch.cuda.current_stream(a.device))
+    return host.to(device, non_blocking=True)
+
+
+# The stand-in for CUDA, where there is one.
+
+
+def _control(name):
+    return getattr(ctypes.CDLL(None), f"cuda_stand_in_{name}", None)
+
+
+def set_order(seed):
+    """In which the work of streams is done."""
+    set_it = _control("set_order") if ON_CUDA else None
+    if set_it:
+        set_it(random.Random(f"order {seed}").choice(ORDERS), ctypes.c_uint(seed % 2**32))
+
+
+def set_eager():
+    set_it = _control("set_order") if ON_CUDA else None
+    if set_it:
+        set_it(b"eager", ctypes.c_uint(0))
+
+
+def synchronize():
+    if ON_CUDA:
+        for device in range(torch.cuda.device_count()):
+            torch.cuda.synchronize(device)
+
+
+def faults():
+    """What the stand-in has found wrong since the last call, in words."""
+    if not ON_CUDA:
+        return ""
+    synchronize()
+    garbage, wrong, reset = _control("garbage"), _control("faults"), _control("reset")
+    if not (garbage and wrong and reset):
+        return ""
+    garbage.restype = wrong.restype = ctypes.c_uint64
+    found = f"{garbage(1)} launches that nobody has computed" if garbage(0) else ""
+    found += f"{wrong()} faults" if wrong() else ""
+    reset()
+    return found
+
+
+def forget_memory():
+    """What lies where says nothing of earlier programs."""
+    if ON_CUDA:
+        torch.cuda.empty_cache()
+
+
+def threads_of(seed):
+    """Autograd's own, or none: the thread that calls backward does all."""
+    alone = ON_CUDA and random.Random(f"threads {seed}").random() < 0.4
+    return torch.autograd.set_multithreading_enabled(not alone)
+
+
+def random_states():
+    return [torch.cuda.get_rng_state(device) for device in range(torch.cuda.device_count())] if ON_CUDA else []

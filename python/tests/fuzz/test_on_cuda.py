@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: BSD-3-Clause
+
+"""Random programs on CUDA tensors, plain and with remat, bit by bit: REMAT_FUZZ_DEVICE=cuda. Other variables as for
+test_fuzz.py; REMAT_FUZZ_N is 200 if not said.
+
+This process must not use CUDA: its children are forks, which have none if it does.
+"""
+
+import os
+
+import pytest
+
+from .campaign import report, run_many
+from .devices import ON_CUDA, at_home
+from .generator import Generator
+from .words import ALL
+
+COUNT = int(os.environ.get("REMAT_FUZZ_N", "200"))
+FIRST = int(os.environ.get("REMAT_FUZZ_SHARD", "0")) * COUNT
+
+pytestmark = pytest.mark.torch_warns
+on_cuda = pytest.mark.skipif(not ON_CUDA, reason="REMAT_FUZZ_DEVICE is not cuda")
+
+
+@on_cuda
+def test_random_programs_on_cuda_tensors_are_bitwise_plain():
+    summary = run_many(range(FIRST, FIRST + COUNT))
+    print(report(summary))
+    assert summary.passed, report(summary)
+
+
+@on_cuda
+def test_every_word_of_devices_comes_up():
+    source = "".join(Generator(seed, ALL).program().source() for seed in range(300))
+    for text in (
+        ".cpu()", ".to(MAIN)", ".to(second())", "non_blocking=True", "pinned_copy(", 'device="cuda"', "used_here(", "with side(0, ",
+        "with side(1, ", "late=True", "with torch.cuda.device(second())", 'autocast("cuda"', "pin_memory=True", "inner_grad(",
+        "inner_backward(", "generator=gen, device=gen.device",
+    ):
+        assert text in source, text
+
+
+@pytest.mark.parametrize(
+    ("template", "writes_buffer", "at_one_place"),
+    [
+        ("{r} = {a} * {b}", False, "{r} = {a} * beside({b}, {a})"),
+        ("{r} = {a} + torch.zeros(4, 4)", False, "{r} = {a} + torch.zeros(4, 4, device={a}.device)"),
+        ("{c}.add_({a})", True, "{c}.add_(beside({a}, {c}))"),
+        ("{r} = bn({a})", False, "{r} = bn(beside({a}, bn.weight))"),
+        ("{r} = {a} @ w0", False, "{r} = {a} @ beside(w0, {a})"),
+    ],
+)
+def test_operands_of_an_op_come_to_one_device(template, writes_buffer, at_one_place):
+    assert at_home(template, writes_buffer) == at_one_place
