@@ -40,7 +40,7 @@ void print_shrunk_step(uint64_t seed, const std::string& failure) {
             << failure << "\n"
             << check_in_child(small, checked_in_budget).message
             << "\nof a budget; the step that is planned is:\n\n"
-            << to_cpp(small) << std::endl;
+            << text_of_child([&] { return to_cpp(small); }) << std::endl;
 }
 
 TEST_CASE("Random programs run within random budgets with the bits of plain", "[fuzz]") {

@@ -6,6 +6,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <ATen/Parallel.h>
+
 #include <cstring>
 #include <optional>
 #include <string>
@@ -21,7 +23,7 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace remat::fuzz {
 namespace {
 
-constexpr unsigned kMostSeconds = 60;  // for a program
+constexpr unsigned kMostSeconds = 20;  // for a program
 
 /// Of children that end by _exit().
 constexpr int kLeaks = 23;
@@ -95,6 +97,9 @@ Child start(const std::function<void(int)>& work) {
   const pid_t process = fork();
   if (process == 0) {
     close(ends[0]);
+    // LibTorch makes its pool of threads again in a fork. Two of autograd's threads must not do so
+    // at once.
+    at::set_num_threads(1);
     work(ends[1]);
     _exit(__lsan_do_recoverable_leak_check && __lsan_do_recoverable_leak_check() ? kLeaks : 0);
   }
@@ -138,6 +143,10 @@ Verdict check_in_child(const Program& program, const Check& check) {
   const std::string how = finish(child);
   if (!how.empty()) verdict.failure = how;
   return verdict;
+}
+
+std::string text_of_child(const std::function<std::string()>& make) {
+  return check_in_child({}, [&](const Program&) { return Verdict{.message = make()}; }).message;
 }
 
 }  // namespace remat::fuzz

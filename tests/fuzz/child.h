@@ -19,4 +19,7 @@ void check_in_children(uint64_t first, uint64_t count, const Check& check,
 
 Verdict check_in_child(const Program& program, const Check& check);
 
+/// Text that is made in a process of its own: a fork has no CUDA once its parent has used it.
+std::string text_of_child(const std::function<std::string()>& make);
+
 }  // namespace remat::fuzz

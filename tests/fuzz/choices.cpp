@@ -5,6 +5,8 @@
 
 #include <array>
 
+#include "fuzz/device.h"
+
 namespace remat::fuzz {
 namespace {
 
@@ -73,6 +75,8 @@ CallChoices Choices::call(bool may_recompute) {
 
 ScopeChoices Choices::scope() {
   using Kind = ScopeChoices::Kind;
+  constexpr std::array kOnCuda = {Kind::kDevice, Kind::kStream, Kind::kStream, Kind::kSecondStream};
+  if (on_cuda() && pick(2)) return {.kind = kOnCuda[pick(kOnCuda.size())]};
   constexpr std::array kKinds = {Kind::kAutocast, Kind::kAutocast, Kind::kHooks, Kind::kNames};
   return {.kind = kKinds[pick(kKinds.size())]};
 }

@@ -25,6 +25,10 @@ class Choices {
   }
 
   Op op() { return static_cast<Op>(pick(static_cast<size_t>(Op::kOpCount))); }
+  Op device_op() {
+    const auto first = static_cast<size_t>(Op::kOpCount);
+    return static_cast<Op>(first + pick(static_cast<size_t>(Op::kAllOpCount) - first));
+  }
   Use use() { return static_cast<Use>(pick(static_cast<size_t>(Use::kCount))); }
 
   Freed freed(Use use);

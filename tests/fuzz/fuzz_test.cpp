@@ -37,6 +37,10 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text ? std::strtoull(text, nullptr, 10) : otherwise;
 }
 
+std::string printed(const Program& program) {
+  return text_of_child([&] { return to_cpp(program) + "\n" + to_python(program); });
+}
+
 /// Prints the smallest program found that fails in the same way, in two languages: Catch would
 /// break its lines.
 void print_shrunk(const Program& program, const std::string& failure) {
@@ -46,8 +50,7 @@ void print_shrunk(const Program& program, const std::string& failure) {
   std::cout << "seed " << program.seed << "\n"
             << failure << "\n"
             << check_in_child(small, checked).message << "\n\n"
-            << to_cpp(small) << "\n"
-            << to_python(small) << std::endl;
+            << printed(small) << std::endl;
 }
 
 TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]") {
@@ -59,25 +62,30 @@ TEST_CASE("Random programs give the same bits with and without remat", "[fuzz]")
   uint64_t raised = 0;
   uint64_t refused = 0;
   uint64_t failed = 0;
+  uint64_t races = 0;  // of autograd's own threads
   std::map<std::string, std::vector<uint64_t>> refusals;
-  if (count == 1)
-    std::cout << to_cpp(make_program(first)) << "\n" << to_python(make_program(first));
+  if (count == 1) std::cout << printed(make_program(first));
   check_in_children(first, count, checked, [&](uint64_t seed, const Verdict& verdict) {
     raised += verdict.raised;
     if (verdict.refusal) {
       ++refused;
       refusals[verdict.refusal].push_back(seed);
     }
+    if (verdict.note) {
+      ++races;
+      refusals[verdict.note].push_back(seed);
+    }
     if (verdict.failure.empty()) return;
     FAIL_CHECK("seed " << seed << "\n" << verdict.failure << "\n" << verdict.message);
     if (failed++ < most_shrunk) print_shrunk(make_program(seed), verdict.failure);
   });
   std::cout << count << " programs, both raise in " << raised << ", refused " << refused
-            << std::endl;
+            << ", plain code races in " << races << std::endl;
   for (const auto& [rule, seeds] : refusals)
     std::cout << seeds.size() << ": " << rule << " (" << seeds.front() << ")" << std::endl;
   CHECK(raised <= count / 20 + 1);  // else the programs say little
   CHECK(refused <= count / 100 + 5);
+  CHECK(races <= count / 100 + 1);
 }
 
 TEST_CASE("A program with everything in it gives the same bits with and without remat") {

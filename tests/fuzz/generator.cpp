@@ -6,6 +6,7 @@
 #include <set>
 
 #include "fuzz/choices.h"
+#include "fuzz/device.h"
 #include "fuzz/program.h"
 #include "fuzz/words.h"
 
@@ -68,6 +69,7 @@ class Writer {
     };
     if (program.use == Use::kTwoThreads && any_step(program.body, writes))
       program.use = Use::kBackwardThread;
+    if (has_devices()) choose_devices(program);
     if (has_words(Words::kFreedStorages)) program.freed = choose_.freed(program.use);
     // Plain autograd looks at the statistics that batch norm has saved, though it needs none.
     const auto trains = [](const Step& step) { return step.op == Op::kTrainNorm; };
@@ -77,6 +79,14 @@ class Writer {
   }
 
  private:
+  void choose_devices(Program& program) {
+    if (choose_.pick(2))
+      program.placement = choose_.pick(2) ? Placement::kWithHost : Placement::kTwoDevices;
+    program.one_thread = may_race(program) ? choose_.pick(2) != 0 : choose_.one_in(8);
+  }
+
+  static bool has_devices() { return on_cuda() && has_words(Words::kDevices); }
+
   Block body(size_t inputs, bool may_write_inputs) {
     Values values;
     for (size_t i = 0; i < inputs; ++i) {
@@ -127,14 +137,16 @@ class Writer {
     if (place.depth < kMaxDepth) {
       if (choose_.one_in(place.depth == 0 ? 3 : 20)) return Op::kRegion;
       if (choose_.one_in(place.region ? 4 : 30)) return Op::kCall;
-      if (choose_.one_in(14)) return Op::kScope;
+      if (choose_.one_in(has_devices() ? 7 : 14)) return Op::kScope;
     }
     if (place.region && choose_.one_in(8)) {
       const std::array ops = {Op::kReadBuffer, Op::kWriteBuffer, Op::kReadBank, Op::kWriteBank};
       return ops[choose_.pick(has_words(Words::kBank) ? 4 : 2)];
     }
+    if (has_devices() && choose_.one_in(8)) return choose_.device_op();
     const Op op = choose_.op();
-    const bool is_said = has_words(words_of(op)) && (!is_rare(op) || choose_.one_in(300));
+    const bool is_said = has_words(words_of(op)) && (!is_rare(op) || choose_.one_in(300)) &&
+                         (!on_cuda() || runs_on_cuda(op));
     return is_said ? op : Op::kSin;
   }
 
@@ -268,6 +280,8 @@ class Writer {
     Values inner = values;
     Block block = steps(inner, inside, kMaxSteps);
     write_buffers(block, inner, region);
+    if (has_devices() && inside.depth < kMaxDepth && choose_.one_in(10))
+      block.steps.push_back(late_stream(inner, inside));
     add_results(block, inner, inside, 1 + choose_.pick(2));
     close_region(step.region, values, region);
     for (const size_t result : block.results) {
@@ -316,8 +330,14 @@ class Writer {
     }
   }
 
+  Step late_stream(Values& values, const Place& place) {
+    Step step{.op = Op::kScope, .a = 0, .b = 0, .scope = {.kind = ScopeChoices::Kind::kLateStream}};
+    write_scope(step, values, place);
+    return step;
+  }
+
   void write_scope(Step& step, Values& values, const Place& place) {
-    step.scope = choose_.scope();
+    if (step.scope.kind == ScopeChoices::Kind::kNone) step.scope = choose_.scope();
     step.scope.name = "scope" + std::to_string(scopes_++);
     Place inside = place;
     ++inside.depth;

@@ -6,11 +6,15 @@
 
 #include <ATen/autocast_mode.h>
 #include <ATen/native/Resize.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <remat/remat.h>
 #include <torch/library.h>
 #include <torch/torch.h>
 
 #include <any>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -92,7 +96,7 @@ struct WritesSaved : torch::autograd::Function<WritesSaved> {
 REMAT_FUZZ_HELPER(add_out,
 inline at::Tensor add_out(const at::Tensor& a, const at::Tensor& b) {
   const at::NoGradGuard no_grad;
-  at::Tensor out = at::zeros({4, 4});
+  at::Tensor out = at::zeros({4, 4}, a.device());
   return at::add_out(out, a, b);
 })
 
@@ -200,38 +204,136 @@ inline at::Tensor library_mix(const at::Tensor& a, const at::Tensor& b) {
   return library_op("fuzz::mix").typed<at::Tensor(at::TensorList)>().call(both);
 })
 
+REMAT_FUZZ_HELPER(second_device,
+inline at::Device second_device() {
+  const bool has_two = c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount() > 1;
+  return {at::kCUDA, static_cast<c10::DeviceIndex>(has_two ? 1 : 0)};
+})
+
+REMAT_FUZZ_HELPER(wait_for,
+inline void wait_for(const c10::Stream& first, const c10::Stream& then) {
+  c10::Event event(at::kCUDA);
+  event.record(first);
+  event.block(then);
+})
+
+REMAT_FUZZ_HELPER(from_pinned,
+inline at::Tensor from_pinned(const at::Tensor& a, at::Device device) {
+  const at::NoGradGuard no_grad;
+  if (a.is_cpu()) return a.detach().pin_memory().to(device, a.scalar_type(), /*non_blocking=*/true);
+  if (device.is_cpu()) return a.detach().cpu();
+  at::Tensor host = at::empty(a.sizes(), a.options().device(at::kCPU).pinned_memory(true).requires_grad(false));
+  host.copy_(a.detach(), /*non_blocking=*/true);
+  const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+  if (a.device() != device) wait_for(guard.getStream(a.device()), guard.getStream(device));
+  return host.to(device, a.scalar_type(), /*non_blocking=*/true);
+})
+
+REMAT_FUZZ_HELPER(used_here,
+inline void used_here(const at::Tensor& a) {
+  if (a.is_cuda()) a.record_stream(c10::impl::VirtualGuardImpl(at::kCUDA).getStream(a.device()));
+})
+
+REMAT_FUZZ_HELPER(other_stream,
+inline c10::Stream other_stream(at::Device device) {
+  static const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+  static const std::array<c10::Stream, 2> streams = {guard.getStreamFromGlobalPool({at::kCUDA, 0}), guard.getStreamFromGlobalPool(second_device())};
+  return streams[static_cast<size_t>(device.index())];
+})
+
+REMAT_FUZZ_HELPER(SideStream,
+/// While alive, another stream of a device is the current one. It waits for the one before, which waits for it at the end; or
+/// later, when the caller of a function says so.
+class SideStream {
+ public:
+  SideStream(at::Device device, const std::vector<at::Tensor>& used, bool is_late = false)
+      : guard_(at::kCUDA), before_(guard_.getStream(device)), side_(other_stream(device)), is_late_(is_late) {
+    wait_for(before_, side_);
+    for (const at::Tensor& tensor : used) {
+      if (tensor.defined() && tensor.device() == device) tensor.record_stream(side_);
+    }
+    guard_.exchangeStream(side_);
+  }
+  SideStream(const SideStream&) = delete;
+  SideStream& operator=(const SideStream&) = delete;
+  ~SideStream() {
+    guard_.exchangeStream(before_);
+    is_late_ ? late().push_back(side_) : wait_for(side_, before_);
+  }
+  /// Waits for those that nobody has waited for yet.
+  static void wait_late() {
+    const c10::impl::VirtualGuardImpl guard(at::kCUDA);
+    for (const c10::Stream& side : late()) wait_for(side, guard.getStream(side.device()));
+    late().clear();
+  }
+ private:
+  static std::vector<c10::Stream>& late() {
+    static thread_local std::vector<c10::Stream> all;
+    return all;
+  }
+  c10::impl::VirtualGuardImpl guard_;
+  c10::Stream before_;
+  c10::Stream side_;
+  bool is_late_;
+};)
+
+REMAT_FUZZ_HELPER(on_this_stream,
+/// What another stream has made is used on this one.
+inline std::vector<at::Tensor> on_this_stream(std::vector<at::Tensor> results) {
+  SideStream::wait_late();
+  for (const at::Tensor& result : results) used_here(result);
+  return results;
+})
+
+REMAT_FUZZ_HELPER(bytes_of,
+inline at::Tensor bytes_of(const at::Tensor& tensor) {
+  return at::empty({0}, at::TensorOptions(at::kByte).device(tensor.device())).set_(tensor.storage());
+})
+
+REMAT_FUZZ_HELPER(resize_storage,
+inline void resize_storage(const at::Tensor& tensor, size_t bytes) {
+  const c10::Storage& storage = tensor.storage();
+  if (tensor.is_cpu()) return at::native::resize_bytes_nocuda(storage, bytes);
+  const c10::DeviceGuard guard(tensor.device());
+  storage.set_data_ptr(bytes > 0 ? storage.allocator()->allocate(bytes) : at::DataPtr(nullptr, tensor.device()));
+  storage.set_nbytes(bytes);
+})
+
 REMAT_FUZZ_HELPER(free_storages,
 inline void free_storages(const std::vector<at::Tensor>& tensors) {
-  for (const at::Tensor& tensor : tensors) at::native::resize_bytes_nocuda(tensor.storage(), 0);
+  for (const at::Tensor& tensor : tensors) resize_storage(tensor, 0);
 })
 
 REMAT_FUZZ_HELPER(free_for_a_while,
 inline void free_for_a_while(const std::vector<at::Tensor>& tensors) {
-  std::vector<std::string> copies;
-  for (const at::Tensor& tensor : tensors)
-    copies.emplace_back(static_cast<const char*>(tensor.storage().data()), tensor.storage().nbytes());
-  for (const at::Tensor& tensor : tensors) at::native::resize_bytes_nocuda(tensor.storage(), 0);
+  std::vector<at::Tensor> copies;
+  for (const at::Tensor& tensor : tensors) copies.push_back(bytes_of(tensor).clone());
+  free_storages(tensors);
   for (size_t i = 0; i < tensors.size(); ++i) {
-    at::native::resize_bytes_nocuda(tensors[i].storage(), copies[i].size());
-    std::memcpy(tensors[i].storage().mutable_data(), copies[i].data(), copies[i].size());
+    resize_storage(tensors[i], copies[i].nbytes());
+    bytes_of(tensors[i]).copy_(copies[i]);
   }
 })
 
 REMAT_FUZZ_HELPER(Autocast,
 class Autocast {
  public:
-  Autocast() : was_on_(at::autocast::is_autocast_enabled(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
+  explicit Autocast(at::DeviceType type = at::kCPU) : type_(type), was_on_(at::autocast::is_autocast_enabled(type)), dtype_(at::autocast::get_autocast_dtype(type)) {
+    at::autocast::set_autocast_enabled(type, true);
+    at::autocast::set_autocast_dtype(type, at::kBFloat16);
     at::autocast::increment_nesting();
   }
   Autocast(const Autocast&) = delete;
   Autocast& operator=(const Autocast&) = delete;
   ~Autocast() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, was_on_);
+    at::autocast::set_autocast_enabled(type_, was_on_);
+    at::autocast::set_autocast_dtype(type_, dtype_);
   }
  private:
+  at::DeviceType type_;
   bool was_on_;
+  at::ScalarType dtype_;
 };)
 
 REMAT_FUZZ_HELPER(copying_hooks,

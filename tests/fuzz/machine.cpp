@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "fuzz/device.h"
 #include "fuzz/helpers.h"
 
 namespace remat::fuzz {
@@ -81,9 +82,10 @@ Machine::Machine(const Program& program, Mode mode, TapeSizes& sizes)
       store_(moves_storages(program) ? offload_engine({.min_bytes = 0}) : host_memory_store()) {
   at::manual_seed(program.seed);
   for (size_t i = 0; i < kWeights; ++i)
-    weights_.push_back((at::randn({kSize, kSize}) * 0.5).requires_grad_(true));
-  for (size_t i = 0; i < kBuffers; ++i) buffers_.push_back(at::rand({kSize, kSize}));
-  buffers_.push_back(at::rand({kParts, kSize, kSize}));
+    weights_.push_back((at::randn({kSize, kSize}) * 0.5).to(place(i)).requires_grad_(true));
+  for (size_t i = 0; i < kBuffers; ++i)
+    buffers_.push_back(at::rand({kSize, kSize}).to(main_device()));
+  buffers_.push_back(at::rand({kParts, kSize, kSize}).to(place(2)));
 }
 
 Machine::~Machine() {
@@ -95,8 +97,13 @@ Machine::~Machine() {
 Tensors Machine::make_inputs() {
   Tensors inputs;
   for (size_t i = 0; i < program_.body.inputs; ++i)
-    add(at::randn({kSize, kSize}).requires_grad_(i != 1), inputs);
+    add(at::randn({kSize, kSize}).to(place(i)).requires_grad_(i != 1), inputs);
   return inputs;
+}
+
+at::Device Machine::place(size_t i) const {
+  if (i != 2 || program_.placement == Placement::kOneDevice) return main_device();
+  return program_.placement == Placement::kWithHost ? at::Device(at::kCPU) : second_device();
 }
 
 Tensors Machine::call(const Block& block, Tensors values) {
@@ -113,11 +120,18 @@ void Machine::apply(const Step& step, Tensors& values) {
     const OpInfo& op = info(step.op);
     Tensor r;
     Tensor s;
-    op.run({.a = values[step.a],
-            .b = values[step.b],
-            .w = weights_[step.b % kWeights],
-            .buffer = buffers_[step.b % kBuffers],
-            .bank = buffers_[kBuffers],
+    const Tensor& buffer = buffers_[step.b % kBuffers];
+    const Tensor& bank = buffers_[kBuffers];
+    const at::Device home = (op.effect == Effect::kWritesBuffer ? buffer
+                             : op.effect == Effect::kWritesBank ? bank
+                                                                : values[step.a])
+                                .device();
+    const auto there = [home](const Tensor& t) { return t.device() == home ? t : t.to(home); };
+    op.run({.a = there(values[step.a]),
+            .b = there(values[step.b]),
+            .w = there(weights_[step.b % kWeights]),
+            .buffer = there(buffer),
+            .bank = there(bank),
             .part = static_cast<int64_t>(step.b) % kParts},
            r, s);
     if (op.results > 0) add(std::move(r), values);
@@ -140,7 +154,7 @@ void Machine::add(Tensor value, Tensors& values) {
 
 Tensors Machine::region(const Step& step, const Tensors& values) {
   const Block& block = step.block[0];
-  if (mode_ == Mode::kPlain) return call(block, values);
+  if (mode_ == Mode::kPlain) return received(call(block, values));
   const auto fn = [this, &step, captured = captured_by(block, values)](const Tensors& arguments) {
     Tensors inner = captured;
     for (size_t i = 0; i < arguments.size(); ++i) inner[step.region.arguments[i]] = arguments[i];
@@ -149,7 +163,12 @@ Tensors Machine::region(const Step& step, const Tensors& values) {
   const CheckpointOptions options = options_of(step);
   Tensors results = checkpoint(options)(fn)(pick(values, step.region.arguments));
   if (mode_ == Mode::kRehearsal) note_size(step, "region '" + options.name + "'");
-  return results;
+  return received(std::move(results));
+}
+
+/// Of a region: its function may have left them to a stream that it did not wait for.
+Tensors Machine::received(Tensors results) {
+  return on_cuda() ? on_this_stream(std::move(results)) : results;
 }
 
 CheckpointOptions Machine::options_of(const Step& step) {
@@ -187,8 +206,25 @@ Tensors Machine::scope(const Step& step, const Tensors& values) {
   const auto run = [&] { return call(step.block[0], pick(values, block_inputs(step))); };
   switch (step.scope.kind) {
     case ScopeChoices::Kind::kAutocast: {
-      const Autocast scope;
+      const Autocast scope(main_device().type());
       return run();
+    }
+    case ScopeChoices::Kind::kDevice: {
+      const c10::DeviceGuard scope(second_device());
+      return run();
+    }
+    case ScopeChoices::Kind::kStream:
+    case ScopeChoices::Kind::kSecondStream:
+    case ScopeChoices::Kind::kLateStream: {
+      const at::Device device =
+          step.scope.kind == ScopeChoices::Kind::kSecondStream ? second_device() : main_device();
+      const bool is_late = step.scope.kind == ScopeChoices::Kind::kLateStream;
+      Tensors results;
+      {
+        const SideStream scope(device, pick(values, block_inputs(step)), is_late);
+        results = run();
+      }
+      return is_late ? results : on_this_stream(std::move(results));
     }
     case ScopeChoices::Kind::kHooks: {
       const SavedTensorsHooksGuard scope(copying_hooks());

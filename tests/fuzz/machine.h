@@ -64,6 +64,8 @@ class Machine {
   Tensors apply_block(const Step& step, const Tensors& values);
   void add(at::Tensor value, Tensors& values);
   Tensors region(const Step& step, const Tensors& values);
+  static Tensors received(Tensors results);
+  at::Device place(size_t i) const;
   CheckpointOptions options_of(const Step& step);
   Tensors scope(const Step& step, const Tensors& values);
   Tensors named_call(const Step& step, const Tensors& values);

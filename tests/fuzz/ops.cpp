@@ -47,10 +47,10 @@ const std::array kOps = {
     REMAT_FUZZ_OP(kDropout, kMakes, 1, "", "r = F.dropout(a, 0.4)", r = at::dropout(a, 0.4, true)),
     REMAT_FUZZ_OP(kRandom, kMakes, 1, "", "r = a * torch.rand_like(a)", r = a * at::rand_like(a)),
     REMAT_FUZZ_OP(kRrelu, kMakes, 1, "", "r = torch.rrelu(a, 0.1, 0.3, False)", r = at::rrelu(a, 0.1, 0.3, false)),
-    REMAT_FUZZ_OP(kNormal, kMakes, 1, "", "r = a + torch.empty(4, 4).normal_()",
-                  r = a + at::empty({4, 4}).normal_()),
-    REMAT_FUZZ_OP(kPermutation, kMakes, 1, "", "r = a.index_select(0, torch.randperm(4))",
-                  r = a.index_select(0, at::randperm(4, at::kLong))),
+    REMAT_FUZZ_OP(kNormal, kMakes, 1, "", "r = a + torch.empty(4, 4, device=a.device).normal_()",
+                  r = a + at::empty({4, 4}, a.device()).normal_()),
+    REMAT_FUZZ_OP(kPermutation, kMakes, 1, "", "r = a.index_select(0, torch.randperm(4, device=a.device))",
+                  r = a.index_select(0, at::randperm(4, a.options().dtype(at::kLong).requires_grad(false)))),
     REMAT_FUZZ_OP(kCat, kMakes, 1, "", "r = torch.cat((a[:2], b[2:]))",
                   r = at::cat({a.narrow(0, 0, 2), b.narrow(0, 2, 2)}, 0)),
     REMAT_FUZZ_OP(kUnbind, kMakes, 1, "", "r = torch.stack(a.unbind(1))", r = at::stack(a.unbind(1))),
@@ -85,8 +85,8 @@ const std::array kOps = {
     REMAT_FUZZ_OP(kComplexPad, kMakes, 1, "", "r = torch.constant_pad_nd(torch.complex(a, b), (1, 0, 0, 1), complex(0.5, -1))[1:, :4].abs()",
                   r = at::constant_pad_nd(at::complex(a, b), {1, 0, 0, 1}, c10::complex<double>(0.5, -1))
                           .narrow(0, 1, 4).narrow(1, 0, 4).abs()),
-    REMAT_FUZZ_OP(kComplexFill, kMakes, 1, "", "r = torch.complex(a, b).index_fill(0, torch.tensor([1]), complex(0, 0.5)).real.clone()",
-                  r = at::real(at::complex(a, b).index_fill(0, at::ones({1}, at::kLong), c10::complex<double>(0, 0.5))).clone()),
+    REMAT_FUZZ_OP(kComplexFill, kMakes, 1, "", "r = torch.complex(a, b).index_fill(0, torch.ones(1, dtype=torch.long, device=a.device), complex(0, 0.5)).real.clone()",
+                  r = at::real(at::complex(a, b).index_fill(0, at::ones({1}, a.options().dtype(at::kLong).requires_grad(false)), c10::complex<double>(0, 0.5))).clone()),
     REMAT_FUZZ_OP(kComplexWhere, kMakes, 1, "", "r = torch.where(a > 0.1, torch.complex(a, b), complex(0, 0.5)).real",
                   r = at::real(at::where(a > 0.1, at::complex(a, b), c10::complex<double>(0, 0.5)))),
     REMAT_FUZZ_OP(kComplexMatmul, kMakes, 1, "", "z = torch.complex(a.tanh(), b.tanh())\nr = (z @ z.mH).real",
@@ -160,9 +160,9 @@ const std::array kOps = {
                   buffer.mul_(0.5).add_(a.detach().tanh())),
     REMAT_FUZZ_OP(kWriteColumn, kWritesBuffer, 0, "", "buffer[:, 2].mul_(0.5).add_(a.detach()[:, 1])",
                   buffer.select(1, 2).mul_(0.5).add_(a.detach().select(1, 1))),
-    REMAT_FUZZ_OP(kEmbedding, kWritesBuffer, 1, "a", "r = a * F.embedding(torch.arange(4), buffer, max_norm=0.7)",
-                  Tensor written = buffer; at::embedding_renorm_(written, at::arange(4), 0.7, 2);
-                  r = a * at::embedding(buffer, at::arange(4))),
+    REMAT_FUZZ_OP(kEmbedding, kWritesBuffer, 1, "a", "r = a * F.embedding(torch.arange(4, device=a.device), buffer, max_norm=0.7)",
+                  Tensor written = buffer; at::embedding_renorm_(written, at::arange(4, a.options().dtype(at::kLong).requires_grad(false)), 0.7, 2);
+                  r = a * at::embedding(buffer, at::arange(4, a.options().dtype(at::kLong).requires_grad(false)))),
     REMAT_FUZZ_OP(kTrainNorm, kWritesBuffer, 1, "a", "r = F.batch_norm(a, buffer[0], buffer[1], w[0], w[1], True)",
                   r = at::batch_norm(a, w.select(0, 0), w.select(0, 1), buffer.select(0, 0), buffer.select(0, 1), true, 0.1, 1e-5, false)),
     REMAT_FUZZ_OP(kLibraryBuffer, kWritesBuffer, 0, "", "library_scale(buffer, 0.9)", library_scale(buffer, 0.9)),
@@ -173,9 +173,18 @@ const std::array kOps = {
                   bank.select(0, part).narrow(0, 1, 2).copy_(a.detach().narrow(0, 0, 2))),
     REMAT_FUZZ_OP(kWriteBankColumn, kWritesBank, 0, "", "bank[part:, :, 2].mul_(0.5).add_(a.detach()[0].tanh())",
                   bank.narrow(0, part, 6 - part).select(2, 2).mul_(0.5).add_(a.detach().select(0, 0).tanh())),
+    REMAT_FUZZ_OP(kToHost, kMakes, 1, "", "r = a.cpu() * 1", r = a.cpu() * 1),
+    REMAT_FUZZ_OP(kToDevice, kMakes, 1, "", "r = a.to(\"cuda:0\") * 1", r = a.to(at::Device("cuda:0")) * 1),
+    REMAT_FUZZ_OP(kToSecond, kMakes, 1, "", "r = a.to(second_device()) * 1", r = a.to(second_device()) * 1),
+    REMAT_FUZZ_OP(kPinned, kMakes, 1, "", "r = a * from_pinned(b, a.device)", r = a * from_pinned(b, a.device())),
+    REMAT_FUZZ_OP(kFromPinned, kMakes, 1, "", "r = a + from_pinned(a, second_device()).to(a.device)",
+                  r = a + from_pinned(a, second_device()).to(a.device())),
+    REMAT_FUZZ_OP(kRandomHere, kMakes, 1, "", "r = a * torch.rand(4, 4, device=\"cuda\").to(a.device)",
+                  r = a * at::rand({4, 4}, at::kCUDA).to(a.device())),
+    REMAT_FUZZ_OP(kRecordStream, kMakes, 1, "a", "r = a.sin()\nused_here(r)", r = a.sin(); used_here(r)),
 };
 // clang-format on
-static_assert(kOps.size() == static_cast<size_t>(Op::kOpCount));
+static_assert(kOps.size() == static_cast<size_t>(Op::kAllOpCount));
 
 #define REMAT_FUZZ_HELPER_OF(name, python) \
   Helper {                                 \
@@ -250,7 +259,7 @@ class InPlace(torch.autograd.Function):
     REMAT_FUZZ_HELPER_OF(add_out, R"(
 def add_out(a, b):
     with torch.no_grad():
-        return torch.add(a, b, out=torch.zeros(4, 4))
+        return torch.add(a, b, out=torch.zeros(4, 4, device=a.device))
 )"),
     REMAT_FUZZ_HELPER_OF(no_grad_mean, R"(
 def no_grad_mean(a):
@@ -343,6 +352,74 @@ def library_fill(x, y):
 def library_mix(a, b):
     return library_op("mix")([a.detach(), b.detach()])
 )"),
+    REMAT_FUZZ_HELPER_OF(second_device, R"(
+def second_device():
+    return torch.device("cuda", torch.cuda.device_count() - 1)
+)"),
+    REMAT_FUZZ_HELPER_OF(wait_for, ""),
+    REMAT_FUZZ_HELPER_OF(from_pinned, R"(
+@torch.no_grad()
+def from_pinned(a, device):
+    if a.is_cpu:
+        return a.detach().pin_memory().to(device, non_blocking=True)
+    if device.type == "cpu":
+        return a.detach().cpu()
+    host = torch.empty(a.shape, dtype=a.dtype, pin_memory=True)
+    host.copy_(a.detach(), non_blocking=True)
+    if a.device != device:
+        torch.cuda.current_stream(device).wait_stream(torch.cuda.current_stream(a.device))
+    return host.to(device, non_blocking=True)
+)"),
+    REMAT_FUZZ_HELPER_OF(used_here, R"(
+def used_here(a):
+    if a.is_cuda:
+        a.record_stream(torch.cuda.current_stream(a.device))
+)"),
+    REMAT_FUZZ_HELPER_OF(other_stream, R"(
+@functools.cache
+def other_stream(device):
+    return torch.cuda.Stream(device)
+)"),
+    REMAT_FUZZ_HELPER_OF(SideStream, R"(
+late = threading.local()
+
+
+class SideStream:
+    """While entered, another stream of a device is the current one."""
+
+    def __init__(self, device, used, is_late=False):
+        self.device, self.used, self.is_late = device, used, is_late
+
+    def __enter__(self):
+        self.before, self.side = torch.cuda.current_stream(self.device), other_stream(self.device)
+        self.side.wait_stream(self.before)
+        self.here = torch.cuda.current_device()
+        for tensor in self.used:
+            if tensor.device == self.device:
+                tensor.record_stream(self.side)
+        torch.cuda.set_stream(self.side)
+        torch.cuda.set_device(self.here)
+
+    def __exit__(self, *error):
+        here = torch.cuda.current_device()
+        torch.cuda.set_stream(self.before)
+        torch.cuda.set_device(here)
+        if self.is_late:
+            late.sides = [*getattr(late, "sides", []), self.side]
+        else:
+            self.before.wait_stream(self.side)
+)"),
+    REMAT_FUZZ_HELPER_OF(on_this_stream, R"(
+def on_this_stream(results):
+    for side in getattr(late, "sides", []):
+        torch.cuda.current_stream(side.device).wait_stream(side)
+    late.sides = []
+    for result in results:
+        used_here(result)
+    return results
+)"),
+    REMAT_FUZZ_HELPER_OF(bytes_of, ""),
+    REMAT_FUZZ_HELPER_OF(resize_storage, ""),
     REMAT_FUZZ_HELPER_OF(free_storages, R"(
 def free_storages(tensors):
     for tensor in tensors:

@@ -120,7 +120,16 @@ enum class Op {
   kWriteBank,
   kWriteBankRow,
   kWriteBankColumn,
-  kOpCount,
+  kOpCount,  // of those that any device has
+  // Between devices: not drawn on the host.
+  kToHost = kOpCount,
+  kToDevice,
+  kToSecond,
+  kPinned,
+  kFromPinned,
+  kRandomHere,
+  kRecordStream,
+  kAllOpCount,
   // Steps with a block of steps.
   kRegion,
   kCall,

@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuzz/device.h"
 #include "fuzz/print.h"
 #include "fuzz/printer.h"
 
@@ -14,11 +15,15 @@ namespace {
 
 constexpr const char* kCppHead = R"(#include <ATen/autocast_mode.h>
 #include <ATen/native/Resize.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/core/Event.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <remat/remat.h>
 #include <torch/library.h>
 #include <torch/torch.h>
 
 #include <any>
+#include <array>
 #include <cstring>
 #include <exception>
 #include <functional>
@@ -34,7 +39,7 @@ using torch::autograd::grad;
 constexpr const char* kCppMain = R"(
 bool same(const Tensor& a, const Tensor& b) {
   if (!a.defined() || !b.defined()) return a.defined() == b.defined();
-  return a.contiguous().view(at::kInt).equal(b.contiguous().view(at::kInt));
+  return a.cpu().contiguous().view(at::kInt).equal(b.cpu().contiguous().view(at::kInt));
 }
 
 int main() try {
@@ -88,12 +93,12 @@ class CppPrinter final : public Printer {
     Names wanted;
     for (size_t i = 0; i < kWeights; ++i) {
       wanted.push_back("w" + std::to_string(i));
-      text << "  const Tensor " << wanted.back()
-           << " = (at::randn({4, 4}) * 0.5).requires_grad_(true);\n";
+      text << "  const Tensor " << wanted.back() << " = (at::randn({4, 4}) * 0.5)" << placed(i)
+           << ".requires_grad_(true);\n";
     }
     for (size_t i = 0; i < kBuffers; ++i)
-      text << "  const Tensor buffer" << i << " = at::rand({4, 4});\n";
-    text << "  const Tensor bank = at::rand({6, 4, 4});\n";
+      text << "  const Tensor buffer" << i << " = at::rand({4, 4})" << placed(0) << ";\n";
+    text << "  const Tensor bank = at::rand({6, 4, 4})" << placed(2) << ";\n";
     text << "  const auto make_inputs = [] { return Tensors" << inputs() << "; };\n"
          << "  [[maybe_unused]] const auto store = remat::"
          << (moves_storages(program()) ? "offload_engine({.min_bytes = 0})" : "host_memory_store()")
@@ -131,7 +136,7 @@ class CppPrinter final : public Printer {
   std::string inputs() const {
     Names inputs;
     for (size_t i = 0; i < program().body.inputs; ++i)
-      inputs.push_back(i == 1 ? "at::randn({4, 4})" : "at::randn({4, 4}).requires_grad_(true)");
+      inputs.push_back("at::randn({4, 4})" + placed(i) + (i == 1 ? "" : ".requires_grad_(true)"));
     return braced(inputs);
   }
 
@@ -143,10 +148,12 @@ class CppPrinter final : public Printer {
       text += "const Tensor " + names.back() + " = in[" + std::to_string(i) + "];\n";
     }
     text += steps(program().body, names);
-    return text + "Tensor sum = at::zeros({});\nfor (const Tensor& output : Tensors" +
+    return text + "Tensor sum = at::zeros({})" + placed(0) +
+           ";\nfor (const Tensor& output : Tensors" +
            braced(picked(names, program().body.results)) +
-           ") {\n  results.push_back(output.detach().clone());\n"
-           "  sum = sum + (output * output).sum();\n}\nreturn sum;\n";
+           ") {\n  results.push_back(output.detach().clone());\n  sum = sum + (output * "
+           "output).sum()" +
+           placed(0) + ";\n}\nreturn sum;\n";
   }
 
   std::string use() const {
@@ -176,14 +183,26 @@ class CppPrinter final : public Printer {
       return text;
     }
     const Names made = add_names(names, found.size());
-    std::string guard = "const Autocast scope;\n";
+    std::string guard =
+        on_cuda() ? "const Autocast scope(at::kCUDA);\n" : "const Autocast scope;\n";
+    if (step.scope.kind == ScopeKind::kDevice)
+      guard = "const c10::DeviceGuard scope(second_device());\n";
+    if (is_stream(step.scope.kind))
+      guard = "const SideStream scope(" +
+              std::string(step.scope.kind == ScopeKind::kSecondStream ? "second_device()"
+                                                                      : "at::Device(\"cuda:0\")") +
+              ", " + braced(picked(names, block_inputs(step))) +
+              (step.scope.kind == ScopeKind::kLateStream ? ", true" : "") + ");\n";
     if (step.scope.kind == ScopeKind::kHooks)
       guard = "const remat::SavedTensorsHooksGuard scope(copying_hooks());\n";
     if (step.scope.kind == ScopeKind::kNames)
       guard = "const remat::NameScope scope(\"" + step.scope.name + "\");\n";
     std::string assignments;
     for (size_t i = 0; i < made.size(); ++i) assignments += made[i] + " = " + found[i] + ";\n";
-    return "Tensor " + joined(made) + ";\n{\n" + indented(guard + text + assignments, 2) + "}\n";
+    const bool is_waited_for =
+        is_stream(step.scope.kind) && step.scope.kind != ScopeKind::kLateStream;
+    return "Tensor " + joined(made) + ";\n{\n" + indented(guard + text + assignments, 2) + "}\n" +
+           (is_waited_for ? "on_this_stream(" + braced(made) + ");\n" : "");
   }
 
   std::string region(const Step& step, Names& names) override {
@@ -202,7 +221,8 @@ class CppPrinter final : public Printer {
            "const Tensors in_" + fn + " = " + braced(passed) + ";\n" +
            results_of("plain ? " + fn + "(in_" + fn + ") : remat::checkpoint(" + options + ")(" +
                           fn + ")(in_" + fn + ")",
-                      fn, made);
+                      fn, made) +
+           (on_cuda() ? "on_this_stream(" + braced(made) + ");\n" : "");
   }
 
   static std::string lambda(const std::string& name, const std::string& parameters,
@@ -223,6 +243,13 @@ class CppPrinter final : public Printer {
     for (size_t i = 0; i < made.size(); ++i)
       text += "const Tensor " + made[i] + " = out_" + fn + "[" + std::to_string(i) + "];\n";
     return text;
+  }
+
+  std::string device() const override { return ".device()"; }
+
+  std::string placed(size_t i) const {
+    const std::string text = placed_text(program(), i);
+    return text.empty() ? text : ".to(at::Device(" + text.substr(4) + ")";
   }
 
   std::string text_of(const Cuts& cuts) const override {

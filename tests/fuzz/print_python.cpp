@@ -6,6 +6,7 @@
 #include <utility>
 #include <vector>
 
+#include "fuzz/device.h"
 #include "fuzz/print.h"
 #include "fuzz/printer.h"
 
@@ -13,7 +14,9 @@ namespace remat::fuzz {
 namespace {
 
 constexpr const char* kPythonHead = R"(import concurrent.futures
+import functools
 import sys
+import threading
 
 import torch
 import torch.nn.functional as F
@@ -28,7 +31,7 @@ constexpr const char* kPythonMain = R"(
 def same(a, b):
     if a is None or b is None:
         return a is b
-    return torch.equal(a.contiguous().view(torch.int32), b.contiguous().view(torch.int32))
+    return torch.equal(a.cpu().contiguous().view(torch.int32), b.cpu().contiguous().view(torch.int32))
 
 
 plain, ours = run(True), run(False)
@@ -71,10 +74,12 @@ class PythonPrinter final : public Printer {
     Names wanted;
     for (size_t i = 0; i < kWeights; ++i) {
       wanted.push_back("w" + std::to_string(i));
-      text << "    " << wanted.back() << " = (torch.randn(4, 4) * 0.5).requires_grad_()\n";
+      text << "    " << wanted.back() << " = (torch.randn(4, 4) * 0.5)" << placed(i)
+           << ".requires_grad_()\n";
     }
-    for (size_t i = 0; i < kBuffers; ++i) text << "    buffer" << i << " = torch.rand(4, 4)\n";
-    text << "    bank = torch.rand(6, 4, 4)\n";
+    for (size_t i = 0; i < kBuffers; ++i)
+      text << "    buffer" << i << " = torch.rand(4, 4)" << placed(0) << "\n";
+    text << "    bank = torch.rand(6, 4, 4)" << placed(2) << "\n";
     text << "    results, store = [], remat."
          << (moves_storages(program()) ? "offload(min_bytes=0)" : "host_memory_store()") << "\n\n"
          << "    def make_inputs():\n        return " << inputs() << "\n\n"
@@ -100,7 +105,7 @@ class PythonPrinter final : public Printer {
   std::string inputs() const {
     Names inputs;
     for (size_t i = 0; i < program().body.inputs; ++i)
-      inputs.push_back(i == 1 ? "torch.randn(4, 4)" : "torch.randn(4, 4).requires_grad_()");
+      inputs.push_back("torch.randn(4, 4)" + placed(i) + (i == 1 ? "" : ".requires_grad_()"));
     return listed(inputs);
   }
 
@@ -112,7 +117,8 @@ class PythonPrinter final : public Printer {
     return "    def forward(" + parameters + "):\n" + indented(text, 8) +
            "        outputs = " + listed(picked(names, program().body.results)) +
            "\n        results.extend(t.detach().clone() for t in outputs)\n"
-           "        return sum(((t * t).sum() for t in outputs), torch.zeros(()))\n\n";
+           "        return sum(((t * t).sum()" +
+           placed(0) + " for t in outputs), torch.zeros(())" + placed(0) + ")\n\n";
   }
 
   std::string use() const {
@@ -131,15 +137,31 @@ class PythonPrinter final : public Printer {
     using ScopeKind = ScopeChoices::Kind;
     Names inner = picked(names, block_inputs(step));
     const std::string text = steps(step.block[0], inner);
+    const Names before = picked(names, block_inputs(step));
     for (const size_t i : step.block[0].results) names.push_back(inner[i]);
     const std::string body = text.empty() ? "    pass\n" : indented(text, 4);
     switch (step.scope.kind) {
       case ScopeKind::kAutocast:
-        return "with torch.autocast(\"cpu\", dtype=torch.bfloat16):\n" + body;
+        return std::string("with torch.autocast(\"") + (on_cuda() ? "cuda" : "cpu") +
+               "\", dtype=torch.bfloat16):\n" + body;
       case ScopeKind::kHooks:
         return "with copying_hooks():\n" + body;
       case ScopeKind::kNames:
         return "with remat.name_scope(\"" + step.scope.name + "\"):\n" + body;
+      case ScopeKind::kDevice:
+        return "with torch.cuda.device(second_device()):\n" + body;
+      case ScopeKind::kStream:
+      case ScopeKind::kSecondStream:
+      case ScopeKind::kLateStream: {
+        const bool is_late = step.scope.kind == ScopeKind::kLateStream;
+        const char* const device = step.scope.kind == ScopeKind::kSecondStream
+                                       ? "second_device()"
+                                       : "torch.device(\"cuda:0\")";
+        const Names results = picked(inner, step.block[0].results);
+        return std::string("with SideStream(") + device + ", " + listed(before) +
+               (is_late ? ", True" : "") + "):\n" + body +
+               (is_late ? "" : "on_this_stream(" + listed(results) + ")\n");
+      }
       default:
         return text;
     }
@@ -157,7 +179,8 @@ class PythonPrinter final : public Printer {
     const std::string made = listed(add_names(names, block.results.size()));
     return function(fn, parameters, text, listed(picked(inner, block.results))) + made + " = (" +
            fn + " if plain else remat.checkpoint(" + joined(options(step, kPythonOptions, number)) +
-           ")(" + fn + "))(" + joined(passed) + ")\n";
+           ")(" + fn + "))(" + joined(passed) + ")\n" +
+           (on_cuda() ? "on_this_stream(" + made + ")\n" : "");
   }
 
   static std::string function(const std::string& name, const Names& parameters,
@@ -165,6 +188,8 @@ class PythonPrinter final : public Printer {
     return "\ndef " + name + "(" + joined(parameters) + "):\n" + indented(body, 4) + "    return " +
            result + "\n\n";
   }
+
+  std::string device() const override { return ".device"; }
 
   std::string text_of(const Cuts& cuts) const override {
     Names positions;

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <cctype>
 
+#include "fuzz/device.h"
+
 namespace remat::fuzz {
 namespace {
 
@@ -53,12 +55,20 @@ std::string Printer::step(const Step& step, Names& names) {
 }
 
 std::string Printer::op(const Step& step, Names& names) {
-  Words words = {{"a", names[step.a]},
-                 {"b", names[step.b]},
-                 {"w", "w" + std::to_string(step.b % kWeights)},
-                 {"buffer", "buffer" + std::to_string(step.b % kBuffers)},
-                 {"part", std::to_string(step.b % kParts)}};
   const OpInfo& op = info(step.op);
+  const std::string buffer = "buffer" + std::to_string(step.b % kBuffers);
+  const std::string home = op.effect == Effect::kWritesBuffer ? buffer
+                           : op.effect == Effect::kWritesBank ? "bank"
+                                                              : names[step.a];
+  const auto there = [&](const std::string& name) {
+    return !on_cuda() || name == home ? name : name + ".to(" + home + device() + ")";
+  };
+  Words words = {{"a", there(names[step.a])},
+                 {"b", there(names[step.b])},
+                 {"w", there("w" + std::to_string(step.b % kWeights))},
+                 {"buffer", there(buffer)},
+                 {"bank", there("bank")},
+                 {"part", std::to_string(step.b % kParts)}};
   const Names made = add_names(names, op.results);
   if (op.results > 0) words["r"] = made[0];
   if (op.results > 1) words["s"] = made[1];
@@ -130,6 +140,17 @@ std::string helpers_for(const std::string& text, std::string_view Helper::*langu
     if (has_word(text + used, helper.name)) used = std::string(helper.*language) + "\n\n" + used;
   }
   return used;
+}
+
+std::string placed_text(const Program& program, size_t i) {
+  if (!on_cuda()) return "";
+  if (i != 2 || program.placement == Placement::kOneDevice) return ".to(\"cuda:0\")";
+  return program.placement == Placement::kWithHost ? "" : ".to(\"cuda:1\")";
+}
+
+bool is_stream(ScopeChoices::Kind kind) {
+  using Kind = ScopeChoices::Kind;
+  return kind == Kind::kStream || kind == Kind::kSecondStream || kind == Kind::kLateStream;
 }
 
 std::string joined(const Names& parts) {

@@ -28,6 +28,11 @@ struct OptionWords {
   std::string_view store;
 };
 
+/// ".to(device)" for the i-th of inputs or parameters of a program on CUDA.
+std::string placed_text(const Program& program, size_t i);
+
+bool is_stream(ScopeChoices::Kind kind);
+
 /// Walks the steps of blocks. `names` are the variables that hold the values of a list.
 class Printer {
  public:
@@ -52,11 +57,14 @@ class Printer {
   std::string next_call() { return std::to_string(calls_++); }
 
   const Program& program() const { return program_; }
+  std::string placed(size_t i) const { return placed_text(program_, i); }
 
   /// Of region `number`, as it runs.
   Names options(const Step& step, const OptionWords& words, const std::string& number) const;
 
  private:
+  /// What a tensor's device is called.
+  virtual std::string device() const = 0;
   virtual std::string text_of(const Cuts& cuts) const = 0;
   virtual std::string text_of(const std::vector<OpRule>& rules) const = 0;
   virtual std::string region(const Step& step, Names& names) = 0;

@@ -44,6 +44,13 @@ std::set<size_t> used_inputs(const Block& block) {
   return used;
 }
 
+bool may_race(const Program& program) {
+  if (program.placement != Placement::kOneDevice) return true;
+  return any_step(program.body, [](const Step& step) {
+    return step.op == Op::kToHost || step.op == Op::kToSecond;
+  });
+}
+
 bool any_step(const Block& block, const std::function<bool(const Step&)>& is_such) {
   return std::any_of(block.steps.begin(), block.steps.end(), [&](const Step& step) {
     return is_such(step) || (!step.block.empty() && any_step(step.block[0], is_such));

@@ -24,6 +24,10 @@ constexpr size_t kBuffers = 1;  // without the bank
 /// Whose memory goes after the forward. Until backward: all that there is; else the buffers.
 enum class Freed { kNone, kUntilBackward, kForGood };
 
+/// Where the third of inputs and of parameters and the bank are, if the others are on a CUDA
+/// device.
+enum class Placement { kOneDevice, kWithHost, kTwoDevices };
+
 struct Block;
 
 /// A rule of a region's policy.
@@ -61,7 +65,16 @@ struct CallChoices {
 
 /// Of a step kScope.
 struct ScopeChoices {
-  enum class Kind { kNone, kAutocast, kHooks, kNames };
+  enum class Kind {
+    kNone,
+    kAutocast,
+    kHooks,
+    kNames,
+    kDevice,        // the second one is the current one
+    kStream,        // another stream of the first device
+    kSecondStream,  // another stream of the second device
+    kLateStream,    // as kStream; the caller of the region around waits for it
+  };
   Kind kind = Kind::kNone;
   std::string name{};
 };
@@ -88,7 +101,9 @@ struct Program {
   Block body;
   Use use = Use::kBackward;
   Freed freed = Freed::kNone;
-  uint64_t seed = 0;  // of its parameters, buffers and inputs
+  Placement placement = Placement::kOneDevice;
+  bool one_thread = false;  // autograd's nodes all run on the thread that calls backward
+  uint64_t seed = 0;        // of its parameters, buffers and inputs
 };
 
 /// Its store is an engine, else one that copies at once.
@@ -101,6 +116,10 @@ Program make_program(uint64_t seed);
 
 /// A program with every op, and every kind of step, region and call.
 Program program_of_everything();
+
+/// True if gradients may come from more than one of autograd's threads, so that the order in which
+/// they are added up, and the bits of their sum, are not the same in each run.
+bool may_race(const Program& program);
 
 /// How many values the step adds.
 size_t result_count(const Step& step);

@@ -3,12 +3,14 @@
 // Running programs and their backward, plain and checkpointed.
 #include "fuzz/run.h"
 
+#include <c10/core/AutogradState.h>
 #include <torch/torch.h>
 
 #include <regex>
 
 #include <remat/tape/replay_mismatch.h>
 
+#include "fuzz/device.h"
 #include "fuzz/helpers.h"
 #include "support/same_bits.h"
 #include "support/silence.h"
@@ -16,8 +18,8 @@
 namespace remat::fuzz {
 
 at::Tensor loss_of(const Tensors& outputs) {
-  at::Tensor sum = at::zeros({});
-  for (const at::Tensor& output : outputs) sum = sum + (output * output).sum();
+  at::Tensor sum = at::zeros({}, main_device());
+  for (const at::Tensor& output : outputs) sum = sum + (output * output).sum().to(main_device());
   return sum;
 }
 
@@ -40,6 +42,22 @@ std::string difference(const Tensors& a, const Tensors& b) {
 namespace {
 
 using at::Tensor;
+
+/// Whether autograd has threads of its own, while alive.
+class Multithreading {
+ public:
+  explicit Multithreading(bool enabled) : was_(state().get_multithreading_enabled()) {
+    state().set_multithreading_enabled(enabled);
+  }
+  Multithreading(const Multithreading&) = delete;
+  Multithreading& operator=(const Multithreading&) = delete;
+  ~Multithreading() { state().set_multithreading_enabled(was_); }
+
+ private:
+  static c10::AutogradState& state() { return c10::AutogradState::get_tls_state(); }
+
+  const bool was_;
+};
 
 constexpr size_t kErrorWords = 60;
 constexpr size_t kSummaryLength = 90;
@@ -120,7 +138,9 @@ TapeSizes tape_sizes(const Program& program) {
 Outcome run(const Program& program, Mode mode) {
   TapeSizes sizes;
   if (mode != Mode::kPlain) sizes = tape_sizes(program);
+  forget_memory();
   const Silence silence;
+  const Multithreading multithreading(!program.one_thread);
   Machine machine(program, mode, sizes);
   Outcome outcome;
   try {
@@ -130,6 +150,12 @@ Outcome run(const Program& program, Mode mode) {
   }
   if (program.freed != Freed::kForGood) copy_to(outcome.tensors, machine.buffers());
   outcome.tensors.push_back(at::rand({2}));  // the stream goes on as if nothing had happened
+  if (on_cuda()) {
+    for (const at::Device device : {main_device(), second_device()})
+      outcome.tensors.push_back(at::rand({2}, device));
+  }
+  to_host(outcome.tensors);
+  synchronize();
   return outcome;
 }
 
@@ -155,9 +181,45 @@ const char* refusal_if_compared(const Program& program) {
 
 }  // namespace
 
+namespace {
+
+constexpr const char* kRaces =
+    "plain code adds gradients up in the order in which threads make them";
+
+/// What is wrong with plain code, if it is that and not remat.
+std::string unsure_of(const Program& program, const Outcome& plain, const Outcome& ours,
+                      Mode mode) {
+  constexpr int kRuns = 4;
+  bool races = false;
+  std::vector<Outcome> of_plain{plain};
+  std::vector<Outcome> of_ours{ours};
+  for (int i = 0; i < kRuns; ++i) {
+    of_plain.push_back(run(program, Mode::kPlain));
+    races = races || !same(plain, of_plain.back());
+    if (may_race(program)) of_ours.push_back(run(program, mode));
+  }
+  for (const Outcome& want : of_plain) {
+    for (const Outcome& have : of_ours) {
+      if (may_race(program) && same(want, have)) return kRaces;
+    }
+  }
+  if (races) return "plain code gives something else in each run";
+  set_eager_order();
+  const bool depends = !same(plain, run(program, Mode::kPlain));
+  set_random_order(program.seed);
+  return depends ? "plain code gives something else in another order of streams" : "";
+}
+
+}  // namespace
+
 Verdict check(const Program& program, Mode mode) {
+  set_random_order(program.seed);
   const Outcome plain = run(program, Mode::kPlain);
+  if (const std::string faults = device_faults(); !faults.empty())
+    return {.failure = "plain: " + faults};
   const Outcome ours = run(program, mode);
+  if (const std::string faults = device_faults(); !faults.empty())
+    return {.failure = "remat: " + faults};
   Verdict verdict{.message = ours.error ? ours.error->message : "",
                   .raised = plain.error.has_value()};
   if (same(plain, ours)) return verdict;
@@ -165,6 +227,14 @@ Verdict check(const Program& program, Mode mode) {
   if (!verdict.refusal && mode == Mode::kCheckpointed)
     verdict.refusal = refusal_if_compared(program);
   if (verdict.refusal) return verdict;
+  if (on_cuda()) {
+    const std::string unsure = unsure_of(program, plain, ours, mode);
+    if (unsure == kRaces)
+      verdict.note = kRaces;
+    else if (!unsure.empty())
+      verdict.failure = unsure;
+    if (!unsure.empty()) return verdict;
+  }
   verdict.failure = "plain: " + summary(plain) + "\nremat: " + summary(ours);
   if (!plain.error && !ours.error) verdict.message = difference(plain.tensors, ours.tensors);
   return verdict;

@@ -19,6 +19,8 @@ class Shrinker {
       changed_ = false;
       set(program_.use, Use::kBackward);
       set(program_.freed, Freed::kNone);
+      set(program_.placement, Placement::kOneDevice);
+      set(program_.one_thread, false);
       visit(program_.body);
     } while (changed_);
     return std::move(program_);

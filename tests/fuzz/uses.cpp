@@ -52,19 +52,19 @@ const std::array kUses = {
                    "penalty = loss * 0\n"
                    "for gradient in grad(loss, wanted, create_graph=True, allow_unused=True):\n"
                    "    if gradient is not None:\n"
-                   "        penalty = penalty + gradient.square().sum()\n"
+                   "        penalty = penalty + gradient.square().sum().to(loss.device)\n"
                    "penalty.backward()",
                    Tensor penalty = loss * 0;
                    for (const Tensor& gradient : grad({loss}, wanted, {}, true, true, true)) {
-                     if (gradient.defined()) penalty = penalty + gradient.square().sum();
+                     if (gradient.defined()) penalty = penalty + gradient.square().sum().to(loss.device());
                    }
                    penalty.backward()),
     // Autograd notices the write, or what follows does not depend on it.
     REMAT_FUZZ_USE(kWriteBetween,
-                   "scale = torch.ones((), requires_grad=True)\n"
+                   "scale = torch.ones((), device=loss.device, requires_grad=True)\n"
                    "first = [g for g in grad(loss, wanted, scale, create_graph=True, allow_unused=True) if g is not None]\n"
                    "if any(g.requires_grad for g in first):\n"
-                   "    total = scale * 0 + sum(g.sum() for g in first)\n"
+                   "    total = scale * 0 + sum(g.sum().to(loss.device) for g in first)\n"
                    "    (before,) = grad(total, scale, retain_graph=True)\n"
                    "    is_wrong = False\n"
                    "    try:\n"
@@ -74,14 +74,14 @@ const std::array kUses = {
                    "    except RuntimeError:\n"
                    "        pass\n"
                    "    results.append(torch.tensor(float(is_wrong and not before.isnan().any())))",
-                   const Tensor scale = at::ones({}).requires_grad_(true);
+                   const Tensor scale = at::ones({}, loss.device()).requires_grad_(true);
                    Tensors first;
                    for (const Tensor& g : grad({loss}, wanted, {scale}, true, true, true)) {
                      if (g.defined()) first.push_back(g);
                    }
                    if (std::any_of(first.begin(), first.end(), [](const Tensor& g) { return g.requires_grad(); })) {
                      Tensor total = scale * 0;
-                     for (const Tensor& g : first) total = total + g.sum();
+                     for (const Tensor& g : first) total = total + g.sum().to(loss.device());
                      const Tensor before = grad({total}, {scale}, {}, true)[0];
                      bool is_wrong = false;
                      try {

@@ -14,8 +14,8 @@ namespace {
 
 constexpr auto kCount = static_cast<size_t>(Words::kCount);
 constexpr std::array<const char*, kCount> kNames = {
-    "always", "complex",        "library",      "unseen writes",    "write saved",
-    "bank",   "freed storages", "later writes", "writing backwards"};
+    "always", "complex",        "library",      "unseen writes",     "write saved",
+    "bank",   "freed storages", "later writes", "writing backwards", "devices"};
 using Chosen = std::bitset<kCount>;
 
 Chosen choose() {
@@ -74,6 +74,14 @@ Words words_of(Op op) {
       return Words::kBank;
     case Op::kWritesSaved:
       return Words::kWritingBackwards;
+    case Op::kToHost:
+    case Op::kToDevice:
+    case Op::kToSecond:
+    case Op::kPinned:
+    case Op::kFromPinned:
+    case Op::kRandomHere:
+    case Op::kRecordStream:
+      return Words::kDevices;
     default:
       return Words::kAlways;
   }
@@ -83,6 +91,19 @@ bool is_rare(Op op) {
   const Words words = words_of(op);
   return words == Words::kUnseenWrites ||
          (words == Words::kLibrary && op != Op::kLibraryMarked && op != Op::kReadLibrary);
+}
+
+bool runs_on_cuda(Op op) {
+  switch (op) {
+    case Op::kLstmCell:    // a fused kernel, which is compiled for CUDA alone
+    case Op::kLogSigmoid:  // the CPU's kernel returns another buffer
+    // LibTorch compiles these kernels of complex numbers when they are first called.
+    case Op::kComplexPad:
+    case Op::kComplexLerp:
+      return false;
+    default:
+      return true;
+  }
 }
 
 bool has_words(Words words) {

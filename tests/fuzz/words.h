@@ -17,6 +17,7 @@ enum class Words {
   kFreedStorages,
   kLaterWrites,       // of buffers that an inner or another region has read
   kWritingBackwards,  // of custom functions, of what they have saved
+  kDevices,           // on CUDA: other devices, the host, streams
   kCount,
 };
 
@@ -25,6 +26,9 @@ Words words_of(Op op);
 
 /// True of ops that regions refuse: a program in fifty says enough.
 bool is_rare(Op op);
+
+/// False for ops whose kernels for CUDA have nothing on the host that computes them.
+bool runs_on_cuda(Op op);
 
 /// REMAT_FUZZ_WORDS is "all", "none", or their names with commas.
 bool has_words(Words words);
