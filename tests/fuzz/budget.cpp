@@ -3,6 +3,7 @@
 // Running random programs within random budgets.
 #include "fuzz/budget.h"
 
+#include <c10/core/AutogradState.h>
 #include <torch/torch.h>
 
 #include <algorithm>
@@ -26,6 +27,7 @@
 #include <remat/remat.h>
 #include <remat/tape/region.h>
 
+#include "fuzz/device.h"
 #include "fuzz/machine.h"
 #include "fuzz/plain_step.h"
 #include "support/silence.h"
@@ -159,6 +161,7 @@ StepResult train(const Training& training, const Function& function) {
   }
   copy_to(step.tensors, results);
   training.copy_state(step.tensors);
+  to_host(step.tensors);
   return step;
 }
 
@@ -311,8 +314,10 @@ std::shared_ptr<OffloadEngine> choose_store(uint64_t seed) {
   Choices choose(seed ^ kStoreSeeds);
   if (choose.one_in(2)) return nullptr;
   const auto bytes = [&] { return static_cast<int64_t>(choose.pick(4) * choose.pick(64)); };
-  const VirtualLink link = virtual_link({.gbps = 1});
-  return offload_engine({.memories = {host_memory({.link = link.link})},
+  // A link of a set speed copies by the CPU, and refuses tensors of a GPU.
+  const auto memory =
+      on_cuda() ? host_memory() : host_memory({.link = virtual_link({.gbps = 1}).link});
+  return offload_engine({.memories = {memory},
                          .min_bytes = bytes() / 4,
                          .prefetch_bytes = bytes(),
                          .max_leaving_bytes = bytes()});
@@ -547,7 +552,14 @@ bool is_planned(const char* note) {
 }
 
 Verdict check_in_budget(const Program& program, Fault fault) {
-  return BudgetCheck(program, fault).run();
+  set_random_order(program.seed);
+  forget_memory();
+  // Else some gradients are added up in the order in which threads make them.
+  c10::AutogradState::get_tls_state().set_multithreading_enabled(!on_cuda() || !may_race(program));
+  Verdict verdict = BudgetCheck(program, fault).run();
+  const std::string faults = device_faults();
+  if (!faults.empty() && verdict.failure.empty()) verdict.failure = faults;
+  return verdict;
 }
 
 }  // namespace remat::fuzz

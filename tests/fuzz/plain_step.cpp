@@ -16,12 +16,22 @@ constexpr std::array kOthers = {Op::kSin,     Op::kTanh,   Op::kRelu,  Op::kSoft
                                 Op::kMul,     Op::kAdd,    Op::kClone, Op::kWeight,
                                 Op::kDropout, Op::kRandom, Op::kWhere, Op::kLayerNorm};
 
-void make_plain(Block& block) {
+/// Nobody waits for a late stream any more. No tape can replay what changes the stream or the
+/// device, so that few programs do.
+bool is_kept(Kind kind, bool keeps_streams) {
+  if (kind == Kind::kHooks || kind == Kind::kLateStream) return false;
+  const bool changes =
+      kind == Kind::kDevice || kind == Kind::kStream || kind == Kind::kSecondStream;
+  return keeps_streams || !changes;
+}
+
+void make_plain(Block& block, bool keeps_streams) {
   for (Step& step : block.steps) {
     if (step.block.empty()) continue;
-    if (step.op != Op::kScope || step.scope.kind == Kind::kHooks) step.scope.kind = Kind::kNone;
+    if (step.op != Op::kScope || !is_kept(step.scope.kind, keeps_streams))
+      step.scope.kind = Kind::kNone;
     step.op = Op::kScope;
-    make_plain(step.block[0]);
+    make_plain(step.block[0], keeps_streams);
   }
 }
 
@@ -55,7 +65,7 @@ Step with_one_more(const Step& step, size_t values, Op op) {
 }  // namespace
 
 Program plain_step_of(Program program) {
-  make_plain(program.body);
+  make_plain(program.body, /*keeps_streams=*/program.seed % 16 == 0);
   program.use = Use::kBackward;
   program.freed = Freed::kNone;
   return program;
