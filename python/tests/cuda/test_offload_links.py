@@ -4,6 +4,7 @@
 
 import pytest
 import torch
+from same import assert_same
 
 import remat_meta as remat
 from remat_meta import _C
@@ -39,3 +40,31 @@ def test_a_simulated_link_for_the_cpu_leaves_tensors_of_a_gpu_where_they_are(tmp
     x = torch.ones(1000, device="cuda", requires_grad=True)
     fn(x).sum().backward()
     assert x.grad is not None and store.stats()["left_count"] == 0
+
+
+def test_memory_that_two_streams_read_is_not_used_again_before_both_have():
+    """What comes back for a node of the side stream is read by one of the current stream, too."""
+
+    def program(wrap):
+        def squares(h):
+            a = h * h
+            side.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(side):
+                b = h * h
+            return a, b
+
+        x, z = (torch.full((1 << 16,), number, device="cuda", requires_grad=True) for number in (0.5, 0.25))
+        side = torch.cuda.Stream()
+        side.wait_stream(torch.cuda.current_stream())
+        with torch.cuda.stream(side):
+            later = z.sin().exp()  # its nodes run after those of both readers, and make tensors on the side stream
+        a, b = wrap(squares)(x.sin())
+        torch.cuda.current_stream().wait_stream(side)
+        (a.sum() + b.sum() + later.sum()).backward()
+        return x.grad, z.grad
+
+    def offloaded(call):
+        store = remat.offload("host", min_bytes=0)
+        return remat.checkpoint(offload_store=store)(remat.native_op(call, "squares", remat.CheckpointPolicy.OFFLOAD))
+
+    assert_same(program, offloaded)
