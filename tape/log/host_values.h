@@ -5,6 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
+#include <c10/core/DispatchKey.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <cstddef>
 #include <cstdint>
@@ -34,9 +36,11 @@ void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageT
 /// Origin::given() and that no op has read. Never 0.
 uint16_t given_hash(const at::Tensor& tensor);
 
-/// Of what the op that is about to run makes. A mode may give memory without values some.
+/// The origin of what the op that is about to run makes. A mode may give memory without values
+/// some, but not where LibTorch makes a tensor of numbers of the host, past all modes.
 inline Origin origin_of_results(const OpInfo& op) {
-  const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0;
+  const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0 &&
+                          !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
   return is_of_mode ? Origin::inside() : Origin::made_by(op);
 }
 

@@ -46,6 +46,17 @@ bool overwrites(const OpInfo& op) {
          op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
 }
 
+/// Note [Copies to the host]: a copy to the host that does not wait is read after a wait of the
+/// function, which a tape does not repeat. So the tape has a copy that waits.
+bool is_told_not_to_wait(const OpCall& call, size_t i) {
+  const auto& arguments = call.info().op().schema().arguments();
+  if (!call.argument(i).toBool() || arguments[i].name() != "non_blocking") return false;
+  for (size_t other = 0; other < arguments.size(); ++other) {
+    if (call.argument(other).isDevice()) return call.argument(other).toDevice().is_cpu();
+  }
+  return call.argument(0).isTensor() && call.argument(0).toTensor().is_cpu();
+}
+
 /// Numbers that LibTorch has made tensors of are often the same.
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
   const auto is_readable = [](const at::Tensor& tensor) {
@@ -255,7 +266,8 @@ void TapeRecorder::add_argument(const OpCall& call, size_t i) {
   }
   if (value.isStorage() || value.isObject() || value.isGenericDict() || value.isTuple())
     return give_up(call, "an argument that may have tensors inside");
-  tape_.arguments_.push_back(value);
+  const bool waits_instead = value.isBool() && is_told_not_to_wait(call, i);
+  tape_.arguments_.push_back(C10_UNLIKELY(waits_instead) ? c10::IValue(false) : value);
 }
 
 void TapeRecorder::add_ref(const OpCall& call, size_t i, const at::Tensor& tensor) {

@@ -2,6 +2,8 @@
 
 """Regions whose ops run on several streams and devices: a replay runs where the forward ran."""
 
+import contextlib
+
 import pytest
 import torch
 from same import assert_same
@@ -261,3 +263,42 @@ def test_a_backward_inside_leaves_the_current_device(wrap):
         return x.grad, w.grad
 
     assert_same(program, wrap)
+
+
+@pytest.mark.parametrize("replay", ["function", "tape"])
+def test_a_copy_to_the_host_is_there_when_a_replay_reads_it(replay):
+    """The forward waits for the copy; a tape, which has no waits, makes one that waits."""
+
+    def program(wrap):
+        def fn(x):
+            on_host = x.sin().exp().to("cpu", non_blocking=True)
+            torch.cuda.synchronize()
+            return (on_host.sin() * 2).exp()
+
+        x = leaf(512)
+        y = wrap(fn)(x).sum()
+        torch.zeros(512, pin_memory=True)  # takes the memory of the forward's copy, and lets go of it
+        y.backward()
+        return (x.grad,)
+
+    assert_same(program, checkpointed(replay=replay))
+
+
+@pytest.mark.parametrize("where", ["forward", "backward"])
+def test_numbers_of_the_host_on_a_device_are_compared_alike_under_a_mode(where):
+    class PassThrough(torch.utils._python_dispatch.TorchDispatchMode):
+        def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+            return func(*args, **(kwargs or {}))
+
+    def program(wrap):
+        def fn(x):
+            return x.exp().index_fill(0, torch.tensor([1], device="cuda"), 0.5).sin()
+
+        x = leaf(4)
+        with PassThrough() if where == "forward" else contextlib.nullcontext():
+            y = wrap(fn)(x).sum()
+        with PassThrough() if where == "backward" else contextlib.nullcontext():
+            y.backward()
+        return (x.grad,)
+
+    assert_same(program, checkpointed())
