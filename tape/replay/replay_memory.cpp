@@ -342,7 +342,7 @@ bool ReplayMemory::is_same_foreign_memory(size_t number, const at::Tensor& tenso
   return true;
 }
 
-bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged) {
+bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged, bool is_saved_by_user) {
   const Origin now = region_.outside().logged(origin_of(tensor));
   const bool is_viewed = logged.is_outside() && now.is_inside() &&
                          std::find(viewed_unknown_.begin(), viewed_unknown_.end(),
@@ -352,10 +352,11 @@ bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged) {
   if ((!is_viewed && !now.is_unknown()) || !logged.is_outside()) return false;
   // What an op keeps for itself is made below autograd, by no op that is seen, and dies.
   const OutsideStorage& outside = region_.outside()[logged.number()];
-  // Values on CUDA are not compared: only a parameter is expected to be gathered anew.
-  const bool may_be_saved =
-      !has_layout(tensor) ||
-      (tensor.is_cuda() ? is_parameter(tensor) : outside.may_be_saved(tensor.storage()));
+  // Values on CUDA are not compared: of what a custom function saves only a parameter is expected
+  // to be gathered anew.
+  const bool may_be_saved = !has_layout(tensor) || (tensor.is_cuda() && is_saved_by_user
+                                                        ? is_parameter(tensor)
+                                                        : outside.may_be_saved(tensor.storage()));
   const bool is_made_again = outside.is_gone() && may_be_saved;
   return is_made_again || is_same_foreign_memory(logged.number(), tensor);
 }

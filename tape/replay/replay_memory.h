@@ -87,9 +87,9 @@ class ReplayMemory {
   static bool is_known(Origin origin) {
     return !origin.is_inside() || origin.is_made() || origin.is_cast();
   }
-  /// True if `tensor`, which a custom function saves, has the origin that it had in the forward, as
-  /// far as that is known.
-  bool has_origin(const at::Tensor& tensor, Origin logged);
+  /// True if `tensor`, which is saved, has the origin that it had in the forward, as far as that is
+  /// known. `is_saved_by_user`: by a custom function.
+  bool has_origin(const at::Tensor& tensor, Origin logged, bool is_saved_by_user);
   /// A view shows `memory`, of which nobody knows where it comes from.
   void note_viewed(const void* memory) { viewed_unknown_.push_back(memory); }
   /// See Origin::given().

@@ -12,6 +12,7 @@
 #include <remat/tape/saved_tensors_hooks.h>
 
 #include "host_values.h"
+#include "own_saves.h"
 #include "saved_original.h"
 #include "storage_bytes.h"
 
@@ -171,7 +172,7 @@ bool ReplayProgress::is_same_part(const Slot& slot, const at::Tensor& tensor) co
   const at::Tensor& original = saved_original(tensor);
   const uint16_t values = memory_.is_given(original) ? given_hash(original) : 0;
   return slot.layout == (layout_hash(tensor, memory_.moved(original)) ^ values) &&
-         memory_.has_origin(original, slot.origin);
+         memory_.has_origin(original, slot.origin, /*is_saved_by_user=*/!slot.op && !saves_own());
 }
 
 /// Where ops are not compared, tensors of one shape must not take each other's places.
