@@ -7,6 +7,7 @@
 #include <ATen/DeviceAccelerator.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/TensorOptions.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
 
 #include <exception>
@@ -120,7 +121,7 @@ class Engine final : public OffloadEngine {
   }
 
   OffloadTerms terms(std::optional<c10::Device> given) override {
-    const c10::Device device = given ? *given : usual_device();
+    const c10::Device device = given ? with_index(*given) : usual_device();
     TORCH_CHECK_VALUE(!options_.device || options_.device->type() == device.type(),
                       "[offload] terms: expected ", *options_.device,
                       ", the device of this store, got ", device,
@@ -137,6 +138,12 @@ class Engine final : public OffloadEngine {
   }
 
  private:
+  /// The current device of the accelerator, if `device` does not say which.
+  static c10::Device with_index(c10::Device device) {
+    if (device.has_index() || device.is_cpu()) return device;
+    return c10::impl::VirtualGuardImpl(device.type()).getDevice();
+  }
+
   c10::Device usual_device() const {
     if (options_.device && (options_.device->has_index() || options_.device->is_cpu()))
       return *options_.device;

@@ -16,6 +16,7 @@
 
 #include <remat/backend/collective_watch.h>
 #include <remat/tape/collective_work.h>
+#include <remat/tape/host_copies.h>
 #include <remat/tape/interception_bits.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/outside_log.h>
@@ -293,6 +294,11 @@ void set_interception_backend(c10::BackendComponent component) {
   backend = component;
 }
 
+InterceptKernel::InterceptKernel(const OperatorHandle& op, Level level)
+    : level_(level),
+      non_blocking_(non_blocking_argument(op.schema())),
+      may_return_early_(non_blocking_ < op.schema().arguments().size()) {}
+
 void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   const DispatchKeySet below = keys.remove_backend(backend);
   if (C10_UNLIKELY(!is_seen(keys))) return run_unseen(op, below, stack);
@@ -310,7 +316,11 @@ void InterceptKernel::operator()(const OperatorHandle& op, DispatchKeySet keys, 
   if (C10_UNLIKELY(info.is_communication()) && by_autograd) wait_first({info, *stack});
   const auto run = [&] {
     if (composite) return op.redispatchBoxed(below, stack);
-    run_leaf(op, info, below, stack, /*logged=*/by_autograd || !info.is_lift());
+    const bool logged = by_autograd || !info.is_lift();
+    if (C10_LIKELY(!may_return_early_)) return run_leaf(op, info, below, stack, logged);
+    const HostCopy copy(OpCall(info, *stack), non_blocking_);
+    run_leaf(op, info, below, stack, logged);
+    copy.wait();
   };
   if (policy && run_by_policy(*policy, decision_, info, composite, *stack, run)) return;
   if (C10_UNLIKELY(info.is_communication()) && by_autograd && !policy &&

@@ -30,7 +30,7 @@ class InterceptKernel final : public c10::OperatorKernel {
     kBackend,   ///< Registered for a backend: tensors without autograd, or code below it.
   };
 
-  explicit InterceptKernel(Level level) : level_(level) {}
+  InterceptKernel(const c10::OperatorHandle& op, Level level);
 
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                   torch::jit::Stack* stack);
@@ -45,6 +45,8 @@ class InterceptKernel final : public c10::OperatorKernel {
       static_cast<size_t>(c10::DispatchKey::EndOfRuntimeBackendKeys) + 1;
 
   const Level level_;
+  const size_t non_blocking_;  // the position of that argument, if it has one
+  const bool may_return_early_;
   std::atomic<const OpInfo*> info_{nullptr};
   std::array<std::atomic<Kind>, kKeys> kinds_{};  // by autograd key
   StaticDecision decision_;

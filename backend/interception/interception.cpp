@@ -195,7 +195,7 @@ class Interception {
   void register_kernel(const c10::OperatorHandle& op, DispatchKey functionality,
                        InterceptKernel::Level level) {
     put(op, key(functionality),
-        KernelFunction::makeFromBoxedFunctor(std::make_unique<InterceptKernel>(level)));
+        KernelFunction::makeFromBoxedFunctor(std::make_unique<InterceptKernel>(op, level)));
   }
 
   void put(const c10::OperatorHandle& op, DispatchKey where, KernelFunction kernel) {

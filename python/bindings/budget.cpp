@@ -182,9 +182,12 @@ std::shared_ptr<OffloadEngine> engine_of(const py::object& given) {
                                 "prefetch_bytes=...): only its copies can be planned for."));
 }
 
-MemoryPlannerOptions planner_options(const std::shared_ptr<OffloadEngine>& offload) {
+MemoryPlannerOptions planner_options(const StepProfile& profile,
+                                     const std::shared_ptr<OffloadEngine>& offload) {
   MemoryPlannerOptions options;
-  if (offload) options.offload = offload->terms();
+  if (offload)
+    options.offload = offload->terms(profile.device.empty() ? c10::Device(c10::kCPU)
+                                                            : c10::Device(profile.device));
   return options;
 }
 
@@ -216,7 +219,7 @@ void add_profile(py::module_& m) {
             MemoryPlan plan;
             {
               const py::gil_scoped_release released;
-              plan = plan_for(MemoryPlanner(profile, planner_options(offload)), budget);
+              plan = plan_for(MemoryPlanner(profile, planner_options(profile, offload)), budget);
             }
             return told(std::move(plan));
           },
@@ -283,7 +286,7 @@ void add_plan(py::module_& m) {
       .def(py::init([](const StepProfile& profile, const py::object& store) {
              const std::shared_ptr<OffloadEngine> offload = engine_of(store);
              const py::gil_scoped_release released;
-             return MemoryPlanner(profile, planner_options(offload));
+             return MemoryPlanner(profile, planner_options(profile, offload));
            }),
            py::arg("profile"), py::arg("offload") = py::none())
       .def_property_readonly("profile", &MemoryPlanner::profile)

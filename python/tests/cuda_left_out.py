@@ -14,8 +14,18 @@ _ASSERTS = "an index or a probability out of range is a device assert, after whi
 _FILE = "on CUDA it is a copy from the host into a storage, which is refused or named as an op"
 _FORK = "no process may use CUDA, or go backward once autograd has threads for devices, after a fork"
 _TEXT = "the text names the CPU"
+_LINK = "a link of a set speed copies by the CPU"
 
 LEFT_OUT = {
+    "test_aliases.py::test_a_write_through_data_is_noticed[*-buffer-*]": _BOUND_TO_HOST,
+    "test_aliases.py::test_a_write_through_data_is_noticed[*-not a leaf-*]": _BOUND_TO_HOST,
+    "test_aliases.py::test_an_alias_that_is_captured_and_changes_by_way_of_the_original_is_noticed": _BOUND_TO_HOST,
+    "test_aliases.py::test_one_byte_of_a_small_buffer_is_noticed": _BOUND_TO_HOST,
+    "test_aliases.py::test_what_a_region_has_read_and_another_writes_by_way_of_data_raises_in_backward[outside-*]":
+        _BOUND_TO_HOST,
+    "test_aliases.py::test_what_hooks_have_copied_and_is_written_by_way_of_data_raises": _BOUND_TO_HOST,
+    "test_auto_measuring.py::test_steps_are_measured_within_the_budget[35%]":
+        "the least peak is higher: a device's allocator rounds each tensor up",
     "test_auto_plans.py::test_a_step_within_a_budget_is_a_graph_break": "compilers have their own suites",
     "test_auto_plans.py::test_under_torch_compile_the_budget_holds": "compilers have their own suites",
     "test_cuts.py::test_memory_that_nobody_has_written_is_kept_by_the_segment_that_fills_it": "dropout is one op on CUDA",
@@ -31,10 +41,10 @@ LEFT_OUT = {
     "test_divergence.py::test_memory_of_the_host_that_is_written_later_raises": _ADDRESS,
     "test_divergence.py::test_scales_of_a_captured_quantized_tensor_that_are_written_are_noticed": _BOUND_TO_HOST,
     "test_divergence.py::test_values_of_a_captured_sparse_tensor_that_are_written_by_way_of_data": _BOUND_TO_HOST,
-    "test_divergence.py::test_values_that_are_saved_and_that_only_a_part_left_out_reads_are_compared[True-*storage]":
-        _BOUND_TO_HOST,
     "test_divergence.py::test_values_that_are_saved_and_that_only_a_part_left_out_reads_are_compared[*-pickle]": _FILE,
     "test_divergence.py::test_values_that_are_saved_and_that_only_a_part_left_out_reads_are_compared[True-*load]": _FILE,
+    "test_divergence.py::test_values_that_are_saved_and_that_only_a_part_left_out_reads_are_compared[True-*storage]":
+        _BOUND_TO_HOST,
     "test_divergence.py::test_what_the_host_fills_after_it_is_wrapped_is_compared": _ADDRESS,
     "test_exchanged_memory.py::test_a_part_of_an_inference_tensor_that_is_written_raises": _BOUND_TO_HOST,
     "test_given_up_tapes.py::test_what_a_tape_knows_of_memory_is_not_compared[*from_the_host]": _ADDRESS,
@@ -45,7 +55,12 @@ LEFT_OUT = {
     "test_named_calls.py::test_a_read_past_the_dispatcher_raises_unless_it_was_announced": _ADDRESS,
     "test_offload.py::test_a_store_of_ones_own_may_round": _BOUND_TO_HOST,
     "test_offload_engine.py::test_a_forked_process_is_right_or_says_that_it_was_forked": _FORK,
+    "test_offload_engine.py::test_a_graph_that_is_kept_gives_its_tensors_again[slow-*]": _LINK,
+    "test_offload_engine.py::test_steps_are_bitwise_as_plain[slow-*]": _LINK,
+    "test_offload_engine.py::test_what_is_never_asked_for_goes": _LINK,
     "test_offload_engine.py::test_what_others_write_without_a_version_is_what_plain_code_reads[True-*]": _ADDRESS,
+    "test_offload_plans.py::test_a_model_within_a_budget_moves_what_it_keeps":
+        "whether moving pays depends on times, which are those of the host",
     "test_outside_writes.py::test_a_save_call_that_writes_outside_and_throws_is_refused": _ASSERTS,
     "test_outside_writes.py::test_memory_of_the_host_is_read_and_then_written": _ADDRESS,
     "test_outside_writes.py::test_the_bytes_for_readers_are_kept_once_and_die_with_them": "the heap of the host is measured",
@@ -53,17 +68,18 @@ LEFT_OUT = {
     "test_pains.py::test_a_saved_region_keeps_a_kernel_that_the_dispatcher_cannot_see": _ADDRESS,
     "test_record.py::test_a_child_leaves_the_recording_to_its_parent": _FORK,
     "test_replays.py::test_the_option_saved_tensors_hooks_gets_the_arguments": _ADDRESS,
+    "test_shared_memory.py::test_a_write_by_way_of_another_tensor_on_what_the_region_made_raises[*-buffer-*]": _ADDRESS,
     "test_shared_memory.py::test_a_write_by_way_of_another_tensor_on_what_the_region_made_raises[*-numpy-*]": _ADDRESS,
     "test_shared_memory.py::test_a_write_by_way_of_another_tensor_on_what_the_region_made_raises[*array*]": _ADDRESS,
-    "test_shared_memory.py::test_a_write_by_way_of_another_tensor_on_what_the_region_made_raises[*-buffer-*]": _ADDRESS,
-    "test_shared_memory.py::test_reads_by_way_of_another_tensor_are_right[numpy*]": _ADDRESS,
     "test_shared_memory.py::test_reads_by_way_of_another_tensor_are_right[*array*]": _ADDRESS,
     "test_shared_memory.py::test_reads_by_way_of_another_tensor_are_right[buffer-*]": _ADDRESS,
+    "test_shared_memory.py::test_reads_by_way_of_another_tensor_are_right[numpy*]": _ADDRESS,
     "test_tape.py::test_a_write_that_nobody_sees_is_found_the_first_time": _ADDRESS,
     "test_tape.py::test_auto_calls_the_function_after_a_tape_with_other_values": _ADDRESS,
     "test_tape.py::test_other_ops_after_the_tape_is_trusted_are_compared_at_once": _ADDRESS,
     "test_unwinding.py::test_an_op_that_throws_when_it_has_begun_is_over[draws-*]": _ASSERTS,
     "test_unwinding.py::test_an_op_that_throws_when_it_has_begun_is_over[index-*]": _ASSERTS,
+    "test_weight_casts.py::test_a_stale_cast_in_the_cache_raises[*-weight_written_by_way_of_data]": _BOUND_TO_HOST,
 }
 
 _JITERATOR = "the stand-in has no kernels that CUDA compiles at run time (complex numbers, special functions)"

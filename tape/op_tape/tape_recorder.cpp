@@ -13,6 +13,7 @@
 #include <limits>
 #include <utility>
 
+#include <remat/tape/host_copies.h>
 #include <remat/tape/tensor_layout.h>
 #include <remat/tape/torch_compat.h>
 
@@ -44,17 +45,6 @@ uint32_t narrow(size_t number) {
 bool overwrites(const OpInfo& op) {
   return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
          op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
-}
-
-/// Note [Copies to the host]: a copy to the host that does not wait is read after a wait of the
-/// function, which a tape does not repeat. So the tape has a copy that waits.
-bool is_told_not_to_wait(const OpCall& call, size_t i) {
-  const auto& arguments = call.info().op().schema().arguments();
-  if (!call.argument(i).toBool() || arguments[i].name() != "non_blocking") return false;
-  for (size_t other = 0; other < arguments.size(); ++other) {
-    if (call.argument(other).isDevice()) return call.argument(other).toDevice().is_cpu();
-  }
-  return call.argument(0).isTensor() && call.argument(0).toTensor().is_cpu();
 }
 
 /// Numbers that LibTorch has made tensors of are often the same.
@@ -266,7 +256,9 @@ void TapeRecorder::add_argument(const OpCall& call, size_t i) {
   }
   if (value.isStorage() || value.isObject() || value.isGenericDict() || value.isTuple())
     return give_up(call, "an argument that may have tensors inside");
-  const bool waits_instead = value.isBool() && is_told_not_to_wait(call, i);
+  const bool waits_instead = value.isBool() && value.toBool() &&
+                             call.info().op().schema().arguments()[i].name() == "non_blocking" &&
+                             HostCopy(call, i).returns_early();
   tape_.arguments_.push_back(C10_UNLIKELY(waits_instead) ? c10::IValue(false) : value);
 }
 

@@ -284,6 +284,31 @@ def test_a_copy_to_the_host_is_there_when_a_replay_reads_it(replay):
     assert_same(program, checkpointed(replay=replay))
 
 
+@pytest.mark.parametrize("kept", ["hooks", "store"])
+def test_a_copy_to_the_host_is_there_when_remat_keeps_it(kept):
+    """What a region keeps of a copy that was told not to wait is copied as soon as the op has run."""
+
+    def program(wrap):
+        def fn(x):
+            on_host = torch.empty(512, pin_memory=True)
+            with torch.no_grad():
+                on_host.copy_(x, non_blocking=True)
+            return (x * on_host.to("cuda", non_blocking=True)).exp()
+
+        x = leaf(512)
+        y = wrap(fn)(x).sum()
+        torch.zeros(512, pin_memory=True)
+        y.backward()
+        return (x.grad,)
+
+    if kept == "hooks":
+        options = {"replay": "tape", "cuts": remat.Cuts([2]), "saved_tensors_hooks": (torch.clone, torch.clone)}
+    else:
+        policy = {"aten::copy_": remat.CheckpointPolicy.OFFLOAD}
+        options = {"policy": policy, "offload_store": remat.offload("host", min_bytes=0)}
+    assert_same(program, checkpointed(**options))
+
+
 @pytest.mark.parametrize("where", ["forward", "backward"])
 def test_numbers_of_the_host_on_a_device_are_compared_alike_under_a_mode(where):
     class PassThrough(torch.utils._python_dispatch.TorchDispatchMode):
