@@ -24,8 +24,8 @@ readonly steps=(build suites table_fp32 table_bf16 host_bound sanitizer)
 readonly -A seconds=([build]=210 [suites]=90 [table_fp32]=70 [table_bf16]=45 [host_bound]=25 [sanitizer]=40)
 readonly -A titles=([build]="Machine and build" [suites]="Suites with the label cuda" [table_fp32]="Steps, fp32"
   [table_bf16]="Steps, bf16" [host_bound]="Steps bound by the host" [sanitizer]="compute-sanitizer")
-# Suites that run first: backwards inside regions, registered devices, streams, generators, autocast.
-readonly telling='^python\.cuda|inner|device|stream|generator|autocast'
+# Suites that run first: backwards inside regions, registered devices, streams and the threads of a device.
+readonly telling='^cuda\.python\.(device|streams|backwards|regions)'
 # How a step ends: 0 is done, these are others.
 readonly with_findings=3 left_out=4 over_time=124
 
@@ -375,10 +375,10 @@ run_step() {
 
 main() {
   [ $# -eq 1 ] || die "expected a folder for the results, or --pack. Example: tests/cuda_day.sh build/cuda_results"
-  if [ "$1" = --pack ]; then
-    make_pack
-    exit
-  fi
+  case $1 in
+    --pack) make_pack && exit ;;
+    -*) die "usage: tests/cuda_day.sh OUT_DIR, or tests/cuda_day.sh --pack. The head of this script says what they do." ;;
+  esac
   mkdir -p "$1" || die "expected a folder that can be written, got $1"
   out=$(cd "$1" && pwd)
   deadline=$(($(date +%s) + ${REMAT_CUDA_DAY_SECONDS:-480}))
