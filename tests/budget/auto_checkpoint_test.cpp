@@ -17,6 +17,7 @@
 #include <remat/remat.h>
 
 #include "support/catch.h"
+#include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/named_step.h"
 
@@ -55,7 +56,7 @@ std::pair<int64_t, at::Tensor> step(const Fn& fn, const at::Tensor& weight, cons
   weight.mutable_grad() = at::Tensor();
   MemoryMeter meter;
   fn(x).backward();
-  return {meter.peak_bytes(), weight.grad().clone()};
+  return {meter.peak_bytes(default_device()), weight.grad().clone()};
 }
 
 template <class Fn>
@@ -113,7 +114,9 @@ TEST_CASE("Memory that grows by no argument's size leaves the plan, and is measu
   const Layers layers;
   int64_t copies = 2;
   std::vector<std::string> warnings;
-  const auto fn = [&](const at::Tensor& x) { return layers(x.repeat({copies, 1})); };
+  const auto fn = [&](const at::Tensor& x) {
+    return layers(at::cat(std::vector<at::Tensor>(static_cast<size_t>(copies), x)));
+  };
   const auto planned = auto_checkpoint(
       {.name = "layers", .memory_budget = "60%", .warn = [&](const std::string& line) {
          warnings.push_back(line);

@@ -17,6 +17,7 @@
 #include <remat/offload/offload_engine.h>
 
 #include "support/catch.h"
+#include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/same_bits.h"
 
@@ -42,7 +43,7 @@ struct WideLayers {
     const at::Tensor x = torch::linspace(-1, 1, 1024 * 64).view({1024, 64});
     MemoryMeter meter;
     fn(x).backward();
-    return {meter.peak_bytes(), {up.grad().clone(), down.grad().clone()}};
+    return {meter.peak_bytes(default_device()), {up.grad().clone(), down.grad().clone()}};
   }
 };
 

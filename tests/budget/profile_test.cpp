@@ -14,6 +14,7 @@
 
 #include "inspect/recorded_program.h"
 #include "support/catch.h"
+#include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/named_step.h"
 
@@ -46,7 +47,7 @@ std::pair<int64_t, at::Tensor> run(const Loss& loss) {
   const at::Tensor x = step_input();
   MemoryMeter meter;
   loss(x).backward();
-  const int64_t peak = meter.peak_bytes();
+  const int64_t peak = meter.peak_bytes(default_device());
   return {peak, x.grad()};
 }
 
@@ -132,7 +133,7 @@ std::pair<int64_t, at::Tensor> run(const OutsideLoss& step, const Cuts& cuts) {
   runner.forward(cuts, nullptr);
   runner.backward();
   runner.drop();
-  const int64_t peak = meter.peak_bytes();
+  const int64_t peak = meter.peak_bytes(default_device());
   return {peak, runner.x.grad()};
 }
 

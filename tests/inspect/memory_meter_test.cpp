@@ -13,8 +13,11 @@
 #include <thread>
 #include <utility>
 
+#include "support/default_device.h"
+
 namespace {
 
+using remat::default_device;
 using remat::MemoryMeter;
 
 constexpr int64_t kKiB = 1024;
@@ -78,37 +81,38 @@ class TorchProfiler {
 };
 
 TEST_CASE("A meter counts the bytes of live tensors exactly", "[inspect][meter]") {
+  const int64_t bytes_of_floats = remat::block_bytes(4'000'000);  // 10^6 x 4 B
   const MemoryMeter meter;
-  CHECK(meter.current_bytes() == 0);
+  CHECK(meter.current_bytes(default_device()) == 0);
 
-  at::Tensor million_floats = at::empty({1000, 1000});  // 10^6 x 4 B
-  CHECK(meter.current_bytes() == 4'000'000);
+  at::Tensor million_floats = at::empty({1000, 1000});
+  CHECK(meter.current_bytes(default_device()) == bytes_of_floats);
 
   const at::Tensor view =
       million_floats.slice(0, 10, 20);  // No memory of its own, but it keeps all of its base.
   million_floats.reset();
-  CHECK(meter.current_bytes() == 4'000'000);
+  CHECK(meter.current_bytes(default_device()) == bytes_of_floats);
 
   const at::Tensor bytes = at::empty({123}, at::kChar);
-  CHECK(meter.current_bytes() == 4'000'123);
-  CHECK(meter.allocation_count() == 2);
+  CHECK(meter.current_bytes(default_device()) == bytes_of_floats + remat::block_bytes(123));
+  CHECK(meter.allocation_count(default_device()) == 2);
 }
 
 TEST_CASE("The peak outlives the tensors and restarts from what is live", "[inspect][meter]") {
   MemoryMeter meter;
   const at::Tensor kept = kibibytes(2);
   kibibytes(5);  // Freed at once: 2 + 5 KiB at most.
-  CHECK(meter.current_bytes() == 2 * kKiB);
-  CHECK(meter.peak_bytes() == 7 * kKiB);
+  CHECK(meter.current_bytes(default_device()) == 2 * kKiB);
+  CHECK(meter.peak_bytes(default_device()) == 7 * kKiB);
 
   meter.reset_peak();
-  CHECK(meter.peak_bytes() == 2 * kKiB);
+  CHECK(meter.peak_bytes(default_device()) == 2 * kKiB);
   kibibytes(3);
-  CHECK(meter.peak_bytes() == 5 * kKiB);
-  CHECK(meter.allocated_bytes() == 10 * kKiB);  // 2 + 5 + 3
-  CHECK(meter.allocation_count() == 3);
+  CHECK(meter.peak_bytes(default_device()) == 5 * kKiB);
+  CHECK(meter.allocated_bytes(default_device()) == 10 * kKiB);  // 2 + 5 + 3
+  CHECK(meter.allocation_count(default_device()) == 3);
   kibibytes(1);  // less than the peak
-  CHECK(meter.peak_bytes() == 5 * kKiB);
+  CHECK(meter.peak_bytes(default_device()) == 5 * kKiB);
 }
 
 TEST_CASE("A storage that grows counts with its old and new block while it is copied",
@@ -116,8 +120,8 @@ TEST_CASE("A storage that grows counts with its old and new block while it is co
   const MemoryMeter meter;
   at::Tensor grown = kibibytes(1);
   grown.resize_({4 * kKiB});
-  CHECK(meter.current_bytes() == 4 * kKiB);
-  CHECK(meter.peak_bytes() == 5 * kKiB);
+  CHECK(meter.current_bytes(default_device()) == 4 * kKiB);
+  CHECK(meter.peak_bytes(default_device()) == 5 * kKiB);
 }
 
 TEST_CASE("Nested meters each see every report", "[inspect][meter]") {
@@ -128,13 +132,13 @@ TEST_CASE("Nested meters each see every report", "[inspect][meter]") {
     const MemoryMeter inner;
     inside = kibibytes(2);
     kibibytes(4);
-    CHECK(inner.current_bytes() == 2 * kKiB);
-    CHECK(inner.peak_bytes() == 6 * kKiB);
+    CHECK(inner.current_bytes(default_device()) == 2 * kKiB);
+    CHECK(inner.peak_bytes(default_device()) == 6 * kKiB);
   }
-  CHECK(outer.current_bytes() == 3 * kKiB);
-  CHECK(outer.peak_bytes() == 7 * kKiB);
+  CHECK(outer.current_bytes(default_device()) == 3 * kKiB);
+  CHECK(outer.peak_bytes(default_device()) == 7 * kKiB);
   inside.reset();
-  CHECK(outer.current_bytes() == 1 * kKiB);
+  CHECK(outer.current_bytes(default_device()) == 1 * kKiB);
 }
 
 TEST_CASE("A block older than the meter is not its own", "[inspect][meter]") {
@@ -142,8 +146,8 @@ TEST_CASE("A block older than the meter is not its own", "[inspect][meter]") {
   at::Tensor old_block = kibibytes(8);
   const MemoryMeter inner;
   old_block.reset();
-  CHECK(inner.current_bytes() == 0);
-  CHECK(outer.current_bytes() == 0);
+  CHECK(inner.current_bytes(default_device()) == 0);
+  CHECK(outer.current_bytes(default_device()) == 0);
 }
 
 TEST_CASE("Addresses that an earlier meter saw do not disturb a later one", "[inspect][meter]") {
@@ -161,25 +165,27 @@ TEST_CASE("Addresses that an earlier meter saw do not disturb a later one", "[in
 
   const MemoryMeter meter;
   second.reset();
-  CHECK(meter.current_bytes() == 0);
+  CHECK(meter.current_bytes(default_device()) == 0);
   const at::Tensor third = kibibytes(64);
-  CHECK(meter.current_bytes() == 64 * kKiB);
+  CHECK(meter.current_bytes(default_device()) == 64 * kKiB);
 }
 
 TEST_CASE("A graph costs what it saves, and backward leaves the gradient", "[inspect][meter]") {
   const at::Tensor x = torch::randn({64, 64}, torch::requires_grad());  // 64 x 64 x 4 B = 16 KiB
   const MemoryMeter meter;
-  at::Tensor y = x.exp();                     // Saves its result.
-  at::Tensor z = y.sin();                     // Saves y again, the same storage.
-  CHECK(meter.current_bytes() == 32 * kKiB);  // y and z
+  at::Tensor y = x.exp();                                     // Saves its result.
+  at::Tensor z = y.sin();                                     // Saves y again, the same storage.
+  CHECK(meter.current_bytes(default_device()) == 32 * kKiB);  // y and z
   z.reset();
-  CHECK(meter.current_bytes() == 16 * kKiB);  // y, although only sin's node is gone with z
+  CHECK(meter.current_bytes(default_device()) ==
+        16 * kKiB);  // y, although only sin's node is gone with z
   at::Tensor loss = y.sin().sum();
   y.reset();
-  CHECK(meter.current_bytes() == 16 * kKiB + 4);  // y, saved by exp and by sin, and the loss
+  CHECK(meter.current_bytes(default_device()) ==
+        16 * kKiB + remat::block_bytes(4));  // y, saved by exp and by sin, and the loss
   loss.backward();
   loss.reset();
-  CHECK(meter.current_bytes() == 16 * kKiB);  // x.grad
+  CHECK(meter.current_bytes(default_device()) == 16 * kKiB);  // x.grad
 }
 
 TEST_CASE("Allocations on autograd's own threads count", "[inspect][meter]") {
@@ -189,9 +195,9 @@ TEST_CASE("Allocations on autograd's own threads count", "[inspect][meter]") {
     BackwardInBackward::apply(x, 80).backward();
   }
   CHECK(BackwardInBackward::innermost_thread != std::this_thread::get_id());
-  CHECK(meter.current_bytes() == 64 * kKiB);
+  CHECK(meter.current_bytes(default_device()) == 64 * kKiB);
   BackwardInBackward::innermost_tensor.reset();
-  CHECK(meter.current_bytes() == 0);
+  CHECK(meter.current_bytes(default_device()) == 0);
 }
 
 TEST_CASE("A thread counts if and only if it carries the meter's thread-local state",
@@ -204,9 +210,9 @@ TEST_CASE("A thread counts if and only if it carries the meter's thread-local st
     seen = kibibytes(1);
   });
   on_new_thread([&unseen] { unseen = kibibytes(2); });
-  CHECK(meter.current_bytes() == 1 * kKiB);
+  CHECK(meter.current_bytes(default_device()) == 1 * kKiB);
   unseen.reset();
-  CHECK(meter.current_bytes() == 1 * kKiB);
+  CHECK(meter.current_bytes(default_device()) == 1 * kKiB);
 }
 
 TEST_CASE("A block freed on a foreign thread stays counted until its address comes back",
@@ -215,7 +221,7 @@ TEST_CASE("A block freed on a foreign thread stays counted until its address com
   SECTION("it stays counted") {
     at::Tensor block = kibibytes(4);
     on_new_thread([&block] { block.reset(); });
-    CHECK(meter.current_bytes() == 4 * kKiB);
+    CHECK(meter.current_bytes(default_device()) == 4 * kKiB);
   }
   SECTION("the new block at its address replaces it") {
     int block = 0;
@@ -231,7 +237,7 @@ TEST_CASE("A meter destroyed out of turn stops counting and harms nobody", "[ins
   auto second = std::make_unique<MemoryMeter>();
   first.reset();
   const at::Tensor one = kibibytes(1);
-  CHECK(second->current_bytes() == 1 * kKiB);
+  CHECK(second->current_bytes(default_device()) == 1 * kKiB);
   second.reset();
   CHECK_FALSE(c10::memoryProfilingEnabled());  // Both places on the thread are given up.
 }
@@ -244,14 +250,14 @@ TEST_CASE("A meter destroyed on a foreign thread is given up with the next meter
   {
     const MemoryMeter meter;
     const at::Tensor one = kibibytes(1);
-    CHECK(meter.current_bytes() == 1 * kKiB);
+    CHECK(meter.current_bytes(default_device()) == 1 * kKiB);
   }
   CHECK_FALSE(c10::memoryProfilingEnabled());
 }
 
 TEST_CASE("Other device types count apart", "[inspect][meter]") {
   const MemoryMeter meter;
-  const at::Tensor cpu = kibibytes(1);
+  const at::Tensor cpu = torch::empty({kKiB}, at::device(at::kCPU).dtype(at::kByte));
   CHECK(meter.current_bytes(c10::DeviceType::CUDA) == 0);
   int block = 0;
   report_allocation(&block, 512, c10::Device(c10::kCUDA, 1));
@@ -281,8 +287,8 @@ TEST_CASE("A meter that was stopped tells what it had counted", "[inspect][meter
   const at::Tensor before = kibibytes(1);
   meter.stop();
   const at::Tensor after = kibibytes(2);
-  CHECK(meter.current_bytes() == 1 * kKiB);
-  CHECK(meter.peak_bytes() == 1 * kKiB);
+  CHECK(meter.current_bytes(default_device()) == 1 * kKiB);
+  CHECK(meter.peak_bytes(default_device()) == 1 * kKiB);
 }
 
 TEST_CASE("A meter under a running torch profiler is refused", "[inspect][meter]") {

@@ -16,6 +16,7 @@
 
 #include "inspect/recorded_program.h"
 #include "support/catch.h"
+#include "support/default_device.h"
 
 namespace remat {
 namespace {
@@ -154,7 +155,7 @@ TEST_CASE("Bytes at the peak have their ops and lines, replayed ops theirs of th
           weight().mutable_grad() = at::Tensor();
           const MemoryMeter meter;
           run(step);
-          metered = meter.peak_bytes();
+          metered = meter.peak_bytes(default_device());
         },
         {.source_lines = true});
     check_phases(recording);

@@ -17,6 +17,7 @@
 
 #include "inspect/recorded_program.h"
 #include "support/catch.h"
+#include "support/default_device.h"
 
 namespace remat {
 namespace {
@@ -136,7 +137,7 @@ TEST_CASE("A recording's memory is what the meter counts", "[inspect][recorder]"
   const Recording recording = recording_of([&](Recorder&) {
     const MemoryMeter meter;
     checkpoint({.name = "block"})(chain)(x).sum().backward();
-    peak = meter.peak_bytes();
+    peak = meter.peak_bytes(default_device());
   });
   std::map<uint64_t, int64_t> alive;
   int64_t now = 0;

@@ -150,7 +150,7 @@ class EngineRun {
   std::shared_ptr<OffloadEngine> engine_;
 };
 
-TEST_CASE("An engine that knows the order waits as long as is planned", "[offload]") {
+TEST_CASE("An engine that knows the order waits as long as is planned", "[offload][cpu]") {
   const Silence silence;  // memories that are full
   double waited = 0;
   int64_t moved = 0;

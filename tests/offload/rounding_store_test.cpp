@@ -12,6 +12,7 @@
 
 #include "offload/through_store.h"
 #include "support/catch.h"
+#include "support/default_device.h"
 #include "support/error_text.h"
 
 namespace remat {
@@ -75,7 +76,7 @@ TEST_CASE("More than a piece is rounded piece by piece", "[offload]") {
 TEST_CASE("What is not finite stays so and hides nothing", "[offload]") {
   const float infinity = std::numeric_limits<float>::infinity();
   const at::Tensor tensor =
-      at::tensor({1.0F, infinity, -2.0F, std::nanf(""), -infinity, 0.0F, 1.1F});
+      at::tensor({1.0F, infinity, -2.0F, std::nanf(""), -infinity, 0.0F, 1.1F}, default_device());
   for (const SmallType& type : kSmallTypes) {
     for (const at::ScalarType wide : {at::kHalf, at::kFloat, at::kDouble}) {
       if (c10::elementSize(wide) <= c10::elementSize(type.dtype)) continue;
@@ -98,7 +99,8 @@ TEST_CASE("What is not finite stays so and hides nothing", "[offload]") {
 TEST_CASE("What is finite stays so", "[offload]") {
   const at::Tensor halves = at::arange(0x7c00, at::kShort).view(at::kHalf);  // all that are >= 0
   for (const SmallType& type : kSmallTypes) {
-    const at::Tensor large = at::tensor({std::numeric_limits<float>::max(), 1.0F, 0.0F});
+    const at::Tensor large =
+        at::tensor({std::numeric_limits<float>::max(), 1.0F, 0.0F}, default_device());
     for (const at::Tensor& tensor : {halves, halves.neg(), halves.to(at::kBFloat16), large}) {
       const at::Tensor got = through(*rounding_store(type.dtype), tensor);
       CHECK(got.isfinite().all().item<bool>());

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Random programs on a device whose queues run in random order: every value that comes back is the
-// one that was put, whatever runs when. REMAT_OFFLOAD_N: programs (default 3000).
+// one that was put, whatever runs when. REMAT_OFFLOAD_N: programs (default 3000). The device is in
+// the memory of the CPU.
 #include <torch/torch.h>
 
 #include <cstdint>
@@ -112,7 +113,8 @@ uint64_t program_count() {
   return count ? std::strtoull(count, nullptr, 10) : 3000;
 }
 
-TEST_CASE("What comes back is what was put, in whatever order queues run", "[offload][schedules]") {
+TEST_CASE("What comes back is what was put, in whatever order queues run",
+          "[offload][schedules][cpu]") {
   const Silence of_programs_without_room;
   for (uint64_t seed = 0; seed < program_count(); ++seed) {
     INFO("seed " << seed);
@@ -121,7 +123,7 @@ TEST_CASE("What comes back is what was put, in whatever order queues run", "[off
 }
 
 // How many of the programs it takes says how sharp they are.
-TEST_CASE("Each wait that is left out is noticed", "[offload][schedules]") {
+TEST_CASE("Each wait that is left out is noticed", "[offload][schedules][cpu]") {
   const MissingWait missing = GENERATE(
       MissingWait::kCopyOutForCompute, MissingWait::kCopyInForCompute,
       MissingWait::kComputeForCopyIn, MissingWait::kHostForCopyOut, MissingWait::kHostForCopyIn);

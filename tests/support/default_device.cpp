@@ -119,4 +119,17 @@ c10::Device default_device() {
   return c10::Device(chosen_device());
 }
 
+std::string on_default_device(std::string text) {
+  if (default_device().is_cpu()) return text;
+  constexpr std::string_view kBefore = "on cpu", kAfter = "on cuda:0";
+  for (size_t at = text.find(kBefore); at != std::string::npos; at = text.find(kBefore, at))
+    text.replace(at, kBefore.size(), kAfter);
+  return text;
+}
+
+int64_t block_bytes(int64_t bytes) {
+  constexpr int64_t kBlock = 512;
+  return default_device().is_cpu() ? bytes : (bytes + kBlock - 1) / kBlock * kBlock;
+}
+
 }  // namespace remat

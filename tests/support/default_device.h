@@ -5,6 +5,9 @@
 
 #include <c10/core/Device.h>
 
+#include <cstdint>
+#include <string>
+
 namespace remat {
 
 /// Returns the device of tensors that a factory makes without a device argument.
@@ -14,5 +17,12 @@ namespace remat {
 /// stays, the CPU too. On the CPU stay: from_blob, from_file, torch::tensor({1, 2}), whose device
 /// LibTorch makes explicit, and memory that is to be pinned.
 c10::Device default_device();
+
+/// Returns a text that says of tensors that they are on the CPU, as it is for the default device.
+std::string on_default_device(std::string text);
+
+/// Returns the bytes of the block that the default device's allocator gives for `bytes`. CUDA's
+/// small blocks are multiples of 512 bytes.
+int64_t block_bytes(int64_t bytes);
 
 }  // namespace remat

@@ -13,6 +13,7 @@
 
 #include "support/catch.h"
 #include "support/cut_step.h"
+#include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/gpt.h"
 #include "support/named_step.h"
@@ -147,7 +148,7 @@ TEST_CASE("A replay takes memory for what a write overwrites once, and leaves al
     const auto backward = [&] {
       const MemoryMeter meter;
       const at::Tensor gradient = torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true)[0];
-      return std::pair(meter.peak_bytes(), gradient);
+      return std::pair(meter.peak_bytes(default_device()), gradient);
     };
     const auto [peak, gradient] = backward();
     // The loss' gradient, the bank, and at most two of: x + bank[0], the product, exp's result and
@@ -254,7 +255,7 @@ TEST_CASE("12 blocks of GPT-2, cut at half blocks, keep what crosses the cuts of
     int64_t grads = 0;
     for (const at::Tensor& parameter : weights) grads += parameter.grad().nbytes();
     for (const at::Tensor& parameter : weights) results.push_back(parameter.grad());
-    return std::tuple(results, report.bytes, meter.peak_bytes() - grads);
+    return std::tuple(results, report.bytes, meter.peak_bytes(default_device()) - grads);
   };
   const auto [plain, none, plain_peak] = run(fn);
   CHECK(none == 0);

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/divergence.h"
 #include "support/same_bits.h"
 
@@ -24,6 +25,8 @@ using Tensor = at::Tensor;
 using Function = std::function<Tensor(const Tensor&)>;
 
 using remat::check_says;
+using remat::default_device;
+using remat::on_default_device;
 
 std::string divergence(const Function& fn, const std::function<void()>& change) {
   return remat::backward_error(fn, torch::ones({4, 4}).requires_grad_(), change);
@@ -33,7 +36,8 @@ TEST_CASE("A training flag that was switched", "[backend][divergence]") {
   torch::nn::Dropout dropout(0.5);
   check_says(divergence([dropout](const Tensor& x) mutable { return dropout(x.sin()).exp(); },
                         [&] { dropout->eval(); }),
-             "aten::empty_like", "aten::exp", "A training flag or a probability differs");
+             default_device().is_cpu() ? "aten::empty_like" : "aten::native_dropout", "aten::exp",
+             "A training flag or a probability differs");
   torch::nn::BatchNorm1d norm(4);
   check_says(
       divergence([norm](const Tensor& x) mutable { return norm(x).exp(); }, [&] { norm->eval(); }),
@@ -44,14 +48,15 @@ TEST_CASE("Autocast that the function switches by outside state", "[backend][div
   const auto low = std::make_shared<bool>(true);
   const Tensor w = torch::rand({4, 4}).requires_grad_();
   const Function fn = [low, w](const Tensor& x) {
-    at::autocast::set_autocast_enabled(at::kCPU, *low);
+    at::autocast::set_autocast_enabled(default_device().type(), *low);
     Tensor y = x.matmul(w);
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_enabled(default_device().type(), false);
     at::autocast::clear_cache();
     return y.to(at::kFloat).exp();
   };
-  check_says(divergence(fn, [&] { *low = false; }), "aten::mm(bfloat16", "aten::mm(float32",
-             "A dtype differs: autocast");
+  check_says(divergence(fn, [&] { *low = false; }),
+             default_device().is_cpu() ? "aten::mm(bfloat16" : "aten::mm(float16",
+             "aten::mm(float32", "A dtype differs: autocast");
 }
 
 TEST_CASE("A cache that has grown", "[backend][divergence]") {
@@ -99,7 +104,8 @@ TEST_CASE("A parameter that was changed", "[backend][divergence]") {
                                         w.mul_(2);
                                       });
   CHECK_THAT(text, ContainsSubstring("[replay] region 'r', slot 0, op aten::add.Tensor") &&
-                       ContainsSubstring("modified by an inplace operation: [float32 [4] on cpu]"));
+                       ContainsSubstring(on_default_device(
+                           "modified by an inplace operation: [float32 [4] on cpu]")));
 }
 
 TEST_CASE("A parameter that the function uses as a constant", "[backend][divergence]") {
@@ -180,10 +186,10 @@ TEST_CASE("A write of state that only the replay does is refused", "[backend][di
     if (remat::is_recomputing()) count.add_(1);
     return y.exp();
   };
-  CHECK_THAT(
-      divergence(fn, [] {}),
-      ContainsSubstring("op aten::add_.Scalar: expected to write what the forward wrote, got "
-                        "another tensor (float32 [] on cpu) from outside the region."));
+  CHECK_THAT(divergence(fn, [] {}),
+             ContainsSubstring(on_default_device(
+                 "op aten::add_.Scalar: expected to write what the forward wrote, got "
+                 "another tensor (float32 [] on cpu) from outside the region.")));
   CHECK(count.item<float>() == 0);
 }
 
@@ -221,7 +227,7 @@ TEST_CASE("With op_site a divergence lists the ops of both runs with where they 
   const std::string text = remat::backward_error(
       fn, torch::ones({2}).requires_grad_(), [&] { *more = false; }, options);
   CHECK_THAT(text,
-             ContainsSubstring(
+             ContainsSubstring(on_default_device(
                  "Ops of the forward:\n"
                  "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
                  "  1 call 'exp' (RECOMPUTE)(float32 [2] on cpu requires grad of op 0)  line 2\n"
@@ -229,24 +235,32 @@ TEST_CASE("With op_site a divergence lists the ops of both runs with where they 
                  "  3 aten::cos(float32 [2] on cpu requires grad of op 2)  line 3\n"
                  "Ops of the replay, the last one is where it stopped:\n"
                  "  0 aten::sin(float32 [2] on cpu requires grad from outside #0)  line 1\n"
-                 "  1 aten::cos(float32 [2] on cpu requires grad of op 0)  line 3\n"));
+                 "  1 aten::cos(float32 [2] on cpu requires grad of op 0)  line 3\n")));
 }
 
 TEST_CASE("A tensor made of a vector of the host that changes", "[backend][divergence]") {
+  // The host's numbers are compared where an op reads them: on CUDA, where they are copied.
+  const auto reader = [](const char* on_cpu) {
+    return default_device().is_cpu() ? on_cpu : "aten::_to_copy";
+  };
   auto numbers = std::make_shared<std::vector<float>>(16, 1.F);
   const auto change = [&] { (*numbers)[3] = 5; };
   for (const size_t count : {size_t{16}, size_t{2048}}) {
     numbers->assign(count, 1.F);
     check_says(remat::backward_error(
-                   [numbers](const Tensor& x) { return (x * torch::tensor(*numbers)).sin(); },
+                   [numbers](const Tensor& x) {
+                     return (x * torch::tensor(*numbers).to(x.device())).sin();
+                   },
                    torch::ones({static_cast<int64_t>(count)}).requires_grad_(), change),
-               "aten::mul", "aten::mul", "A number differs");
+               reader("aten::mul"), reader("aten::mul"), "A number differs");
   }
   std::vector<int64_t> rows{0};
-  check_says(
-      divergence([&](const Tensor& x) { return x.index_select(0, torch::tensor(rows)).sin(); },
+  check_says(divergence(
+                 [&](const Tensor& x) {
+                   return x.index_select(0, torch::tensor(rows).to(x.device())).sin();
+                 },
                  [&] { rows[0] = 2; }),
-      "aten::index_select", "aten::index_select", "A number differs");
+             reader("aten::index_select"), reader("aten::index_select"), "A number differs");
 }
 
 TEST_CASE("Memory that ops fill, or that nobody reads, is no number of the host",
@@ -258,7 +272,9 @@ TEST_CASE("Memory that ops fill, or that nobody reads, is no number of the host"
     at::sum_out(sum, x.detach(), at::IntArrayRef{0, 1});
     std::vector<Tensor> list{torch::empty({2}), torch::empty({3})};
     at::_foreach_zero_(list);
-    return (x * sum * filled[0] * (list[0].sum() + 1) * torch::tensor({1.F, 2.F, 3.F, 4.F})).sin();
+    return (x * sum * filled[0] * (list[0].sum() + 1) *
+            torch::tensor({1.F, 2.F, 3.F, 4.F}, x.device()))
+        .sin();
   };
   const Tensor y = checkpoint({.name = "r"})(fn)(torch::ones({4, 4}).requires_grad_());
   CHECK_NOTHROW(y.sum().backward());

@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/unwound.h"
 
 namespace {
@@ -56,27 +57,27 @@ constexpr const char* kRemedy =
 // Dropout saves one mask, slot 0. What follows here is slot 1.
 TEST_CASE("Another shape in the replay is an error with both, and a remedy", "[backend][errors]") {
   const auto fn = [](const Tensor& x) { return (is_recomputing() ? x.slice(0, 0, 2) : x).sin(); };
-  CHECK_THAT(
-      backward_error(fn),
-      ContainsSubstring(std::string("[replay] region 'errors', slot 1: expected float32 [4, 4] on "
-                                    "cpu as in the forward, got float32 [2, 4] on cpu.") +
-                        kRemedy));
+  CHECK_THAT(backward_error(fn),
+             ContainsSubstring(remat::on_default_device(
+                 std::string("[replay] region 'errors', slot 1: expected float32 [4, 4] on "
+                             "cpu as in the forward, got float32 [2, 4] on cpu.") +
+                 kRemedy)));
 }
 
 TEST_CASE("Another dtype in the replay is an error with both", "[backend][errors]") {
   const auto fn = [](const Tensor& x) { return (is_recomputing() ? x.to(at::kDouble) : x).sin(); };
-  CHECK_THAT(
-      backward_error(fn),
-      ContainsSubstring("slot 1: expected float32 [4, 4] on cpu as in the forward, got float64 "
-                        "[4, 4] on cpu."));
+  CHECK_THAT(backward_error(fn),
+             ContainsSubstring(remat::on_default_device(
+                 "slot 1: expected float32 [4, 4] on cpu as in the forward, got float64 "
+                 "[4, 4] on cpu.")));
 }
 
 TEST_CASE("Another device in the replay is an error with both", "[backend][errors]") {
   const auto fn = [](const Tensor& x) { return (is_recomputing() ? x.to(at::kMeta) : x).sin(); };
-  CHECK_THAT(
-      backward_error(fn),
-      ContainsSubstring("slot 1: expected float32 [4, 4] on cpu as in the forward, got float32 "
-                        "[4, 4] on meta."));
+  CHECK_THAT(backward_error(fn),
+             ContainsSubstring(remat::on_default_device(
+                 "slot 1: expected float32 [4, 4] on cpu as in the forward, got float32 "
+                 "[4, 4] on meta.")));
 }
 
 TEST_CASE("Without determinism checks a slot takes no tensor of another type or op",
@@ -99,12 +100,12 @@ TEST_CASE("Fewer saved tensors in the replay are an error with both counts", "[b
   for (const bool early_stop : {true, false}) {
     CHECK_THAT(
         backward_error(fn, named(early_stop)),
-        ContainsSubstring(
+        ContainsSubstring(remat::on_default_device(
             std::string(
                 "[replay] region 'errors', slot 2: expected float32 [4, 4] on cpu as in the "
                 "forward, got the end of the function. The forward saved 3 tensors, the replay "
                 "2.") +
-            kRemedy));
+            kRemedy)));
   }
 }
 
@@ -112,11 +113,11 @@ TEST_CASE("More saved tensors in the replay are an error, where the function run
           "[backend][errors]") {
   const auto fn = [](const Tensor& x) { return is_recomputing() ? x.sin().cos() : x.sin(); };
   CHECK_THAT(backward_error(fn, named(/*early_stop=*/false)),
-             ContainsSubstring(
+             ContainsSubstring(remat::on_default_device(
                  std::string(
                      "[replay] region 'errors', slot 2: expected the end of the function as in the "
                      "forward, got float32 [4, 4] on cpu. The replay saved more tensors.") +
-                 kRemedy));
+                 kRemedy)));
   CHECK_NOTHROW(checkpoint(named())(fn)(input()).sum().backward());  // Ends before it gets there.
 }
 
@@ -136,10 +137,10 @@ TEST_CASE("A mismatch that the function catches is raised all the same", "[backe
       return x.sin();
     }
   };
-  CHECK_THAT(
-      backward_error(fn),
-      ContainsSubstring("slot 1: expected float32 [4, 4] on cpu as in the forward, got float32 "
-                        "[2, 4] on cpu."));
+  CHECK_THAT(backward_error(fn),
+             ContainsSubstring(remat::on_default_device(
+                 "slot 1: expected float32 [4, 4] on cpu as in the forward, got float32 "
+                 "[2, 4] on cpu.")));
 }
 
 TEST_CASE("A mismatch in an inner region names that region", "[backend][errors]") {
@@ -150,7 +151,8 @@ TEST_CASE("A mismatch in an inner region names that region", "[backend][errors]"
         [](const Tensor& t) { return (is_recomputing() ? t.slice(0, 0, 2) : t).sin(); })(x);
   };
   CHECK_THAT(backward_error(fn),
-             ContainsSubstring("[replay] region 'inner', slot 0: expected float32 [4, 4] on cpu"));
+             ContainsSubstring(remat::on_default_device(
+                 "[replay] region 'inner', slot 0: expected float32 [4, 4] on cpu")));
 }
 
 TEST_CASE("An error of LibTorch in the replay gets the region's name and keeps its type and text",
@@ -195,7 +197,8 @@ TEST_CASE("A std::exception of the function passes a replay untouched", "[backen
     return torch::dropout(x, 0.5, true).sin();
   };
   const Tensor loss = checkpoint()(fn)(input()).sum();
-  const auto stream = remat::GeneratorState::read(at::detail::getDefaultCPUGenerator());
+  const auto stream =
+      remat::GeneratorState::read(at::globalContext().defaultGenerator(remat::default_device()));
   CHECK_THROWS_AS(loss.backward(), std::out_of_range);
   CHECK_THROWS_WITH(loss.backward(), Catch::Equals("mine"));
   CHECK_FALSE(is_recomputing());
@@ -302,12 +305,12 @@ TEST_CASE("A write between forward and backward is autograd's error with region,
   w.add_(1);
   CHECK_THAT(
       error_text([&] { y.sum().backward(); }),
-      ContainsSubstring(
+      ContainsSubstring(remat::on_default_device(
           "one of the variables needed for gradient computation has been modified by an inplace "
           "operation: [float32 [4, 4] on cpu] is at version 1; expected version 0 instead. "
           "[replay] region 'errors', slot 1, op aten::mul.Tensor: expected the tensor from outside "
           "the region as the forward read it. Do not write it between forward and backward, or "
-          "pass a clone."));
+          "pass a clone.")));
 }
 
 TEST_CASE("A write to a saved output is autograd's error with region, slot and remedy",
@@ -315,10 +318,11 @@ TEST_CASE("A write to a saved output is autograd's error with region, slot and r
   const Tensor y = checkpoint(named())([](const Tensor& x) { return x.exp(); })(input());
   y.detach().add_(1);
   CHECK_THAT(error_text([&] { y.sum().backward(); }),
-             ContainsSubstring("modified by an inplace operation: [float32 [4, 4] on cpu] is at "
-                               "version 1; expected version 0 instead. [replay] region 'errors', "
-                               "slot 0: expected the tensor as the forward saved it. Do not write "
-                               "it between forward and backward, or save a clone."));
+             ContainsSubstring(remat::on_default_device(
+                 "modified by an inplace operation: [float32 [4, 4] on cpu] is at "
+                 "version 1; expected version 0 instead. [replay] region 'errors', "
+                 "slot 0: expected the tensor as the forward saved it. Do not write "
+                 "it between forward and backward, or save a clone.")));
 }
 
 // What compiled autograd would ask of the node behind `y`.

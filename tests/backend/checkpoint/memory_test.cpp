@@ -13,16 +13,21 @@
 #include <string>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/heap_bytes.h"
+#include "support/live_bytes.h"
 #include "support/same_bits.h"
 
 namespace {
 
 using remat::checkpoint;
+using remat::default_device;
+using remat::live_bytes;
 using remat::MemoryMeter;
 
 constexpr int64_t kLayerBytes = 4096;  // 1,024 x 4 B
+const int64_t kScalarBytes = remat::block_bytes(4);
 
 at::Tensor layer_input() {
   return torch::rand({1024}).requires_grad_();
@@ -77,7 +82,7 @@ struct Probe : torch::autograd::Function<Probe> {
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* /*ctx*/,
                                                  torch::autograd::variable_list grads) {
-    live_bytes = meter->current_bytes();
+    live_bytes = meter->current_bytes(default_device());
     return grads;
   }
   inline static const MemoryMeter* meter = nullptr;
@@ -151,14 +156,17 @@ TEST_CASE("64 nested layers peak at two outputs a level", "[backend][memory]") {
   NestedChain chain(64);
   MemoryMeter meter;
   at::Tensor loss = chain.run(x).sum();
-  CHECK(meter.peak_bytes() <= kC * kLevels * kLayerBytes);
-  CHECK(meter.current_bytes() == kLayerBytes + 4);  // The second half's input, and the loss.
+  CHECK(meter.peak_bytes(default_device()) <= kC * kLevels * kLayerBytes);
+  CHECK(live_bytes(meter, kLayerBytes + kScalarBytes) ==
+        kLayerBytes + kScalarBytes);  // The second half's input, and the loss.
 
   meter.reset_peak();
   loss.backward();
-  CHECK(meter.peak_bytes() <= kC * kLevels * kLayerBytes);
-  CHECK(meter.peak_bytes() >= kLevels * kLayerBytes);  // The meter has seen the replays.
-  CHECK(meter.current_bytes() == kLayerBytes + 4);     // x.grad, and the loss.
+  CHECK(meter.peak_bytes(default_device()) <= kC * kLevels * kLayerBytes);
+  CHECK(meter.peak_bytes(default_device()) >=
+        kLevels * kLayerBytes);  // The meter has seen the replays.
+  CHECK(live_bytes(meter, kLayerBytes + kScalarBytes) ==
+        kLayerBytes + kScalarBytes);  // x.grad, and the loss.
 }
 
 TEST_CASE("64 nested layers have the gradient of 64 plain ones, which keep 63 outputs",
@@ -168,7 +176,7 @@ TEST_CASE("64 nested layers have the gradient of 64 plain ones, which keep 63 ou
   const MemoryMeter meter;
   at::Tensor y = twin;
   for (int i = 0; i < 64; ++i) y = y.sin();
-  CHECK(meter.current_bytes() == 64 * kLayerBytes);  // 63 that are saved, and y.
+  CHECK(live_bytes(meter, 64 * kLayerBytes) == 64 * kLayerBytes);  // 63 that are saved, and y.
   y.sum().backward();
   NestedChain(64).run(x).sum().backward();
   CHECK(same_bits(x.grad(), twin.grad()));
@@ -234,11 +242,11 @@ TEST_CASE("After a retained backward as much is live as after the forward", "[ba
     const at::Tensor h = checkpoint()([](const at::Tensor& t) { return t.exp().sin().tanh(); })(x);
     loss = checkpoint()([](const at::Tensor& t) { return t.cos().exp(); })(h).sum();
   }
-  const int64_t after_forward = meter.current_bytes();
+  const int64_t after_forward = meter.current_bytes(default_device());
   torch::autograd::grad({loss}, {x}, {}, /*retain_graph=*/true);
-  CHECK(meter.current_bytes() == after_forward);
+  CHECK(live_bytes(meter, after_forward) == after_forward);
   loss.backward({}, /*retain_graph=*/true);
-  CHECK(meter.current_bytes() == after_forward + kLayerBytes);  // x.grad
+  CHECK(live_bytes(meter, after_forward + kLayerBytes) == after_forward + kLayerBytes);  // x.grad
 }
 
 TEST_CASE("100 retained backwards are flat", "[backend][memory]") {
@@ -246,11 +254,11 @@ TEST_CASE("100 retained backwards are flat", "[backend][memory]") {
   const MemoryMeter meter;
   const at::Tensor loss = model.loss();
   loss.backward({}, /*retain_graph=*/true);
-  const int64_t bytes = meter.current_bytes();
-  CHECK(bytes == 4 + 2 * kLayerBytes);  // The loss, a.grad and b.grad.
+  const int64_t bytes = meter.current_bytes(default_device());
+  CHECK(bytes == kScalarBytes + 2 * kLayerBytes);  // The loss, a.grad and b.grad.
   for (int i = 0; i < 100; ++i) {
     loss.backward({}, /*retain_graph=*/true);
-    REQUIRE(meter.current_bytes() == bytes);
+    REQUIRE(live_bytes(meter, bytes) == bytes);
     REQUIRE(model.live_functions() == 2);
   }
 }
@@ -262,7 +270,7 @@ TEST_CASE("Gradients of some inputs again and again are flat", "[backend][memory
   for (int i = 0; i < 100; ++i) {
     for (const at::Tensor& input : {model.a, model.b}) {
       torch::autograd::grad({loss}, {input}, {}, /*retain_graph=*/true);
-      REQUIRE(meter.current_bytes() == 4);
+      REQUIRE(live_bytes(meter, kScalarBytes) == kScalarBytes);
       REQUIRE(model.live_functions() == 2);
     }
   }
@@ -274,13 +282,13 @@ TEST_CASE("A partial gradient that frees half of a graph leaves no replayed valu
   const MemoryMeter meter;
   at::Tensor loss = model.loss();
   torch::autograd::grad({loss}, {model.b});  // Frees the product and tanh, not sin and exp.
-  CHECK(meter.current_bytes() == 4);
+  CHECK(live_bytes(meter, kScalarBytes) == kScalarBytes);
   CHECK(model.live_functions() == 2);
   CHECK_THROWS_WITH(torch::autograd::grad({loss}, {model.a}),
                     ContainsSubstring("backward through the graph a second time"));
-  CHECK(meter.current_bytes() == 4);
+  CHECK(live_bytes(meter, kScalarBytes) == kScalarBytes);
   loss.reset();
-  CHECK(meter.current_bytes() == 0);
+  CHECK(live_bytes(meter, 0) == 0);
   CHECK(model.live_functions() == 0);
 }
 
@@ -298,7 +306,7 @@ TEST_CASE("Failing backwards are flat", "[backend][memory]") {
     CHECK_THROWS_AS(torch::autograd::grad({loss}, {model.a, model.b}, {}, true),
                     std::runtime_error);
     fail(false);
-    REQUIRE(meter.current_bytes() == 4);
+    REQUIRE(live_bytes(meter, kScalarBytes) == kScalarBytes);
     REQUIRE(model.live_functions() == 2);
   }
   CHECK_NOTHROW(torch::autograd::grad({loss}, {model.a, model.b}, {}, true));
@@ -306,7 +314,8 @@ TEST_CASE("Failing backwards are flat", "[backend][memory]") {
   CHECK_THROWS_AS(loss.backward(), std::runtime_error);
   fail(false);
   loss.reset();
-  CHECK(meter.current_bytes() == (model.b.grad().defined() ? kLayerBytes : 0));
+  CHECK(live_bytes(meter, (model.b.grad().defined() ? kLayerBytes : 0)) ==
+        (model.b.grad().defined() ? kLayerBytes : 0));
   CHECK(model.live_functions() == 0);
 }
 
@@ -317,7 +326,7 @@ TEST_CASE("10,000 steps are flat", "[backend][memory]") {
   for (int step = 1; step <= 10'000; ++step) {
     model.loss().backward();
     if (step == 1000) heap_after_1000 = heap_bytes();
-    if (meter.current_bytes() != 2 * kLayerBytes || model.live_functions() != 0)
+    if (live_bytes(meter, 2 * kLayerBytes) != 2 * kLayerBytes || model.live_functions() != 0)
       FAIL("step " << step);
   }
   // 9,000 steps that lost one word each would have lost 72 kB.
@@ -332,10 +341,10 @@ TEST_CASE("A graph that is dropped frees all that its regions kept, without a ba
   const auto token = std::make_shared<int>();
   at::Tensor y = checkpoint()([token](const at::Tensor& t) { return t.sin().exp(); })(x);
   x.reset();
-  CHECK(meter.current_bytes() == 2 * kLayerBytes);  // The input and y.
+  CHECK(live_bytes(meter, 2 * kLayerBytes) == 2 * kLayerBytes);  // The input and y.
   CHECK(token.use_count() == 2);
   y.reset();
-  CHECK(meter.current_bytes() == 0);
+  CHECK(live_bytes(meter, 0) == 0);
   CHECK(token.use_count() == 1);
 
   at::Tensor loss = model.loss();
@@ -354,8 +363,8 @@ TEST_CASE("Backward frees each replayed value with the node that used it, in a k
   const auto fn = [](const at::Tensor& t) { return Probe::apply(t.exp()).sin().sin().sin().sin(); };
   const at::Tensor loss = checkpoint()(fn)(x).sum();
   torch::autograd::grad({loss}, {x}, {}, keep_graph);
-  CHECK(Probe::live_bytes <= 3 * kLayerBytes + 4);
-  CHECK(Probe::live_bytes >= 2 * kLayerBytes + 4);
+  CHECK(Probe::live_bytes <= 3 * kLayerBytes + kScalarBytes);
+  CHECK(Probe::live_bytes >= 2 * kLayerBytes + kScalarBytes);
 }
 
 TEST_CASE("A tensor of a replay that the function keeps holds no values of the region",
@@ -371,7 +380,7 @@ TEST_CASE("A tensor of a replay that the function keeps holds no values of the r
   REQUIRE(kept.size() == 2);
   kept.erase(kept.begin());  // the forward's
   // The gradient, and the kept tensor itself.
-  CHECK(meter.current_bytes() == 2 * kLayerBytes);
+  CHECK(live_bytes(meter, 2 * kLayerBytes) == 2 * kLayerBytes);
   CHECK_THAT(error_text([&] { kept[0].sum().backward(); }),
              ContainsSubstring(
                  "[replay] a region that is gone: expected backwards through the graph of the "
@@ -390,7 +399,7 @@ TEST_CASE("A replay that has all it needs when a custom function saves its resul
     x.mutable_grad() = at::Tensor();
     const MemoryMeter meter;
     checkpoint()(fn)(x).sum().backward();
-    CHECK(meter.current_bytes() == kLayerBytes);  // the gradient
+    CHECK(live_bytes(meter, kLayerBytes) == kLayerBytes);  // the gradient
   }
 }
 
@@ -404,13 +413,13 @@ TEST_CASE("Backward lets go of each input as soon as its region is done", "[back
   for (int i = 0; i < 4; ++i) y = checkpoint()([](const at::Tensor& t) { return t.exp(); })(y);
   at::Tensor loss = y.sum();
   y.reset();
-  CHECK(meter.current_bytes() == 3 * kLayerBytes + 4);
+  CHECK(live_bytes(meter, 3 * kLayerBytes + kScalarBytes) == 3 * kLayerBytes + kScalarBytes);
   meter.reset_peak();
   loss.backward();
-  CHECK(meter.peak_bytes() <= (3 + 1 + 2) * kLayerBytes + 4);
+  CHECK(meter.peak_bytes(default_device()) <= (3 + 1 + 2) * kLayerBytes + kScalarBytes);
 }
 
-TEST_CASE("A region keeps a generator's state only if it drew from it", "[backend][memory]") {
+TEST_CASE("A region keeps a generator's state only if it drew from it", "[backend][memory][cpu]") {
 #ifdef __SANITIZE_ADDRESS__
   WARN("malloc's own count is not available under AddressSanitizer");
 #else
@@ -435,7 +444,7 @@ TEST_CASE("A region without gradients keeps nothing", "[backend][memory]") {
   const auto token = std::make_shared<int>();
   const MemoryMeter meter;
   const at::Tensor y = checkpoint()([token](const at::Tensor& t) { return t.sin().exp(); })(x * 2);
-  CHECK(meter.current_bytes() == kLayerBytes);  // y
+  CHECK(live_bytes(meter, kLayerBytes) == kLayerBytes);  // y
   CHECK(token.use_count() == 1);
 }
 

@@ -15,6 +15,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/unwound.h"
 
 namespace {
@@ -154,14 +155,17 @@ std::string unpack_error(const std::function<Tensor(const std::any&)>& unpack) {
 
 TEST_CASE("Unpack must return a tensor like the one packed", "[backend][misuse]") {
   CHECK_THAT(unpack_error([](const std::any& kept) { return give_back(kept).slice(0, 0, 2); }),
-             ContainsSubstring("[saved_tensors_hooks] unpack: expected float32 [4, 4] on cpu, got "
-                               "float32 [2, 4] on cpu. Return a tensor equal to the one that pack "
-                               "was given."));
+             ContainsSubstring(remat::on_default_device(
+                 "[saved_tensors_hooks] unpack: expected float32 [4, 4] on cpu, got "
+                 "float32 [2, 4] on cpu. Return a tensor equal to the one that pack "
+                 "was given.")));
   CHECK_THAT(unpack_error([](const std::any& kept) { return give_back(kept).to(at::kDouble); }),
-             ContainsSubstring("expected float32 [4, 4] on cpu, got float64 [4, 4] on cpu."));
+             ContainsSubstring(remat::on_default_device(
+                 "expected float32 [4, 4] on cpu, got float64 [4, 4] on cpu.")));
   CHECK_THAT(unpack_error([](const std::any&) { return Tensor(); }),
-             ContainsSubstring("[saved_tensors_hooks] unpack: expected a float32 [4, 4] on cpu "
-                               "tensor, got an undefined one. Return what pack was given."));
+             ContainsSubstring(remat::on_default_device(
+                 "[saved_tensors_hooks] unpack: expected a float32 [4, 4] on cpu "
+                 "tensor, got an undefined one. Return what pack was given.")));
 }
 
 TEST_CASE("Hooks that keep the tensor itself raise when it was written", "[backend][misuse]") {
@@ -175,10 +179,11 @@ TEST_CASE("Hooks that keep the tensor itself raise when it was written", "[backe
   }
   w.add_(1);
   CHECK_THAT(error_text([&] { loss.backward(); }),
-             ContainsSubstring("modified by an inplace operation: [float32 [4, 4] on cpu] is at "
-                               "version 1; expected version 0 instead. [saved_tensors_hooks] pack "
-                               "kept the tensor itself: return a copy, or do not write it before "
-                               "backward."));
+             ContainsSubstring(remat::on_default_device(
+                 "modified by an inplace operation: [float32 [4, 4] on cpu] is at "
+                 "version 1; expected version 0 instead. [saved_tensors_hooks] pack "
+                 "kept the tensor itself: return a copy, or do not write it before "
+                 "backward.")));
 }
 
 TEST_CASE(
@@ -204,7 +209,7 @@ TEST_CASE("An error of a function in the forward passes through and leaves nothi
   };
   const remat::MemoryMeter meter;
   CHECK_THROWS_WITH(checkpoint(named_outer())(fn)(x), ContainsSubstring("forward failed"));
-  CHECK(meter.current_bytes() == 0);
+  CHECK(meter.current_bytes(remat::default_device()) == 0);
   CHECK(token.use_count() == 2);  // Here and in fn.
   CHECK_THAT(error_text([&] { checkpoint(named_outer())(fn)(x); }),
              Catch::Equals("forward failed"));

@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/same_bits.h"
 #include "support/unwound.h"
 
@@ -114,7 +115,8 @@ TEST_CASE("Batch norm in evaluation is only read", "[backend][outside]") {
   });
 }
 
-TEST_CASE("Instance norm with statistics is written once", "[backend][outside]") {
+// [cpu]: a kernel of LibTorch makes a list of dimensions as a tensor on the default device.
+TEST_CASE("Instance norm with statistics is written once", "[backend][outside][cpu]") {
   check_as_plain([] {
     torch::nn::InstanceNorm1d norm(torch::nn::InstanceNorm1dOptions(2).track_running_stats(true));
     return Stateful{[norm](const Tensor& x) mutable {
@@ -231,8 +233,9 @@ TEST_CASE("A tensor that is only read, written before backward, raises with regi
       writes[i](c);
     }
     CHECK_THAT(error_text([&] { y.sum().backward(); }),
-               ContainsSubstring("modified by an inplace operation: [float32 [4, 4] on cpu] is at "
-                                 "version ") &&
+               ContainsSubstring(remat::on_default_device(
+                   "modified by an inplace operation: [float32 [4, 4] on cpu] is at "
+                   "version ")) &&
                    ContainsSubstring("[replay] region 'reader', slot 0, op aten::add.Tensor: "
                                      "expected the tensor from outside the region as the forward "
                                      "read it."));
@@ -282,8 +285,8 @@ TEST_CASE("Tensors that the function makes are no state", "[backend][outside]") 
   // Factories of every kind, memory of the user's, and constants: made again by the replay.
   const auto fn = [](const Tensor& x) {
     std::vector<float> values(16, 0.5F);
-    Tensor y = x + torch::from_blob(values.data(), {4, 4});
-    y = y * torch::ones({4, 4}) + torch::tensor({1.0F, 2.0F, 3.0F, 4.0F});
+    Tensor y = x + torch::from_blob(values.data(), {4, 4}).to(x.device());
+    y = y * torch::ones({4, 4}) + torch::tensor({1.0F, 2.0F, 3.0F, 4.0F}, x.device());
     Tensor made = torch::zeros({4, 4});
     made.index_put_({torch::arange(4), torch::arange(4)}, torch::full({4}, 2.0));
     y = at::where(y > 1, y, 0.5).sin() * made.add_(torch::eye(4));
@@ -303,16 +306,18 @@ TEST_CASE("Memory wrapped by from_blob may be used and written again and again",
   const auto fn = [&memory](const Tensor& x) {
     std::fill(memory.begin(), memory.end(), 2.0F);
     const Tensor u = torch::from_blob(memory.data(), {4});
-    const Tensor y = x * u.clone() + (x * (u + 1)).sin();
+    const Tensor y = x * u.clone().to(x.device()) + (x * (u + 1).to(x.device())).sin();
     u.add_(1);
-    return (y * u.clone()).exp();
+    return (y * u.clone().to(x.device())).exp();
   };
   const Tensor x = torch::rand({4}).requires_grad_();
   const Tensor expected = torch::autograd::grad({fn(x).sum()}, {x})[0];
   CHECK(same_bits(torch::autograd::grad({checkpoint()(fn)(x).sum()}, {x})[0], expected));
 }
 
-TEST_CASE("Sparse tensors from outside are watched, and may not be written", "[backend][outside]") {
+// [cpu]: the CUDA stand-in computes no kernel of sparse or quantized tensors.
+TEST_CASE("Sparse tensors from outside are watched, and may not be written",
+          "[backend][outside][cpu]") {
   const Tensor x = torch::rand({4, 4}).requires_grad_();
   const Tensor sparse = torch::eye(4).to_sparse();
   const auto reads = [sparse](const Tensor& t) { return (t + sparse.to_dense()).sin(); };
@@ -326,12 +331,13 @@ TEST_CASE("Sparse tensors from outside are watched, and may not be written", "[b
     return (t * sparse.to_dense()).sin();
   };
   CHECK_THAT(error_text([&] { checkpoint({.name = "sparse"})(writes)(x); }),
-             ContainsSubstring("[checkpoint] region 'sparse', op aten::mul_.Scalar: expected "
-                               "in-place ops on strided tensors from outside the region, got one "
-                               "on a sparse or opaque tensor (float32 [4, 4] on cpu)"));
+             ContainsSubstring(remat::on_default_device(
+                 "[checkpoint] region 'sparse', op aten::mul_.Scalar: expected "
+                 "in-place ops on strided tensors from outside the region, got one "
+                 "on a sparse or opaque tensor (float32 [4, 4] on cpu)")));
 }
 
-TEST_CASE("A quantized tensor is written once", "[backend][outside]") {
+TEST_CASE("A quantized tensor is written once", "[backend][outside][cpu]") {
   check_as_plain([] {
     const Tensor q = torch::quantize_per_tensor(torch::ones({4, 6}), 0.1, 10, torch::kQUInt8);
     return Stateful{[q](const Tensor& x) {
@@ -405,9 +411,9 @@ TEST_CASE("Batch norm under autocast in nested regions is as plain", "[backend][
       return (checkpointed ? checkpoint({.name = "inner"})(inner)(t) : inner(t)) * 2;
     };
     const Tensor x = torch::rand({4, 4}).requires_grad_();
-    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_enabled(remat::default_device().type(), true);
     const Tensor y = checkpointed ? checkpoint({.name = "outer"})(outer)(x) : outer(x);
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_enabled(remat::default_device().type(), false);
     at::autocast::clear_cache();
     y.sum().backward();
     return Tensors{y.detach(), x.grad(), linear->weight.grad(), norm->running_mean,
@@ -435,11 +441,11 @@ TEST_CASE("Changing the shape of a tensor from outside in place raises in the fo
     same.t_();
     return (t * same).sin();
   };
-  CHECK_THAT(
-      error_text([&] { checkpoint({.name = "shape"})(fn)(x); }),
-      ContainsSubstring("[checkpoint] region 'shape', op aten::t_: expected in-place ops that "
-                        "write data only, got one that changes the shape or storage of a "
-                        "tensor from outside the region (float32 [4, 4] on cpu)"));
+  CHECK_THAT(error_text([&] { checkpoint({.name = "shape"})(fn)(x); }),
+             ContainsSubstring(remat::on_default_device(
+                 "[checkpoint] region 'shape', op aten::t_: expected in-place ops that "
+                 "write data only, got one that changes the shape or storage of a "
+                 "tensor from outside the region (float32 [4, 4] on cpu)")));
 }
 
 }  // namespace

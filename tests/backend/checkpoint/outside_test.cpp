@@ -17,6 +17,7 @@
 
 #include <remat/tape/gathered_memory.h>
 
+#include "support/default_device.h"
 #include "support/same_bits.h"
 
 namespace {
@@ -374,10 +375,10 @@ TEST_CASE("An argument written inside is written once; without interception it r
     if (!body.saves) continue;
     CHECK_THAT(
         step(true, /*intercept=*/false).error,
-        ContainsSubstring(
+        ContainsSubstring(remat::on_default_device(
             "[checkpoint] region 'outside', tensor argument 0 (float32 [4, 4] on cpu): expected an "
             "argument that the region only reads, got one that it wrote in place (it is at "
-            "version ") &&
+            "version ")) &&
             ContainsSubstring("Write to a clone, or write before the region."));
   }
 }

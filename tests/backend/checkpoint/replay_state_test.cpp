@@ -8,7 +8,7 @@
 
 #include "support/catch.h"
 
-#include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 
@@ -19,6 +19,7 @@
 #include <utility>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/same_bits.h"
 
 namespace {
@@ -28,6 +29,10 @@ using Tensor = at::Tensor;
 
 Tensor small_leaf() {
   return torch::linspace(-1, 1, 1024).requires_grad_();
+}
+
+const at::Generator& default_generator() {
+  return at::globalContext().defaultGenerator(remat::default_device());
 }
 
 Tensor dropout(const Tensor& x) {
@@ -58,7 +63,7 @@ TEST_CASE("Random ops draw the same numbers again, and the stream goes on as wit
 TEST_CASE("Numbers are the same also where the function puts the generator back",
           "[backend][rng]") {
   const auto forked = [](const Tensor& x) {
-    at::Generator generator = at::detail::getDefaultCPUGenerator();
+    at::Generator generator = default_generator();
     const Tensor state = generator.get_state();
     const Tensor y = dropout(x);
     generator.set_state(state);
@@ -84,7 +89,7 @@ TEST_CASE("Without preserve_rng a replay draws new numbers from the stream", "[b
 
 TEST_CASE("A named generator is restored if it is an option, and refused if not",
           "[backend][rng]") {
-  at::Generator own = at::make_generator<at::CPUGeneratorImpl>(7);
+  at::Generator own = default_generator().clone();
   std::vector<Tensor> drawn;
   const auto fn = [&drawn, own](const Tensor& t) {
     drawn.push_back(at::rand({8}, own));
@@ -144,15 +149,16 @@ TEST_CASE(
 TEST_CASE("A replay runs under the forward's autocast, and the present one returns",
           "[backend][state]") {
   const auto fn = [](const Tensor& x) { return x.view({32, 32}).matmul(x.view({32, 32})).sin(); };
+  const c10::DeviceType device = remat::default_device().type();
   const auto step = [&](bool checkpointed) {
     const Tensor x = small_leaf();
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+    at::autocast::set_autocast_enabled(device, true);
+    at::autocast::set_autocast_dtype(device, at::kBFloat16);
     const Tensor y = checkpointed ? checkpoint()(fn)(x) : fn(x);
     at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, false);
+    at::autocast::set_autocast_enabled(device, false);
     y.sum().backward();
-    CHECK_FALSE(at::autocast::is_autocast_enabled(at::kCPU));
+    CHECK_FALSE(at::autocast::is_autocast_enabled(device));
     CHECK(y.scalar_type() == at::kBFloat16);
     return x.grad();
   };

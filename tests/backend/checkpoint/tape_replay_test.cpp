@@ -14,6 +14,7 @@
 #include <remat/tape/tape.h>
 
 #include "support/catch.h"
+#include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/gpt.h"
 #include "support/named_step.h"
@@ -188,7 +189,7 @@ TEST_CASE("A SAVE call on a tape keeps what it keeps without", "[backend][tape]"
     const auto fn = [&](const at::Tensor& t) { return t.sin().mm(w).tanh().exp().mm(w).sum(); };
     const MemoryMeter meter;
     const at::Tensor y = checkpoint(options)(fn)(x);
-    return meter.current_bytes();
+    return meter.current_bytes(default_device());
   };
   CHECK(bytes(ReplayEngine::kTape) == bytes(ReplayEngine::kFunction));
 }
@@ -265,7 +266,7 @@ TEST_CASE("An inner tape holds nothing that the outer region makes again", "[bac
     const auto inner = [shared](const at::Tensor& s) { return (s.exp() * shared).tanh().sum(); };
     return checkpoint({.name = "in", .replay = ReplayEngine::kTape})(inner)(t.cos());
   })(x);
-  CHECK(meter.current_bytes() < kBytes);
+  CHECK(meter.current_bytes(default_device()) < kBytes);
 }
 
 TEST_CASE("Retained graphs, partial gradients and double backward work on a tape",
@@ -447,7 +448,7 @@ TEST_CASE("Nothing is left of a tape after backward or when its graph is dropped
     const at::Tensor y = checkpoint(on_tape())(exp_of)(x.sin());
     if (i > 0) y.sum().backward();
   }
-  CHECK(meter.current_bytes() == 0);
+  CHECK(meter.current_bytes(default_device()) == 0);
   CHECK(live_regions().empty());
 }
 

@@ -12,6 +12,8 @@
 #include <remat/remat.h>
 #include <catch2/catch.hpp>
 
+#include "support/default_device.h"
+
 namespace {
 
 using at::Tensor;
@@ -47,7 +49,7 @@ std::pair<std::vector<Tensor>, int64_t> step(const std::function<Tensor()>& make
   const remat::MemoryMeter meter;
   Tensor loss = make_loss();
   loss.backward();
-  const int64_t peak = meter.peak_bytes();
+  const int64_t peak = meter.peak_bytes(remat::default_device());
   std::vector<Tensor> results{loss.detach()};
   for (const Tensor& leaf : leaves) results.push_back(leaf.grad());
   return {results, peak};

@@ -187,7 +187,8 @@ TEST_CASE("Thread state that carries the switch to a thread without a region doe
   CHECK(same_bits(x.grad(), x.detach().cos()));
 }
 
-TEST_CASE("A child forked inside a region computes without it", "[backend][interception]") {
+// [cpu]: a child that was forked after CUDA's start cannot use CUDA.
+TEST_CASE("A child forked inside a region computes without it", "[backend][interception][cpu]") {
   const Tensor x = torch::rand({3}).requires_grad_();
   int status = -1;
   checkpoint()([&](const Tensor& t) {

@@ -10,6 +10,7 @@
 #include <remat/tape/scope.h>
 
 #include "support/catch.h"
+#include "support/default_device.h"
 #include "support/error_text.h"
 #include "support/named_step.h"
 
@@ -47,7 +48,8 @@ TORCH_LIBRARY(remat_policy_test, library) {
   library.def("exp(Tensor x) -> Tensor");
   library.def("twice(Tensor x) -> Tensor");
   library.impl("exp", c10::DispatchKey::CPU, counted_exp_kernel);
-  library.impl("exp", c10::DispatchKey::AutogradCPU,
+  library.impl("exp", c10::DispatchKey::CUDA, counted_exp_kernel);
+  library.impl("exp", c10::DispatchKey::Autograd,
                [](const at::Tensor& x) { return CountedExp::apply(x); });
   library.impl("twice", c10::DispatchKey::CompositeImplicitAutograd, counted_twice);
 }
@@ -225,7 +227,7 @@ TEST_CASE("An op keeps what the same named call keeps", "[backend][policy]") {
     const at::Tensor x = torch::rand({64, 64}).requires_grad_();
     const MemoryMeter meter;
     const at::Tensor y = checkpoint(options)(fn)(x);
-    return meter.current_bytes();
+    return meter.current_bytes(default_device());
   };
   const auto mm = [&](const at::Tensor& t) { return t.mm(w); };
   const TensorFn named = [&](const at::Tensor& x) {

@@ -7,6 +7,7 @@
 #include <tuple>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/named_step.h"
 
 namespace remat {
@@ -62,9 +63,9 @@ TEST_CASE("A call that saves its own result makes no cycle", "[backend][native_o
         const Policy policy = options.offload_store ? Policy::kOffload : Policy::kSave;
         return op<SavesOutput>("b", policy)(native_op(exp_of, "a", policy)(t.sin()));
       })(x);
-      CHECK(meter.current_bytes() > 0);
+      CHECK(meter.current_bytes(default_device()) > 0);
     }
-    CHECK(meter.current_bytes() == 0);
+    CHECK(meter.current_bytes(default_device()) == 0);
   }
 }
 
@@ -77,7 +78,7 @@ TEST_CASE("Results that nobody needs are freed with the function",
     const auto [main, aux] = save("a", two)(t);
     return save("b", [](const at::Tensor& h) { return h + 3; })(main);
   })(x);
-  CHECK(meter.current_bytes() == static_cast<int64_t>(y.nbytes()));
+  CHECK(meter.current_bytes(default_device()) == static_cast<int64_t>(y.nbytes()));
   CHECK(memory_report().regions.empty());  // nothing to replay: the argument is let go as well
 }
 
@@ -105,7 +106,7 @@ TEST_CASE("After one backward nothing is held", "[backend][native_op][lifetime]"
   loss.backward();
   CHECK(memory_report().regions.empty());
   x.mutable_grad() = at::Tensor();
-  CHECK(meter.current_bytes() == static_cast<int64_t>(loss.nbytes()));
+  CHECK(meter.current_bytes(default_device()) == static_cast<int64_t>(loss.nbytes()));
 }
 
 TEST_CASE("Reading a result outside starts no replay", "[backend][native_op][lifetime]") {

@@ -14,6 +14,7 @@
 #include <remat/remat.h>
 
 #include "support/catch.h"
+#include "support/default_device.h"
 #include "support/same_bits.h"
 
 namespace remat {
@@ -90,7 +91,7 @@ TEST_CASE("SAVE in an inner region keeps nothing beyond what the outer one keeps
               .sum();
         },
         x);
-    return meter.current_bytes();
+    return meter.current_bytes(default_device());
   };
   constexpr int64_t kTensor = 64 * 64 * 4;
   CHECK(kept(Keep::kInnermostRegion) == 4);
@@ -342,7 +343,7 @@ void check_least(const char* model, const Graph& graph) {
     const at::Tensor y = checkpoint()([&graph, policies = policies](const at::Tensor& x) {
       return run(graph, policies, x);
     })(graph.input);
-    CHECK(meter.current_bytes() == expected);
+    CHECK(meter.current_bytes(default_device()) == expected);
     y.sum().backward();
   }
 }

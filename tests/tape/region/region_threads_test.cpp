@@ -115,8 +115,9 @@ class CountWaits {
   ~CountWaits() { remat::set_blocking_wait(nullptr); }
 };
 
+// [cpu]: on CUDA all replays are on the thread of the device, and none waits.
 TEST_CASE("A thread that must wait for another's replay waits through the installed runner",
-          "[tape][region][threads]") {
+          "[tape][region][threads][cpu]") {
   // The replay draws, so a second thread's replay waits for its turn with the generator. The first
   // goes on only when the second waits: were there no waiting through the runner, this would run
   // into the timeout.

@@ -15,6 +15,7 @@
 #include <thread>
 #include <vector>
 
+#include "support/default_device.h"
 #include "support/same_bits.h"
 #include "tape/support/turn.h"
 
@@ -22,12 +23,14 @@ namespace {
 
 using remat::GeneratorState;
 
-at::Generator make(uint64_t seed) {
-  return at::make_generator<at::CPUGeneratorImpl>(seed);
+at::Generator default_generator() {
+  return at::globalContext().defaultGenerator(remat::default_device());
 }
 
-at::Generator default_generator() {
-  return at::detail::getDefaultCPUGenerator();
+at::Generator make(uint64_t seed) {
+  at::Generator generator = default_generator().clone();
+  generator.set_current_seed(seed);
+  return generator;
 }
 
 TEST_CASE("A restored generator draws the same numbers", "[tape][generator_state]") {
@@ -98,7 +101,7 @@ TEST_CASE(
   const at::Generator drawn = make(2);
   std::vector<GeneratorState> states = remat::read_generators({quiet, drawn});
   REQUIRE(states.size() >= 3);  // More on a machine whose CUDA devices are in use.
-  CHECK(states.front().generator() == default_generator());
+  CHECK(states.front().generator() == at::detail::getDefaultCPUGenerator());
   CHECK(states.back().generator() == drawn);
   at::rand({1}, drawn);
   remat::drop_current(states);
