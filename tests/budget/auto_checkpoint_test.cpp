@@ -16,6 +16,7 @@
 #include <remat/budget/profile.h>
 #include <remat/remat.h>
 
+#include "budget/collected_warnings.h"
 #include "support/catch.h"
 #include "support/default_device.h"
 #include "support/error_text.h"
@@ -114,13 +115,9 @@ TEST_CASE("Memory that grows by no argument's size leaves the plan, and is measu
   const Layers layers;
   int64_t copies = 2;
   std::vector<std::string> warnings;
-  const auto fn = [&](const at::Tensor& x) {
-    return layers(at::cat(std::vector<at::Tensor>(static_cast<size_t>(copies), x)));
-  };
-  const auto planned = auto_checkpoint(
-      {.name = "layers", .memory_budget = "60%", .warn = [&](const std::string& line) {
-         warnings.push_back(line);
-       }})(fn);
+  const auto fn = [&](const at::Tensor& x) { return layers(x.repeat({copies, 1})); };
+  const auto planned =
+      auto_checkpoint({.name = "layers", .memory_budget = "60%", .warn = collect_in(warnings)})(fn);
   const auto check = [&] {
     const at::Tensor expected = step(fn, layers.weight, rows(32)).second;
     const auto [peak, got] = step(planned, layers.weight, rows(32));
@@ -163,9 +160,7 @@ TEST_CASE("A step with other ops leaves the plan and is measured when it comes a
   Layers layers;
   std::vector<std::string> warnings;
   const auto planned = auto_checkpoint(
-      {.name = "layers", .memory_budget = "60%", .warn = [&](const std::string& line) {
-         warnings.push_back(line);
-       }})(std::ref(layers));
+      {.name = "layers", .memory_budget = "60%", .warn = collect_in(warnings)})(std::ref(layers));
   for (int i = 0; i < 5; ++i) check_step(planned, layers, rows(64));
   const int64_t budget = planned.plan().budget_bytes;
   layers.extra = 3;
@@ -253,7 +248,7 @@ TEST_CASE("Kinds of steps that are new each time are measured a bounded number o
 
 TEST_CASE("Who is warned may ask for the plan, and throw", "[budget][auto]") {
   Layers layers;
-  std::function<void()> on_warning;
+  std::function<void()> on_warning = [] {};
   const auto planned =
       auto_checkpoint({.name = "layers", .memory_budget = "60%", .warn = [&](const std::string&) {
                          on_warning();

@@ -16,6 +16,7 @@
 #include <remat/inspect/memory_meter.h>
 #include <remat/offload/offload_engine.h>
 
+#include "budget/collected_warnings.h"
 #include "support/catch.h"
 #include "support/default_device.h"
 #include "support/error_text.h"
@@ -130,7 +131,7 @@ TEST_CASE("Windows that leave no room are warned of once", "[budget][auto][offlo
   const WideLayers layers;
   std::vector<std::string> warnings;
   AutoCheckpointOptions options = options_with(make_engine(int64_t{64} << 20));
-  options.warn = [&](const std::string& line) { warnings.push_back(line); };
+  options.warn = collect_in(warnings);
   const auto planned = auto_checkpoint(options)(layers);
   check_steps(layers, planned);
   CHECK(planned.plan().offloaded_bytes == 0);

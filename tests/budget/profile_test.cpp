@@ -195,10 +195,10 @@ TEST_CASE("A profile has the records, values and saved tensors of a step", "[bud
   const StepRecord& exp = profile.records[1];
   REQUIRE(exp.makes.size() == 1);
   REQUIRE(exp.reads == profile.records[0].makes);
-  CHECK(profile.values[exp.makes[0]].bytes == kBytes);
+  CHECK(profile.values[exp.makes[0]].bytes == block_bytes(kBytes));
   CHECK(profile.values[exp.makes[0]].held_until == 2);  // sum reads it
-  CHECK(exp.forward_bytes == 2 * kBytes);
-  CHECK(profile.end_bytes == 4);
+  CHECK(exp.forward_bytes == 2 * block_bytes(kBytes));
+  CHECK(profile.end_bytes == block_bytes(4));
   REQUIRE(profile.slots.size() == 2);
   CHECK(profile.slots[0].value == -1);  // x is from outside
   CHECK(profile.slots[1].value == exp.makes[0]);
@@ -271,7 +271,8 @@ TEST_CASE("What a replay overwrites although it is kept goes when it has been ov
       {.positions = {11}, .groups = {}, .keep = {{2, 0}}});
 }
 
-TEST_CASE("What a group gives shares the memory of what is kept", "[budget]") {
+// [cpu]: its numbers of records are those of the CPU's cell.
+TEST_CASE("What a group gives shares the memory of what is kept", "[budget][cpu]") {
   const at::Tensor w = torch::linspace(-1, 1, 16).view({4, 4}).requires_grad_();
   check_cuts(
       [&](const at::Tensor& x) {

@@ -81,11 +81,10 @@ TEST_CASE("Names of one tensor share a line, other views have their own",
   REQUIRE(storage.views.size() == 2);
   CHECK(storage.views[0].names == std::vector<std::string>{"power", "same"});
   CHECK(storage.views[1].bytes == kTensorBytes / 2);
-  CHECK(saves.str() ==
-        "layer: 256 B resident in 1 storage\n"
-        "layer::op: 256 B\n"
-        "  256 B  power = same  [8, 8]  float32 on cpu\n"
-        "         - rows        [4, 8]  view of 128 B");
+  CHECK(saves.str() == on_default_device("layer: 256 B resident in 1 storage\n"
+                                         "layer::op: 256 B\n"
+                                         "  256 B  power = same  [8, 8]  float32 on cpu\n"
+                                         "         - rows        [4, 8]  view of 128 B"));
 }
 
 TEST_CASE("A storage held by parts of it says how much of it they use",

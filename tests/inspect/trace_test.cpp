@@ -33,6 +33,14 @@ struct Square : torch::autograd::Function<Square> {
   }
 };
 
+/// A text about tensors on the CPU and their keys, for the default device.
+std::string with_keys(std::string text) {
+  const std::string keys = default_device().is_cpu() ? "CPU" : "CUDA";
+  for (size_t at = text.find("CPU"); at != std::string::npos; at = text.find("CPU", at + 1))
+    text.replace(at, 3, keys);
+  return on_default_device(text);
+}
+
 /// The trace of a step of `fn` in a region.
 std::string trace_of(const std::function<at::Tensor(const at::Tensor&)>& fn,
                      const CheckpointOptions& options = {.name = "block"}) {
@@ -57,8 +65,8 @@ TEST_CASE("A trace has a line for each op and named call", "[inspect][trace]") {
     })(x);
     y.sum().backward();
   }
-  const std::string keys = " [CPU, AutogradCPU]";
-  const std::string t = "float32 [2, 2] on cpu requires grad";
+  const std::string keys = with_keys(" [CPU, AutogradCPU]");
+  const std::string t = on_default_device("float32 [2, 2] on cpu requires grad");
   CHECK(out.str() ==
         "forward region 'block': aten::sin(" + t + ")" + keys + "; slot 0 dropped\n" +
             "forward region 'block': call 'mm' (SAVE) begins\n" +
@@ -121,17 +129,18 @@ TEST_CASE("Every call that begins ends, in the right order", "[inspect][trace]")
 TEST_CASE("What a custom function saves is shown", "[inspect][trace]") {
   const std::string text = trace_of(
       [](const at::Tensor& x) { return op<Square>("a", Policy::kSave)(Square::apply(x.sin())); });
-  const std::string tensor = "float32 [2, 2] on cpu";
-  CHECK_THAT(text, ContainsSubstring("aten::mul.Tensor(") &&
-                       ContainsSubstring("[CPU, AutogradCPU]\nforward region 'block': saved "
-                                         "outside of ops: " +
-                                         tensor + "; slot 1 dropped\n") &&
-                       ContainsSubstring("forward region 'block': saved outside of ops: " + tensor +
-                                         "; for call 'a' (SAVE); tensor 0 kept\n"
-                                         "forward region 'block': call 'a' (SAVE) ends; tensor 0 "
-                                         "kept\n") &&
-                       ContainsSubstring("replay region 'block': saved outside of ops: " + tensor +
-                                         "; slot 1 filled\n"));
+  const std::string tensor = on_default_device("float32 [2, 2] on cpu");
+  CHECK_THAT(text,
+             ContainsSubstring("aten::mul.Tensor(") &&
+                 ContainsSubstring(with_keys("[CPU, AutogradCPU]\nforward region 'block': saved "
+                                             "outside of ops: " +
+                                             tensor + "; slot 1 dropped\n")) &&
+                 ContainsSubstring("forward region 'block': saved outside of ops: " + tensor +
+                                   "; for call 'a' (SAVE); tensor 0 kept\n"
+                                   "forward region 'block': call 'a' (SAVE) ends; tensor 0 "
+                                   "kept\n") &&
+                 ContainsSubstring("replay region 'block': saved outside of ops: " + tensor +
+                                   "; slot 1 filled\n"));
 }
 
 TEST_CASE("Keys tell a tensor without a graph from one that may have one", "[inspect][trace]") {
@@ -145,7 +154,7 @@ TEST_CASE("Keys tell a tensor without a graph from one that may have one", "[ins
     CHECK(at::scalar_tensor(1).item<float>() == 1);
     return x.sin();
   });
-  CHECK_THAT(text, ContainsSubstring(on_default_device("aten::neg(float32 [3] on cpu) [CPU]\n")));
+  CHECK_THAT(text, ContainsSubstring(with_keys("aten::neg(float32 [3] on cpu) [CPU]\n")));
 }
 
 TEST_CASE("Regions inside regions are indented, and nothing is written without a region",

@@ -15,6 +15,7 @@
 #include <memory>
 #include <optional>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace remat {
@@ -48,6 +49,33 @@ bool is_factory(const OperatorHandle& op) {
          std::none_of(arguments.begin(), arguments.end(), is_tensor);
 }
 
+/// True on a thread in whose kernel a factory without a device makes memory of the host.
+thread_local bool is_for_host = false;
+
+/// Ops whose kernels read what such a factory has made.
+constexpr const char* kWithHostMemory[] = {"aten::repeat"};
+
+class ForHost {
+ public:
+  ForHost() : outer_(std::exchange(is_for_host, true)) {}
+  ForHost(const ForHost&) = delete;
+  ForHost& operator=(const ForHost&) = delete;
+  ~ForHost() { is_for_host = outer_; }
+
+ private:
+  const bool outer_;
+};
+
+/// Goes on with LibTorch's kernel of such an op.
+class WithHostMemory final : public c10::OperatorKernel {
+ public:
+  void operator()(const OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    const c10::DispatchKeySet after(c10::DispatchKeySet::FULL_AFTER, DispatchKey::BackendSelect);
+    const ForHost for_host;
+    op.redispatchBoxed(keys & after, stack);
+  }
+};
+
 /// Gives CUDA as the device of a call that has none, and goes on with LibTorch's kernel.
 class OnCuda final : public c10::OperatorKernel {
  public:
@@ -62,7 +90,7 @@ class OnCuda final : public c10::OperatorKernel {
     IValue& device = (*stack)[first + device_];
     const bool is_pinned = pin_memory_ && (*stack)[first + *pin_memory_].isBool() &&
                            (*stack)[first + *pin_memory_].toBool();
-    if (device.isNone() && !is_pinned) device = c10::Device(c10::kCUDA);
+    if (device.isNone() && !is_pinned && !is_for_host) device = c10::Device(c10::kCUDA);
     kernel_.callBoxed(op, keys, stack);
   }
 
@@ -88,14 +116,18 @@ void make_cuda_default() {
   // Leaked: kernels may be called until the process ends.
   static auto& handles = *new std::vector<c10::RegistrationHandleRAII>;
   c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+  const auto put_in_front = [&](const OperatorHandle& op, auto kernel) {
+    handles.push_back(
+        dispatcher.registerImpl(op.operator_name(), DispatchKey::BackendSelect,
+                                c10::KernelFunction::makeFromBoxedFunctor(std::move(kernel)),
+                                std::nullopt, nullptr, "remat's tests"));
+  };
   for (const c10::OperatorName& name : dispatcher.getAllOpNames()) {
     const auto op = dispatcher.findSchema(name);
-    if (!op || !is_factory(*op)) continue;
-    handles.push_back(dispatcher.registerImpl(
-        name, DispatchKey::BackendSelect,
-        c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<OnCuda>(*op)), std::nullopt,
-        nullptr, "remat's tests"));
+    if (op && is_factory(*op)) put_in_front(*op, std::make_unique<OnCuda>(*op));
   }
+  for (const char* const name : kWithHostMemory)
+    put_in_front(dispatcher.findSchemaOrThrow(name, ""), std::make_unique<WithHostMemory>());
 }
 
 /// The device that the environment names.

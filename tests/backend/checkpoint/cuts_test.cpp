@@ -153,7 +153,8 @@ TEST_CASE("A replay takes memory for what a write overwrites once, and leaves al
     const auto [peak, gradient] = backward();
     // The loss' gradient, the bank, and at most two of: x + bank[0], the product, exp's result and
     // the gradients.
-    CHECK(peak == 4 + static_cast<int64_t>(bank.nbytes() + 2 * row));
+    CHECK(peak == block_bytes(4) + block_bytes(static_cast<int64_t>(bank.nbytes())) +
+                      2 * block_bytes(static_cast<int64_t>(row)));
     CHECK(same_bits(backward().second, gradient));
 
     const at::Tensor plain_bank = make_bank();

@@ -92,8 +92,9 @@ TEST_CASE("implicit_keep = kWarnOnce warns once in a process, and keeps",
   CHECK(implicit_bytes(fn, warn) == kBytes);
 }
 
+// [cpu]: the host cannot read a device's memory.
 TEST_CASE("What recompute_needs_tensor asks for is kept, and not implicitly",
-          "[backend][native_op][recompute_needs_tensor]") {
+          "[backend][native_op][recompute_needs_tensor][cpu]") {
   // A read that no op does.
   const auto first_of = [](const at::Tensor& t) { return t.const_data_ptr<float>()[0]; };
   const auto reads = [&](const auto& ask) {

@@ -30,7 +30,7 @@ struct Probe : torch::autograd::Function<Probe> {
     if (probe) probe();
     return grads;
   }
-  static inline thread_local std::function<void()> probe;
+  static inline std::function<void()> probe;
 };
 
 /// Two branches that share nothing but the function. What the SAVE call of each returns is read by

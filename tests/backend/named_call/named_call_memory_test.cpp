@@ -94,9 +94,9 @@ TEST_CASE("SAVE in an inner region keeps nothing beyond what the outer one keeps
     return meter.current_bytes(default_device());
   };
   constexpr int64_t kTensor = 64 * 64 * 4;
-  CHECK(kept(Keep::kInnermostRegion) == 4);
+  CHECK(kept(Keep::kInnermostRegion) == block_bytes(4));
   // exp's result, which exp and sin save, and sin's, which the bare tanh reads.
-  CHECK(kept(Keep::kAllRegions) == 2 * kTensor + 4);
+  CHECK(kept(Keep::kAllRegions) == 2 * kTensor + block_bytes(4));
 }
 
 namespace {
@@ -172,7 +172,7 @@ int64_t least_bytes(const Graph& graph, const Assignment& policies) {
   }
   const auto keep = [&](const at::Tensor& t) {
     if (before.contains(storage_of(t))) return;
-    kept[storage_of(t)] = static_cast<int64_t>(t.storage().nbytes());
+    kept[storage_of(t)] = block_bytes(static_cast<int64_t>(t.storage().nbytes()));
   };
   for (size_t i = 0; i < graph.nodes.size(); ++i) {
     const bool is_saved = policies[i] != Policy::kRecompute;
