@@ -31,7 +31,9 @@ class MeterState;
 /// Threads: reports count on the thread of construction and on every thread that carries its
 /// thread-local state: those of autograd, and any inside an `at::ThreadLocalStateGuard`. Elsewhere
 /// neither allocations nor frees are seen; a block freed there counts as live until its address is
-/// allocated again under the meter. Queries are safe from any thread.
+/// allocated again under the meter. After a backward on an accelerator that may be a gradient that
+/// grad() has returned, or what a backward that threw has left: autograd's thread lets go of its
+/// own reference when it has taken that state off. Queries are safe from any thread.
 ///
 /// Nesting: meters nest, and each sees every report. Destroy a meter on the thread that made it,
 /// the innermost first. A meter that is destroyed out of turn stops counting at once, and its place

@@ -17,7 +17,6 @@
 #include "support/catch.h"
 #include "support/default_device.h"
 #include "support/heap_bytes.h"
-#include "support/live_bytes.h"
 #include "support/soak.h"
 
 namespace {
@@ -126,7 +125,7 @@ TEST_CASE("Steps of every kind are flat", "[backend][memory][soak]") {
     const int64_t before = heap_bytes();
     for (int64_t i = 0; i < steps; ++i) {
       model.run(i);
-      if (remat::live_bytes(meter, 0) != 0 || model.live_functions() != 0)
+      if (meter.current_bytes(remat::default_device()) != 0 || model.live_functions() != 0)
         FAIL("part " << part << ", step " << i << ": "
                      << meter.current_bytes(remat::default_device()) << " bytes, "
                      << model.live_functions() << " functions");
