@@ -5,21 +5,23 @@
 
 #include <ATen/autocast_mode.h>
 
+#include "support/default_device.h"
+
 namespace remat::matrix {
 
-/// Autocast to bfloat16 on the CPU while alive.
+/// Autocast to bfloat16 on the default device while alive.
 class AutocastGuard {
  public:
-  AutocastGuard() : was_enabled_(at::autocast::is_autocast_enabled(at::kCPU)) {
-    at::autocast::set_autocast_enabled(at::kCPU, true);
-    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  AutocastGuard() : was_enabled_(at::autocast::is_autocast_enabled(default_device().type())) {
+    at::autocast::set_autocast_enabled(default_device().type(), true);
+    at::autocast::set_autocast_dtype(default_device().type(), at::kBFloat16);
     at::autocast::increment_nesting();
   }
   AutocastGuard(const AutocastGuard&) = delete;
   AutocastGuard& operator=(const AutocastGuard&) = delete;
   ~AutocastGuard() {
     if (at::autocast::decrement_nesting() == 0) at::autocast::clear_cache();
-    at::autocast::set_autocast_enabled(at::kCPU, was_enabled_);
+    at::autocast::set_autocast_enabled(default_device().type(), was_enabled_);
   }
 
  private:

@@ -15,6 +15,8 @@
 #include <cstring>
 #include <typeinfo>
 
+#include "support/default_device.h"
+
 namespace remat::matrix {
 namespace {
 
@@ -37,8 +39,9 @@ std::string first_sentence(const std::string& message) {
 
 void Outcome::add(std::string name, const at::Tensor& value) {
   const bool defined = value.defined();
-  values_.emplace_back(std::move(name),
-                       defined ? value.detach().clone(at::MemoryFormat::Contiguous) : at::Tensor());
+  values_.emplace_back(
+      std::move(name),
+      defined ? value.detach().cpu().clone(at::MemoryFormat::Contiguous) : at::Tensor());
 }
 
 void Outcome::add_all(const std::string& name, const Tensors& values) {
@@ -52,13 +55,13 @@ void Outcome::add_grads(const std::string& name, const Tensors& leaves) {
 }
 
 void Outcome::add_process_state() {
-  add("generator", at::globalContext().defaultGenerator(at::kCPU).get_state());
+  add("generator", at::globalContext().defaultGenerator(default_device()).get_state());
   const at::Context& context = at::globalContext();
   const std::array<int64_t, 5> settings = {
       context.userEnabledFlashSDP(), context.userEnabledMathSDP(),
-      at::autocast::is_autocast_enabled(at::kCPU), at::autocast::is_autocast_cache_enabled(),
-      torch::autograd::AnomalyMode::is_enabled()};
-  add("settings", at::tensor(settings));
+      at::autocast::is_autocast_enabled(default_device().type()),
+      at::autocast::is_autocast_cache_enabled(), torch::autograd::AnomalyMode::is_enabled()};
+  add("settings", at::tensor(settings, at::kCPU));
 }
 
 void Outcome::set_error(const std::exception& error) {

@@ -66,7 +66,7 @@ at::Tensor plain_gradient() {
 }  // namespace
 
 TEST_CASE("8 threads with taped graphs of their own get plain's gradients, 10,000 in all",
-          "[backend][tape][threads]") {
+          "[backend][tape][threads][many]") {
   const auto inner = GENERATE(ReplayEngine::kTape, ReplayEngine::kAuto, ReplayEngine::kFunction);
   CHECK(count_wrong(plain_gradient(), [&] {
           const at::Tensor x = leaf();
@@ -76,7 +76,7 @@ TEST_CASE("8 threads with taped graphs of their own get plain's gradients, 10,00
 }
 
 TEST_CASE("8 threads on one kept taped graph get plain's gradients, 10,000 in all",
-          "[backend][tape][threads]") {
+          "[backend][tape][threads][many]") {
   {
     const at::Tensor x = leaf();
     const at::Tensor loss = region(block, x, ReplayEngine::kTape).sum();
