@@ -51,9 +51,11 @@ def fault_of(mutant: Mutant) -> str | None:
 
 
 def is_suite(name: str) -> bool:
-    """Those of one loop are numbered."""
-    name = re.sub(r"\.\d+$", "", name)
-    return re.search(rf"(?<![\w.]){re.escape(name)}(?![\w])", SUITES) is not None
+    """Those of one loop are numbered, or named for an order of streams; a run on CUDA tensors is named for its suite."""
+    if name.endswith(".cuda"):
+        return f"remat_add_cuda_run({name.removesuffix('.cuda')} " in SUITES
+    names = (re.sub(r"\.\d+$", "", name), re.sub(r"\.[^.]+$", ".${order}", name))
+    return any(re.search(rf"(?<![\w.]){re.escape(known)}(?![\w])", SUITES) for known in names)
 
 
 def faults_of(mutants: list[Mutant]) -> list[str]:
