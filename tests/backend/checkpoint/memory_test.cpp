@@ -421,6 +421,7 @@ TEST_CASE("Backward lets go of each input as soon as its region is done", "[back
   CHECK(meter.peak_bytes(default_device()) <= (3 + 1 + 2) * kLayerBytes + kScalarBytes);
 }
 
+// [cpu]: the bytes are those of a Mersenne Twister.
 TEST_CASE("A region keeps a generator's state only if it drew from it", "[backend][memory][cpu]") {
 #ifdef __SANITIZE_ADDRESS__
   WARN("malloc's own count is not available under AddressSanitizer");
@@ -435,7 +436,8 @@ TEST_CASE("A region keeps a generator's state only if it drew from it", "[backen
   const int64_t random_bytes =
       graph_heap_bytes(checkpoint(options)(random)) - graph_heap_bytes(random);
   CAPTURE(quiet_bytes, random_bytes);
-  CHECK(quiet_bytes < 2900);  // the region itself, its argument, and two slots with their places
+  // The region itself, its argument, the streams of its forward, and two slots with their places
+  CHECK(quiet_bytes < 3100);
   CHECK(random_bytes >= quiet_bytes + kTwisterBytes);
   CHECK(random_bytes < quiet_bytes + 2 * kTwisterBytes);
 #endif
