@@ -13,6 +13,7 @@
 #include <remat/tape/autocast_cache.h>
 #include <remat/tape/data_hooks.h>
 #include <remat/tape/hidden_scopes.h>
+#include <remat/tape/stream_use.h>
 
 #include "host_values.h"
 #include "op_writer.h"
@@ -56,6 +57,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   state_.op = &info;
   made_by_handler_.clear();
   if (C10_UNLIKELY(region_.streams().changed())) note_streams(call);
+  if (C10_UNLIKELY(region_.switches_streams())) note_stream_use(call);
   outside_.begin_op();
   if (C10_UNLIKELY(info.is_unshard())) outside_.refuse_unshard(info);
   casts_weight_ = is_cacheable_cast(call);

@@ -2,6 +2,7 @@
 
 // The slots of a region, and what is kept for its replays.
 #include <remat/tape/region.h>
+#include <remat/tape/stream_use.h>
 
 #include <c10/util/Exception.h>
 #include <torch/csrc/autograd/function.h>
@@ -79,7 +80,10 @@ Slot::Slot(size_t position, const at::Tensor& tensor)
 Slot& Region::add_slot(const at::Tensor& tensor) {
   Slot& slot = slots_.emplace_back(slots_.size(), tensor);
   ++live_count_;
-  if (C10_UNLIKELY(streams_.changed())) mark_switches_streams();
+  if (C10_UNLIKELY(streams_.changed())) {
+    mark_switches_streams();
+    note_stream_use(tensor);
+  }
   return slot;
 }
 

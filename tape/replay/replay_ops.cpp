@@ -6,6 +6,7 @@
 #include <c10/util/irange.h>
 
 #include <remat/tape/autocast_cache.h>
+#include <remat/tape/stream_use.h>
 
 #include "host_values.h"
 
@@ -20,6 +21,7 @@ void ReplayOps::before_op(OpCall& call, bool logged) {
          .is_cast = is_cast,
          .made = origin_of_results(call.info())};
   progress_.or_fail_unless_users([&] { check(call); });
+  if (C10_UNLIKELY(region_.switches_streams())) note_stream_use(call);
 }
 
 void ReplayOps::check(OpCall& call) {

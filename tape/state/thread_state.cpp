@@ -79,10 +79,10 @@ void write_flags(uint32_t flags) {
   }
 }
 
-/// The float32 precision of products, convolutions and recurrent networks on either library, and
-/// what cuBLAS may do to half precision.
+/// The float32 precision of products, convolutions and recurrent networks on either library, what
+/// cuBLAS may do to half precision, and which library is preferred on a device.
 uint32_t read_precision() {
-  const at::Context& context = at::globalContext();
+  at::Context& context = at::globalContext();
   uint32_t word = context.allowFP16AccumulationCuBLAS() ? 1 : 0;
   const auto add = [&word](auto value) { word = word << 2U | static_cast<uint32_t>(value); };
   for (const at::Float32Backend library : {at::Float32Backend::CUDA, at::Float32Backend::MKLDNN}) {
@@ -91,6 +91,8 @@ uint32_t read_precision() {
   }
   add(context.allowFP16ReductionCuBLAS());
   add(context.allowBF16ReductionCuBLAS());
+  add(context.blasPreferredBackend());
+  add(context.linalgPreferredBackend());
   return word;
 }
 
@@ -216,7 +218,8 @@ void ThreadState::check_precision(const std::string& region_label) const {
   TORCH_CHECK(precision_ == read_precision(), "[replay] ", region_label,
               ": expected the precision of matrix products, convolutions and recurrent networks as "
               "in the forward, got another one (set_float32_matmul_precision, fp32_precision, "
-              "allow_tf32, allow_fp16_reduced_precision_reduction). Set it before the forward, or "
+              "allow_tf32, allow_fp16_reduced_precision_reduction, preferred_blas_library, "
+              "preferred_linalg_library). Set it before the forward, or "
               "after backward.");
 }
 

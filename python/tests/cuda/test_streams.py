@@ -117,6 +117,41 @@ def test_waits_at_the_end_of_a_function_keep_memory_for_a_side_stream(wrap):
 
 
 @ways
+def test_what_a_side_stream_has_yet_to_read_is_not_used_again(wrap):
+    """Plain code keeps `h` for backward; a region drops it when the function returns."""
+
+    def program(wrap):
+        def fn(x):
+            h = x.sin()
+            return on_side_stream(side, lambda: (h @ w).tanh())
+
+        side = torch.cuda.Stream()
+        x, w = leaf(64, 64), leaf(64, 64)
+        y = wrap(fn)(x)
+        others = [torch.full((64, 64), float(i), device="cuda") for i in range(6)]
+        torch.cuda.current_stream().wait_stream(side)
+        y.sum().backward()
+        return y, x.grad, w.grad, others
+
+    assert_same(program, wrap)
+
+
+@pytest.mark.parametrize("library", ["blas", "linalg"])
+def test_another_preferred_library_in_backward_raises(library):
+    names = {"blas": ("cublas", "cublaslt"), "linalg": ("cusolver", "magma")}[library]
+    prefer = {"blas": torch.backends.cuda.preferred_blas_library, "linalg": torch.backends.cuda.preferred_linalg_library}
+    before = prefer[library]()
+    try:
+        prefer[library](names[0])
+        y = remat.checkpoint()(lambda x: (x @ x).exp())(leaf(4, 4))
+        prefer[library](names[1])
+        with pytest.raises(RuntimeError, match=f"expected the precision .* as in the forward, .*preferred_{library}_library"):
+            y.sum().backward()
+    finally:
+        prefer[library](before)
+
+
+@ways
 def test_a_note_for_the_allocator_is_no_write(wrap):
     def program(wrap):
         def fn(x):
@@ -304,7 +339,11 @@ def test_a_copy_to_the_host_is_there_when_remat_keeps_it(kept):
     if kept == "hooks":
         options = {"replay": "tape", "cuts": remat.Cuts([2]), "saved_tensors_hooks": (torch.clone, torch.clone)}
     else:
-        policy = {"aten::copy_": remat.CheckpointPolicy.OFFLOAD}
+
+        def policy(context, op, *args, **kwargs):
+            copies = op == torch.ops.aten.copy_.default
+            return remat.CheckpointPolicy.OFFLOAD if copies else remat.CheckpointPolicy.RECOMPUTE
+
         options = {"policy": policy, "offload_store": remat.offload("host", min_bytes=0)}
     assert_same(program, checkpointed(**options))
 
