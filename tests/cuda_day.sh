@@ -272,7 +272,7 @@ suites_table() {
   done < <(suites_to_run)
   if [ "$status" -ne 0 ]; then
     printf '\nWhat failed:\n\n```\n%s\n```\n' "$(tail -c "+$(($1 + 1))" "$out/log.txt" |
-      grep -E '^(E  |FAILED|.*: FAILED:|.*Error:|Error)' | head -n 40)"
+      { grep -E '^(E  |FAILED|.*: FAILED:|.*Error:|Error)' || true; } | sort -s -k1,1r | uniq | head -n 60)"
   fi
   return $status
 }
@@ -323,8 +323,8 @@ sanitizer_step() {
   return $status
 }
 
-# True if a step has been done in an earlier run.
-is_done() { head -n 1 "$out/$1.md" 2>/dev/null | grep -q ': done'; }
+# True if a step has been done in an earlier run, without findings.
+is_done() { head -n 1 "$out/$1.md" 2>/dev/null | grep -q ': done$'; }
 
 # Seconds that are kept for the steps after $1.
 kept_after() {

@@ -23,7 +23,7 @@ extern "C" const char* __lsan_default_suppressions() {
 namespace remat::fuzz {
 namespace {
 
-constexpr unsigned kMostSeconds = 20;  // for a program
+constexpr unsigned kMostSeconds = 60;  // for a program
 
 /// Of children that end by _exit().
 constexpr int kLeaks = 23;
