@@ -59,7 +59,7 @@ class Mover {
   /// A ticket less.
   void drop(MovedStorage& moved);
 
-  /// What copies that are done have left is gone when it returns.
+  /// Storages and blocks of copies that are done are gone when it returns.
   OffloadStats stats();
 
  private:
@@ -89,7 +89,8 @@ class Mover {
     std::vector<std::unique_ptr<OffloadMemory::Block>> blocks;
   };
 
-  /// What a copy still uses; no storage where its allocator knows of the copy.
+  /// The storage and block that a copy still uses; no storage where its allocator knows of the
+  /// copy.
   struct Retired {
     CopyEventPtr until;
     at::Storage storage;

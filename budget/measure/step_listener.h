@@ -20,7 +20,7 @@
 
 namespace remat {
 
-/// What a thread does for the step that is measured.
+/// The part of a thread in the step that is measured.
 ///
 /// Note [Threads of a step]: the forward runs on one thread. Nodes of backward run there, and for
 /// tensors of accelerators on threads of autograd's engine, one for each device, several at once.
@@ -64,7 +64,7 @@ class StepListener final : public AllocationListener {
     return at::RecordFunction::currentThreadId() == forward_thread_;
   }
 
-  /// What the calling thread does for this step.
+  /// The part of the calling thread in this step.
   StepThread& here() const {
     static thread_local StepThread of_thread;
     if (of_thread.step != number_) of_thread = {.step = number_};

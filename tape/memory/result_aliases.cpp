@@ -42,7 +42,7 @@ uint64_t hash_of_some(const at::Tensor& tensor) {
   return hash_of(some);
 }
 
-/// What fills a tensor may run on any stream.
+/// Waits for the whole device, since any stream may be filling the tensor.
 void wait_for(c10::Device device) {
   if (device.is_cpu()) return;
   const c10::impl::VirtualGuardImpl guard(device.type());

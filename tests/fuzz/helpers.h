@@ -278,7 +278,7 @@ class SideStream {
 };)
 
 REMAT_FUZZ_HELPER(on_this_stream,
-/// What another stream has made is used on this one.
+/// The current stream uses a tensor that another stream has made.
 inline std::vector<at::Tensor> on_this_stream(std::vector<at::Tensor> results) {
   SideStream::wait_late();
   for (const at::Tensor& result : results) used_here(result);

@@ -166,7 +166,7 @@ Tensors Machine::region(const Step& step, const Tensors& values) {
   return received(std::move(results));
 }
 
-/// Of a region: its function may have left them to a stream that it did not wait for.
+/// The results of a region: its function may have left them to a stream that it did not wait for.
 Tensors Machine::received(Tensors results) {
   return on_cuda() ? on_this_stream(std::move(results)) : results;
 }

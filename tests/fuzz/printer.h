@@ -63,7 +63,7 @@ class Printer {
   Names options(const Step& step, const OptionWords& words, const std::string& number) const;
 
  private:
-  /// What a tensor's device is called.
+  /// The name of a tensor's device.
   virtual std::string device() const = 0;
   virtual std::string text_of(const Cuts& cuts) const = 0;
   virtual std::string text_of(const std::vector<OpRule>& rules) const = 0;

@@ -194,7 +194,7 @@ bool is_same_on_one_thread(Program program, Mode mode) {
   return same(run(program, Mode::kPlain), run(program, mode));
 }
 
-/// What is wrong with plain code, if it is that and not remat.
+/// The reason why plain code differs from itself, if that is why the runs differ; else "".
 std::string unsure_of(const Program& program, const Outcome& plain, const Outcome& ours,
                       Mode mode) {
   constexpr int kRuns = 4;

@@ -27,7 +27,7 @@ Function* stand_in(const char* name) {
   return reinterpret_cast<Function*>(dlsym(RTLD_DEFAULT, name));
 }
 
-/// What is still in a stream belongs to the test that has put it there.
+/// Waits for all streams: their work belongs to the test that has put it there.
 void wait_for_devices() {
   if (!c10::impl::hasDeviceGuardImpl(c10::kCUDA)) return;
   const c10::impl::DeviceGuardImplInterface* const cuda = c10::impl::getDeviceGuardImpl(c10::kCUDA);

@@ -103,7 +103,7 @@ struct REMAT_API StepProfile {
   double other_us = 0;           ///< Of the step, beside its records: what Python does between ops
   int64_t plain_peak_bytes = 0;  ///< Of a step of which everything is kept; 0: unknown.
 
-  /// What is to be known about its bytes and times, in a sentence or two; "" for a step of the CPU.
+  /// A sentence or two about its bytes and times; "" for a step of the CPU.
   std::string caution() const;
 
   /// The text that from_json reads back to an equal profile.
