@@ -72,9 +72,9 @@ class TwoResults(torch.autograd.Function):
         ctx.save_for_backward(output[2])
 
     @staticmethod
-    def backward(ctx, first, second, _):
+    def backward(ctx, first, other, _):
         (middle,) = ctx.saved_tensors
-        return (first * ctx.factor + second) * (1 - middle * middle), second, None
+        return (first * ctx.factor + other) * (1 - middle * middle), other, None
 
 
 class InPlace(torch.autograd.Function):
