@@ -4,8 +4,9 @@
 
 import pytest
 import torch
-from cuda.device_runs import all_replays, assert_same, leaf, on_main_thread, needs_cuda, region, repeated
 from torch.utils.checkpoint import checkpoint as torch_checkpoint
+
+from cuda.device_runs import all_replays, assert_same, leaf, needs_cuda, on_main_thread, region, repeated
 
 pytestmark = needs_cuda
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Writes by way of `.data` on a GPU: what is noticed costs nothing until somebody asks for `.data`, the rest is a limit (docs/limits.md)."""
+"""Writes by way of `.data` on a GPU: what is noticed costs nothing until somebody asks for `.data`, the rest is a
+limit (docs/limits.md).
+"""
 
 import pytest
 import torch
@@ -110,7 +112,7 @@ def test_programs_without_data_do_not_wait_for_the_device(replay):
     weight = leaf(1000)
 
     def step():
-        y, *others = region(weight * 2)
+        _, *others = region(weight * 2)
         sum(other.sum() for other in others).backward()
 
     step()

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What an exception in backward leaves: on a GPU, as in plain autograd, the device's thread lets go of it after backward has raised."""
+"""What an exception in backward leaves: on a GPU, as in plain autograd, the device's thread lets go of it after
+backward has raised.
+"""
 
 import contextlib
 import gc

@@ -6,6 +6,10 @@ import contextlib
 
 import pytest
 import torch
+from same import plain
+from torch import nn
+
+import remat_meta as remat
 from cuda.device_runs import (
     REPLAYS,
     SAVE,
@@ -19,10 +23,6 @@ from cuda.device_runs import (
     repeated,
     step_after,
 )
-from same import plain
-from torch import nn
-
-import remat_meta as remat
 from remat_meta._C import live_region_count
 
 pytestmark = needs_cuda

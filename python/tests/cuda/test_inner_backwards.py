@@ -20,7 +20,8 @@ def checkpointed(**options):
 
 
 auto = pytest.param(checkpointed(replay="auto"), marks=pytest.mark.torch_warns, id="auto")  # that there is no tape
-ways = pytest.mark.parametrize("wrap", [checkpointed(), auto, checkpointed(early_stop=False)], ids=["function", None, "to the end"])
+to_the_end = pytest.param(checkpointed(early_stop=False), id="to the end")
+ways = pytest.mark.parametrize("wrap", [pytest.param(checkpointed(), id="function"), auto, to_the_end])
 
 
 @ways

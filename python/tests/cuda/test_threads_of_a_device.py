@@ -10,6 +10,10 @@ import time
 
 import pytest
 import torch
+from same import plain
+from torch import nn
+
+import remat_meta as remat
 from cuda.device_runs import (
     all_replays,
     assert_same,
@@ -22,10 +26,6 @@ from cuda.device_runs import (
     step_after,
     two_devices,
 )
-from same import plain
-from torch import nn
-
-import remat_meta as remat
 
 pytestmark = needs_cuda
 

@@ -84,7 +84,8 @@ JAGGED = MAKE | OF_ONE | OF_TWO | TO_DENSE  # chosen here alone
 
 FIRST_SEED = 200_000  # those below it have results that are written down, of programs without these
 AUTOCAST_DEVICE = "cuda" if ON_CUDA else "cpu"
-HEADS = ("with torch.no_grad()", f'with torch.autocast("{AUTOCAST_DEVICE}", dtype=torch.bfloat16)', "with PassThrough()", "with clones()")
+AUTOCAST = f'with torch.autocast("{AUTOCAST_DEVICE}", dtype=torch.bfloat16)'
+HEADS = ("with torch.no_grad()", AUTOCAST, "with PassThrough()", "with clones()")
 POLICIES = ('"save_matmuls"', '"recompute_pointwise"', '["aten::sin", "aten::mul", "aten::mm"]')
 MOST_DEPTH = 2
 IN_CALL = 3  # a depth at which there are no regions and calls

@@ -34,8 +34,8 @@ def test_every_word_of_devices_comes_up():
     source = "".join(Generator(seed, ALL).program().source() for seed in range(300))
     for text in (
         ".cpu()", ".to(MAIN)", ".to(second())", "non_blocking=True", "pinned_copy(", 'device="cuda"', "used_here(",
-        "with side(0, ", "with side(1, ", "late=True", "with torch.cuda.device(second())", 'autocast("cuda"', "pin_memory=True", "inner_grad(",
-        "inner_backward(", "generator=gen, device=gen.device",
+        "with side(0, ", "with side(1, ", "late=True", "with torch.cuda.device(second())", 'autocast("cuda"', "pin_memory=True",
+        "inner_grad(", "inner_backward(", "generator=gen, device=gen.device",
     ):
         assert text in source, text
 
