@@ -137,6 +137,7 @@ at::Tensor Region::load(const Slot& slot) {
   at::Tensor value = passes_.load(slot);
   if (value.defined()) {
     check_not_freed(slot, value);
+    if (C10_UNLIKELY(marks_.switches_streams)) note_stream_use(value);
     TakenGradients::note_given(value);
   }
   return value;
