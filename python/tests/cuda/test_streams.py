@@ -366,3 +366,50 @@ def test_numbers_of_the_host_on_a_device_are_compared_alike_under_a_mode(where):
         return (x.grad,)
 
     assert_same(program, checkpointed())
+
+
+def test_a_store_of_ones_own_gives_a_tensor_to_readers_on_two_streams():
+    copier = torch.cuda.Stream()
+
+    class Ticket:
+        def __init__(self, copy, device):
+            self.copy, self.device = copy, device
+
+        def get(self):
+            with torch.cuda.stream(copier):
+                back = self.copy.to(self.device, non_blocking=True)
+            torch.cuda.current_stream().wait_stream(copier)
+            back.record_stream(torch.cuda.current_stream())
+            return back
+
+    class Store(remat.OffloadStore):
+        def put(self, tensor):
+            copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True)
+            copier.wait_stream(torch.cuda.current_stream())
+            with torch.cuda.stream(copier):
+                copy.copy_(tensor, non_blocking=True)
+            tensor.record_stream(copier)
+            return Ticket(copy, tensor.device)
+
+    def policy(context, op, *args, **kwargs):
+        moved = op in (torch.ops.aten.sin.default, torch.ops.aten.mm.default, torch.ops.aten.exp.default)
+        return remat.CheckpointPolicy.OFFLOAD if moved else remat.CheckpointPolicy.RECOMPUTE
+
+    def program(wrap):
+        def fn(x):
+            current = torch.cuda.current_stream()
+            h = x.sin()
+            side.wait_stream(current)
+            with torch.cuda.stream(side):
+                k = (h @ w).sin()
+                q = (k @ w) * 0.01
+            current.wait_stream(side)
+            return q.exp() * k * h
+
+        side = torch.cuda.Stream()
+        x, w = leaf(64, 64), leaf(64, 64)
+        once = wrap(fn)
+        once(once(x)).sum().backward()
+        return x.grad, w.grad
+
+    assert_same(program, checkpointed(offload_store=Store(), policy=policy))
