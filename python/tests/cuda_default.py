@@ -11,6 +11,7 @@ cuda_left_out.py names the tests that are skipped.
 """
 
 import os
+import sys
 import warnings
 import zlib
 
@@ -65,3 +66,20 @@ def pytest_runtest_call(item):
             f"nobody computed and {faults} faults in the order {order}, seed {seed}. They are printed above."
         )
         outcome.force_exception(error)
+
+
+exit_status = 0
+
+
+def pytest_sessionfinish(exitstatus):
+    global exit_status
+    exit_status = int(exitstatus)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_unconfigure():
+    # LibTorch aborts now and then, without remat too, when the interpreter ends while a thread of a device still lets go of
+    # Python objects.
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(exit_status)
