@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include <remat/tape/stream_use.h>
+
 #include "call_products.h"
 #include "saved_original.h"
 #include "tape_recorder.h"
@@ -161,11 +163,13 @@ void CallProducts::keep(CallProduct& product, const at::Tensor& tensor, KeepReas
   pending_.settle(tensor);
   keep_through_hooks(product, tensor,
                      [&] { product.keep(tensor, std::move(reason), state_.next_slot()); });
+  let_replays_wait(tensor.device(), region_.streams());
 }
 
 void CallProducts::keep_copy(CallProduct& product, const at::Tensor& tensor) {
   pending_.settle(tensor);
   keep_through_hooks(product, tensor, [&] { product.keep_copy(tensor); });
+  let_replays_wait(tensor.device(), region_.streams());
 }
 
 }  // namespace remat

@@ -13,6 +13,7 @@
 #include <remat/tape/held_storage.h>
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/saved_tensors_hooks.h>
+#include <remat/tape/stream_use.h>
 
 #include "saved_original.h"
 #include "storage_bytes.h"
@@ -185,6 +186,7 @@ void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
   const at::Tensor original = lay_out(tensor.storage(), part);
   const SavedOriginalGuard guard(original);
   outside.keep(tensor.storage(), part);
+  let_replays_wait(tensor.device(), region_.streams());
 }
 
 // A SAVE call writes it, or has: all of it.

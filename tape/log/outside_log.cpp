@@ -14,6 +14,7 @@
 #include <remat/placeholder/placeholder_impl.h>
 #include <remat/tape/current_node.h>
 #include <remat/tape/gathered_memory.h>
+#include <remat/tape/stream_use.h>
 #include <remat/tape/tensor_layout.h>
 
 #include "exchanged_memory.h"
@@ -67,6 +68,12 @@ bool overlaps_itself(const TensorLayout& layout) {
     span = stride * (size - 1) + span;
   }
   return false;
+}
+
+/// `kept`, which another stream may have made.
+at::Tensor read_here(at::Tensor kept) {
+  note_stream_use(kept);
+  return kept;
 }
 
 /// Null for a tensor without one.
@@ -222,14 +229,14 @@ const GraphPlace* OutsideStorage::place_before_write(const at::Tensor& tensor) c
 }
 
 at::Tensor OutsideStorage::unpack_kept() const {
-  if (const auto bytes = handed_over()) return *bytes;
+  if (const auto bytes = handed_over()) return read_here(*bytes);
   if (!written_) return {};
   if (written_->placeholder) return lay_out(written_->placeholder, whole());
   const auto& parts = written_->parts;
-  if (is_kept_whole()) return parts[0].value.unpack();
+  if (is_kept_whole()) return read_here(parts[0].value.unpack());
   const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->skipped);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    const at::Tensor value = part->value.unpack();
+    const at::Tensor value = read_here(part->value.unpack());
     // Of an outer region's replay, that nobody may read.
     if (PlaceholderStorage::is(value.storage())) return lay_out(value.storage(), whole());
     put_part(storage, part->layout, value);

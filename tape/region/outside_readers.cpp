@@ -16,6 +16,7 @@
 #include <remat/tape/outside_log.h>
 #include <remat/tape/region.h>
 #include <remat/tape/scope.h>
+#include <remat/tape/stream_use.h>
 #include <remat/tape/tensor_meta.h>
 
 #include "storage_bytes.h"
@@ -59,6 +60,7 @@ class Readers {
         continue;
       }
       if (!bytes) bytes = std::make_shared<const at::Tensor>(clone_bytes(tensor.storage()));
+      let_replays_wait(tensor.device(), region->streams());
       outside.hand_over(bytes);
     }
   }

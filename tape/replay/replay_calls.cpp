@@ -14,6 +14,7 @@
 
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/replay_mismatch.h>
+#include <remat/tape/stream_use.h>
 
 #include <ATen/ops/alias.h>
 #include <ATen/ops/as_strided.h>
@@ -184,6 +185,8 @@ void ReplayCalls::fill_slots(const CallRecord& record, c10::ArrayRef<at::Tensor>
 
 void ReplayCalls::apply_writes(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
   for (const CallWrite& write : record.writes) {
+    if (C10_UNLIKELY(region_.switches_streams()))
+      wait_for_start_of_replay(region_.calls().product(write.product).device(), region_.streams());
     if (write.is_outside) {
       const at::Tensor& value = products_.value_of(write.product);
       if (value.defined()) memory_.put_outside(write.number, value);

@@ -78,7 +78,13 @@ void UsedStreams::note() {
     const c10::Stream stream = guard->getStream({guard->type(), i});
     const bool is_known = stream.id() == first_.on(static_cast<size_t>(i)) ||
                           std::find(used_.begin(), used_.end(), stream) != used_.end();
-    if (!is_known) used_.push_back(stream);
+    if (is_known) continue;
+    used_.push_back(stream);
+    // See Note [Streams of kept values].
+    c10::Event event(stream.device_type());
+    event.record(
+        c10::Stream(c10::Stream::UNSAFE, stream.device(), first_.on(static_cast<size_t>(i))));
+    event.block(stream);
   }
 }
 
