@@ -21,6 +21,7 @@
 #include <remat/tape/interception_bits.h>
 
 #include "intercept_kernel.h"
+#include "plain_writes.h"
 
 namespace remat {
 namespace {
@@ -159,6 +160,7 @@ class Interception {
     if (op_facts(op.operator_name()).has(OpFact::kWritesNoData)) return register_note(op);
     using Level = InterceptKernel::Level;
     register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
+    if (op.schema().argumentIndexWithName("running_mean")) register_statistics(op);
     // A composite kernel of LibTorch would win over the fallback, and compute other bits than the
     // backend's own kernel.
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
@@ -171,6 +173,14 @@ class Interception {
         put(op, key(kernels.functionality),
             KernelFunction::makeFromBoxedFunction<&intercept_fallback>());
     }
+  }
+
+  // See Note [Plain writes].
+  void register_statistics(const c10::OperatorHandle& op) {
+    const OpInfo& info = *new OpInfo(op);  // never freed: the log of writes refers to it
+    if (!PlainWrites::hides_writes(op.schema(), info)) return;
+    put(op, DispatchKey::ADInplaceOrView,
+        KernelFunction::makeFromBoxedFunctor(std::make_unique<PlainWrites>(info)));
   }
 
   // See Note [Factories].

@@ -50,6 +50,15 @@ def eval_then_train(wrap):
     return [x.grad] + [parameter.grad for parameter in block.parameters()]
 
 
+def eval_then_train_in_plain_code(wrap):
+    block = batch_norm_block()
+    x = torch.randn(5, 4, requires_grad=True)
+    first = wrap(lambda x: block.eval()(x))(x)
+    second = block.train()(x * 2)
+    (first.sum() + second.sin().sum()).backward()
+    return [x.grad] + [parameter.grad for parameter in block.parameters()]
+
+
 def eval_then_train_inside(wrap):
     norm = nn.BatchNorm1d(4)
     x = torch.randn(5, 4, requires_grad=True)
@@ -152,6 +161,7 @@ def observer_scale(wrap):
     "program",
     [
         eval_then_train,
+        eval_then_train_in_plain_code,
         eval_then_train_inside,
         train_as_argument,
         trained_in_the_region_that_reads,
@@ -162,6 +172,23 @@ def observer_scale(wrap):
 )
 def test_a_saved_tensor_that_is_written_without_a_version_raises(program, engine):
     assert_raises_and_recovers(program, engine)
+
+
+def statistics_are_read_then_trained_in_plain_code(wrap):
+    """The region reads them and saves what it computes from them, so plain autograd has the old ones."""
+    norm = nn.BatchNorm1d(4)
+    x = torch.randn(5, 4, requires_grad=True)
+    region = wrap(lambda x: x * (norm.running_mean + 0.5) * norm.running_var.sqrt())
+    first = region(norm(x))
+    second = region(norm(x * 2))
+    second.sum().backward()
+    first.sin().sum().backward()
+    return [x.grad, norm.running_mean, norm.running_var]
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_statistics_that_plain_code_trains_after_a_region_has_read_them(engine):
+    assert_same(statistics_are_read_then_trained_in_plain_code, engine)
 
 
 def train_twice(wrap):
