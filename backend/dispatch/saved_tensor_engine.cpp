@@ -18,6 +18,7 @@
 #include <remat/tape/hook_count.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/recomputing_pair.h>
+#include <remat/tape/replayed_nodes.h>
 #include <remat/tape/scope.h>
 
 namespace remat {
@@ -93,6 +94,8 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   Scope* const scope = Scope::current();
   std::optional<detail::OnThisThread> on_this_thread;
   if (scope || starts_dry(roots)) on_this_thread.emplace();
+  if (!scope && create_graph)
+    return execute_numbered(roots, inputs, keep_graph, accumulate_grad, outputs);
   if (!scope)
     return inner_.execute(roots, inputs, keep_graph, create_graph, accumulate_grad, outputs);
   const EdgeList from = stand_ins(roots);
@@ -100,6 +103,17 @@ torch::autograd::variable_list SavedTensorEngine::execute(
   detail::before_backward_inside(from, to, accumulate_grad);
   auto results = inner_.execute(from, inputs, keep_graph, create_graph, accumulate_grad, to);
   detail::after_backward_inside(results);
+  return results;
+}
+
+/// With create_graph, outside of regions: Note [Numbers on autograd's threads].
+torch::autograd::variable_list SavedTensorEngine::execute_numbered(
+    const torch::autograd::edge_list& roots, const torch::autograd::variable_list& inputs,
+    bool keep_graph, bool accumulate_grad, const torch::autograd::edge_list& outputs) {
+  const NumberedNodes nodes;
+  auto results =
+      inner_.execute(roots, inputs, keep_graph, /*create_graph=*/true, accumulate_grad, outputs);
+  accumulate_grad ? nodes.number_grads(roots) : nodes.number(results);
   return results;
 }
 

@@ -35,6 +35,10 @@ class SavedTensorEngine final : public EngineInFront {
  private:
   explicit SavedTensorEngine(torch::autograd::Engine& inner) : EngineInFront(inner) {}
   ~SavedTensorEngine() override { stop(); }
+  torch::autograd::variable_list execute_numbered(const torch::autograd::edge_list& roots,
+                                                  const torch::autograd::variable_list& inputs,
+                                                  bool keep_graph, bool accumulate_grad,
+                                                  const torch::autograd::edge_list& outputs);
 };
 
 }  // namespace remat

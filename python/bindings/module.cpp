@@ -17,6 +17,7 @@
 #include <remat/tape/blocking_wait.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/region.h>
+#include <remat/tape/replayed_nodes.h>
 #include <remat/tape/scope.h>
 
 #include "agreement.h"
@@ -43,6 +44,29 @@
 
 namespace remat::python {
 namespace {
+
+/// Runs a backward with create_graph that is called outside of regions: LibTorch's engine numbers
+/// the nodes of its own.
+pybind11::object run_with_plain_numbers(const pybind11::function& run,
+                                        const std::vector<at::Tensor>& roots, bool accumulates,
+                                        const pybind11::args& args,
+                                        const pybind11::kwargs& kwargs) {
+  const NumberedNodes nodes;
+  pybind11::object results = run(*args, **kwargs);
+  if (accumulates) {
+    EdgeList edges;
+    for (const at::Tensor& root : roots)
+      edges.push_back(torch::autograd::impl::gradient_edge(root));
+    nodes.number_grads(edges);
+    return results;
+  }
+  std::vector<at::Tensor> gradients;
+  for (const pybind11::handle result : results) {
+    if (THPVariable_Check(result.ptr())) gradients.push_back(THPVariable_Unpack(result.ptr()));
+  }
+  nodes.number(gradients);
+  return results;
+}
 
 /// Lets go of the GIL, if this thread has it: the thread that is waited for may need it.
 void wait_without_gil(c10::function_ref<void()> wait) {
@@ -91,6 +115,7 @@ PYBIND11_MODULE(_C, m) {
     const detail::OnThisThread on_this_thread;
     return run(*args, **kwargs);
   });
+  m.def("_with_plain_numbers", torch::wrap_pybind_function(&run_with_plain_numbers));
   m.def("_before_backward",
         torch::wrap_pybind_function([](const std::vector<at::Tensor>& roots,
                                        const std::vector<at::Tensor>& ends, bool accumulates) {

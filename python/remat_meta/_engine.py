@@ -22,7 +22,11 @@ class Engine(torch._C._ImperativeEngine):
         if not _C._in_scope():
             _agreement.before_backward()
             _collective_watch.before_backward()
-            return super().run_backward(tensors, *args, **kwargs)
+            if not kwargs.get("create_graph", args[2] if len(args) > 2 else False):
+                return super().run_backward(tensors, *args, **kwargs)
+            accumulates = kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False)
+            run = super().run_backward
+            return _C._with_plain_numbers(run, _edges(tensors), bool(accumulates), tensors, *args, **kwargs)
         accumulates = kwargs.get("accumulate_grad", args[5] if len(args) > 5 else False)
         if _C._in_replay():
             tensors, args, kwargs = stand_ins(tensors), list(args), dict(kwargs)

@@ -19,6 +19,7 @@
 
 #include <remat/tape/first_position.h>
 #include <remat/tape/region.h>
+#include <remat/tape/replayed_nodes.h>
 #include <remat/tape/scope.h>
 #include <remat/tape/traced_replay.h>
 
@@ -251,6 +252,7 @@ void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tens
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
   std::shared_ptr<const void> result;  // dies when the scope is gone, as in the forward
+  const ReplayedNodes nodes;
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);
   ReplayScope scope(parts);
   regions.set_replay(scope.replay_id());
