@@ -7,10 +7,12 @@
 
 #include <set>
 #include <string>
+#include <string_view>
 #include <utility>
 
 #include "fuzz/device.h"
 #include "fuzz/helpers.h"
+#include "fuzz/printer.h"
 
 namespace remat::fuzz {
 namespace {
@@ -126,12 +128,16 @@ void Machine::apply(const Step& step, Tensors& values) {
                              : op.effect == Effect::kWritesBank ? bank
                                                                 : values[step.a])
                                 .device();
-    const auto there = [home](const Tensor& t) { return t.device() == home ? t : t.to(home); };
-    op.run({.a = there(values[step.a]),
-            .b = there(values[step.b]),
-            .w = there(weights_[step.b % kWeights]),
-            .buffer = there(buffer),
-            .bank = there(bank),
+    // A copy of an operand that the op does not name would be a read that nobody wrote down: of a
+    // buffer that is freed or written later, plain code would not miss it, and a replay would.
+    const auto there = [&](std::string_view name, const Tensor& t) {
+      return t.device() == home || !has_word(op.cpp, name) ? t : t.to(home);
+    };
+    op.run({.a = there("a", values[step.a]),
+            .b = there("b", values[step.b]),
+            .w = there("w", weights_[step.b % kWeights]),
+            .buffer = there("buffer", buffer),
+            .bank = there("bank", bank),
             .part = static_cast<int64_t>(step.b) % kParts},
            r, s);
     if (op.results > 0) add(std::move(r), values);
