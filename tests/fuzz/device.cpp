@@ -3,6 +3,7 @@
 // The devices that random programs run on, and the CUDA stand-in where there is one.
 #include "fuzz/device.h"
 
+#include <ATen/Functions.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
 #include <c10/util/Exception.h>
@@ -75,6 +76,14 @@ void set_eager_order() {
 void synchronize() {
   if (!kOnCuda) return;
   for (c10::DeviceIndex i = 0; i < cuda().deviceCount(); ++i) cuda().synchronizeDevice(i);
+}
+
+void finish_backwards() {
+  if (!kOnCuda) return;
+  for (c10::DeviceIndex i = 0; i < cuda().deviceCount(); ++i) {
+    const at::Tensor leaf = at::zeros({}, at::Device(at::kCUDA, i)).requires_grad_();
+    leaf.mul(2).backward();
+  }
 }
 
 std::string device_faults() {

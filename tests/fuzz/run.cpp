@@ -131,6 +131,7 @@ TapeSizes tape_sizes(const Program& program) {
   try {
     machine.forward(machine.make_inputs());
   } catch (const c10::Error&) {  // as the run itself will
+    finish_backwards();
   }
   return sizes;
 }
@@ -147,6 +148,7 @@ Outcome run(const Program& program, Mode mode) {
     run_checked(program, machine, outcome.tensors);
   } catch (const c10::Error& error) {
     outcome.error = {type_of(error), error.what_without_backtrace()};
+    finish_backwards();  // the machine takes the graph apart
   }
   if (program.freed != Freed::kForGood) copy_to(outcome.tensors, machine.buffers());
   outcome.tensors.push_back(at::rand({2}));  // the stream goes on as if nothing had happened
