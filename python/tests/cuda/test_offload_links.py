@@ -68,3 +68,36 @@ def test_memory_that_two_streams_read_is_not_used_again_before_both_have():
         return remat.checkpoint(offload_store=store)(remat.native_op(call, "squares", remat.CheckpointPolicy.OFFLOAD))
 
     assert_same(program, offloaded)
+
+
+def test_memory_that_was_fetched_ahead_on_another_stream_is_not_used_again_before_it_is_read():
+    """What the side stream's region reads is fetched ahead by the store while that of the current stream runs backward."""
+    size = 3 << 19  # of no other tensor
+
+    def program(wrap):
+        side = torch.cuda.Stream()
+        y, z = (torch.full((number,), 0.5, device="cuda", requires_grad=True) for number in (1 << 16, size))
+        with torch.cuda.stream(side):
+            x = torch.full((size,), 0.25, device="cuda", requires_grad=True)
+            h = x.sin()
+        later = z.sin().exp()  # its nodes run after those of both regions, and make tensors on the current stream
+        with torch.cuda.stream(side):
+            on_side = wrap(torch.exp)(h) * 2  # the store alone has what exp saved
+            grad = torch.ones_like(on_side)
+        middle = y.sin()
+        middle.register_hook(lambda _: torch.cuda.synchronize())  # what is fetched ahead has come before side's node runs
+        here = wrap(torch.exp)(middle) * 2
+        grads = [grad, torch.ones_like(here), torch.ones_like(later)]  # kept: their memory asks for no event of the side stream
+        torch.cuda.synchronize()
+        torch.cuda.empty_cache()
+        torch.autograd.backward([on_side, here, later], grads)
+        torch.cuda.synchronize()
+        return x.grad, y.grad, z.grad
+
+    store = remat.offload("host", min_bytes=0)
+
+    def offloaded(call):
+        return remat.checkpoint(offload_store=store)(remat.native_op(call, "exp", remat.CheckpointPolicy.OFFLOAD))
+
+    assert_same(program, offloaded)
+    assert store.stats()["prefetched_count"] > 0
