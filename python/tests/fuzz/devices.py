@@ -144,9 +144,22 @@ def arrived(*tensors):
     used_here(*tensors)
 
 
+def _resolved(tensor):
+    """The numbers themselves: LibTorch's copy from a device to the host loses the conjugation or the negation of a tensor that
+    is not contiguous."""
+    return tensor.resolve_conj().resolve_neg()
+
+
+class save_on_cpu(torch.autograd.graph.saved_tensors_hooks):
+    def __init__(self, pin_memory=False):
+        pair = torch.autograd.graph.save_on_cpu(pin_memory)
+        super().__init__(lambda tensor: pair.pack_hook(_resolved(tensor)), pair.unpack_hook)
+
+
 @torch.no_grad()
 def pinned_copy(a, device):
     """A copy by way of pinned memory, without a wait of the host."""
+    a = _resolved(a)
     if a.is_cpu:
         return a.detach().contiguous().pin_memory().to(device, non_blocking=True)
     if device.type == "cpu":

@@ -22,12 +22,16 @@ ON_DEVICES = {
     "with torch.cuda.device(second())": 2,
     "with side(0)": 3,
     "with side(1)": 2,
-    "with torch.autograd.graph.save_on_cpu(pin_memory=True)": 1,
+    "with save_on_cpu(pin_memory=True)": 1,
 }
 
 
+def on_cuda(head):
+    return head.replace('"cpu"', '"cuda"').replace("torch.autograd.graph.save_on_cpu", "save_on_cpu")
+
+
 def heads_of(words):
-    heads = {head.replace('"cpu"', '"cuda"') if ON_CUDA else head: weight for head, weight in ALWAYS.items()}
+    heads = {on_cuda(head) if ON_CUDA else head: weight for head, weight in ALWAYS.items()}
     if ON_CUDA and "devices" in words:
         heads |= ON_DEVICES
     for name, more in FOREIGN.items():

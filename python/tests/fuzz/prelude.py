@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 import remat_meta as remat
 
 from .custom import auto, handled, own, plain, saving, unrecorded  # noqa: F401, programs use them
-from .devices import MAIN, arrived, beside, pinned_copy, second, side, used_here  # noqa: F401, programs use them
+from .devices import MAIN, arrived, beside, pinned_copy, save_on_cpu, second, side, used_here  # noqa: F401, programs use them
 from .jagged import jagged_copies, jagged_leaves, jagged_views  # noqa: F401, programs use them
 from .kinds import (  # noqa: F401, programs use them
     Flat,

@@ -11,8 +11,12 @@ import os
 import pytest
 
 from .campaign import report, run_many
+from .child import in_child
 from .devices import ON_CUDA, at_home
 from .generator import Generator
+from .heads import on_cuda as with_devices
+from .program import STATE
+from .runner import check_source
 from .words import ALL
 
 COUNT = int(os.environ.get("REMAT_FUZZ_N", "200"))
@@ -38,6 +42,29 @@ def test_every_word_of_devices_comes_up():
         "inner_grad(", "inner_backward(", "generator=gen, device=gen.device",
     ):
         assert text in source, text
+
+
+def source_of(*lines, indent="    "):
+    return "\n".join([f"def program(api, {', '.join(STATE)}, bn, gen):", *(indent + line for line in lines)]) + "\n"
+
+
+def verdicts_of(sources, seed, how="backward||"):
+    return list(in_child([(lambda source=source: check_source(source, seed, how)) for source in sources]))
+
+
+SEED_ON_THREADS = 8220  # of a program that runs with autograd's own threads
+
+
+@on_cuda
+def test_a_conjugated_tensor_comes_back_from_the_host_conjugated():
+    source = source_of(
+        "def f1(a, b):",
+        f"    {with_devices('with torch.autograd.graph.save_on_cpu()')}:",
+        "        z = torch.complex(a.tanh(), b.tanh())",
+        "        return (z @ z.mH).real",
+        "return [api.checkpoint()(f1)(w0, x0)]",
+    )
+    assert [verdict.kind for verdict in verdicts_of([source], SEED_ON_THREADS)] == ["same"]
 
 
 @pytest.mark.parametrize(
