@@ -4,7 +4,7 @@
 
 import pytest
 import torch
-from same import assert_same
+from same import assert_same, plain
 
 import remat_meta as remat
 
@@ -140,3 +140,49 @@ def test_gradients_are_added_in_the_order_of_the_forward(wrap):
         return (x.grad,)
 
     assert_same(program, wrap)
+
+
+def _last_number():
+    return torch.ones((), requires_grad=True).view(()).grad_fn._sequence_nr()
+
+
+def _make_nodes(least):
+    with torch.enable_grad():
+        while _last_number() < least:
+            pass
+
+
+def _nodes_of_the_device():
+    """The number of the last node that the device's thread has made."""
+    numbers = []
+    value = leaf(1) * 1
+    value.register_hook(lambda grad: numbers.append(torch.enable_grad()(_last_number)()))
+    value.backward()
+    return numbers[0]
+
+
+def _let_the_device_count_on():
+    """Makes the device's thread number its nodes from beyond all that this thread has made."""
+    least = _last_number() + 1000
+    value = leaf(1) * 1
+    value.register_hook(lambda grad: _make_nodes(least))
+    value.backward()
+
+
+def _three_terms(wrap):
+    w = torch.rand(64, 64, device="cuda", generator=torch.Generator("cuda").manual_seed(0)).requires_grad_()
+    early = w.sin()
+    slope = wrap(lambda x: torch.autograd.grad((x.sin() * x).sum(), x, create_graph=True)[0])(w)
+    (early.square().sum() + slope.square().sum()).backward()
+    return w.grad
+
+
+def test_s49_nodes_of_a_gradient_inside_have_numbers_of_the_thread_that_calls():
+    _make_nodes(_nodes_of_the_device() + 1000)
+    plain_grad = _three_terms(plain)
+    assert not torch.equal(plain_grad, _three_terms(checkpointed()))
+    with torch.autograd.set_multithreading_enabled(False):
+        assert torch.equal(_three_terms(plain), _three_terms(checkpointed()))
+    _let_the_device_count_on()
+    assert torch.equal(_three_terms(plain), _three_terms(checkpointed()))
+    assert not torch.equal(plain_grad, _three_terms(plain))

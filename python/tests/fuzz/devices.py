@@ -218,10 +218,41 @@ def forget_memory():
         torch.cuda.empty_cache()
 
 
+def runs_alone(seed):
+    """Whether the thread that calls backward does all, without autograd's own threads."""
+    return ON_CUDA and random.Random(f"threads {seed}").random() < 0.4
+
+
+def one_thread():
+    return torch.autograd.set_multithreading_enabled(False)
+
+
 def threads_of(seed):
-    """Autograd's own, or none: the thread that calls backward does all."""
-    alone = ON_CUDA and random.Random(f"threads {seed}").random() < 0.4
-    return torch.autograd.set_multithreading_enabled(not alone)
+    return torch.autograd.set_multithreading_enabled(not runs_alone(seed))
+
+
+AHEAD = 20_000  # more nodes than a program makes
+
+
+def count_ahead():
+    """Makes each device's thread of autograd number the nodes that it makes from beyond all that this thread has made.
+
+    Autograd adds up gradients in the order of these numbers, and each thread counts for itself."""
+    least = _number_of_a_node() + AHEAD
+    for device in range(torch.cuda.device_count()):
+        value = torch.ones((), device=torch.device("cuda", device), requires_grad=True) * 1
+        value.register_hook(lambda grad: _count_to(least))
+        value.backward()
+
+
+def _count_to(least):
+    while _number_of_a_node() < least:
+        pass
+
+
+def _number_of_a_node():
+    with torch.enable_grad():
+        return torch.ones((), requires_grad=True).view(()).grad_fn._sequence_nr()
 
 
 def random_states():

@@ -56,6 +56,16 @@ SEED_ON_THREADS = 8220  # of a program that runs with autograd's own threads
 
 
 @on_cuda
+def test_order_by_numbers_of_nodes_that_threads_count_for_themselves_is_no_fault():
+    source = source_of(
+        "early = w0.sin()",
+        "v1 = api.checkpoint()(inner_grad)(w0)",
+        "return [early, v1]",
+    )
+    assert [verdict.kind for verdict in verdicts_of([source], SEED_ON_THREADS, "five_steps||")] == ["races"]
+
+
+@on_cuda
 def test_a_conjugated_tensor_comes_back_from_the_host_conjugated():
     source = source_of(
         "def f1(a, b):",
