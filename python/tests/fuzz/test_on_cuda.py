@@ -15,6 +15,7 @@ from .child import in_child
 from .devices import ON_CUDA, at_home
 from .generator import Generator
 from .heads import on_cuda as with_devices
+from .jagged import MAKE, OF_ONE, OF_TWO, TO_DENSE
 from .program import STATE
 from .runner import check_source
 from .words import ALL
@@ -75,6 +76,26 @@ def test_a_conjugated_tensor_comes_back_from_the_host_conjugated():
         "return [api.checkpoint()(f1)(w0, x0)]",
     )
     assert [verdict.kind for verdict in verdicts_of([source], SEED_ON_THREADS)] == ["same"]
+
+
+@on_cuda
+@pytest.mark.parametrize("make", MAKE)
+def test_each_word_of_jagged_tensors_is_computed(make):
+    sources = []
+    for kind, op in {**OF_ONE, **OF_TWO, **dict(list(TO_DENSE.items())[1:])}.items():
+        body = op.template.format(r="r", a="a", b="second_one", i=1).split("\n")
+        sources.append(
+            source_of(
+                MAKE[make].template.format(r="first", s="second_one", a="w0", b="x0", i=0),
+                "def f1(a):",
+                *(f"    {line}" for line in body),
+                "    return r",
+                "r = api.checkpoint()(f1)(first)",
+                "return [r]" if kind in TO_DENSE else "return [r.values().float()]",
+            )
+        )
+    found = zip(sources, verdicts_of(sources, 0), strict=True)
+    assert not [(source, verdict) for source, verdict in found if verdict.kind != "same"]
 
 
 @pytest.mark.parametrize(
