@@ -16,6 +16,8 @@ from .devices import ON_CUDA, at_home
 from .generator import Generator
 from .heads import on_cuda as with_devices
 from .jagged import MAKE, OF_ONE, OF_TWO, TO_DENSE
+from .ops import OPS
+from .places import Memory, Place, Value
 from .program import STATE
 from .runner import check_source
 from .words import ALL
@@ -96,6 +98,12 @@ def test_each_word_of_jagged_tensors_is_computed(make):
         )
     found = zip(sources, verdicts_of(sources, 0), strict=True)
     assert not [(source, verdict) for source, verdict in found if verdict.kind != "same"]
+
+
+@on_cuda
+@pytest.mark.parametrize("kind", [kind for kind, op in OPS.items() if op.needs == "unseen writes"])
+def test_writes_that_nobody_sees_on_a_device_are_left_out(kind):
+    assert not Generator(0, ALL).allowed(OPS[kind], Value(0, Memory(0)), None, Place())
 
 
 @pytest.mark.parametrize(
