@@ -138,6 +138,19 @@ def test_s4_memory_from_outside_is_not_compared():
         of_memory_from_outside("tape")
 
 
+def test_what_batch_norm_writes_in_another_region_is_right():
+    def grads(wrap):
+        torch.manual_seed(2)
+        x, z, statistics = leaf(4, 4), leaf(4, 4), torch.ones(2, 4, device="cuda")
+        y = wrap(lambda x: (x * (statistics[0] + 0.5)).sin())(x)
+        y = y * wrap(lambda z: torch.nn.functional.batch_norm(z, *statistics, training=True))(z)
+        (y * y).sum().backward()
+        return x.grad, z.grad, statistics
+
+    for ours, plain in zip(grads(remat.checkpoint()), grads(lambda fn: fn), strict=True):
+        assert torch.equal(ours, plain)
+
+
 def test_values_of_the_host_that_an_op_copies_to_the_gpu_are_compared():
     factor, x = [2.0], leaf(4)
     y = remat.checkpoint(region_name="host values")(lambda x: (x * torch.tensor(factor, device="cuda")).sin())(x)

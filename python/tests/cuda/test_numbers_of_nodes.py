@@ -98,25 +98,3 @@ def test_replays_do_not_shift_a_third_backward(replay):
         return taken_grads(w, x)
 
     assert_same(on_a_fresh_thread(step), region(replay))
-
-
-def test_s49_gradients_inside_are_added_as_on_one_thread():
-    """In plain code the thread of the device numbers the nodes that the inner backward makes: lower here."""
-
-    def gradient(wrap, threads):
-        def step(wrap, x):
-            for _ in range(EARLIER_NODES):
-                x.sin()
-            with torch.autograd.set_multithreading_enabled(threads):
-                y = x.clone()
-                (g,) = wrap(lambda: torch.autograd.grad((x.sin() * x).sum(), x, create_graph=True))()
-                ((y * y).sum() + (g * g).sum()).backward()
-            return taken_grads(x)[0]
-
-        torch.manual_seed(7)
-        return torch.stack(on_a_fresh_thread(step)(wrap))
-
-    ours = gradient(region(), threads=True)
-    assert torch.equal(ours, gradient(region(), threads=False))
-    assert torch.equal(ours, gradient(plain, threads=False))
-    assert not torch.equal(ours, gradient(plain, threads=True))
