@@ -163,7 +163,8 @@ def _nodes_of_the_device():
 
 def _let_the_device_count_on():
     """Makes the device's thread number its nodes from beyond all that this thread has made."""
-    least = _last_number() + 1000
+    # Twice, since remat takes the numbers that replays have used off those of later nodes.
+    least = 2 * _last_number() + 1000
     value = leaf(1) * 1
     value.register_hook(lambda grad: _make_nodes(least))
     value.backward()

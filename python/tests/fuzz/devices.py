@@ -238,7 +238,8 @@ def count_ahead():
     """Makes each device's thread of autograd number the nodes that it makes from beyond all that this thread has made.
 
     Autograd adds up gradients in the order of these numbers, and each thread counts for itself."""
-    least = _number_of_a_node() + AHEAD
+    # Twice, since remat takes the numbers that replays have used off those of later nodes.
+    least = 2 * _number_of_a_node() + AHEAD
     for device in range(torch.cuda.device_count()):
         value = torch.ones((), device=torch.device("cuda", device), requires_grad=True) * 1
         value.register_hook(lambda grad: _count_to(least))
