@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The tables of docs/behaviours.md and docs/torch_remat.md name tests that exist, and every behaviour. The pages' Python
-runs, and their links lead somewhere."""
+"""The tables of docs/behaviours.md and docs/how-to/coming-from.md name tests that exist, and every behaviour. The pages'
+Python runs, and their links lead somewhere."""
 
 import pathlib
 import re
@@ -49,7 +49,7 @@ def test_every_test_with_a_number_is_of_a_behaviour():
 
 
 def test_differences_name_behaviours_once():
-    text = section("torch_remat.md", "## Where remat_meta differs from torch_remat")
+    text = section("how-to/coming-from.md", "## Where remat_meta differs from torch_remat")
     for which, pattern in (("peer", r"^\| (\d+) \|"), ("seed", r"^\| 0\.1: (\d+) \|")):
         numbers = [int(number) for number in re.findall(pattern, text, re.MULTILINE)]
         assert numbers == sorted(set(numbers))
@@ -61,16 +61,14 @@ def test_differences_name_behaviours_once():
     ("page", "count"),
     [
         ("README.md", 1),
-        ("docs/python.md", 9),
-        ("docs/pains.md", 1),
-        ("docs/policies.md", 1),
-        ("docs/auto_checkpoint.md", 1),
-        ("docs/budgets.md", 1),
-        ("docs/offload.md", 1),
+        ("docs/tutorials/python.md", 9),
+        ("docs/how-to/coming-from.md", 2),
+        ("docs/how-to/policies.md", 1),
+        ("docs/how-to/memory-budget.md", 3),
+        ("docs/how-to/offload.md", 1),
         ("docs/tools.md", 1),
         ("docs/distributed.md", 2),
         ("docs/compile.md", 2),
-        ("docs/torch_remat.md", 1),
     ],
 )
 def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
@@ -80,15 +78,15 @@ def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
     names = {}
     for block in blocks:
         exec(compile(block, page, "exec"), names)
-    if page in ("README.md", "docs/python.md"):
+    if page in ("README.md", "docs/tutorials/python.md"):
         assert names["x"].grad is not None
 
 
 def test_all_pages_with_python_are_run():
-    pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
+    pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if "```python" in page.read_text()]
     assert sorted(pages) == [
-        "auto_checkpoint.md", "budgets.md", "compile.md", "distributed.md", "offload.md", "pains.md", "policies.md", "python.md",
-        "tools.md", "torch_remat.md",
+        "compile.md", "distributed.md", "how-to/coming-from.md", "how-to/memory-budget.md", "how-to/offload.md",
+        "how-to/policies.md", "tools.md", "tutorials/python.md",
     ]
 
 
@@ -103,7 +101,7 @@ def anchors(page):
 
 def test_links_of_the_pages_lead_somewhere():
     count = 0
-    for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]:
+    for page in [*ROOT.glob("*.md"), *DOCS.rglob("*.md")]:
         for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
             if link.startswith("https://"):
                 continue
