@@ -63,9 +63,11 @@ def test_differences_name_behaviours_once():
         ("README.md", 1),
         ("docs/tutorials/python.md", 9),
         ("docs/how-to/coming-from.md", 2),
-        ("docs/how-to/policies.md", 1),
+        ("docs/how-to/policies.md", 2),
+        ("docs/how-to/side-effects.md", 1),
         ("docs/how-to/memory-budget.md", 3),
-        ("docs/how-to/offload.md", 1),
+        ("docs/how-to/named-calls.md", 1),
+        ("docs/how-to/offload.md", 4),
         ("docs/tools.md", 1),
         ("docs/distributed.md", 2),
         ("docs/compile.md", 2),
@@ -85,8 +87,8 @@ def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
 def test_all_pages_with_python_are_run():
     pages = [str(page.relative_to(DOCS)) for page in DOCS.rglob("*.md") if "```python" in page.read_text()]
     assert sorted(pages) == [
-        "compile.md", "distributed.md", "how-to/coming-from.md", "how-to/memory-budget.md", "how-to/offload.md",
-        "how-to/policies.md", "tools.md", "tutorials/python.md",
+        "compile.md", "distributed.md", "how-to/coming-from.md", "how-to/memory-budget.md", "how-to/named-calls.md",
+        "how-to/offload.md", "how-to/policies.md", "how-to/side-effects.md", "tools.md", "tutorials/python.md",
     ]
 
 
