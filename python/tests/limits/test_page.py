@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""docs/limits.md names tests that there are."""
+"""docs/reference/limits.md names tests that there are."""
 
 import pathlib
 import re
@@ -10,7 +10,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 def rows_of_the_page():
     """Its id and what is in its last column."""
-    lines = (ROOT / "docs" / "limits.md").read_text().splitlines()
+    lines = (ROOT / "docs/reference/limits.md").read_text().splitlines()
     return [(row[1], row[2]) for row in (re.match(r"\| ([A-Z]\d+) \|.*\| ([^|]+) \|$", line) for line in lines) if row]
 
 
@@ -32,7 +32,7 @@ def test_each_limit_of_the_page_has_an_id_of_its_own_and_names_a_test_that_there
 
 def test_each_limit_of_the_page_is_in_a_table():
     in_table, outside = False, []
-    for line in (ROOT / "docs" / "limits.md").read_text().splitlines():
+    for line in (ROOT / "docs/reference/limits.md").read_text().splitlines():
         in_table = line.startswith("|") and (in_table or line.startswith("| id |"))
         if re.match(r"\| [A-Z]\d+ \|", line) and not in_table:
             outside.append(line[:40])
