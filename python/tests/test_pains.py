@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What people ask for in issue trackers, one section per line of docs/pains.md. Where a test runs torch's own
+"""What people ask for in issue trackers, one section per line of docs/how-to/coming-from.md. Where a test runs torch's own
 checkpoint it asserts what goes wrong there, so that the page stays true."""
 
 import functools
@@ -387,7 +387,7 @@ def test_the_patch_makes_both_of_them_regions():
 
 # The page
 def test_every_test_that_the_page_names_is_here():
-    page = (ROOT / "docs/pains.md").read_text()
+    page = (ROOT / "docs/how-to/coming-from.md").read_text()
     rows = [line for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
     assert [int(row.split("|")[1]) for row in rows] == [2, 4, 5, 6, 7, 8, 16, 22, 24, 25, 27, 32, 36, 37, 39]
     for row in rows:

@@ -49,7 +49,7 @@ def test_every_test_with_a_number_is_of_a_behaviour():
 
 
 def test_differences_name_behaviours_once():
-    text = section(DOCS / "torch_remat.md", "## Where remat_meta differs from torch_remat")
+    text = section(DOCS / "how-to/coming-from.md", "## Where remat_meta differs from torch_remat")
     for which, pattern in (("peer", r"^\| (\d+) \|"), ("seed", r"^\| 0\.1: (\d+) \|")):
         numbers = [int(number) for number in re.findall(pattern, text, re.MULTILINE)]
         assert numbers == sorted(set(numbers))

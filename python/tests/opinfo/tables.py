@@ -56,7 +56,7 @@ REFUSED = (
     Refusal(
         ("sparse.sampled_addmm", "sparse.mm.reduce", "to_sparse"),
         "a tensor that is not strided",
-        "docs/replay.md: no tape of sparse tensors",
+        "docs/explanation/replay.md: no tape of sparse tensors",
         modes=("region", "nested"),
         replays=("tape",),
     ),
