@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The tables of behaviours name tests that exist, and every behaviour. Python in the pages runs, and their links lead
-somewhere."""
+"""Every numbered behaviour has tests. Python in the pages runs, and their links lead somewhere."""
 
 import pathlib
 import re
 
+import numbered
 import pytest
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
 DOCS = ROOT / "docs"
+TABLES = {"peer": numbered.PEER, "seed": numbered.SEED}
 COUNT = {"peer": 144, "seed": 41}
 
 
@@ -20,32 +21,23 @@ def section(file, heading):
     return re.split(r"\n## ", text.split(f"\n{heading}\n")[1])[0]
 
 
-def rows(which):
-    """{number: last column}, every number once."""
-    heading = {"peer": "### torch_remat 0.2.2 in Python", "seed": "### torch_remat 0.1 in Python"}[which]
-    text = re.split(r"\n### ", section(HERE / "README.md", heading))[0]
-    found = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
-    numbers = [int(number) for number, _ in found]
-    assert numbers == list(range(1, COUNT[which] + 1))
-    return dict(zip(numbers, (column for _, column in found), strict=True))
-
-
 @pytest.mark.parametrize("which", ["peer", "seed"])
-def test_every_behaviour_names_a_test_that_exists(which):
-    for number, column in rows(which).items():
-        match = re.fullmatch(r"(test_\w+\.py): (test_\w+)", column)
-        assert match, (number, column)
-        file, name = match.groups()
-        assert re.search(rf"^def {name}\(", (HERE / file).read_text(), re.MULTILINE), (number, name)
-        digits = f"{number:03d}" if which == "peer" else f"{number:02d}"
-        assert name.startswith(f"test_{digits}_"), (number, name)
+def test_every_behaviour_has_a_test_and_every_test_a_behaviour(which):
+    numbers = list(range(1, COUNT[which] + 1))
+    assert list(TABLES[which]) == numbers
+    texts = [file.read_text() for file in HERE.glob(f"test_{which}*.py")]
+    tests = [int(digits) for text in texts for digits in re.findall(r"^def test_(\d+)_", text, re.MULTILINE)]
+    assert sorted(set(tests)) == numbers
 
 
-def test_every_test_with_a_number_is_of_a_behaviour():
-    for file in HERE.glob("test_*.py"):
-        which = "seed" if file.name.startswith("test_seed") else "peer"
-        for digits in re.findall(r"^def test_(\d+)_", file.read_text(), re.MULTILINE):
-            assert int(digits) in rows(which)
+def test_cases_of_cpp_are_there():
+    text = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.cpp"))
+    text = re.sub(r'"\s*\n\s*"', "", re.sub(r"\(\s+", "(", text))
+    for behaviour in [*numbered.PEER.values(), *numbered.SEED.values(), *numbered.OURS]:
+        assert behaviour.cases or behaviour.differs, behaviour
+        for case in behaviour.cases:
+            there = (ROOT / "tests" / case).is_file() if case.endswith(".cpp") else f'TEST_CASE("{case}"' in text
+            assert there, (behaviour.claim, case)
 
 
 def test_differences_name_behaviours_once():
