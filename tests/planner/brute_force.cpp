@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Follows the executor's description in docs/planner.md word by word, with a set of what is in
+// Follows the executor's description in docs/explanation/planner.md word by word, with a set of what is in
 // memory.
 #include "planner/brute_force.h"
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What remat refuses by design: the type of the error, fixed words of it, and the rows of docs/limits.md."""
+"""What remat refuses by design: the type of the error, fixed words of it, and the rows of docs/reference/limits.md."""
 
 import dataclasses
 import re
@@ -24,7 +24,7 @@ JAGGED_ATTENTION = r"(?s)jagged_.*scaled_dot_product_attention\(\*"
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    rows: str  # of docs/limits.md
+    rows: str  # of docs/reference/limits.md
     error: str  # names of classes, one of which it is, not a base
     text: str  # words at the beginning of a clause of the message, as one place of remat's source has them
     part: str = ""  # what the program must have in it, a pattern
