@@ -86,8 +86,9 @@ TEST_CASE("The profile in the manual is planned", "[tools][remat_plan]") {
   const std::string fence = "```json\n";
   REQUIRE(page.find(fence) != std::string::npos);
   const size_t begin = page.find(fence) + fence.size();
+  const std::string profile = page.substr(begin, page.find("```", begin) - begin);
   const Folder folder;
-  std::ofstream(folder.path / "profile.json") << page.substr(begin, page.find("```", begin) - begin);
+  std::ofstream(folder.path / "profile.json") << profile;
   const Result result = run(folder.file("profile.json") + " --budget 70%");
   CHECK(result.exit_code == 0);
   CHECK_THAT(result.output, ContainsSubstring("row 0  mlp: RECOMPUTE up gelu"));
