@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints and torch.compile, in every way that they meet, remat beside torch's checkpoint: the table of docs/compile.md.
+"""Checkpoints and torch.compile, in every way that they meet, remat beside torch's checkpoint:
+docs/how-to/compile.md sums its table up.
 
   bench_compile.py [BACKEND ...]
 

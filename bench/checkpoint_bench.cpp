@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // What a region costs beside the same code in plain LibTorch, in one run. over_ns is the cost of
-// remat per unit named in the benchmark's label; docs/performance.md explains each row.
+// remat per unit named in the benchmark's label; docs/explanation/performance.md explains each row.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>

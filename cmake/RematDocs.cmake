@@ -2,8 +2,8 @@
 
 # Programs in the documentation, compiled and run as tests.
 
-# remat_add_doc_tests(guide docs/guide.md): one test docs.guide.N for the N-th ```cpp block of the file. What the blocks define
-# beside main() has different names.
+# remat_add_doc_tests(tutorial docs/tutorials/cpp.md): one test docs.tutorial.N for the N-th ```cpp block of the file. What the
+# blocks define beside main() has different names.
 function(remat_add_doc_tests name file)
   set(path "${PROJECT_SOURCE_DIR}/${file}")
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${path}")

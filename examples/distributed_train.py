@@ -228,7 +228,7 @@ def parse(arguments=None):
     parser.add_argument("--batch", type=int, default=4, help="rows of each batch; with --pp, each is a microbatch")
     parser.add_argument("--depth", type=int, default=4, help="layers in all")
     parser.add_argument("--checkpoint", choices=("none", "function", "tape", "auto", "torch"), default="function")
-    parser.add_argument("--policy", help='of the regions: "save_matmuls", or any preset of docs/policies.md')
+    parser.add_argument("--policy", help='of the regions: "save_matmuls", or any preset of docs/how-to/policies.md')
     options = parser.parse_args(arguments)
     if options.policy and options.checkpoint in ("none", "torch"):
         parser.error("--policy: expected --checkpoint function, tape or auto, which have one")

@@ -25,7 +25,7 @@ constexpr size_t kMaxShown = 200;
 [[noreturn]] void reject(const std::string& where, const std::string& expected,
                          const std::string& got) {
   throw std::invalid_argument("[policy] " + where + ": expected " + expected + ", got " + got +
-                              ". See docs/policies.md for the format.");
+                              ". See docs/how-to/policies.md for the format.");
 }
 
 /// The text, or its beginning: whole characters of UTF-8.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tables that come with remat. docs/policies.md lists them; a test compares the two.
+// Tables that come with remat. docs/how-to/policies.md lists them; a test compares the two.
 #include <remat/policy/policy_table.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Bytes to events. See docs/recording_format.md.
+// Bytes to events. See docs/reference/recording-files.md.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a file of a recording is made of. See docs/recording_format.md.
+// What a file of a recording is made of. See docs/reference/recording-files.md.
 #pragma once
 
 #include <cstddef>

@@ -3,7 +3,7 @@
 
 # versions.sh MINOR [all]: remat with another minor version of LibTorch (2.10 to 2.15). Puts torch into
 # build/versions/MINOR/venv, builds everything for it, runs the short suites there, each by itself, and ends with a line for
-# docs/versions.md. Called again it goes on where it was stopped; suites that have passed are not run again until something
+# docs/reference/versions.md. Called again it goes on where it was stopped; suites that have passed are not run again until something
 # changes. With `all` the long ones too: random programs, op samples, consumers.
 #
 # REMAT_VERSIONS_JOBS: suites at once, default 2.

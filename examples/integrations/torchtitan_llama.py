@@ -2,7 +2,7 @@
 
 """The Llama 3 of torchtitan with its own activation checkpointing, a layer each: bf16, two batches a step.
 
-Needs torchtitan 0.2: docs/integrations.md. Its trainer is not started here, since it wants GPUs.
+Needs torchtitan 0.2: docs/how-to/integrations.md. Its trainer is not started here, since it wants GPUs.
 """
 
 import torch

@@ -2,7 +2,7 @@
 
 """SFTTrainer of trl, which checkpoints unless told not to: bf16, two batches a step, LoRA.
 
-Needs trl and datasets: docs/integrations.md.
+Needs trl and datasets: docs/how-to/integrations.md.
 """
 
 import tempfile

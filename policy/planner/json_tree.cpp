@@ -209,7 +209,7 @@ void JsonValue::fail(const std::string& expected, const std::string& got) const 
   const std::string where = place_.path.empty() ? "the whole text" : place_.path;
   raise(place_.what, place_.source, node_->line,
         where + ": expected " + expected + ", got " + got + ". " +
-            (place_.advice.empty() ? "See policy/schema/" + place_.what + ".schema.json."
+            (place_.advice.empty() ? "See policy/planner/schema/" + place_.what + ".schema.json."
                                    : place_.advice));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The executor of docs/planner.md, with bytes in place of tensors.
+// The executor of docs/explanation/planner.md, with bytes in place of tensors.
 #include "simulator.h"
 
 #include <algorithm>

@@ -163,7 +163,7 @@ Rules for calls come before rules for ops; within each, the first that matches d
 safe_defaults(). Ops that no rule matches run again.
 
 explain(call): what becomes of the call "block/aten::mm#3", and by which rule, as text.
-to_json(), from_json(text, source), load(path): docs/policies.md has the format.
+to_json(), from_json(text, source), load(path): docs/how-to/policies.md has the format.
 
 Raises ValueError for an op that cannot be, and for a file that is none, with its place.)";
 

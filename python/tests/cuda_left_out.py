@@ -9,7 +9,7 @@ that was collected whole is an error.
 import fnmatch
 
 _ADDRESS = "the host reads the memory (NumPy, dlpack, a buffer)"
-_BOUND_TO_HOST = "the values are the host's: they are compared on the CPU only (S4, S9 and M15 of docs/limits.md)"
+_BOUND_TO_HOST = "the values are the host's: they are compared on the CPU only (S4, S9 and M15 of docs/reference/limits.md)"
 _ASSERTS = "an index or a probability out of range is a device assert, after which a process is lost"
 _FILE = "on CUDA it is a copy from the host into a storage, which is refused or named as an op"
 _FORK = "no process may use CUDA, or go backward once autograd has threads for devices, after a fork"

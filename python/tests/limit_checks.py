@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Limits of docs/limits.md that several ranks show."""
+"""Limits of docs/reference/limits.md that several ranks show."""
 
 import time
 import weakref

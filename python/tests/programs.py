@@ -24,7 +24,7 @@ all_options = pytest.mark.parametrize("options", OPTIONS.values(), ids=OPTIONS)
 
 def ended_well(done):
     """Of a process of Python, without buffers. From torch 2.12 on one of torch's threads may abort it at its very end, without a
-    region too: docs/versions.md."""
+    region too: docs/reference/versions.md."""
     return done.returncode == 0 or (TORCH >= (2, 12) and done.stderr == "terminate called without an active exception\n")
 
 

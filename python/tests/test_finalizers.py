@@ -115,7 +115,7 @@ BODIES = {
 
 def skip_refused(what, depth, options, early_stop=True):
     if what == "node" and early_stop is False and options["policy"] and options["replay"] == "function":
-        pytest.skip("P9 of docs/limits.md")
+        pytest.skip("P9 of docs/reference/limits.md")
     if "sparse" in what and (depth, options["replay"]) == (2, "tape"):
         pytest.skip("a tape has strided tensors only, and the outer one has those of the inner region's calls")
 
@@ -227,7 +227,7 @@ def test_what_lives_on_dies(holder, depth, early_stop, words, options, unraised)
     assert_same(program, remat.checkpoint(early_stop=bool(early_stop), **options))
     assert all(spoken)
     assert remat._C.live_region_count() == regions
-    if early_stop:  # ops of a finalizer may meet the stop: P5 of docs/limits.md
+    if early_stop:  # ops of a finalizer may meet the stop: P5 of docs/reference/limits.md
         unraised[:] = [error for error in unraised if error != "StopReplay()"]
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What people ask for in issue trackers, one section per line of docs/pains.md. Where a test runs torch's own
+"""What people ask for in issue trackers, one section per row of docs/how-to/coming-from.md. Where a test runs torch's own
 checkpoint it asserts what goes wrong there, so that the page stays true."""
 
 import functools
@@ -45,13 +45,13 @@ def assert_differs(program, wrap):
         assert_same(program, wrap)
 
 
-# 2: a checkpoint for C++
+# A checkpoint for C++
 def test_the_python_calls_are_those_of_the_cpp_library():
     maps = Path("/proc/self/maps").read_text()
     assert "libremat.so" in maps  # what a C++ program links
 
 
-# 4: two implementations
+# Two implementations
 def one_layer(x):
     def program(wrap):
         layer = nn.Linear(3, 3)
@@ -71,7 +71,7 @@ def test_inputs_need_not_require_grad_and_no_flag_is_asked_for():
         one_layer(x)(stock_call(use_reentrant=True))
 
 
-# 5: adapters on a frozen base
+# Adapters on a frozen base
 class Adapted(nn.Module):
     """A frozen layer and a low-rank one beside it."""
 
@@ -100,7 +100,7 @@ def test_adapters_get_gradients_behind_a_frozen_embedding():
         adapted_blocks(stock_call(use_reentrant=True))
 
 
-# 6: state that the function changes
+# State that the function changes
 def counted(wrap):
     seen = torch.zeros(2)
 
@@ -137,7 +137,7 @@ def test_a_cache_that_grows_is_refused_by_name():
     assert_differs(cached, stock_call())  # silently: two rows instead of one, and other gradients
 
 
-# 7: batch norm
+# Batch norm
 def normed(wrap):
     model = nn.Sequential(nn.Linear(3, 3), nn.BatchNorm1d(3), nn.Sigmoid())
     wrap(model)(leaf(4, 3)).sum().backward()
@@ -149,7 +149,7 @@ def test_batch_norm_statistics_are_those_of_one_forward():
     assert_differs(normed, stock_call())
 
 
-# 8: autocast
+# Autocast
 def cast_before(wrap):
     """The weight's cast is in autocast's cache when the region begins, and gone in backward."""
     layer, x = nn.Linear(4, 4), leaf(2, 4)
@@ -174,7 +174,7 @@ def test_autocast_is_that_of_the_forward_whatever_is_in_its_cache(cache):
     assert_differs(cast_before, stock_call(use_reentrant=True))
 
 
-# 16: kernels behind a custom Function
+# Kernels behind a custom Function
 class Squared(torch.autograd.Function):
     """Its work is done by numpy: no op of torch's shows it."""
 
@@ -206,7 +206,7 @@ def test_a_saved_region_keeps_a_kernel_that_the_dispatcher_cannot_see():
     assert runs_of(stock_call(context_fn=contexts), Squared.apply) == 2
 
 
-# 22: random numbers
+# Random numbers
 def dropped(wrap):
     x = leaf(64)
     wrap(lambda x: nn.functional.dropout(x.sin(), 0.5).exp())(x).sum().backward()
@@ -236,7 +236,7 @@ def test_a_generator_that_is_not_listed_is_refused():
         drawn(region, generator=torch.Generator(DEVICE))
 
 
-# 24: memory that stays
+# Memory that stays
 def left_after_an_error(wrap):
     """True if an exception in the replay leaves what the region held."""
     runs, x = [], leaf(5)
@@ -273,7 +273,7 @@ def test_nothing_is_left_without_the_collector():
     assert comes_true(lambda: live_region_count() == regions)
 
 
-# 25: in-place ops at the edge of a segment
+# In-place ops at the edge of a segment
 def segmented(wrap):
     layers = [nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU(inplace=True), nn.Linear(3, 3), nn.BatchNorm1d(3), nn.ReLU()]
     x = leaf(4, 3)
@@ -287,7 +287,7 @@ def test_an_inplace_relu_may_open_a_segment():
         segmented(lambda model: lambda x: stock.checkpoint_sequential(model, 3, x, use_reentrant=False))
 
 
-# 27: several backwards
+# Several backwards
 def several_backwards(wrap):
     x = leaf(4)
     inner = wrap(lambda x: x.sin().exp())
@@ -304,7 +304,7 @@ def test_retained_nested_and_double_backwards_are_plain():
         several_backwards(stock_call(use_reentrant=True))
 
 
-# 32: names in state_dict
+# Names in state_dict
 def test_names_of_parameters_stay():
     model = nn.Sequential(nn.Linear(2, 2), nn.Linear(2, 2))
     names = [name for name, _ in model.named_parameters()]
@@ -317,7 +317,7 @@ def test_names_of_parameters_stay():
     assert next(name for name, _ in wrapped.named_parameters()) == "0._checkpoint_wrapped_module.weight"
 
 
-# 36: eval mode
+# Eval mode
 @pytest.mark.parametrize("training", [True, False])
 def test_grad_mode_decides_and_train_mode_does_not(training):
     layer = nn.Sequential(nn.Linear(3, 3), nn.Sigmoid()).train(training)
@@ -331,7 +331,7 @@ def test_grad_mode_decides_and_train_mode_does_not(training):
     assert not y.requires_grad
 
 
-# 37: a gradient that is there is not yet right
+# A gradient that is there is not yet right
 def test_users_can_compare_every_bit():
     def wrap(checkpoint):
         def put(model):
@@ -347,7 +347,7 @@ def test_users_can_compare_every_bit():
         assert_bitwise_equal(model, torch.randn(4, 3), wrap=wrap(stock_call()))
 
 
-# 39: two checkpoints around one block
+# Two checkpoints around one block
 def doubled(wrap):
     block, x = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Tanh(), nn.Linear(4, 4), nn.Tanh()), leaf(3, 4)
     wrap(block)(x).sum().backward()
@@ -387,9 +387,9 @@ def test_the_patch_makes_both_of_them_regions():
 
 # The page
 def test_every_test_that_the_page_names_is_here():
-    page = (ROOT / "docs/pains.md").read_text()
-    rows = [line for line in page.splitlines() if re.match(r"\| \d+ \|", line)]
-    assert [int(row.split("|")[1]) for row in rows] == [2, 4, 5, 6, 7, 8, 16, 22, 24, 25, 27, 32, 36, 37, 39]
+    page = (ROOT / "docs/how-to/coming-from.md").read_text().split("\n## Problems that people report\n")[1].split("\n## ")[0]
+    rows = [line for line in page.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 15
     for row in rows:
         named = re.findall(r"`(test_\w+)`", row)
         assert named and all(name in globals() for name in named), row

@@ -494,7 +494,7 @@ def test_memory_that_nothing_has_written_is_not_kept(op, replay):
 
 # The page
 def test_the_page_lists_what_each_preset_saves():
-    page = (Path(__file__).resolve().parents[2] / "docs/policies.md").read_text()
+    page = (Path(__file__).resolve().parents[2] / "docs/how-to/policies.md").read_text()
     for make in PRESETS:
         section = page.split(f"### {make.__name__}\n")[1].split("\n#")[0]
         listed = re.findall(r"`([\w:.*]+)`", section.split("Rules, in their order:")[1])

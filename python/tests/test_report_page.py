@@ -13,7 +13,7 @@ import pytest
 
 REPORT = os.environ.get("REMAT_REPORT_PROGRAM", "")
 SAMPLES = os.environ.get("REMAT_REPORT_SAMPLES_PROGRAM", "")  # a suite of C++ that writes recordings
-PICTURES = os.environ.get("REMAT_REPORT_PICTURES", "")  # a folder: the pictures of docs/tools.md are made anew
+PICTURES = os.environ.get("REMAT_REPORT_PICTURES", "")  # a folder: the pictures of docs/how-to/tools.md are made anew
 
 pytestmark = [
     pytest.mark.skipif(not (REPORT and SAMPLES), reason="expected REMAT_REPORT_PROGRAM and REMAT_REPORT_SAMPLES_PROGRAM"),

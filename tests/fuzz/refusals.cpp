@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // What remat refuses by design, by the type and the words of its errors, and the row of
-// docs/limits.md that says so.
+// docs/reference/limits.md that says so.
 #include <algorithm>
 #include <array>
 #include <string>
@@ -177,7 +177,7 @@ bool nested_tape_and_hooks(const Block& body) {
 
 /// A message of that type, in which a clause begins with the words, of a program that has the part.
 struct Refusal {
-  const char* rows;  // of docs/limits.md
+  const char* rows;  // of docs/reference/limits.md
   Type type;
   std::string_view words;  // as one place of remat's source has them
   Part part;

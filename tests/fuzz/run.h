@@ -55,7 +55,8 @@ struct Verdict {
 
 Verdict check(const Program& program, Mode mode = Mode::kCheckpointed);
 
-/// The rows of docs/limits.md by which remat refuses the program with that error; null for none.
+/// The rows of docs/reference/limits.md by which remat refuses the program with that error; null
+/// for none.
 const char* refusal_of(const Outcome::Error& error, const Program& program);
 
 }  // namespace remat::fuzz

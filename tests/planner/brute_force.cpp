@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Follows the executor's description in docs/planner.md word by word, with a set of what is in
-// memory.
+// Follows the executor's description in docs/explanation/planner.md word by word, with a set of
+// what is in memory.
 #include "planner/brute_force.h"
 
 #include <algorithm>

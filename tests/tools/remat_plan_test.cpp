@@ -81,6 +81,19 @@ TEST_CASE("--json prints one object in bytes and microseconds", "[tools][remat_p
   CHECK(plan["groups"].is_array());
 }
 
+TEST_CASE("The profile in the manual is planned", "[tools][remat_plan]") {
+  const std::string page = remat::test::read_file(REMAT_PLAN_PAGE);
+  const std::string fence = "```json\n";
+  REQUIRE(page.find(fence) != std::string::npos);
+  const size_t begin = page.find(fence) + fence.size();
+  const std::string profile = page.substr(begin, page.find("```", begin) - begin);
+  const Folder folder;
+  std::ofstream(folder.path / "profile.json") << profile;
+  const Result result = run(folder.file("profile.json") + " --budget 70%");
+  CHECK(result.exit_code == 0);
+  CHECK_THAT(result.output, ContainsSubstring("row 0  mlp: RECOMPUTE up gelu"));
+}
+
 TEST_CASE("An infeasible budget exits with 4 and says what stands in the way",
           "[tools][remat_plan]") {
   const Result json = run(data("small_19.json") + " --budget 77B --json", "2>/dev/null");

@@ -194,7 +194,7 @@ bool parse(int argc, char** argv, Arguments& arguments, int& exit_code) {
   app.footer(footer);
   app.require_subcommand(0, 1);
   add_text(app, "profile", arguments.profile_path,
-           "A profile (docs/planner.md describes the JSON; - reads standard input)");
+           "A profile (docs/reference/plan-files.md describes the JSON; - reads standard input)");
   add_common(app, arguments);
   CLI::App* const model = app.add_subcommand(
       "model", "A GPT-2-like model from shapes and rates, in place of a profile");

@@ -13,8 +13,8 @@ namespace remat {
 /// While alive, writes a line to `out` for each op that runs in a region, on any thread: phase,
 /// region, op with its arguments, dispatch keys, and what became of what it saved; and one where a
 /// named call begins and ends, and for each tensor that is saved outside of ops.
-/// docs/tape.md explains the lines. One at a time in a process; throws if there is one already.
-/// Make and destroy it while no region runs.
+/// docs/reference/reports.md explains the lines. One at a time in a process; throws if there is one
+/// already. Make and destroy it while no region runs.
 class REMAT_API Trace {
  public:
   explicit Trace(std::ostream& out);

@@ -60,9 +60,9 @@ struct REMAT_API Profile {
   std::vector<int> chain;  ///< Per region in execution order, an index into block_types.
   std::vector<MergePattern> merge_patterns;
 
-  /// Reads what docs/planner.md and policy/planner/schema/profile.schema.json describe. Keys of
-  /// test data (frontier, meta and such) are skipped; an ideal_time is compared with the sum over
-  /// the chain.
+  /// Reads what docs/reference/plan-files.md and policy/planner/schema/profile.schema.json
+  /// describe. Keys of test data (frontier, meta and such) are skipped; an ideal_time is compared
+  /// with the sum over the chain.
   /// @param source names the text in errors, usually its path.
   /// @throws std::invalid_argument `[profile] source:line: place: expected ..., got .... What to
   /// do.`

@@ -42,12 +42,12 @@ struct DeviceRates {
 REMAT_API TransformerShape transformer_shape(std::string_view name);
 
 /// "v100" (fp32), "a100" (bf16): rates that real kernels reach, not those of data sheets; see
-/// docs/planner.md.
+/// docs/reference/plan-files.md.
 /// @throws std::invalid_argument for other names.
 REMAT_API DeviceRates device_rates(std::string_view name);
 
 /// Regions: the embedding, attention and MLP of every layer, the head; a layer may run as one
-/// region. The method is that of docs/planner.md.
+/// region. The method is that of docs/reference/plan-files.md.
 /// @throws std::invalid_argument if a size is not positive, the width is no multiple of the heads,
 /// a rate is out of range, or times or bytes come out too large to plan.
 REMAT_API Profile transformer_profile(const TransformerShape& shape, const DeviceRates& rates);

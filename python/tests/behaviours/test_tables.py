@@ -1,95 +1,79 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The tables of docs/behaviours.md and docs/torch_remat.md name tests that exist, and every behaviour. The pages' Python
-runs, and their links lead somewhere."""
+"""Every numbered behaviour has tests. Python in the pages runs, and their links lead somewhere."""
 
 import pathlib
 import re
 
+import numbered
 import pytest
 
 HERE = pathlib.Path(__file__).parent
 ROOT = HERE.parents[2]
 DOCS = ROOT / "docs"
+TABLES = {"peer": numbered.PEER, "seed": numbered.SEED}
 COUNT = {"peer": 144, "seed": 41}
 
 
 def section(file, heading):
-    text = (DOCS / file).read_text()
+    text = file.read_text()
     assert text.count(f"\n{heading}\n") == 1
     return re.split(r"\n## ", text.split(f"\n{heading}\n")[1])[0]
 
 
-def rows(which):
-    """{number: last column}, every number once."""
-    heading = {"peer": "### torch_remat 0.2.2 in Python", "seed": "### torch_remat 0.1 in Python"}[which]
-    text = re.split(r"\n### ", section("behaviours.md", heading))[0]
-    found = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
-    numbers = [int(number) for number, _ in found]
-    assert numbers == list(range(1, COUNT[which] + 1))
-    return dict(zip(numbers, (column for _, column in found), strict=True))
-
-
 @pytest.mark.parametrize("which", ["peer", "seed"])
-def test_every_behaviour_names_a_test_that_exists(which):
-    for number, column in rows(which).items():
-        match = re.fullmatch(r"(test_\w+\.py): (test_\w+)", column)
-        assert match, (number, column)
-        file, name = match.groups()
-        assert re.search(rf"^def {name}\(", (HERE / file).read_text(), re.MULTILINE), (number, name)
-        digits = f"{number:03d}" if which == "peer" else f"{number:02d}"
-        assert name.startswith(f"test_{digits}_"), (number, name)
+def test_every_behaviour_has_a_test_and_every_test_a_behaviour(which):
+    numbers = list(range(1, COUNT[which] + 1))
+    assert list(TABLES[which]) == numbers
+    texts = [file.read_text() for file in HERE.glob(f"test_{which}*.py")]
+    tests = [int(digits) for text in texts for digits in re.findall(r"^def test_(\d+)_", text, re.MULTILINE)]
+    assert sorted(set(tests)) == numbers
 
 
-def test_every_test_with_a_number_is_of_a_behaviour():
-    for file in HERE.glob("test_*.py"):
-        which = "seed" if file.name.startswith("test_seed") else "peer"
-        for digits in re.findall(r"^def test_(\d+)_", file.read_text(), re.MULTILINE):
-            assert int(digits) in rows(which)
+def test_cases_of_cpp_are_there():
+    text = "".join(path.read_text() for path in (ROOT / "tests").rglob("*.cpp"))
+    text = re.sub(r'"\s*\n\s*"', "", re.sub(r"\(\s+", "(", text))
+    for behaviour in [*numbered.PEER.values(), *numbered.SEED.values(), *numbered.OURS]:
+        assert behaviour.cases or behaviour.differs, behaviour
+        for case in behaviour.cases:
+            there = (ROOT / "tests" / case).is_file() if case.endswith(".cpp") else f'TEST_CASE("{case}"' in text
+            assert there, (behaviour.claim, case)
 
 
 def test_differences_name_behaviours_once():
-    text = section("torch_remat.md", "## Where remat_meta differs from torch_remat")
-    for which, pattern in (("peer", r"^\| (\d+) \|"), ("seed", r"^\| 0\.1: (\d+) \|")):
-        numbers = [int(number) for number in re.findall(pattern, text, re.MULTILINE)]
-        assert numbers == sorted(set(numbers))
-        assert len(numbers) >= (20 if which == "peer" else 5)
-        assert set(numbers) <= set(range(1, COUNT[which] + 1))
+    text = section(DOCS / "how-to/coming-from.md", "## Where remat differs from torch_remat")
+    named = [name for row in re.findall(r"\| ([\d:., ]+) \|$", text, re.MULTILINE) for name in row.split(", ")]
+    assert len(named) == len(set(named))
+    seed = {int(name.removeprefix("0.1: ")) for name in named if name.startswith("0.1: ")}
+    peer = {int(name) for name in named if not name.startswith("0.1: ")}
+    assert len(peer) >= 20 and peer <= set(TABLES["peer"])
+    assert len(seed) >= 5 and seed <= set(TABLES["seed"])
 
 
-@pytest.mark.parametrize(
-    ("page", "count"),
-    [
-        ("README.md", 1),
-        ("docs/python.md", 9),
-        ("docs/pains.md", 1),
-        ("docs/policies.md", 1),
-        ("docs/auto_checkpoint.md", 1),
-        ("docs/budgets.md", 1),
-        ("docs/offload.md", 1),
-        ("docs/tools.md", 1),
-        ("docs/distributed.md", 2),
-        ("docs/compile.md", 2),
-        ("docs/torch_remat.md", 1),
-    ],
-)
-def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
+def pages():
+    """Every page of the manual, and the tables beside their tests."""
+    return [*ROOT.glob("*.md"), *DOCS.rglob("*.md"), HERE / "README.md", ROOT / "tests/mutants/README.md"]
+
+
+def examples(page):
+    return re.findall(r"^```python\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL)
+
+
+PAGES = [page for page in pages() if examples(page)]
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_the_examples_of_the_pages_run(page, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # for the files that they write
-    blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
-    assert len(blocks) >= count
     names = {}
-    for block in blocks:
+    for block in examples(page):
         exec(compile(block, page, "exec"), names)
-    if page in ("README.md", "docs/python.md"):
+    if page.name == "README.md":
         assert names["x"].grad is not None
 
 
-def test_all_pages_with_python_are_run():
-    pages = [page.name for page in DOCS.glob("*.md") if "```python" in page.read_text()]
-    assert sorted(pages) == [
-        "auto_checkpoint.md", "budgets.md", "compile.md", "distributed.md", "offload.md", "pains.md", "policies.md", "python.md",
-        "tools.md", "torch_remat.md",
-    ]
+def test_many_pages_have_examples():
+    assert len(PAGES) >= 8 and ROOT / "README.md" in PAGES
 
 
 def without_code(page):
@@ -103,13 +87,13 @@ def anchors(page):
 
 def test_links_of_the_pages_lead_somewhere():
     count = 0
-    for page in [*ROOT.glob("*.md"), *DOCS.glob("*.md")]:
+    for page in pages():
         for link in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
             if link.startswith("https://"):
                 continue
             path, _, anchor = link.partition("#")
             target = (page.parent / path).resolve() if path else page
-            assert target.is_file(), (page.name, link)
-            assert not anchor or anchor in anchors(target), (page.name, link)
+            assert target.is_file(), (str(page), link)
+            assert not anchor or anchor in anchors(target), (str(page), link)
             count += 1
     assert count > 50

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
 """Writes by way of `.data` on a GPU: what is noticed costs nothing until somebody asks for `.data`, the rest is a
-limit (docs/limits.md).
+limit (docs/reference/limits.md).
 """
 
 import pytest

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What remat refuses by design: the type of the error, fixed words of it, and the rows of docs/limits.md."""
+"""What remat refuses by design: the type of the error, fixed words of it, and the rows of docs/reference/limits.md."""
 
 import dataclasses
 import re
@@ -24,7 +24,7 @@ JAGGED_ATTENTION = r"(?s)jagged_.*scaled_dot_product_attention\(\*"
 
 @dataclasses.dataclass(frozen=True)
 class Rule:
-    rows: str  # of docs/limits.md
+    rows: str  # of docs/reference/limits.md
     error: str  # names of classes, one of which it is, not a base
     text: str  # words at the beginning of a clause of the message, as one place of remat's source has them
     part: str = ""  # what the program must have in it, a pattern
@@ -113,7 +113,7 @@ REFUSALS = (
     Rule("C10", MISMATCH, "as in the forward, got", JAGGED_ONE_MODE, several="float32"),
     Rule("C10", WRONG_TYPE, "Multiple dispatch failed", "jagged_", torchs=True),
     Rule("C10", WRONG_TYPE, "unsupported operand type(s) for @: 'NestedTensor'", JAGGED_ONE_MODE, torchs=True),
-    Rule("C11", MISMATCH, "as in the forward, got", rf"(?s)jagged_.*(saved_tensors_hooks=|{HOOKS})", several="from elsewhere"),
+    Rule("C11", MISMATCH, "as in the forward, got", rf"(?s)jagged_.*(saved_tensors_hooks=|{HOOKS})", several="from elsewhere| strided "),
 )  # fmt: skip
 
 

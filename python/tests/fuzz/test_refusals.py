@@ -46,7 +46,7 @@ def test_both_fuzzers_have_rules():
 
 
 def test_each_rule_cites_rows_of_the_page_of_limits():
-    rows = set(re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs" / "limits.md").read_text(), re.MULTILINE))
+    rows = set(re.findall(r"^\| ([A-Z]\d+) \|", (ROOT / "docs/reference/limits.md").read_text(), re.MULTILINE))
     for cited, text, _, _ in all_rules():
         assert cited and set(cited.split()) <= rows, (cited, text)
 

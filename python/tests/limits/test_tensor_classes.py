@@ -112,3 +112,16 @@ def test_c7_a_class_whose_detach_is_plain_raises_in_a_nested_region():
         return x.grad
 
     assert_raises(program, region(), r"expected float32 \[4, 4\] on cpu as in the forward, got")
+
+
+@pytest.mark.torch_warns
+def test_c11_strided_values_of_a_jagged_nested_tensor_under_hooks_that_copy_raise():
+    def program(wrap):
+        x = leaf(4, 8)
+        nested = torch.nested.nested_tensor_from_jagged((x * 1)[:, ::2], torch.tensor([0, 1, 4]))
+        wrap(lambda y: (y + y).sin())(nested).values().sum().backward()
+        return x.grad
+
+    copies = {"saved_tensors_hooks": (torch.clone, torch.clone)}
+    assert_raises(program, region(**copies), "as in the forward, got")
+    assert_same(program, region("tape", **copies))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from harness import first_difference
 
-PAGE = Path(__file__).resolve().parents[3] / "docs" / "integrations.md"
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "how-to" / "integrations.md"
 LAYERS = {"torchvision_resnet": 8}  # regions that wait for a backward; 4 of all others
 SCRIPTS = sorted(path.stem for path in integrations.SCRIPTS.glob("*.py"))
 
@@ -27,7 +27,7 @@ def plain_run(script):
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_trains_the_same_weights(script, mode):
     if not all(map(importlib.util.find_spec, integrations.NEEDS.get(script, ()))):
-        pytest.skip(f"needs {', '.join(integrations.NEEDS[script])}: docs/integrations.md")
+        pytest.skip(f"needs {', '.join(integrations.NEEDS[script])}: docs/how-to/integrations.md")
     plain, got = plain_run(script), integrations.run(script, mode)
     assert first_difference(plain.state, got.state) is None
     assert plain.regions == [0] * 8  # four steps of two batches

@@ -34,8 +34,8 @@ class Refusal:
 
 
 CHANGES_SHAPE = "op aten::[a-z_]+(.dim)?: expected in-place ops that write data only"
-OUT_SHAPE = "docs/limits.md, W5: the op changes the shape of a tensor from outside"
-OUT_ALIAS = "docs/limits.md, W4: the op asks whether two tensors share memory"
+OUT_SHAPE = "docs/reference/limits.md, W5: the op changes the shape of a tensor from outside"
+OUT_ALIAS = "docs/reference/limits.md, W4: the op asks whether two tensors share memory"
 
 REFUSED = (
     Refusal(("lu", "svd"), CHANGES_SHAPE, OUT_SHAPE, modes=("out",)),
@@ -50,13 +50,13 @@ REFUSED = (
     Refusal(
         ("sparse.sampled_addmm",),
         "expected in-place ops on strided tensors from outside the region",
-        "docs/errors.md: a sparse tensor from outside cannot be written",
+        "a sparse tensor from outside cannot be written",
         modes=("out",),
     ),
     Refusal(
         ("sparse.sampled_addmm", "sparse.mm.reduce", "to_sparse"),
         "a tensor that is not strided",
-        "docs/replay.md: no tape of sparse tensors",
+        "docs/explanation/replay.md: no tape of sparse tensors",
         modes=("region", "nested"),
         replays=("tape",),
     ),
@@ -67,7 +67,7 @@ if TORCH >= (2, 15):
         Refusal(
             ("quantile", "nanquantile"),
             "result of call 'aten::cat#.*expected a use of its shape only, got a read of its memory",
-            "docs/limits.md, N4: reads what a policy has kept by pointer",
+            "docs/reference/limits.md, N4: reads what a policy has kept by pointer",
             modes=("region", "nested"),
             replays=("function",),
         ),

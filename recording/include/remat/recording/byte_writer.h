@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Events to bytes. See docs/recording_format.md.
+// Events to bytes. See docs/reference/recording-files.md.
 #pragma once
 
 #include <algorithm>
