@@ -24,11 +24,11 @@
 namespace remat {
 
 struct TiledOptions {
-  int64_t dim =
-      0;  ///< Dimension along which arguments are cut; negative values count from the last.
+  /// Dimension along which arguments are cut; negative values count from the last.
+  int64_t dim = 0;
   int64_t tiles = 0;  ///< Number of tiles, 1 or more; capped at the arguments' length along dim.
-  CheckpointOptions
-      region{};  ///< Options of each tile's region, which is named region.name + "[i]".
+  /// Options of each tile's region, which is named region.name + "[i]".
+  CheckpointOptions region{};
 };
 
 namespace detail {

@@ -46,8 +46,8 @@ struct REMAT_API MemoryPlan {
   int64_t budget_bytes = 0;
   int64_t predicted_peak_bytes = 0;
   int64_t least_budget_bytes = 0;  ///< The smallest budget for which the planner found a plan
-  double predicted_overhead =
-      0;  ///< Time of recomputation and waits, divided by the time of the step
+  /// Time of recomputation and waits, divided by the time of the step.
+  double predicted_overhead = 0;
   int64_t offloaded_bytes = 0;   ///< Bytes of storages that leave the device for a while
   double predicted_wait_us = 0;  ///< Time spent waiting for their copies
   OffloadTerms offload;          ///< Terms of the engine it was made for; no places: none

@@ -67,8 +67,8 @@ struct StepSimulation {
   /// alive in a forward that keeps nothing.
   int64_t peak_fixed_bytes = 0;
   int64_t forward_peak_bytes = 0;
-  int64_t kept_bytes =
-      0;  ///< Bytes kept when the forward has ended, without those that the program itself holds
+  /// Bytes kept when the forward has ended, without those that the program itself holds.
+  int64_t kept_bytes = 0;
   double rerun_us = 0;
   int64_t offloaded_bytes = 0;  ///< Bytes of storages that leave the device
   double waited_us = 0;         ///< Time spent waiting for copies

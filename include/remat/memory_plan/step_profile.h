@@ -48,8 +48,8 @@ struct StepRecord {
   double forward_us = 0;  ///< Time of the op and of views after it
   double replay_us = 0;   ///< Time when it is recomputed
   double backward_us = 0;  ///< Time of all its nodes
-  int64_t workspace_bytes =
-      0;  ///< Bytes while it runs, beyond what was there before and its results
+  /// Bytes while it runs, beyond what was there before and its results.
+  int64_t workspace_bytes = 0;
   /// Most bytes alive from its start to the next record's start, in a forward for which remat keeps
   /// nothing.
   int64_t forward_bytes = 0;
@@ -80,8 +80,8 @@ struct StepNode {
   std::string name;
   int32_t record = 0;
   double us = 0;
-  int64_t before_bytes =
-      0;  ///< Bytes at its start, and the most while it fetches its saved tensors
+  /// Bytes at its start, and the most while it fetches its saved tensors.
+  int64_t before_bytes = 0;
   int64_t inside_bytes = 0;  ///< Most bytes while it runs
   int64_t after_bytes = 0;   ///< Most bytes from its end to the next node's start
 };
@@ -93,8 +93,8 @@ struct REMAT_API StepProfile {
   std::vector<StepRecord> records;
   std::vector<StepSlot> slots;
   std::vector<StepNode> nodes;
-  int64_t end_bytes =
-      0;  ///< Bytes alive when the forward has ended, if remat keeps nothing (loss, held outputs)
+  /// Bytes alive when the forward has ended, if remat keeps nothing (loss, held outputs).
+  int64_t end_bytes = 0;
   int64_t gap_bytes = 0;  ///< Most bytes made after the forward's end and alive before backward's
                           ///< first node (a loss that is computed outside)
   /// The accelerator whose memory is counted; "": the CPU. Times on an accelerator are those of the

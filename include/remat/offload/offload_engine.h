@@ -35,8 +35,8 @@ struct OffloadOptions {
   int64_t prefetch_bytes = int64_t{256} << 20;
   /// Limit on the bytes being copied out at once; put() waits above it.
   int64_t max_leaving_bytes = std::numeric_limits<int64_t>::max();
-  std::optional<c10::Device>
-      device{};  ///< Device to offload from; storages elsewhere stay. Unset: any device
+  /// Device to offload from; storages elsewhere stay. Unset: any device.
+  std::optional<c10::Device> device{};
   WhenFull when_full = WhenFull::kKeep;
 };
 

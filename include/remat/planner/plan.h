@@ -40,8 +40,8 @@ struct PlanGroup {
 
 /// A block of memory that is in use at the peak.
 struct PeakHolding {
-  std::string
-      what;  ///< "tensor", "gradient", "region input", "gradient of region input" or "workspace"
+  /// "tensor", "gradient", "region input", "gradient of region input" or "workspace"
+  std::string what;
   int position = 0;  ///< Row
   std::string region;
   std::string slot;  ///< Name of the tensor; op for a workspace, "in" for a region's input
@@ -57,12 +57,12 @@ struct REMAT_API Plan {
   double total_time_us = 0;  ///< Forward, backward and recomputation
   double overhead = 0;       ///< Total time / ideal time - 1
   int64_t predicted_peak_bytes = 0;
-  int64_t simulated_peak_bytes =
-      0;  ///< Result of the event-by-event simulation; equals the prediction unless copies overlap
+  /// Result of the event-by-event simulation; equals the prediction unless copies overlap.
+  int64_t simulated_peak_bytes = 0;
   double lower_bound = 0;  ///< Overhead that no schedule without OFFLOAD beats; 0 with OFFLOAD
   double gap = 0;          ///< Overhead - lower_bound
-  int64_t least_budget_bytes =
-      0;  ///< The smallest budget for which any plan of the class is feasible
+  /// The smallest budget for which any plan of the class is feasible.
+  int64_t least_budget_bytes = 0;
   std::vector<PlanRow> table;
   std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
   std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"

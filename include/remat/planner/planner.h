@@ -28,10 +28,10 @@ struct PlannerOptions {
   /// 2^ops; larger regions use the lower hull and its neighbours. Clamped to 0..20.
   int exact_ops = 18;
   bool offload = true;  ///< Use the profile's link to host memory, if it has one
-  size_t max_breakpoints =
-      0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: no limit.
-  std::function<void(double fraction)> progress =
-      {};  ///< Called on the constructing thread, with 0 to 1
+  /// Per part of the chain; fewer are faster and no longer optimal. 0 and 1: no limit.
+  size_t max_breakpoints = 0;
+  /// Called on the constructing thread, with 0 to 1.
+  std::function<void(double fraction)> progress = {};
 };
 
 /// A budget and the time of its plan.
@@ -48,18 +48,16 @@ class REMAT_API Frontier {
   Frontier() = default;
   Frontier(std::vector<FrontierPoint> points, double ideal_time_us, bool exact);
 
-  const std::vector<FrontierPoint>& points() const {
-    return points_;
-  }  ///< In order of rising budgets and falling times
+  /// In order of rising budgets and falling times.
+  const std::vector<FrontierPoint>& points() const { return points_; }
   double ideal_time_us() const { return ideal_time_us_; }
   int64_t least_budget_bytes() const;  ///< The smallest feasible budget
-  int64_t no_checkpoint_peak_bytes()
-      const;  ///< The smallest budget with which nothing is recomputed
-  const FrontierPoint* at(
-      int64_t budget_bytes) const;  ///< nullptr if no plan fits; lives as long as the frontier
-  bool exact() const {
-    return exact_;
-  }  ///< false: breakpoints were dropped, so times may be slightly above the optimum
+  /// The smallest budget with which nothing is recomputed.
+  int64_t no_checkpoint_peak_bytes() const;
+  /// nullptr if no plan fits; lives as long as the frontier.
+  const FrontierPoint* at(int64_t budget_bytes) const;
+  /// false: breakpoints were dropped, so times may be slightly above the optimum.
+  bool exact() const { return exact_; }
 
   /// CSV with the header "budget_bytes,total_time_us,overhead" and a line for each point.
   std::string to_csv() const;

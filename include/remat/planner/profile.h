@@ -28,8 +28,8 @@ struct ProfileOp {
   std::vector<std::string> ins;  ///< Names of earlier tensors, or "in" for the region's input
   /// The first out has a gradient of its own size; the others (masks, statistics) have none.
   std::vector<ProfileTensor> outs;
-  std::vector<std::string>
-      bwd_needs;  ///< Tensors that its backward reads: "in", earlier tensors, own outs
+  /// Tensors that its backward reads: "in", earlier tensors, own outs.
+  std::vector<std::string> bwd_needs;
 };
 
 /// A kind of region: one input, one output, and its ops in execution order.
