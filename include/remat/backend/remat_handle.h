@@ -76,8 +76,8 @@ class REMAT_API RematHandle {
   torch::autograd::AutogradContext* ctx_;
   NamedCall call_;
   SavingState saving_;
-  std::unique_ptr<detail::NamedCallScope>
-      scope_;  // null outside of regions, and once the call has ended
+  // Null outside of regions, and once the call has ended.
+  std::unique_ptr<detail::NamedCallScope> scope_;
   bool skipped_ = false;
 };
 

@@ -79,8 +79,8 @@ struct REMAT_API StepSignature {
 /// result. That step and the next ones run on a tape that is cut where little crosses, while ops,
 /// backward nodes and memory are logged; then a plan is made. Arguments of other sizes run with a
 /// plan for larger ones, or are measured. A step that meets an op its plan does not expect is cut
-/// every so many bytes from there on, and the next such step is measured. At most kMostVariants
-/// plans are alive, and at most kMostMeasurements are begun.
+/// every Cuts::rest_bytes bytes from there on, and the next such step is measured. At most
+/// kMostVariants plans are alive, and at most kMostMeasurements are begun.
 ///
 /// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {

@@ -16,7 +16,7 @@ namespace remat {
 
 /// Cuts for CheckpointOptions::cuts, with replay = kTape, that make the measured function run as
 /// planned. A step that runs other ops or makes more memory leaves the plan where it differs, and
-/// is cut every so many bytes from there on: see Cuts::expected. For a plan with OFFLOAD,
+/// is cut every Cuts::rest_bytes bytes from there on: see Cuts::expected. For a plan with OFFLOAD,
 /// CheckpointOptions::offload_store must be the engine that it was made for. Any thread. Throws
 /// ValueError for an infeasible plan.
 REMAT_API Cuts cuts_of(const MemoryPlan& plan);

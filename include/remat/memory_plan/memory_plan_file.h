@@ -16,7 +16,7 @@ namespace remat {
 struct REMAT_API MemoryPlanFile {
   /// Other things the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
   std::map<std::string, std::string> made_with;
-  MemoryPlan plan;  ///< With its profile
+  MemoryPlan plan;  ///< Includes its profile
 
   std::string to_json() const;
 

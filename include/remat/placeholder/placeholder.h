@@ -20,7 +20,7 @@ enum class PlaceholderKind : uint8_t {
   kDry,     ///< Lives on the device remat_meta and computes shapes, never data.
 };
 
-/// What a placeholder stands for. All aliases of the placeholder share it.
+/// The value that a placeholder stands for. All aliases of the placeholder share it.
 struct PlaceholderInfo {
   PlaceholderKind kind = PlaceholderKind::kResult;
   std::string region;  ///< Label of the region, "region 'block3'"; empty for a dry tensor

@@ -28,7 +28,8 @@ struct PlannerOptions {
   /// 2^ops; larger regions use the lower hull and its neighbours. Clamped to 0..20.
   int exact_ops = 18;
   bool offload = true;  ///< Use the profile's link to host memory, if it has one
-  /// Per part of the chain; fewer are faster and no longer optimal. 0 and 1: no limit.
+  /// Limit on the breakpoints per part of the chain. A limit makes planning faster and no longer
+  /// optimal. 0 and 1: no limit.
   size_t max_breakpoints = 0;
   /// Called on the constructing thread, with 0 to 1.
   std::function<void(double fraction)> progress = {};
@@ -48,15 +49,15 @@ class REMAT_API Frontier {
   Frontier() = default;
   Frontier(std::vector<FrontierPoint> points, double ideal_time_us, bool exact);
 
-  /// In order of rising budgets and falling times.
+  /// Points in order of rising budgets and falling times.
   const std::vector<FrontierPoint>& points() const { return points_; }
   double ideal_time_us() const { return ideal_time_us_; }
   int64_t least_budget_bytes() const;  ///< The smallest feasible budget
   /// The smallest budget with which nothing is recomputed.
   int64_t no_checkpoint_peak_bytes() const;
-  /// nullptr if no plan fits; lives as long as the frontier.
+  /// The last point within the budget; nullptr if no plan fits. Lives as long as the frontier.
   const FrontierPoint* at(int64_t budget_bytes) const;
-  /// false: breakpoints were dropped, so times may be slightly above the optimum.
+  /// False if breakpoints were dropped, so that times may be slightly above the optimum.
   bool exact() const { return exact_; }
 
   /// CSV with the header "budget_bytes,total_time_us,overhead" and a line for each point.
@@ -74,7 +75,7 @@ struct SlotReport {
   std::string region;
   std::string op;
   Policy policy = Policy::kSave;
-  int64_t kept_bytes = 0;  ///< Of the op's outs, between forward and backward
+  int64_t kept_bytes = 0;  ///< Bytes of the op's outs that are kept between forward and backward
   int64_t out_bytes = 0;
   double forward_us = 0;
   int forward_runs = 1;  ///< Number of runs: the first, those inside groups, and the replay
@@ -115,8 +116,8 @@ class REMAT_API Planner {
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
 
-  /// What the plan does with an op or a tensor of that name. "12/attn.qkv" means row 12 only,
-  /// unless it is itself a name.
+  /// Reports what the plan does with an op or a tensor of that name. "12/attn.qkv" means row 12
+  /// only, unless it is itself a name.
   /// @throws std::invalid_argument if the profile has no such slot.
   std::vector<SlotReport> explain(const Plan& plan, std::string_view slot) const;
 

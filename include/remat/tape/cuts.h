@@ -93,8 +93,8 @@ struct Cuts {
 /// Throws a ValueError that begins with `where` if the cuts are invalid.
 REMAT_API void check_cuts(const Cuts& cuts, const std::string& where);
 
-/// As check_cuts(), if the cuts move values and `store` does not match the terms they were planned
-/// for.
+/// Throws a ValueError that begins with `where` if the cuts move values and `store` does not match
+/// the terms for which they were planned.
 REMAT_API void check_offload(const Cuts& cuts, const OffloadStore& store, const std::string& where);
 
 }  // namespace remat
