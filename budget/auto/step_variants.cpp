@@ -113,8 +113,8 @@ std::shared_ptr<StepVariant> StepVariants::expected(const StepSignature& signatu
   const bool has_come = number < sequences_.size();
   std::shared_ptr<StepVariant> next = has_come ? sequences_[number].next() : any(*known);
   if (!next || !serves(*next, signature)) return nullptr;
-  return next->limit().empty() ? next : nullptr;  // before raising for such a variant, make sure
-                                                  // that the step is of its kind
+  // Before raising for such a variant, make sure that the step is of its kind.
+  return next->limit().empty() ? next : nullptr;
 }
 
 std::shared_ptr<StepVariant> StepVariants::any(const StepSignature& signature) const {

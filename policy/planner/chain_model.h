@@ -45,7 +45,8 @@ struct ChainModel {
   std::vector<int> chain;
   std::vector<Merge> merges;
   Ticks ideal_time = 0;
-  double link_ticks_per_byte = 0;  ///< Of a copy to host memory and back; 0: there is no link
+  /// Ticks per byte of a copy to host memory and back; 0: there is no link.
+  double link_ticks_per_byte = 0;
 };
 
 }  // namespace remat::detail

@@ -37,7 +37,7 @@ class LowerBound {
     size_t position = 0;
     int64_t held_bytes = 0;
     bool holds_input = false;
-    /// Of what waits in the region itself, per fate of its input.
+    /// Hulls of what waits in the region itself, per fate of its input.
     std::vector<std::vector<KeepPoint>> hulls;
   };
 

@@ -53,7 +53,7 @@ struct CheckpointOptions {
   /// Intercepts every op of the region: writes to memory outside the region happen once, reads of
   /// such memory are checked, and forward and replay are compared op by op. Turning it off saves
   /// about 0.2 us per op and all of these checks: a region that writes outside memory is silently
-  /// replayed wrongly (only its arguments still raise), and buffers that it writes need a
+  /// replayed wrongly (only writes to its arguments still raise), and buffers that it writes need a
   /// buffer_hook().
   bool intercept = true;
 

@@ -76,7 +76,7 @@ struct REMAT_API MemoryPlan {
                               const std::string& source = "plan");
 
   /// Explains why a plan for an offload engine moves nothing, and what to do; "" if it moves
-  /// something, was made for no engine, or has no reason to.
+  /// something, was made for no engine, or nothing prevents it.
   std::string why_nothing_moves() const;
 
   /// Text with one line per phase.

@@ -30,8 +30,7 @@ class RegionPolicy;
 /// forward keeps only the group's inputs and outputs. Groups nest: each level runs its ops once
 /// more and saves the memory between its segments.
 ///
-/// Example, three segments of which the last two are a group: {.positions = {40, 80}, .groups =
-/// {{1, 3}}}.
+/// Three segments, the last two a group: {.positions = {40, 80}, .groups = {{1, 3}}}.
 struct Cuts {
   /// Segments begin to end - 1.
   struct Group {

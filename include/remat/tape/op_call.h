@@ -94,7 +94,7 @@ class REMAT_API OpInfo {
   /// True for lift_fresh, whose argument LibTorch makes of a plain number without an op.
   bool is_lift() const { return is_lift_; }
 
-  /// True for ops whose schema or tags say that they may draw random numbers.
+  /// True for ops that LibTorch tags as drawing random numbers (nondeterministic_seeded).
   bool may_draw() const { return may_draw_; }
 
   /// True for empty() and similar factories, whose result has no values yet.

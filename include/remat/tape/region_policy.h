@@ -91,8 +91,8 @@ class REMAT_API RegionPolicy {
   const bool has_call_rules_;
   const bool names_ops_;  // true if a rule for calls matches calls of ops
   mutable std::deque<std::atomic<bool>> matched_;
-  mutable std::atomic<bool> may_name_no_op_{
-      false};  // true if some rule named a missing op when last checked
+  // True if some rule named a missing op when last checked.
+  mutable std::atomic<bool> may_name_no_op_{false};
 };
 
 /// Makes a policy for CheckpointOptions::policy. Throws as RegionPolicy's constructor does.

@@ -17,7 +17,7 @@ namespace remat {
 /// user's generator.
 ///
 /// The forward calls snapshot() when the region begins and after each SAVE call. Each replay calls
-/// snapshot() for the current state, restore() with the state from the region's begin, restore()
+/// snapshot() for the current state, restore() with the state at the region's beginning, restore()
 /// with the state after a SAVE call where it skips that call, and restore() with the current state
 /// when it ends, also by an exception. Both functions run without any region or saved-tensor hook
 /// active, on the thread of the forward or the replay; replays on several threads may call them
