@@ -42,8 +42,7 @@ std::optional<SmallType> small_type(at::ScalarType dtype) {
       return SmallType{dtype, std::numeric_limits<at::BFloat16>::max(), kInfinity};
     case at::kHalf:
       return SmallType{dtype, std::numeric_limits<at::Half>::max(), kInfinity};
-    case at::kFloat8_e4m3fn:  // has no infinity: its last number stands for it, and the number
-                              // before is the largest
+    case at::kFloat8_e4m3fn:  // the last number stands for infinity, 416 is the largest
       return SmallType{dtype, 416, std::numeric_limits<at::Float8_e4m3fn>::max()};
     case at::kFloat8_e5m2:
       return SmallType{dtype, std::numeric_limits<at::Float8_e5m2>::max(), kInfinity};

@@ -24,8 +24,8 @@ namespace remat {
 /// flag, on data, or on the number of the step. So the sequence of kinds is remembered. The next
 /// kind is predicted to be that of the last step, unless another kind came before after as many
 /// steps of it in a row; if known, the row before that one is taken into account, too. This
-/// predicts periodic sequences, two alternating kinds as well as every fifth step being different.
-/// Unmeasured steps count as one kind, which is predicted, too, and then measured. A wrong
+/// predicts periodic sequences, such as two alternating kinds, or another kind at every fifth step.
+/// All unmeasured kinds count as one, which is predicted, too, and then measured. A wrong
 /// prediction affects only memory, not results: such a step leaves its plan.
 class StepVariants {
  public:

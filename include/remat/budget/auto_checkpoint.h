@@ -204,10 +204,12 @@ class AutoCheckpointBuilder {
   AutoCheckpointOptions options_;
 };
 
-/// Runs a function within a memory budget: auto_checkpoint({.name = "model", .memory_budget =
-/// "8GB"})(model). Make the returned function once and call it in each step. Its steps use no more
-/// than the budget above what is alive when they begin; gradients are bitwise those without remat.
-/// Source: pytorch/pytorch#194696.
+/// Runs a function within a memory budget. Make the returned function once and call it in each step:
+///
+///     auto step = remat::auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model);
+///
+/// Its steps use no more than the budget above what is alive when they begin; gradients are bitwise
+/// those without remat. Source: pytorch/pytorch#194696.
 inline AutoCheckpointBuilder auto_checkpoint(AutoCheckpointOptions options = {}) {
   return AutoCheckpointBuilder(std::move(options));
 }

@@ -48,11 +48,11 @@ struct OffloadStats {
   int64_t fetched_count = 0;     ///< Number of copies in
   int64_t prefetched_count = 0;  ///< Number of those that began before backward asked
   int64_t unused_count = 0;      ///< Number of those that were not used
-  int64_t stayed_count = 0;      ///< Storages that backward asked for before they had left
-  int64_t full_count = 0;        ///< Storages that stayed since no memory had room
-  double waited_us = 0;          ///< Time that threads waited for copies
-  int64_t away_bytes = 0;        ///< Bytes stored now
-  int64_t leaving_bytes = 0;     ///< Bytes being copied out now
+  int64_t stayed_count = 0;   ///< Number of storages that backward asked for before they had left
+  int64_t full_count = 0;     ///< Number of storages that stayed since no memory had room
+  double waited_us = 0;       ///< Time that threads waited for copies
+  int64_t away_bytes = 0;     ///< Bytes stored now
+  int64_t leaving_bytes = 0;  ///< Bytes being copied out now
   /// Bytes on the device now for this engine: storages that have not left or stay, prefetched ones,
   /// and unneeded ones in use by a copy that no allocator knows of. Includes storages that others
   /// hold too, but not those that put() does not accept. 0 once such copies are done after

@@ -51,8 +51,8 @@ struct PeakHolding {
 /// A plain value: copies are independent, and threads may read one at the same time.
 struct REMAT_API Plan {
   std::string profile_digest;  ///< Profile::digest() of the planned profile
-  bool feasible = false;  ///< false: no plan fits the budget, and the other members describe the
-                          ///< plan that needs least
+  bool feasible = false;  ///< False: no plan fits the budget, and the other members describe the
+                          ///< one that needs least
   int64_t budget_bytes = 0;
   double total_time_us = 0;  ///< Forward, backward and recomputation
   double overhead = 0;       ///< Total time / ideal time - 1

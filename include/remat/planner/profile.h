@@ -36,7 +36,7 @@ struct ProfileOp {
 struct BlockType {
   std::string name;
   int64_t input_bytes = 0;
-  bool input_grad = true;  ///< false: nothing before this region needs a gradient (token ids)
+  bool input_grad = true;  ///< False: nothing before this region needs a gradient (token ids)
   std::string output;      ///< The first out of some op; input of the next region
   std::vector<ProfileOp> ops;
 };

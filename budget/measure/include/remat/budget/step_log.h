@@ -57,8 +57,8 @@ struct REMAT_API StepLog {
     int64_t begin_ns = 0;  ///< CPU time of the thread
     int64_t end_ns = 0;
     uint64_t gradients = 0;     ///< Bit i: its i-th tensor argument requires grad
-    uint64_t first_node = 0;    ///< It made the autograd nodes with sequence numbers
-    uint64_t end_node = 0;      ///< first_node to end_node - 1
+    uint64_t first_node = 0;    ///< First sequence number of the autograd nodes that it made
+    uint64_t end_node = 0;      ///< End of these sequence numbers
     uint32_t first_result = 0;  ///< Its results in `results`, from here to the next op's
     uint32_t outer = kNone;     ///< The op whose handler runs it
   };
