@@ -204,7 +204,7 @@ class AutoCheckpointBuilder {
   AutoCheckpointOptions options_;
 };
 
-/// Runs a function within a memory budget. Make the returned function once and call it in each step:
+/// Runs a function within a memory budget. Make the returned function once and call it each step:
 ///
 ///     auto step = remat::auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model);
 ///
