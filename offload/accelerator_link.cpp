@@ -29,7 +29,7 @@ class StreamEvent final : public CopyEvent {
     if (event_.query()) return;
     blocking_wait([this] { event_.synchronize(); });
   }
-  // The allocator passes over memory that is not its own.
+  // The allocator ignores memory that is not its own.
   bool may_go(const c10::Storage& storage) override {
     const c10::DeviceType device = storage.device_type();
     const c10::Allocator* const allocator = c10::GetAllocator(device);
@@ -49,7 +49,7 @@ c10::Stream current_stream(c10::Device device) {
   return c10::impl::VirtualGuardImpl(device.type()).getStream(device);
 }
 
-// Work of another kind, such as a read from disk, has to be waited for here.
+// Work of another kind, such as a read from disk, must be waited for on the host.
 void hold(const c10::Stream& stream, const CopyEventPtr& event) {
   if (!event) return;
   if (const auto* const on_device = dynamic_cast<const StreamEvent*>(event.get())) {

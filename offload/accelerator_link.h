@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A link to a device with streams.
+// The link to a device with streams.
 #pragma once
 
 #include <c10/core/Stream.h>
@@ -12,8 +12,8 @@
 
 namespace remat::detail {
 
-/// Two streams of its own for each device, and pinned memory. Through LibTorch's guards: for every
-/// device that has them.
+/// Copies on two streams per device, used for nothing else, and pinned memory. Works through
+/// LibTorch's guards, for every device that has them.
 class AcceleratorLink final : public CopyLink {
  public:
   at::Storage allocate_host(int64_t bytes, c10::Device device) override;

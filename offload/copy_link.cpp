@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The link that fits each device.
+// The default link, which chooses a link by device.
 #include <remat/offload/copy_link.h>
 
 #include "accelerator_link.h"

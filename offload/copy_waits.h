@@ -19,7 +19,7 @@ inline void wait_quietly(const CopyEventPtr& event) {
   try {
     if (event) event->wait();
   } catch (const std::exception&) {
-    // Who asks for the storage hears of it.
+    // Code that later needs the storage gets the error.
   }
 }
 

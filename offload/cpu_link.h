@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What links between two places in the memory of the CPU have in common.
+// The common part of links between two places in CPU memory.
 #pragma once
 
 #include "storage_memory.h"
@@ -11,8 +11,8 @@
 
 namespace remat::detail {
 
-/// Other devices are refused where they are first named, in put(). The stream is the thread: what
-/// runs has run when the next thing is called.
+/// Other devices are refused where they first appear, in put(). The stream is the thread, whose
+/// work has always finished when the next function is called.
 class CpuLink : public CopyLink {
  public:
   at::Storage allocate_host(int64_t bytes, c10::Device device) final {

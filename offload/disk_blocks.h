@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What disk_memory() is made of; tests give it other calls of the system.
+// The implementation of disk_memory(), into which tests inject other system calls.
 #pragma once
 
 #include <memory>
@@ -12,7 +12,7 @@
 
 namespace remat::detail {
 
-/// As disk_memory().
+/// As disk_memory(), with these system calls.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory_by(const DiskMemoryOptions& options,
                                                         std::shared_ptr<DiskCalls> calls);
 

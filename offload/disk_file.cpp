@@ -17,7 +17,7 @@
 namespace remat::detail {
 namespace {
 
-// Some file systems (tmpfs, overlays) know no files without a name, or no way past their cache.
+// Some file systems (tmpfs, overlays) do not support unnamed files or O_DIRECT.
 int open_unnamed(const std::string& directory, int flags) {
   const int file = ::open(directory.c_str(), O_TMPFILE | O_RDWR | O_CLOEXEC | flags, 0600);
   if (file >= 0 || (errno != EOPNOTSUPP && errno != EISDIR && errno != ENOENT)) return file;
@@ -32,7 +32,7 @@ int open_past_cache(const std::string& directory) {
   return file >= 0 || errno != EINVAL ? file : open_unnamed(directory, 0);
 }
 
-// "No space left on device"
+// For example "No space left on device".
 std::string reason() {
   return std::strerror(errno);
 }
@@ -72,14 +72,14 @@ std::optional<DiskFile::Piece> DiskFile::take(int64_t bytes) {
   const std::lock_guard lock(mutex_);
   if (const std::optional<Piece> piece = take_free(size)) return piece;
   if (size > max_bytes_ - size_bytes_) return std::nullopt;
-  // Where the file system cannot tell, the write does.
+  // If the file system cannot tell, the write does.
   if (calls_->allocate(file_, size_bytes_, size) != 0 && errno != EOPNOTSUPP) return std::nullopt;
   const Piece piece{.offset = size_bytes_, .bytes = size};
   size_bytes_ += size;
   return piece;
 }
 
-// From the smallest hole that has room.
+// Takes the smallest hole that is large enough.
 std::optional<DiskFile::Piece> DiskFile::take_free(int64_t size) {
   auto best = free_.end();
   for (auto hole = free_.begin(); hole != free_.end(); ++hole) {
@@ -92,7 +92,7 @@ std::optional<DiskFile::Piece> DiskFile::take_free(int64_t size) {
   return Piece{.offset = offset, .bytes = size};
 }
 
-// Holes that touch become one.
+// Merges adjacent holes.
 void DiskFile::give_back(const Piece& piece) {
   if (process_.is_forked()) return;
   const std::lock_guard lock(mutex_);
@@ -109,7 +109,7 @@ void DiskFile::give_back(const Piece& piece) {
   free_.erase(hole);
 }
 
-// Whole pages: a file past the cache takes nothing else, and the piece has them.
+// Writes whole pages, as O_DIRECT requires; the piece has them.
 void DiskFile::write(const Piece& piece, const void* data, int64_t bytes) {
   const int64_t end = whole_pages(bytes);
   for (int64_t done = 0; done < end;) {
@@ -134,7 +134,7 @@ void DiskFile::read(const Piece& piece, void* data, int64_t bytes) {
   }
 }
 
-// From less than a page nobody could go on.
+// A transfer that ends inside a page cannot be continued.
 void DiskFile::check_count(ssize_t count, int64_t asked, const char* what) const {
   TORCH_CHECK(count >= 0, what, where(), ": ", reason());
   TORCH_CHECK(count > 0 && count % kPageBytes == 0, what, where(), ": expected ", asked,

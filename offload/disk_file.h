@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A file without a name, in pieces.
+// An unnamed file, allocated in pieces.
 #pragma once
 
 #include <sys/types.h>
@@ -19,7 +19,7 @@
 
 namespace remat::detail {
 
-/// What a file asks of the system; -1 with errno, as the calls of the system. Tests have others.
+/// The system calls of a file; they return -1 and set errno on failure. Tests replace them.
 class REMAT_API DiskCalls {
  public:
   DiskCalls() = default;
@@ -27,18 +27,18 @@ class REMAT_API DiskCalls {
   DiskCalls& operator=(const DiskCalls&) = delete;
   virtual ~DiskCalls() = default;
 
-  /// Makes sure that the disk has room for these bytes of the file.
+  /// Reserves disk space for these bytes of the file.
   virtual int allocate(int file, int64_t offset, int64_t bytes);
   virtual ssize_t write(int file, const void* data, size_t bytes, int64_t offset);
   virtual ssize_t read(int file, void* data, size_t bytes, int64_t offset);
 };
 
-/// Of the process that made it: a forked one, which would write over its pieces, has no room here
-/// and can read nothing. Pieces are whole pages, and so must the memory be that is written and
-/// read. On any thread.
+/// Usable in the process that made it. A forked process, which would overwrite the pieces, gets no
+/// space and cannot read. Pieces are whole pages; memory to be written or read must be so, too. Any
+/// thread.
 class REMAT_API DiskFile {
  public:
-  /// Throws ValueError.
+  /// Throws ValueError if the file cannot be created.
   DiskFile(const std::string& directory, int64_t max_bytes, std::shared_ptr<DiskCalls> calls);
   DiskFile(const DiskFile&) = delete;
   DiskFile& operator=(const DiskFile&) = delete;
@@ -48,11 +48,12 @@ class REMAT_API DiskFile {
     int64_t offset = 0;
     int64_t bytes = 0;
   };
-  /// Of that many bytes, in whole pages; unset: there is no room.
+  /// Allocates this many bytes, rounded up to whole pages; nullopt if there is no space.
   std::optional<Piece> take(int64_t bytes);
   void give_back(const Piece& piece);
 
-  /// All of the first `bytes` of the piece. Throw what the system says, or that it did less.
+  /// Write and read the first `bytes` of the piece. Throw the system's error, or if less was
+  /// transferred.
   void write(const Piece& piece, const void* data, int64_t bytes);
   void read(const Piece& piece, void* data, int64_t bytes);
 
@@ -71,7 +72,7 @@ class REMAT_API DiskFile {
   MadeInProcess process_;
   mutable std::mutex mutex_;
   int64_t size_bytes_ = 0;
-  std::map<int64_t, int64_t> free_;  // Bytes by offset; no two touch
+  std::map<int64_t, int64_t> free_;  // bytes by offset; no two adjacent
 };
 
 }  // namespace remat::detail

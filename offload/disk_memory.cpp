@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Blocks on disk, by way of pieces of host memory.
+// Blocks on disk, which pass through pieces of host memory.
 #include <remat/offload/disk_memory.h>
 
 #include <c10/core/StorageImpl.h>
@@ -39,7 +39,8 @@ uint64_t checksum(const void* data, size_t bytes) {
   return (sum ^ word) * kPrime;
 }
 
-/// What the blocks share. Jobs of its threads refer to it: it goes when they have ended.
+/// State shared by the blocks. Jobs of its threads refer to it, so it is destroyed after they have
+/// ended.
 struct Disk {
   Disk(const DiskMemoryOptions& options, std::shared_ptr<DiskCalls> calls)
       : file(options.directory, options.max_bytes, std::move(calls)),
@@ -55,7 +56,7 @@ struct Disk {
   Worker reader;
 };
 
-/// Read from disk into host memory, and from there to the device: that copy is queued when the read
+/// A read from disk into host memory, followed by a copy to the device that is queued when the read
 /// is done.
 class ReadEvent final : public CopyEvent {
  public:
@@ -69,7 +70,7 @@ class ReadEvent final : public CopyEvent {
       : read_(std::move(read)), copy_(std::move(copy)) {}
 
   bool is_done() override {
-    if (process_.is_forked()) return true;  // wait() says what has become of it.
+    if (process_.is_forked()) return true;  // wait() reports the error.
     if (!read_->is_done()) return false;
     const CopyEventPtr event = copy_event();
     if (event && !event->is_done()) return false;
@@ -105,7 +106,7 @@ class ReadEvent final : public CopyEvent {
   MadeInProcess process_;
 };
 
-/// Copied from the device into host memory, and written from there.
+/// A copy from the device into host memory, followed by a write to disk.
 class WriteEvent final : public CopyEvent {
  public:
   WriteEvent(CopyEventPtr copy, CopyEventPtr write)
@@ -137,7 +138,7 @@ class DiskBlock final : public OffloadMemory::Block {
   CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) override {
     const HostPiece host = take_host(device);
     const auto copy = std::make_shared<ReadEvent::Copy>();
-    // Whoever asks keeps the storage until all is done; here it must not be the last reference.
+    // The caller keeps the storage until all is done; this must not become the last reference.
     c10::StorageImpl* const target = device.unsafeGetStorageImpl();
     const auto work = [this, host, copy, target, after] {
       read_into(host->storage().mutable_data());
@@ -171,7 +172,7 @@ class DiskBlock final : public OffloadMemory::Block {
   std::shared_ptr<Disk> disk_;
   DiskFile::Piece piece_;
   size_t bytes_ = 0;
-  uint64_t checksum_ = 0;  // Of what was written; guarded by the order of the events
+  uint64_t checksum_ = 0;  // checksum of the written bytes; guarded by the order of the events
 };
 
 class DiskMemory final : public OffloadMemory {

@@ -44,7 +44,7 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   const std::lock_guard lock(mutex_);
   const auto fit = free_.lower_bound({device.type(), size});
   if (fit == free_.end() || fit->first.first != device.type()) return {};
-  // With a limit no more than was asked for: plans count on the room.
+  // With a limit blocks fit exactly: plans count on the room.
   const int64_t most_over = max_bytes_ == OffloadPlace::kNoLimit ? size / 4 : 0;
   if (fit->first.second - size > most_over) return {};
   at::Storage block = std::move(fit->second);
@@ -53,8 +53,8 @@ at::Storage HostPool::take_free(int64_t size, c10::Device device) {
   return block;
 }
 
-// Free ones of another size are of no use now: some may be in the next step, the others the system
-// gets back.
+// No free block fits. Frees blocks of other sizes to the system until the new one fits the limit;
+// the remaining ones may fit in the next step.
 bool HostPool::make_room(int64_t size, Blocks& unfit) {
   const std::lock_guard lock(mutex_);
   const int64_t most = std::min(max_bytes_, 2 * std::max(peak_bytes_, used_bytes_ + size));

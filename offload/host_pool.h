@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Host memory that is used again.
+// A pool of reusable host memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,13 +18,14 @@
 
 namespace remat::detail {
 
-/// What was taken from the system by way of a link: at most twice what was ever used at once. On
-/// any thread. In a forked process, where a thread may have had its mutex, nothing is used again.
+/// Reuses memory that was taken from the system through a link, at most twice what was ever in use
+/// at once. Any thread. A forked process, where a vanished thread may hold the mutex, reuses
+/// nothing.
 class HostPool : public std::enable_shared_from_this<HostPool> {
  public:
   HostPool(int64_t max_bytes, std::shared_ptr<CopyLink> link);
 
-  /// A part of the pool, which goes back to it.
+  /// A block of the pool; its destructor returns it.
   class Piece {
    public:
     Piece(std::shared_ptr<HostPool> pool, at::Storage storage, c10::DeviceType device);
@@ -40,15 +41,15 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
     c10::DeviceType device_;
   };
 
-  /// Of that many bytes in whole pages, or a quarter more if there is no limit; null: there is no
-  /// room.
+  /// Takes a block of this many bytes, rounded up to whole pages, or up to a quarter larger if
+  /// there is no limit. Null if there is no room.
   std::unique_ptr<Piece> take(int64_t bytes, c10::Device device);
 
   CopyLink& link() const { return *link_; }
   int64_t system_bytes() const;
 
  private:
-  // What is pinned for one device is not for another.
+  // Keyed by device type, since memory pinned for one device is not pinned for another.
   using Blocks = std::multimap<std::pair<c10::DeviceType, int64_t>, at::Storage>;
 
   at::Storage take_block(int64_t size, c10::Device device);
@@ -62,9 +63,9 @@ class HostPool : public std::enable_shared_from_this<HostPool> {
   const std::shared_ptr<CopyLink> link_;
   const MadeInProcess process_;
   mutable std::mutex mutex_;
-  int64_t bytes_ = 0;       // Of the system
-  int64_t used_bytes_ = 0;  // Of those, in pieces
-  int64_t peak_bytes_ = 0;  // Of used_bytes_
+  int64_t bytes_ = 0;       // bytes taken from the system
+  int64_t used_bytes_ = 0;  // bytes of those in pieces
+  int64_t peak_bytes_ = 0;  // maximum of used_bytes_
   Blocks free_;
 };
 

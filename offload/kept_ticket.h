@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What stores of the engine's kind have in common: which tensors they take, and one that stays.
+// The tensors that stores of the engine's kind accept, and the ticket of a tensor that stays.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,19 +13,19 @@
 
 namespace remat::detail {
 
-/// True if it is its sizes, strides and memory, and nothing else.
+/// True for a tensor that is fully described by its sizes, strides and memory.
 inline bool is_plain(const at::Tensor& tensor) {
   return tensor.layout() == c10::kStrided && tensor.has_storage() && !tensor.is_meta() &&
          !tensor._is_zerotensor() && !tensor.key_set().has(c10::DispatchKey::Python) &&
          !has_dimension_names(tensor.key_set());
 }
 
-/// Of its last write, as far as it counts them.
+/// The tensor's version; 0 for an inference tensor, which has none.
 inline uint32_t version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : static_cast<uint32_t>(tensor._version());
 }
 
-/// Of a tensor that stays where it is.
+/// The ticket of a tensor that stays where it is.
 class KeptTicket final : public OffloadStore::Ticket {
  public:
   explicit KeptTicket(at::Tensor tensor) : tensor_(std::move(tensor)) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How long copies take on a link of a set speed.
+// The time of copies on a link of a given speed.
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which process made something: a forked one has neither its threads nor its share of a file.
+// Detects use after a fork: a forked process has neither the threads of its parent nor its own part
+// of a shared file.
 #pragma once
 
 #include <sys/types.h>
@@ -10,7 +11,7 @@ namespace remat::detail {
 
 class MadeInProcess {
  public:
-  /// True in a process that was forked since.
+  /// True in a process that was forked after construction.
   bool is_forked() const { return process_ != getpid(); }
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Bool tensors as bits: bit i of byte k is element 8 k + i, in the order of memory.
+// Packing of bool tensors into bits: bit i of byte k is element 8 k + i, in memory order.
 #include <remat/offload/mask_store.h>
 
 #include <ATen/core/Tensor.h>
@@ -29,7 +29,7 @@ at::Tensor pack(const at::Tensor& mask) {
   const at::Tensor values = at::as_strided(mask, {mask.numel()}, {1}).view(at::kByte);
   const at::Tensor bits = at::zeros({(values.numel() + kBits - 1) / kBits}, values.options());
   for (const auto i : c10::irange(std::min(kBits, values.numel()))) {
-    // A byte of memory that was something else may have other bits than the last.
+    // A byte of reinterpreted memory may have bits other than the last.
     const at::Tensor each = values.slice(0, i, std::nullopt, kBits).ne(0).view(at::kByte);
     bits.narrow(0, 0, each.numel()).bitwise_or_(at::bitwise_left_shift(each, i));
   }
@@ -95,7 +95,7 @@ class Store final : public MaskStore {
 
   const std::shared_ptr<OffloadStore> store_;
   detail::PackedTickets tickets_;
-  mutable std::mutex mutex_;  // Nobody waits for anything while he has it.
+  mutable std::mutex mutex_;  // its holder never waits for anything
   MaskStats stats_;
 };
 

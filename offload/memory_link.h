@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A link between two places in the memory of the CPU.
+// A link between two places in CPU memory.
 #pragma once
 
 #include "cpu_link.h"
@@ -10,7 +10,7 @@
 
 namespace remat::detail {
 
-/// Two threads that copy, each copy as long as on a link of that speed.
+/// Copies on two threads; each copy takes as long as on a link of that speed.
 class MemoryLink final : public CpuLink {
  public:
   explicit MemoryLink(const SimLinkOptions& options) : options_(options) {}

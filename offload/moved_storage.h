@@ -18,38 +18,38 @@
 namespace remat::detail {
 
 enum class Whereabouts : uint8_t {
-  kWaiting,  ///< On the device: others have it too, or nothing was put after it.
-  kLeaving,  ///< On the device: the copy is under way, or done while others have the storage.
-  kAway,     ///< In `block`; on the device only as long as somebody has what give() gave.
-  kComing,   ///< In `block`, and fetched before it was asked for.
-  kStays,    ///< On the device for good.
+  kWaiting,  ///< On the device, while others hold it too or until the next put()
+  kLeaving,  ///< On the device, while the copy is in flight, or done while others hold the storage
+  kAway,     ///< In `block`; on the device only while someone holds what give() returned
+  kComing,   ///< In `block`, and prefetched
+  kStays,    ///< On the device for good
 };
 
-/// Guarded by the mover's mutex.
+/// A storage that the mover manages. Guarded by the mover's mutex.
 struct MovedStorage {
   Whereabouts whereabouts = Whereabouts::kWaiting;
-  at::Storage here;  ///< Not kAway
+  at::Storage here;  ///< Null if kAway
   c10::Device device = c10::kCPU;
   int64_t bytes = 0;
-  uint32_t version = 0;   ///< Of the tensor that was put
-  CopyEventPtr computed;  ///< When it has its values
+  uint32_t version = 0;   ///< Version of the tensor at put()
+  CopyEventPtr computed;  ///< Done when the storage has its values
   std::unique_ptr<OffloadMemory::Block> block;
-  OffloadMemory* memory = nullptr;  ///< Of the block
+  OffloadMemory* memory = nullptr;  ///< Memory of the block
   size_t memory_number = 0;
-  std::string failure;      ///< What a memory has failed with
+  std::string failure;      ///< Error of a memory
   CopyEventPtr left;        ///< The copy into the block; null: done
-  bool is_next = false;     ///< kLeaving: stays, as it will be asked for soon
+  bool is_next = false;     ///< If kLeaving: stays, because it will be needed soon
   CopyEventPtr back;        ///< The last copy from the block
-  int64_t back_stream = 0;  ///< That has allocated its memory
+  int64_t back_stream = 0;  ///< Stream that allocated its memory
   c10::weak_intrusive_ptr<c10::StorageImpl> given{c10::intrusive_ptr<c10::StorageImpl>()};
-  c10::VariableVersion given_version{0};  ///< Of the tensors on it
+  c10::VariableVersion given_version{0};  ///< Version counter of the tensors on `given`
   size_t tickets = 1;
-  size_t number = 0;      ///< In the step
-  uint64_t sequence = 0;  ///< Among all
+  size_t number = 0;      ///< Number in its step
+  uint64_t sequence = 0;  ///< Number among all
   std::string region;
   std::string call;
 
-  /// "region 'block', call 'attention' (4096 bytes)"
+  /// Description for errors: "region 'block', call 'attention' (4096 bytes)".
   std::string what() const;
 };
 

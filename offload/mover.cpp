@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [Moving] in mover.h; mover_out.cpp and mover_in.cpp have both ways.
+// The mover's state changes: Note [Moving] in mover.h. mover_out.cpp and mover_in.cpp have the two
+// directions.
 #include "mover.h"
 
 #include <algorithm>
@@ -68,7 +69,7 @@ void Mover::drop(MovedStorage& moved) {
   end_number(moved);
 }
 
-// A storage whose tensor was written is there once more, under the same address.
+// A storage whose tensor was written has a second entry under the same address.
 void Mover::forget_here(const MovedStorage& moved) {
   if (!moved.here || moved.whereabouts == Whereabouts::kComing) return;
   const auto entry = here_.find(moved.here.unsafeGetStorageImpl());

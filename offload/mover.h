@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Decides which storage leaves, comes and goes, and when.
+// The part of the engine that decides which storage leaves or returns, and when.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,20 +26,20 @@
 namespace remat::detail {
 
 /// Note [Moving]
-/// A storage may have work of three queues on it: what is computed, the copy out, the copy in. What
-/// keeps each from the memory of another:
-///   1. the copy out waits for what was computed when the storage was put;
-///   2. its memory here goes when the copy out is done, as the host sees it;
-///   3. the copy in waits for what was computed when its memory was allocated, which may be memory
-///      that was freed a moment ago;
+/// Three queues may work on a storage: compute, the copy out and the copy in. These rules keep each
+/// of them from the memory of another:
+///   1. the copy out waits for the compute that was queued when the storage was put;
+///   2. the storage's memory is freed when the host sees that the copy out is done;
+///   3. the copy in waits for the compute that was queued when its memory was allocated, since that
+///      memory may have been freed a moment ago;
 ///   4. the copy in begins when the copy out is done;
-///   5. what is computed waits for the copy in, on every stream that asks for the storage;
-///   6. a block is used again when all copies from and to it are done;
-///   7. memory that a copy in fills stays until that is done, although nobody asks for it any more.
-///   8. memory that a copy uses when nobody needs it any more goes back to its allocator at once,
-///      if that can be told of the copy (CopyEvent::may_go); else it stays until the copy is done
-///      and somebody asks the mover for something.
-/// Copies in are first in, first out: the last one of a block says that all are done.
+///   5. compute waits for the copy in, on every stream that asks for the storage;
+///   6. a block is reused when all copies from and to it are done;
+///   7. memory that a copy in fills stays until the copy is done, even if it is no longer needed;
+///   8. memory that is no longer needed but in use by a copy goes back to its allocator at once, if
+///      the allocator can be told of the copy (CopyEvent::may_go); otherwise it stays until the
+///      copy is done and the mover is called again.
+/// Copies in are first in, first out, so the last copy from a block finishes after all others.
 class Mover {
  public:
   explicit Mover(OffloadOptions options);
@@ -47,25 +47,26 @@ class Mover {
   Mover& operator=(const Mover&) = delete;
   ~Mover();
 
-  /// With a ticket more; a storage is there once, for all that share it. Throws as put().
+  /// The storage of `tensor`, with one more ticket. Tensors that share a storage share one entry.
+  /// Throws as OffloadStore::put().
   std::shared_ptr<MovedStorage> take(const at::Tensor& tensor);
   /// The storage that was put, or a copy of it.
   struct Given {
     at::Storage storage;
-    std::optional<c10::VariableVersion> version;  // Of the copy, for all who have it
+    std::optional<c10::VariableVersion> version;  // the copy's, shared by all its users
   };
-  /// For the stream of the calling thread.
+  /// Returns the storage for the calling thread's stream.
   Given give(MovedStorage& moved);
-  /// A ticket less.
+  /// Releases a ticket.
   void drop(MovedStorage& moved);
 
-  /// Storages and blocks of copies that are done are gone when it returns.
+  /// When it returns, storages and blocks whose copies are done have been freed.
   OffloadStats stats();
 
  private:
   using Lock = std::lock_guard<WaitMutex>;
 
-  // Adds what its scope takes to the time that threads have waited.
+  // Adds the duration of its scope to the time that threads have waited.
   class WaitClock {
    public:
     explicit WaitClock(Mover& mover) : mover_(mover) {}
@@ -83,14 +84,14 @@ class Mover {
     std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
   };
 
-  /// What goes when the mutex is free again: destructors may run anything.
+  /// Objects to destroy after unlocking the mutex, since destructors may run any code.
   struct Garbage {
     std::vector<at::Storage> storages;
     std::vector<std::unique_ptr<OffloadMemory::Block>> blocks;
   };
 
-  /// The storage and block that a copy still uses; no storage where its allocator knows of the
-  /// copy.
+  /// A storage and a block that a copy still uses. The storage is null if its allocator knows of
+  /// the copy.
   struct Retired {
     CopyEventPtr until;
     at::Storage storage;
@@ -130,20 +131,20 @@ class Mover {
 
   OffloadOptions options_;
   mutable WaitMutex mutex_;
-  // Of what is on the device and may leave
+  // Storages on the device that may leave.
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<MovedStorage>> here_;
-  std::map<uint64_t, MovedStorage*> waiting_;  // By sequence
+  std::map<uint64_t, MovedStorage*> waiting_;  // by sequence
   uint64_t next_looked_at_ = 0;
   std::deque<MovedStorage*> leaving_;
   std::vector<MovedStorage*> coming_;
   std::vector<Retired> retired_;
   StepOrder order_;
-  std::vector<MovedStorage*> numbered_;  // Of this step; null: gone
-  uint64_t first_of_step_ = 0;           // Sequence
+  std::vector<MovedStorage*> numbered_;  // by number in this step; null: gone
+  uint64_t first_of_step_ = 0;           // sequence of this step's first storage
   size_t live_ = 0;
   uint64_t next_sequence_ = 0;
   int64_t coming_bytes_ = 0;
-  std::string full_;  // What the next put() says
+  std::string full_;  // message for the next put()
   bool is_full_told_ = false;
   OffloadStats stats_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What comes back, before or when it is asked for: Note [Moving] in mover.h.
+// Storages that return, prefetched or on demand: Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kLookedAhead = 64;
 
-// To the device, or to stay there.
+// True if prefetching would bring it to the device, or keep it there.
 bool may_come(const MovedStorage& moved) {
   if (moved.whereabouts == Whereabouts::kLeaving) return !moved.is_next;
   return moved.whereabouts == Whereabouts::kAway && moved.given.expired();
@@ -28,7 +28,7 @@ Mover::Given Mover::give(MovedStorage& moved) {
   at::Storage storage;
   CopyEventPtr back;
   std::optional<c10::VariableVersion> version;
-  settle();  // Gone before anything is fetched
+  settle();  // frees memory before anything is fetched
   {
     const Lock lock(mutex_);
     const bool is_numbered = moved.sequence >= first_of_step_;
@@ -51,10 +51,10 @@ at::Storage Mover::give_or_fetch(MovedStorage& moved) {
     leaving_.erase(std::find(leaving_.begin(), leaving_.end(), &moved));
     return hand_over(moved);
   }
-  // Unless somebody has written it since.
+  // Unless it has been written since.
   const bool is_as_given = moved.given_version.current_version() == 0;
   if (auto given = moved.given.lock(); given && is_as_given) return at::Storage(std::move(given));
-  // What was fetched is not what is asked for.
+  // The prefetched storages are not the one that is needed.
   if (coming_bytes_ + moved.bytes > options_.prefetch_bytes) free_coming();
   at::Storage storage = fetch_with_room(moved);
   moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(storage.getWeakStorageImpl());
@@ -81,7 +81,7 @@ at::Storage Mover::fetch(MovedStorage& moved) {
   return storage;
 }
 
-// Backward needs this one; those that were fetched ahead can come again.
+// Backward needs this storage; prefetched ones can be fetched again.
 at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   try {
     return fetch(moved);
@@ -92,7 +92,7 @@ at::Storage Mover::fetch_with_room(MovedStorage& moved) {
   return fetch(moved);
 }
 
-// Before anything else is fetched: their memory is in use as long as copies fill it.
+// Waits before anything else is fetched: the memory is in use while copies fill it.
 void Mover::free_coming() {
   Garbage garbage;
   for (const MovedStorage* const moved : coming_) wait_quietly(moved->back);
@@ -113,7 +113,7 @@ void Mover::prefetch() {
     try {
       moved->here = fetch(*moved);
     } catch (const std::exception&) {
-      return;  // It is fetched again when it is asked for, which says what is wrong.
+      return;  // get() fetches it again and reports the error
     }
     moved->whereabouts = Whereabouts::kComing;
     coming_.push_back(moved);
@@ -122,7 +122,7 @@ void Mover::prefetch() {
   }
 }
 
-// On the way out: what has not left need not come back.
+// For storages on their way out: one that has not left need not return.
 void Mover::set_next(MovedStorage& moved, bool is_next) {
   if (moved.is_next == is_next) return;
   moved.is_next = is_next;
@@ -140,7 +140,7 @@ void Mover::forget_coming(Garbage& garbage) {
   coming_bytes_ = 0;
 }
 
-// Not under the mutex: the host may have to wait.
+// Not under the mutex, since the host may have to wait.
 void Mover::hold_compute(MovedStorage& moved, const CopyEventPtr& back,
                          const at::Storage& storage) {
   const WaitClock clock(*this);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What leaves the device, and what becomes of it: Note [Moving] in mover.h.
+// Storages that leave the device: Note [Moving] in mover.h.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -17,8 +17,8 @@ namespace remat::detail {
 namespace {
 
 constexpr size_t kLookedAtPerPut = 8;
-// What the link is given ahead: enough to be busy between two puts, and little that is for nothing
-// when backward begins, as a copy that a device has been given cannot be taken back.
+// Limit on queued copies: enough to keep the link busy between two puts, and few wasted when
+// backward begins, since a copy queued on a device cannot be cancelled.
 constexpr int64_t kMostGivenBytes = int64_t{256} << 20;
 constexpr size_t kMostNumbers = size_t{1} << 16;
 
@@ -81,9 +81,9 @@ std::shared_ptr<MovedStorage> Mover::add(const at::Tensor& tensor) {
   return moved;
 }
 
-// A storage that others have too would free nothing. Few are looked at each time: those that live
-// on for long are many in some programs. With a limit for what leaves all are: the peak is what is
-// promised then, and put() waits for what is too much.
+// Moving a storage that others hold too would free nothing. Each call looks at a few storages only,
+// since some programs have many long-lived ones. With a limit on leaving bytes it looks at all of
+// them: then the peak is guaranteed, and put() waits for any excess.
 void Mover::send_waiting() {
   const bool is_limited = options_.max_leaving_bytes < OffloadOptions{}.max_leaving_bytes;
   const size_t most = is_limited ? waiting_.size() : std::min(kLookedAtPerPut, waiting_.size());
@@ -127,7 +127,7 @@ bool Mover::send(MovedStorage& moved, size_t first_memory) {
   return false;
 }
 
-// Said by the next put(): nothing is thrown or warned of while storages move.
+// The next put() reports it: nothing throws or warns while storages move.
 void Mover::note_full(const MovedStorage& moved) {
   ++stats_.full_count;
   if (!full_.empty() || is_full_told_) return;
@@ -176,11 +176,11 @@ void Mover::settle_leaving(Garbage& garbage) {
     }
     const bool has_others = !is_alone(moved->here);
     garbage.storages.push_back(hand_over(*moved));
-    if (!has_others) moved->given.reset();  // It is gone when the caller has settled.
+    if (!has_others) moved->given.reset();  // The storage is gone once the caller has settled.
   }
 }
 
-// It has left: from here on those have it who have asked for it, if any.
+// The storage has left: from here on only those who asked for it hold it, if anyone.
 at::Storage Mover::hand_over(MovedStorage& moved) {
   forget_here(moved);
   moved.given = c10::weak_intrusive_ptr<c10::StorageImpl>(moved.here.getWeakStorageImpl());

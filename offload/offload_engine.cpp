@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors in place of storages: tickets of the engine.
+// The engine's tickets, which give tensors on moved storages.
 #include <remat/offload/offload_engine.h>
 
 #include <ATen/Context.h>
@@ -24,7 +24,7 @@
 namespace remat {
 namespace {
 
-/// How a tensor lies in its storage.
+/// The position of a tensor in its storage.
 class Layout {
  public:
   explicit Layout(const at::Tensor& tensor)
@@ -35,7 +35,7 @@ class Layout {
         is_conj_(tensor.is_conj()),
         is_neg_(tensor.is_neg()) {}
 
-  // No op makes it: nobody watches, whatever runs around.
+  // Made without an op, so that no interception or mode sees it.
   at::Tensor tensor_in(at::Storage storage) const {
     const c10::DispatchKeySet keys(c10::computeDispatchKey(c10::typeMetaToScalarType(dtype_),
                                                            c10::kStrided, storage.device()));
@@ -68,7 +68,7 @@ class MovedTicket final : public OffloadStore::Ticket {
     try {
       mover_->drop(*moved_);
     } catch (const std::exception&) {
-      // A device in error: whoever uses it next hears of it.
+      // The device is in error: its next user gets the error.
     }
   }
 
@@ -79,7 +79,8 @@ class MovedTicket final : public OffloadStore::Ticket {
                 ". Write to a copy, or clone it before the call that saves it.");
     detail::Mover::Given given = mover_->give(*moved_);
     at::Tensor tensor = layout_.tensor_in(std::move(given.storage));
-    // Whoever saves it notices later writes: of what stayed, as if it had never been put.
+    // A node that saves the result notices later writes. A storage that stayed behaves as if it had
+    // never been put.
     const c10::VariableVersion& version = given.version ? *given.version : version_;
     if (version_.enabled()) tensor.unsafeGetTensorImpl()->set_version_counter(version);
     return tensor;
@@ -138,7 +139,7 @@ class Engine final : public OffloadEngine {
   }
 
  private:
-  /// The current device of the accelerator, if `device` does not say which.
+  /// The accelerator's current device, if `device` has no index.
   static c10::Device with_index(c10::Device device) {
     if (device.has_index() || device.is_cpu()) return device;
     return c10::impl::VirtualGuardImpl(device.type()).getDevice();
@@ -149,7 +150,7 @@ class Engine final : public OffloadEngine {
       return *options_.device;
     const std::optional<c10::DeviceType> accelerator = at::getAccelerator(/*checked=*/false);
     if (!accelerator || *accelerator == c10::kPrivateUse1) return c10::kCPU;
-    // Not the device guard, for which fake tensors put one that has devices.
+    // Not the device guard: fake tensors replace it by one that reports devices.
     const auto& hooks = at::globalContext().getAcceleratorHooksInterface(*accelerator);
     if (hooks.deviceCount() == 0) return c10::kCPU;
     return {*accelerator, at::accelerator::getDeviceIndex()};

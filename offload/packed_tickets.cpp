@@ -78,7 +78,7 @@ std::shared_ptr<OffloadStore::Ticket> put_in(const std::shared_ptr<OffloadStore>
 
 std::optional<OffloadTerms> limits_of(const std::shared_ptr<OffloadStore>& store) {
   if (store) return store->limits();
-  // Nothing leaves the device.
+  // Without a store nothing leaves the device.
   return OffloadTerms{.places = {}, .min_bytes = OffloadPlace::kNoLimit};
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What stores that pack tensors have in common.
+// The common part of stores that pack tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,13 +17,14 @@
 
 namespace remat::detail {
 
-/// One ticket for a tensor that several nodes save. Knows tensors that fill their memory, without
-/// keeping them. On any thread; two that pack a tensor at the same time have a ticket each.
+/// Shares one ticket among nodes that save the same tensor. Takes tensors that fill their memory,
+/// and does not keep them alive. Any thread; two threads that pack a tensor at the same time get a
+/// ticket each.
 class PackedTickets {
  public:
   using TicketPtr = std::shared_ptr<OffloadStore::Ticket>;
 
-  /// Null: none that is alive, or the tensor was written since.
+  /// The live ticket of `tensor`; null if there is none, or if the tensor was written since.
   TicketPtr find(const at::Tensor& tensor) const;
   void add(const at::Tensor& tensor, const TicketPtr& ticket);
 
@@ -34,19 +35,20 @@ class PackedTickets {
   void forget_gone();
 
   mutable std::mutex mutex_;
-  // By storage
+  // By storage.
   std::unordered_map<const c10::StorageImpl*, std::shared_ptr<const Entry>> entries_;
   size_t most_ = kFew;
 };
 
-/// True for a tensor that is all of its memory, each element once.
+/// True for a tensor whose elements cover all of its memory, each once.
 bool fills_memory(const at::Tensor& tensor);
 
-/// In `store`, or where it is if there is none. `where`: "[mask_store]".
+/// Puts `tensor` in `store`, or keeps it where it is if `store` is null. `where`: prefix of errors,
+/// such as "[mask_store]".
 std::shared_ptr<OffloadStore::Ticket> put_in(const std::shared_ptr<OffloadStore>& store,
                                              const at::Tensor& tensor, const char* where);
 
-/// Of a store that packs tensors for `store`, or for nobody.
+/// Limits of a store that packs tensors for `store`, which may be null.
 std::optional<OffloadTerms> limits_of(const std::shared_ptr<OffloadStore>& store);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What devices and files past the page cache take.
+// The page size that devices and files with O_DIRECT require.
 #pragma once
 
 #include <cstdint>

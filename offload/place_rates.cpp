@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kLargeBytes = int64_t{32} << 20;
 constexpr int64_t kSmallShare = 64;
-constexpr int kTimes = 4;  // The first one makes the memory.
+constexpr int kTimes = 4;  // the first run allocates the memory
 
 struct CopyUs {
   double out = std::numeric_limits<double>::max();
@@ -60,7 +60,7 @@ double gbps(int64_t bytes, double us) {
 }  // namespace
 
 OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
-  // Whole pages are what a memory takes.
+  // A memory takes whole pages.
   const int64_t large = std::min(kLargeBytes, memory.max_bytes() / kPageBytes * kPageBytes);
   TORCH_CHECK_VALUE(large > 0, "[offload] terms: expected a memory of a page (", kPageBytes,
                     " bytes) or more, got ", memory.name(), " of ", memory.max_bytes(),
@@ -72,7 +72,7 @@ OffloadPlace measured_place(OffloadMemory& memory, c10::Device device) {
   place.name = memory.name();
   place.max_bytes = memory.max_bytes();
   place.block_bytes = memory.block_bytes();
-  // Where noise is more than the difference, all of it is speed.
+  // If noise exceeds the difference, the whole time counts as bandwidth.
   const auto rate = [&](double us, double small_us) {
     return gbps(us > small_us ? large - small : large, us > small_us ? us - small_us : us);
   };

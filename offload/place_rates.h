@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How fast a memory is.
+// Measurement of a memory's speed.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -10,8 +10,8 @@
 
 namespace remat::detail {
 
-/// Copies pieces of two sizes out of the device and back, some times each; takes the fastest.
-/// Throws what the memory throws, and if it has no room for a piece.
+/// Copies blocks of two sizes out of the device and back, several times each, and takes the
+/// fastest. Throws the memory's errors, and if the memory has no room for a block.
 OffloadPlace measured_place(OffloadMemory& memory, c10::Device device);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Numbers over a power of two, in a type of fewer bits.
+// Rounding of numbers, scaled by a power of two, to a type with fewer bits.
 #include <remat/offload/rounding_store.h>
 
 #include <ATen/Dispatch.h>
@@ -25,15 +25,15 @@
 namespace remat {
 namespace {
 
-/// Elements that are looked at together: what that takes meanwhile is small beside most tensors.
+/// Number of elements processed at once, so that temporaries are small beside most tensors.
 constexpr int64_t kPieceSize = int64_t{1} << 20;
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct SmallType {
   at::ScalarType dtype;
-  double largest;   ///< That stands for a number
-  double infinity;  ///< What stands for that
+  double largest;   ///< Largest value that stands for a finite number
+  double infinity;  ///< Value that stands for infinity
 };
 
 std::optional<SmallType> small_type(at::ScalarType dtype) {
@@ -42,8 +42,7 @@ std::optional<SmallType> small_type(at::ScalarType dtype) {
       return SmallType{dtype, std::numeric_limits<at::BFloat16>::max(), kInfinity};
     case at::kHalf:
       return SmallType{dtype, std::numeric_limits<at::Half>::max(), kInfinity};
-    case at::kFloat8_e4m3fn:  // has no infinity: its last number is one, and that before the
-                              // largest
+    case at::kFloat8_e4m3fn:  // the last number stands for infinity, 416 is the largest
       return SmallType{dtype, 416, std::numeric_limits<at::Float8_e4m3fn>::max()};
     case at::kFloat8_e5m2:
       return SmallType{dtype, std::numeric_limits<at::Float8_e5m2>::max(), kInfinity};
@@ -52,12 +51,12 @@ std::optional<SmallType> small_type(at::ScalarType dtype) {
   }
 }
 
-/// In which values are scaled: half precision has too few powers of two.
+/// The type in which values are scaled: half precision has too few powers of two.
 struct ScaledType {
   at::ScalarType dtype;
   at::ScalarType bits;
   int64_t mantissa_bits;
-  int64_t bias;  // of exponents
+  int64_t bias;  // of the exponent
 };
 
 ScaledType scaled_type(at::ScalarType dtype) {
@@ -71,19 +70,19 @@ double largest_of(at::ScalarType dtype) {
   });
 }
 
-/// Its memory, in order.
+/// The tensor's memory as one dimension, in order.
 at::Tensor flat(const at::Tensor& tensor) {
   return at::as_strided(tensor, {tensor.numel()}, {1});
 }
 
-/// fn(from, size) for all pieces of so many elements.
+/// Calls fn(from, size) for all pieces of at most kPieceSize elements.
 template <class Fn>
 void for_each_piece(int64_t numel, const Fn& fn) {
   for (int64_t from = 0; from < numel; from += kPieceSize)
     fn(from, std::min(kPieceSize, numel - from));
 }
 
-/// Values of one type, each times `scale`, in the order of a tensor's memory.
+/// Values of one tensor, divided by `scale` and rounded, in memory order.
 class RoundedValues {
  public:
   RoundedValues(const at::Tensor& values, const SmallType& small)
@@ -102,7 +101,7 @@ class RoundedValues {
 
   const at::Tensor& rounded() const { return rounded_; }
 
-  /// The values that come of what rounded() was.
+  /// The values restored from rounded().
   at::Tensor values_of(const at::Tensor& rounded) const {
     const at::Tensor values = at::empty({rounded.numel()}, rounded.options().dtype(dtype_));
     for_each_piece(rounded.numel(), [&](int64_t from, int64_t size) {
@@ -110,7 +109,7 @@ class RoundedValues {
     });
     return values;
   }
-  /// What rounding up made too large for their type is its largest number.
+  /// A value that rounding up pushed beyond the type's range becomes the type's largest number.
   at::Tensor piece_of(const at::Tensor& rounded, int64_t from, int64_t size) const {
     const at::Tensor piece = rounded.narrow(0, from, size).to(scale_.scalar_type());
     const at::Tensor finite = piece.mul(scale_).clamp(-largest_, largest_);
@@ -119,11 +118,11 @@ class RoundedValues {
 
   const at::Tensor& scale() const { return scale_; }
 
-  /// Goes elsewhere.
+  /// Moves the rounded values out.
   at::Tensor take_rounded() { return std::exchange(rounded_, at::Tensor()); }
 
  private:
-  /// A power of two, so that all but the smallest numbers lose nothing by it.
+  /// A power of two, so that scaling is exact for all but the smallest numbers.
   static at::Tensor scale_for(const at::Tensor& values, double largest) {
     const ScaledType type = scaled_type(values.scalar_type());
     at::Tensor most = at::zeros({}, values.options().dtype(type.dtype));
@@ -131,7 +130,7 @@ class RoundedValues {
       const at::Tensor piece = values.narrow(0, from, size).to(type.dtype).abs();
       most = at::maximum(most, at::where(piece.isfinite(), piece, 0).amax());
     });
-    // Of zeros there is no logarithm. By its bits, as exp2() may be a bit off.
+    // The logarithm of 0 is undefined. Builds the power from its bits, as exp2() may be inexact.
     const at::Tensor exponent = at::where(most.gt(0), most.div(largest).log2().ceil(), 0)
                                     .clamp(1 - type.bias, type.bias)
                                     .to(type.bits);
@@ -145,14 +144,14 @@ class RoundedValues {
   at::Tensor rounded_;
 };
 
-/// Both errors of RoundingStats, of finite numbers, on the devices of the tensors: nobody waits. On
-/// any thread; no op runs under the mutex, since Python's modes may see it.
+/// Both errors of RoundingStats, over finite numbers, kept on the tensors' devices without
+/// synchronising. Any thread; no op runs under the mutex, since Python's modes may see it.
 class RoundingErrors {
  public:
   void add(const at::Tensor& values, const RoundedValues& of) {
     const auto options = values.options().dtype(at::kDouble);
     at::Tensor most = at::zeros({}, options);
-    at::Tensor squares = at::zeros({2}, options);  // of the difference, of the values; scaled
+    at::Tensor squares = at::zeros({2}, options);  // of the differences and of the values; scaled
     for_each_piece(values.numel(), [&](int64_t from, int64_t size) {
       const at::Tensor all = values.narrow(0, from, size).to(at::kDouble);
       const at::Tensor is_number = all.isfinite();
@@ -183,7 +182,7 @@ class RoundingErrors {
   }
 
  private:
-  /// Puts `found` there if nothing is, else takes out what is.
+  /// Stores `found` if the entry is empty; otherwise takes the entry out.
   at::Tensor exchange(c10::Device device, const at::Tensor& found) {
     const std::lock_guard lock(mutex_);
     at::Tensor& errors = errors_[device];

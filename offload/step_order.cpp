@@ -20,8 +20,8 @@ void StepOrder::got(size_t number) {
   if (is_as_learned()) find_place(number);
 }
 
-// Where this step asks for less than the last one, the place moves on; where it begins again, as
-// backward of a graph that is kept does, back.
+// If this step asks for less than the last one, the place moves forward; if it starts over, as
+// backward of a retained graph does, the place moves back.
 void StepOrder::find_place(size_t number) {
   const auto begin = learned_asks_.begin();
   const auto place = begin + static_cast<std::ptrdiff_t>(place_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// In which order a step asks for what it has put away.
+// The order in which a step asks for the storages that it has put away.
 #pragma once
 
 #include <cstddef>
@@ -10,24 +10,25 @@
 
 namespace remat::detail {
 
-/// Learns in which order a step asks for the next one that puts the same sizes; until then, and in
-/// other steps, the last put comes first. What a step asks for more than once comes as often.
+/// Learns the order in which a step asks for storages, and predicts it for the next step that puts
+/// the same sizes. Otherwise predicts the reverse order of put(). A storage that is asked for
+/// repeatedly is predicted as often.
 class StepOrder {
  public:
-  /// The number of what is put next.
+  /// Returns the number of the storage that is put next.
   size_t put(int64_t bytes);
   size_t size() const { return bytes_.size(); }
 
-  /// It was asked for.
+  /// Records that storage `number` was asked for.
   void got(size_t number);
 
-  /// What will be asked for after that and `skipped` more; none: unknown.
+  /// The storage that will be asked for after the last one and `skipped` more; nullopt if unknown.
   std::optional<size_t> next(size_t skipped) const;
 
-  /// All that was put is gone: the next put begins a step.
+  /// Ends a step, when all that was put is gone. The next put() begins a new one.
   void end_step();
 
-  /// As end_step(), and nothing was learned.
+  /// As end_step(), without learning anything.
   void forget();
 
  private:
@@ -38,12 +39,12 @@ class StepOrder {
   void find_place(size_t number);
 
   std::vector<int64_t> bytes_;
-  std::vector<size_t> asks_;  // Of this step so far
-  size_t last_ = kUnknown;    // Asked for
+  std::vector<size_t> asks_;  // of this step so far
+  size_t last_ = kUnknown;    // the last one asked for
 
   std::vector<int64_t> learned_bytes_;
   std::vector<size_t> learned_asks_;
-  size_t place_ = 0;  // In learned_asks_, behind the last one that was asked for
+  size_t place_ = 0;  // in learned_asks_, after the last one asked for
   bool matches_ = true;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages without a tensor.
+// Allocation of storages without a tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,17 +10,18 @@
 
 namespace remat::detail {
 
-/// From the allocator of the device, on the calling thread's stream. Throws what that throws.
+/// Allocates from the device's allocator, on the calling thread's stream. Throws its errors.
 at::Storage allocate_storage(int64_t bytes, c10::Device device);
 
-/// Memory of the CPU that begins and ends with a page, as devices and files past the page cache
-/// want it. No allocator of LibTorch hears of it. Throws std::bad_alloc.
+/// CPU memory that begins and ends at a page, as devices and O_DIRECT files require. Bypasses
+/// LibTorch's allocators. Throws std::bad_alloc.
 at::Storage allocate_pages(int64_t bytes);
 
-/// What a copy between them moves: the host's may be the larger one.
+/// Bytes that a copy between the two moves; the host's storage may be larger.
 size_t copied_bytes(const at::Storage& to, const at::Storage& from);
 
-/// All its bytes as a tensor that shares its memory. Made by no op: nobody sees it.
+/// A byte tensor over the whole storage, sharing its memory. Made without an op, so that no
+/// interception or mode sees it.
 at::Tensor byte_tensor(const at::Storage& storage);
 
 }  // namespace remat::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Copies in virtual time: a queue each way, and a clock that moves the bytes when it passes their
-// end.
+// Copies in virtual time: a queue for each direction, and a clock that moves the bytes when it
+// passes the end of a copy.
 #include <c10/util/Exception.h>
 
 #include <algorithm>
@@ -49,7 +49,7 @@ class Timeline final : public VirtualClock {
     return copy.is_done;
   }
 
-  /// Begins when the stream is free and `after_us` has come.
+  /// Queues a copy that begins when the stream is free and `after_us` has passed.
   std::shared_ptr<const Copy> queue(int stream, Copy copy, double after_us, double time_us) {
     const std::lock_guard lock(mutex_);
     double& free_us = free_us_[stream];
@@ -77,7 +77,7 @@ class Timeline final : public VirtualClock {
   mutable std::mutex mutex_;
   double now_us_ = 0;
   double free_us_[2] = {0, 0};
-  std::deque<std::shared_ptr<Copy>> queue_;  // The next to end first
+  std::deque<std::shared_ptr<Copy>> queue_;  // the next to end first
 };
 
 class VirtualEvent final : public CopyEvent {

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A mutex whose holder may wait for the lock that the host has round calls into remat (Python's
-// GIL).
+// A mutex whose holder may wait for the host's lock around calls into remat (Python's GIL).
 #pragma once
 
 #include <atomic>
@@ -12,8 +11,9 @@
 
 namespace remat::detail {
 
-/// Who finds it taken lets go of the host's lock until it has it; who finds it free pays one
-/// exchange. Not std::mutex with try_lock(), which asks for a newer glibc than wheels are for.
+/// A thread that finds the mutex taken releases the host's lock while it waits; taking a free mutex
+/// costs one exchange. Not std::mutex with try_lock(), which needs a newer glibc than wheels are
+/// built for.
 class WaitMutex {
  public:
   void lock() {
@@ -28,7 +28,7 @@ class WaitMutex {
 
   void unlock() {
     is_taken_ = false;
-    // Whoever counts itself after this finds it free.
+    // A thread that counts itself after this finds the mutex free.
     if (waiting_ == 0) return;
     { const std::lock_guard lock(mutex_); }
     freed_.notify_one();

@@ -16,7 +16,7 @@ bool WorkerEvent::is_done() {
 }
 
 void WorkerEvent::wait() {
-  // Nobody may have its mutex in a forked process, or somebody for ever.
+  // In a forked process the mutex may be locked for ever.
   TORCH_CHECK(is_done_ || !process_.is_forked(),
               "its copy was under way when the process was forked");
   if (!is_done_) {
@@ -78,7 +78,7 @@ void Worker::run(const Job& job) {
 }
 
 void Worker::loop() {
-  // Not pthread_setname_np(), which asks for a newer glibc than wheels are for.
+  // Not pthread_setname_np(), which needs a newer glibc than wheels are built for.
   ::prctl(PR_SET_NAME, "remat_copy");
   std::unique_lock lock(mutex_);
   while (true) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A thread that does what it is given, one after the other.
+// A thread that runs jobs one after the other.
 #pragma once
 
 #include <atomic>
@@ -18,8 +18,8 @@
 
 namespace remat::detail {
 
-/// Done when the worker says so. In a forked process, which has no such thread, what was not done
-/// has failed.
+/// Done when the worker finishes it. In a forked process, where the worker's thread does not exist,
+/// an unfinished event counts as failed.
 class WorkerEvent final : public CopyEvent {
  public:
   bool is_done() override;
@@ -34,8 +34,8 @@ class WorkerEvent final : public CopyEvent {
   std::condition_variable finished_;
 };
 
-/// First in, first out. Its destructor does what is left. A forked process has no such thread:
-/// there it does what it is given at once.
+/// A first-in, first-out queue of jobs. The destructor runs the remaining jobs. In a forked
+/// process, which has no such thread, jobs run at once.
 class Worker {
  public:
   Worker();
@@ -43,7 +43,7 @@ class Worker {
   Worker& operator=(const Worker&) = delete;
   ~Worker();
 
-  /// Does `work` once `after` is done; fails with what either throws.
+  /// Runs `work` once `after` is done. The event fails with the exception of either.
   CopyEventPtr run(std::function<void()> work, CopyEventPtr after);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Policy tables as files.
+// JSON files of policy tables.
 #include <remat/policy/policy_table.h>
 #include <remat/policy/printable_text.h>
 #include <nlohmann/json.hpp>
@@ -28,7 +28,7 @@ constexpr size_t kMaxShown = 200;
                               ". See docs/how-to/policies.md for the format.");
 }
 
-/// The text, or its beginning: whole characters of UTF-8.
+/// Shortens the text to kMaxShown bytes, without splitting a UTF-8 character.
 std::string cut(std::string text) {
   if (text.size() <= kMaxShown) return text;
   size_t end = kMaxShown;
@@ -49,13 +49,13 @@ Policy policy_of(const std::string& where, const Json& value) {
 
 std::string text_of(const std::string& where, const std::string& key, const Json& value) {
   if (!value.is_string()) reject(where + ", key '" + key + "'", "a string", shown(value));
-  // It would end the text of an error that names it.
+  // A zero byte would end the text of an error that contains it.
   if (value.get_ref<const std::string&>().find('\0') != std::string::npos)
     reject(where + ", key '" + key + "'", "a string without zero bytes", shown(value));
   return value.get<std::string>();
 }
 
-/// Runs `add`, whose errors know the rule's text but not where it stands.
+/// Runs `add`, and adds the rule's place to errors, which only know the rule's text.
 template <class Add>
 void at_place(const std::string& where, Add&& add) {
   try {
@@ -92,7 +92,7 @@ void read_rule(PolicyTable& table, const std::string& where, const Json& rule) {
 }
 
 Json parse(std::string_view text, const std::string& source) {
-  std::vector<std::unordered_set<std::string>> keys;  // of the objects that are open
+  std::vector<std::unordered_set<std::string>> keys;  // of the open objects
   const auto check = [&](int depth, Json::parse_event_t event, const Json& value) {
     using Event = Json::parse_event_t;
     if ((event == Event::object_start || event == Event::array_start) && depth >= kMaxDepth)
@@ -116,7 +116,7 @@ Json parse(std::string_view text, const std::string& source) {
 
 PolicyTable PolicyTable::load(const std::string& path) {
   std::ifstream file(path);
-  file.peek();  // a folder opens, and fails here
+  file.peek();  // opening a folder succeeds; this fails
   if (!file.is_open() || file.bad())
     throw std::invalid_argument("[PolicyTable] load: expected a file that can be read, got '" +
                                 path + "'.");

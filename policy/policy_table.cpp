@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Patterns of ops, and which rule decides.
+// Matching of op patterns, and the choice of the rule that decides.
 #include <remat/policy/policy_table.h>
 
 #include <fnmatch.h>
@@ -45,7 +45,7 @@ std::string take_prefix(const std::string& text, std::string_view prefix) {
 
 }  // namespace
 
-/// One way, or two, to read the pattern of an op.
+/// The pattern of an op, in each of its one or two possible readings.
 struct PolicyTable::OpPattern {
   struct Form : NamedOp {
     bool fits(const OpName& op) const {
@@ -99,8 +99,8 @@ PolicyTable::OpPattern::OpPattern(const std::string& pattern) : is_glob(has_wild
   } else if (parts.size() == 3) {
     add(parts[0], parts[1], part(2));
   } else {
-    add("aten", parts[0], part(1));                                // add.Tensor
-    if (parts.size() == 2) add(parts[0], parts[1], std::nullopt);  // aten.add
+    add("aten", parts[0], part(1));                                // as in add.Tensor
+    if (parts.size() == 2) add(parts[0], parts[1], std::nullopt);  // as in aten.add
   }
 }
 
@@ -137,7 +137,7 @@ PolicyTable& PolicyTable::call(std::string pattern, Policy policy) {
 }
 
 PolicyTable& PolicyTable::add(const PolicyTable& other) {
-  const PolicyTable copy = other;  // it may be this one
+  const PolicyTable copy = other;  // `other` may be this table
   rules_.insert(rules_.end(), copy.rules_.begin(), copy.rules_.end());
   patterns_.insert(patterns_.end(), copy.patterns_.begin(), copy.patterns_.end());
   return *this;

@@ -45,7 +45,7 @@ PolicyTable save_compute_intensive() {
 PolicyTable recompute_pointwise() {
   PolicyTable table;
   table.op("tag:pointwise", Policy::kRecompute).op("tag:view", Policy::kRecompute);
-  // Pointwise, though LibTorch does not tag them; and copies.
+  // Ops that are pointwise but not tagged so by LibTorch, and copies.
   for (const char* op :
        {"aten::native_dropout", "aten::clone", "aten::_to_copy", "aten::copy", "aten::copy_",
         "aten::fill", "aten::fill_", "aten::zero_", "aten::detach", "aten::lift_fresh"}) {
@@ -57,7 +57,7 @@ PolicyTable recompute_pointwise() {
 PolicyTable safe_defaults() {
   return saving(
       "safe_defaults",
-      {// Indices, and sizes that depend on data: a near tie may fall otherwise.
+      {// Indices, and sizes that depend on data: near ties may resolve differently.
        "aten::topk", "aten::sort", "aten::argsort", "aten::msort", "aten::argmax", "aten::argmin",
        "aten::max.dim", "aten::min.dim", "aten::cummax", "aten::cummin", "aten::kthvalue",
        "aten::mode", "aten::median.dim", "aten::nanmedian.dim", "aten::multinomial",
@@ -65,7 +65,7 @@ PolicyTable safe_defaults() {
        "aten::unique_dim", "aten::unique_consecutive", "aten::unique_dim_consecutive",
        "aten::bincount", "aten::histc", "aten::searchsorted", "aten::bucketize",
        "aten::masked_select", "aten::_local_scalar_dense", "aten::equal",
-       // What other processes take part in.
+       // Ops in which other processes take part.
        "c10d::*", "_c10d_functional::*", "_c10d_functional_autograd::*", "symm_mem::*",
        "deep_ep::*"});
 }

@@ -16,10 +16,10 @@
 namespace remat {
 namespace {
 
-/// Of the bytes that the forward makes: a segment of the rest is that share of them.
+/// A segment after the plan was left makes this share (1/16) of the forward's bytes.
 constexpr int64_t kRestShare = 16;
 
-/// Of those bytes: so much more than was measured is still the step that was planned.
+/// A step that makes up to this share (1/20) more bytes than measured is still the planned one.
 constexpr int64_t kBytesShare = 20;
 
 std::vector<uint32_t> numbers(const std::vector<int32_t>& values) {
@@ -50,7 +50,7 @@ ExpectedTape expected_of(const StepProfile& profile) {
   return expected;
 }
 
-/// What the record makes.
+/// Bytes that the record makes.
 int64_t bytes_made(const StepProfile& profile, const StepRecord& record) {
   int64_t bytes = 0;
   for (const int32_t value : record.makes)
@@ -64,9 +64,9 @@ int64_t bytes_made(const StepProfile& profile) {
   return bytes;
 }
 
-/// More than was made then, and a share for sizes that depend on data.
+/// Limits the bytes to those measured, plus a share for sizes that depend on data.
 void limit_bytes(ExpectedTape& expected, const StepProfile& profile) {
-  if (!profile.other_devices.empty()) return;  // some of what it makes is not known
+  if (!profile.other_devices.empty()) return;  // not all that it makes is known
   int64_t bytes = bytes_made(profile) / kBytesShare;
   for (const auto i : c10::irange(profile.records.size())) {
     bytes += bytes_made(profile, profile.records[i]);

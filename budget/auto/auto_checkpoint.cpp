@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which step is measured, and by what plan the others run.
+// The choice of which steps are measured, and of the plans that the others run with.
 #include <remat/budget/auto_checkpoint.h>
 
 #include <c10/util/Exception.h>
@@ -37,7 +37,7 @@ namespace {
 
 constexpr const char* kVariable = "REMAT_MEMORY_BUDGET";
 
-/// Of steps that nobody has measured.
+/// Segment size for steps that have not been measured.
 constexpr size_t kUnknownRestBytes = size_t{16} << 20;
 
 std::string budget_text(const AutoCheckpointOptions& options) {
@@ -48,8 +48,8 @@ std::string budget_text(const AutoCheckpointOptions& options) {
   return text;
 }
 
-/// Of a kind that no plan fits, until other kinds have been measured, which may take more: times
-/// the steps that a plan needs.
+/// A variant that no plan fits waits for other kinds to be measured, which may need more, for at
+/// most this many times the steps that a plan needs.
 constexpr int kMostWaits = 4;
 
 OffloadTerms terms_of(const AutoCheckpointOptions& options) {
@@ -63,7 +63,7 @@ OffloadTerms terms_of(const AutoCheckpointOptions& options) {
   return terms;
 }
 
-/// A step of which no op is known: all of it is cut every so many bytes.
+/// Cuts for a step with unknown ops: all of it is cut every kUnknownRestBytes bytes.
 Cuts cuts_of_unknown() {
   Cuts cuts = plain_call_cuts();
   cuts.keep.emplace();
@@ -74,7 +74,7 @@ Cuts cuts_of_unknown() {
 
 }  // namespace
 
-/// Guards the variants; no lock is held while the function runs.
+/// Owns the variants and guards them by its mutex. No lock is held while the function runs.
 class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
  public:
   explicit State(AutoCheckpointOptions given)
@@ -133,7 +133,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return are_casts_warm_ = autocast_.is_warm();
   }
 
-  /// What happens is told when the lock is given back: who is told may ask for the plan, or throw.
+  /// Progress is reported after unlocking, since the callback may ask for the plan, or throw.
   void tell_later(std::string what) {
     if (options.progress) to_tell_.push_back(std::move(what));
   }
@@ -145,12 +145,12 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     for (const std::string& line : lines) tell(line);
   }
 
-  /// No lock may be held.
+  /// Call it without a lock.
   void tell(const std::string& what) const {
     if (options.progress) options.progress(where_of(options.name) + what);
   }
 
-  /// The step before this one has ended, if this thread has measured one.
+  /// Ends the previous step, if this thread has measured it.
   void end_pending() {
     StepLog log;
     auto variant = std::static_pointer_cast<StepVariant>(PendingStep::take(this, log));
@@ -166,7 +166,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     warn_of_device();
   }
 
-  /// The kind of a step that was to be measured, of which nothing is left.
+  /// The variant of the last step if that was to be measured; afterwards null.
   std::shared_ptr<StepVariant> begun() {
     const std::lock_guard<std::mutex> lock(mutex_);
     return std::exchange(begun_, nullptr);
@@ -177,7 +177,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     fault_ = "no backward came on the thread of its forward";
   }
 
-  /// What is to be warned of; "" for nothing.
+  /// Returns the warning to give, or "".
   std::string add_measured(const std::shared_ptr<StepVariant>& variant, StepLog& log) {
     std::unique_lock<std::mutex> lock(mutex_);
     if (!variant->wants_measuring()) return "";
@@ -195,7 +195,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return decision ? take(variant, *std::move(decision)) : "";
   }
 
-  /// Null: more steps are to be measured.
+  /// Returns nullopt if more steps must be measured.
   std::optional<StepDecision> decide(const StepVariant& variant) const {
     const bool is_enough = variant.measured() >= options.steps || latest_;
     if (!is_enough && !variant.is_over(budget_)) return std::nullopt;
@@ -208,7 +208,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return decision;
   }
 
-  /// What all processes follow that must, for which no lock is held meanwhile.
+  /// The decision that all processes follow. Unlocks while they agree.
   std::optional<StepDecision> agreed(const StepVariant& variant, std::optional<StepDecision> own,
                                      std::unique_lock<std::mutex>& lock) const {
     const std::string text = text_of(own);
@@ -228,12 +228,12 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     }
   }
 
-  /// No lock may be held.
+  /// Call it without a lock.
   void warn_once(const std::string& words) {
     if (!has_warned_.exchange(true)) warn(words);
   }
 
-  /// Once, when there is a plan. No lock may be held.
+  /// Warns once, when there is a plan. Call it without a lock.
   void warn_of_device() {
     const std::optional<MemoryPlan> made = has_cautioned_ ? std::nullopt : plan();
     const std::string caution = made ? made->profile->caution() : "";
@@ -246,8 +246,8 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     TORCH_WARN(where_of(options.name), words);
   }
 
-  /// Shares of a step that takes less than another one are not less than that one's. Returns what
-  /// is to be warned of.
+  /// Takes the decision; a share of a smaller step is raised to that of the largest. Returns the
+  /// warning to give.
   std::string take(const std::shared_ptr<StepVariant>& variant, StepDecision decision) {
     variant->take(std::move(decision));
     if (variant->saves_nothing()) tell_later("fits as it is, and takes less so than by a plan");
@@ -270,7 +270,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return variants_.expected(signature);
   }
 
-  /// The first step is not of the kind that the file has a plan for.
+  /// Warns if the first step is not of the kind that the file has a plan for.
   void warn_of_other_file() {
     std::unique_lock<std::mutex> lock(mutex_);
     const bool is_other = first_ && first_->is_from_file && clock_ == 0;
@@ -278,7 +278,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     if (is_other) warn_once(file_.words_of_other_step());
   }
 
-  /// What such a step runs as, measured if that can be; null: there is nothing.
+  /// The variant that such a step runs as, measured if possible; null if there is none.
   std::shared_ptr<StepVariant> find_variant(StepForward& step, const StepSignature& signature) {
     std::unique_lock<std::mutex> lock(mutex_);
     const bool can_measure = std::max(measurements_, in_vain_) < kMostMeasurements;
@@ -303,10 +303,10 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     warn_once(words);
   }
 
-  /// Null: it cannot be planned, as others were.
+  /// Returns null if the step cannot be planned but earlier ones were.
   std::shared_ptr<StepVariant> measure(StepForward& step, const StepSignature& signature,
                                        std::unique_ptr<StepRecording> recording) {
-    std::string refusal;  // of a step in the middle of a training, which goes on
+    std::string refusal;  // of a step during training, which continues
     auto measurement = advised([&] {
       return measure_forward(step, options.name, std::move(recording),
                              has_steps() ? &refusal : nullptr);
@@ -336,7 +336,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return known;
   }
 
-  /// Says what to do if no tape can replay what it runs.
+  /// Adds advice to the error of an op that no tape can replay.
   template <class Call>
   std::invoke_result_t<Call> advised(Call&& call) const {
     try {
@@ -388,7 +388,7 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
     return {variant->cuts(), variant->wants_measuring()};
   }
 
-  /// A step has left its plan. `is_known`: a step of its kind was measured.
+  /// Reports that a step has left its plan. `is_known`: a step of its kind has been measured.
   void tell_difference(const TapeDifference& difference, size_t rest_bytes, bool is_known) {
     const std::string words =
         c10::str("a step is not like the one that was ",
@@ -407,24 +407,24 @@ class AutoCheckpoint::State : public std::enable_shared_from_this<State> {
   }
 
   const MemoryBudget budget_;
-  const OffloadTerms terms_;  // no places: nothing is moved
+  const OffloadTerms terms_;  // no places: nothing is offloaded
   const PlanFile file_;
   mutable std::mutex mutex_;
   StepVariants variants_;
-  std::shared_ptr<StepVariant> first_;   // that came, or is of the file
-  std::shared_ptr<StepVariant> latest_;  // that has a plan; null for none
-  std::shared_ptr<StepVariant> begun_;   // that was to be measured in the last step
-  std::string fault_;                    // of the last step that did not count
+  std::shared_ptr<StepVariant> first_;   // the first that came, or that of the file
+  std::shared_ptr<StepVariant> latest_;  // the last that ran with a plan or got one; null if none
+  std::shared_ptr<StepVariant> begun_;   // the one to be measured in the last step
+  std::string fault_;                    // fault of the last step that did not count
   std::vector<std::string> to_tell_;
   AutocastEpoch autocast_;
   bool are_casts_warm_ = false;
-  int64_t most_bytes_ = 0;  // of a plan
+  int64_t most_bytes_ = 0;  // the largest budget of a plan
   uint64_t clock_ = 0;
   int measurements_ = 0;
-  int in_vain_ = 0;  // of measurements: the kind was known
+  int in_vain_ = 0;  // measurements of a kind that was already known
   bool is_saved_ = false;
   std::atomic<bool> has_warned_{false};
-  std::atomic<bool> has_cautioned_{false};  // of times and bytes of an accelerator
+  std::atomic<bool> has_cautioned_{false};  // about times and bytes on an accelerator
 };
 
 AutoCheckpoint::AutoCheckpoint(AutoCheckpointOptions options)

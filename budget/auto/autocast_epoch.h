@@ -1,23 +1,23 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Whether autocast's cache has the weights of the last step still.
+// Detection of whether autocast's cache still holds the weights of the last step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace remat {
 
-/// Note [Warm casts]: under autocast the first forward casts a function's weights; another one in
-/// the same autocast block takes the casts from autocast's cache, and so has other ops. What is in
-/// the cache nobody can ask, but a weight of our own tells: while its cast is the same one, nobody
-/// has cleared the cache. On one thread at a time.
+/// Note [Warm casts]: under autocast the first forward casts a function's weights; another forward
+/// in the same autocast block takes the casts from autocast's cache, and so runs other ops. The
+/// cache cannot be queried, but a weight of our own tells: while its cast is the same tensor, the
+/// cache has not been cleared. One thread at a time.
 class AutocastEpoch {
  public:
-  /// True if the cache has not been cleared since the last call, in which it was on.
+  /// True if the cache was on at the last call and has not been cleared since.
   bool is_warm();
 
-  /// Makes the cache as it was before a forward that has found it cleared. The next is_warm() tells
-  /// of what comes from now on.
+  /// Restores the cache to its state before a forward that found it cleared. The next is_warm()
+  /// reports changes from here on.
   void clear();
 
  private:

@@ -27,13 +27,13 @@ constexpr std::string_view kDevicePrefix = "device:";
   std::abort();
 }
 
-/// A number of bytes, or a percentage of `whole`, that is more than none.
+/// A positive number of bytes, or percentage of `whole`.
 std::optional<int64_t> amount_of(std::string_view text, int64_t whole) {
   const std::optional<int64_t> bytes = detail::bytes_of(text, whole);
   return bytes && *bytes > 0 ? bytes : std::nullopt;
 }
 
-/// A number from 0 to 1.
+/// Parses a number from 0 to 1.
 std::optional<double> fraction_of(std::string_view text) {
   double value = 0;
   const char* const end = text.data() + text.size();

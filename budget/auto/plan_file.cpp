@@ -21,7 +21,7 @@ namespace remat {
 
 namespace {
 
-/// Which are measured anew each time.
+/// Speeds are measured anew in each process.
 OffloadTerms without_speeds(OffloadTerms terms) {
   for (OffloadPlace& place : terms.places) place.out_gbps = place.in_gbps = place.latency_us = 0;
   return terms;
@@ -40,7 +40,7 @@ PlanFile::PlanFile(std::string path, std::string name)
                     ": expected a file, got a folder or a device. Give the path of a file.");
 }
 
-/// "[auto_checkpoint] 'model': plan file plan.json"
+/// For example "[auto_checkpoint] 'model': plan file plan.json".
 std::string PlanFile::words() const {
   return where_of(name_) + "plan file " + path_;
 }
@@ -49,7 +49,7 @@ bool PlanFile::exists() const {
   return !path_.empty() && std::filesystem::exists(path_);
 }
 
-/// Steps are measured before the file is written.
+/// Checks this early, since steps are measured before the file is written.
 void PlanFile::check_writable() const {
   const std::filesystem::path folder = std::filesystem::absolute(path_).parent_path();
   TORCH_CHECK_VALUE(::access(folder.c_str(), W_OK) == 0, words(),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A plan in a file, with what it was made for.
+// A plan file, with what the plan was made for.
 #pragma once
 
 #include <memory>
@@ -13,27 +13,27 @@
 
 namespace remat {
 
-/// The file that AutoCheckpointOptions names, if any. Any thread.
+/// The file that AutoCheckpointOptions names, or no file. Any thread.
 class PlanFile {
  public:
-  /// For the function of that name. Throws ValueError if no plan can be read or saved there.
+  /// `name`: the function's, for errors. Throws ValueError if no plan can be read or saved there.
   PlanFile(std::string path, std::string name);
 
-  /// True if a plan is there; then load(), else save().
+  /// True if the file has a plan, which load() then reads; otherwise use save().
   bool exists() const;
 
-  /// The kind of step that it was made for, planned for this budget and store. Throws
-  /// std::invalid_argument for what is no plan file, ValueError for one of another torch, for one
-  /// that moves results if there is no store, and if no plan is within the budget.
+  /// The variant that the file's plan was made for, planned for this budget and store. Throws
+  /// std::invalid_argument if the file is no plan file; ValueError if it was made with another
+  /// torch, if it moves results and there is no store, or if no plan is within the budget.
   std::shared_ptr<StepVariant> load(const MemoryBudget& budget, const OffloadTerms& offload) const;
 
-  /// Returns why it is not saved; "" if it is, or if there is to be no file.
+  /// Saves the variant's plan. Returns the error, or "" if it was saved or there is no file.
   std::string save(const StepVariant& variant, const MemoryBudget& budget) const;
 
-  /// The first step has other arguments than the one that the plan was made for.
+  /// A warning that the first step has other arguments than those the plan was made for.
   std::string words_of_other_step() const;
 
-  /// Throws ValueError: the plan is for other ops.
+  /// Throws a ValueError: the plan is for other ops.
   [[noreturn]] void refuse(const TapeDifference& difference) const;
 
   const std::string& path() const { return path_; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What auto_checkpoint() says, in lines for people; and what a plan file says of a signature.
+// Messages of auto_checkpoint(), and the text of a signature in a plan file.
 #pragma once
 
 #include <map>
@@ -12,15 +12,16 @@
 
 namespace remat {
 
-/// "[auto_checkpoint] 'model': "
+/// Prefix of messages: "[auto_checkpoint] 'model': ".
 std::string where_of(const std::string& name);
 
 std::string words_of_measuring(const Cuts& cuts, int steps);
 
-/// "fits 8.00 GB: peak 7.90 GB of 12.10 GB, 12.0 % of the step runs again; no plan is below 11.0 %"
+/// For example "fits 8.00 GB: peak 7.90 GB of 12.10 GB, 12.0 % of the step runs again; no plan is
+/// below 11.0 %".
 std::string words_of(const MemoryPlan& plan);
 
-/// Of one that is not feasible.
+/// The error for an infeasible plan.
 std::string words_of_limit(const std::string& name, const MemoryPlan& plan,
                            const std::string& budget);
 

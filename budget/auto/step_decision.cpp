@@ -17,8 +17,8 @@ constexpr const char* kPlain = "plain";
 constexpr const char* kLimit = "limit ";
 constexpr const char* kPlan = "plan ";
 
-/// The budget, then numbers of positions, groups and kept results, each after their count; of a
-/// kept result also whether it is moved.
+/// The budget, then the numbers of positions, groups and kept results, each list after its length;
+/// for a kept result also whether it is offloaded.
 std::string text_of_plan(const MemoryPlan& plan) {
   std::ostringstream text;
   text << kPlan << plan.budget_bytes << ' ' << plan.cuts.positions.size();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What steps of a kind run by once they are measured, and its text for other processes.
+// The decision how measured steps run, and its text for other processes.
 #pragma once
 
 #include <optional>
@@ -11,17 +11,17 @@
 
 namespace remat {
 
-/// A plan, or a limit; without either steps run as they are.
+/// A plan, or the reason why there is none. With neither, steps run unchanged.
 struct StepDecision {
   std::optional<MemoryPlan> plan{};
   std::string limit{};  ///< Why no plan is within the budget
 };
 
-/// "": more steps are to be measured first.
+/// Text of a decision; "" if more steps must be measured first.
 std::string text_of(const std::optional<StepDecision>& decision);
 
-/// What another process has decided, for the step that this one has measured and its own store.
-/// Throws std::invalid_argument or std::logic_error for cuts by which that cannot run.
+/// Reads another process's decision for the step that this process has measured, with this
+/// process's store. Throws std::invalid_argument or std::logic_error if its cuts cannot run here.
 std::optional<StepDecision> decision_from(const std::string& text, const StepProfile& profile,
                                           const OffloadTerms& offload);
 

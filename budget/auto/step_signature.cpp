@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a step is recognised by before it runs.
+// The signature by which a step is recognised before it runs.
 #include <remat/budget/auto_checkpoint.h>
 
 #include <ATen/autocast_mode.h>
@@ -16,7 +16,7 @@ namespace remat {
 
 namespace {
 
-/// A tensor of a Python class is as large as what it consists of, and may know no sizes itself.
+/// A tensor subclass may have no sizes itself; its inner tensors do.
 std::vector<at::Tensor> flattened_arguments(c10::ArrayRef<at::Tensor> arguments) {
   std::vector<at::Tensor> plain;
   for (const at::Tensor& tensor : arguments) {

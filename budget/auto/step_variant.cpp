@@ -18,8 +18,8 @@
 namespace remat {
 namespace {
 
-/// Of the budget, for steps whose sizes depend on data: the next may be larger than those that were
-/// measured.
+/// Share of the budget kept free for steps whose sizes depend on data: the next step may be larger
+/// than those measured.
 constexpr double kMargin = 0.02;
 
 /// Bytes that the step has left, and its weights.
@@ -38,10 +38,10 @@ int64_t peak_of(const StepLog& step) {
   return *std::max_element(alive.begin(), end + 1);
 }
 
-/// Of the budget, what a step may take by a guess at backward.
+/// Share of the budget that a step may use while its backward is only estimated.
 constexpr double kShareOfGuess = 0.9;
 
-/// Of the gradients that backward makes of leaves, those that are there at once.
+/// Bytes of the leaves' gradients that are alive at once in backward.
 int64_t gradient_bytes(const std::vector<at::Tensor>& leaves, c10::Device device) {
   int64_t made = 0;
   int64_t largest = 0;
@@ -54,8 +54,8 @@ int64_t gradient_bytes(const std::vector<at::Tensor>& leaves, c10::Device device
   return std::max(made, largest);
 }
 
-/// Where little passes; whatever crosses is kept. If that takes more than the budget, as far as
-/// one can guess: what a plan says that is made from the guess.
+/// Cuts where little crosses, keeping all that crosses. If that is estimated to exceed the budget,
+/// uses the cuts of a plan made from the estimate.
 Cuts cuts_for_measuring(const StepProfile& profile, int64_t gradient_bytes,
                         const MemoryBudget& budget) {
   Cuts cuts = plain_call_cuts();
@@ -76,7 +76,8 @@ Cuts cuts_for_measuring(const StepProfile& profile, int64_t gradient_bytes,
   return cuts;
 }
 
-/// For a step of which nothing is saved. One that saves something has another tape.
+/// Cuts for a step that saves nothing. A step that saves something differs from their expected
+/// tape.
 Cuts cuts_for_nothing() {
   auto expected = std::make_shared<ExpectedTape>();
   expected->any_ops = true;
@@ -142,8 +143,8 @@ StepDecision StepVariant::decide(const MemoryBudget& budget, int64_t other_bytes
     plan = planner.plan(plan.least_budget_bytes);
   const int64_t plain_bytes = plan.profile->plain_peak_bytes;
   const bool takes_more = !plan.feasible || plan.predicted_peak_bytes > plain_bytes;
-  if (plain_bytes <= bytes && takes_more)
-    return {};  // copies of what it overwrites are all that it adds
+  // A plan would only add copies of memory that the step overwrites.
+  if (plain_bytes <= bytes && takes_more) return {};
   if (!plan.feasible) return {.limit = words_of_limit(name, plan, budget.text())};
   return {.plan = std::move(plan)};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One kind of step of a function: measured, then planned.
+// A kind of step of a function: measured, then planned.
 #pragma once
 
 #include <algorithm>
@@ -22,57 +22,57 @@
 
 namespace remat {
 
-/// The ops of a step and the sizes of its arguments. Guarded by the state that has it.
+/// Steps with the same ops and argument sizes. Guarded by the owning state.
 class StepVariant {
  public:
-  /// Of a forward that was measured; null: of one for which nothing is saved.
+  /// Made from a measured forward. `measurement`: null if nothing is saved for backward.
   StepVariant(StepSignature signature, std::unique_ptr<StepMeasurement> measurement,
               const MemoryBudget& budget);
 
-  /// Of a plan from a file, that has not run yet.
+  /// Made from a plan file, with a plan that has not run yet.
   StepVariant(StepSignature signature, MemoryPlan plan);
 
   const StepSignature& signature() const { return signature_; }
   const Cuts& cuts() const { return cuts_; }
   const std::optional<MemoryPlan>& plan() const { return plan_; }
 
-  /// True while steps of it are to be measured.
+  /// True while its steps must be measured.
   bool wants_measuring() const {
     return measurement_ && !plan_ && limit_.empty() && failed_ < kMostFailed;
   }
-  /// Measuring has failed too often in a row.
+  /// True if measuring has failed too often in a row.
   bool is_given_up() const { return failed_ == kMostFailed; }
   bool saves_nothing() const { return !measurement_ && !plan_; }
 
-  /// True if it has the same ops and sizes as the other.
+  /// True if `other` has the same ops and sizes.
   bool is_same(const StepVariant& other) const { return digest_ == other.digest_; }
 
-  /// A step of it has run. What is wrong with it; "" if it counts.
+  /// Adds the log of a step. Returns why the step does not count, or "" if it does.
   std::string add(StepLog& step);
   int measured() const { return measured_; }
-  /// A step that was to be measured was of another kind, that nobody knows.
+  /// Counts a step that should have been measured but was of another, unknown kind.
   void add_failure() { failed_ = std::min(failed_ + 1, kMostFailed); }
 
-  /// Weights, and what the first step has left: gradients, the optimizer's state.
+  /// Bytes of the weights, and of what the first step has left: gradients and optimizer state.
   int64_t static_bytes() const { return static_bytes_; }
 
-  /// Of what wants_measuring().
+  /// The profile so far. Requires wants_measuring().
   StepProfile profile() const { return measurement_->profile(); }
 
-  /// True if the first step took more than the budget: then it is time for a plan.
+  /// True if the first step took more than the budget, so that a plan is due.
   bool is_over(const MemoryBudget& budget) const;
 
-  /// The plan; or why there is none; or neither, if the function takes less as it is.
-  /// `other_bytes`: what another variant may take; if that has no plan either and the budget is a
-  /// share, the least that there is.
+  /// Decides on a plan, on the reason why there is none, or on neither if the function needs less
+  /// memory unplanned. `other_bytes`: bytes that another variant may take. If no plan fits them and
+  /// the budget is a share, takes the plan that needs least.
   StepDecision decide(const MemoryBudget& budget, int64_t other_bytes, const OffloadTerms& offload,
                       const std::string& name) const;
   void take(StepDecision decision);
 
-  /// Why there is no plan within the budget; "" if there is one, or nobody knows.
+  /// Why no plan is within the budget; "" if there is one, or if that is unknown.
   const std::string& limit() const { return limit_; }
 
-  bool is_from_file = false;  ///< Its ops have not been compared yet.
+  bool is_from_file = false;  ///< Its ops have not been compared yet
   uint64_t last_used = 0;
 
  private:

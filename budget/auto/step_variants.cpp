@@ -8,7 +8,7 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostChanges = 64;  // remembered for a signature
+constexpr size_t kMostChanges = 64;  // per signature
 
 /// True if a step with that signature may run as the variant.
 bool serves(const StepVariant& variant, const StepSignature& signature) {
@@ -26,7 +26,7 @@ bool begin_alike(const ExpectedTape& a, const ExpectedTape& b, size_t records) {
                     b.records.begin(), are_equal);
 }
 
-/// The record of a slot that is saved outside of ops is not exact.
+/// The record of a slot that is saved outside of ops is inexact.
 bool are_alike(const ExpectedTape::Slot& a, const ExpectedTape::Slot& b) {
   return a.value == b.value && a.record <= b.record + 1 && b.record <= a.record + 1;
 }
@@ -37,7 +37,7 @@ size_t slots_before(const ExpectedTape& tape, size_t record) {
   return static_cast<size_t>(end - tape.slots.begin());
 }
 
-/// True if a tape that is `tape` differs like that from the `other`.
+/// True if the difference between `tape` and `other` is `difference`.
 bool differs_so(const ExpectedTape& tape, const ExpectedTape& other,
                 const TapeDifference& difference) {
   const size_t record = difference.record;
@@ -58,7 +58,7 @@ bool differs_so(const ExpectedTape& tape, const ExpectedTape& other,
   return is_end != is_other_end || !are_equal(tape.records[record], other.records[record]);
 }
 
-/// True if it ends without having saved anything.
+/// True if the tape ended without having saved anything.
 bool saves_nothing(const TapeDifference& difference) {
   return difference.slots == 0 && !difference.got_slot && difference.in_slot;
 }
@@ -87,7 +87,8 @@ void StepVariants::Sequence::add(const std::shared_ptr<StepVariant>& variant) {
   last = variant;
 }
 
-/// Of the variants that such a step would run as: its own, else the smallest that covers it.
+/// The signature of the variant that such a step would run as: its own, else the smallest that
+/// covers it.
 const StepSignature* StepVariants::known_signature(const StepSignature& signature) const {
   const StepSignature* smallest = nullptr;
   for (const auto& variant : variants_) {
@@ -112,7 +113,8 @@ std::shared_ptr<StepVariant> StepVariants::expected(const StepSignature& signatu
   const bool has_come = number < sequences_.size();
   std::shared_ptr<StepVariant> next = has_come ? sequences_[number].next() : any(*known);
   if (!next || !serves(*next, signature)) return nullptr;
-  return next->limit().empty() ? next : nullptr;  // one that raises is to be what the step is
+  // Before raising for such a variant, make sure that the step is of its kind.
+  return next->limit().empty() ? next : nullptr;
 }
 
 std::shared_ptr<StepVariant> StepVariants::any(const StepSignature& signature) const {
@@ -161,7 +163,7 @@ void StepVariants::came(const StepSignature& signature,
 
 std::shared_ptr<StepVariant> StepVariants::find(const StepVariant& ran,
                                                 const TapeDifference& difference) const {
-  if (ran.cuts().expected->any_ops) return nullptr;  // of which no op is known
+  if (ran.cuts().expected->any_ops) return nullptr;  // it does not know its ops
   for (const auto& variant : variants_) {
     if (variant.get() == &ran || !(variant->signature() == ran.signature())) continue;
     const auto& tape = variant->cuts().expected;

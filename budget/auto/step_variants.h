@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The kinds of steps of one function, and which of them comes next.
+// The kinds of steps of one function, and the prediction of which comes next.
 #pragma once
 
 #include <compare>
@@ -18,50 +18,50 @@
 
 namespace remat {
 
-/// Guarded by the state that has it.
+/// Guarded by the owning state.
 ///
-/// Note [Which kind comes next]: a step's arguments do not tell its ops: they may depend on a flag,
-/// on data, on the number of the step. So the kinds that came are remembered. The next one is that
-/// of the last step, unless after as many steps of it in a row another one came before; what came
-/// before that row counts, too, if it is known. That foretells what repeats in turn, two kinds that
-/// alternate as well as every fifth step of another kind. A kind that nobody has measured counts as
-/// one: it is foretold, too, and measured then. Where that fails no number is wrong, but memory:
-/// such a step leaves its plan.
+/// Note [Which kind comes next]: a step's arguments do not determine its ops, which may depend on a
+/// flag, on data, or on the number of the step. So the sequence of kinds is remembered. The next
+/// kind is predicted to be that of the last step, unless another kind came before after as many
+/// steps of it in a row; if known, the row before that one is taken into account, too. This
+/// predicts periodic sequences, such as two alternating kinds, or another kind at every fifth step.
+/// All unmeasured kinds count as one, which is predicted, too, and then measured. A wrong
+/// prediction affects only memory, not results: such a step leaves its plan.
 class StepVariants {
  public:
-  /// As what such a step is expected to run; null: it is to be measured.
+  /// The variant that such a step is expected to run; null if it must be measured.
   std::shared_ptr<StepVariant> expected(const StepSignature& signature) const;
 
-  /// What such a step may run as, if it cannot be measured; null: nothing.
+  /// A variant that such a step may run as if it cannot be measured; null if there is none.
   std::shared_ptr<StepVariant> any(const StepSignature& signature) const;
 
-  /// True if fewer than `steps` steps have been measured of a kind, besides that one, of which more
-  /// are to be.
+  /// True if a variant other than this one still wants measuring and has fewer than `steps`
+  /// measured steps.
   bool measures_another(const StepVariant& variant, int steps) const;
 
-  /// A step was measured: the variant that is known already, else this one.
+  /// Adds a measured variant. Returns the known variant that equals it, or else `variant`.
   std::shared_ptr<StepVariant> add(std::shared_ptr<StepVariant> variant);
 
-  /// A step with that signature has run, and was of this kind; null: of none that is known.
+  /// Records that a step with that signature has run as this kind; null for an unknown kind.
   void came(const StepSignature& signature, const std::shared_ptr<StepVariant>& variant);
 
-  /// The kind of a step that was run as another one and differed from that; null: none is known.
+  /// The kind of a step that ran as variant `ran` and differed from it; null if unknown.
   std::shared_ptr<StepVariant> find(const StepVariant& ran, const TapeDifference& difference) const;
 
  private:
-  /// So many steps of a kind, one after the other.
+  /// A number of consecutive steps of one kind.
   struct Row {
     const StepVariant* kind = nullptr;
     int64_t steps = 0;
     auto operator<=>(const Row&) const = default;
   };
-  /// The row before the last one, empty if it does not matter; and the last one.
+  /// The row before the last one, empty if it is ignored; and the last row.
   using Context = std::pair<Row, Row>;
 
-  /// The kinds that came for one signature.
+  /// The sequence of kinds for one signature.
   struct Sequence {
     StepSignature signature;
-    std::weak_ptr<StepVariant> last{};  // null: of no kind that is known
+    std::weak_ptr<StepVariant> last{};  // null: an unknown kind
     Row now{};
     Row before{};
     std::map<Context, std::weak_ptr<StepVariant>> changes{};
@@ -75,7 +75,7 @@ class StepVariants {
   void forget_least_used();
 
   std::vector<std::shared_ptr<StepVariant>> variants_;
-  std::vector<Sequence> sequences_;  // by signatures of variants
+  std::vector<Sequence> sequences_;  // by signature of variants
 };
 
 }  // namespace remat

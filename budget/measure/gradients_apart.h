@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The .grad of leaves while a step is measured.
+// Setting aside the .grad of leaves while a step is measured.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,12 +12,13 @@
 
 namespace remat {
 
-/// While it lives leaves that have a .grad have zeros in its place; afterwards they are what they
-/// were. Leaves that backward reaches and that it has not been told of have none meanwhile: what a
-/// function returns as it came, weights of the loss alone. At most one in the process counts.
+/// While alive, replaces the .grad of leaves by zeros; restores it when destroyed. Leaves that
+/// backward reaches but that were not given have no .grad meanwhile: those that a function returns
+/// unchanged, and weights that only the loss uses. Only one object in the process is active at a
+/// time.
 class GradientsApart {
  public:
-  /// Adds to `leaves`, which is to live longer, the leaves that backward reaches.
+  /// Adds to `leaves`, which must outlive this object, the leaves that backward reaches.
   explicit GradientsApart(std::vector<at::Tensor>& leaves);
   GradientsApart(const GradientsApart&) = delete;
   GradientsApart& operator=(const GradientsApart&) = delete;
@@ -27,7 +28,7 @@ class GradientsApart {
   static std::unique_ptr<at::ObserverContext> before_node(const at::RecordFunction& node);
   void add(const at::Tensor& leaf);
 
-  std::mutex mutex_;  // backward's threads add
+  std::mutex mutex_;  // backward's threads call add()
   std::vector<at::Tensor>& leaves_;
   std::vector<at::Tensor> gradients_;
   at::CallbackHandle callback_;

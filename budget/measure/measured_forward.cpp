@@ -11,8 +11,8 @@
 
 namespace remat {
 
-// A tape that is cut, into one segment, keeps all records. What is held ends before what was
-// written is undone.
+// A cut tape, here with one segment, keeps all records. The result is dropped before writes are
+// undone.
 std::unique_ptr<StepMeasurement> measure_forward(StepForward& step, const std::string& name,
                                                  std::unique_ptr<StepRecording> recording,
                                                  std::string* refusal) {

@@ -10,7 +10,7 @@
 namespace remat {
 namespace {
 
-/// Steps of others after which an owner that does not come back is given up.
+/// After this many steps of other owners, an owner that has not come back loses its recording.
 constexpr int kMostWaiting = 4;
 
 struct Pending {
@@ -23,8 +23,8 @@ struct Pending {
   bool is_of(const void* other) const { return recording && owner.lock().get() == other; }
 };
 
-/// What a recording ends by, when its thread ends, is to be there longer than it: thread-locals are
-/// destroyed in the order opposite to that of their first use.
+/// Thread-locals that a recording's destructor uses at thread exit must outlive it. Thread-locals
+/// are destroyed in reverse order of first use, so these are used first.
 bool touch_what_recordings_use() {
   c10::ThreadLocalDebugInfo::get(c10::DebugInfoKind::PROFILER_STATE);
   at::get_record_function_tls_();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The steps that are measured, one after the other.
+// The steps that profile() measures, one after the other.
 #include <remat/budget/profile.h>
 
 #include <c10/core/GradMode.h>
@@ -92,7 +92,7 @@ StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options) {
   Cuts cuts = plain_call_cuts();
   for (const int32_t position : measuring_cuts(measurement->profile()))
     cuts.positions.push_back(static_cast<size_t>(position));
-  for (const auto i : c10::irange(options.steps + 1)) {  // the first one warms up
+  for (const auto i : c10::irange(options.steps + 1)) {  // the first step warms up
     const GradientsApart apart(leaves);
     StepLog log = measure_step(runner, cuts);
     check_backward(log, options.name);

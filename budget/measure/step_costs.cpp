@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From the logs of steps to medians.
+// Medians of the logs of several steps.
 #include "step_costs.h"
 
 #include <c10/util/irange.h>
@@ -24,13 +24,13 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Most bytes that are alive after an event from `first` to `last`.
-/// Nodes of several devices run at once.
+/// Most bytes alive after any event from `first` to `last`. `last` may be smaller, since nodes of
+/// several devices run at once.
 int64_t most(const std::vector<int64_t>& alive, StepLog::Moment first, StepLog::Moment last) {
   return *std::max_element(alive.begin() + first, alive.begin() + std::max(first, last) + 1);
 }
 
-/// CPU time of the replays for which `counts` holds.
+/// CPU time of the replays for which `counts` returns true.
 template <class Counts>
 double replays_us(const StepLog& step, Counts&& counts) {
   double sum = 0;
@@ -40,7 +40,7 @@ double replays_us(const StepLog& step, Counts&& counts) {
   return sum;
 }
 
-/// What a replay takes besides its records, shared among them.
+/// The time of replays besides their records, divided by the number of records.
 double tape_us(const StepLog& step) {
   if (step.reruns.empty()) return 0;
   double own_us = replays_us(step, [&](const StepLog::Replay& replay) {
@@ -52,7 +52,7 @@ double tape_us(const StepLog& step) {
 
 using NodesBySequence = std::unordered_map<uint64_t, int32_t>;
 
-/// The newest node that may have saved it, of those; -1 if there is none.
+/// The newest of `nodes` that may have saved the tensor; -1 if there is none.
 int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
   for (uint64_t sequence = save.newest_node + 1; sequence-- > save.first_node;) {
     if (const auto node = nodes.find(sequence); node != nodes.end()) return node->second;
@@ -60,16 +60,16 @@ int32_t newest_of(const StepLog::Save& save, const NodesBySequence& nodes) {
   return -1;
 }
 
-/// The node that frees what was saved; -1 if backward ran none that may have saved it. `inner`: an
-/// op that writes a view in place has a node inside of that of the whole, and saves its result when
-/// the view has newer nodes, which save nothing.
+/// The node that frees the saved tensor; -1 if backward ran none that may have saved it. `inner`:
+/// an op that writes a view in place has its node inside that of the base, and saves its result
+/// when the view has newer nodes, which save nothing.
 int32_t node_of(const StepLog::Save& save, const NodesBySequence& nodes,
                 const NodesBySequence& inner) {
   const int32_t node = newest_of(save, inner);
   return node >= 0 ? node : newest_of(save, nodes);
 }
 
-/// Of each save the node that frees it; -1 if none is known.
+/// For each save the node that frees it; -1 if unknown.
 std::vector<int32_t> nodes_of_saves(const StepLog& step) {
   NodesBySequence by_sequence;
   NodesBySequence inner_by_sequence;
@@ -88,7 +88,7 @@ std::vector<int32_t> nodes_of_saves(const StepLog& step) {
   return nodes;
 }
 
-/// When memory dies that others than backward have made.
+/// The moments at which memory made outside of backward is freed.
 std::vector<StepLog::Moment> releases(const StepLog& step) {
   std::vector<StepLog::Moment> moments;
   for (const StepLog::Block& block : step.blocks) {
@@ -98,13 +98,13 @@ std::vector<StepLog::Moment> releases(const StepLog& step) {
   return moments;
 }
 
-/// Bytes that were made outside of replays since the forward, node by node.
+/// Adds the bytes that were made outside of replays since the forward, node by node.
 ///
-/// Note [The end of a node]: what a node returns is given its shape (a bias' gradient is summed)
-/// when it has ended, and only then autograd frees what it saved. The first memory of the forward
-/// or of a replay that dies after a node is taken for that moment.
+/// Note [The end of a node]: after a node has ended, its results are still reduced to the right
+/// shape (the gradient of a bias is summed), and only then autograd frees what the node saved. That
+/// moment is taken to be the first free, after the node, of memory made in the forward or a replay.
 ///
-/// Returns the most bytes before the first node.
+/// Returns the most bytes alive before the first node.
 int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
   const auto alive = step.bytes_alive([&](const StepLog::Block& block) {
     return step.is_of_backward(block) && !StepLog::is_of_library(block);
@@ -125,7 +125,7 @@ int64_t add_bytes(const StepLog& step, std::vector<StepNode>& nodes) {
   return most(alive, step.forward_end, step.nodes.front().begin);
 }
 
-/// How many nodes have begun when the block dies; -1: backward has ended.
+/// The number of nodes that have begun when the block is freed; -1 if backward has ended by then.
 int32_t nodes_begun(const StepLog& step, uint32_t block) {
   if (block == StepLog::kNone) return -1;
   const StepLog::Moment died = step.blocks[block].died;
@@ -156,7 +156,7 @@ StepCosts::StepCosts(const StepLog& structure, const RecordsOfOps& records,
   has_varying_sizes_ = false;
 }
 
-/// Of memory that no allocator has reported 0.
+/// Memory that no allocator has reported counts as 0 bytes.
 void StepCosts::add_sizes(const StepLog& step) {
   for (const auto i : c10::irange(results_.size())) {
     const uint32_t block = block_of(step, results_[i]);
@@ -174,10 +174,10 @@ bool StepCosts::has_same_ops(const StepLog& step) const {
          step.results.size() == structure_.results.size();
 }
 
-/// Of each node the record of the op that made it; of those that accumulate gradients that of the
-/// node before.
+/// For each node the record of the op that made it; nodes that accumulate gradients take that of
+/// the node before.
 std::vector<int32_t> StepCosts::records_of_nodes(const StepLog& step) const {
-  std::unordered_map<uint64_t, uint32_t> ops;  // by the number of a node
+  std::unordered_map<uint64_t, uint32_t> ops;  // by sequence number of a node
   for (const auto i : c10::irange(step.ops.size())) {
     for (uint64_t node = step.ops[i].first_node; node < step.ops[i].end_node; ++node)
       ops.emplace(node, static_cast<uint32_t>(i));
@@ -199,7 +199,7 @@ void StepCosts::add_times(const StepLog& step, Sample& sample) const {
   for (const auto i : c10::irange(step.ops.size())) {
     const StepLog::Op& op = step.ops[i];
     sample.forward_us[records_.record_of[i]] += us(op.begin_ns, op.end_ns);
-    if (op.outer != StepLog::kNone)  // which has that time, too
+    if (op.outer != StepLog::kNone)  // whose time includes this one
       sample.forward_us[records_.record_of[op.outer]] -= us(op.begin_ns, op.end_ns);
   }
   sample.other_us = us(step.ops.front().begin_ns, step.ops.back().end_ns) -
@@ -237,7 +237,7 @@ bool StepCosts::add(const StepLog& step) {
   return true;
 }
 
-/// Gradients that are there already, or sizes that depend on data, make steps differ.
+/// Steps differ by gradients that are there already, and by sizes that depend on data.
 void StepCosts::fill_nodes(StepProfile& profile) const {
   const Sample& last = samples_.back();
   profile.nodes = last.nodes;
@@ -255,7 +255,7 @@ void StepCosts::fill_nodes(StepProfile& profile) const {
   }
 }
 
-/// A larger value that is held when the forward has ended is more that is alive then.
+/// If a value that is held at the forward's end grows, so do the bytes alive then.
 void StepCosts::fill_sizes(StepProfile& profile) const {
   for (const auto i : c10::irange(results_.size())) {
     StepValue& value = profile.values[results_[i].value];
@@ -265,7 +265,7 @@ void StepCosts::fill_sizes(StepProfile& profile) const {
   }
 }
 
-/// A step with other nodes tells only of what is gone before they begin.
+/// A step with other nodes only tells what is freed before they begin.
 int32_t StepCosts::latest_release(size_t result) const {
   int32_t latest = 0;
   for (const Sample& sample : samples_) {
@@ -277,7 +277,8 @@ int32_t StepCosts::latest_release(size_t result) const {
   return latest;
 }
 
-/// What the cuts of a measured step keep dies later there than the program lets it go.
+/// The cuts of a measured step keep some values longer than the program does, so those have no
+/// release.
 void StepCosts::fill_releases(StepProfile& profile) const {
   for (const auto i : c10::irange(results_.size())) {
     StepValue& value = profile.values[results_[i].value];
@@ -287,13 +288,13 @@ void StepCosts::fill_releases(StepProfile& profile) const {
     profile.gap_bytes = std::max(profile.gap_bytes, sample.gap_bytes);
 }
 
-/// The first step of several is cold.
+/// The first of several steps is cold and is not timed.
 c10::ArrayRef<StepCosts::Sample> StepCosts::timed() const {
   const c10::ArrayRef<Sample> all(samples_);
   return all.size() > 2 ? all.slice(1) : all;
 }
 
-/// Of records that no replay has run the share of the forward's time that others take.
+/// For records that no replay has run, scales the forward's time by the ratio of the others.
 void StepCosts::fill_replay_times(StepProfile& profile) const {
   std::unordered_map<uint64_t, std::vector<double>> reruns;
   std::vector<double> tape;
@@ -326,7 +327,7 @@ void StepCosts::fill(StepProfile& profile) const {
   fill_nodes(profile);
   fill_sizes(profile);
   fill_releases(profile);
-  for (StepValue& value : profile.values) {  // a write leaves the storage as large as it was
+  for (StepValue& value : profile.values) {  // a write does not change the size of the storage
     const StepValue& first = profile.values[static_cast<size_t>(value.storage)];
     if (value.maker < 0 || first.maker < 0) continue;
     value.bytes = first.bytes;

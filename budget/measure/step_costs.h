@@ -16,20 +16,21 @@
 
 namespace remat {
 
-/// Collects what steps cost, to be added to the profile of their structure.
+/// Collects the costs of steps, to be added to the profile of their structure.
 class StepCosts {
  public:
-  /// `structure` and `records` are to outlive it.
+  /// `structure` and `records` must outlive this object.
   StepCosts(const StepLog& structure, const RecordsOfOps& records, std::vector<ResultOfOp> results);
 
-  /// True if the step's ops and saved tensors are those of the structure, and its backward has run:
-  /// only then it counts.
+  /// Adds a step. Returns false, and ignores it, unless its ops and saved tensors are those of the
+  /// structure and its backward has run.
   bool add(const StepLog& step);
 
-  /// Medians of the times of all steps, equal records together; the most bytes.
+  /// Fills in the median times of all steps, with equal records pooled, and the largest byte
+  /// counts.
   void fill(StepProfile& profile) const;
 
-  /// True if a value had not the same size in all steps.
+  /// True if the size of a value varied between steps.
   bool has_varying_sizes() const { return has_varying_sizes_; }
 
  private:
@@ -38,10 +39,10 @@ class StepCosts {
     std::vector<double> backward_us;  // by record
     double other_us = 0;              // of the forward, between ops
     std::vector<StepLog::Rerun> reruns;
-    double tape_us = 0;  // of replays, besides the records that they run: per record
+    double tape_us = 0;  // time of replays besides their records, per record
     std::vector<StepNode> nodes;
     std::vector<int32_t> node_of_slot;
-    std::vector<int32_t> released;  // by results_, as StepValue's
+    std::vector<int32_t> released;  // by results_, as in StepValue
     int64_t gap_bytes = 0;
   };
 

@@ -20,23 +20,24 @@
 
 namespace remat {
 
-/// The part of a thread in the step that is measured.
+/// A thread's part in the measured step.
 ///
-/// Note [Threads of a step]: the forward runs on one thread. Nodes of backward run there, and for
-/// tensors of accelerators on threads of autograd's engine, one for each device, several at once.
-/// An engine's thread inherits whoever is told of nodes and memory from the thread that has called
-/// backward, node by node, and runs nodes of other backwards between them. So what is told to the
-/// whole process (replays, saved tensors) is the step's only if a node of the step runs on that
-/// thread. Each thread has its own clock, and counts the nodes that it makes by itself.
+/// Note [Threads of a step]: the forward runs on one thread. Nodes of backward run there or, for
+/// tensors on accelerators, on threads of autograd's engine, one per device, several at once. A
+/// thread of the engine inherits the callbacks for nodes and memory from the thread that called
+/// backward, node by node, and runs nodes of other backward passes in between. So events that are
+/// reported to the whole process (replays, saved tensors) belong to the step only if a node of the
+/// step runs on that thread. Each thread has its own clock and its own sequence numbers.
 struct StepThread {
-  uint64_t step = 0;               ///< The step by its number(); for another one all starts anew.
-  int nodes = 0;                   ///< Number of nodes that run, one inside of the other.
-  uint32_t node = StepLog::kNone;  ///< The outermost of them, if it is written down.
-  int replays = 0;                 ///< Number of replays that run, one inside of the other.
-  size_t replay = 0;               ///< The outermost of them, by its number in the log.
+  uint64_t step = 0;               ///< number() of the step; a new step resets the others
+  int nodes = 0;                   ///< Number of nested nodes that run
+  uint32_t node = StepLog::kNone;  ///< The outermost of them, if it is logged
+  int replays = 0;                 ///< Number of nested replays that run
+  size_t replay = 0;               ///< Index of the outermost of them in the log
 };
 
-/// Has the log, and hears of memory. Backward's threads may tell of nodes and memory at once.
+/// Holds the log and listens to allocations. Backward's threads may report nodes and memory at
+/// once.
 class StepListener final : public AllocationListener {
  public:
   template <class Write>
@@ -45,7 +46,7 @@ class StepListener final : public AllocationListener {
     if (!is_done_) write(log_, next_);
   }
 
-  /// The block that is alive at that address.
+  /// The live block at that address, or kNone. Call it under the lock of write().
   uint32_t block_at(const void* address) const {
     const auto known = alive_.find(address);
     return known == alive_.end() ? StepLog::kNone : known->second;
@@ -58,26 +59,26 @@ class StepListener final : public AllocationListener {
 
   uint64_t number() const { return number_; }
 
-  /// The thread of the forward, by at::RecordFunction's number.
+  /// The forward's thread, as numbered by at::RecordFunction.
   uint64_t forward_thread() const { return forward_thread_; }
   bool is_of_this_thread() const {
     return at::RecordFunction::currentThreadId() == forward_thread_;
   }
 
-  /// The part of the calling thread in this step.
+  /// The calling thread's part in this step.
   StepThread& here() const {
     static thread_local StepThread of_thread;
     if (of_thread.step != number_) of_thread = {.step = number_};
     return of_thread;
   }
 
-  /// To be asked under the lock of write().
+  /// Call it under the lock of write().
   StepNodes& nodes() { return nodes_; }
 
-  /// True where replays belong to the step.
+  /// True if replays on this thread belong to the step.
   bool works_here() const { return is_of_this_thread() || here().nodes > 0; }
 
-  /// An op has returned these. Not under the lock of write().
+  /// Marks the blocks that an op has returned. Do not call it under the lock of write().
   void add_results(const c10::IValue& value) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_done_) return;
@@ -91,10 +92,10 @@ class StepListener final : public AllocationListener {
     if (block != StepLog::kNone) log_.blocks[block].is_result = true;
   }
 
-  /// True once memory of an accelerator was allocated.
+  /// True once accelerator memory has been allocated.
   bool sees_accelerator() const { return sees_accelerator_; }
 
-  /// What is allocated meanwhile is not written down.
+  /// Stops logging allocations while muted.
   void mute(bool muted) {
     const std::lock_guard<std::mutex> lock(mutex_);
     is_muted_ = muted;
@@ -111,7 +112,8 @@ class StepListener final : public AllocationListener {
   static std::atomic<StepListener*> current;
 
  private:
-  // A free that was not seen, or of a block from before: see Note [A table of live blocks].
+  // A known address means that its free was not seen. A free of an unknown address belongs to an
+  // older block: see Note [A table of live blocks].
   void on_report(void* address, int64_t bytes, c10::Device device) override {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (is_done_) return;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Whose memory counts.
+// The device whose memory counts.
 #include <remat/budget/step_log.h>
 
 #include <map>
@@ -8,7 +8,7 @@
 namespace remat {
 namespace {
 
-/// By accelerators, the bytes of results of ops of the forward, in the order of the devices.
+/// For each accelerator, in the order of their names, the bytes of results of the forward's ops.
 std::map<std::string, std::pair<c10::Device, int64_t>> accelerator_bytes(const StepLog& step) {
   std::map<std::string, std::pair<c10::Device, int64_t>> bytes;
   for (const StepLog::Block& block : step.blocks) {

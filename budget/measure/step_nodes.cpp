@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Nodes by the backward that runs them.
+// Logging of nodes in the backward pass that runs them.
 #include "step_nodes.h"
 
 #include <ATen/SequenceNumber.h>
@@ -15,11 +15,11 @@
 namespace remat {
 namespace {
 
-/// Which node it is, from its begin to its end.
+/// The index of a node, from its begin to its end.
 struct Begun final : at::ObserverContext {
   Begun(uint64_t of_step, uint32_t number) : step(of_step), node(number) {}
   const uint64_t step;
-  const uint32_t node;  // kNone: not written down
+  const uint32_t node;  // kNone: not logged
 };
 
 /// True for a node that the forward has made.
@@ -35,10 +35,10 @@ uint64_t StepNodes::sequence_of(const at::RecordFunction& node, const StepListen
   return static_cast<uint64_t>(node.seqNr());
 }
 
-/// True for a node that was made since backward began.
+/// True for a node that was made after backward began.
 bool StepNodes::is_later(const StepLog& log, const at::RecordFunction& node, uint64_t sequence,
                          const StepListener& listener) const {
-  if (node.seqNr() < 0) return false;  // it accumulates gradients
+  if (node.seqNr() < 0) return false;  // such nodes accumulate gradients
   if (node.forwardThreadId() != listener.forward_thread())
     return std::find(node_threads_.begin(), node_threads_.end(), node.forwardThreadId()) !=
            node_threads_.end();
@@ -55,7 +55,7 @@ void StepNodes::begin_backward(StepLog& log, uint64_t task) {
   loads_ = log.loads.size();
 }
 
-/// The backward that runs was none of the step's.
+/// Removes the nodes of the running pass if it was not the step's.
 void StepNodes::forget_others(StepLog& log) {
   if (is_own_) return;
   log.nodes.resize(nodes_);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who tells of ops, nodes, memory and replays, and the log that they are written to.
+// Sources of events (ops, nodes, memory, replays), and the log that they write to.
 #include <remat/budget/step_recording.h>
 
 #include <ATen/SequenceNumber.h>
@@ -27,7 +27,7 @@
 namespace remat {
 namespace {
 
-/// Bit i: the i-th of the tensors that it is given requires a gradient.
+/// Bit i is set if the i-th tensor argument requires a gradient.
 uint64_t gradients_of(const OpCall& call) {
   uint64_t bits = 0;
   unsigned next = 0;
@@ -45,14 +45,14 @@ const void* address_of(const at::Tensor& tensor) {
 thread_local std::optional<at::CallbackHandle> node_callback;
 thread_local std::optional<at::CallbackHandle> result_callback;
 
-/// Hears of what ops of any kind return; see Note [Memory of libraries].
+/// Callback for the results of all ops; see Note [Memory of libraries].
 void add_results(const at::RecordFunction& op, at::ObserverContext* /*context*/) {
   StepListener* const listener = StepListener::current.load();
   if (!listener) return;
   for (const c10::IValue& result : op.outputs()) listener->add_results(result);
 }
 
-/// Once there is memory of an accelerator.
+/// Installs that callback once there is accelerator memory.
 void hear_of_results(const StepListener& listener) {
   if (result_callback || !listener.sees_accelerator() || !listener.is_of_this_thread()) return;
   const auto nothing = [](const at::RecordFunction&) -> std::unique_ptr<at::ObserverContext> {
@@ -67,15 +67,14 @@ void hear_of_results(const StepListener& listener) {
 
 std::atomic<StepListener*> StepListener::current{nullptr};
 
-/// Hears of ops, saved tensors and replays.
+/// Logs ops, saved tensors and replays.
 class StepRecording::Ops final : public TraceSink {
  public:
   Ops(std::shared_ptr<StepListener> listener, StepUndo* undo)
       : listener_(std::move(listener)), undo_(undo) {}
 
   void before_op(const TraceScope& scope, const OpCall& call) override { begin(scope, call); }
-  // Without views, of which handlers make some in the first call only (to remember what they look
-  // like).
+  // Skips views, since some handlers make views in their first call only (to learn their shapes).
   void before_part(const TraceScope& scope, const OpCall& call) override {
     if (!call.info().is_plain_view()) begin(scope, call);
   }
@@ -89,7 +88,7 @@ class StepRecording::Ops final : public TraceSink {
     const int64_t now = frequent_thread_ns();
     listener_->write([&](StepLog& log, StepLog::Moment& next) {
       StepLog::Op& op = log.ops[open_.back()];
-      if (op.op != &call.info()) return;  // a view of a handler
+      if (op.op != &call.info()) return;  // a view of a handler, not logged
       open_.pop_back();
       op.end_ns = now;
       op.end_node = op.first_node;
@@ -157,11 +156,11 @@ class StepRecording::Ops final : public TraceSink {
 
   void enter(uint32_t place) { place_ = place; }
 
-  /// Regions that come now are of other steps.
+  /// From now on regions belong to other steps.
   void end_forward() { is_over_ = true; }
 
  private:
-  /// True in the forward of the outermost region that this thread has begun, and inside it.
+  /// True in the forward of the first outermost region that this thread has begun, and inside it.
   bool is_of_step(const TraceScope& scope) {
     if (is_over_ || std::this_thread::get_id() != thread_ || scope.is_replay || !scope.whole)
       return false;
@@ -206,7 +205,7 @@ class StepRecording::Ops final : public TraceSink {
       op.end_ns = now;
       op.end_node = at::sequence_number::peek();
       op.end = next++;
-      if (number + 1 != log.ops.size()) return;  // its parts have made what it returns
+      if (number + 1 != log.ops.size()) return;  // its parts have made its results
       for (size_t i = 0; i < call.info().return_count(); ++i) add_results(log, call.result(i), i);
     });
   }
@@ -232,9 +231,9 @@ class StepRecording::Ops final : public TraceSink {
   StepUndo* const undo_;  // null: writes stay
   const std::thread::id thread_ = std::this_thread::get_id();
   uint64_t region_ = 0;
-  const Tape* tape_ = nullptr;  // of that region, which its forward keeps
+  const Tape* tape_ = nullptr;  // that region's tape, which its forward keeps
   uint32_t place_ = 0;
-  std::vector<uint32_t> open_;  // ops that run, the outermost first; guarded by the listener's lock
+  std::vector<uint32_t> open_;  // running ops, outermost first; guarded by the listener's lock
   bool is_over_ = false;
 };
 

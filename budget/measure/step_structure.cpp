@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a forward makes: values of its tape, with the blocks of memory of its log.
+// The values of a forward's tape, matched with the memory blocks of its log.
 #include "step_structure.h"
 
 #include <c10/util/Exception.h>
@@ -55,7 +55,7 @@ std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& recor
 
 namespace {
 
-/// Fills a profile step by step.
+/// Builds a profile part by part.
 class Structure {
  public:
   Structure(const StepLog& log, const RecordsOfOps& records, const Region& region, const Tape& tape,
@@ -92,7 +92,7 @@ class Structure {
       blocks_[made.value] = log_.results[log_.ops[made.op].first_result + made.result].block;
   }
 
-  /// What is kept of memory from outside that the step overwrites; and how large that memory is.
+  /// Adds the bytes kept of outside memory that the step overwrites, and the size of that memory.
   void add_outside() {
     for (const auto i : c10::irange(profile_.values.size())) {
       const StepValue& first = profile_.values[static_cast<size_t>(profile_.values[i].storage)];
@@ -150,7 +150,7 @@ class Structure {
     profile_.records.push_back(std::move(added));
   }
 
-  /// Of records with equal kinds equal work is done.
+  /// A hash that is equal for records that do equal work.
   uint64_t kind_of(size_t number) const {
     const TapeRecord& record = tape_.records()[number];
     std::ostringstream text;
@@ -176,7 +176,7 @@ class Structure {
     const auto plain = log_.bytes_alive(
         [&](const StepLog::Block& block) { return !is_of_library(block) && !is_copy(block); });
     for (const auto i : c10::irange(profile_.values.size())) {
-      if (blocks_[i] == StepLog::kNone) {  // without memory: on the meta device
+      if (blocks_[i] == StepLog::kNone) {  // no memory, as on the meta device
         if (profile_.values[i].maker >= 0)
           profile_.values[i].held_until = static_cast<int32_t>(size());
         continue;
@@ -199,7 +199,8 @@ class Structure {
     profile_.end_bytes = alive[log_.forward_end];
   }
 
-  /// True for what remat has copied before an op writes it: memory that no op of the forward made.
+  /// True for a copy that remat made before a write: memory that was made outside of the forward's
+  /// ops.
   bool is_copy(const StepLog::Block& block) const {
     if (block.born > log_.forward_end) return false;
     const auto next = std::upper_bound(
@@ -214,7 +215,7 @@ class Structure {
     return StepLog::is_of_library(block) && !is_copy(block);
   }
 
-  /// The last record that had begun by then.
+  /// The last record that had begun at that moment.
   int32_t last_record_before(StepLog::Moment moment) const {
     if (moment >= log_.forward_end) return static_cast<int32_t>(size());
     const auto after = std::upper_bound(
@@ -223,7 +224,7 @@ class Structure {
     return static_cast<int32_t>(after - records_.op_of.begin()) - 1;
   }
 
-  // A slot belongs to the segment that is open, so to the record that the newest op is to make.
+  // A slot belongs to the open segment, so to the record that the newest op is about to make.
   void add_slots() {
     const std::vector<TapeSlot>& slots = tape_.parts()[0].slots;
     TORCH_CHECK_NOT_IMPLEMENTED(slots.size() == log_.saves.size(), "[profile] '", profile_.name,
@@ -251,10 +252,10 @@ class Structure {
   const RecordsOfOps& records_;
   const Region& region_;
   const Tape& tape_;
-  const c10::Device device_;  // whose memory counts
+  const c10::Device device_;  // the device whose memory counts
   StepProfile profile_;
   std::vector<uint32_t> blocks_;  // by value
-  std::vector<int64_t> spanned_;  // by first value of a storage: how far its readers look
+  std::vector<int64_t> spanned_;  // by first value of a storage: the bytes that its readers span
 };
 
 }  // namespace

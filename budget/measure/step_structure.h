@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From a forward's log and tape to numbers.
+// The structure of a step as numbers, from a forward's log and tape.
 #pragma once
 
 #include <cstdint>
@@ -14,28 +14,29 @@
 
 namespace remat {
 
-/// Which op of a log made each record, and which record's each op is.
+/// The mapping between a log's ops and the records of a tape.
 struct RecordsOfOps {
   RecordsOfOps(const StepLog& log, size_t records);
 
-  std::vector<uint32_t> op_of;      ///< By record.
-  std::vector<uint32_t> record_of;  ///< By op: the one that it made, else the last one before.
+  std::vector<uint32_t> op_of;  ///< For each record: the op that made it
+  /// For each op: the record it made, or else the last one before.
+  std::vector<uint32_t> record_of;
 };
 
-/// Where the log of a step tells of the memory of a value.
+/// Where a value's memory is in the log of a step.
 struct ResultOfOp {
   uint32_t value;
   uint32_t op;
-  uint32_t result;  ///< Counted from the op's first in StepLog::results.
+  uint32_t result;  ///< Relative to the op's first in StepLog::results
 };
 
-/// Of all values that records make. They are the same for each step with the same ops.
+/// The results of all values that records make. Equal for all steps with the same ops.
 std::vector<ResultOfOp> results_of(const StepLog& log, const RecordsOfOps& records,
                                    const Tape& tape);
 
-/// Records, values, slots, bytes and lifetimes of a step, without times and nodes. `tape` is that
-/// of `region`, cut into one segment, and `log` that of the forward that recorded it, which counts
-/// memory of `device` alone.
+/// Records, values, slots, bytes and lifetimes of a step, without times and nodes. `tape` is the
+/// tape of `region`, cut into one segment; `log` is the log of the forward that recorded it, which
+/// counts only memory of `device`.
 StepProfile structure_of(const StepLog& log, const RecordsOfOps& records, const Region& region,
                          const Tape& tape, std::string name, c10::Device device);
 

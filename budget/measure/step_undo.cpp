@@ -14,7 +14,7 @@
 namespace remat {
 namespace {
 
-/// Its own ops and memory are nobody's.
+/// Hides remat's own ops and memory from interception and the log.
 class Unseen {
  public:
   explicit Unseen(StepListener& listener) : listener_(listener) { listener_.mute(true); }
@@ -40,7 +40,7 @@ StepUndo::~StepUndo() {
     const at::AutoDispatchBelowADInplaceOrView below;
     lay_out(written.storage, flat(written.storage)).copy_(written.bytes);
   }
-  const c10::AutoGradMode grad_mode(true);  // a view of what was written may be viewed once more
+  const c10::AutoGradMode grad_mode(true);  // a view of a written tensor may be viewed again
   for (const auto& [tensor, edge] : graphs_) {
     if (tensor.grad_fn() != edge.function) torch::autograd::impl::set_gradient_edge(tensor, edge);
   }
@@ -51,7 +51,8 @@ void StepUndo::before_op(const OpCall& call) {
   for (const OpTensor& given : call.tensors()) {
     if (!call.writes_argument(given.argument)) continue;
     if (is_of_python_class(*given.tensor)) {
-      if (!is_made_in_step(*given.tensor)) keep_graph(*given.tensor);  // parts write its memory
+      // Its parts' writes restore the memory.
+      if (!is_made_in_step(*given.tensor)) keep_graph(*given.tensor);
     } else if (has_layout(*given.tensor)) {
       keep(*given.tensor);
     }

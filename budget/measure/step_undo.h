@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What ops have written that was there before, and how to bring it back.
+// Undoing of ops' writes to memory that existed before the step.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,8 +16,8 @@
 
 namespace remat {
 
-/// When it dies, memory that is older than the listener's log is again what it was when ops began
-/// to write it, as autograd sees it, too; and so are the default generators.
+/// The destructor restores memory that is older than the listener's log to its state before ops
+/// wrote it, including autograd's view of it, and restores the default generators.
 class StepUndo {
  public:
   explicit StepUndo(StepListener& listener)
@@ -26,10 +26,10 @@ class StepUndo {
   StepUndo& operator=(const StepUndo&) = delete;
   ~StepUndo();
 
-  /// All stays as it is.
+  /// Keeps all writes.
   void dismiss() { is_dismissed_ = true; }
 
-  /// The op is about to write some of its arguments.
+  /// Call it when the op is about to write some of its arguments.
   void before_op(const OpCall& call);
 
  private:
@@ -38,7 +38,7 @@ class StepUndo {
     at::Tensor bytes;
   };
 
-  /// Where a tensor came from, as autograd sees it: a write makes it a result of the write.
+  /// A tensor's place in autograd's graph, which a write changes to a result of the write.
   struct Graph {
     at::Tensor tensor;
     torch::autograd::Edge edge;

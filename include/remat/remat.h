@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The front door: everything that users of remat call.
+// Everything that users of remat include.
 #pragma once
 
 #include <remat/backend/checkpoint.h>

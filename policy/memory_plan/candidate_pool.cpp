@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A Pareto set in a map.
+// A Pareto set kept in a map.
 #include "candidate_pool.h"
 
 namespace remat::detail {

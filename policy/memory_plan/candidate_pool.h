@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The plans that no other beats in peak and time at once.
+// A Pareto set of plans: no plan in it is beaten in both peak and time.
 #pragma once
 
 #include <cstdint>
@@ -10,22 +10,22 @@
 namespace remat::detail {
 
 struct CutCandidate {
-  int32_t cuts = 0;            ///< Which positions and groups, by a number of the searcher's
+  int32_t cuts = 0;            ///< Number of its positions and groups in the search
   std::vector<int32_t> kept;   ///< Values, ascending
-  std::vector<int32_t> moved;  ///< Of these, those that OFFLOAD moves
-  double more_us = 0;          ///< What runs again, and waits for copies
+  std::vector<int32_t> moved;  ///< Those of `kept` that are offloaded
+  double more_us = 0;          ///< Time of recomputation and of waits for copies
 };
 
 class CandidatePool {
  public:
-  /// Would a plan of these numbers enter? Equal ones do not: the first found stays.
+  /// True if a plan with these numbers would enter. An equal plan would not: the first found stays.
   bool admits(int64_t peak_bytes, double more_us) const;
-  /// What it beats goes.
+  /// Adds a candidate and removes those that it beats.
   void add(int64_t peak_bytes, CutCandidate candidate);
 
-  /// By peak, which rises while times fall.
+  /// All candidates by peak; peaks rise while times fall.
   const std::map<int64_t, CutCandidate>& all() const { return by_peak_; }
-  /// The fastest within a budget; end() of all(): none.
+  /// The fastest candidate within a budget; end() of all() if there is none.
   std::map<int64_t, CutCandidate>::const_iterator best(int64_t budget_bytes) const;
 
  private:

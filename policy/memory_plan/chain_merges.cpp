@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finds runs of different types, and joins their ops.
+// Finds recurring runs of different types, and joins their ops.
 #include "chain_merges.h"
 
 #include <algorithm>

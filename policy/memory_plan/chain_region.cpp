@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Records to ops, storages to tensors.
+// Makes ops of records, and tensors of storages.
 #include "chain_region.h"
 
 #include <algorithm>
@@ -56,10 +56,10 @@ int32_t RegionBuilder::find(int32_t record) {
 void RegionBuilder::join(int32_t a, int32_t b) {
   a = find(a);
   b = find(b);
-  joined_[std::min(a, b) - region_.begin] = std::max(a, b);  // An op's last record stands for it.
+  joined_[std::min(a, b) - region_.begin] = std::max(a, b);  // an op is named by its last record
 }
 
-/// A write, what made the value before it, and who reads that value in between run as one.
+/// Joins a write, the maker of the value before it, and the readers of that value in between.
 void RegionBuilder::join_writes() {
   for (int32_t j = region_.begin; j < region_.end; ++j) {
     for (const StepWrite& write : graph_.profile.records[j].writes) {
@@ -73,7 +73,8 @@ void RegionBuilder::join_writes() {
   }
 }
 
-/// Ops are in the order of their last records: an op that reads what a later one makes joins it.
+/// Ops are ordered by their last records, so an op that reads what a later op makes is joined to
+/// it.
 void RegionBuilder::join_with_later() {
   for (bool changed = true; changed;) {
     changed = false;
@@ -154,7 +155,7 @@ void RegionBuilder::add_needs(int32_t slot) {
   if (is_entering(saved.value)) {
     add_once(type_.ops[k].bwd_needs, "in");
   } else if (is_local(storage)) {
-    // What a later op writes is that op's to need.
+    // The op that later writes the storage needs it.
     k = std::max(k, op_of_[spans_.first[storage] - region_.begin]);
     add_once(type_.ops[k].bwd_needs, names_[storage]);
   }

@@ -16,13 +16,14 @@
 namespace remat::detail {
 
 /// Note [Gradients in the chain]
-/// The planner makes gradients itself, one for every first out; a step profile has measured them.
-/// So an op's first out is an empty tensor, all that it makes comes after that, and what backward
-/// was measured to hold is its workspace. Only a region's output is a first out, since the planner
-/// passes gradients from region to region; what it counts for these is taken off the workspace.
+/// The planner adds gradients itself, one for every first out; a step profile has measured them. So
+/// an op's first out is an empty tensor followed by all that the op makes, and the bytes measured
+/// in backward become its workspace. Only a region's output is a first out, since the planner
+/// passes gradients from region to region; the bytes that it counts for those are subtracted from
+/// the workspace.
 class RegionBuilder {
  public:
-  /// `entering`, `leaving`: storages, or -1.
+  /// `entering`, `leaving`: storages that cross the region's ends, or -1.
   RegionBuilder(const StepGraph& graph, const ValueSpans& spans, const std::vector<char>& pinned,
                 int32_t begin, int32_t end, int32_t entering, int32_t leaving);
 
@@ -51,10 +52,10 @@ class RegionBuilder {
   int32_t leaving_;
   ChainRegion region_;
   BlockType type_;
-  std::vector<int32_t> joined_;           // Per record of the region
-  std::vector<size_t> op_of_;             // The same
-  std::map<int32_t, std::string> names_;  // Of local storages
-  size_t first_reader_ = 0;               // Op that reads what enters first
+  std::vector<int32_t> joined_;           // per record of the region
+  std::vector<size_t> op_of_;             // per record of the region
+  std::map<int32_t, std::string> names_;  // of local storages
+  size_t first_reader_ = 0;               // op that first reads the entering storage
 };
 
 }  // namespace remat::detail

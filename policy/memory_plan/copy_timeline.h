@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// When an offload engine copies, in simulated time, and how long compute waits for it.
+// Simulation of an offload engine's copies, and of the time that compute waits for them.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@
 
 namespace remat::detail {
 
-/// What happens to values that may move, one thing after the other.
+/// One event of the values that may move, in order.
 struct CopyStep {
   enum class Kind : uint8_t {
-    kCompute,  ///< For `us`
-    kPut,      ///< The engine is given the value.
-    kAlone,    ///< Nobody but the engine has it.
-    kAsk,      ///< Backward asks for it, and has it from then on.
-    kDrop,     ///< Backward has no use for what it was given then.
+    kCompute,  ///< Compute for `us`
+    kPut,      ///< The engine gets the value
+    kAlone,    ///< Only the engine holds the value
+    kAsk,      ///< Backward asks for the value, and holds it from then on
+    kDrop,     ///< Backward drops the value that it got
   };
   Kind kind = Kind::kCompute;
   int32_t value = -1;
@@ -27,21 +27,21 @@ struct CopyStep {
 };
 
 struct CopyTimes {
-  double waited_us = 0;    ///< Of compute, for copies
-  double copied_us = 0;    ///< Of copies, both ways
-  int64_t left_bytes = 0;  ///< Copied out before they were asked for
+  double waited_us = 0;    ///< Time that compute waits for copies
+  double copied_us = 0;    ///< Time of copies, both ways
+  int64_t left_bytes = 0;  ///< Bytes copied out before they were asked for
   int64_t fetched_bytes = 0;
-  int64_t away_bytes = 0;  ///< The most that was away, or on its way there, at once
+  int64_t away_bytes = 0;  ///< Most bytes that were away, or on their way there, at once
 };
 
 /// Note [Simulated engine]
 /// The rules are those of offload/mover_out.cpp and mover_in.cpp, for an engine that knows the
-/// order from an earlier step: a value leaves with the first put() after it is alone; put() waits
-/// while more than max_leaving_bytes are on their way; each ask() has what comes next fetched,
-/// within prefetch_bytes. A test runs both on the same steps.
+/// order from an earlier step: a value leaves with the first put() after only the engine holds it;
+/// put() waits while more than max_leaving_bytes are on their way; each ask prefetches the next
+/// values within prefetch_bytes. A test runs both on the same steps.
 class REMAT_API CopyTimeline {
  public:
-  /// `bytes`: per value. Both must outlive this.
+  /// `bytes`: per value. Both arguments must outlive this object.
   CopyTimeline(const OffloadTerms& terms, const std::vector<int64_t>& bytes);
 
   CopyTimes run(const std::vector<CopyStep>& steps);
@@ -51,11 +51,11 @@ class REMAT_API CopyTimeline {
   struct Moved {
     Where where = Where::kNowhere;
     bool is_alone = false;
-    bool is_next = false;  // On its way out, and stays
+    bool is_next = false;  // leaving, but stays
     bool has_left = false;
-    int32_t held = 0;  // By asks
+    int32_t held = 0;  // number of asks that hold it
     size_t place = 0;
-    double ends_us = 0;  // The last copy
+    double ends_us = 0;  // end of its last copy
   };
   struct Link {
     double out_free_us = 0;
@@ -79,11 +79,11 @@ class REMAT_API CopyTimeline {
   const std::vector<int64_t>& bytes_;
   std::vector<Moved> moved_;
   std::vector<Link> links_;
-  std::vector<int32_t> order_;  // In which values are asked for, twice in a row as once
+  std::vector<int32_t> order_;  // order in which values are asked for, without repetitions
   std::vector<int32_t> waiting_;
   std::deque<int32_t> leaving_;
   double now_us_ = 0;
-  int64_t leaving_bytes_ = 0;  // Of copies that are not done
+  int64_t leaving_bytes_ = 0;  // of unfinished copies
   int64_t away_bytes_ = 0;
   int64_t coming_bytes_ = 0;
   CopyTimes out_;

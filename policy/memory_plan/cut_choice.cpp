@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Pins what lives long until single values pass at places close enough, then takes places that
-// look alike, so that the regions between them do too.
+// Pins long-lived storages until positions crossed by a single value are close enough, then takes
+// positions that look alike, so that the regions between them are alike too.
 #include "cut_choice.h"
 
 #include <algorithm>
@@ -14,8 +14,8 @@ namespace remat::detail {
 
 namespace {
 
-constexpr int32_t short_span = 6;    // Records; a gap or value this short is left alone.
-constexpr double most_pinned = 0.4;  // Of all bytes
+constexpr int32_t short_span = 6;    // in records; a gap or value this short is left alone
+constexpr double most_pinned = 0.4;  // share of all bytes
 constexpr size_t pins_tried = 12;
 constexpr int most_splits = 40;
 
@@ -59,7 +59,8 @@ class CutChooser {
   double share(int64_t bytes) const {
     return total() == 0 ? 0 : static_cast<double>(bytes) / static_cast<double>(total());
   }
-  /// At most one large value passes, and nobody writes it later: a cut would have to copy it.
+  /// True if at most one large value passes, which is not written later: a cut would have to copy
+  /// it.
   bool separates(int32_t p) const {
     return large_[p].size() <= 1 &&
            std::none_of(large_[p].begin(), large_[p].end(),
@@ -91,7 +92,7 @@ class CutChooser {
                              [](const Gap& a, const Gap& b) { return a.bytes < b.bytes; });
   }
 
-  /// In the heaviest gap between separators, pins the value without which it falls apart best.
+  /// In the heaviest gap between separators, pins the value whose removal divides the gap best.
   bool pin_one() {
     const Gap gap = heaviest(separators());
     if (share(gap.bytes) <= shares_.most || gap.end - gap.begin < short_span) return false;
@@ -99,7 +100,7 @@ class CutChooser {
     for (int32_t p = gap.begin + 1; p < gap.end; ++p) {
       for (const int32_t s : large_[p]) ++counts[s];
     }
-    std::vector<std::pair<int32_t, int32_t>> most;  // Count, storage
+    std::vector<std::pair<int32_t, int32_t>> most;  // count, storage
     for (const auto& [s, count] : counts) most.emplace_back(-count, s);
     std::sort(most.begin(), most.end());
     std::optional<std::tuple<double, int32_t, int32_t>> best;
@@ -146,7 +147,7 @@ class CutChooser {
     return {kind(p - 1), kind(p), large_[p].empty() ? 0 : graph_.bytes(passing(p))};
   }
 
-  /// Places that look alike, the most frequent look first, as long as that makes regions smaller.
+  /// Takes sets of positions that look alike, the most frequent first, while regions get smaller.
   void take_alike(const std::vector<int32_t>& places) {
     std::map<Look, std::vector<int32_t>> by_look;
     for (const int32_t p : places) by_look[look(p)].push_back(p);
@@ -165,7 +166,7 @@ class CutChooser {
     }
   }
 
-  /// In deep models all places that look alike would make regions that are too light.
+  /// In deep models, cuts at all positions that look alike would make regions too light.
   bool try_every(size_t stride, const std::vector<int32_t>& alike) {
     std::vector<int32_t> trial = chosen_.positions;
     for (size_t i = stride - 1; i < alike.size(); i += stride) trial.push_back(alike[i]);
@@ -214,7 +215,7 @@ class CutChooser {
     return !passes_on && 4 * std::min(weight(gap.begin, p), weight(p, gap.end)) >= gap.bytes;
   }
 
-  /// What crosses and is no region's output is pinned.
+  /// Pins every storage that crosses a cut but is no region's output.
   void finish() {
     int32_t begin = 0;
     for (const int32_t p : chosen_.positions) {
@@ -237,7 +238,7 @@ class CutChooser {
   const StepGraph& graph_;
   const ValueSpans& spans_;
   const RegionShares& shares_;
-  std::vector<std::vector<int32_t>> large_;  // Per position: unpinned large storages that pass
+  std::vector<std::vector<int32_t>> large_;  // per position: unpinned large storages that pass
   int64_t pinned_bytes_ = 0;
   StepRegions chosen_;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finds the first fault of cuts.
+// Finds the first fault of a step's cuts.
 #include <algorithm>
 #include <cstdint>
 

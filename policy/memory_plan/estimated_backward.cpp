@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A backward that nobody has measured: a node for each record, from the last to the first.
+// An estimated backward: a node for each record, from the last to the first.
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -15,9 +15,10 @@ namespace {
 
 using detail::StepGraph;
 
-constexpr double kBytesInUs = 4096;  // a guess: only the ratio between ops matters
+constexpr double kBytesInUs = 4096;  // an estimate: only the ratio between ops matters
 
-/// Gradients come up with the first node that reads what they are of, and go with its maker's.
+/// A value's gradient is allocated by the first node of its readers, and freed by the node of its
+/// maker.
 class EstimatedBackward {
  public:
   EstimatedBackward(const StepProfile& profile, int64_t leaf_bytes)
@@ -58,8 +59,8 @@ class EstimatedBackward {
     return node;
   }
 
-  /// An op that has copied what it reads, such as a convolution into a layout of its own, copies
-  /// the gradient of what it makes, too.
+  /// An op that copies its inputs, such as a convolution into another layout, is assumed to copy
+  /// its results' gradients, too.
   int64_t workspace_of(const StepRecord& record) const {
     if (record.workspace_bytes == 0) return 0;
     int64_t bytes = record.workspace_bytes;
@@ -74,7 +75,7 @@ class EstimatedBackward {
     return 1 + static_cast<double>(bytes) / kBytesInUs;
   }
 
-  /// Parts of what was concatenated get views of its gradient.
+  /// The inputs of a concatenation get views of its gradient.
   void pass_on(const StepRecord& record, int32_t value) {
     if (record.op != "aten::cat" || record.makes.empty()) return give(value);
     if (graph_.maker(value) >= 0 && gradient_of_[value] == kNone)
@@ -102,8 +103,9 @@ class EstimatedBackward {
   const StepGraph graph_;
   const StepProfile& profile_;
   const int64_t leaf_bytes_;
-  std::vector<int32_t> gradient_of_;  // by value: whose gradient's memory its own is in
-  std::vector<int32_t> readers_;      // by value: of its gradient's memory
+  // By value: the value whose gradient's memory its gradient is in.
+  std::vector<int32_t> gradient_of_;
+  std::vector<int32_t> readers_;  // by value: number of users of its gradient's memory
   int64_t gradient_bytes_ = 0;
 };
 

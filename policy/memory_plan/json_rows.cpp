@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Numbers of 64 bits, which JSON's readers do not all keep, as text.
+// 64-bit numbers as text, since not all JSON readers keep them exactly.
 #include "json_rows.h"
 
 namespace remat::detail {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the JSON of profiles and plans has in common: a line for each row, numbers within ranges.
+// The common part of the JSON of profiles and plans: one line per row, range-checked numbers.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,7 @@
 
 namespace remat::detail {
 
-/// An object whose members are written one after the other.
+/// Writes an object member by member.
 class JsonRows {
  public:
   void add(const std::string& key, const nlohmann::ordered_json& value) {
@@ -58,17 +58,17 @@ inline std::vector<int32_t> read_int32s(const JsonValue& value, int32_t least = 
   return all;
 }
 
-/// An array of exactly `size` values
+/// Reads an array of exactly `size` values.
 inline std::vector<JsonValue> read_row(const JsonValue& value, size_t size) {
   std::vector<JsonValue> row = value.items();
   if (row.size() != size) value.fail("an array of " + std::to_string(size), value.shown());
   return row;
 }
 
-/// What from_json() of these reads.
+/// The readers behind from_json().
 StepProfile read_step_profile(const JsonNode& root, const JsonPlace& place);
 MemoryPlan read_memory_plan(const JsonNode& root, JsonPlace place, const StepProfile& profile);
 
-uint64_t read_hex(const JsonValue& value);  ///< What hex_text() gives.
+uint64_t read_hex(const JsonValue& value);  ///< Reads text of hex_text()
 
 }  // namespace remat::detail

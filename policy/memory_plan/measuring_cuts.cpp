@@ -19,7 +19,7 @@ using detail::ValueSpans;
 
 using Positions = std::vector<int32_t>;
 
-/// What crosses is kept, and what one segment saves is there while that is replayed.
+/// Bytes of all values that cross a cut, plus those that one segment saves while it is replayed.
 int64_t bytes_with(const Positions& cuts, const StepGraph& graph, const ValueSpans& spans) {
   std::vector<char> crosses(graph.profile.values.size());
   for (const int32_t p : cuts) {
@@ -37,7 +37,7 @@ int64_t bytes_with(const Positions& cuts, const StepGraph& graph, const ValueSpa
   return kept + *std::max_element(saved.begin(), saved.end());
 }
 
-/// Every so many of them.
+/// Every stride-th cut.
 Positions thinned(const Positions& cuts, size_t stride) {
   Positions some;
   for (size_t i = stride - 1; i < cuts.size(); i += stride) some.push_back(cuts[i]);
@@ -46,8 +46,8 @@ Positions thinned(const Positions& cuts, size_t stride) {
 
 }  // namespace
 
-// Where values pass from layer to layer and little else is saved, cuts between all of them would
-// keep as much as no checkpoint does.
+// Thins the cuts: if values pass from layer to layer and little else is saved, cuts between all
+// layers would keep as much as no checkpointing does.
 std::vector<int32_t> measuring_cuts(const StepProfile& profile) {
   profile.validate();
   const StepGraph graph(profile);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Memory plans in words.
+// Memory plans as text.
 #include <remat/memory_plan/memory_plan.h>
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace remat {
 
 namespace {
 
-/// "h.3" has "h.3.attn" below it, and not "h.30".
+/// True if the op is at or below `where`: "h.3.attn" is below "h.3", and "h.30" is not.
 bool is_at(const MemoryPlanOp& op, std::string_view where) {
   if (where.empty() || op.op == where || op.where == where) return true;
   return op.where.size() > where.size() && op.where.compare(0, where.size(), where) == 0 &&
          op.where[where.size()] == '.';
 }
 
-/// Neighbouring ops of one place
+/// Sums over neighbouring ops of one place.
 struct PlaceSum {
   std::string where;
   size_t ops = 0;
@@ -49,7 +49,7 @@ struct PlaceSum {
 
 }  // namespace
 
-// Windows count as memory: large ones leave nothing to gain.
+// The copy windows count as memory, so large ones leave nothing to gain.
 std::string MemoryPlan::why_nothing_moves() const {
   if (offload.places.empty() || !feasible || offloaded_bytes > 0) return "";
   const int64_t many = budget_bytes / 4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Three members: what it was made with, the profile, the plan.
+// A JSON object with what the plan was made with, the profile and the plan.
 #include <remat/memory_plan/memory_plan_file.h>
 
 #include <nlohmann/json.hpp>

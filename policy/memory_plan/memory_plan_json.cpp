@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Memory plans from and to JSON. A plan names every op that it was made for.
+// JSON of memory plans. A plan names every op that it was made for.
 #include <remat/memory_plan/memory_plan.h>
 
 #include <algorithm>
@@ -59,7 +59,7 @@ MemoryPlanOp read_op(const JsonValue& value) {
   return op;
 }
 
-/// The first op that differs tells more than two digests.
+/// Names the first op that differs, which says more than two digests.
 void check_ops(const JsonValue& ops, const MemoryPlan& plan, const StepProfile& profile) {
   const std::vector<JsonValue> rows = ops.items();
   for (size_t j = 0; j < std::min(rows.size(), profile.records.size()); ++j) {
@@ -106,7 +106,7 @@ void read_offload(const JsonValue& value, MemoryPlan& plan) {
   plan.predicted_wait_us = read_share(value.at("wait_us"));
 }
 
-/// Cuts that keep too little are damaged too.
+/// Cuts that keep too little count as damaged, too.
 void check_cuts(const detail::JsonNode& root, const JsonValue& value, const StepCuts& cuts,
                 const StepProfile& profile, const std::string& source) {
   if (const auto fault = detail::find_fault(cuts, profile)) {

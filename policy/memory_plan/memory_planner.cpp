@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Searches once, then looks plans up and puts them into words.
+// Searches once; then looks up plans and describes them.
 #include <remat/memory_plan/memory_planner.h>
 
 #include <algorithm>
@@ -26,7 +26,8 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Ops of one kind take the median of their times: noise would make each region a type of its own.
+/// Gives ops of one kind the median of their times, since noise would make each region a type of
+/// its own.
 StepProfile with_pooled_times(StepProfile profile) {
   std::map<uint64_t, std::vector<size_t>> kinds;
   for (size_t j = 0; j < profile.records.size(); ++j) {
@@ -93,7 +94,7 @@ struct MemoryPlanner::State {
     }
   }
 
-  /// The last point whose peak is within the budget, or the first.
+  /// Index of the last point whose peak is within the budget, or else of the first.
   size_t point(int64_t budget_bytes) const {
     const auto above = std::upper_bound(
         frontier.begin(), frontier.end(), budget_bytes,
@@ -101,21 +102,21 @@ struct MemoryPlanner::State {
     return above == frontier.begin() ? 0 : static_cast<size_t>(above - frontier.begin()) - 1;
   }
 
-  /// Rounded down: no plan may seem better than it.
+  /// Rounded down, so that no plan appears to beat it.
   double lower_bound(int64_t budget_bytes) const {
     if (step_us == 0 || !options.offload.places.empty()) return 0;
     return std::max(0.0, bound.rerun_us(budget_bytes) / step_us * (1 - 1e-9) - 1e-12);
   }
 
   StepProfile original;
-  StepProfile profile;  // With pooled times
+  StepProfile profile;  // with pooled times
   detail::StepGraph graph;
   MemoryPlannerOptions options;
   detail::StepBound bound;
   std::string digest;
   double step_us = 0;
   std::vector<MemoryFrontierPoint> frontier;
-  std::vector<StepCuts> cuts;  // Of the frontier's points
+  std::vector<StepCuts> cuts;  // of the frontier's points
   int64_t evaluations = 0;
 };
 

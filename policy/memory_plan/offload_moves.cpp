@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// See Note [Peaks with OFFLOAD].
+// The choice of values that move, see Note [Peaks with OFFLOAD].
 #include "offload_moves.h"
 
 #include <algorithm>
 
 namespace remat::detail {
 
-/// Of a storage that is written the engine would have a copy and the program the memory; one that
-/// the program holds to the end is there in any case.
+/// Moving a written storage would leave the program its memory and the engine a copy; a storage
+/// that the program holds to the end stays in memory anyway.
 bool OffloadMoves::may_move(int32_t value) const {
   const StepValue& of = graph_.profile.values[value];
   return !terms_.places.empty() && of.maker >= 0 && of.storage == value &&
@@ -29,7 +29,7 @@ void OffloadMoves::choose(const std::vector<HeldValue>& kept_at_root,
     return std::pair(graph_.maker(a), a) < std::pair(graph_.maker(b), b);
   };
   std::sort(put_.begin(), put_.end(), by_maker);
-  // In the order in which they are sent: that decides which memory has room.
+  // Sorts values by when they are sent, which decides the memory that has room.
   std::vector<std::pair<int32_t, int32_t>> sent;
   for (const int32_t v : put_) {
     const int32_t held_until = graph_.profile.values[v].held_until;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// No limit is null in JSON.
+// The limit kNoLimit is null in JSON.
 #include "offload_terms.h"
 
 #include <stdexcept>
@@ -27,7 +27,7 @@ void require_bytes(const std::string& path, int64_t bytes) {
 }
 
 void require_speed(const std::string& path, double gbps) {
-  if (gbps > 0 && gbps <= 1e6) return;  // A NaN is neither.
+  if (gbps > 0 && gbps <= 1e6) return;  // false for NaN
   refuse(path, "above 0, up to 1e6 GB/s", std::to_string(gbps),
          "OffloadEngine::terms() measures it.");
 }

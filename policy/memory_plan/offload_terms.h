@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Offload terms: what is wrong with them, and their JSON.
+// Validation and JSON of offload terms.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -10,12 +10,12 @@
 
 namespace remat::detail {
 
-/// @throws std::invalid_argument for what no plan can be made for.
+/// @throws std::invalid_argument if no plan can be made for the terms.
 void check_terms(const OffloadTerms& terms);
 
 nlohmann::ordered_json to_json(const OffloadTerms& terms);
 
-/// What to_json() gives.
+/// Reads JSON of to_json().
 OffloadTerms read_terms(const JsonValue& value);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A step as it is without remat: what autograd saves is alive until its node has run.
+// Simulation of a step without remat: saved tensors are alive until their node has run.
 #include <algorithm>
 #include <vector>
 
@@ -13,11 +13,10 @@ namespace {
 
 using detail::StepGraph;
 
-/// Note [What autograd holds]: saved tensors share the memory of what they were saved of, so a
-/// storage is alive while any value of it is saved, also if parts of it are written later (LSTM's
-/// gates). An op in place that wants what it overwrites saves a copy of it, which autograd makes.
-/// What dies with the function is saved as long as the program holds anything that was made of what
-/// the op makes.
+/// Note [What autograd holds]: a saved tensor shares its storage, so a storage is alive while any
+/// value of it is saved, even if parts of it are written later (LSTM's gates). An in-place op that
+/// needs a value it overwrites saves a copy, which autograd makes. A saved tensor that dies with
+/// the function is alive as long as the program holds anything computed from the op's results.
 class PlainStep {
  public:
   explicit PlainStep(const StepProfile& profile)
@@ -41,7 +40,8 @@ class PlainStep {
   }
 
  private:
-  /// Records, then nodes: what is held until then is there when that has run, and gone after it.
+  /// Number of a record, or of a node after all records. Memory held until a moment is alive while
+  /// that runs, and freed after it.
   using Moment = int32_t;
   Moment after_forward(int32_t node) const { return graph_.size() + node; }
 
@@ -65,7 +65,7 @@ class PlainStep {
         held, slot.is_dropped() ? branch_until_[slot.record] : after_forward(graph_.until(slot)));
   }
 
-  /// From after a record on
+  /// Holds bytes from after a record on.
   void hold(int64_t bytes, int32_t record, Moment until) {
     if (until <= record) return;
     made_[std::min(record + 1, graph_.size())] += bytes;
@@ -81,7 +81,8 @@ class PlainStep {
       hold(profile_.values[v].bytes, graph_.overwritten_by[v], copy_until_[v]);
   }
 
-  /// What the program holds when the forward has ended goes with the last of both.
+  /// What the program holds at the forward's end is freed when both the program and autograd let
+  /// go.
   void hold_storages() {
     for (size_t s = 0; s < storage_until_.size(); ++s) {
       const StepValue& first = profile_.values[s];
@@ -120,7 +121,7 @@ class PlainStep {
   const StepProfile& profile_;
   std::vector<Moment> branch_until_;   // by record
   std::vector<Moment> storage_until_;  // by first value
-  std::vector<Moment> copy_until_;     // by value that an op in place saves a copy of
+  std::vector<Moment> copy_until_;     // by value that an in-place op saves a copy of
   std::vector<int64_t> made_;          // before each record, and after the last
   std::vector<int64_t> freed_;         // by node
   int64_t released_at_once_ = 0;

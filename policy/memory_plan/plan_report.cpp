@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names for moments, rows for ops.
+// Names of moments, and rows of ops.
 #include "plan_report.h"
 
 #include <algorithm>

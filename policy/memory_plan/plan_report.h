@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Puts simulated cuts into the words and rows of a memory plan.
+// Description of simulated cuts as a memory plan.
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@ namespace remat::detail {
 
 std::vector<KeptResult> kept_results(const StepGraph& graph, const CutCandidate& candidate);
 
-/// Everything but budget, overhead, bounds and digest; `limit` as for an infeasible plan. Of the
-/// simulator's last run.
+/// The plan of the simulator's last run, without budget, overhead, bounds and digest; `limit` is
+/// filled as for an infeasible plan.
 MemoryPlan describe(const StepGraph& graph, const StepSimulator& simulator, StepCuts cuts);
 
 }  // namespace remat::detail

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // Proposals of the chain planner over its whole frontier, then a local search over a grid of
-// budgets. It counts simulations, not seconds: the same profile gives the same plans.
+// budgets. Limits count simulations, not seconds, so that equal profiles give equal plans.
 #include "plan_search.h"
 
 #include <algorithm>
@@ -19,14 +19,15 @@ namespace {
 
 constexpr int32_t chain_budgets = 256;
 constexpr int exact_ops = 13;
-/// Fine for small budgets, coarse where the fine ones cut what had better be whole.
+/// Fine shares for small budgets, coarse ones where fine regions would divide what is better whole.
 constexpr std::array<RegionShares, 3> region_shares = {{{0.06, 0.006}, {0.12, 0.03}, {0.25, 0.06}}};
-constexpr int32_t small_step = 300;  // Records; larger ones have two chains for the sake of time.
+constexpr int32_t small_step = 300;  // in records; larger steps use two chains, to save time
 constexpr size_t most_moved_candidates = 128;
 constexpr size_t moved_shares = 8;
-constexpr size_t exact_regions = 100;  // Planning takes time with their third power.
+constexpr size_t exact_regions = 100;  // planning time grows with their third power
 
-/// Evenly over the bytes, and again over the least quarter, where plans change most.
+/// Budgets spread evenly over all bytes, and again over the lowest quarter, where plans change
+/// most.
 std::vector<int64_t> budgets_of(const Frontier& frontier) {
   const int64_t least = frontier.least_budget_bytes();
   const int64_t range = frontier.no_checkpoint_peak_bytes() - least;
@@ -36,7 +37,7 @@ std::vector<int64_t> budgets_of(const Frontier& frontier) {
     budgets.push_back(least + range * i / (chain_budgets * 2));
   }
   std::sort(budgets.begin(), budgets.end());
-  std::vector<int64_t> points;  // Two budgets with one plan count once.
+  std::vector<int64_t> points;  // budgets with the same plan count once
   for (const int64_t budget : budgets) {
     const int64_t point = frontier.at(budget)->budget_bytes;
     if (points.empty() || points.back() != point) points.push_back(point);
@@ -52,7 +53,7 @@ void erase(std::vector<int32_t>& values, int32_t value) {
   values.erase(std::remove(values.begin(), values.end(), value), values.end());
 }
 
-/// None for numbers that are beyond the chain planner's.
+/// nullopt for numbers outside the chain planner's range.
 std::optional<Planner> planner_of(const StepChain& chain, const PlannerOptions& options) {
   try {
     return Planner(chain.profile, options);
@@ -61,7 +62,7 @@ std::optional<Planner> planner_of(const StepChain& chain, const PlannerOptions& 
   }
 }
 
-/// Groups of halves, of halves of these, and so on: O(log n) segments are whole at a time.
+/// Adds groups of halves, quarters, and so on, so that O(log n) segments are whole at a time.
 void add_halves(int32_t first, int32_t end, StepGroups& groups) {
   if (end - first < 3) return;
   const int32_t middle = first + (end - first) / 2;
@@ -92,14 +93,14 @@ void PlanSearch::run() {
   refine();
 }
 
-/// One segment that keeps all or nothing
+/// Tries one segment that keeps all or nothing.
 void PlanSearch::try_whole() {
   const size_t values = graph_.profile.values.size();
   evaluate(number_of({}, {}), std::vector<char>(values, 1));
   evaluate(number_of({}, {}), std::vector<char>(values, 0));
 }
 
-/// Every region replays whole, or within groups.
+/// Tries regions that replay whole, alone or within groups.
 void PlanSearch::try_regions(const StepRegions& regions) {
   std::vector<char> keep(graph_.profile.values.size(), kNotKept);
   for (size_t v = 0; v < keep.size(); ++v)
@@ -127,8 +128,8 @@ void PlanSearch::try_chain(const StepRegions& regions) {
   }
 }
 
-/// What is kept leaves, of what the first records make more and more: it is away longest, and its
-/// copies have most time.
+/// Tries offloading more and more of the kept values, those of the earliest records first: they are
+/// away longest, so their copies have most time.
 void PlanSearch::try_moves() {
   std::vector<CutCandidate> candidates;
   for (const auto& [peak, candidate] : pool_.all()) candidates.push_back(candidate);
@@ -147,7 +148,7 @@ void PlanSearch::try_moves() {
   }
 }
 
-/// In the order in which they are made.
+/// The kept values that may move, in the order in which they are made.
 std::vector<int32_t> PlanSearch::movable(const CutCandidate& from) {
   StepSimulator& judge = simulator(from.cuts);
   std::vector<int32_t> values;
@@ -175,7 +176,7 @@ void PlanSearch::refine() {
   }
 }
 
-/// Keeps more in the fastest plan of the budget.
+/// Keeps more values in the fastest plan within the budget.
 void PlanSearch::fill(int64_t budget_bytes, int64_t until_evaluations) {
   CutCandidate current = pool_.best(budget_bytes)->second;
   for (bool changed = true; changed && evaluations_ < until_evaluations;) {
@@ -200,7 +201,7 @@ bool PlanSearch::try_adding(const CutCandidate& to, int32_t value, KeepFlag flag
   return result.peak_bytes <= budget_bytes && more_us(result) < to.more_us;
 }
 
-/// Keeps less in a plan that is a little too large.
+/// Keeps fewer values in a plan that slightly exceeds the budget.
 void PlanSearch::drop_to(int64_t budget_bytes, int64_t until_evaluations) {
   const auto above = pool_.all().upper_bound(budget_bytes);
   if (above == pool_.all().end()) return;
@@ -218,7 +219,7 @@ void PlanSearch::drop_to(int64_t budget_bytes, int64_t until_evaluations) {
   }
 }
 
-/// Values that run again, those first that save most time per byte.
+/// Recomputed values, sorted by time saved per byte, largest first.
 std::vector<int32_t> PlanSearch::worth_adding(const CutCandidate& from) {
   const StepSimulation& result = simulate(from);
   std::vector<std::pair<double, int32_t>> scored;
@@ -260,7 +261,7 @@ int32_t PlanSearch::number_of(const std::vector<int32_t>& positions, const StepG
   return at->second;
 }
 
-/// Searches stay with the same cuts for a while.
+/// Reuses the simulator, since searches stay with the same cuts for a while.
 StepSimulator& PlanSearch::simulator(int32_t cuts) {
   if (simulated_ != cuts) {
     simulator_ =

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Searches for plans of a step: the chain planner proposes, the simulator judges, and what is kept
-// is then changed value by value.
+// Search for plans of a step: the chain planner proposes cuts, the simulator evaluates them, and
+// kept values are then changed one by one.
 #pragma once
 
 #include <cstdint>
@@ -17,13 +17,13 @@
 namespace remat::detail {
 
 struct SearchLimits {
-  int32_t grid = 32;           ///< Budgets
-  int32_t evaluations = 6000;  ///< Simulations
+  int32_t grid = 32;           ///< Number of budgets
+  int32_t evaluations = 6000;  ///< Number of simulations
 };
 
 class PlanSearch {
  public:
-  /// Graph and terms must outlive this.
+  /// Graph and terms must outlive this object.
   PlanSearch(const StepGraph& graph, const ReplayCosts& costs, const OffloadTerms& offload,
              const SearchLimits& limits);
 
@@ -33,7 +33,7 @@ class PlanSearch {
   int64_t evaluations() const { return evaluations_; }
   const std::vector<int32_t>& positions(int32_t cuts) const { return cuts_[cuts]->first; }
   const StepGroups& groups(int32_t cuts) const { return cuts_[cuts]->second; }
-  /// Simulates a candidate once more.
+  /// Simulates a candidate again.
   const StepSimulation& simulate(const CutCandidate& candidate);
 
  private:
@@ -62,8 +62,8 @@ class PlanSearch {
   ValueSpans spans_;
   CandidatePool pool_;
   std::map<PlacesAndGroups, int32_t> numbers_;
-  std::vector<const PlacesAndGroups*> cuts_;  // By number
-  std::unique_ptr<StepSimulator> simulator_;  // Of the cuts that were simulated last
+  std::vector<const PlacesAndGroups*> cuts_;  // by number
+  std::unique_ptr<StepSimulator> simulator_;  // for the cuts simulated last
   int32_t simulated_ = -1;
   int64_t evaluations_ = 0;
 };

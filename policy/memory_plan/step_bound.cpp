@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Least cuts for a few prices at a few nodes. See Note [Bound of a step].
+// Minimum cuts for a few prices at a few nodes. See Note [Bound of a step].
 #include "step_bound.h"
 
 #include <algorithm>
@@ -17,12 +17,12 @@ constexpr size_t nodes_tried = 3;
 constexpr double ticks_per_us = 1000;
 constexpr double price_scale = 1 << 20;
 
-/// What stands between a node of backward and the end.
+/// The state while a node of backward runs.
 struct NodeView {
   int32_t node = 0;
-  int64_t taken_bytes = 0;      ///< Gradients, workspace, what the node and the program hold
+  int64_t taken_bytes = 0;      ///< Gradients, workspace, and what the node and the program hold
   std::vector<int32_t> needed;  ///< Values that later nodes need
-  std::vector<char> present;    ///< Per value: in memory for nothing
+  std::vector<char> present;    ///< Per value: true if it is in memory at no cost
 };
 
 NodeView view_of(const StepGraph& graph, int32_t node) {
@@ -57,7 +57,7 @@ int64_t needed_bytes(const StepGraph& graph, const NodeView& view) {
   return sum;
 }
 
-/// Those where most is at stake: what they take, and what later ones need.
+/// The nodes with the largest sum of taken and needed bytes.
 std::vector<NodeView> heaviest_nodes(const StepGraph& graph) {
   std::vector<std::pair<int64_t, int32_t>> order;
   for (size_t q = 0; q < graph.profile.nodes.size(); ++q) {
@@ -76,7 +76,7 @@ class PricedStep {
   PricedStep(const StepGraph& graph, const NodeView& view, double record_us)
       : graph_(graph), view_(view), record_us_(record_us) {}
 
-  /// The least of rerun time + price * bytes in memory, in us
+  /// The minimum of recomputation time + price * bytes in memory, in us.
   double least(double us_per_byte) const {
     const double scaled = std::floor(us_per_byte * ticks_per_us * price_scale);
     const auto price = static_cast<Int128>(scaled);
@@ -124,7 +124,7 @@ class PricedStep {
   double record_us_;
 };
 
-/// Prices at which single values begin to pay, evenly among these.
+/// A selection of the prices at which single values begin to pay, evenly spread among them.
 std::vector<double> prices_of(const StepGraph& graph, const NodeView& view) {
   std::vector<double> ratios;
   for (const int32_t v : view.needed) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A time of reruns that no cuts within a budget beat.
+// A lower bound on the recomputation time of any cuts within a budget.
 #pragma once
 
 #include <cstdint>
@@ -13,19 +13,19 @@
 namespace remat::detail {
 
 /// Note [Bound of a step]
-/// While a node of backward runs, what the node itself needs is in memory, and of the values that
-/// later nodes need each is either in memory too, or its record runs again later, and then what
-/// that reads is in memory or made again in turn. For a price per byte the cheapest such choice is
-/// a least cut; each price, at each node, bounds the time from below.
+/// While a node of backward runs, memory holds what the node itself needs. Each value that later
+/// nodes need either is in memory, too, or its record runs again later, and then the same holds for
+/// the values that the record reads. For a price per byte the cheapest such choice is a minimum
+/// cut; each price, at each node, gives a lower bound on the time.
 class StepBound {
  public:
   StepBound(const StepGraph& graph, const ReplayCosts& costs);
 
-  /// 0 if nothing is known.
+  /// The bound in us; 0 if nothing is known.
   double rerun_us(int64_t budget_bytes) const;
 
  private:
-  /// time >= us - us_per_byte * (budget - taken)
+  /// The line time >= us - us_per_byte * (budget - taken).
   struct Line {
     double us = 0;
     double us_per_byte = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Regions to types, rows of a plan to segments.
+// Makes block types of regions, and segments of a plan's rows.
 #include "step_chain.h"
 
 #include <algorithm>
@@ -13,9 +13,9 @@ namespace remat::detail {
 
 namespace {
 
-constexpr size_t most_ops = 256;  // What the planner takes in a region
+constexpr size_t most_ops = 256;  // the planner's limit per region
 
-/// Equal for regions whose ops may be planned as one type: workspaces may differ.
+/// A key that is equal for regions that may be planned as one type; workspaces may differ.
 std::string shape_of(const BlockType& type) {
   std::string shape =
       std::to_string(type.input_bytes) + "|" + type.output + (type.input_grad ? "|" : "|first");
@@ -45,7 +45,7 @@ size_t op_number(const std::string& name) {
   return std::stoul(name.substr(name.rfind('.') + 1));
 }
 
-/// Reads a plan of the chain row by row.
+/// Translates a plan of the chain, row by row.
 class PlanReader {
  public:
   PlanReader(const StepGraph& graph, const StepChain& chain, const Plan& plan)
@@ -61,7 +61,7 @@ class PlanReader {
   CutProposal run(const std::vector<char>& pinned) {
     for (const PlanGroup& group : plan_.groups) {
       const std::pair segments(segment_of_row_[group.first], segment_of_row_[group.next]);
-      auto& groups = out_.groups;  // of one within another the same segments may be left
+      auto& groups = out_.groups;  // nested groups may become the same segments
       const bool is_new = std::find(groups.begin(), groups.end(), segments) == groups.end();
       if (segments.second - segments.first >= 2 && is_new) groups.push_back(segments);
     }
@@ -80,7 +80,7 @@ class PlanReader {
     return chain_.regions[region_of_row_[row]].ops[op_number(op.name)];
   }
 
-  /// Rows that run as one are one segment, and so are parts of a region that interleave.
+  /// Rows that run as one become one segment, and so do interleaved parts of a region.
   void find_segments() {
     int32_t last_record = -1;
     for (size_t row = 0; row < plan_.table.size(); ++row) {
@@ -100,8 +100,8 @@ class PlanReader {
     segment_of_row_.push_back(static_cast<int32_t>(out_.positions.size()) + 1);
   }
 
-  /// In a group of one segment that segment's replay is the run that would leave things for
-  /// backward, so nothing of it is kept.
+  /// True if the row's innermost group is a single segment. Then the segment's replay is the run
+  /// that would keep values for backward, so nothing of it is kept.
   bool runs_within_its_segment(int row) const {
     const PlanGroup* inner = nullptr;
     for (const PlanGroup& group : plan_.groups) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A cut step as the chain of regions that the chain planner takes, and plans of that chain as cuts
-// of the step.
+// A cut step as a chain of regions for the chain planner, and plans of that chain as cuts of the
+// step.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@
 namespace remat::detail {
 
 struct ChainRegion {
-  int32_t begin = 0;  ///< Record
+  int32_t begin = 0;  ///< First record
   int32_t end = 0;
-  /// Records of each op: records that write one storage are one op.
+  /// Records of each op; records that write one storage are one op.
   std::vector<std::vector<int32_t>> ops;
 };
 
 struct StepChain {
   StepChain(const StepGraph& graph, const ValueSpans& spans, const StepRegions& regions);
 
-  bool is_plannable() const;  ///< Few enough ops in every region?
+  bool is_plannable() const;  ///< True if no region has too many ops
 
-  Profile profile;  ///< Op k of a type has a name that ends in ".k".
+  Profile profile;  ///< Op k of a type has a name that ends in ".k"
   std::vector<ChainRegion> regions;
 };
 
-/// Cuts with what is to be kept if anything needs it.
+/// Cuts, with the values to keep if anything needs them.
 struct CutProposal {
   std::vector<int32_t> positions;
   StepGroups groups;

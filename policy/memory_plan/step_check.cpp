@@ -28,7 +28,7 @@ Fault check_bytes(const std::string& path, int64_t bytes) {
 }
 
 Fault check_time(const std::string& path, double us) {
-  if (us >= 0 && us <= max_time_us) return std::nullopt;  // A NaN is neither.
+  if (us >= 0 && us <= max_time_us) return std::nullopt;  // false for NaN
   return StepFault{path, "0 to 1e9 us", std::to_string(us), "Give microseconds."};
 }
 
@@ -38,7 +38,7 @@ Fault check_index(const std::string& path, int64_t index, int64_t from, size_t s
                    std::to_string(index), "Measure the step again."};
 }
 
-/// Follows the step record by record: which values have been made, which overwritten.
+/// Checks the step record by record, tracking which values have been made and overwritten.
 class StepCheck {
  public:
   explicit StepCheck(const StepProfile& profile)
@@ -84,7 +84,7 @@ class StepCheck {
                      std::to_string(most), "Plan a part of the step."};
   }
 
-  /// Sums stay far from overflow.
+  /// Keeps sums far from overflow.
   Fault totals() const {
     double bytes = 0;
     for (const StepValue& value : profile_.values)
@@ -93,7 +93,7 @@ class StepCheck {
     return StepFault{"values", "1e16 bytes or less in all", std::to_string(bytes), "Give bytes."};
   }
 
-  /// What is let go has been counted.
+  /// Released bytes must be part of end_bytes.
   Fault released_bytes() const {
     int64_t bytes = 0;
     for (size_t v = 0; v < profile_.values.size(); ++v) {
@@ -182,7 +182,7 @@ class StepCheck {
                      std::to_string(record.copied_bytes), "Measure the step again."};
   }
 
-  /// Made before
+  /// Checks that the value has been made before.
   Fault known(const std::string& path, int32_t v) const {
     if (Fault fault = check_index(path, v, 0, profile_.values.size())) return fault;
     if (made_[v]) return std::nullopt;

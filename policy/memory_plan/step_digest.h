@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What tells one step from another.
+// Hashes that distinguish steps.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace remat::detail {
 
-/// Of an op, what it reads, makes and writes, and the sizes of that.
+/// Hash of a record's op, of the values it reads, makes and writes, and of their sizes.
 inline uint64_t record_digest(const StepProfile& profile, const StepRecord& record) {
   Digest digest;
   const auto add_value = [&](int32_t v) {

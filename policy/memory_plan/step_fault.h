@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What is wrong with a profile or with cuts.
+// A fault of a profile or of cuts.
 #pragma once
 
 #include <optional>
@@ -11,7 +11,7 @@
 namespace remat::detail {
 
 struct StepFault {
-  std::string path;  ///< "records[3].reads[0]", as in JSON
+  std::string path;  ///< Path as in JSON, "records[3].reads[0]"
   std::string expected;
   std::string got;
   std::string advice;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Builds the reversed arrows.
+// Builds the reversed edges.
 #include "step_graph.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ StepGraph::StepGraph(const StepProfile& from)
     const StepSlot& slot = from.slots[i];
     if (slot.node >= 0) slots_of_node[slot.node].push_back(static_cast<int32_t>(i));
     if (slot.value < 0 || maker(slot.value) < 0) continue;
-    uses[slot.value].push_back(slot.record);  // also one that is dropped: it crosses cuts
+    uses[slot.value].push_back(slot.record);  // also dropped slots, which cross cuts
     if (!slot.is_dropped()) slots_of_record[slot.record].push_back(static_cast<int32_t>(i));
   }
   for (std::vector<int32_t>& records : uses) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Step profiles from and to JSON: values and slots are rows of numbers, records and nodes objects.
+// JSON of step profiles: values and slots are rows of numbers, records and nodes are objects.
 #include <remat/memory_plan/step_profile.h>
 
 #include "json_rows.h"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The walk back, unit by unit. See Note [Until].
+// The backward walk, unit by unit. See Note [Until].
 #include "step_needs.h"
 
 #include <algorithm>
@@ -107,7 +107,7 @@ bool StepNeeds::is_given(int32_t value) {
   return true;
 }
 
-/// A group's slots are known when the units in it have asked.
+/// A group's slots are known once the units in it have been walked.
 void StepNeeds::hand_on_given(UnitNeeds& needs) {
   std::vector<int32_t>& groups = needs.given_groups;
   groups.clear();

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Walks back from what backward saved: what each unit has to make again, what it is given, and how
-// long everything has to live.
+// The backward walk from saved tensors: what each unit must recompute, what it is given, and how
+// long each value must live.
 #pragma once
 
 #include <cstdint>
@@ -14,39 +14,39 @@ namespace remat::detail {
 /// A value that a unit's slots hold, until the end of a node of backward.
 struct HeldValue {
   int32_t value = 0;
-  int32_t until = 0;  ///< The number of nodes: to the end.
+  int32_t until = 0;  ///< A node; the number of nodes means to the end
 };
 
-/// What a unit's replay does.
+/// The work of a unit's replay.
 struct UnitNeeds {
-  std::vector<int32_t> runs;          ///< Records, ascending
+  std::vector<int32_t> runs;          ///< Records to run, ascending
   std::vector<HeldValue> held;        ///< Values made here that slots hold afterwards
-  std::vector<int32_t> given;         ///< Kept values that it is given
-  std::vector<HeldValue> given_held;  ///< Of these, those that slots hold
+  std::vector<int32_t> given;         ///< Kept values that the unit is given
+  std::vector<HeldValue> given_held;  ///< Those of `given` that slots hold
   std::vector<int32_t> given_groups;  ///< Groups that give them, outer ones first
 };
 
 enum class MissingValues : uint8_t {
-  kKeep,    ///< Keep what crosses a cut and is not kept.
-  kRefuse,  ///< That is a defect: std::logic_error.
+  kKeep,    ///< Keep values that cross a cut although they are not kept.
+  kRefuse,  ///< Throw std::logic_error for such values, which are a defect.
 };
 
 /// Note [Until]
-/// A kept value, or a group's slot, is let go with the last slot that depends on it, so the walk
-/// back hands every value the last node of backward that anything computed from it is held for.
-/// All slots of a unit are alive when it is replayed: they die with nodes that have it replayed
-/// first, and a group's slots with slots of units that have the group replayed first.
+/// A kept value, or a group's slot, is released with the last slot that depends on it, so the walk
+/// passes to every value the last node of backward that holds anything computed from it. All slots
+/// of a unit are alive when it is replayed: their nodes have the unit replayed first, and a group's
+/// slots are held by slots of units that have the group replayed first.
 class StepNeeds {
  public:
   StepNeeds(const StepGraph& graph, const StepUnits& units);
 
-  /// `keep`: per value, may it cross and be saved? Adds to it under kKeep.
+  /// `keep`: per value, true if it may cross a cut and be saved. kKeep adds values to it.
   void walk(std::vector<char>& keep, MissingValues missing);
 
   const UnitNeeds& of(int32_t unit) const { return needs_[unit]; }
   const std::vector<HeldValue>& kept_at_root() const { return kept_at_root_; }
-  bool is_used(int32_t kept) const { return kept_until_[kept] >= 0; }  ///< By any slot
-  /// Values from outside that replays read and the step overwrites: copies of them are kept.
+  bool is_used(int32_t kept) const { return kept_until_[kept] >= 0; }  ///< True if any slot uses it
+  /// Values from outside that replays read and that the step overwrites, so that copies are kept.
   const std::vector<int32_t>& copied_from_outside() const { return copied_from_outside_; }
 
  private:
@@ -67,10 +67,10 @@ class StepNeeds {
   std::vector<int32_t> kept_until_;
 
   struct Asked {
-    int32_t unit = -1;  ///< The walk that asked last
+    int32_t unit = -1;  ///< The unit whose walk asked last
     int32_t until = -1;
     bool given = false;
-    int32_t held = -1;  ///< Index into UnitNeeds::held, or given_held
+    int32_t held = -1;  ///< Index into UnitNeeds::held or given_held
   };
   std::vector<Asked> asked_;
   std::vector<char>* keep_ = nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checks and digests of step profiles, and their simulation.
+// Validation and digests of step profiles, and simulation of cuts.
 #include <remat/memory_plan/step_profile.h>
 
 #include "step_digest.h"

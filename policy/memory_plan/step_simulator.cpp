@@ -106,7 +106,7 @@ void StepSimulator::start_copies() {
   pass_forward();
 }
 
-/// When values are put, and when the program lets them go.
+/// Records when values are put, and when the program drops them.
 void StepSimulator::pass_forward() {
   const std::vector<StepRecord>& records = graph_.profile.records;
   std::vector<std::vector<int32_t>> alone(records.size() + 1);
@@ -133,9 +133,9 @@ void StepSimulator::compute(double us) {
   copy_steps_.back().us += us;
 }
 
-/// From which record on a kept value takes memory beside what the program holds: memory from
-/// outside is copied at once, other memory before it is written; until then the program holds the
-/// storage.
+/// The record from which on a kept value takes memory besides what the program holds: outside
+/// memory is copied at once, other memory before it is written, and until then the program holds
+/// the storage.
 int32_t StepSimulator::own_memory_from(int32_t value) const {
   if (graph_.is_outside(value)) return graph_.maker(value);
   const int32_t written = graph_.overwritten_by[value];
@@ -162,10 +162,10 @@ void StepSimulator::start_backward() {
   now_ = graph_.profile.end_bytes + out_.kept_bytes;
 }
 
-/// Note [Memory that kept values share]: what replays give for a slot lies in the memory that the
-/// forward saved, while that is alive: remat itself has it if it keeps the storage's newest value.
-/// Older ones that are kept, or that a group gives, are copies, of which slots then hold that
-/// memory, too.
+/// Note [Memory that kept values share]: what a replay gives to a slot lies in the memory that the
+/// forward saved while that is alive. If remat keeps the storage's newest value, remat itself holds
+/// that memory. Older values that are kept, or that a group gives, are copies, and slots then hold
+/// the forward's memory, too.
 int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   int32_t until = kept.until;
   const bool is_newest = graph_.overwritten_by[kept.value] == StepGraph::never;
@@ -183,7 +183,7 @@ int32_t StepSimulator::memory_until(const HeldValue& kept) const {
   return until;
 }
 
-/// The moment is that of a record after the last.
+/// The moment counts as that of a record after the last.
 void StepSimulator::wait_for_backward() {
   const int64_t bytes = now_ + moves_.leaving_bytes(needed_) + graph_.profile.gap_bytes;
   if (bytes <= out_.peak_bytes) return;
@@ -192,7 +192,7 @@ void StepSimulator::wait_for_backward() {
   out_.peak = {StepPhase::kForward, -1, graph_.size(), -1};
 }
 
-/// What the program and remat hold goes with the last of them.
+/// Memory held by the program and by remat is freed by the last of them.
 void StepSimulator::let_go() {
   for (const int32_t v : released_values_) {
     if (last_holder_[v] < 0) {
@@ -265,8 +265,8 @@ void StepSimulator::run_again(int32_t unit) {
   ++out_.replays;
 }
 
-/// A replay has all that it is given before its first op runs. What slots hold of it goes with
-/// them, the rest when it has been read.
+/// A replay gets all given values before its first op runs. Those that slots hold are freed with
+/// the slots, the others after they have been read.
 void StepSimulator::ask_for_moved(int32_t unit) {
   const UnitNeeds& needs = needs_.of(unit);
   std::vector<int32_t> asked;
@@ -292,7 +292,7 @@ void StepSimulator::ask_for_moved(int32_t unit) {
         {StepPhase::kReplay, unit, units_[unit].begin, node_}, top_index_[unit]);
 }
 
-/// Memory from outside that the step overwrites is put together before the unit runs.
+/// Memory from outside that the step overwrites is restored before the unit runs.
 void StepSimulator::read_again(int32_t unit, int32_t value, int32_t record) {
   Replayed& of = replayed(unit, value);
   of.last = record;
@@ -317,7 +317,7 @@ void StepSimulator::rerun_record(int32_t unit, int32_t j) {
   }
 }
 
-/// The memory goes on if nobody needs it any more as it was.
+/// Reuses the memory if the old value is no longer needed.
 void StepSimulator::write_again(int32_t unit, int32_t record, const StepWrite& write) {
   Replayed& before = replayed(unit, write.before);
   if (before.present && !is_needed_after(unit, write.before, record)) {

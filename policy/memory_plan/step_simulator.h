@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Runs a cut step event by event: its peak, and what runs again. One simulator serves many sets of
-// kept values.
+// Event-by-event simulation of a cut step: its peak and its recomputation. One simulator serves
+// many sets of kept values.
 #pragma once
 
 #include <cstdint>
@@ -17,22 +17,22 @@ namespace remat::detail {
 
 class StepSimulator {
  public:
-  /// Positions and groups must be valid; the graph and what is offered must outlive this.
+  /// Positions and groups must be valid; graph and offload terms must outlive this object.
   StepSimulator(const StepGraph& graph, const std::vector<int32_t>& positions,
                 const StepGroups& groups, const ReplayCosts& costs, const OffloadTerms& offload);
 
-  /// `keep`: a KeepFlag per value; under kKeep what crosses is added to it. Valid until the next
-  /// run.
+  /// `keep`: a KeepFlag per value; with kKeep, values that cross cuts are added to it. The result
+  /// is valid until the next run.
   const StepSimulation& run(std::vector<char>& keep, MissingValues missing);
 
   const StepUnits& units() const { return units_; }
-  /// Of the last run: does anything need this kept value?
+  /// True if anything needed this kept value in the last run.
   bool is_used(int32_t value) const { return needs_.is_used(value); }
   bool may_move(int32_t value) const { return moves_.may_move(value); }
-  /// Of the last run: what that returned, and whether this value is moved.
+  /// The result of the last run, and whether this value is offloaded in it.
   const StepSimulation& result() const { return out_; }
   bool leaves(int32_t value) const { return moves_.leaves(value); }
-  /// Of the last run, what happened to values that move.
+  /// Events of offloaded values in the last run.
   const std::vector<CopyStep>& copy_steps() const { return copy_steps_; }
 
  private:
@@ -60,13 +60,13 @@ class StepSimulator {
   bool is_needed_after(int32_t unit, int32_t value, int32_t record) const;
   void reach(int64_t bytes, StepMoment moment, int32_t top_unit);
 
-  /// What a replay knows of a value.
+  /// A replay's knowledge of a value.
   struct Replayed {
-    int32_t unit = -1;     ///< The replay that this is of
-    int32_t last = -1;     ///< Record that reads it last
-    bool held = false;     ///< By slots, after the replay
-    bool given = false;    ///< The kept one is read; one that is made goes at once.
-    bool asked = false;    ///< Of the engine: it moves.
+    int32_t unit = -1;     ///< The replay that this is about
+    int32_t last = -1;     ///< The last record that reads it
+    bool held = false;     ///< Held by slots after the replay
+    bool given = false;    ///< The kept value is read; a recomputed one is dropped at once
+    bool asked = false;    ///< Requested from the engine, since it is offloaded
     bool present = false;  ///< Has memory of its own
   };
   Replayed& replayed(int32_t unit, int32_t value);
@@ -75,25 +75,25 @@ class StepSimulator {
   StepUnits units_;
   StepNeeds needs_;
   OffloadMoves moves_;
-  std::vector<int64_t> bytes_;  // Per value
+  std::vector<int64_t> bytes_;  // per value
   CopyTimeline timeline_;
   ReplayCosts costs_;
   StepSimulation out_;
-  std::vector<int32_t> top_index_;  // Per unit, into out_.top_units
-  int64_t now_ = 0;                 // Bytes alive, without what backward makes outside of replays
+  std::vector<int32_t> top_index_;  // per unit, index into out_.top_units
+  int64_t now_ = 0;                 // bytes alive, without what backward makes outside of replays
   int32_t node_ = 0;
-  std::vector<int64_t> freed_;            // Per node, when it has ended
-  std::vector<char> done_;                // Per unit
-  std::vector<int32_t> released_values_;  // The program's memory, which it lets go
-  /// Per value: the node that frees that memory; -1: it goes before backward.
+  std::vector<int64_t> freed_;            // per node, when it has ended
+  std::vector<char> done_;                // per unit
+  std::vector<int32_t> released_values_;  // the program's memory that it releases
+  /// Per value: the node that frees that memory; -1: freed before backward.
   std::vector<int32_t> last_holder_;
   std::vector<Replayed> replayed_;
-  int64_t needed_ = 0;                 // Of what leaves and backward still needs
-  std::vector<int64_t> needed_until_;  // Per node: of these bytes, those that its end frees
-  std::vector<int32_t> put_;           // Values that the engine is given
-  std::vector<char> is_put_;           // Per value
+  int64_t needed_ = 0;                 // bytes that leave and that backward still needs
+  std::vector<int64_t> needed_until_;  // per node: bytes of needed_ that end with it
+  std::vector<int32_t> put_;           // values given to the engine
+  std::vector<char> is_put_;           // per value
   std::vector<CopyStep> copy_steps_;
-  std::vector<std::vector<int32_t>> dropped_by_;  // Per node: values that slots have until its end
+  std::vector<std::vector<int32_t>> dropped_by_;  // per node: values that slots hold until its end
 };
 
 }  // namespace remat::detail

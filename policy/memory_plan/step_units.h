@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The segments and groups of a cut step, and where each kept value lives.
+// The segments and groups of a cut step, and the home of each kept value.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ using StepGroups = std::vector<std::pair<int32_t, int32_t>>;
 struct StepUnit {
   int32_t first_segment = 0;
   int32_t end_segment = 0;
-  int32_t begin = 0;    ///< Record
-  int32_t end = 0;      ///< Record
-  int32_t parent = -1;  ///< The innermost group properly around it; root if there is none
+  int32_t begin = 0;    ///< First record
+  int32_t end = 0;      ///< Record after the last
+  int32_t parent = -1;  ///< The innermost enclosing group; root if there is none
 };
 
 class StepUnits {
@@ -32,15 +32,15 @@ class StepUnits {
   int32_t segments() const { return segments_; }
   const StepUnit& operator[](int32_t unit) const { return units_[unit]; }
   int32_t segment_of(int32_t record) const { return segment_of_[record]; }
-  int32_t top_of(int32_t unit) const;  ///< The unit itself or the outermost group around it
+  int32_t top_of(int32_t unit) const;  ///< The unit itself, or the outermost group around it
 
-  /// The group whose replay makes a kept value for units in it, or root: the forward does.
+  /// The group whose replay makes a kept value for units in it; root if the forward makes it.
   int32_t home(int32_t value) const { return homes_[value]; }
 
   bool properly_around(int32_t outer, int32_t inner) const;
 
-  /// Later segments first, inner units before those around them: whoever needs a value comes
-  /// before whoever makes it.
+  /// Later segments first, inner units before those around them, so that users of a value come
+  /// before its maker.
   const std::vector<int32_t>& backward_order() const { return order_; }
 
  private:

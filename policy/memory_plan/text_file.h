@@ -1,17 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Files of profiles and plans.
+// Text files of profiles and plans.
 #pragma once
 
 #include <string>
 
 namespace remat::detail {
 
-/// @throws std::runtime_error `[memory plan] path: ...` if the file cannot be read.
+/// Reads a file. @throws std::runtime_error `[memory plan] path: ...` if it cannot be read.
 std::string read_text_file(const std::string& path);
 
-/// A file that is there is replaced when all is written.
-/// @throws std::runtime_error `[memory plan] path: ...` if that fails.
+/// Writes a file. An existing file is replaced only after all is written.
+/// @throws std::runtime_error `[memory plan] path: ...` on failure.
 void write_text_file(const std::string& path, const std::string& text);
 
 }  // namespace remat::detail

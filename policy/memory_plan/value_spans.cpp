@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Spans of values, joined to those of storages.
+// Spans of values, joined to those of their storages.
 #include "value_spans.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ ValueSpans::ValueSpans(const StepGraph& graph)
   small_bytes = find_small_bytes(graph);
 }
 
-/// All small values together are at most a hundredth of the whole: in deep models every value is a
+/// All small values together are at most a hundredth of the total: in deep models every value is a
 /// small share.
 int64_t ValueSpans::find_small_bytes(const StepGraph& graph) const {
   std::vector<int64_t> sizes;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From where to where the memory of a step is needed, forward and for backward.
+// The records between which each storage of a step is needed, in forward and for backward.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace remat::detail {
 
-/// The storages that the step makes, as by eager code that keeps all that backward needs.
+/// The storages that the step makes, alive as in eager code that keeps all that backward needs.
 struct ValueSpans {
   explicit ValueSpans(const StepGraph& graph);
 
@@ -20,13 +20,13 @@ struct ValueSpans {
   std::vector<int32_t> first;       ///< Per storage, by its first value: the record that makes it
   std::vector<int32_t> last_use;    ///< Per storage: the last record that needs it; -1: not inner
   std::vector<int32_t> last_write;  ///< Per storage: the last record that writes it, or -1
-  std::vector<char> saved;          ///< Per storage: does backward need it?
-  /// Per position: storages that records before it make and records from it on need.
+  std::vector<char> saved;          ///< Per storage: true if backward needs it
+  /// Per position: storages that earlier records make and later ones need.
   std::vector<std::vector<int32_t>> crossing;
-  /// Per record: bytes that records before it make. The last entry is the total.
+  /// Per record: bytes that earlier records make. The last entry is the total.
   std::vector<int64_t> made_before;
   int64_t total_bytes() const { return made_before.back(); }
-  int64_t small_bytes = 0;  ///< What is less counts little: statistics, scalars.
+  int64_t small_bytes = 0;  ///< Values below this size count as small: statistics, scalars
 
  private:
   int64_t find_small_bytes(const StepGraph& graph) const;

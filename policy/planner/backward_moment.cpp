@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who waits for whom in a region's backward, and what is held meanwhile.
+// Which ops wait for which in a region's backward, and what is held meanwhile.
 #include "backward_moment.h"
 
 #include <algorithm>
@@ -9,12 +9,12 @@ namespace remat::detail {
 
 namespace {
 
-/// Which backwards wait for which, through gradients.
+/// Which backwards wait for which others, through gradients.
 class Waiting {
  public:
   Waiting(const Block& block, int op)
       : block_(block), before_(block.ops.size(), 0), after_(block.ops.size(), 0) {
-    // Readers of an op's first out have their backwards before it.
+    // Readers of an op's first out have their backward before the op's.
     after_[op] = 1;
     for (int u = op; u >= 0; --u) {
       if (after_[u]) mark_producers(u);
@@ -31,9 +31,9 @@ class Waiting {
     after_[op] = 0;
   }
 
-  /// Does v's backward wait for the op's?
+  /// True if v's backward waits for the op's.
   bool after(int v) const { return after_[v] != 0; }
-  /// Is w the op, or must its backward be over before the op's begins?
+  /// True if w is the op, or if w's backward must end before the op's begins.
   bool before(int w) const { return before_[w] != 0; }
   bool input_waits() const { return input_waits_; }
   bool reaches_output() const { return before_[block_.tensors[block_.output].producer] != 0; }
@@ -64,7 +64,7 @@ BackwardMoment moment_of(const Block& block, size_t position, int op, const Wait
   for (size_t w = 0; w < block.ops.size(); ++w) {
     if (!waiting.before(static_cast<int>(w))) continue;
     for (const int in : block.ops[w].ins) {
-      // Allocated by now, and read by a backward that is still to come.
+      // Such a gradient is allocated by now, and a later backward reads it.
       const bool to_come = in == 0 || waiting.after(block.tensors[in].producer);
       if (block.tensors[in].has_gradient && (to_come || static_cast<int>(w) == op))
         gradient[in] = 1;

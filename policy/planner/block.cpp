@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names to indices.
+// Translates names to indices.
 #include "block.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A block type in numbers: tensors and ops by index, times in ticks that add up exactly in any
+// A block type as numbers: tensors and ops by index, times in ticks, whose sums are exact in any
 // order.
 #pragma once
 
@@ -14,7 +14,7 @@
 
 namespace remat::detail {
 
-/// Millionths of a microsecond.
+/// Millionths of a microsecond, in which sums are exact.
 using Ticks = int64_t;
 
 inline Ticks to_ticks(double us) {
@@ -24,14 +24,14 @@ inline double to_us(Ticks ticks) {
   return static_cast<double>(ticks) / 1e6;
 }
 
-constexpr size_t max_region_ops = 256;  ///< Of a region that cannot be split.
+constexpr size_t max_region_ops = 256;  ///< Limit for a region that cannot be split
 using OpSet = std::bitset<max_region_ops>;
 
 struct BlockTensor {
   int64_t bytes = 0;
-  int producer = -1;             ///< Index of an op; -1: the region's input
-  int last_reader = -1;          ///< Last op that reads it forward; its producer if there is none
-  int first_backward_user = -1;  ///< Lowest op whose backward needs it; -1: none does
+  int producer = -1;     ///< Index of an op; -1 for the region's input
+  int last_reader = -1;  ///< Last op that reads it in the forward; its producer if there is none
+  int first_backward_user = -1;  ///< Lowest op whose backward needs it; -1 if there is none
   bool has_gradient = false;
 };
 
@@ -45,7 +45,7 @@ struct BlockOp {
   std::vector<int> backward_needs;
 };
 
-/// Tensor 0 is the region's input.
+/// A block type. Tensor 0 is the region's input.
 struct Block {
   explicit Block(const BlockType& type);
 
@@ -56,12 +56,12 @@ struct Block {
   std::vector<BlockOp> ops;
   std::vector<BlockTensor> tensors;
   int output = 0;
-  Ticks fwd = 0;  ///< Sum over ops
+  Ticks fwd = 0;  ///< Sum over all ops
   Ticks bwd = 0;
 };
 
-/// Per op, does a gradient reach its backward? Its first out must be the region's output or be read
-/// by such an op.
+/// Per op: true if a gradient reaches its backward. Its first out must be the region's output, or
+/// be read by such an op.
 std::vector<char> ops_with_gradient(const Block& block);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Budgets as people write them.
+// Parsing and formatting of byte amounts.
 #include <algorithm>
 #include <array>
 #include <cctype>
@@ -34,7 +34,7 @@ constexpr std::array<Unit, 9> units = {{{"B", 1},
                                         {"GiB", int64_t{1} << 30},
                                         {"TiB", int64_t{1} << 40}}};
 
-/// A number at the beginning of a text, and what follows it.
+/// A number at the beginning of a text, and the text after it.
 template <typename Number>
 struct Amount {
   std::optional<Number> value;
@@ -52,7 +52,7 @@ Amount<Number> read_amount(std::string_view text) {
   return amount;
 }
 
-/// In letters of either case.
+/// The unit of that name, ignoring case; null if there is none.
 const Unit* unit_named(std::string_view name) {
   const auto is_same = [](char a, char b) {
     return std::tolower(static_cast<unsigned char>(a)) ==
@@ -64,7 +64,7 @@ const Unit* unit_named(std::string_view name) {
   return at == units.end() ? nullptr : at;
 }
 
-/// A share of `bytes`; all of them are not rounded.
+/// A share of `bytes`. A share of 1 is exact.
 int64_t share_of(int64_t bytes, double share) {
   return share == 1 ? bytes : static_cast<int64_t>(share * static_cast<double>(bytes));
 }
@@ -96,7 +96,7 @@ std::string detail::percent_text(double share, int digits) {
 }
 
 std::optional<int64_t> detail::bytes_of(std::string_view text, int64_t whole) {
-  // Whole numbers stay exact: doubles have no odd ones beyond 2^53.
+  // Whole numbers stay exact: doubles cannot represent odd numbers beyond 2^53.
   const Amount<int64_t> exact = read_amount<int64_t>(text);
   const Unit* const exact_unit = unit_named(exact.unit);
   if (exact.value && exact_unit != nullptr && *exact.value >= 0 &&

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Builds the numbers of a chain.
+// Builds a chain's numbers.
 #include "chain_model.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ bool equal(const BlockOp& a, const BlockOp& b) {
          a.ins == b.ins && a.outs == b.outs && a.backward_needs == b.backward_needs;
 }
 
-/// The same numbers; names do not matter.
+/// Compares the numbers of two blocks; names do not matter.
 bool equal(const Block& a, const Block& b) {
   const auto same_tensor = [](const BlockTensor& x, const BlockTensor& y) {
     return x.bytes == y.bytes && x.has_gradient == y.has_gradient;
@@ -59,8 +59,8 @@ ChainModel::ChainModel(const Profile& profile, OptionClass option_class, int exa
     options.push_back(options_of(type, option_class, exact_ops));
     forward_only_peak_bytes.push_back(forward_only_peak(type));
   }
-  if (profile.link_gbps > 0)
-    link_ticks_per_byte = 1e3 / profile.link_gbps;  // 1 GB/s is 1e3 bytes a us
+  // 1 GB/s is 1e3 bytes per us.
+  if (profile.link_gbps > 0) link_ticks_per_byte = 1e3 / profile.link_gbps;
   for (const int type : chain) ideal_time += types[type].fwd + types[type].bwd;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A profile in numbers: equal block types are one, merged types know where they fit, each type has
-// its options.
+// A profile as numbers: equal block types are merged into one, merged types know where they fit,
+// and each type has its options.
 #pragma once
 
 #include <cstdint>
@@ -15,22 +15,22 @@
 
 namespace remat::detail {
 
-/// Regions that run as one.
+/// Consecutive regions that may run as one.
 struct Merge {
   std::vector<int> pattern;  ///< Types, as in ChainModel::chain
   int type = 0;
-  int named = 0;  ///< The block type of the profile that names its ops and tensors
+  int named = 0;  ///< Block type of the profile that names its ops and tensors
 };
 
-/// What a planner may choose from.
+/// The options that a planner may choose from.
 enum class OptionClass : uint8_t {
-  kAll,       ///< Any policy of any op
-  kSaveOnly,  ///< No op of a region that is replayed by itself runs again: Rotor's plans
-  kNone,      ///< For replays: no options
+  kAll,       ///< Any policy for any op
+  kSaveOnly,  ///< No op of a region that is replayed by itself runs again, as in Rotor's plans
+  kNone,      ///< No options, for replaying plans
 };
 
 struct ChainModel {
-  /// Regions of at most `exact_ops` ops have all their options tried.
+  /// Regions of at most `exact_ops` ops have all their options enumerated.
   ChainModel(const Profile& profile, OptionClass options, int exact_ops);
 
   size_t length() const { return chain.size(); }
@@ -45,7 +45,8 @@ struct ChainModel {
   std::vector<int> chain;
   std::vector<Merge> merges;
   Ticks ideal_time = 0;
-  double link_ticks_per_byte = 0;  ///< To host memory and back; 0: there is no link.
+  /// Ticks per byte of a copy to host memory and back; 0: there is no link.
+  double link_ticks_per_byte = 0;
 };
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// All budgets at once.
+// The frontier: lookups and CSV.
 #include <algorithm>
 #include <cstdio>
 

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The hull's policies and what is one op away from them: the peaks, which the hull does not see,
-// differ there.
+// The hull's policies and their neighbours, which may have lower peaks: the hull ignores peaks.
 #include "hull_options.h"
 
 #include <unordered_set>

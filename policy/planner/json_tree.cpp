@@ -26,7 +26,7 @@ constexpr double max_exact_integer = 9007199254740992;  // 2^53
                               sentence);
 }
 
-/// Counts the lines of what has been read before the last character: the parser reads one past a
+/// Counts lines up to the character before the last one read, since the parser reads one past a
 /// number.
 struct Lines {
   int count = 1;
@@ -63,7 +63,7 @@ class CountingIterator {
   Lines* lines_;
 };
 
-/// Builds the tree. Every callback returns true: faults are thrown.
+/// Builds the tree. Every callback returns true; faults are thrown.
 class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
  public:
   TreeBuilder(const std::string& what, const std::string& source, const Lines& lines)
@@ -157,9 +157,9 @@ class TreeBuilder : public nlohmann::json_sax<nlohmann::json> {
   const std::string& source_;
   const Lines& lines_;
   JsonNode root_;
-  std::vector<JsonNode*>
-      stack_;  // A parent gets no further child while one is open, so these stay valid.
-  std::vector<std::unordered_set<std::string>> keys_;  // Of the objects on the stack
+  // Pointers stay valid: a parent gets no other child while one is open.
+  std::vector<JsonNode*> stack_;
+  std::vector<std::unordered_set<std::string>> keys_;  // of the objects on the stack
   std::string key_;
 };
 

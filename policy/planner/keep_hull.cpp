@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// For given weights of time and bytes the best policy of a region is a least cut; the corners of
-// the hull come one by one, each between two that are known.
+// For given weights of time and bytes the best policy of a region is a minimum cut. The hull's
+// corners are found recursively, each between two known ones.
 #include "keep_hull.h"
 
 #include <remat/planner/min_cut.h>
@@ -25,7 +25,7 @@ class Hull {
 
   std::vector<KeepPoint> run() {
     if (!possible()) return {};
-    // Weights so unequal that one criterion decides and the other breaks ties.
+    // With such unequal weights one criterion decides, and the other breaks ties.
     const KeepPoint fastest = solve(static_cast<Int128>(all_bytes_) + 1, 1);
     const KeepPoint smallest = solve(1, static_cast<Int128>(all_time_) + 1);
     points_.push_back(fastest);
@@ -37,7 +37,7 @@ class Hull {
   }
 
  private:
-  /// Is there any way: nothing needed or read that is not available?
+  /// True if some policy is possible: everything that must be read is available.
   bool possible() const {
     const auto needed = [&](int t) { return block_.tensors[t].first_backward_user >= 0; };
     if (!bounds_.input_available && needed(0)) return false;
@@ -93,7 +93,8 @@ class Hull {
     return point;
   }
 
-  /// Adds the corners strictly between two. Depth: the number of corners, few.
+  /// Adds the corners strictly between two corners. The recursion depth is at most the number of
+  /// corners, which is small.
   void between(const KeepPoint& a, const KeepPoint& b) {
     const Int128 time_weight = a.bytes - b.bytes;
     const Int128 byte_weight = b.time - a.time;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The lower hull of replay time against kept bytes of one region, exact for any number of ops.
+// The lower hull of replay time and kept bytes of one region, exact for any number of ops.
 #pragma once
 
 #include <cstdint>
@@ -10,12 +10,12 @@
 
 namespace remat::detail {
 
-/// What the region's neighbours settle.
+/// Conditions that the region's neighbours impose.
 struct KeepBounds {
-  bool input_available = true;  ///< Else no op that reads the input may run again.
-  bool output_available =
-      true;  ///< Else no op that reads the output may run again. It is never counted as kept.
-  bool output_rerun = false;  ///< The op that makes the output must run again.
+  bool input_available = true;  ///< False: no op that reads the input may run again
+  /// False: no op that reads the output may run again. The output never counts as kept.
+  bool output_available = true;
+  bool output_rerun = false;  ///< The op that makes the output must run again
 };
 
 struct KeepPoint {
@@ -24,8 +24,8 @@ struct KeepPoint {
   OpSet rerun;
 };
 
-/// Corners of the hull, time rising, bytes falling. Empty if there is no way. `rerun_time` is each
-/// op's, from the block if empty.
+/// Corners of the hull, in order of rising time and falling bytes. Empty if no policy is possible.
+/// `rerun_time`: the time of each op; taken from the block if empty.
 std::vector<KeepPoint> keep_hull(const Block& block, const KeepBounds& bounds,
                                  const std::vector<Ticks>& rerun_time = {});
 

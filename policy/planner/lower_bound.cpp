@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [Lower bound] in lower_bound.h, by dynamic programming over the chain for a given price.
+// Note [Lower bound] in lower_bound.h: dynamic programming over the chain for a given price.
 #include "lower_bound.h"
 
 #include <algorithm>
@@ -12,12 +12,12 @@ namespace remat::detail {
 namespace {
 
 constexpr double infinity = std::numeric_limits<double>::infinity();
-constexpr size_t moment_regions =
-    4;  // The bound hardly gains from earlier ones: less lies before them.
+// Earlier regions hardly improve the bound, since less lies before them.
+constexpr size_t moment_regions = 4;
 constexpr size_t moments_of_region = 6;
 constexpr int max_planes = 200;
 
-/// Ops whose result reaches `output`.
+/// Ops whose results reach the output.
 std::vector<char> reaching_output(const Block& block) {
   std::vector<char> wanted(block.tensors.size(), 0);
   wanted[block.output] = 1;
@@ -32,8 +32,8 @@ std::vector<char> reaching_output(const Block& block) {
   return reaching;
 }
 
-/// The block without what ops that no gradient reaches read: when their backwards run is nobody's
-/// business, so a schedule need not hold it for them.
+/// The block without the needs of ops that no gradient reaches: the time of their backward is free,
+/// so a schedule need not hold anything for them.
 Block with_gradient_only(Block block) {
   const std::vector<char> reached = ops_with_gradient(block);
   for (BlockTensor& tensor : block.tensors) tensor.first_backward_user = -1;
@@ -46,8 +46,8 @@ Block with_gradient_only(Block block) {
   return block;
 }
 
-/// What each op costs when it runs again; an op that the output does not need may run for the first
-/// time.
+/// The cost of rerunning each op. An op that the output does not need may run here for the first
+/// time, and so costs nothing.
 std::vector<Ticks> rerun_times(const Block& block) {
   const std::vector<char> reaching = reaching_output(block);
   std::vector<Ticks> times;
@@ -55,7 +55,7 @@ std::vector<Ticks> rerun_times(const Block& block) {
   return times;
 }
 
-/// The cheapest point at a price per byte; nullptr: there is none.
+/// The cheapest point at a price per byte; nullptr if the hull is empty.
 const KeepPoint* cheapest_point(const std::vector<KeepPoint>& hull, double price) {
   const KeepPoint* best = nullptr;
   double least = infinity;
@@ -105,7 +105,7 @@ void LowerBound::add_moments(size_t position) {
   }
 }
 
-/// The best way through regions, a fate of what lies between them at a time.
+/// The best path through the regions so far, one State per fate of the tensor between two regions.
 struct LowerBound::State {
   double cost = infinity;
   Line line;
@@ -159,7 +159,7 @@ LowerBound::Line LowerBound::cheapest(const Moment& moment, double price) const 
 double LowerBound::bound_at(const Moment& moment, int64_t room_bytes) const {
   if (room_bytes < 0) return infinity;
   const auto over = [&](const Line& line) { return static_cast<double>(line.bytes - room_bytes); };
-  Line cheap = cheapest(moment, 0);  // Keeps too much
+  Line cheap = cheapest(moment, 0);  // keeps too much
   if (over(cheap) <= 0) return static_cast<double>(cheap.time);
   // A price at which no time is worth a byte.
   const double high = 2.0 * static_cast<double>(model_.ideal_time) + 1.0;
@@ -167,7 +167,7 @@ double LowerBound::bound_at(const Moment& moment, int64_t room_bytes) const {
   if (over(small) > 0) return infinity;
   double best = static_cast<double>(cheap.time);
   for (int i = 0; i < max_planes; ++i) {
-    // Where the two lines time + price * (bytes - room) meet.
+    // The price at which the two lines time + price * (bytes - room) meet.
     const double price = static_cast<double>(small.time - cheap.time) /
                          static_cast<double>(cheap.bytes - small.bytes);
     const Line line = cheapest(moment, price);
@@ -185,7 +185,7 @@ double LowerBound::total_time_us(int64_t budget_bytes) const {
   for (const Moment& moment : moments_)
     most = std::max(most, bound_at(moment, budget_bytes - moment.held_bytes));
   if (most == infinity) return infinity;
-  // Sums of doubles may err by their last digits; the bound must not.
+  // Sums of doubles may be off in their last digits; the bound must not exceed the truth.
   return (static_cast<double>(model_.ideal_time) + most * (1 - 1e-9)) / 1e6;
 }
 

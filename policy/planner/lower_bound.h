@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A time that no schedule without OFFLOAD beats, whatever its structure.
+// A lower bound on the time of all schedules without OFFLOAD.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@
 namespace remat::detail {
 
 /// Note [Lower bound]
-/// Take an op of region p whose backward all backwards of the regions before p wait for. While it
-/// runs, W bytes are held: what it reads, its workspace, and gradients. What the backwards that
-/// wait for it need is either among the other `budget - W` bytes, or made by an op that runs
-/// forward once more. The least time of such ops, over all choices of what is kept, is a bound.
-/// An op whose first out does not come to the output waits for nothing, so what its backward needs
-/// does not count.
-/// With a price per byte instead of a limit, it splits into regions, joined by what becomes of the
-/// tensors between them; every price gives a bound, and the best price is found by cutting planes.
+/// Take an op of region p whose backward must precede all backwards of the regions before p. While
+/// it runs, W bytes are held: what it reads, its workspace, and gradients. What the waiting
+/// backwards need is either among the other `budget - W` bytes, or made by an op that runs forward
+/// once more. The least time of such ops, over all choices of what is kept, is a lower bound. The
+/// backward of an op whose first out does not lead to the output waits for nothing, so what it
+/// needs does not count. With a price per byte instead of a limit, the problem splits into regions,
+/// joined by the fate of the tensors between them. Every price gives a bound; cutting planes find
+/// the best one.
 class LowerBound {
  public:
-  /// The model must outlive the bound.
+  /// The model must outlive this object.
   explicit LowerBound(const ChainModel& model);
 
-  /// Of the total time in us, ideal time included; infinity: no schedule fits.
+  /// Bound on the total time in us, including the ideal time; infinity if no schedule fits.
   double total_time_us(int64_t budget_bytes) const;
 
  private:
-  enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // Of a chain tensor
+  enum class Fate : uint8_t { kKept, kRerun, kGone, kHeldByOp };  // of a chain tensor
   static constexpr size_t fates = 4;
 
   struct Moment {
     size_t position = 0;
     int64_t held_bytes = 0;
     bool holds_input = false;
-    std::vector<std::vector<KeepPoint>>
-        hulls;  ///< Of what waits in the region itself, per fate of its input
+    /// Hulls of what waits in the region itself, per fate of its input.
+    std::vector<std::vector<KeepPoint>> hulls;
   };
 
   struct Line {
@@ -47,16 +47,16 @@ class LowerBound {
   };
 
   struct State;
-  using BestPoints = std::vector<const KeepPoint*>;  // Per pair of fates; nullptr: there is none.
+  using BestPoints = std::vector<const KeepPoint*>;  // per pair of fates; nullptr: impossible
 
   void add_moments(size_t position);
-  std::vector<BestPoints> best_points(double price) const;  // Per type
+  std::vector<BestPoints> best_points(double price) const;  // per type
   Line cheapest(const Moment& moment, double price) const;
   double bound_at(const Moment& moment, int64_t room_bytes) const;
 
   const ChainModel& model_;
   std::vector<Moment> moments_;
-  std::vector<std::vector<std::vector<KeepPoint>>> hulls_;  // Per type and pair of fates
+  std::vector<std::vector<std::vector<KeepPoint>>> hulls_;  // per type and pair of fates
 };
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finds the first fault of a profile's merge patterns: a merged type must be its pattern's ops,
+// Finds the first fault of a profile's merge patterns: a merged type must have its pattern's ops,
 // with all their numbers.
 #include <algorithm>
 #include <set>
@@ -17,8 +17,8 @@ using Fault = std::optional<ProfileFault>;
 
 constexpr const char* advice = "A merged type is its pattern's ops, run as one region.";
 
-/// Compares a merged type op by op with the regions that it stands for. Tensors may have other
-/// names in it: what matters is who makes and reads them.
+/// Compares a merged type op by op with the regions it stands for. Its tensors may have other
+/// names: only their makers and readers matter.
 class MergeCheck {
  public:
   MergeCheck(const BlockType& merged, std::string path)
@@ -92,9 +92,9 @@ class MergeCheck {
 
   const BlockType& merged_;
   std::string path_;
-  std::string input_;                                   // Of the next region, in the merged type
-  std::unordered_map<std::string, std::string> names_;  // Of the region's tensors there
-  size_t next_ = 0;                                     // Op of the merged type
+  std::string input_;                                   // of the next region, in the merged type
+  std::unordered_map<std::string, std::string> names_;  // of the region's tensors there
+  size_t next_ = 0;                                     // op of the merged type
 };
 
 Fault check_pattern(const Profile& profile, const std::vector<int>& pattern,

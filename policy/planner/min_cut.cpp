@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Maximum flow by level graphs; the least cut is what the source still reaches.
+// Maximum flow by level graphs. The minimum cut is the set that the source still reaches.
 #include <remat/planner/min_cut.h>
 
 #include <algorithm>

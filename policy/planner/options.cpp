@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Measures policies of a region and enumerates them.
+// Measures a region's policies and enumerates them.
 #include "options.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace remat::detail {
 
 namespace {
 
-/// Bytes that live now, and the most that did.
+/// Live bytes and their peak.
 struct Meter {
   int64_t live = 0;
   int64_t peak = 0;
@@ -38,7 +38,7 @@ int64_t measure_forward(const Block& block, const std::vector<char>& kept) {
   return meter.peak;
 }
 
-/// Last op of the replay that reads each tensor; -1: none does.
+/// Last op of the replay that reads each tensor; -1 if there is none.
 std::vector<int> last_replay_readers(const Block& block, const OpSet& rerun) {
   std::vector<int> last(block.tensors.size(), -1);
   for (size_t u = 0; u < block.ops.size(); ++u) {
@@ -122,7 +122,7 @@ class BackwardMeter {
 /// All sets of ops without dead ones, for blocks of few ops.
 std::vector<OpSet> all_rerun_sets(const Block& block) {
   const size_t n = block.ops.size();
-  // Per op: is an out of it needed by a backward; which ops read an out of it.
+  // Per op: whether a backward needs one of its outs, and which ops read one.
   std::vector<char> needed(n, 0);
   std::vector<uint32_t> readers(n, 0);
   for (size_t u = 0; u < n; ++u) {

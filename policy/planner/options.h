@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ways to run one region: which ops run again, what that costs and what it holds.
+// The ways to run one region: which ops run again, and what that costs and holds.
 #pragma once
 
 #include <cstdint>
@@ -10,43 +10,43 @@
 
 namespace remat::detail {
 
-/// A policy of a region. Bytes leave out the region's input, which its owner holds.
+/// A policy of a region. Bytes exclude the region's input, which its owner holds.
 struct Option {
-  OpSet rerun;                 ///< Ops that the replay runs.
-  Ticks time = 0;              ///< Of the replay.
-  int64_t kept = 0;            ///< Between forward and backward, without the output
-  int64_t forward_peak = 0;    ///< Output included
-  int64_t backward_peak = 0;   ///< The output's gradient included
-  std::vector<int> offloaded;  ///< Kept tensors that go to host memory; `kept` and `time` are
-                               ///< without and with their copies.
+  OpSet rerun;                 ///< Ops that the replay runs
+  Ticks time = 0;              ///< Time of the replay
+  int64_t kept = 0;            ///< Bytes kept between forward and backward, without the output
+  int64_t forward_peak = 0;    ///< Includes the output
+  int64_t backward_peak = 0;   ///< Includes the output's gradient
+  std::vector<int> offloaded;  ///< Kept tensors that go to host memory. `kept` excludes them,
+                               ///< `time` includes their copies
 };
 
-/// Every op of the block
+/// Set of all ops of the block.
 OpSet all_ops(const Block& block);
 
-/// Leaves in `recompute` the ops that have to run: those with an out, the region's output excepted,
-/// that a backward or an op that runs needs.
+/// Removes dead ops from `recompute`: keeps those with an out, other than the region's output, that
+/// a backward or a rerun op needs.
 OpSet without_dead_ops(const Block& block, OpSet recompute);
 
-/// Per tensor: is it held from forward to backward? The input and the output never are in this
-/// sense.
+/// Per tensor: true if it is held from forward to backward. Always false for the input and the
+/// output.
 std::vector<char> kept_tensors(const Block& block, const OpSet& rerun);
 
-/// Is the output read by a backward or a rerun op of the region?
+/// True if a backward or a rerun op of the region reads the output.
 bool output_needed(const Block& block, const OpSet& rerun);
 
-/// The option with these ops rerun; no dead ones among them.
+/// Measures the option that reruns these ops, which must contain no dead ops.
 Option measure_option(const Block& block, const OpSet& rerun);
 
-/// Most bytes while the region runs forward and keeps nothing but its output; without its input.
+/// Peak bytes while the region runs forward and keeps only its output, without its input.
 int64_t forward_only_peak(const Block& block);
 
-/// All options that no other beats in time, kept bytes and both peaks at once, by time, then kept
-/// bytes. Exact up to `exact_ops` ops; above, those on the lower hull of time and kept bytes, found
-/// by min-cut, and their neighbours.
+/// All options that no other beats in time, kept bytes and both peaks at once, sorted by time, then
+/// by kept bytes. Exact up to `exact_ops` ops. Larger regions get those on the lower hull of time
+/// and kept bytes, found by minimum cuts, and their neighbours.
 std::vector<Option> pareto_options(const Block& block, int exact_ops);
 
-/// Drops options that another one equals or beats in all four; sorts.
+/// Removes options that another one equals or beats in all four numbers; sorts the rest.
 std::vector<Option> pareto_filter(std::vector<Option> options);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans from and to JSON.
+// JSON of plans.
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
@@ -87,7 +87,7 @@ PlanRow read_row(const JsonValue& value) {
   return row;
 }
 
-/// What a file says, compared with what comes out. Numbers are written with all their digits.
+/// Compares a number in the file with the computed one. Files have all digits.
 void check_number(const JsonValue& said, double comes_out) {
   if (said.number() == comes_out) return;
   said.fail(all_digits(comes_out) + ", what a replay comes to", said.shown());
@@ -191,7 +191,8 @@ bool same(const PeakHolding& a, const PeakHolding& b) {
 
 constexpr const char* planning = "planning with these options";
 
-/// A bound is a sum of doubles that compilers may add up in other ways; the last digits may differ.
+/// Bounds are sums of doubles, which compilers may add in different orders, so last digits may
+/// differ.
 void check_bound(const JsonValue& value, const Plan& plan, double bound) {
   if (std::abs(plan.lower_bound - bound) <= 1e-9) return;
   const JsonValue said = value.at("lower_bound");
@@ -261,7 +262,7 @@ Plan Planner::read_plan(std::string_view text, const std::string& source) const 
   }
   const int64_t least = std::min(planned.least_budget_bytes, said.simulated_peak_bytes);
   check_bytes(value.at("least_budget"), least, planning);
-  // A plan that others made may fit where those of the planner's class do not.
+  // A plan from elsewhere may fit where no plan of this planner's class does.
   check_bound(value, said, planned.feasible ? planned.lower_bound : lower_bound(said.budget_bytes));
   return said;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Plans from schedules, and back.
+// Plans from schedules, with their names and costs.
 #include "planned_chain.h"
 
 #include <algorithm>
@@ -17,7 +17,7 @@ const Profile& validated(const Profile& profile) {
   return profile;
 }
 
-/// An op of a run, in the row that it belongs to.
+/// An op of a run, by its row and its index there.
 struct RowOp {
   size_t position = 0;
   size_t op = 0;

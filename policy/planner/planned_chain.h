@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A profile ready to be planned, with the names that its numbers stand for, and schedules as plans.
+// A profile ready for planning, with the names behind its numbers, and conversions between
+// schedules and plans.
 #pragma once
 
 #include <functional>
@@ -25,7 +26,7 @@ struct PlannedChain {
   const BlockType& names(size_t position) const {
     return split.profile.block_types[split.profile.chain[position]];
   }
-  /// Name of the original region
+  /// Name of the original region.
   const std::string& region_name(size_t position) const;
 
   Profile original;
@@ -33,17 +34,17 @@ struct PlannedChain {
   ChainModel model;
 };
 
-/// Of the tensor that an op of a type puts out; `index` as in its Block.
+/// Name of a tensor of a block type; `index` as in its Block.
 const std::string& tensor_name(const BlockType& type, int index);
 
-/// Table and groups. Costs are left out.
+/// A plan with table and groups, without costs.
 Plan to_plan(const PlannedChain& chain, const Schedule& schedule);
 
-/// Times, peaks and what is held at the peak, by replay.
+/// Adds times, peaks and the holdings at the peak, by simulation.
 void add_costs(const PlannedChain& chain, const Schedule& schedule, Plan& plan);
 
-/// Calls `fail(place, expected, got)`, which must not return, for the first thing that does not fit
-/// the chain.
+/// Called as `fail(place, expected, got)` for the first thing that does not fit the chain. Must not
+/// return.
 using PlanFault = std::function<void(const std::string& place, const std::string& expected,
                                      const std::string& got)>;
 Schedule to_schedule(const PlannedChain& chain, const Plan& plan, const PlanFault& fail);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Joins what plans: the exact frontier, the bound, and OFFLOAD.
+// The planner: combines the exact frontier, the lower bound and OFFLOAD.
 #include <remat/planner/planner.h>
 
 #include <algorithm>
@@ -47,8 +47,7 @@ struct Planner::State {
     return static_cast<double>(time) / static_cast<double>(chain.model.ideal_time) - 1;
   }
 
-  /// A little less than the bound comes to, so that the roundings of two overheads never make it
-  /// more than a plan's.
+  /// Rounded down slightly, so that the rounding of two overheads never makes it exceed a plan's.
   double lower_bound(int64_t budget_bytes) const {
     if (chain.model.ideal_time == 0) return 0;
     constexpr double roundings = 4 * std::numeric_limits<double>::epsilon();
@@ -56,8 +55,8 @@ struct Planner::State {
     return std::max(0.0, ratio * (1 - roundings) - 1);
   }
 
-  /// Says what all plans of the planner say alike, and how far this one is from the bound.
-  /// The bound is of schedules without OFFLOAD; where the link could do better, it says nothing.
+  /// Adds the least budget, which all plans of the planner share, and this plan's gap to the bound.
+  /// The bound is for schedules without OFFLOAD; with a link it says nothing.
   void add_bounds(Plan& plan) const {
     plan.least_budget_bytes = std::min(frontier.least_budget_bytes(), plan.simulated_peak_bytes);
     if (offload)
@@ -71,7 +70,7 @@ struct Planner::State {
                            std::to_string(plan.lower_bound) + ". Report this.");
   }
 
-  /// The schedule for a budget, or for the least one that fits.
+  /// The schedule for a budget, or for the least budget that fits.
   Schedule best(int64_t budget_bytes) const {
     const int64_t least = solver.whole().front().bytes + input_bytes();
     const detail::OffloadPlan* moved = offload ? offload->best(budget_bytes) : nullptr;
@@ -89,7 +88,7 @@ struct Planner::State {
 
 namespace {
 
-/// Every run of a merged pattern replays whole, or every region but the last if there is no
+/// Replays every run of a merged pattern whole, or every region but the last if there is no
 /// pattern.
 Schedule layer_schedule(const detail::ChainModel& model) {
   Schedule schedule;
@@ -114,7 +113,7 @@ Schedule layer_schedule(const detail::ChainModel& model) {
   return schedule;
 }
 
-/// The replay must come to what was planned: if not, the planner is wrong, and says so.
+/// The simulation must confirm the plan; otherwise the planner is wrong, and this throws.
 void check_replay(const Plan& plan, bool has_offload, double planned_us, bool exact) {
   const bool same_peak = has_offload || plan.predicted_peak_bytes == plan.simulated_peak_bytes;
   const bool in_time =

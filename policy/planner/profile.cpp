@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checks and digests of profiles.
+// Validation and digests of profiles.
 #include <remat/planner/digest.h>
 #include <remat/planner/profile.h>
 

@@ -25,7 +25,7 @@ constexpr size_t max_type_ops = 4096;
 
 using Fault = std::optional<ProfileFault>;
 
-/// No control characters, which terminals obey and XML does not have.
+/// True if a name has no control characters, which terminals obey and XML forbids.
 bool is_printable(const std::string& name) {
   for (size_t i = 0; i < name.size(); ++i) {
     const auto byte = [&](size_t k) {
@@ -44,7 +44,7 @@ Fault check_printable(const std::string& path, const std::string& name) {
                       "Leave them out."};
 }
 
-/// Checks one block type. Remembers the tensors that ops have made so far.
+/// Checks one block type, tracking the tensors made so far.
 class TypeCheck {
  public:
   TypeCheck(const BlockType& type, std::string path) : type_(type), path_(std::move(path)) {}
@@ -81,7 +81,7 @@ class TypeCheck {
   Fault time(const std::string& path, const std::string& op, double value) {
     if (value > 0 && to_ticks(std::min(value, max_time_us)) == 0)
       return at(path, op, "0, or 1e-6 us or more", in_digits(value), "Give microseconds.");
-    if (value >= 0 && value <= max_time_us) return std::nullopt;  // A NaN is neither.
+    if (value >= 0 && value <= max_time_us) return std::nullopt;  // false for NaN
     return at(path, op, "0 to 1e9 us", in_digits(value), "Give microseconds.");
   }
 
@@ -131,7 +131,7 @@ class TypeCheck {
   std::unordered_set<std::string> ops_;
 };
 
-/// Does the gradient of the region's output come to its input?
+/// True if the gradient of the region's output reaches its input.
 bool passes_gradient(const BlockType& type) {
   const Block block(type);
   const std::vector<char> reached = ops_with_gradient(block);
@@ -187,7 +187,7 @@ Fault check_chain(const Profile& profile) {
   return std::nullopt;
 }
 
-/// What a plan can treat as one region.
+/// Checks that each region, or each part of it, has few enough ops.
 Fault check_parts(const Profile& profile) {
   std::vector<char> in_chain(profile.block_types.size(), 0);
   for (const int type : profile.chain) in_chain[type] = 1;
@@ -204,7 +204,7 @@ Fault check_parts(const Profile& profile) {
   return std::nullopt;
 }
 
-/// Sums stay far from overflow: every region may run forward once for each region behind it.
+/// Keeps sums far from overflow: every region may run forward once for each region behind it.
 Fault check_totals(const Profile& profile) {
   double bytes = 0;
   for (const int type : profile.chain) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Profiles from and to JSON.
+// JSON of profiles.
 #include <cmath>
 #include <nlohmann/json.hpp>
 

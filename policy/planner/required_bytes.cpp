@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The planner's own arithmetic for a whole schedule, from each region's four numbers.
+// The planner's own arithmetic for the memory of a whole schedule, from each region's four numbers.
 #include <algorithm>
 
 #include "simulator.h"
@@ -10,8 +10,7 @@ namespace remat::detail {
 int64_t required_bytes(const ChainModel& model, const Schedule& schedule) {
   int64_t held = model.input_bytes(0);
   int64_t most = held;
-  int64_t gradient =
-      0;  // The one that waits for the part that runs; none before the first backward
+  int64_t gradient = 0;  // gradient that waits for the running part; 0 before the first backward
   for (const ScheduleEvent& event : events_of(schedule, model.length())) {
     if (event.kind == ScheduleEvent::Kind::kRelease) {
       held -= model.input_bytes(event.index);

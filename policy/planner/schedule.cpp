@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Schedules out of solved parts, and the order of their events.
+// Schedules from solved parts, and the order of their events.
 #include "schedule.h"
 
 #include <algorithm>
@@ -13,8 +13,8 @@ namespace remat::detail {
 
 namespace {
 
-/// Writes the events of nested parts. A part is left by what it has on the stack, so depth costs
-/// heap, not stack.
+/// Writes the events of nested parts. What remains to be done of a part is on an explicit stack, so
+/// depth costs heap, not stack.
 class EventWriter {
  public:
   EventWriter(const Schedule& schedule, size_t length)
@@ -94,8 +94,8 @@ class EventWriter {
   }
 
   const Schedule& schedule_;
-  std::vector<std::vector<size_t>>
-      groups_of_;  // Per first region, the nexts of its groups, the outermost last
+  // Per first region, the `next` of each of its groups, outermost last.
+  std::vector<std::vector<size_t>> groups_of_;
   std::vector<size_t> region_at_;
   std::vector<Task> tasks_;
   std::vector<ScheduleEvent> events_;
@@ -105,7 +105,7 @@ struct Part {
   size_t first;
   size_t last;
   int64_t bytes;
-  Ticks time = std::numeric_limits<Ticks>::max();  ///< What it may take at most
+  Ticks time = std::numeric_limits<Ticks>::max();  ///< Limit on its time
 };
 
 /// The best choice for a part, by the rules of extract_schedule.
@@ -143,7 +143,7 @@ Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes) {
   while (!parts.empty()) {
     Part part = parts.back();
     parts.pop_back();
-    // What is not needed is not used: the same plan for all budgets of a step.
+    // Uses only what the step needs, so that all budgets of a step give the same plan.
     if (const Step* step = step_at(solver.part(part.first, part.last), part.bytes)) {
       part.bytes = step->bytes;
       part.time = step->time;

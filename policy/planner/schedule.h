@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A plan in numbers: the policy of every region and the groups around them.
+// A plan as numbers: the policy of every region, and the groups around them.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace remat::detail {
 
-/// Regions that run as one, mostly one.
+/// A region, or several that run as one.
 struct ScheduledRegion {
   size_t first = 0;
   size_t count = 1;
@@ -21,7 +21,7 @@ struct ScheduledRegion {
   std::vector<int> offloaded;  ///< Kept tensors that go to host memory
 };
 
-/// Regions first .. next - 1 run forward-only, then the part from `next` on, then these from
+/// Regions first to next - 1 run forward-only, then the part from `next` on, then these again from
 /// x_first.
 struct ScheduledGroup {
   size_t first = 0;
@@ -29,27 +29,28 @@ struct ScheduledGroup {
 };
 
 struct Schedule {
-  std::vector<ScheduledRegion> regions;  ///< They cover the chain in order.
-  std::vector<ScheduledGroup> groups;    ///< Outer ones before inner ones.
+  std::vector<ScheduledRegion> regions;  ///< Cover the chain in order
+  std::vector<ScheduledGroup> groups;    ///< Outer groups before inner ones
 };
 
-/// What happens in order when a schedule runs. Forwards and backwards name an index of
-/// Schedule::regions.
+/// A step of a running schedule. Forwards and backwards have an index into Schedule::regions.
 struct ScheduleEvent {
   enum class Kind : uint8_t { kForwardOnly, kForward, kBackward, kRelease };
 
   Kind kind = Kind::kForward;
-  size_t index = 0;   ///< kForwardOnly: a position in the chain; kRelease: the chain tensor x_index
-  bool first = true;  ///< kForwardOnly: first of its group, so x_index stays
+  /// For kForwardOnly a position in the chain, for kRelease the chain tensor x_index.
+  size_t index = 0;
+  /// For kForwardOnly: true if it is the first of its group, so that x_index stays.
+  bool first = true;
 };
 
-/// @throws std::invalid_argument, text without a prefix, if groups cross, split a merged region or
-/// leave the chain.
+/// The events of a schedule in order. @throws std::invalid_argument, text without a prefix, if
+/// groups cross, split a merged region or leave the chain.
 std::vector<ScheduleEvent> events_of(const Schedule& schedule, size_t length);
 
-/// The schedule of least time within `bytes` beside x_0, which must be enough for one. Of equals it
-/// takes options before merged regions before groups, then the fewest kept bytes, choice by choice:
-/// that is not always the fewest groups.
+/// The fastest schedule within `bytes` besides x_0, which must be enough for one. Among equally
+/// fast ones prefers options to merged regions to groups, then the fewest kept bytes, choice by
+/// choice; that is not always the fewest groups.
 Schedule extract_schedule(const SequenceSolver& solver, int64_t bytes);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A schedule from the rows of a plan, each of which must fit the chain.
+// Reads a schedule from the rows of a plan, each of which must fit the chain.
 #include <algorithm>
 #include <stdexcept>
 #include <string>
@@ -28,7 +28,7 @@ std::string pair_text(int a, int b) {
   return "[" + std::to_string(a) + ", " + std::to_string(b) + "]";
 }
 
-/// Reads the rows of one region, mostly one, and tells `fail` of the first that does not fit.
+/// Reads the rows of one region, usually one row. Calls `fail` for the first that does not fit.
 class RegionReader {
  public:
   RegionReader(const PlannedChain& chain, const Plan& plan, size_t first, const PlanFault& fail)
@@ -137,7 +137,7 @@ class RegionReader {
   const Plan& plan_;
   const PlanFault& fail_;
   ScheduledRegion region_;
-  OpSet offloaded_ops_;  // as the rows say
+  OpSet offloaded_ops_;  // as given by the rows
   size_t next_op_ = 0;   // of the region
 };
 

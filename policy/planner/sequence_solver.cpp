@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Dynamic programming over the parts of a chain, by rising length.
+// Dynamic programming over the parts of a chain, in order of length.
 #include "sequence_solver.h"
 
 #include <algorithm>
@@ -10,12 +10,11 @@ namespace remat::detail {
 
 namespace {
 
-/// More than this many steps in all parts together, half a gigabyte, and longer parts are thinned
-/// out.
+/// Limit on the steps of all parts, half a gigabyte. Beyond it longer parts are thinned out.
 constexpr size_t max_stored_steps = size_t{32} << 20;
 constexpr size_t thinned_steps = 500;
 
-/// An option of the region or merged type that begins a part; in bytes beside x_a.
+/// Demand of an option of the region or merged type that begins a part, in bytes besides x_a.
 struct Demand {
   int64_t least = 0;  ///< For its own forward and backward
   int64_t held = 0;   ///< While the rest of the part runs
@@ -26,7 +25,7 @@ Demand demand_of(const Option& option, int64_t output_bytes, int64_t gradient_by
           option.kept + output_bytes};
 }
 
-/// The regions of a group while they only run forward, one after the other.
+/// The regions of a group while they run forward-only, one after the other.
 struct ForwardOnly {
   void add(const ChainModel& model, size_t first, size_t region) {
     const int64_t input_bytes = region > first ? model.input_bytes(region) : 0;
@@ -35,7 +34,7 @@ struct ForwardOnly {
     time += model.block(region).fwd;
   }
 
-  int64_t peak_bytes = 0;  ///< Beside the first one's input
+  int64_t peak_bytes = 0;  ///< Besides the first region's input
   Ticks time = 0;
 };
 
@@ -82,7 +81,7 @@ SequenceSolver::SequenceSolver(const ChainModel& model, const SolverOptions& opt
     }
     if (options.progress) {
       const double done = static_cast<double>(size) / static_cast<double>(length);
-      options.progress(done * done * done);  // Longer parts have more choices and more steps.
+      options.progress(done * done * done);  // longer parts have more choices and more steps
     }
   }
 }
@@ -97,7 +96,7 @@ void SequenceSolver::try_options(size_t last, int type, size_t next, StepMinimum
     const Demand demand = demand_of(option, block.output_bytes(), gradient_bytes(last));
     const Ticks time = option.time + block.fwd + block.bwd;
     if (next > last) {
-      if (!option.offloaded.empty()) continue;  // Nothing follows that could hide the copies.
+      if (!option.offloaded.empty()) continue;  // nothing follows that could hide the copies
       least.lower({demand.least, time});
     } else {
       least.lower(part(next, last), demand.held, time, demand.least);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The least time of every part of a chain, as a function of its memory; equal parts are solved
+// The least time of every part of a chain, as a function of its memory. Equal parts are solved
 // once.
 #pragma once
 
@@ -13,18 +13,18 @@
 
 namespace remat::detail {
 
-/// One way to run the part [first, last]: what dynamic programming chooses among.
+/// One way to run the part [first, last], as chosen by dynamic programming.
 struct Choice {
   enum class Kind : uint8_t { kOption, kMerged, kGroup };
 
   Kind kind = Kind::kOption;
-  int type = 0;       ///< Of the region, or the merged type
+  int type = 0;       ///< Type of the region, or the merged type
   size_t option = 0;  ///< Index into ChainModel::options
-  size_t next = 0;    ///< First region after those that the choice settles; a group's j
+  size_t next = 0;    ///< First region that the choice leaves open; a group's j
 };
 
-/// Names every part by its types, and by whether it ends the chain. Equal parts have equal ids, by
-/// construction: an id stands for a shorter part's id and one more type.
+/// Identifies every part by its types, and by whether it ends the chain. Equal parts have equal ids
+/// by construction: an id stands for a shorter part's id and one more type.
 class PartIds {
  public:
   explicit PartIds(const std::vector<int>& chain);
@@ -39,15 +39,15 @@ class PartIds {
 };
 
 struct SolverOptions {
-  size_t max_breakpoints = 0;  ///< Per part; 0: all, which is exact
+  size_t max_breakpoints = 0;  ///< Limit per part; 0: none, which is exact
   std::function<void(double)> progress = {};
 };
 
-/// Part [a, t] with x_a outside its memory. The functions are exact over all options, merges and
-/// nested groups.
+/// Solves each part [first, last]; its memory excludes its input x_first. The functions are exact
+/// over all options, merges and nested groups.
 class SequenceSolver {
  public:
-  /// The model must outlive the solver.
+  /// The model must outlive this object.
   SequenceSolver(const ChainModel& model, const SolverOptions& options);
 
   const StepFunction& part(size_t first, size_t last) const { return parts_[ids_.id(first, last)]; }
@@ -57,8 +57,8 @@ class SequenceSolver {
   size_t breakpoints() const { return breakpoints_; }
   int parts() const { return ids_.count(); }
 
-  /// Calls `visit(choice, time)` for every choice that fits into `bytes` and may take no more than
-  /// `most_time`, with its least time there: options in the order of ChainModel, merged types,
+  /// Calls `visit(choice, time)` for every choice that fits into `bytes` and takes at most
+  /// `most_time`, with its least time: options in the order of ChainModel, then merged types, then
   /// groups by rising j.
   void visit_choices(size_t first, size_t last, int64_t bytes, Ticks most_time,
                      const std::function<void(const Choice&, Ticks)>& visit) const;

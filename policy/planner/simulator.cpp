@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The executor of docs/explanation/planner.md, with bytes in place of tensors.
+// The executor described in docs/explanation/planner.md, with byte counts in place of tensors.
 #include "simulator.h"
 
 #include <algorithm>
@@ -12,8 +12,8 @@ namespace remat::detail {
 
 namespace {
 
-/// Is a tensor there? Counts bytes as tensors come and go. A large class: a table for each kind of
-/// tensor.
+/// Tracks which tensors exist, and counts their bytes. The class is large: it has a table for each
+/// kind of tensor.
 class Machine {
  public:
   Machine(const ChainModel& model, const Schedule& schedule, size_t stop_at)
@@ -72,7 +72,7 @@ class Machine {
     live_ += there ? bytes : -bytes;
   }
 
-  /// Time goes on by an op's; bytes are compared with the peak.
+  /// Advances the time by an op's duration and compares the bytes with the peak.
   void moment(size_t position, int type, int op, int64_t workspace, Ticks duration,
               bool in_backward) {
     if (stopped_) return;
@@ -91,7 +91,7 @@ class Machine {
     result_.peak_in_backward = in_backward;
   }
 
-  /// Runs ops of a block forward. `flags` has tensor 0 and the output replaced by the chain's.
+  /// The flag of a block's tensor; tensor 0 and the output are tensors of the chain.
   char& flag(std::vector<char>& tensors, const Block& block, int t, size_t first, size_t after) {
     if (t == 0) return chain_[first];
     return t == block.output ? chain_[after] : tensors[t];
@@ -109,7 +109,7 @@ class Machine {
     moment(first, type, u, op.fwd_tmp, op.fwd, in_backward);
   }
 
-  /// All ops in order; an inner tensor that `keep` lacks goes when its last reader has run.
+  /// Runs all ops in order. An inner tensor that is not in `keep` is freed after its last reader.
   void run_forward(std::vector<char>& tensors, int type, size_t first, size_t after,
                    const std::vector<char>& keep) {
     const Block& block = model_.types[type];
@@ -172,12 +172,12 @@ class Machine {
     }
   }
 
-  /// The region's own tensors must be back; those of the one before begin to come.
+  /// Waits for the region's own tensors, and starts to fetch those of the region before it.
   void wait_for_copies(size_t index) {
     if (stopped_) return;
     forwarded_.pop_back();
     if (!schedule_.regions[index].offloaded.empty()) {
-      copies_.fetch(index, result_.time);  // Has happened if a region followed.
+      copies_.fetch(index, result_.time);  // already done if a region followed
       result_.time = copies_.ready(index, result_.time);
       copies_.settle(result_.time, result_.time);
     }
@@ -261,13 +261,13 @@ class Machine {
   const ChainModel& model_;
   const Schedule& schedule_;
   size_t stop_at_;
-  std::vector<char> chain_;                 // Is x_i there?
-  std::vector<char> chain_gradient_;        // Its gradient?
-  std::vector<std::vector<char>> tensors_;  // Per scheduled region, its inner tensors
+  std::vector<char> chain_;                 // true if x_i exists
+  std::vector<char> chain_gradient_;        // true if its gradient exists
+  std::vector<std::vector<char>> tensors_;  // per scheduled region, its inner tensors
   std::vector<std::vector<char>> kept_;
   CopyStreams copies_;
-  std::vector<size_t> forwarded_;               // Regions that wait for their backward
-  const std::vector<char>* running_ = nullptr;  // Inner tensors of a forward-only run
+  std::vector<size_t> forwarded_;               // regions that wait for their backward
+  const std::vector<char>* running_ = nullptr;  // inner tensors of a forward-only run
   const std::vector<char>* gradients_ = nullptr;
   const ScheduledRegion* gradients_region_ = nullptr;
   int64_t live_ = 0;

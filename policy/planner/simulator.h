@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Replays a schedule event by event, every tensor by name, and measures time and bytes.
+// Event-by-event simulation of a schedule, tensor by tensor, with times and bytes.
 #pragma once
 
 #include <cstdint>
@@ -16,31 +16,31 @@ struct Holding {
   enum class Kind : uint8_t { kChainTensor, kTensor, kGradient, kChainGradient, kWorkspace };
 
   Kind kind = Kind::kTensor;
-  size_t position =
-      0;  ///< Of the first region of the run; kChainTensor and kChainGradient: i of x_i
+  /// Position of the run's first region; for kChainTensor and kChainGradient i of x_i.
+  size_t position = 0;
   int type = 0;
-  int index = 0;  ///< Tensor; kWorkspace: op
+  int index = 0;  ///< Tensor; for kWorkspace the op
   int64_t bytes = 0;
 };
 
 struct Simulation {
   Ticks time = 0;
-  int64_t peak = 0;           ///< x_0 included
-  size_t peak_step = 0;       ///< The first moment of the peak, as a count of moments
-  std::vector<Holding> held;  ///< At the peak, if asked for, the largest first
-  size_t peak_position = 0;   ///< Of the first region of the run at the peak
-  int peak_op = 0;            ///< Of that run, the op that runs
+  int64_t peak = 0;           ///< Includes x_0
+  size_t peak_step = 0;       ///< Number of the moment at which the peak is first reached
+  std::vector<Holding> held;  ///< What is held at the peak, the largest first, if requested
+  size_t peak_position = 0;   ///< First region of the run at the peak
+  int peak_op = 0;            ///< Op of that run that runs at the peak
   bool peak_in_backward = false;
 };
 
-/// Offloaded tensors count as kept.
-/// @throws std::logic_error if an op finds what it reads missing: no schedule that events_of
-/// accepts leads to it.
+/// Simulates a schedule. Offloaded tensors count as kept.
+/// @throws std::logic_error if a tensor that an op reads is missing, which no schedule accepted by
+/// events_of leads to.
 /// @throws std::invalid_argument as events_of does.
 Simulation simulate(const ChainModel& model, const Schedule& schedule, bool list_held = false);
 
-/// What the schedule needs by the planner's arithmetic, x_0 included; `simulate` must come to the
-/// same.
+/// Bytes that the schedule needs by the planner's arithmetic, x_0 included. `simulate` must find
+/// the same number.
 int64_t required_bytes(const ChainModel& model, const Schedule& schedule);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Looks a slot up and says who needs it.
+// Finds a slot, and says what needs it.
 #include "slot_reports.h"
 
 #include <algorithm>
@@ -11,7 +11,7 @@ namespace remat::detail {
 
 namespace {
 
-/// "12/attn.qkv": position 12; "attn.qkv": any.
+/// Parses "12/attn.qkv" to position 12 of that name, "attn.qkv" to any position.
 struct SlotName {
   int position = -1;
   std::string_view name;
@@ -31,8 +31,8 @@ bool has_name(const ProfileOp& op, std::string_view name) {
                                         [&](const ProfileTensor& out) { return out.name == name; });
 }
 
-/// Runs of each position before its replay: one, and one for each group that it runs forward-only
-/// in.
+/// Number of runs of each position before its replay: one, plus one for each group that runs it
+/// forward-only.
 std::vector<int> forward_runs(const Plan& plan, size_t length) {
   std::vector<int> runs(length, 1);
   for (const PlanGroup& group : plan.groups) {
@@ -47,7 +47,7 @@ std::string join(const std::vector<std::string>& names) {
   return all;
 }
 
-/// Who reads outs of op u: "the backward of attn.av", "attn.drop, which runs again".
+/// The readers of op u's outs: "the backward of attn.av", "attn.drop, which runs again".
 std::string readers(const Block& block, const BlockType& names, const OpSet& rerun, size_t u) {
   std::vector<std::string> who;
   const std::vector<int>& outs = block.ops[u].outs;

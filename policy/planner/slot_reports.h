@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a plan does with one slot, in numbers and a sentence.
+// A plan's decision for one slot, in numbers and a sentence.
 #pragma once
 
 #include <string_view>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finds the places where one tensor with a gradient is all that later ops read, forward and
-// backward.
+// Finds the places where later ops read only one earlier tensor, which has a gradient, in forward
+// and backward.
 #include "split_regions.h"
 
 #include <algorithm>
@@ -13,14 +13,14 @@ namespace remat::detail {
 
 namespace {
 
-/// After op `index` the type can be cut; `tensor` passes.
+/// A possible cut after an op; `tensor` crosses it.
 struct Cut {
   size_t after = 0;
   size_t producer = 0;
   std::string tensor;
 };
 
-/// Last op that reads each tensor in any way.
+/// Last op that reads each tensor, in its forward or backward.
 std::vector<int> last_uses(const Block& block) {
   std::vector<int> last(block.tensors.size(), -1);
   for (size_t u = 0; u < block.ops.size(); ++u) {
@@ -43,14 +43,14 @@ std::vector<Cut> possible_cuts(const BlockType& type) {
     }
     if (passing.size() != 1 || passing[0] == 0 || !block.tensors[passing[0]].has_gradient) continue;
     const int producer = block.tensors[passing[0]].producer;
-    if (!reached[producer]) continue;  // No gradient would come back.
+    if (!reached[producer]) continue;  // no gradient would come back
     cuts.push_back(
         {static_cast<size_t>(k), static_cast<size_t>(producer), type.ops[producer].outs[0].name});
   }
   return cuts;
 }
 
-/// As few of the cuts as leave parts of at most max_ops ops, where there are enough.
+/// The fewest cuts that leave parts of at most max_ops ops, if there are enough cuts.
 std::vector<Cut> choose_cuts(const BlockType& type, size_t max_ops) {
   std::vector<Cut> chosen;
   size_t begin = 0;

@@ -69,7 +69,7 @@ void StepMinimum::lower(const StepFunction& first, int64_t shift, const StepFunc
 void StepMinimum::merge() {
   size_t i = 0;
   size_t j = 0;
-  // Up to the first candidate that improves nothing changes.
+  // Nothing changes before the first candidate that improves something.
   for (; j < candidate_.size(); ++j) {
     while (i < best_.size() && best_[i].bytes <= candidate_[j].bytes) ++i;
     if (i == 0 || best_[i - 1].time > candidate_[j].time) break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Least time as a function of memory: a falling step function, held by its breakpoints.
+// Least time as a function of memory: a falling step function, stored as its breakpoints.
 #pragma once
 
 #include <cstdint>
@@ -10,37 +10,38 @@
 
 namespace remat::detail {
 
-/// With `bytes` or more, `time` is enough.
+/// `time` suffices with `bytes` or more.
 struct Step {
   int64_t bytes = 0;
   Ticks time = 0;
 };
 
-/// Bytes rise, times fall.
+/// Steps in order of rising bytes and falling times.
 using StepFunction = std::vector<Step>;
 
-/// The step that holds at `bytes`; nullptr: less than any.
+/// The step that holds at `bytes`; nullptr below the first step.
 const Step* step_at(const StepFunction& steps, int64_t bytes);
 
-/// Takes the pointwise least of candidates. Keeps its buffers from one to the next.
+/// The pointwise minimum of candidates. Reuses its buffers.
 class StepMinimum {
  public:
   void clear() { best_.clear(); }
 
-  /// One step.
+  /// Adds a candidate with one step.
   void lower(Step step);
 
-  /// `rest` moved up by `shift` bytes and `time`, from `least_bytes` on.
+  /// Adds `rest` shifted by `shift` bytes and `time`, from `least_bytes` on.
   void lower(const StepFunction& rest, int64_t shift, Ticks time, int64_t least_bytes);
 
-  /// The sum of `first` moved up by `shift` bytes, `second`, and `time`, from `least_bytes` on.
+  /// Adds the sum of `first` shifted by `shift` bytes, `second`, and `time`, from `least_bytes` on.
   void lower(const StepFunction& first, int64_t shift, const StepFunction& second, Ticks time,
              int64_t least_bytes);
 
   const StepFunction& best() const { return best_; }
 
  private:
-  /// Candidates from this many bytes on cannot improve when their least time is `least_time`.
+  /// The number of bytes from which on a candidate whose least time is `least_time` cannot improve
+  /// anything.
   int64_t useless_from(Ticks least_time) const;
   void merge();
 
@@ -49,8 +50,8 @@ class StepMinimum {
   StepFunction merged_;
 };
 
-/// At most `limit` of the steps, evenly chosen, the first and the last among them: still feasible,
-/// no longer least.
+/// At most `limit` of the steps, evenly chosen, including the first and the last. They remain
+/// feasible, but not minimal.
 StepFunction thin_out(const StepFunction& steps, size_t limit);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Bytes and operations of a GPT-2, op by op.
+// Bytes and operations of GPT-2-like models, op by op.
 #include <algorithm>
 #include <cmath>
 #include <stdexcept>
@@ -13,10 +13,10 @@ namespace remat {
 
 namespace {
 
-constexpr double flash_efficiency = 0.6;  // Of the rate that a matrix product reaches
-constexpr double flash_backward = 2.5;    // Times the forward: five products for two
+constexpr double flash_efficiency = 0.6;  // share of a matrix product's rate
+constexpr double flash_backward = 2.5;    // relative to the forward: five products for two
 constexpr int64_t head_chunks = 16;
-constexpr int64_t statistics_bytes = 8;  // Mean and reciprocal deviation of a row, in fp32
+constexpr int64_t statistics_bytes = 8;  // mean and reciprocal deviation of a row, in fp32
 
 [[noreturn]] void refuse(const std::string& what, const std::string& expected,
                          const std::string& got) {
@@ -24,7 +24,7 @@ constexpr int64_t statistics_bytes = 8;  // Mean and reciprocal deviation of a r
                               ", got " + got + ". Correct it.");
 }
 
-/// Times are rounded to 0.01 us: more digits would not be true.
+/// Times are rounded to 0.01 us, since more digits would not be accurate.
 double rounded(double us) {
   return std::round(us * 100) / 100;
 }
@@ -96,7 +96,7 @@ class Generator {
                     {{"loss", 4}},
                     {"l"}};
     fused.bwd_us = rounded(product.bwd_us + loss.bwd_us +
-                           fused.fwd_us);  // Its backward makes the logits again.
+                           fused.fwd_us);  // its backward computes the logits again
     type.ops.push_back(fused);
     return type;
   }
@@ -126,7 +126,7 @@ class Generator {
                        {"in", out + "_st"}, 2 * stream_, 3 * stream_);
   }
 
-  /// Keeps a mask of one byte per element.
+  /// A dropout, which keeps a mask of one byte per element.
   ProfileOp dropout(const std::string& name, const std::string& in, const std::string& out,
                     const std::string& mask, int64_t bytes) const {
     const int64_t mask_bytes = bytes / rates_.element_bytes;
@@ -152,7 +152,7 @@ class Generator {
            static_cast<double>(shape_.width);
   }
 
-  /// Workspaces are contiguous copies of the heads' slices.
+  /// Adds eager attention. Workspaces are contiguous copies of the heads' slices.
   void add_eager(BlockType& type) const {
     const int64_t scores = pairs_ * rates_.element_bytes;
     const double fwd = time(attention_flop(), static_cast<double>(scores + 2 * stream_));
@@ -179,7 +179,7 @@ class Generator {
                         {"pd", "qkv"}});
   }
 
-  /// Causal: half of the two products.
+  /// Flash attention. Causal, so it does half of the two products.
   ProfileOp flash() const {
     const double fwd = time(attention_flop(), 4.0 * static_cast<double>(stream_), flash_efficiency);
     const int64_t lse = 4 * shape_.batch * shape_.heads * shape_.sequence;
@@ -197,11 +197,11 @@ class Generator {
   const TransformerShape& shape_;
   const DeviceRates& rates_;
   int64_t rows_;
-  int64_t stream_;  // Bytes of one activation of the model's width
-  int64_t pairs_;   // Elements of the attention scores
+  int64_t stream_;  // bytes of one activation of the model's width
+  int64_t pairs_;   // elements of the attention scores
 };
 
-/// Attention and MLP as one region; the tensor between them is an inner one.
+/// Attention and MLP as one region, with the tensor between them as an inner tensor.
 BlockType merged_layer(const BlockType& attention, const BlockType& mlp) {
   BlockType layer = attention;
   layer.name = "layer";
@@ -242,7 +242,7 @@ void check(const TransformerShape& shape, const DeviceRates& rates) {
     refuse("batch and sequence", "tensors of at most 1e14 bytes", "more");
   }
   const auto within = [](const char* what, double value, double low, double high) {
-    if (value >= low && value <= high) return;  // A NaN is not.
+    if (value >= low && value <= high) return;  // false for NaN
     refuse(what, detail::in_digits(low) + " to " + detail::in_digits(high),
            detail::in_digits(value));
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A tensor that a region's caller lent by std::ref.
+// A tensor that a region's caller passed by std::ref.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// checkpoint(options)(fn)(args...): run fn, drop what autograd saves in it, and run fn again when
-// backward needs it.
+// checkpoint(options)(fn)(args...): runs fn, drops what autograd saves in it, and runs fn again
+// when backward needs the saved tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,7 +50,7 @@ T& unwrap(const std::reference_wrapper<T>& value) {
 }
 
 /// Calls `fn`, or forward() of a module holder whose forward() is a template: LibTorch gives such
-/// holders (Sequential) an operator() without a result.
+/// holders (Sequential) an operator() that returns nothing.
 template <class F, class... Args>
 decltype(auto) invoke_function(F& fn, Args&... args) {
   if constexpr (std::is_void_v<std::invoke_result_t<F&, Args&...>> &&
@@ -61,7 +61,7 @@ decltype(auto) invoke_function(F& fn, Args&... args) {
   }
 }
 
-/// Calls `fn` with lvalues of `args`, std::ref taken off.
+/// Calls `fn` with lvalues of `args`, std::reference_wrapper removed.
 template <class F, class... Args>
 decltype(auto) call(F& fn, std::tuple<Args...>& args) {
   return std::apply(
@@ -73,13 +73,13 @@ template <class F, class... Args>
 using CallResult =
     std::decay_t<decltype(call(std::declval<F&>(), std::declval<std::tuple<Args...>&>()))>;
 
-/// True if calling F leaves it as it is, so that all replays may share one.
+/// True if a const F can be called, so that all replays may share one.
 template <class F, class... Args>
 inline constexpr bool kConstCallable =
     std::is_invocable_v<const F&, decltype(unwrap(std::declval<Args&>()))...>;
 
-/// A function and its decay-copied arguments; the tensors among them are taken out and kept by the
-/// region.
+/// A function and decay-copies of its arguments. The tensors among the arguments are moved out and
+/// kept by the region.
 template <class F, class... Args>
 class FunctionBody final : public RegionBody {
  public:
@@ -99,7 +99,7 @@ class FunctionBody final : public RegionBody {
     if constexpr (kConstCallable<F, Args...>) {
       return std::make_shared<CallResult<const F, Args...>>(call(fn_, args));
     } else {
-      F fn = fn_;  // what the call changes in it must not reach the next replay
+      F fn = fn_;  // changes that the call makes to fn must not reach the next replay
       return std::make_shared<CallResult<F, Args...>>(call(fn, args));
     }
   }
@@ -128,24 +128,23 @@ class FunctionBody final : public RegionBody {
 
 }  // namespace detail
 
-/// What checkpoint(options)(fn) returns: fn as a checkpointed function. Copyable; may be called
-/// from any thread if fn may.
+/// The checkpointed function that checkpoint(options)(fn) returns. Copyable; may be called from any
+/// thread if fn may.
 template <class F>
 class Checkpointed {
  public:
   Checkpointed(std::shared_ptr<const CheckpointOptions> options, F fn)
       : options_(std::move(options)), fn_(std::move(fn)) {}
 
-  /// Calls fn with decay-copied `args` as lvalues (std::ref borrows) and returns what it returns.
-  /// Where autograd records nothing this is a plain call. Exceptions of fn pass through and leave
-  /// nothing open.
+  /// Calls fn with decay-copied `args` as lvalues (std::ref borrows) and returns its result. A
+  /// plain call if autograd records nothing. Exceptions of fn pass through and leave nothing open.
   template <class... Args>
   auto operator()(Args&&... args) {
     check_arguments<std::decay_t<Args>...>();
     return run(fn_, std::tuple<std::decay_t<Args>...>(std::forward<Args>(args)...));
   }
 
-  /// As above, where calling fn does not change it.
+  /// As above, if calling fn does not change it.
   template <class... Args>
   requires(detail::kConstCallable<F, std::decay_t<Args>...>) auto operator()(Args&&... args) const {
     check_arguments<std::decay_t<Args>...>();
@@ -196,14 +195,14 @@ class Checkpointed {
   F fn_;
 };
 
-/// What checkpoint(options) returns: waits for the function.
+/// The intermediate result of checkpoint(options), which takes the function.
 class CheckpointBuilder {
  public:
   explicit CheckpointBuilder(std::shared_ptr<const CheckpointOptions> options)
       : options_(std::move(options)) {}
 
   /// Takes a decay-copy of `fn`: a callable, a pointer to member, a module holder, or std::ref of
-  /// one. Throws ValueError if it is empty (a null std::function or module holder).
+  /// one. Throws ValueError if `fn` is empty (a null std::function or module holder).
   template <class F>
   auto operator()(F&& fn) const {
     using Function = std::decay_t<F>;
@@ -224,12 +223,12 @@ class CheckpointBuilder {
 
 /// Checkpoints a function in three calls: checkpoint(options)(fn)(args...).
 ///
-/// fn runs in the forward; what autograd saves in it is dropped, and fn runs again (the replay)
-/// when backward reaches what it returned. Gradients are bitwise those of fn(args...). Kept: the
-/// tensor arguments, copies of fn and the arguments, about 150 bytes per dropped tensor, and 2.5 kB
-/// if fn drew from the CPU generator; all until its last saved tensor is freed. Pass tensors as
-/// arguments rather than captures: an outer region can then drop them too. Source:
-/// torch.utils.checkpoint with use_reentrant=False.
+/// fn runs in the forward and the tensors that autograd saves in it are dropped; when backward
+/// reaches fn's result, fn runs again (the replay). Gradients are bitwise those of fn(args...).
+/// Kept until the last saved tensor is freed: the tensor arguments, copies of fn and of the
+/// arguments, about 150 bytes per dropped tensor, and 2.5 kB if fn drew from the CPU generator.
+/// Pass tensors as arguments rather than captures, so that an outer region can drop them too.
+/// Source: torch.utils.checkpoint with use_reentrant=False.
 inline CheckpointBuilder checkpoint(CheckpointOptions options = {}) {
   detail::check_options(options, "checkpoint");
   return CheckpointBuilder(std::make_shared<const CheckpointOptions>(std::move(options)));

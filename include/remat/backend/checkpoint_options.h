@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a caller may ask of a checkpointed region.
+// Options of a checkpointed region.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -21,77 +21,79 @@ namespace remat {
 
 class RegionPolicy;
 
-/// What makes the saved tensors again.
+/// How backward recomputes a region's saved tensors.
 enum class ReplayEngine {
-  kFunction,  ///< The function, called again.
-  kTape,      ///< A tape of the forward's ops. The function is not called again; what a tape cannot
-              ///< replay raises NotImplementedError in the forward.
-  kAuto,      ///< The tape; the function where a tape cannot replay the forward.
+  kFunction,  ///< Calls the function again.
+  kTape,  ///< Replays a tape of the forward's ops without calling the function. An op that a tape
+          ///< cannot replay raises NotImplementedError in the forward.
+  kAuto,  ///< Uses the tape, or the function if a tape cannot replay the forward.
 };
 
-/// Options of checkpoint() and checkpoint_sequential(), each a member. Copied by them.
+/// Options of checkpoint() and checkpoint_sequential(), which copy them.
 struct CheckpointOptions {
-  /// Names the region in messages. Empty: "region without a name".
+  /// Name of the region in messages; empty: "region without a name".
   std::string name{};
 
-  /// Random ops draw the same numbers in the replay, and the streams continue as without remat: the
-  /// default generators of the CPU and of every CUDA device in use, and `generators`. A region that
-  /// draws nothing stores nothing.
+  /// Makes random ops draw the same numbers in the replay, and lets the random streams continue as
+  /// they would without remat. Covers the default generators of the CPU and of every CUDA device in
+  /// use, and `generators`. A region that draws nothing stores nothing.
   bool preserve_rng = true;
 
-  /// Generators beyond the default ones that the function draws from. Must be defined.
+  /// Generators that the function draws from besides the default ones. Each must be defined.
   std::vector<at::Generator> generators{};
 
-  /// What of each saved tensor is compared between forward and replay. A difference raises
-  /// ReplayMismatch in backward.
+  /// How a replay is compared with its forward. A difference raises ReplayMismatch in backward.
   Determinism determinism = Determinism::kMetadata;
 
-  /// End the replay at the last tensor that backward needs, by an exception through the function
-  /// that is no std::exception; where no op comes after it, the function returns. Turn it off for a
-  /// function that must run to its end, or that is noexcept.
+  /// Ends the replay at the last tensor that backward needs. It leaves the function by an exception
+  /// that does not derive from std::exception; if no op comes after that tensor, the function
+  /// returns instead. Turn it off for a function that must run to its end or is noexcept.
   bool early_stop = true;
 
-  /// See every op of the region: what it writes outside is written once, what it reads outside is
-  /// watched, and forward and replay are compared op by op. Off, it saves about 0.2 us an op, and
-  /// all of this goes unchecked: a region that writes outside is replayed wrongly in silence, but
-  /// for its arguments, which raise; buffers that it writes need a buffer_hook().
+  /// Intercepts every op of the region: writes to memory outside the region happen once, reads of
+  /// such memory are checked, and forward and replay are compared op by op. Turning it off saves
+  /// about 0.2 us per op and all of these checks: a region that writes outside memory is silently
+  /// replayed wrongly (only writes to its arguments still raise), and buffers that it writes need a
+  /// buffer_hook().
   bool intercept = true;
 
-  /// kTape and kAuto: side effects of the function happen once. Needs intercept = true.
+  /// With kTape and kAuto, side effects of the function happen once. They need intercept = true.
   ReplayEngine replay = ReplayEngine::kFunction;
 
-  /// Cuts the tape into segments that backward replays one by one. Needs replay = kTape.
+  /// Cuts the tape into segments, which backward replays one by one. Needs replay = kTape.
   Cuts cuts{};
 
-  /// What becomes of the region's ops and named calls: make_policy(save_matmuls()). Null: what
-  /// the environment variable REMAT_POLICY says, a preset or a JSON file; without it every op is
-  /// run again, and named calls are what their code says. Needs intercept = true. Does not reach
-  /// into regions inside. Source: torch's selective checkpointing.
+  /// Chooses the policy of the region's ops and named calls, for example
+  /// make_policy(save_matmuls()). Null: the environment variable REMAT_POLICY, which names a preset
+  /// or a JSON file; if that is unset, every op is recomputed and named calls keep the policy from
+  /// their code. Needs intercept = true. Does not apply to regions nested in this one. Source:
+  /// torch's selective checkpointing.
   std::shared_ptr<const RegionPolicy> policy{};
 
-  /// Keep what the region holds from the forward, its tensor arguments and what its SAVE calls
-  /// keep, through these hooks. Unset: those of the innermost SavedTensorsHooksGuard around the
-  /// region; without one, the tensors themselves.
+  /// Hooks that keep what the region holds from the forward: its tensor arguments and the tensors
+  /// kept by its SAVE calls. Unset: the hooks of the innermost SavedTensorsHooksGuard around the
+  /// region, or else the tensors themselves.
   std::optional<SavedTensorsHooks> saved_tensors_hooks{};
 
-  /// Where OFFLOAD calls keep what the region makes. Null: in saved_tensors_hooks, which must be
-  /// set then.
+  /// Store for the tensors that OFFLOAD calls keep. Null: saved_tensors_hooks keep them, and must
+  /// be set if there are such calls.
   std::shared_ptr<OffloadStore> offload_store{};
 
-  /// Keep the region's tensor arguments in offload_store too, which must be set: what a region
-  /// without named calls keeps at all. Leaves that require gradients stay.
+  /// Keeps the region's tensor arguments in offload_store too, which must be set. In a region
+  /// without named calls they are all that is kept. Leaves that require gradients are not moved.
   bool offload_inputs = false;
 
-  /// What to do when a bare op reads a result of a SAVE call that nobody asked to keep.
+  /// What to do when a bare op reads a result of a SAVE call, which must then be kept implicitly.
   ImplicitKeep implicit_keep = ImplicitKeep::kKeep;
 
-  /// State that a replay must find as the forward found it, restored in this order. Must not be
+  /// State that a replay must find as the forward found it, restored in this order. No entry may be
   /// null.
   std::vector<std::shared_ptr<StateHook>> state_hooks{};
 
-  /// Says in a line where the op that is about to run comes from; called at each op of the forward
-  /// and of replays. If it is set, a ReplayMismatch lists the ops of both with what it said. May
-  /// return an empty string. For debugging: a region keeps all these lines. Needs `intercept`.
+  /// Describes in one line where the op that is about to run was called; may return an empty
+  /// string. Called at each op of the forward and of replays. If set, a ReplayMismatch lists the
+  /// ops of both runs with these lines. For debugging: a region keeps all of its lines. Needs
+  /// `intercept`.
   OpSite op_site{};
 };
 

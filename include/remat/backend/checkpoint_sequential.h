@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checkpointing a chain of layers in segments.
+// Checkpointing of a chain of layers in segments.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ namespace detail {
 
 using Layer = std::function<at::Tensor(const at::Tensor&)>;
 
-/// A layer as a function: a callable, torch::nn::AnyModule, or a pointer to a module with
+/// Makes a function of a layer: a callable, torch::nn::AnyModule, or a pointer to a module with
 /// forward(Tensor).
 template <class T>
 Layer make_layer(const T& layer) {
@@ -55,7 +55,7 @@ std::vector<Layer> make_layers(const Layers& layers) {
 
 }  // namespace detail
 
-/// What checkpoint_sequential(segments, options)(layers) returns. Copyable.
+/// The chain that checkpoint_sequential(segments, options)(layers) returns. Copyable.
 class CheckpointedSequential {
  public:
   CheckpointedSequential(std::vector<detail::Layer> layers, int64_t segments,
@@ -94,7 +94,7 @@ class CheckpointedSequential {
 };
 
 /// Splits a chain of layers into `segments` of equal length (the last one takes the rest) and
-/// checkpoints each but the last, which backward would replay at once:
+/// checkpoints all but the last, which backward would replay at once:
 /// checkpoint_sequential(segments, options)(layers)(x). Regions are named options.name + "[i]".
 /// Throws ValueError unless 1 <= segments <= number of layers. Source:
 /// torch.utils.checkpoint.checkpoint_sequential.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// REMAT_POLICY and REMAT_REPLAY: for regions that do not choose for themselves.
+// The environment variables REMAT_POLICY and REMAT_REPLAY, the defaults for regions that do not
+// choose for themselves.
 #pragma once
 
 #include <memory>
@@ -10,12 +11,12 @@
 
 namespace remat {
 
-/// Of a preset's name or the path of a JSON file, read once per process; null if it is not set.
-/// Throws ValueError, each time, if it is neither.
+/// The policy that REMAT_POLICY names, by a preset's name or the path of a JSON file; null if it is
+/// unset. Read once per process. Throws ValueError, on each call, if it is neither.
 REMAT_API std::shared_ptr<const RegionPolicy> policy_of_environment();
 
 /// True if REMAT_REPLAY=auto: regions with replay = kFunction are replayed as with kAuto. Throws
-/// ValueError, each time, if it is something else than "auto" or "function".
+/// ValueError, on each call, if its value is neither "auto" nor "function".
 bool environment_wants_tapes();
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A region open on this thread: the untyped half of checkpoint().
+// An open region of this thread: the untyped half of checkpoint().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,19 +21,19 @@ struct CheckpointOptions;
 
 namespace detail {
 
-/// False where a region is a plain call: where autograd records nothing (NoGradGuard,
-/// InferenceMode) and where ops are written into a graph (make_fx, torch.export), which has no
-/// checkpoints then.
+/// False if checkpoint() must be a plain call: where autograd records nothing (NoGradGuard,
+/// InferenceMode), and while ops are traced into a graph (make_fx, torch.export), which then has no
+/// checkpoints.
 REMAT_API bool records_regions();
 
-/// True if this thread runs a function that is cut into segments: a plan says what it keeps, and
-/// it has no regions of its own.
+/// True if this thread runs a function that is cut into segments. Its plan decides what is kept,
+/// and regions inside it are plain calls.
 REMAT_API bool runs_in_segments();
 
-/// Throws ValueError, naming the option, if `options` cannot be used.
+/// Throws ValueError naming the option, prefixed by `where`, if `options` are invalid.
 REMAT_API void check_options(const CheckpointOptions& options, const char* where);
 
-/// Opens a region when made; closes it when destroyed, by an exception of the function too.
+/// Opens a region when constructed and closes it when destroyed, also if the function throws.
 class REMAT_API ForwardRegion {
  public:
   ForwardRegion(const CheckpointOptions& options, std::unique_ptr<const RegionBody> body,
@@ -42,12 +42,12 @@ class REMAT_API ForwardRegion {
   ForwardRegion& operator=(const ForwardRegion&) = delete;
   ~ForwardRegion();
 
-  /// The function has returned `outputs`. Throws if the region cannot be replayed.
+  /// Call it when the function has returned `outputs`. Throws if the region cannot be replayed.
   void finish(c10::ArrayRef<at::Tensor> outputs);
 
  private:
   std::shared_ptr<Region> region_;
-  std::shared_ptr<Replayer> replayer_;  // until the forward has ended
+  std::shared_ptr<Replayer> replayer_;  // null once the forward has ended
   uint64_t first_sequence_nr_;
   std::unique_ptr<ForwardScope> scope_;
 };

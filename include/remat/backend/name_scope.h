@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Prefixes for the names of calls, so that code which is used twice has another name each time.
+// Prefixes for the names of calls, so that code that runs twice has different names each time.
 #pragma once
 
 #include <string>
@@ -12,9 +12,9 @@ namespace remat {
 
 class Scope;
 
-/// While alive, names of calls on this thread begin with `prefix` and a slash; scopes nest. Made in
-/// the function of a region, and counting for the calls of that region only. Scoped: to be
-/// destroyed on the thread that made it, innermost first. Throws ValueError if the prefix is empty.
+/// While alive, prefixes the names of calls on this thread with `prefix` and a slash; scopes nest.
+/// Made in a region's function, it applies to the calls of that region only. Must be destroyed on
+/// the thread that made it, innermost first. Throws ValueError if the prefix is empty.
 class REMAT_API NameScope {
  public:
   explicit NameScope(std::string prefix);
@@ -22,10 +22,11 @@ class REMAT_API NameScope {
   NameScope& operator=(const NameScope&) = delete;
   ~NameScope();
 
-  /// True if this thread has a scope open.
+  /// True if this thread has an open NameScope.
   static bool is_open();
 
-  /// `name` with the prefixes of the NameScopes that are open in this region's function.
+  /// `name` with the prefixes of the NameScopes that are open in this region's function, outermost
+  /// first.
   static std::string full_name(std::string_view name);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One named call on this thread: the untyped half of native_op() and its like.
+// A named call on this thread: the untyped half of native_op() and op().
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,14 +23,15 @@ namespace detail {
 /// True if this thread runs the function of a region.
 REMAT_API bool is_in_region();
 
-/// Throws ValueError that begins with `where` if the name is empty.
+/// Throws a ValueError that begins with `where` if the name is empty.
 REMAT_API void check_call_name(const NamedCall& call, const char* where);
 
-/// Autograd will save these tensors for the SAVE call that this thread is in, if there is one.
+/// Names the tensors that autograd is about to save for this thread's SAVE call. Does nothing
+/// outside of SAVE calls.
 REMAT_API void name_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors);
 
-/// Begins the call in the regions that it is a call of; ends it when destroyed, as one that threw
-/// unless finish() was called.
+/// Begins the call in each region that sees it, and ends it when destroyed. Without finish() the
+/// call counts as one that threw.
 class REMAT_API NamedCallScope {
  public:
   NamedCallScope(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
@@ -38,25 +39,25 @@ class REMAT_API NamedCallScope {
   NamedCallScope& operator=(const NamedCallScope&) = delete;
   ~NamedCallScope();
 
-  /// True if the function is not to be called: results() is what it would return.
+  /// True if the function must not be called; results() has what it would return.
   bool is_skipped() const { return skipped_; }
   const CallResults& results() const { return results_; }
 
-  /// True if no named call and no region inside the call runs, on this thread. Only then it may
-  /// end.
+  /// True if no named call or region is open inside this call on this thread. The call may end only
+  /// then.
   bool is_innermost() const;
-  /// Throws if not: record_outputs() of a handle of `call` ends it.
+  /// Throws unless is_innermost(), for record_outputs() of a handle of `call`, which ends the call.
   void check_innermost(const NamedCall& call) const;
 
-  /// By the call's own policy, or by the one that the region's rules give the call.
+  /// True if the call is SAVE or OFFLOAD, by its own policy or by the region's rules.
   bool is_saved() const { return is_saved_; }
 
-  /// After the call has ended, autograd will save these tensors for it: as `saving` says or,
-  /// without it, before the next op. A second time replaces the first.
+  /// Announces tensors that autograd will save for the call after it has ended: when `saving` says
+  /// so or, if that is empty, before the next op. A second call replaces the first.
   void expect_saved(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
                     const SavingState& saving);
 
-  /// The function has returned. Throws if a replay could not leave the call out.
+  /// Call it when the function has returned. Throws if a replay could not skip the call.
   void finish(const CallResults& results);
 
  private:
@@ -65,7 +66,7 @@ class REMAT_API NamedCallScope {
   void abandon_all() noexcept;
   void leave() noexcept;
 
-  NamedCallScope* outer_;  // of this thread
+  NamedCallScope* outer_;  // enclosing scope on this thread
   const Scope* const region_;
   c10::SmallVector<NamedCalls*, 2> open_;  // outermost first
   CallResults results_;

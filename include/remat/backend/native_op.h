@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// native_op(fn, name, policy)(args...): a named part of a region, kept or run again.
+// native_op(fn, name, policy)(args...): a named part of a region, saved or recomputed.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,7 +53,7 @@ c10::SmallVector<at::Tensor, 8> tensors_of(const Args&... args) {
   return tensors;
 }
 
-/// Runs `fn` with `args` as `call`, or leaves it out.
+/// Runs `fn` with `args` as `call`, or skips it and returns the kept results.
 template <class Result, class F, class... Args>
 Result run_named_call(const NamedCall& call, F& fn, Args&&... args) {
   NamedCallScope scope(call, tensors_of(args...));
@@ -71,21 +71,21 @@ Result run_named_call(const NamedCall& call, F& fn, Args&&... args) {
 
 }  // namespace detail
 
-/// What native_op() returns: fn as a named call. Copyable; may be called from any thread if fn may.
+/// The named call that native_op() returns. Copyable; may be called from any thread if fn may.
 template <class F>
 class NamedFunction {
  public:
   NamedFunction(NamedCall call, F fn) : call_(std::move(call)), fn_(std::move(fn)) {}
 
-  /// Calls fn with `args` and returns what it returns; in the replay of a SAVE call, does not call
-  /// it. The tensors in `args` that it uses or writes are found if they are arguments themselves or
-  /// in containers that have the trait TensorTree.
+  /// Calls fn with `args` and returns its result; in the replay of a SAVE call, returns the result
+  /// without calling fn. Tensors that fn uses or writes are found if they are in `args` themselves
+  /// or in containers that have the trait TensorTree.
   template <class... Args>
   auto operator()(Args&&... args) {
     return run(fn_, std::forward<Args>(args)...);
   }
 
-  /// As above, where calling fn does not change it.
+  /// As above, if calling fn does not change it.
   template <class... Args>
   requires(std::is_invocable_v<const F&, Args...>) auto operator()(Args&&... args) const {
     return run(fn_, std::forward<Args>(args)...);
@@ -116,16 +116,17 @@ class NamedFunction {
 /// Names a part of a region's function: native_op(fn, name, policy)(args...). Outside of regions it
 /// is a plain call.
 ///
-/// RECOMPUTE: fn runs again in a replay. SAVE: it does not; what autograd saved in it stays, except
-/// tensors among `args` that the replay makes anyway, and its results stay if code that runs again
-/// reads them. OFFLOAD: as SAVE, in the region's offload_store or saved_tensors_hooks. In a region
-/// inside a region, SAVE is meant for the inner one: the outer one's replay runs fn again and keeps
-/// it from then on; Keep::kAllRegions keeps it from the first forward.
+/// RECOMPUTE: fn runs again in a replay. SAVE: fn does not run again; the tensors that autograd
+/// saved in it are kept, except those among `args` that the replay recomputes anyway, and its
+/// results are kept if recomputed code reads them. OFFLOAD: as SAVE, kept in the region's
+/// offload_store or saved_tensors_hooks. In nested regions SAVE applies to the inner region: the
+/// outer region's replay runs fn again, and keeps the call from then on. Keep::kAllRegions keeps it
+/// from the first forward.
 ///
-/// fn may be anything that can be called; its result is nothing, a Tensor, or a nesting of Tensors.
-/// `name`: unique in the region, see NameScope. Throws ValueError if it is empty or fn is;
-/// in the region's forward, c10::Error if the name was used before, and NotImplementedError if a
-/// replay could not leave the call out. Source: torch_remat's region().
+/// fn may be any callable that returns nothing, a Tensor, or a nesting of Tensors. `name` must be
+/// unique in the region, see NameScope. Throws ValueError if `name` or fn is empty; in the region's
+/// forward, c10::Error if the name was used before, and NotImplementedError if a replay could not
+/// skip the call. Source: torch_remat's region().
 template <class F>
 auto native_op(F&& fn, std::string name, Policy policy, Keep keep = Keep::kInnermostRegion) {
   using Function = std::decay_t<F>;
@@ -140,9 +141,10 @@ auto native_op(F&& fn, std::string name, Policy policy, Keep keep = Keep::kInner
   return NamedFunction<Function>(std::move(call), std::move(function));
 }
 
-/// Tells the region that code which runs again reads these tensors, where they are results of SAVE
-/// calls, in a way that remat cannot see (through a pointer), or before `implicit_keep` complains.
-/// Views stand for the whole. Does nothing for other tensors, in a replay and outside of regions.
+/// Tells the region that recomputed code reads these tensors, if they are results of SAVE calls.
+/// Use it for reads that remat cannot see (through a pointer), or before `implicit_keep` complains.
+/// A view stands for its whole base. Does nothing for other tensors, in a replay and outside of
+/// regions.
 REMAT_API void recompute_needs_tensor(c10::ArrayRef<at::Tensor> tensors);
 
 template <class... Tensors>

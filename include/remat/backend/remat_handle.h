@@ -25,8 +25,8 @@ struct AutogradContext;
 
 namespace remat {
 
-/// The named call that forward() of a custom function is, from get_handle() to record_outputs().
-/// Lives in forward(), on its thread. Outside of regions it only passes on what it is given.
+/// The named call of a custom function's forward(), from get_handle() to record_outputs(). Lives in
+/// forward(), on its thread. Outside of regions it passes everything through.
 ///
 ///   static Tensor forward(AutogradContext* ctx, Tensor x) {
 ///     auto handle = remat::get_handle(ctx, "square", remat::Policy::kSave);
@@ -47,11 +47,12 @@ class REMAT_API RematHandle {
   /// Without record_outputs(), the call counts as one that threw.
   ~RematHandle();
 
-  /// In the replay of a SAVE call the tensors that forward() is to return at once; else nothing. To
-  /// be called first.
+  /// In the replay of a SAVE call, returns the tensors that forward() must return at once;
+  /// otherwise nullopt. Call it first.
   std::optional<std::vector<at::Tensor>> maybe_load_saved();
 
-  /// Returns the inputs. Keeps those that are results of SAVE calls, if forward() runs again.
+  /// Returns the inputs. If forward() is to run again, keeps the inputs that are results of SAVE
+  /// calls.
   at::Tensor save_or_load_inputs(const at::Tensor& input);
   template <class... Tensors>
   requires(sizeof...(Tensors) >
@@ -59,12 +60,13 @@ class REMAT_API RematHandle {
     return {save_or_load_inputs(inputs)...};
   }
 
-  /// ctx->save_for_backward() of these tensors, in this order; undefined ones keep their place. The
-  /// names are for reports. Throws ValueError if a name is empty, has a dot or is used twice.
+  /// Calls ctx->save_for_backward() with these tensors in this order; undefined ones keep their
+  /// place. The names are for reports. Throws ValueError if a name is empty, contains a dot or is
+  /// used twice.
   void save_for_backward(c10::ArrayRef<NamedTensor> tensors);
   void save_for_backward(std::initializer_list<NamedTensor> tensors);
 
-  /// Tells which results the call has made. forward() is to return what this returns.
+  /// Records the results of the call. forward() must return what this returns.
   at::Tensor record_outputs(const at::Tensor& output);
   std::vector<at::Tensor> record_outputs(std::vector<at::Tensor> outputs);
 
@@ -74,17 +76,18 @@ class REMAT_API RematHandle {
   torch::autograd::AutogradContext* ctx_;
   NamedCall call_;
   SavingState saving_;
-  std::unique_ptr<detail::NamedCallScope> scope_;  // null outside of regions, and once it has ended
+  // Null outside of regions, and once the call has ended.
+  std::unique_ptr<detail::NamedCallScope> scope_;
   bool skipped_ = false;
 };
 
-/// Makes forward() of a custom function a named call. `ctx`: the one forward() was given. Throws as
-/// native_op() does. What forward() was given counts as captured: a function that returns or writes
-/// it is named by op<Function>() instead.
+/// Makes forward() of a custom function a named call. `ctx` is the one that forward() was given.
+/// Throws as native_op() does. The arguments of forward() count as captured: for a function that
+/// returns or writes one of them, use op<Function>() instead.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx, std::string name,
                                  Policy policy, Keep keep = Keep::kInnermostRegion);
 
-/// As above with the name and policy of the op() around. Throws ValueError without one.
+/// As above, with the name and policy of the enclosing op(). Throws ValueError if there is none.
 REMAT_API RematHandle get_handle(torch::autograd::AutogradContext* ctx);
 
 namespace detail {
@@ -97,7 +100,7 @@ inline constexpr bool kNamesSaved = requires {
 /// Throws ValueError if a name is empty or used twice.
 REMAT_API void check_saved_names(const NamedCall& call);
 
-/// What get_handle(ctx) finds: the op() whose function runs.
+/// The op() whose function is running, for get_handle(ctx).
 class REMAT_API OpContext {
  public:
   OpContext(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
@@ -110,7 +113,7 @@ class REMAT_API OpContext {
   const NamedCall& call() const { return call_; }
   c10::ArrayRef<at::Tensor> arguments() const { return arguments_; }
   void mark_used() { used_ = true; }
-  /// Expired once the function has returned, or thrown.
+  /// Expires once the function has returned or thrown.
   std::weak_ptr<const bool> lifetime();
 
   /// Throws ValueError if no handle was taken.
@@ -120,7 +123,7 @@ class REMAT_API OpContext {
   const NamedCall& call_;
   c10::ArrayRef<at::Tensor> arguments_;
   OpContext* outer_;
-  std::shared_ptr<const bool> lifetime_;  // once somebody has asked
+  std::shared_ptr<const bool> lifetime_;  // null until lifetime() is first called
   bool used_ = false;
 };
 
@@ -129,16 +132,16 @@ class REMAT_API OpContext {
 /// Names a call of a custom autograd function: op<MyFunction>(name, policy)(args...) calls
 /// MyFunction::apply(args...).
 ///
-/// A function that lists the names of what its forward() saves needs nothing else:
+/// A function that lists the names of the tensors that its forward() saves needs nothing else:
 ///
 ///   struct Square : torch::autograd::Function<Square> {
 ///     static constexpr std::array saved_names{"x"};
 ///     ...
 ///
-/// Its forward() does not run in the replay of a SAVE call. Without the list forward() must call
-/// get_handle(ctx), and it is entered in the replay, where the handle answers. Throws as
-/// native_op() does; in the forward also ValueError if forward() saves more tensors than are
-/// listed, or takes no handle.
+/// In the replay of a SAVE call its forward() does not run. Without the list, forward() must call
+/// get_handle(ctx); a replay then enters it, and the handle returns the results. Throws as
+/// native_op() does; in the region's forward also ValueError if forward() saves more tensors than
+/// are listed, or takes no handle.
 template <class Function>
 auto op(std::string name, Policy policy, Keep keep = Keep::kInnermostRegion) {
   NamedCall call{.name = std::move(name), .policy = policy, .keep = keep, .saved_names = {}};
@@ -165,12 +168,12 @@ auto op(std::string name, Policy policy, Keep keep = Keep::kInnermostRegion) {
   };
 }
 
-/// How region() treats its function: {.recompute = true}.
+/// How region() treats its function, for example {.recompute = true}.
 struct RegionOptions {
   bool recompute;
 };
 
-/// native_op() by torch_remat's newer name: region(fn, name, {.recompute = false})(args...).
+/// native_op() under torch_remat's newer name: region(fn, name, {.recompute = false})(args...).
 template <class F>
 auto region(F&& fn, std::string name, RegionOptions options) {
   return native_op(std::forward<F>(fn), std::move(name),

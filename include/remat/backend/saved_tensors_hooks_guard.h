@@ -12,9 +12,9 @@ namespace remat {
 
 class UserHooksScope;
 
-/// While alive, `hooks` serve every tensor that autograd saves on this thread, innermost guard
-/// first. Around a region they get the region's tensor arguments; inside one they get what the code
-/// under the guard saves, which then is not rematerialised. Scoped: to be destroyed on the thread
+/// While alive, `hooks` handle every tensor that autograd saves on this thread, innermost guard
+/// first. A guard around a region gets the region's tensor arguments; a guard inside a region gets
+/// what the code under it saves, which is then not rematerialised. Must be destroyed on the thread
 /// that made it, innermost first. Throws ValueError if pack or unpack is empty.
 class REMAT_API SavedTensorsHooksGuard {
  public:

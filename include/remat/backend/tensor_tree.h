@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding the tensors in arguments and results: std containers of tensors, and user structs through
-// one trait.
+// Access to the tensors in arguments and results: std containers of tensors, and user structs
+// through one trait.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,8 +24,8 @@ namespace remat {
 ///   };
 ///
 /// visit() calls `f` for each member that holds tensors, always in the same order; Self is Output
-/// or const Output. Members may be of any type that has the trait; others are left out and travel
-/// with the struct.
+/// or const Output. Members may be of any type that has the trait; other members are skipped and
+/// copied with the struct.
 template <class T>
 struct TensorTree {
   static constexpr bool kUnknown = true;
@@ -38,7 +38,7 @@ inline constexpr bool kHasTensorTree = !requires {
   TensorTree<T>::kUnknown;
 };
 
-/// Calls `f(at::Tensor&)` for each tensor in `value`; values without the trait have none.
+/// Calls `f(at::Tensor&)` for each tensor in `value`. Types without the trait have no tensors.
 template <class T, class F>
 void visit_tensors(T& value, F&& f) {
   using Plain = std::remove_const_t<T>;
@@ -49,8 +49,8 @@ void visit_tensors(T& value, F&& f) {
   }
 }
 
-/// True if every leaf of T is a tensor, as the result of a region must be. A user struct with the
-/// trait is taken at its word.
+/// True if every leaf of T is a tensor, as a region's result requires. A user struct with the trait
+/// counts as such.
 template <class T>
 inline constexpr bool kAllTensors = kHasTensorTree<T>;
 template <>
@@ -68,7 +68,7 @@ inline constexpr bool kAllTensors<std::tuple<Ts...>> = (kAllTensors<Ts> && ...);
 template <class K, class V, class C, class A>
 inline constexpr bool kAllTensors<std::map<K, V, C, A>> = kAllTensors<V>;
 
-/// visit() of everything that a range-for loop walks.
+/// visit() for types that a range-for loop iterates over.
 struct VisitElements {
   template <class Self, class F>
   static void visit(Self& self, F&& f) {
@@ -76,7 +76,7 @@ struct VisitElements {
   }
 };
 
-/// visit() of everything that std::apply takes apart.
+/// visit() for types that std::apply unpacks.
 struct VisitMembers {
   template <class Self, class F>
   static void visit(Self& self, F&& f) {
@@ -88,7 +88,7 @@ struct VisitMembers {
 
 template <class T, class A>
 struct TensorTree<std::vector<T, A>> : detail::VisitElements {};
-// Its elements are bits, not objects.
+// std::vector<bool> packs its elements into bits.
 template <class A>
 struct TensorTree<std::vector<bool, A>> {
   static constexpr bool kUnknown = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// tiled(options)(fn)(args...): run fn on slices of its arguments, each of them a region.
+// tiled(options)(fn)(args...): runs fn on slices of its arguments, each slice as a region.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -24,44 +24,48 @@
 namespace remat {
 
 struct TiledOptions {
-  int64_t dim = 0;             ///< Along which arguments are cut; negative: from the last one.
-  int64_t tiles = 0;           ///< How many, 1 or more; no more than there are elements along dim.
-  CheckpointOptions region{};  ///< Of each tile's region; named region.name + "[i]".
+  /// Dimension along which arguments are cut; negative values count from the last.
+  int64_t dim = 0;
+  int64_t tiles = 0;  ///< Number of tiles, 1 or more; capped at the arguments' length along dim.
+  /// Options of each tile's region, which is named region.name + "[i]".
+  CheckpointOptions region{};
 };
 
 namespace detail {
 
-/// Elements [first, first + length) of a tile.
+/// The elements [first, first + length) of a tile.
 struct TileRange {
   int64_t first = 0;
   int64_t length = 0;
 };
 
-/// Of tile `number` of `tiles`; the first ones are one longer if that does not come out even.
+/// The range of tile `number` of `tiles`. If they do not divide evenly, the first tiles are one
+/// element longer.
 REMAT_API TileRange tile_range(int64_t length, int64_t tiles, int64_t number);
 
-/// How long all arguments are along dim. Throws ValueError if they differ, or there are none.
+/// The common length of all arguments along dim. Throws ValueError if lengths differ, or there are
+/// no arguments.
 REMAT_API int64_t tiled_length(c10::ArrayRef<at::Tensor> arguments, const TiledOptions& options);
 
-/// One result of all tiles. Throws ValueError for one that is neither a scalar nor as long along
+/// Joins one result of all tiles. Throws ValueError if a part is neither a scalar nor as long along
 /// dim as its tile.
 REMAT_API at::Tensor join_tiles(const std::vector<at::Tensor>& parts, int64_t length,
                                 const TiledOptions& options);
 
-/// Throws ValueError for options that cannot be used.
+/// Throws ValueError if `options` are invalid.
 REMAT_API void check_tiled_options(const TiledOptions& options);
 
 }  // namespace detail
 
-/// What tiled(options)(fn) returns: fn, slice by slice. Copyable.
+/// The function that tiled(options)(fn) returns, which runs fn slice by slice. Copyable.
 template <class F>
 class Tiled {
  public:
   Tiled(TiledOptions options, F fn) : options_(std::move(options)), fn_(std::move(fn)) {}
 
-  /// Calls fn once for each slice. Tensors among `args` are cut along dim and must be of one length
-  /// there; std::ref passes a tensor whole, as other arguments are. Of what fn returns, scalars
-  /// are added, other tensors are joined along dim.
+  /// Calls fn once per slice. Tensors among `args` are cut along dim and must have the same length
+  /// there; a tensor in std::ref and all other arguments are passed whole. Scalar results of fn are
+  /// added, and other tensors are concatenated along dim.
   template <class... Args>
   auto operator()(Args&&... args) const {
     const std::tuple<std::decay_t<Args>...> whole(std::forward<Args>(args)...);
@@ -117,17 +121,17 @@ class Tiled {
   F fn_;
 };
 
-/// Runs fn on slices of its tensors, for what is large in between and not after it: a head's
-/// logits, an MLP's inner layer. Each slice is a region, which backward runs again when it comes to
-/// it, so one slice's memory is there at a time. In a step of auto_checkpoint() slices are no
-/// regions: its plan says what of each is kept.
+/// Runs fn on slices of its tensor arguments, for functions whose intermediate tensors are much
+/// larger than their results: a head's logits, an MLP's inner layer. Each slice is a region that
+/// backward replays when it reaches it, so only one slice's intermediates are alive at a time. In a
+/// step of auto_checkpoint() slices are no regions: its plan says what is kept of each.
 ///
 ///     at::Tensor loss = remat::tiled({.dim = 0, .tiles = 8})(head_loss)(hidden, targets);
 ///
-/// Not bitwise the same as fn of the whole: sums over slices (added results, gradients of weights)
-/// are added in another order; and matrix products of other shapes may round otherwise. Throws
-/// ValueError for options that cannot be used, and for lengths that differ. Any thread.
-/// Source: tiled losses and MLPs of Arctic long-sequence training.
+/// The result is not bitwise that of fn(args...): sums over slices (added results, gradients of
+/// weights) are added in another order, and matrix products of other shapes may round differently.
+/// Throws ValueError for invalid options, and if lengths differ. Any thread. Source: tiled losses
+/// and MLPs of Arctic long-sequence training.
 inline auto tiled(TiledOptions options) {
   detail::check_tiled_options(options);
   return [options = std::move(options)]<class F>(F fn) { return Tiled<F>(options, std::move(fn)); };

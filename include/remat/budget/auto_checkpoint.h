@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// auto_checkpoint(options)(fn)(args...): fn within a budget of memory, planned while it trains.
+// auto_checkpoint(options)(fn)(args...): runs fn within a memory budget, planned while it trains.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,85 +26,86 @@
 namespace remat {
 
 struct AutoCheckpointOptions {
-  /// Names the function in messages.
+  /// Name of the function in messages.
   std::string name{};
 
-  /// "8GB", "60%", "fraction:0.5", "device:16GB": see MemoryBudget. Empty: what the environment
-  /// variable REMAT_MEMORY_BUDGET says.
+  /// "8GB", "60%", "fraction:0.5" or "device:16GB": see MemoryBudget. Empty: the value of the
+  /// environment variable REMAT_MEMORY_BUDGET.
   std::string memory_budget{};
 
-  /// If the file is there its plan is used, and nothing is measured; a plan for other ops raises.
-  /// Else the first plan is saved there. Empty: no file.
+  /// Path of a plan. If the file exists, its plan is used and nothing is measured; a plan for other
+  /// ops raises. Otherwise the first plan is saved there. Empty: no file.
   std::string plan_file{};
 
-  /// That are measured before a plan is made.
+  /// Number of steps to measure before planning.
   int steps = 3;
 
-  /// Told in a line what happens: measuring, planned, other steps met. Null: nobody is told.
+  /// Called with one line when something happens: measuring, planned, other steps met. May be null.
   std::function<void(const std::string&)> progress{};
 
-  /// Told once that steps run other ops than those that were measured. Null: LibTorch's warnings.
+  /// Called once if steps run other ops than those that were measured. Null: a LibTorch warning.
   std::function<void(const std::string&)> warn{};
 
-  /// For processes whose steps must have the same cuts. Given what this one has decided after a
-  /// step that was measured, "" for nothing yet, it returns what to follow: that, or what another
-  /// process was given after the same step. What it throws the step throws. Null: each decides for
-  /// itself.
+  /// For processes whose steps must have the same cuts. Called after each measured step with this
+  /// process's decision ("" for none yet), it returns the decision to follow: that one, or the one
+  /// of another process after the same step. Its exceptions pass through the step. Null: each
+  /// process decides for itself.
   std::function<std::string(const std::string&)> agree{};
 
-  /// What plans may move their kept results to, and back before backward needs them. Its speed is
-  /// measured when auto_checkpoint() is called; the steps that are measured move nothing. Null:
-  /// nothing is moved.
+  /// Engine to which plans may offload kept results until backward needs them. Its speed is
+  /// measured when auto_checkpoint() is called; steps that are measured offload nothing. Null:
+  /// plans offload nothing.
   std::shared_ptr<OffloadEngine> offload{};
 };
 
-/// What a step is recognised by before it runs: its arguments, grad mode's settings and autocast.
+/// Key of a step before it runs: its arguments, grad mode settings and autocast.
 struct REMAT_API StepSignature {
-  uint64_t kind = 0;  ///< Of all but sizes
+  uint64_t kind = 0;  ///< Hash of everything but sizes
   std::vector<int64_t> sizes{};
 
-  /// `mode`: what else makes the function run other ops, if the caller knows it.
+  /// `mode`: a number for anything else that makes the function run other ops, if the caller knows
+  /// it.
   static StepSignature of(c10::ArrayRef<at::Tensor> arguments, int64_t mode = 0);
 
-  /// True if a plan for this one serves the other: no size of that is larger.
+  /// True if a plan for this signature serves `other`: equal in kind, and no size of `other` is
+  /// larger.
   bool covers(const StepSignature& other) const;
   bool operator==(const StepSignature&) const = default;
 };
 
-/// The state behind auto_checkpoint(): measures real steps, plans, and runs the others as planned.
+/// The state behind auto_checkpoint(): measures real steps, plans, and runs later steps as planned.
 ///
-/// The first call runs the function once more, undoes what that has written and drops it: now the
-/// ops are known. That step and the next ones run on a tape that is cut where little passes, while
-/// ops, nodes of backward and memory are written down; then a plan is made. Arguments of other
-/// sizes run by a plan for larger ones, or are measured. From the first op that the plan does not
-/// know a step is cut every so many bytes; it is measured when the next one comes. At most
-/// kMostVariants plans are alive, and kMostMeasurements are begun.
+/// The first call runs the function once more to learn its ops, undoes its writes and drops the
+/// result. That step and the next ones run on a tape that is cut where little crosses, while ops,
+/// backward nodes and memory are logged; then a plan is made. Arguments of other sizes run with a
+/// plan for larger ones, or are measured. A step that meets an op its plan does not expect is cut
+/// every Cuts::rest_bytes bytes from there on, and the next such step is measured. At most
+/// kMostVariants plans are alive, and at most kMostMeasurements are begun.
 ///
-/// Steps of many threads may run at once; one is measured at a time in the process.
+/// Several threads may run steps at once; one step at a time is measured in the process.
 class REMAT_API AutoCheckpoint {
  public:
   static constexpr size_t kMostVariants = 8;
   static constexpr int kMostMeasurements = 32;
 
-  /// Throws ValueError for options that cannot be; and for a plan file made with another torch.
+  /// Throws ValueError for invalid options, and for a plan file made with another torch.
   explicit AutoCheckpoint(AutoCheckpointOptions options);
   AutoCheckpoint(const AutoCheckpoint&) = delete;
   AutoCheckpoint& operator=(const AutoCheckpoint&) = delete;
   ~AutoCheckpoint();
 
-  /// Runs the forward of a step, which then holds what the function has returned. In grad mode.
-  /// Inside of other regions it is a plain call. Throws what the function throws;
-  /// NotImplementedError for what no tape can replay, naming the op; ValueError if no plan is
-  /// within the budget.
+  /// Runs the forward of a step; `step` then holds the function's result. Call it in grad mode;
+  /// inside other regions it is a plain call. Throws what the function throws; NotImplementedError,
+  /// naming the op, if no tape can replay it; ValueError if no plan is within the budget.
   void run(StepForward& step, const StepSignature& signature);
 
-  /// The plan that ran last, else the one that was made last; none while the first is measured.
+  /// The plan that ran last, else the plan made last; nullopt while the first steps are measured.
   std::optional<MemoryPlan> plan() const;
 
-  /// "2 of 3 steps are measured ...", while there is no plan.
+  /// While there is no plan, the reason: "2 of 3 steps are measured ...".
   std::string why_no_plan() const;
 
-  /// What to do about an op that no tape can replay, for errors that others raise.
+  /// Advice on an op that no tape can replay, for errors raised elsewhere.
   std::string advice() const;
 
   const AutoCheckpointOptions& options() const;
@@ -116,7 +117,7 @@ class REMAT_API AutoCheckpoint {
 
 namespace detail {
 
-/// One call of a C++ function.
+/// One call of a C++ function as a step.
 template <class Result>
 class AutoCall final : public StepForward {
  public:
@@ -144,14 +145,14 @@ class AutoCall final : public StepForward {
 
 }  // namespace detail
 
-/// What auto_checkpoint(options)(fn) returns. Copies share what was measured and planned.
+/// The function that auto_checkpoint(options)(fn) returns. Copies share measurements and plans.
 template <class F>
 class AutoCheckpointed {
  public:
   AutoCheckpointed(std::shared_ptr<AutoCheckpoint> planned, F fn)
       : planned_(std::move(planned)), fn_(std::move(fn)) {}
 
-  /// As Checkpointed's.
+  /// As Checkpointed::operator().
   template <class... Args>
   auto operator()(Args&&... args) const {
     std::tuple<std::decay_t<Args>...> kept(std::forward<Args>(args)...);
@@ -174,7 +175,7 @@ class AutoCheckpointed {
     return call.take();
   }
 
-  /// Throws RuntimeError while the first steps are measured.
+  /// The current plan. Throws RuntimeError while the first steps are measured.
   MemoryPlan plan() const {
     std::optional<MemoryPlan> plan = planned_->plan();
     TORCH_CHECK(plan, "[auto_checkpoint] '", planned_->options().name,
@@ -187,12 +188,12 @@ class AutoCheckpointed {
   F fn_;
 };
 
-/// What auto_checkpoint(options) returns: waits for the function.
+/// The intermediate result of auto_checkpoint(options), which takes the function.
 class AutoCheckpointBuilder {
  public:
   explicit AutoCheckpointBuilder(AutoCheckpointOptions options) : options_(std::move(options)) {}
 
-  /// Takes what checkpoint()'s builder takes.
+  /// Takes a function as CheckpointBuilder does.
   template <class F>
   auto operator()(F&& fn) const {
     return AutoCheckpointed<std::decay_t<F>>(std::make_shared<AutoCheckpoint>(options_),
@@ -203,9 +204,12 @@ class AutoCheckpointBuilder {
   AutoCheckpointOptions options_;
 };
 
-/// auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model): the function that it returns
-/// is made once and called in each step. Its steps take no more than the budget above what is alive
-/// when they begin; gradients are bitwise those of plain. Source: pytorch/pytorch#194696.
+/// Runs a function within a memory budget. Make the returned function once and call it each step:
+///
+///     auto step = remat::auto_checkpoint({.name = "model", .memory_budget = "8GB"})(model);
+///
+/// Its steps use no more than the budget above what is alive when they begin; gradients are bitwise
+/// those without remat. Source: pytorch/pytorch#194696.
 inline AutoCheckpointBuilder auto_checkpoint(AutoCheckpointOptions options = {}) {
   return AutoCheckpointBuilder(std::move(options));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How much memory a step may take, as people say it.
+// Parsing of a step's memory budget.
 #pragma once
 
 #include <cstdint>
@@ -12,24 +12,24 @@
 
 namespace remat {
 
-/// "8GB", "2.5 GiB": bytes above what is alive when the step begins. "60%": of the peak of a step
-/// of which everything is kept. "fraction:0.5": as far between the least that a plan takes (0) and
-/// that peak (1). "device:16GB": of all memory of the device, what weights, gradients and optimizer
-/// leave. A plain value.
+/// A memory budget as text. "8GB", "2.5 GiB": bytes above what is alive when the step begins.
+/// "60%": share of the peak of a step that keeps everything. "fraction:0.5": a point between the
+/// least that a plan needs (0) and that peak (1). "device:16GB": memory of the device, of which
+/// weights, gradients and optimizer states are subtracted. A plain value.
 class REMAT_API MemoryBudget {
  public:
-  /// @throws c10::ValueError, beginning with `where`, for other text.
+  /// @throws c10::ValueError, beginning with `where`, for any other text.
   MemoryBudget(std::string text, const std::string& where);
 
   const std::string& text() const { return text_; }
 
-  /// True if it is a share of what the step takes, not a number of bytes.
+  /// True if the budget is a share of what the step takes, not a number of bytes.
   bool is_share() const { return kind_ == Kind::kFraction || text_.ends_with('%'); }
 
-  /// `static_bytes`: alive whatever the step does.
+  /// The budget in bytes. `static_bytes`: bytes that are alive whatever the step does.
   int64_t bytes(const MemoryPlanner& planner, int64_t static_bytes) const;
 
-  /// The same before there is a planner; none if that does not say it.
+  /// The budget in bytes before there is a planner; nullopt for fraction and device budgets.
   std::optional<int64_t> bytes_of_plain(int64_t plain_peak_bytes) const;
 
  private:

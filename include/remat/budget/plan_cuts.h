@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A plan as a region carries it out.
+// The cuts with which a region runs a plan.
 #pragma once
 
 #include <memory>
@@ -14,20 +14,20 @@
 
 namespace remat {
 
-/// For CheckpointOptions::cuts, with replay = kTape: the function that was measured then runs as
-/// the plan says. A step of other ops, or that makes more memory, leaves the plan where it differs,
-/// and is cut every so many bytes from there on: see Cuts::expected. Of a plan with OFFLOAD
-/// CheckpointOptions::offload_store is to be the engine that it was made for. Any thread. Throws
-/// ValueError for a plan that is not feasible.
+/// Cuts for CheckpointOptions::cuts, with replay = kTape, that make the measured function run as
+/// planned. A step that runs other ops or makes more memory leaves the plan where it differs, and
+/// is cut every Cuts::rest_bytes bytes from there on: see Cuts::expected. For a plan with OFFLOAD,
+/// CheckpointOptions::offload_store must be the engine that it was made for. Any thread. Throws
+/// ValueError for an infeasible plan.
 REMAT_API Cuts cuts_of(const MemoryPlan& plan);
 
-/// The same without a look at the ops: other ones are refused when the function returns.
+/// As above, without checking the ops: a step with other ops is refused when its function returns.
 REMAT_API Cuts cuts_of(const StepCuts& planned);
 
-/// What the tape of the step that was measured looks like.
+/// The tape of the measured step.
 REMAT_API std::shared_ptr<const ExpectedTape> expected_tape(const StepProfile& profile);
 
-/// Cuts::rest_bytes for steps of that size.
+/// Cuts::rest_bytes for steps of this size.
 REMAT_API size_t rest_bytes(const StepProfile& profile);
 
 }  // namespace remat

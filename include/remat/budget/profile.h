@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// profile(options)(fn)(args...): what a training step of fn costs, op by op.
+// profile(options)(fn)(args...): measures a training step of fn, op by op.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,15 +19,15 @@
 namespace remat {
 
 struct ProfileOptions {
-  std::string name{};  ///< Of the function, for messages.
-  int steps = 4;       ///< That are measured, after one that warms up.
+  std::string name{};  ///< Name of the function in messages
+  int steps = 4;       ///< Number of steps to measure, after a warm-up step
 };
 
-/// Measures steps: one forward that is dropped, then options.steps + 1 steps on a cut tape, which
-/// keeps little. What ops have written that was there before, the default generators and the .grad
-/// of leaves are afterwards as they were; other effects of the function stay. On the calling
-/// thread, one measurement at a time in the process. Throws NotImplementedError for what no tape
-/// can replay, naming the op; ValueError if steps < 1; RuntimeError if steps run different ops.
+/// Measures steps: runs one forward that is dropped, then options.steps + 1 steps on a cut tape
+/// that keeps little. Afterwards restores memory that existed before and was written by ops, the
+/// default generators and the .grad of leaves; other side effects of the function stay. Runs on the
+/// calling thread, one measurement at a time in the process. Throws NotImplementedError, naming the
+/// op, if no tape can replay it; ValueError if steps < 1; RuntimeError if steps run different ops.
 REMAT_API StepProfile profile_steps(StepRunner& runner, const ProfileOptions& options);
 
 namespace detail {
@@ -48,13 +48,13 @@ class LossRunner final : public StepRunner {
 
 }  // namespace detail
 
-/// What profile(options) returns: waits for the function.
+/// The intermediate result of profile(options), which takes the function.
 class ProfileBuilder {
  public:
   explicit ProfileBuilder(ProfileOptions options) : options_(std::move(options)) {}
 
-  /// Takes what checkpoint()'s builder takes, if it returns its loss: a tensor of one number. The
-  /// result takes the arguments and returns the StepProfile.
+  /// Takes a function as CheckpointBuilder does; it must return its loss, a tensor with one
+  /// element. The result takes the arguments and returns the StepProfile.
   template <class F>
   auto operator()(F&& fn) const {
     return [options = options_, fn = std::decay_t<F>(std::forward<F>(fn))](auto&&... args) {
@@ -70,7 +70,8 @@ class ProfileBuilder {
   ProfileOptions options_;
 };
 
-/// profile({.name = "step"})(step)(x, y). Source: torch_remat has none; Rockmate's inspection.
+/// Measures a function's steps: profile({.name = "step"})(step)(x, y). Source: torch_remat has
+/// none; Rockmate's inspection.
 inline ProfileBuilder profile(ProfileOptions options = {}) {
   return ProfileBuilder(std::move(options));
 }

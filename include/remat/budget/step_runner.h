@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A function whose steps are measured and planned, as the budget's rooms call it.
+// The interface through which steps of a function are run to measure and plan them.
 #pragma once
 
 #include <remat/tape/cuts.h>
@@ -19,21 +19,22 @@ class REMAT_API StepForward {
   virtual ~StepForward() = default;
 
   /// Calls the function as a region that is replayed from a strict tape with these cuts, and holds
-  /// what it returns. Empty cuts: as no region. `recording`: null if the call is not measured.
+  /// its result. With empty cuts the function runs outside of regions. `recording`: null if the
+  /// call is not measured.
   virtual void forward(const Cuts& cuts, StepRecording* recording) = 0;
 
-  /// The next forward is run for its measurement alone. Ops' writes are undone; what else the
-  /// function changes is for drop() to put back.
+  /// Called before a forward that runs for measurement only. The ops' writes are undone; drop()
+  /// must undo any other change that the function makes.
   virtual void before_dropped() {}
 
-  /// Lets go of what the function has returned.
+  /// Drops the function's result.
   virtual void drop() noexcept = 0;
 };
 
 /// A whole step.
 class REMAT_API StepRunner : public StepForward {
  public:
-  /// Runs backward from what the function has returned.
+  /// Runs backward from the function's result.
   virtual void backward() = 0;
 };
 

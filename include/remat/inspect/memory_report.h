@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What regions hold between forward and backward, and why.
+// A report on the memory that regions hold between forward and backward, with reasons.
 #pragma once
 
 #include <cstddef>
@@ -15,58 +15,61 @@ namespace remat {
 struct MemoryRow {
   std::string name;    ///< "argument 0", "attention: saved.1 (result 0)", "attention: result"
   std::string tensor;  ///< "float32 [8, 128] on cpu"
-  std::string why;     ///< What it is held for.
-  size_t bytes = 0;    ///< Of its storage; 0 if another row counts that storage, or hooks hold it.
-  bool implicit = false;  ///< A result that is kept only because a bare op reads it.
+  std::string why;     ///< Reason why it is held
+  /// Bytes of its storage; 0 if another row counts that storage, or hooks hold it.
+  size_t bytes = 0;
+  bool implicit = false;  ///< True for a result that is kept only because a bare op reads it
 };
 
-/// All that one region holds.
+/// All memory that one region holds.
 struct RegionMemory {
   std::string region;         ///< "region 'block3'"
-  size_t slots = 0;           ///< Tensors that backward wants and that a replay will make.
-  size_t bytes = 0;           ///< The sum of the rows.
-  size_t implicit_bytes = 0;  ///< That of the implicit rows.
-  size_t tape_bytes = 0;      ///< Of host memory, for the records of its tape; in no sum.
+  size_t slots = 0;           ///< Number of tensors that backward needs and a replay will recompute
+  size_t bytes = 0;           ///< Sum of the rows
+  size_t implicit_bytes = 0;  ///< Sum of the implicit rows
+  size_t tape_bytes = 0;      ///< Host memory for the records of its tape; in no sum
   std::vector<MemoryRow> rows;
 };
 
-/// A choice that holds memory, and what another one would free.
+/// A rule or call that holds memory, and the memory that another policy would free.
 struct MemoryChange {
   std::string reason;  ///< "rule op 'aten::mm' -> SAVE (code)", "SAVE of call 'layer.0-11/mlp'"
   std::string change;  ///< "RECOMPUTE instead of SAVE"
   std::string device;  ///< "cpu", "cuda:0"
-  /// What it would free, by estimate: storages that nothing else in a region holds. What would have
-  /// to be kept in their place is not known, nor what the program itself holds: it may be less.
+  /// Estimate of the bytes it would free, from storages that nothing else in a region holds. The
+  /// real number may be smaller: values that would have to be kept instead, and storages that the
+  /// program itself holds, are unknown.
   size_t bytes = 0;
-  size_t bytes_so_far = 0;  ///< The same together with the changes before it, of the same device.
-  size_t tensors = 0;       ///< That it is about.
+  size_t bytes_so_far = 0;  ///< Estimate for this change and all changes of the device before it
+  size_t tensors = 0;       ///< Number of tensors concerned
   size_t regions = 0;
 };
 
 struct MemoryReport {
-  std::vector<RegionMemory> regions;  ///< Oldest first.
+  std::vector<RegionMemory> regions;  ///< Oldest first
   size_t bytes = 0;
   size_t implicit_bytes = 0;
-  std::vector<std::string> unmatched_rules{};  ///< Of their policies, each once; but for presets.
+  std::vector<std::string> unmatched_rules{};  ///< Rules of the regions' policies that matched
+                                               ///< nothing, each once, except those of presets
 
-  /// By devices; each the most valuable one after those before it, some 16 of a device.
+  /// Sorted by device, then by benefit, each after those before it; about 16 per device.
   std::vector<MemoryChange> changes{};
 
-  /// As text: a line for the whole, one per region, one per tensor, one per unmatched rule, one per
-  /// change; bytes with thousands separators.
+  /// The report as text: one line for the total, one per region, tensor, unmatched rule and change;
+  /// bytes have thousands separators.
   REMAT_API std::string str() const;
 
-  /// What would free `wanted` bytes of `device` ("cuda:0"), as text: its changes, and which of them
-  /// are enough. 0 asks for nothing in particular; an empty `device` stands for all.
+  /// Text with the changes that would free `wanted` bytes of `device` ("cuda:0"), and how many of
+  /// them suffice. 0 lists all changes; an empty `device` stands for all devices.
   REMAT_API std::string changes_str(const std::string& device = "", size_t wanted = 0) const;
 };
 
-/// What the regions of this process hold now: their tensor arguments, copies from before writes,
-/// what their SAVE calls keep. Each storage is billed once, to the oldest region that has it. Not
-/// billed: leaves that require grad and views of them, and what user hooks, an OffloadStore or an
-/// outer region hold instead. Regions whose forward runs on another thread are left out. Any
-/// thread; takes no lock while it looks, so regions that another thread's backward frees meanwhile
-/// may or may not be in it.
+/// Reports what the regions of this process hold now: their tensor arguments, copies made before
+/// writes, and what their SAVE calls keep. Each storage is counted once, for the oldest region that
+/// has it. Not counted: leaves that require grad and views of them, and what user hooks, an
+/// OffloadStore or an outer region hold instead. Regions whose forward runs on another thread are
+/// left out. Any thread. Takes no lock while it looks, so regions that another thread's backward
+/// frees meanwhile may or may not be included.
 REMAT_API MemoryReport memory_report();
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// All that a program does, into a file.
+// A recorder that writes everything a program does to a file.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace remat {
 
-/// What a plan says about a step, in bytes above what is alive when it begins.
+/// A plan's numbers for a step, in bytes above what is alive when it begins.
 struct PlannedBytes {
   int64_t budget = 0;
   int64_t predicted_peak = 0;
-  int64_t plain_peak = 0;  ///< Of a step of which everything is kept
+  int64_t plain_peak = 0;  ///< Peak of a step that keeps everything
 
   bool operator<(const PlannedBytes& other) const {
     return std::tie(budget, predicted_peak, plain_peak) <
@@ -27,47 +27,47 @@ struct PlannedBytes {
 };
 
 struct RecorderOptions {
-  /// Also the line of the program that calls each op: of Python, where that runs; else of C++, by
-  /// the debug information of the program (-g), which is read for half a second the first time.
-  /// Takes some hundred nanoseconds an op in Python, some microseconds in C++.
+  /// Also records the source line that calls each op: of Python if it runs, otherwise of C++, from
+  /// the program's debug information (-g), whose first read takes half a second. Costs a few
+  /// hundred nanoseconds per op in Python, a few microseconds in C++.
   bool source_lines = false;
-  /// Where each replay that throws is compared with its forward, right then, by all that has been
-  /// recorded: the first op that differs, as `remat-trace diff` tells it. "": nowhere.
+  /// File for differences: each replay that throws is compared at once with its forward in the
+  /// recording, and the first differing op is written as `remat-trace diff` shows it. "": no
+  /// comparison.
   std::string differences_path{};
 };
 
-/// While alive, writes down each op on any thread, in the forward, in replays and in backward,
-/// inside of regions and outside; what autograd saves in regions; nodes of backward; memory that is
-/// allocated and freed on the thread that makes it, and in backwards which that begins. Buffers
-/// take at most some 100 KiB a thread; what a process has not written when it dies is lost, no
-/// more. remat-trace reads the file, and Recording::load(). One at a time in a process. Make and
-/// destroy it on one thread, while no region runs.
+/// While alive, records each op on any thread, in the forward, in replays and in backward, inside
+/// and outside of regions; what autograd saves in regions; nodes of backward; and memory allocated
+/// and freed on the constructing thread and in backward passes started there. Buffers take about
+/// 100 KiB per thread, and are all that is lost if the process dies. Read the file with remat-trace
+/// or Recording::load(). One recorder at a time in a process. Construct and destroy it on one
+/// thread, while no region runs.
 class REMAT_API Recorder {
  public:
-  /// Writes the file anew. @throws ValueError if it cannot be opened; RuntimeError if there is
-  /// another Recorder, or under a running torch profiler.
+  /// Overwrites the file. @throws ValueError if it cannot be opened; RuntimeError if there is
+  /// another Recorder, or if a torch profiler is running.
   explicit Recorder(const std::string& path, const RecorderOptions& options = {});
   Recorder(const Recorder&) = delete;
   Recorder& operator=(const Recorder&) = delete;
   ~Recorder();
 
-  /// Names this moment, such as the end of a step.
+  /// Records the current moment under a name, such as the end of a step.
   void mark(std::string_view name);
 
-  /// Tells the open recording, if there is one, that a region is about to run by a plan: the first
-  /// time that this thread does in the recording. `json` is asked for the plan then.
+  /// Records, if a recording is open, that a region is about to run by a plan; once per thread for
+  /// each label and plan. `json` is called only then, and returns the plan.
   static void tell_plan(std::string_view label, const PlannedBytes& planned,
                         const std::function<std::string()>& json);
 
-  /// stop(), and writes the recording as a page: write_report_file(). @throws ValueError if the
-  /// page cannot be written.
+  /// Calls stop() and writes the recording as an HTML page: see write_report_file(). @throws
+  /// ValueError if the page cannot be written.
   void report(const std::string& page);
 
   const std::string& path() const;
 
-  /// Writes what is left, and no more from then on. The end of the process does it, too. @throws
-  /// RuntimeError if the file could not be written to its end (a full disk), each time that it is
-  /// called.
+  /// Writes the remaining events and stops recording; the end of the process does so, too. @throws
+  /// RuntimeError, on each call, if the file could not be written completely (a full disk).
   void stop();
 
  private:
@@ -77,11 +77,11 @@ class REMAT_API Recorder {
 
 namespace detail {
 
-/// Begins a recording for the whole process if the environment variable REMAT_RECORD names a
-/// folder: of REMAT_RECORD/remat-PID.rec, with source lines if REMAT_RECORD_LINES is 1. Without it
-/// REMAT_DEBUG=1 begins one in the present folder; with it there are source lines, and differences
-/// in remat-PID.diff beside the recording. Ends when
-/// the process does. Once; warns if it cannot.
+/// Starts a recording for the whole process, to REMAT_RECORD/remat-PID.rec, if the environment
+/// variable REMAT_RECORD names a folder; with source lines if REMAT_RECORD_LINES is 1.
+/// REMAT_DEBUG=1 records to the current folder if REMAT_RECORD is unset, and in any case adds
+/// source lines and writes differences to remat-PID.diff beside the recording. The recording ends
+/// with the process. Runs once; warns on failure.
 REMAT_API bool record_from_environment();
 
 inline const bool kRecorded = record_from_environment();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What one region holds for backward, storage by storage.
+// The memory that one region holds for backward, storage by storage.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,22 +18,22 @@
 
 namespace remat {
 
-/// A few words on a tensor for a report, such as where it was allocated; empty for none. The
-/// function is given a detached alias of what is kept.
+/// Returns a short note on a tensor for a report, such as where it was allocated; empty for none.
+/// It gets a detached alias of the kept tensor.
 using Annotate = std::function<std::string(const at::Tensor&)>;
 
-/// A tensor that is kept.
+/// A kept tensor.
 struct SavedView {
-  std::vector<std::string> names;  ///< "x", "saved.1", "output 0": all that are this very tensor.
-  TensorLayout layout;             ///< In its storage.
-  size_t bytes = 0;                ///< That its elements lie in.
+  std::vector<std::string> names;  ///< All names of this tensor: "x", "saved.1", "output 0"
+  TensorLayout layout;             ///< Position in its storage
+  size_t bytes = 0;                ///< Bytes of its elements
 };
 
-/// A storage that is kept, and the tensors for which it is.
+/// A kept storage, and the tensors for which it is kept.
 struct SavedStorage {
   size_t bytes = 0;
-  size_t used_bytes = 0;         ///< Of these, those that lie in one of the views.
-  std::vector<SavedView> views;  ///< One that covers all of it first, if there is one.
+  size_t used_bytes = 0;         ///< Bytes that lie in at least one of the views
+  std::vector<SavedView> views;  ///< A view of the whole storage comes first, if there is one
   c10::Device device{c10::kCPU};
   HeldStorage storage;
 
@@ -41,33 +41,33 @@ struct SavedStorage {
   REMAT_API at::Tensor tensor() const;
 };
 
-/// What a SAVE or OFFLOAD call keeps.
+/// The tensors that a SAVE or OFFLOAD call keeps.
 struct CallSaves {
-  std::string name;  ///< Empty: what the region itself needs for its replay, its arguments mostly.
-  size_t bytes = 0;  ///< The sum of its storages.
+  std::string name;  ///< Empty: what the region itself needs for its replay, mostly its arguments
+  size_t bytes = 0;  ///< Sum of its storages
   std::vector<SavedStorage> storages;
 };
 
-/// What one region keeps. Leaves that require grad and views of them are in none of these numbers.
+/// All that one region keeps. Leaves that require grad and views of them are not counted.
 struct RegionSaves {
-  std::string region;                 ///< Its name; empty without one.
-  size_t bytes = 0;                   ///< The sum of its calls.
-  std::vector<CallSaves> calls;       ///< Those that keep something, in the order of the forward.
-  size_t rebuilt = 0;                 ///< Tensors that calls saved and that the replay rebuilds.
-  size_t offloaded = 0;               ///< Tensors that are kept in an OffloadStore.
-  size_t elsewhere = 0;               ///< Tensors that hooks or an outer region keep.
-  std::vector<std::string> released;  ///< Calls that kept something until their graph was dropped.
+  std::string region;            ///< Name of the region; empty if unnamed
+  size_t bytes = 0;              ///< Sum of its calls
+  std::vector<CallSaves> calls;  ///< Calls that keep something, in the order of the forward
+  size_t rebuilt = 0;            ///< Number of tensors that calls saved and the replay rebuilds
+  size_t offloaded = 0;          ///< Number of tensors kept in an OffloadStore
+  size_t elsewhere = 0;          ///< Number of tensors kept by hooks or an outer region
+  std::vector<std::string> released;  ///< Calls that kept something until their graph was dropped
 
   REMAT_API size_t storage_count() const;
 
-  /// As text, without a line feed at its end: a line for the region, one per call, one per storage
-  /// and further view of it, then what is not in memory. The bytes of the storages sum up to those
-  /// of the region.
+  /// The report as text, without a final newline: one line for the region, one per call, one per
+  /// storage and further view of it, then what is not in memory. The bytes of the storages add up
+  /// to those of the region.
   REMAT_API std::string str(const Annotate& annotate = {}) const;
 };
 
-/// Of the innermost region whose function runs on this thread, in the forward or again; unset if
-/// there is none.
+/// The saves of the innermost region whose function runs on this thread, in the forward or in a
+/// replay; nullopt if there is none.
 REMAT_API std::optional<RegionSaves> current_region_saves();
 
 }  // namespace remat

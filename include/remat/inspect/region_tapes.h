@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The tapes of regions, to be read.
+// Read access to the tapes of regions.
 #pragma once
 
 #include <cstddef>
@@ -16,29 +16,29 @@ namespace remat {
 class Replayer;
 class Tape;
 
-/// A tape that a region has recorded. Keeps the tape and what it holds alive.
+/// A tape that a region has recorded. Keeps the tape and all it holds alive.
 class REMAT_API RegionTape {
  public:
   RegionTape(std::string region, std::shared_ptr<const Replayer> owner)
       : region_(std::move(region)), owner_(std::move(owner)) {}
 
-  /// "region 'block3'"
+  /// Label of the region: "region 'block3'".
   const std::string& region() const { return region_; }
 
-  /// The op of each record: "aten::mm". With Cuts, to choose positions by.
+  /// The op of each record, such as "aten::mm", for choosing positions of Cuts.
   std::vector<std::string> ops() const;
 
-  /// How many records it has.
+  /// Number of records.
   size_t size() const;
 
-  /// Of the tape itself, without the tensors that it holds.
+  /// Bytes of the tape itself, without the tensors that it holds.
   size_t size_bytes() const;
 
-  /// One line per record, with the number that Cuts::positions wants:
-  /// "12: %3 = aten::mul.Tensor(%1, 2)".
+  /// Text with one line per record, numbered as in Cuts::positions: "12: %3 = aten::mul.Tensor(%1,
+  /// 2)".
   std::string str() const;
 
-  /// The tape itself, in remat's own terms.
+  /// The underlying tape, an internal type.
   const Tape& tape() const;
 
  private:
@@ -46,8 +46,8 @@ class REMAT_API RegionTape {
   std::shared_ptr<const Replayer> owner_;
 };
 
-/// The tapes of this process's regions, oldest first: of regions that recorded one
-/// (CheckpointOptions::replay), and whose forward has ended and backward has not. Any thread.
+/// The tapes of this process's regions that recorded one (CheckpointOptions::replay) and are
+/// between forward and backward, oldest first. Any thread.
 REMAT_API std::vector<RegionTape> region_tapes();
 
 }  // namespace remat

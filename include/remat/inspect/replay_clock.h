@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How long replays from tapes take.
+// The time that replays from tapes take.
 #pragma once
 
 #include <memory>
@@ -10,8 +10,8 @@
 namespace remat {
 
 /// Counts, from construction to destruction, the CPU time of replays from tapes, each on its own
-/// thread, those that a replay begins itself within it. It is told of ops too, which then take some
-/// hundred nanoseconds more. For measurements; any thread.
+/// thread; replays begun by another replay count within it. Slows each op by a few hundred
+/// nanoseconds. For measurements; any thread.
 ///
 ///     remat::ReplayClock clock;
 ///     loss.backward();
@@ -23,7 +23,7 @@ class REMAT_API ReplayClock {
   ReplayClock& operator=(const ReplayClock&) = delete;
   ~ReplayClock();
 
-  /// Of replays that have ended.
+  /// CPU seconds of replays that have ended.
   double cpu_seconds() const;
 
  private:

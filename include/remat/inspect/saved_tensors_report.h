@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// All that waits for backward: in regions, and in the graph outside of them.
+// A report on all saved tensors: in regions, and in the graph outside of them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,37 +18,36 @@
 
 namespace remat {
 
-/// Owner of a node of autograd's graph.
+/// Owning pointer to a node of autograd's graph.
 using GraphNode = decltype(torch::autograd::Edge::function);
 
-/// Shows the tensors that a node saves, without unpacking any: those kept by hooks are left out,
-/// and a node that has been freed shows none. LibTorch's Python half has a way to ask for them, its
-/// C++ half has none.
+/// Calls `visit` for the tensors that a node saves, without unpacking any; skips those kept by
+/// hooks. A freed node has none. LibTorch offers this only in Python, not in C++.
 using VisitSaved =
     std::function<void(const GraphNode& node, const std::function<void(const at::Tensor&)>& visit)>;
 
-/// Storages outside of regions that nodes of the same types save.
+/// Storages outside of regions that are saved by nodes of the same types.
 struct NodeSaves {
-  std::string nodes;  ///< "ExpBackward0, MulBackward0": the types of nodes that save each of them.
+  std::string nodes;  ///< The types of nodes that save each storage: "ExpBackward0, MulBackward0"
   size_t bytes = 0;
   size_t storages = 0;
 };
 
 struct SavedTensorsReport {
-  std::vector<RegionSaves> regions;             ///< By name, numbers in it by value; then by age.
-  std::optional<std::vector<NodeSaves>> nodes;  ///< The largest first; unset without roots.
+  std::vector<RegionSaves> regions;  ///< Sorted by name, with numbers by value; then by age
+  std::optional<std::vector<NodeSaves>> nodes;  ///< The largest first; unset without roots
   size_t region_bytes = 0;
   size_t node_bytes = 0;
 
-  /// As text, without a line feed at its end: a line for the whole, one per group of regions that
-  /// hold alike, one per kind of node, then the first region of each group in full.
+  /// The report as text, without a final newline: one line for the total, one per group of regions
+  /// that hold alike, one per kind of node, then the first region of each group in full.
   REMAT_API std::string str(const Annotate& annotate = {}) const;
 };
 
-/// What the regions of this process hold, and the graphs behind `roots`, if any are given. Regions
-/// whose forward runs on another thread are left out. Each storage is billed once: regions first,
-/// in their order here. Not billed: leaves that require grad and views of them. Nothing is unpacked
-/// or replayed, and freed graphs do not matter. Any thread.
+/// Reports what the regions of this process hold, and the graphs behind `roots` if given. Regions
+/// whose forward runs on another thread are left out. Each storage is counted once, regions first,
+/// in their order in the report. Not counted: leaves that require grad and views of them. Nothing
+/// is unpacked or replayed, and freed graphs do no harm. Any thread.
 REMAT_API SavedTensorsReport
 saved_tensors_report(const std::optional<std::vector<at::Tensor>>& roots = std::nullopt,
                      const VisitSaved& visit_saved = {});

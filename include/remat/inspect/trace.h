@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A line of text for each op and named call of a region, in the forward and in replays.
+// A trace with a line of text for each op and named call of a region, in forward and replays.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 namespace remat {
 
 /// While alive, writes a line to `out` for each op that runs in a region, on any thread: phase,
-/// region, op with its arguments, dispatch keys, and what became of what it saved; and one where a
-/// named call begins and ends, and for each tensor that is saved outside of ops.
-/// docs/reference/reports.md explains the lines. One at a time in a process; throws if there is one
-/// already. Make and destroy it while no region runs.
+/// region, op with its arguments, dispatch keys, and what became of the tensors it saved. Also
+/// writes a line where a named call begins and ends, and for each tensor that is saved outside of
+/// ops. docs/reference/reports.md explains the lines. Throws if the process already has a Trace.
+/// Construct and destroy it while no region runs.
 class REMAT_API Trace {
  public:
   explicit Trace(std::ostream& out);
@@ -29,8 +29,8 @@ class REMAT_API Trace {
 
 namespace detail {
 
-/// Begins a trace for the whole process if the environment variable REMAT_TRACE names where to:
-/// "stderr", or a file, which is written anew. Once; throws ValueError if the file cannot be
+/// Starts a trace for the whole process if the environment variable REMAT_TRACE is set: to
+/// "stderr", or to a file, which is overwritten. Runs once; throws ValueError if the file cannot be
 /// opened.
 REMAT_API bool trace_from_environment();
 

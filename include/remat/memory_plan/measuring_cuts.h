@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where to cut a step of which only the structure is known.
+// Cuts for a step of which only the structure is known.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 
 namespace remat {
 
-/// Positions of cuts with which a step whose times and nodes are not known yet runs in little
-/// memory: StepCuts::positions.
+/// Positions of cuts (StepCuts::positions) with which a step whose times and nodes are not known
+/// yet runs in little memory.
 /// @throws std::invalid_argument as StepProfile::validate does.
 REMAT_API std::vector<int32_t> measuring_cuts(const StepProfile& profile);
 
-/// The peak of the step with such cuts, if all that crosses them is kept.
+/// The peak in bytes of the step with such cuts if every value that crosses them is kept.
 /// @throws as measuring_cuts.
 REMAT_API int64_t peak_of_cuts(const StepProfile& profile, const std::vector<int32_t>& positions);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A plan with the step that it was made for, in a file.
+// A file with a plan and the profile of the step it was made for.
 #pragma once
 
 #include <map>
@@ -14,17 +14,17 @@ namespace remat {
 
 /// A plain value.
 struct REMAT_API MemoryPlanFile {
-  /// What else the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
+  /// Other things the plan depends on, by name: {"torch": "2.11.0", "device": "cpu"}.
   std::map<std::string, std::string> made_with;
-  MemoryPlan plan;  ///< With its profile
+  MemoryPlan plan;  ///< Includes its profile
 
   std::string to_json() const;
 
   /// @throws std::invalid_argument as StepProfile::from_json and MemoryPlan::from_json do.
   static MemoryPlanFile from_json(std::string_view text, const std::string& source = "plan file");
 
-  /// Writes the file; a file that is there is replaced when all is written.
-  /// @throws std::runtime_error `[memory plan] path: ...` if that fails.
+  /// Writes the file. An existing file is replaced only after all is written.
+  /// @throws std::runtime_error `[memory plan] path: ...` on failure.
   void save(const std::string& path) const;
 
   /// @throws as from_json, and as save if the file cannot be read.

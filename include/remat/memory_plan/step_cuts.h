@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where a step is cut and what is kept of it, and what that comes to.
+// Cuts of a step with the values they keep, and the simulation of their cost.
 #pragma once
 
 #include <cstdint>
@@ -17,15 +17,15 @@ namespace remat {
 
 struct KeptResult {
   int32_t record = 0;
-  int32_t result = 0;  ///< Index into StepRecord::makes, then makes.size() + index into writes.
-  Policy policy = Policy::kSave;  ///< Or kOffload.
+  int32_t result = 0;  ///< Index into StepRecord::makes, or makes.size() + index into writes
+  Policy policy = Policy::kSave;  ///< kSave or kOffload
   bool operator==(const KeptResult&) const = default;
 };
 
-/// What an engine is given. Only what `keep` names crosses a cut or is saved.
+/// The cuts that a region runs with. Only values in `keep` cross a cut or are saved.
 struct REMAT_API StepCuts {
-  std::vector<int32_t> positions;  ///< Segment i ends before record positions[i].
-  /// Segments [first, second), two or more; nested or apart.
+  std::vector<int32_t> positions;  ///< Segment i ends before record positions[i]
+  /// Groups of two or more segments [first, second). Any two are nested or disjoint.
   std::vector<std::pair<int32_t, int32_t>> groups;
   std::vector<KeptResult> keep;
 
@@ -34,10 +34,10 @@ struct REMAT_API StepCuts {
   void validate(const StepProfile& profile, const std::string& source = "cuts") const;
 };
 
-/// What runs again costs, besides the ops' own times.
+/// The cost of replays besides the ops' own times.
 struct ReplayCosts {
   double unit_us = 0;    ///< Per segment or group that is replayed
-  double record_us = 0;  ///< Per record that runs again
+  double record_us = 0;  ///< Per record that is recomputed
 };
 
 enum class StepPhase : uint8_t { kForward, kReplay, kNode };
@@ -45,9 +45,11 @@ enum class StepPhase : uint8_t { kForward, kReplay, kNode };
 /// The moment of a peak.
 struct StepMoment {
   StepPhase phase = StepPhase::kForward;
-  int32_t unit = -1;    ///< Of a replay: segments first, then groups in the order of the cuts.
-  int32_t record = -1;  ///< Of the forward or a replay; the number of records: after the forward.
-  int32_t node = -1;    ///< Of backward, during or before which it is
+  int32_t unit = -1;    ///< In a replay: its unit; segments are numbered first, then groups in the
+                        ///< order of the cuts
+  int32_t record = -1;  ///< In the forward or a replay: the record; the number of records means
+                        ///< after the forward
+  int32_t node = -1;    ///< In backward: the node during or before which the moment is
 };
 
 /// A segment or group that is in no group, with the backward of its records.
@@ -57,21 +59,21 @@ struct TopUnit {
   int64_t peak_bytes = 0;
 };
 
-/// A step with cuts, event by event.
+/// The result of an event-by-event simulation of a step with cuts.
 struct StepSimulation {
   int64_t peak_bytes = 0;
   StepMoment peak;
-  /// Of the peak, what no plan moves: gradients and workspaces of backward, or what a forward has
-  /// alive that keeps nothing.
+  /// Bytes of the peak that no plan can avoid: gradients and workspaces of backward, or whatever is
+  /// alive in a forward that keeps nothing.
   int64_t peak_fixed_bytes = 0;
   int64_t forward_peak_bytes = 0;
-  int64_t kept_bytes = 0;  ///< What is kept when the forward has ended, without what the program
-                           ///< itself holds
+  /// Bytes kept when the forward has ended, without those that the program itself holds.
+  int64_t kept_bytes = 0;
   double rerun_us = 0;
-  int64_t offloaded_bytes = 0;  ///< Of storages that leave the device
-  double waited_us = 0;         ///< For copies
-  std::vector<int32_t> runs;    ///< Per record, beyond the forward's run
-  int32_t replays = 0;          ///< Units that are replayed
+  int64_t offloaded_bytes = 0;  ///< Bytes of storages that leave the device
+  double waited_us = 0;         ///< Time spent waiting for copies
+  std::vector<int32_t> runs;    ///< Number of runs per record besides the forward's
+  int32_t replays = 0;          ///< Number of units that are replayed
   std::vector<TopUnit> top_units;
 };
 
@@ -79,13 +81,14 @@ struct StepSimulation {
 /// do not keep.
 /// @throws std::invalid_argument as StepCuts::validate does, and StepProfile::validate.
 ///
-/// Peaks with OFFLOAD hold whatever the speed of the copies: see Note [Peaks with OFFLOAD] in
-/// policy/memory_plan/offload_moves.h. Without `offload` it counts as SAVE.
+/// Simulates a step with cuts. Peaks with OFFLOAD hold for any speed of the copies: see Note [Peaks
+/// with OFFLOAD] in policy/memory_plan/offload_moves.h. Without `offload`, OFFLOAD counts as SAVE.
 REMAT_API StepSimulation simulate_step(const StepProfile& profile, const StepCuts& cuts,
                                        const ReplayCosts& costs = {},
                                        const OffloadTerms& offload = {});
 
-/// The peak of the step without remat: all that autograd saves stays until its node has run.
+/// The peak in bytes of the step without remat, where every saved tensor stays until its node has
+/// run.
 /// @throws std::invalid_argument as StepProfile::validate.
 REMAT_API int64_t plain_peak_bytes(const StepProfile& profile);
 

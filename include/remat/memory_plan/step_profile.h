@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a memory plan knows of one training step: its ops, the values between them, what autograd
-// saved, the nodes of backward, with their times and bytes.
+// Profile of one training step for memory planning: its ops, the values between them, the saved
+// tensors and the nodes of backward, with times and bytes.
 #pragma once
 
 #include <cstdint>
@@ -13,25 +13,25 @@
 
 namespace remat {
 
-/// What a storage holds between two writes.
+/// The content of a storage between two writes.
 struct StepValue {
-  /// The record that makes it, as a result or by a write; -1: from outside of the step (argument,
-  /// weight, constant).
+  /// The record that makes the value, as a result or by a write; -1 if it comes from outside the
+  /// step (argument, weight, constant).
   int32_t maker = -1;
-  int32_t storage = 0;  ///< The first value of its storage; its own index if it is the first.
-  /// Of the storage. Of a value from outside what is kept of it for replays, before the step
+  int32_t storage = 0;  ///< First value of its storage; its own index if it is the first
+  /// Bytes of the storage. For a value from outside: bytes kept of it for replays, before the step
   /// overwrites it.
   int64_t bytes = 0;
-  /// The last record during which the program itself still holds the storage, if remat keeps
-  /// nothing; the same for all values of a storage. The number of records: still held when the
-  /// forward has ended.
+  /// The last record during which the program itself holds the storage if remat keeps nothing;
+  /// equal for all values of a storage. The number of records: still held when the forward has
+  /// ended.
   int32_t held_until = 0;
-  /// Of a storage that the program still holds when the forward has ended, the same for all its
-  /// values: how many nodes of backward have begun when it lets go, if remat keeps nothing. 0:
-  /// before backward begins; -1: never, it holds it to the end, or it did not hold it so long.
+  /// For a storage that the program still holds when the forward has ended: how many nodes of
+  /// backward have begun when the program lets go, if remat keeps nothing; equal for all values of
+  /// a storage. 0: before backward begins; -1: never, or the storage is not held that long.
   int32_t released = -1;
-  /// Of a value from outside: what the replay of a unit that reads it takes to have it as it was; 0
-  /// if it reads the memory itself, or the whole of what is kept.
+  /// For a value from outside: bytes that the replay of a unit that reads it allocates to restore
+  /// it; 0 if it reads the memory itself, or all of the kept copy.
   int64_t unpacked_bytes = 0;
 };
 
@@ -42,46 +42,48 @@ struct StepWrite {
 
 /// One op of the forward that made or wrote memory. Views have no record.
 struct StepRecord {
-  std::string op;               ///< "aten::mm"
-  std::string where;            ///< Module path or named call; "": unknown. For explain().
-  uint64_t kind = 0;            ///< Equal: the same op, arguments, layouts. 0: like no other.
-  double forward_us = 0;        ///< Its own, and of views after it
-  double replay_us = 0;         ///< When it runs again
-  double backward_us = 0;       ///< Of all its nodes
-  int64_t workspace_bytes = 0;  ///< While it runs, above what was there and above its results
-  /// Most bytes alive from its start to the next record's, in a forward of which remat keeps
+  std::string op;         ///< "aten::mm"
+  std::string where;      ///< Module path or named call, for explain(); "": unknown
+  uint64_t kind = 0;      ///< Equal for the same op, arguments and layouts; 0: like no other record
+  double forward_us = 0;  ///< Time of the op and of views after it
+  double replay_us = 0;   ///< Time when it is recomputed
+  double backward_us = 0;  ///< Time of all its nodes
+  /// Bytes while it runs, beyond what was there before and its results.
+  int64_t workspace_bytes = 0;
+  /// Most bytes alive from its start to the next record's start, in a forward for which remat keeps
   /// nothing.
   int64_t forward_bytes = 0;
-  /// Of these: copies of memory from outside that the step overwrites. A tape makes them in any
-  /// case; a step without remat does not.
+  /// Part of forward_bytes: copies of outside memory that the step overwrites. A tape always makes
+  /// them; a step without remat does not.
   int64_t copied_bytes = 0;
-  bool reads_data = true;      ///< false: looks only at shapes of what it reads (zeros_like).
-  std::vector<int32_t> reads;  ///< Values, each once; a written argument's old value among them.
-  std::vector<int32_t> makes;  ///< Its results that are new memory, in order
+  bool reads_data = true;      ///< False: reads only the shapes of its arguments (zeros_like)
+  std::vector<int32_t> reads;  ///< Values, each once, including the old value of a written argument
+  std::vector<int32_t> makes;  ///< Results that are new memory, in order
   std::vector<StepWrite> writes;
 };
 
-/// What autograd saved.
+/// A tensor that autograd saved.
 struct StepSlot {
-  int32_t value = -1;  ///< -1: held by the tape itself whatever the plan.
-  int32_t record = 0;  ///< The newest when it was saved
-  /// The node that frees it, as an index into nodes; -1: held to the end; kDropped: nothing holds
-  /// it any more when the function has returned, so no replay makes it.
+  int32_t value = -1;  ///< Value of the tensor; -1: the tape itself holds it whatever the plan
+  int32_t record = 0;  ///< The newest record when the tensor was saved
+  /// Index of the node that frees it; -1: held to the end; kDropped: nothing holds it any more when
+  /// the function has returned, so no replay makes it.
   int32_t node = -1;
 
   static constexpr int32_t kDropped = -2;
   bool is_dropped() const { return node == kDropped; }
 };
 
-/// A node of backward, in the order in which they run. Bytes are those that backward made outside
-/// of replays: gradients, workspaces.
+/// A node of backward, in the order in which they run. Its bytes are those that backward made
+/// outside of replays: gradients and workspaces.
 struct StepNode {
   std::string name;
   int32_t record = 0;
   double us = 0;
-  int64_t before_bytes = 0;  ///< When it starts, and most when it asks for what was saved
-  int64_t inside_bytes = 0;  ///< Most while it runs
-  int64_t after_bytes = 0;   ///< Most from its end to the next one's start
+  /// Bytes at its start, and the most while it fetches its saved tensors.
+  int64_t before_bytes = 0;
+  int64_t inside_bytes = 0;  ///< Most bytes while it runs
+  int64_t after_bytes = 0;   ///< Most bytes from its end to the next node's start
 };
 
 /// A plain value: copies are independent, and threads may read one at the same time.
@@ -91,22 +93,22 @@ struct REMAT_API StepProfile {
   std::vector<StepRecord> records;
   std::vector<StepSlot> slots;
   std::vector<StepNode> nodes;
-  int64_t end_bytes = 0;  ///< Alive when the forward has ended and remat keeps nothing (loss, held
-                          ///< outputs)
-  int64_t gap_bytes = 0;  ///< Most bytes alive, before backward's first node begins, that were made
-                          ///< since the forward's end (a loss that is computed outside)
-  /// The accelerator whose memory the bytes are; "": the CPU. With an accelerator, times are those
-  /// of the thread that launches: memory of plans is right, and their overheads are not.
+  /// Bytes alive when the forward has ended, if remat keeps nothing (loss, held outputs).
+  int64_t end_bytes = 0;
+  int64_t gap_bytes = 0;  ///< Most bytes made after the forward's end and alive before backward's
+                          ///< first node (a loss that is computed outside)
+  /// The accelerator whose memory is counted; "": the CPU. Times on an accelerator are those of the
+  /// launching thread: plans then have the right memory, but not the right overheads.
   std::string device{};
-  /// Other accelerators on which the step makes memory, which is not counted; "" for none.
+  /// Other accelerators on which the step makes memory, which is not counted; "": none.
   std::string other_devices{};
-  double other_us = 0;           ///< Of the step, beside its records: what Python does between ops
-  int64_t plain_peak_bytes = 0;  ///< Of a step of which everything is kept; 0: unknown.
+  double other_us = 0;  ///< Time of the step outside its records, such as Python between ops
+  int64_t plain_peak_bytes = 0;  ///< Peak of a step that keeps everything; 0: unknown
 
-  /// A sentence or two about its bytes and times; "" for a step of the CPU.
+  /// A sentence or two on the limits of its bytes and times; "" for a step on the CPU.
   std::string caution() const;
 
-  /// The text that from_json reads back to an equal profile.
+  /// JSON that from_json reads back to an equal profile.
   std::string to_json() const;
 
   /// @param source names the text in errors, usually its path.
@@ -114,19 +116,19 @@ struct REMAT_API StepProfile {
   /// to do.`
   static StepProfile from_json(std::string_view text, const std::string& source = "profile");
 
-  /// Writes the file; a file that is there is replaced when all is written.
-  /// @throws std::runtime_error `[memory plan] path: ...` if that fails.
+  /// Writes the file. An existing file is replaced only after all is written.
+  /// @throws std::runtime_error `[memory plan] path: ...` on failure.
   void save(const std::string& path) const;
 
   /// @throws as from_json, and as save if the file cannot be read.
   static StepProfile load(const std::string& path);
 
-  /// Checks all that planning relies on: indices, order, ranges.
+  /// Checks everything that planning relies on: indices, order, ranges.
   /// @throws std::invalid_argument as from_json, with source for "source:line".
   void validate(const std::string& source = "profile") const;
 
-  /// 16 hex digits over the ops, what they read, make and write, and the sizes of values: what
-  /// decides whether a plan can run. Times and peaks are left out.
+  /// 16 hex digits over the ops, their reads, results and writes, and the sizes of values, which
+  /// decide whether a plan can run. Times and peaks are left out.
   std::string digest() const;
 };
 

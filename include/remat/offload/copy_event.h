@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A moment in the work of a device or of a copying thread, as a CUDA event.
+// A point in the work of a device or of a copying thread, like a CUDA event.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -11,7 +11,7 @@
 
 namespace remat {
 
-/// Something that will be done. On any thread.
+/// An operation that may still be running. Any thread.
 class REMAT_API CopyEvent {
  public:
   CopyEvent() = default;
@@ -19,19 +19,19 @@ class REMAT_API CopyEvent {
   CopyEvent& operator=(const CopyEvent&) = delete;
   virtual ~CopyEvent() = default;
 
-  /// True once it is done, or has failed. Does not wait.
+  /// True once the operation has finished or failed. Does not wait.
   virtual bool is_done() = 0;
 
-  /// Waits for it on the calling thread. Throws what it failed with.
+  /// Blocks the calling thread until the operation has finished. Rethrows its error.
   virtual void wait() = 0;
 
-  /// True if the caller may let go of `storage`, memory of a device that the copy reads or fills:
-  /// the allocator has been told, and does not use the memory again before this is done. False if
-  /// the caller has to keep the storage until then.
+  /// True if the caller may release `storage`, device memory that the copy reads or fills: the
+  /// allocator knows of the copy and will not reuse the memory before it is done. False if the
+  /// caller must keep the storage until then.
   virtual bool may_go(const c10::Storage& /*storage*/) { return false; }
 };
 
-/// Null: done.
+/// A null event is done.
 using CopyEventPtr = std::shared_ptr<CopyEvent>;
 
 }  // namespace remat

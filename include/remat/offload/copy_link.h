@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What moves bytes between a device and host memory, beside what is computed.
+// The interface that copies bytes between a device and host memory, concurrently with compute.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,10 +14,10 @@
 
 namespace remat {
 
-/// Two queues of copies, out of a device and into it, each first in, first out. Both run beside
-/// what is computed. Copies are of whole storages, of which the host's may be the larger one; both
-/// must live until the copy is done: the link holds none. On any thread. "The stream" is the
-/// calling thread's current stream of the device; for the CPU it is the thread.
+/// Two first-in, first-out queues of copies, out of a device and into it. Both run concurrently
+/// with compute. Copies are of whole storages; the host's storage may be larger. The caller must
+/// keep both storages alive until the copy is done. Any thread. "The stream" is the calling
+/// thread's current stream on the device; for the CPU it is the thread.
 class REMAT_API CopyLink {
  public:
   CopyLink() = default;
@@ -25,24 +25,24 @@ class REMAT_API CopyLink {
   CopyLink& operator=(const CopyLink&) = delete;
   virtual ~CopyLink() = default;
 
-  /// Memory on the host that this link copies to and from.
+  /// Allocates host memory that this link can copy to and from.
   virtual at::Storage allocate_host(int64_t bytes, c10::Device device) = 0;
 
-  /// Memory on the device, for the stream: that of LibTorch's allocator.
+  /// Allocates device memory for the stream, from LibTorch's allocator.
   virtual at::Storage allocate(int64_t bytes, c10::Device device);
 
-  /// Names the stream, among those of the device.
+  /// Number that identifies the stream on the device.
   virtual int64_t stream(c10::Device device) = 0;
 
-  /// The stream may use `storage`, which another stream has allocated: its memory is not used again
-  /// before the stream has done what it has been given when the storage goes.
+  /// Lets the stream use `storage`, which another stream allocated: once the storage is released,
+  /// its memory is not reused before the stream has finished the work queued by then.
   virtual void share(const at::Storage& storage) = 0;
 
-  /// Done when the stream has done all it has been given so far.
+  /// An event that is done when the stream has finished the work queued so far.
   virtual CopyEventPtr computed_so_far(c10::Device device) = 0;
 
-  /// What the stream is given from now on begins when `event` is done. Throws what it failed with,
-  /// where the host has to wait.
+  /// Makes work queued on the stream from now on wait for `event`. If the host must wait for it,
+  /// throws the error of a failed event.
   virtual void hold_compute(const CopyEventPtr& event, c10::Device device) = 0;
 
   /// Copies to the host, once `after` is done.
@@ -54,8 +54,8 @@ class REMAT_API CopyLink {
                                const CopyEventPtr& after) = 0;
 };
 
-/// The link of a device: for the CPU two threads that copy, for others two streams and pinned
-/// memory.
+/// The default link of a device: two copying threads for the CPU; two streams and pinned memory for
+/// other devices.
 REMAT_API std::shared_ptr<CopyLink> copy_link();
 
 }  // namespace remat

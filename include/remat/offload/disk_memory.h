@@ -15,21 +15,22 @@
 namespace remat {
 
 struct DiskMemoryOptions {
-  /// A folder on the disk. Must be there.
+  /// An existing folder on the disk.
   std::string directory{};
-  /// The most that the file grows to. What blocks leave is kept for other blocks.
+  /// Maximum size of the file. Space of freed blocks is kept for other blocks.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
-  /// Compare what is read with a sum of what was written. A difference is an error of the read.
+  /// Compares bytes read with a checksum of those written. A mismatch is an error of the read.
   bool checksums = false;
-  /// Between device and host: what is on its way to or from the disk is in host memory meanwhile.
+  /// Link between device and host: bytes on their way to or from the disk pass through host memory.
   /// Null: copy_link().
   std::shared_ptr<CopyLink> link{};
 };
 
-/// A file without a name, so that none is left behind, however the process ends; past the page
-/// cache where the file system allows it. One thread writes, one reads. Room that the disk has not
-/// is no room, noticed when a block is taken where the file system can tell, else by the write.
-/// @throws ValueError, with the system's reason, if no such file can be made there.
+/// Memory in an unnamed file, so that no file is left however the process ends. Bypasses the page
+/// cache where the file system allows it. One thread writes, one reads. A full disk counts as a
+/// full memory: this is noticed when a block is taken if the file system can tell, otherwise by the
+/// write.
+/// @throws ValueError, with the system's reason, if the file cannot be created there.
 REMAT_API std::shared_ptr<OffloadMemory> disk_memory(const DiskMemoryOptions& options);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// An OffloadStore whose copies run beside what is computed.
+// An OffloadStore whose copies run concurrently with compute.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -18,67 +18,68 @@
 
 namespace remat {
 
-/// What becomes of a tensor that no memory has room for.
+/// What to do with a tensor for which no memory has room.
 enum class WhenFull : uint8_t {
-  kKeep,   ///< It stays where it is. The first one of an engine is a warning.
+  kKeep,   ///< Leaves it on the device. The first one of an engine is a warning.
   kRaise,  ///< put() throws.
 };
 
-/// Bytes are those of storages: views and slots of one are moved once.
+/// Options of offload_engine(). Bytes are those of storages: views of one storage are moved once.
 struct OffloadOptions {
-  /// The first with room takes a storage. Empty: host_memory().
+  /// A storage goes to the first memory with room. Empty: host_memory().
   std::vector<std::shared_ptr<OffloadMemory>> memories{};
-  int64_t min_bytes = int64_t{1} << 20;  ///< Smaller storages stay.
-  /// The most that is away at once; what comes then stays.
+  int64_t min_bytes = int64_t{1} << 20;  ///< Smaller storages stay on the device
+  /// Limit on the bytes stored at once; later storages stay on the device.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
-  /// The most that is fetched before backward asks for it.
+  /// Limit on the bytes prefetched before backward asks for them.
   int64_t prefetch_bytes = int64_t{256} << 20;
-  /// The most that is on its way out at once; put() waits then.
+  /// Limit on the bytes being copied out at once; put() waits above it.
   int64_t max_leaving_bytes = std::numeric_limits<int64_t>::max();
-  std::optional<c10::Device> device{};  ///< What is elsewhere stays. Unset: any device.
+  /// Device to offload from; storages elsewhere stay. Unset: any device.
+  std::optional<c10::Device> device{};
   WhenFull when_full = WhenFull::kKeep;
 };
 
-/// Since the engine was made, but for what is there now.
+/// Totals since the engine was made, except the members that say "now".
 struct OffloadStats {
-  int64_t left_bytes = 0;        ///< Copied out
-  int64_t left_count = 0;        ///< Copies out
-  int64_t fetched_bytes = 0;     ///< Copied in
-  int64_t fetched_count = 0;     ///< Copies in
-  int64_t prefetched_count = 0;  ///< Of those, begun before backward asked
-  int64_t unused_count = 0;      ///< Of those, for nothing
-  int64_t stayed_count = 0;      ///< Asked for before they had left
-  int64_t full_count = 0;        ///< Stayed, since no memory had room
-  double waited_us = 0;          ///< Of threads, for copies
-  int64_t away_bytes = 0;        ///< Now
-  int64_t leaving_bytes = 0;     ///< Now
-  /// Now on the device for this engine: what has not left or stays, what was fetched ahead, and
-  /// what nobody needs any more but a copy uses that no allocator knows of. Storages that others
-  /// have, too, count; those that put() does not take do not. 0 after backward, and after a graph
-  /// is dropped, once such copies are done.
+  int64_t left_bytes = 0;        ///< Bytes copied out
+  int64_t left_count = 0;        ///< Number of copies out
+  int64_t fetched_bytes = 0;     ///< Bytes copied in
+  int64_t fetched_count = 0;     ///< Number of copies in
+  int64_t prefetched_count = 0;  ///< Number of those that began before backward asked
+  int64_t unused_count = 0;      ///< Number of those that were not used
+  int64_t stayed_count = 0;   ///< Number of storages that backward asked for before they had left
+  int64_t full_count = 0;     ///< Number of storages that stayed since no memory had room
+  double waited_us = 0;       ///< Time that threads waited for copies
+  int64_t away_bytes = 0;     ///< Bytes stored now
+  int64_t leaving_bytes = 0;  ///< Bytes being copied out now
+  /// Bytes on the device now for this engine: storages that have not left or stay, prefetched ones,
+  /// and unneeded ones in use by a copy that no allocator knows of. Includes storages that others
+  /// hold too, but not those that put() does not accept. 0 once such copies are done after
+  /// backward, or after the graph is dropped.
   int64_t device_bytes = 0;
 };
 
-/// Moves what OFFLOAD calls keep out of the device while the forward goes on, and back while the
-/// backward does. A storage leaves when nobody else has it any more, at the next put(); its memory
-/// goes when the copy is done. What backward asks for and has not left simply stays. Storages come
-/// back before they are asked for, in the order of the last step if this one has put the same
-/// sizes, else the last put first. On any thread.
+/// Moves the tensors that OFFLOAD calls keep out of the device during the forward, and back during
+/// backward. A storage leaves when nobody else holds it, at the next put(); its memory is freed
+/// when the copy is done. A storage that backward asks for before it has left simply stays.
+/// Storages are prefetched in the order of the last step if this step has put the same sizes,
+/// otherwise in reverse order of put(). Any thread.
 ///
-/// get() throws, naming region and call, what a memory failed with, and if the tensor was written
-/// in place after put().
+/// get() throws, naming region and call, if a memory has failed or if the tensor was written in
+/// place after put().
 class REMAT_API OffloadEngine : public OffloadStore {
  public:
   virtual OffloadStats stats() const = 0;
 
-  /// What a MemoryPlanner needs to know: limits, and how fast each memory is from and to `device`.
-  /// The first call for a device measures that, with copies of up to 32 MiB; measure before steps
+  /// The terms for a MemoryPlanner: limits, and the speed of each memory from and to `device`. The
+  /// first call for a device measures the speed, with copies of up to 32 MiB; make it before steps
   /// run. Unset: the device that the engine is for, else the current accelerator, else the CPU.
-  /// Throws what a memory throws, and if one has no room.
+  /// Throws if a memory has no room, and passes errors of memories on.
   virtual OffloadTerms terms(std::optional<c10::Device> device = std::nullopt) = 0;
 };
 
-/// @throws ValueError for options that make no sense.
+/// @throws ValueError for invalid options.
 REMAT_API std::shared_ptr<OffloadEngine> offload_engine(OffloadOptions options = {});
 
 }  // namespace remat

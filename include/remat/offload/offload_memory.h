@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where the bytes of offloaded tensors are meanwhile.
+// The interface of memories that hold the bytes of offloaded tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,10 +17,10 @@
 
 namespace remat {
 
-/// A memory that is not the device's. Several engines and threads may use one at once.
+/// A memory outside of the device. Several engines and threads may use one at once.
 class REMAT_API OffloadMemory {
  public:
-  /// A piece of it. Destroyed when no copy to or from it is under way any more.
+  /// A block of the memory. Destroyed only when no copy to or from it is in flight.
   class REMAT_API Block {
    public:
     Block() = default;
@@ -28,11 +28,12 @@ class REMAT_API OffloadMemory {
     Block& operator=(const Block&) = delete;
     virtual ~Block() = default;
 
-    /// Fills it from `device`, once `after` is done. `device` must live until this is done.
+    /// Copies from `device` into the block, once `after` is done. `device` must live until the
+    /// returned event is done.
     virtual CopyEventPtr write(const at::Storage& device, const CopyEventPtr& after) = 0;
 
-    /// Fills `device` from it, once `after` is done; `device` must live until this is done, and the
-    /// write must be done.
+    /// Copies from the block to `device`, once `after` is done. `device` must live until the
+    /// returned event is done. The block's write must have finished.
     virtual CopyEventPtr read(const at::Storage& device, const CopyEventPtr& after) = 0;
   };
 
@@ -41,33 +42,33 @@ class REMAT_API OffloadMemory {
   OffloadMemory& operator=(const OffloadMemory&) = delete;
   virtual ~OffloadMemory() = default;
 
-  /// "host memory", "disk"; for messages.
+  /// Name for messages: "host memory", "disk".
   virtual std::string name() const = 0;
 
-  /// Null: there is no room.
+  /// Allocates a block; null if there is no room.
   virtual std::unique_ptr<Block> take(int64_t bytes, c10::Device device) = 0;
 
-  /// What it has taken from the system, blocks and what they have left for others.
+  /// Bytes taken from the system, for blocks and for reuse.
   virtual int64_t system_bytes() const = 0;
 
-  /// The most that it takes.
+  /// Limit on those bytes.
   virtual int64_t max_bytes() const { return std::numeric_limits<int64_t>::max(); }
 
-  /// Sizes of its blocks are multiples of that many bytes, as plans count them.
+  /// Block sizes are multiples of this many bytes, as plans count them.
   virtual int64_t block_bytes() const { return 1; }
 
-  /// What copies between it and a device.
+  /// The link that copies between this memory and a device.
   virtual CopyLink& link() = 0;
 };
 
 struct HostMemoryOptions {
-  /// The most that it takes from the system. What blocks leave is kept for other blocks.
+  /// Limit on the bytes taken from the system. Memory of freed blocks is kept for other blocks.
   int64_t max_bytes = std::numeric_limits<int64_t>::max();
   /// Null: copy_link().
   std::shared_ptr<CopyLink> link{};
 };
 
-/// Memory of the host, pinned where the device wants that.
+/// Host memory, pinned if the device requires that.
 REMAT_API std::shared_ptr<OffloadMemory> host_memory(const HostMemoryOptions& options = {});
 
 }  // namespace remat

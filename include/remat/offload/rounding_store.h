@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A store that keeps numbers in fewer bits.
+// A store that rounds numbers to fewer bits.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -13,20 +13,20 @@
 
 namespace remat {
 
-/// Since the store was made.
+/// Totals since the store was made.
 struct RoundingStats {
-  int64_t count = 0;         ///< Tensors that were rounded
-  int64_t tensor_bytes = 0;  ///< Of these, as they were
+  int64_t count = 0;         ///< Number of tensors that were rounded
+  int64_t tensor_bytes = 0;  ///< Their bytes before rounding
   int64_t rounded_bytes = 0;
-  double max_error = 0;           ///< The largest difference of a finite element
-  double max_relative_error = 0;  ///< Of a tensor: its difference's 2-norm over its own
+  double max_error = 0;           ///< Largest absolute error of a finite element
+  double max_relative_error = 0;  ///< Largest relative error of a tensor, in the 2-norm
 };
 
-/// Keeps tensors of floating point numbers in a smaller type, each over a power of two that makes
-/// its largest number one of the largest of that type, and gives them back in their own type:
-/// gradients are approximations. What is infinite or no number stays so, and what is a number
-/// stays one; below the smallest normal number of a tensor's own type it may become zero. Others
-/// are kept as they are: those that do not fill their memory, and of other types. On any thread.
+/// Stores floating point tensors in a smaller dtype and restores them in their own, so gradients
+/// are approximations. Each tensor is scaled by a power of two that brings its largest number near
+/// the largest of the dtype. Infinities and NaNs are preserved, and finite numbers stay finite;
+/// numbers below the smallest normal number of the tensor's own dtype may become zero. Tensors that
+/// do not fill their memory, and tensors of other dtypes, are stored unchanged. Any thread.
 class REMAT_API RoundingStore : public OffloadStore {
  public:
   bool is_exact() const override { return false; }
@@ -35,9 +35,10 @@ class REMAT_API RoundingStore : public OffloadStore {
   virtual RoundingStats stats() const = 0;
 };
 
-/// `dtype`: kBFloat16, kHalf, kFloat8_e4m3fn or kFloat8_e5m2. `store`: where what is rounded and
-/// what is not goes. Null: it stays on the device. A region takes it with determinism = kNone only.
-/// @throws ValueError for other types.
+/// `dtype`: kBFloat16, kHalf, kFloat8_e4m3fn or kFloat8_e5m2. `store`: the store for rounded and
+/// all other tensors; null: they stay on the device. Regions accept it only with determinism =
+/// kNone.
+/// @throws ValueError for other dtypes.
 REMAT_API std::shared_ptr<RoundingStore> rounding_store(
     c10::ScalarType dtype, std::shared_ptr<OffloadStore> store = nullptr);
 

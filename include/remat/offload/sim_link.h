@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A link of a set speed, for tests and for planning.
+// Simulated links of a given speed, for tests and for planning.
 #pragma once
 
 #include <cstdint>
@@ -11,27 +11,28 @@
 
 namespace remat {
 
-/// Each way of its own. A copy of n bytes takes latency_us + n / gbps.
+/// The speed of each direction. A copy of n bytes takes latency_us + n / gbps.
 struct SimLinkOptions {
-  double gbps = 0;  ///< 1e9 bytes a second; 0: as fast as memory is
+  double gbps = 0;  ///< 1e9 bytes per second; 0: the speed of memory
   double latency_us = 0;
 };
 
-/// Copies between CPU memory by two threads, each copy as long as it would take on such a link. A
-/// store with it throws NotImplementedError for a tensor on another device, in put().
+/// A link between CPU memories with two threads, on which each copy takes as long as it would on a
+/// link of this speed. A store that uses it throws NotImplementedError from put() for a tensor on
+/// another device.
 REMAT_API std::shared_ptr<CopyLink> sim_link(const SimLinkOptions& options);
 
-/// The time of a VirtualLink. It passes when somebody says so, or waits. On any thread.
+/// The clock of a VirtualLink. Time passes only by pass_us() and by waits. Any thread.
 class REMAT_API VirtualClock {
  public:
   virtual ~VirtualClock() = default;
   virtual double now_us() const = 0;
-  /// Computes for that long.
+  /// Lets this much time pass, as if computing.
   virtual void pass_us(double time) = 0;
 };
 
-/// As sim_link(), in virtual time: nothing sleeps, the bytes move when the copy is over, and every
-/// run is the same.
+/// As sim_link(), in virtual time: nothing sleeps, the bytes move when the copy's time is over, and
+/// every run is the same.
 struct VirtualLink {
   std::shared_ptr<VirtualClock> clock;
   std::shared_ptr<CopyLink> link;

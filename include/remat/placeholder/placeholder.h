@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors without data: what they stand for, how they are made, what is said when they are read.
+// Tensors without data: what they stand for, how to make them, and the error when they are read.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,36 +20,36 @@ enum class PlaceholderKind : uint8_t {
   kDry,     ///< Lives on the device remat_meta and computes shapes, never data.
 };
 
-/// What a placeholder stands for. All aliases of the placeholder share it.
+/// The value that a placeholder stands for. All aliases of the placeholder share it.
 struct PlaceholderInfo {
   PlaceholderKind kind = PlaceholderKind::kResult;
-  std::string region;  ///< Label of the region, "region 'block3'"; empty for a dry tensor.
-  std::string call;    ///< Name of the call whose result it stands for; empty for a dry tensor.
-  std::string op;      ///< What made the value, "aten::mm"; may be empty.
+  std::string region;  ///< Label of the region, "region 'block3'"; empty for a dry tensor
+  std::string call;    ///< Name of the call whose result it is; empty for a dry tensor
+  std::string op;      ///< Op that made the value, "aten::mm"; may be empty
 };
 
-/// A tensor with the sizes, strides, storage offset, dtype and storage size of `like`, and without
-/// data. A placeholder of a result reports the device of `like`, a dry one remat_meta:0. The
-/// result requires no grad. Owns nothing of `like`. Any thread. Throws NotImplementedError unless
-/// `like` is a strided tensor.
+/// A tensor with the sizes, strides, storage offset, dtype and storage size of `like`, but without
+/// data. A kResult placeholder reports the device of `like`, a dry one remat_meta:0. It requires no
+/// grad and holds nothing of `like`. Any thread. Throws NotImplementedError unless `like` is a
+/// strided tensor.
 REMAT_API at::Tensor make_placeholder(const at::Tensor& like, PlaceholderInfo info);
 
-/// A dry tensor of its own storage. Sizes and strides in elements. Any thread.
+/// A dry tensor with its own storage. Sizes and strides in elements. Any thread.
 REMAT_API at::Tensor make_dry(c10::IntArrayRef sizes, c10::IntArrayRef strides,
                               c10::ScalarType dtype, std::string_view op);
 
-/// True for placeholders and for everything that shares their storage: views, aliases, detached
+/// True for placeholders and for all tensors that share their storage: views, aliases, detached
 /// tensors. False for undefined tensors. Any thread.
 REMAT_API bool is_placeholder(const at::Tensor& tensor);
 
-/// What `tensor` stands for. Lives as long as the storage of `tensor`. Throws ValueError if it is
-/// no placeholder.
+/// The information that `tensor` was made with. Lives as long as the storage of `tensor`. Throws
+/// ValueError if `tensor` is no placeholder.
 REMAT_API const PlaceholderInfo& placeholder_info(const at::Tensor& tensor);
 
-/// "float32 [2, 3] on cpu"
+/// Describes a tensor: "float32 [2, 3] on cpu".
 REMAT_API std::string describe_tensor(const at::Tensor& tensor);
 
-/// Always throws c10::Error: `op_name` needs data that the placeholder does not have.
+/// Always throws c10::Error, saying that `op_name` needs data that the placeholder does not have.
 [[noreturn]] REMAT_API void throw_placeholder_access(std::string_view op_name,
                                                      const PlaceholderInfo& info);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a planner decides: the policy of every op, the groups of regions, and what that costs.
+// A planner's result: the policy of every op, the groups of regions, and their cost.
 #pragma once
 
 #include <cstdint>
@@ -19,62 +19,63 @@ struct PlanOp {
   Policy policy = Policy::kSave;
 };
 
-/// One region of the chain. A region with more ops than the planner tries out is cut where a single
-/// tensor passes; then every part has a row of its own.
+/// One region of the chain. A region with more ops than the planner enumerates is cut at points
+/// crossed by a single tensor; every part then has its own row.
 struct PlanRow {
-  int position = 0;    ///< Counts rows.
+  int position = 0;    ///< Index of this row
   std::string region;  ///< Name of its block type
-  int part = 0;        ///< Of a region that was cut, from 0
-  int run_first = 0;   ///< First row of those that run as one region with this one
-  int run_count = 1;   ///< How many these are; 1: it runs alone
+  int part = 0;        ///< Part of a region that was cut, from 0
+  int run_first = 0;   ///< First of the rows that run as one region with this row
+  int run_count = 1;   ///< Number of those rows; 1: this row runs alone
   std::vector<PlanOp> ops;
-  std::vector<ProfileTensor> offloaded;  ///< What OFFLOAD moves to host memory
+  std::vector<ProfileTensor> offloaded;  ///< Tensors that OFFLOAD moves to host memory
 };
 
-/// Rows first .. next - 1 run forward keeping only the input of the first; what follows runs, its
-/// backward too; then these run from that input. Groups nest.
+/// Rows first to next - 1 first run forward keeping only the first row's input. After the rows
+/// behind them have run, forward and backward, they run again from that input. Groups nest.
 struct PlanGroup {
   int first = 0;
   int next = 0;
 };
 
-/// Something in memory at the moment of the peak.
+/// A block of memory that is in use at the peak.
 struct PeakHolding {
-  std::string
-      what;  ///< "tensor", "gradient", "region input", "gradient of region input", "workspace"
+  /// "tensor", "gradient", "region input", "gradient of region input" or "workspace"
+  std::string what;
   int position = 0;  ///< Row
   std::string region;
-  std::string slot;  ///< Tensor, op for a workspace, "in" for a region's input
+  std::string slot;  ///< Name of the tensor; op for a workspace, "in" for a region's input
   int64_t bytes = 0;
 };
 
 /// A plain value: copies are independent, and threads may read one at the same time.
 struct REMAT_API Plan {
-  std::string profile_digest;  ///< Profile::digest() of what it was made for
-  bool feasible =
-      false;  ///< false: no plan fits the budget; what follows describes the one that needs least.
+  std::string profile_digest;  ///< Profile::digest() of the planned profile
+  bool feasible = false;  ///< False: no plan fits the budget, and the other members describe the
+                          ///< one that needs least
   int64_t budget_bytes = 0;
-  double total_time_us = 0;  ///< Forward, backward and what runs again
-  double overhead = 0;       ///< total time / ideal time - 1
+  double total_time_us = 0;  ///< Forward, backward and recomputation
+  double overhead = 0;       ///< Total time / ideal time - 1
   int64_t predicted_peak_bytes = 0;
-  int64_t simulated_peak_bytes =
-      0;  ///< Of the event-by-event replay; equal to the prediction unless copies overlap.
-  double lower_bound = 0;  ///< Overhead that no schedule without OFFLOAD beats; with OFFLOAD 0
-  double gap = 0;          ///< overhead - lower_bound
-  int64_t least_budget_bytes = 0;  ///< The least that any plan of the class fits into
+  /// Result of the event-by-event simulation; equals the prediction unless copies overlap.
+  int64_t simulated_peak_bytes = 0;
+  double lower_bound = 0;  ///< Overhead that no schedule without OFFLOAD beats; 0 with OFFLOAD
+  double gap = 0;          ///< Overhead - lower_bound
+  /// The smallest budget for which any plan of the class is feasible.
+  int64_t least_budget_bytes = 0;
   std::vector<PlanRow> table;
-  std::vector<PlanGroup> groups;  ///< Outer before inner ones
-  std::string peak_region;        ///< "region 12 'attn', backward": the op's that has the peak
-  std::vector<PeakHolding> held;  ///< At the peak, the largest first
+  std::vector<PlanGroup> groups;  ///< Outer groups before inner ones
+  std::string peak_region;        ///< Where the peak is, for example "region 12 'attn', backward"
+  std::vector<PeakHolding> held;  ///< Memory in use at the peak, the largest first
 
-  /// One JSON object, described by policy/planner/schema/plan.schema.json. Of an infeasible plan
+  /// One JSON object, described by policy/planner/schema/plan.schema.json. In an infeasible plan
   /// table and groups are empty, and total_time, overhead, predicted_peak, simulated_peak,
-  /// lower_bound and gap are null; least_budget, least_at and held say what stands in the way.
+  /// lower_bound and gap are null; least_budget, least_at and held say why no plan fits.
   std::string to_json() const;
 
-  /// Reads a plan and replays it on the profile: what it says of times and bytes must come out.
-  /// What only planning can tell is taken as the text says it, if that is possible: least_budget,
-  /// lower_bound, and all of an infeasible plan. Planner::read_plan compares that as well.
+  /// Reads a plan and simulates it on the profile; its times and bytes must match. Values that only
+  /// planning can compute are taken from the text if they are possible: least_budget, lower_bound,
+  /// and all of an infeasible plan. Planner::read_plan checks those as well.
   /// @throws std::invalid_argument `[plan] source:line: place: expected ..., got .... What to do.`
   static Plan from_json(std::string_view text, const Profile& profile,
                         const std::string& source = "plan");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From a profile to the plan for a budget, and to the cost of every budget.
+// The planner: plans of a profile for any budget, and the cost of every budget.
 #pragma once
 
 #include <cstdint>
@@ -16,51 +16,51 @@
 
 namespace remat {
 
-/// What a plan may be made of.
+/// The kinds of plans that are searched.
 enum class PlanClass : uint8_t {
-  kAll,    ///< Any policy of every op, merged regions, nested groups
+  kAll,    ///< Any policy for every op, merged regions, nested groups
   kRotor,  ///< Nested groups only: a region replays whole or not at all
 };
 
 struct PlannerOptions {
   PlanClass plan_class = PlanClass::kAll;
-  /// Every set of policies is tried of regions with at most so many ops, which takes 2^ops; of
-  /// larger ones the lower hull and its neighbours. 0 to 20; others count as the nearest.
+  /// Regions with at most this many ops are planned by trying every set of policies, which takes
+  /// 2^ops; larger regions use the lower hull and its neighbours. Clamped to 0..20.
   int exact_ops = 18;
-  bool offload = true;  ///< Use the profile's link to host memory, if it has one.
-  size_t max_breakpoints =
-      0;  ///< Per part of the chain; fewer are faster and no longer optimal. 0 and 1: all.
-  std::function<void(double fraction)> progress =
-      {};  ///< Called on the constructing thread, with 0 to 1.
+  bool offload = true;  ///< Use the profile's link to host memory, if it has one
+  /// Limit on the breakpoints per part of the chain. A limit makes planning faster and no longer
+  /// optimal. 0 and 1: no limit.
+  size_t max_breakpoints = 0;
+  /// Called on the constructing thread, with 0 to 1.
+  std::function<void(double fraction)> progress = {};
 };
 
-/// What a budget buys.
+/// A budget and the time of its plan.
 struct FrontierPoint {
   int64_t budget_bytes = 0;
   double total_time_us = 0;
-  double overhead = 0;  ///< total time / ideal time - 1
+  double overhead = 0;  ///< Total time / ideal time - 1
 };
 
-/// All budgets at once: a plan for any budget takes the time of the last point whose budget is not
-/// above it. Without OFFLOAD.
+/// The cost of all budgets: a plan takes the time of the last point whose budget does not exceed
+/// its own. Without OFFLOAD.
 class REMAT_API Frontier {
  public:
   Frontier() = default;
   Frontier(std::vector<FrontierPoint> points, double ideal_time_us, bool exact);
 
-  const std::vector<FrontierPoint>& points() const {
-    return points_;
-  }  ///< Budgets rise, times fall.
+  /// Points in order of rising budgets and falling times.
+  const std::vector<FrontierPoint>& points() const { return points_; }
   double ideal_time_us() const { return ideal_time_us_; }
-  int64_t least_budget_bytes() const;        ///< Below it nothing fits.
-  int64_t no_checkpoint_peak_bytes() const;  ///< From here on nothing runs twice.
-  const FrontierPoint* at(
-      int64_t budget_bytes) const;  ///< nullptr: nothing fits. Lives as long as the frontier.
-  bool exact() const {
-    return exact_;
-  }  ///< false: breakpoints were left out, times may be slightly above the optimum.
+  int64_t least_budget_bytes() const;  ///< The smallest feasible budget
+  /// The smallest budget with which nothing is recomputed.
+  int64_t no_checkpoint_peak_bytes() const;
+  /// The last point within the budget; nullptr if no plan fits. Lives as long as the frontier.
+  const FrontierPoint* at(int64_t budget_bytes) const;
+  /// False if breakpoints were dropped, so that times may be slightly above the optimum.
+  bool exact() const { return exact_; }
 
-  /// "budget_bytes,total_time_us,overhead" and a line for each point.
+  /// CSV with the header "budget_bytes,total_time_us,overhead" and a line for each point.
   std::string to_csv() const;
 
  private:
@@ -69,21 +69,21 @@ class REMAT_API Frontier {
   bool exact_ = true;
 };
 
-/// What a plan does with a slot, and why.
+/// A plan's decision for a slot, and the reason.
 struct SlotReport {
   int position = 0;
   std::string region;
   std::string op;
   Policy policy = Policy::kSave;
-  int64_t kept_bytes = 0;  ///< Of the op's outs, between forward and backward
+  int64_t kept_bytes = 0;  ///< Bytes of the op's outs that are kept between forward and backward
   int64_t out_bytes = 0;
   double forward_us = 0;
-  int forward_runs = 1;  ///< The first run, those inside groups, and the replay
+  int forward_runs = 1;  ///< Number of runs: the first, those inside groups, and the replay
   std::string reason;
 };
 
-/// Plans one profile. Planning for all budgets happens in the constructor; everything else is const
-/// and may be called from many threads at once. Copies share the result.
+/// Plans one profile. The constructor plans for all budgets; everything else is const and may be
+/// called from many threads at once. Copies share the result.
 class REMAT_API Planner {
  public:
   /// @throws std::invalid_argument as Profile::validate does.
@@ -92,31 +92,32 @@ class REMAT_API Planner {
   const Profile& profile() const;
   const Frontier& frontier() const;
 
-  /// The fastest plan within the budget, replayed by the simulator. An infeasible one has feasible
-  /// == false.
+  /// The fastest plan within the budget, checked by the simulator. If no plan fits, feasible is
+  /// false.
   /// @throws std::invalid_argument if the budget is negative.
   Plan plan(int64_t budget_bytes) const;
 
-  /// Plan::from_json, and what only planning can tell must come out too: least_budget, lower_bound,
-  /// gap, and of an infeasible plan least_at and held. The planner needs the options that the plan
-  /// was made with. An infeasible plan has the table that plan() gives it.
+  /// As Plan::from_json, and also checks what only planning can compute: least_budget, lower_bound,
+  /// gap, and least_at and held of an infeasible plan. The planner needs the options with which the
+  /// plan was made. An infeasible plan gets the table that plan() gives it.
   /// @throws std::invalid_argument as Plan::from_json.
   Plan read_plan(std::string_view text, const std::string& source = "plan") const;
 
-  /// Overhead that no schedule within the budget beats, OFFLOAD apart; infinity: none fits.
+  /// Overhead that no schedule without OFFLOAD beats within the budget; infinity if none fits.
   double lower_bound(int64_t budget_bytes) const;
 
-  /// What people do by hand: every layer (merged regions if the profile has any, else all regions
-  /// but the last) runs again whole, from its input. Its budget is its own peak.
+  /// Checkpointing by layers, as people do by hand: every layer (merged regions if the profile has
+  /// any, else all regions but the last) is recomputed whole from its input. Its budget is its own
+  /// peak.
   Plan layer_checkpoint() const;
 
   /// Bytes of "2.5GiB", "300 MB", "60%" of the no-checkpoint peak, or a number from 0
-  /// (layer_checkpoint's peak) to 1 (nothing runs twice), which is torch's memory_budget.
+  /// (layer_checkpoint's peak) to 1 (nothing is recomputed), which is torch's memory_budget.
   /// @throws std::invalid_argument for other text.
   int64_t budget_bytes(std::string_view text) const;
 
-  /// What the plan does with an op or a tensor of that name; "12/attn.qkv": in row 12 only, unless
-  /// that is itself a name.
+  /// Reports what the plan does with an op or a tensor of that name. "12/attn.qkv" means row 12
+  /// only, unless it is itself a name.
   /// @throws std::invalid_argument if the profile has no such slot.
   std::vector<SlotReport> explain(const Plan& plan, std::string_view slot) const;
 

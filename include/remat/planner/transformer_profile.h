@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Profiles of GPT-2-like models from shapes and rates, for hardware that one does not have.
+// Profiles of GPT-2-like models computed from shapes and rates, for hardware that is not at hand.
 #pragma once
 
 #include <cstdint>
@@ -25,29 +25,29 @@ struct TransformerShape {
   int64_t batch = 1;
   int64_t sequence = 1024;
   Attention attention = Attention::kEager;
-  bool fused_head = false;  ///< The loss in 16 chunks, without a tensor of all logits.
+  bool fused_head = false;  ///< Computes the loss in 16 chunks, without a tensor of all logits
 };
 
-/// What a GPU does. A time is max(FLOP / rate, bytes / bandwidth) + launch.
+/// The speed of a GPU. An op takes max(FLOP / rate, bytes / bandwidth) + launch.
 struct DeviceRates {
   std::string name;
-  double tflops = 0;     ///< 1e12 floating point operations a second
-  double gbps = 0;       ///< Memory, 1e9 bytes a second
-  double launch_us = 0;  ///< Of every op
+  double tflops = 0;     ///< 1e12 floating point operations per second
+  double gbps = 0;       ///< Memory bandwidth, 1e9 bytes per second
+  double launch_us = 0;  ///< Overhead of every op
   int64_t element_bytes = 4;
 };
 
-/// "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl".
+/// The shape of "gpt2-small", "gpt2-medium", "gpt2-large" or "gpt2-xl".
 /// @throws std::invalid_argument for other names.
 REMAT_API TransformerShape transformer_shape(std::string_view name);
 
-/// "v100" (fp32), "a100" (bf16): rates that real kernels reach, not those of data sheets; see
+/// Rates of "v100" (fp32) or "a100" (bf16) that real kernels reach, not those of data sheets; see
 /// docs/reference/plan-files.md.
 /// @throws std::invalid_argument for other names.
 REMAT_API DeviceRates device_rates(std::string_view name);
 
-/// Regions: the embedding, attention and MLP of every layer, the head; a layer may run as one
-/// region. The method is that of docs/reference/plan-files.md.
+/// A profile whose regions are the embedding, attention and MLP of every layer, and the head; a
+/// layer may run as one region. docs/reference/plan-files.md describes the method.
 /// @throws std::invalid_argument if a size is not positive, the width is no multiple of the heads,
 /// a rate is out of range, or times or bytes come out too large to plan.
 REMAT_API Profile transformer_profile(const TransformerShape& shape, const DeviceRates& rates);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The mark of what remat's shared libraries export, from policy/ upward.
+// The macro that marks exported symbols, for policy/ and all modules above it.
 #pragma once
 
 #define REMAT_API __attribute__((visibility("default")))

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a planner knows of an offload engine: its memories, how fast their links are, and its
+// A planner's description of an offload engine: its memories, the speed of their links, and its
 // limits.
 #pragma once
 
@@ -11,23 +11,23 @@
 
 namespace remat {
 
-/// A memory that storages are moved to. A copy of n bytes takes latency_us + n / gbps, one at a
-/// time each way, both ways at once.
+/// A memory to which storages are moved. A copy of n bytes takes latency_us + n / gbps. Each
+/// direction runs one copy at a time; both directions run concurrently.
 struct OffloadPlace {
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
   std::string name = "host memory";
-  double out_gbps = 0;  ///< 1e9 bytes a second
+  double out_gbps = 0;  ///< 1e9 bytes per second
   double in_gbps = 0;
   double latency_us = 0;
   int64_t max_bytes = kNoLimit;
-  int64_t block_bytes = 1;  ///< A storage takes a multiple of it.
+  int64_t block_bytes = 1;  ///< Size of a storage there is rounded up to a multiple of this
   bool operator==(const OffloadPlace&) const = default;
 };
 
-/// OffloadOptions has the meaning of the limits.
+/// For the limits see OffloadOptions.
 struct OffloadTerms {
-  std::vector<OffloadPlace> places;  ///< The first with room takes a storage. Empty: no OFFLOAD.
+  std::vector<OffloadPlace> places;  ///< A storage goes to the first with room; empty: no OFFLOAD
   int64_t min_bytes = 0;
   int64_t max_bytes = OffloadPlace::kNoLimit;
   int64_t prefetch_bytes = 0;

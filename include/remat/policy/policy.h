@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What becomes of the values that a named call makes.
+// Policies for the values that a named call makes.
 #pragma once
 
 #include <cstdint>
@@ -8,22 +8,22 @@
 namespace remat {
 
 enum class Policy : uint8_t {
-  kSave,       ///< Not run again: what backward and later code need of it is kept.
-  kRecompute,  ///< Run again before backward; nothing is kept.
+  kSave,       ///< Does not run again; what backward and later code need of it is kept.
+  kRecompute,  ///< Runs again before backward; nothing is kept.
   kOffload,    ///< As kSave, but kept by the region's hooks or OffloadStore.
 };
 
-/// Of regions inside regions: in which of them a call is SAVEd.
+/// For nested regions: which of them do not run a SAVE call again.
 enum class Keep : uint8_t {
-  kInnermostRegion,  ///< An outer region's replay runs the call again, and keeps from then on.
+  kInnermostRegion,  ///< An outer region's replay runs the call again, and keeps it from then on.
   kAllRegions,       ///< No region runs it again; it is kept from the first forward.
 };
 
-/// What happens when a bare op reads a result of a SAVE call, which then has to be kept although
-/// nobody asked for it.
+/// What to do when a bare op reads a result of a SAVE call, which must then be kept although nobody
+/// asked for it.
 enum class ImplicitKeep : uint8_t {
-  kKeep,      ///< It is kept.
-  kWarnOnce,  ///< It is kept; the first one in the process is a warning.
+  kKeep,      ///< Keeps the result.
+  kWarnOnce,  ///< Keeps the result, with a warning for the first one in the process.
   kError,     ///< The op raises, in the forward.
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Rules that decide, by the names of ops and of named calls, what a region keeps.
+// Rules that decide what a region keeps, by the names of ops and named calls.
 #pragma once
 
 #include <cstddef>
@@ -19,39 +19,40 @@ namespace remat {
 /// One line of a PolicyTable.
 struct PolicyRule {
   enum class Kind : uint8_t {
-    kCall,  ///< `pattern` is a name of named calls, or a glob of such names.
-    kOp,    ///< `pattern` is an op: see PolicyTable::op().
+    kCall,  ///< `pattern` is the name of a named call, or a glob.
+    kOp,    ///< `pattern` names ops: see PolicyTable::op().
   };
   Kind kind = Kind::kOp;
   std::string pattern;
   Policy policy = Policy::kSave;
-  std::string source;  ///< Where it is from: "code", a preset, or a file.
+  std::string source;  ///< Where the rule is from: "code", a preset, or a file
 
   /// "op 'aten::mm' -> SAVE (save_matmuls)"
   REMAT_API std::string str() const;
 
-  /// True for a rule of a preset, many of which match nothing in most models.
+  /// True for a rule of a preset, whose rules often match nothing in a model.
   REMAT_API bool is_of_preset() const;
 };
 
-/// An op, as rules see it.
+/// An op's properties that rules can match.
 struct OpName {
   std::string_view name;      ///< "aten::add"
-  std::string_view overload;  ///< "Tensor"; empty for the default one.
-  bool is_composite = false;  ///< Made of other ops, which rules see next.
-  bool is_pointwise = false;  ///< LibTorch's tag.
-  bool is_view = false;       ///< Returns a view of an argument.
+  std::string_view overload;  ///< "Tensor"; empty for the default overload
+  bool is_composite = false;  ///< Made of other ops, which are matched next
+  bool is_pointwise = false;  ///< LibTorch's tag "pointwise"
+  bool is_view = false;       ///< Returns a view of an argument
 };
 
-/// Says what becomes of the ops and the named calls of a region. A value: copies are independent.
-/// May be read from any thread.
+/// Decides what becomes of the ops and named calls of a region. A value type: copies are
+/// independent. May be read from any thread.
 ///
-/// Precedence: rules for calls come before rules for ops; among each kind the first rule that
-/// matches decides; an op or call that no rule matches is what it is without a table: RECOMPUTE, or
-/// the policy that its code gives it.
+/// Precedence: rules for calls come before rules for ops; within each kind the first rule that
+/// matches decides. If no rule matches, an op is RECOMPUTE and a named call has the policy from its
+/// code.
 ///
-/// An op that a rule makes SAVE or OFFLOAD is a named call, "aten::mm#3" for the fourth aten::mm of
-/// the region or of its NameScope ("block/aten::mm#3"), so that rules for calls apply to it too.
+/// An op that a rule makes SAVE or OFFLOAD becomes a named call, "aten::mm#3" for the fourth
+/// aten::mm of the region or of its NameScope ("block/aten::mm#3"), so that rules for calls apply
+/// to it too.
 class REMAT_API PolicyTable {
  public:
   PolicyTable();
@@ -61,51 +62,51 @@ class REMAT_API PolicyTable {
   PolicyTable& operator=(PolicyTable&& other) noexcept;
   ~PolicyTable();
 
-  /// Adds a rule for ops, in any form that LibTorch or Python prints: "aten::mm", "mm", "aten.mm",
-  /// "aten::add.Tensor", "torch.ops.aten.mm.default"; without an overload all of them are meant. *
-  /// and ? stand for any characters ("c10d::*"): such a pattern matches ops that are not made of
-  /// others. "tag:pointwise" and "tag:view" match by what LibTorch says of the op. Throws
+  /// Adds a rule for ops, named in any form that LibTorch or Python prints: "aten::mm", "mm",
+  /// "aten.mm", "aten::add.Tensor", "torch.ops.aten.mm.default"; a name without an overload means
+  /// all overloads. * and ? are wildcards ("c10d::*") and match only ops that are not composite.
+  /// "tag:pointwise" and "tag:view" match by LibTorch's tag and by the schema. Throws
   /// std::invalid_argument for a pattern that no op can match.
   PolicyTable& op(std::string pattern, Policy policy);
 
-  /// Adds a rule for named calls, with * and ? as above: "block*/attention".
+  /// Adds a rule for named calls, with * and ? as wildcards: "block*/attention".
   PolicyTable& call(std::string pattern, Policy policy);
 
-  /// Adds all rules of `other` after those that are there.
+  /// Appends all rules of `other`.
   PolicyTable& add(const PolicyTable& other);
 
-  /// Says where the rules that are there come from.
+  /// Sets the source of the rules added so far.
   PolicyTable& from(const std::string& source);
 
   bool empty() const { return rules_.empty(); }
   const std::vector<PolicyRule>& rules() const { return rules_; }
   bool has_call_rules() const;
 
-  /// The position of the rule that decides; none if no rule matches.
+  /// Index of the rule that decides; nullopt if no rule matches.
   std::optional<size_t> rule_for_call(std::string_view name) const;
   std::optional<size_t> rule_for_op(const OpName& op) const;
 
-  /// The op of a call that a rule for ops made: "aten::add.Tensor" of "block/aten::add.Tensor#3";
+  /// The op of a call made by a rule for ops: "aten::add.Tensor" for "block/aten::add.Tensor#3";
   /// empty for other names.
   static std::string_view op_of_call(std::string_view call);
 
-  /// An op without wildcards; without an overload, all of them.
+  /// An op named without wildcards; without an overload, all of its overloads.
   struct NamedOp {
-    std::string name;  ///< With the namespace.
+    std::string name;  ///< With the namespace
     std::optional<std::string> overload;
   };
 
-  /// The ops one of which rule `i` means, by all ways to read it. Empty for one with * or ?, a tag,
-  /// and rules for calls.
+  /// The ops that rule `i` may mean, one for each way to read its pattern. Empty for patterns with
+  /// * or ?, tags, and rules for calls.
   std::vector<NamedOp> ops_named_by(size_t i) const;
 
-  /// What becomes of the call of that name, which may be an op's ("block/aten::mm#3"), and
-  /// by which rule, as text.
+  /// Text that says what becomes of the call of that name, which may be an op's
+  /// ("block/aten::mm#3"), and by which rule.
   std::string explain(std::string_view call) const;
 
-  /// Throws std::invalid_argument that names `source` and the line or rule.
+  /// Throws a std::invalid_argument that names `source` and the line or rule.
   static PolicyTable from_json(std::string_view text, const std::string& source);
-  /// From a JSON file. Throws std::invalid_argument that names `path` and the line or rule.
+  /// Reads a JSON file. Throws a std::invalid_argument that names `path` and the line or rule.
   static PolicyTable load(const std::string& path);
   std::string to_json() const;
 
@@ -115,23 +116,23 @@ class REMAT_API PolicyTable {
   void add_rule(PolicyRule rule);
 
   std::vector<PolicyRule> rules_;
-  std::vector<OpPattern> patterns_;  // of rules_; empty ones for calls
+  std::vector<OpPattern> patterns_;  // parallel to rules_; empty for calls
 };
 
-/// `name` of a preset: its table. Throws std::invalid_argument that lists the presets.
+/// The table of the preset `name`. Throws a std::invalid_argument that lists the presets.
 REMAT_API PolicyTable preset(std::string_view name);
 
-/// SAVEs what multiplies matrices.
+/// SAVEs matrix products.
 REMAT_API PolicyTable save_matmuls();
 
 /// SAVEs matrix products, convolutions, attention and resampling.
 REMAT_API PolicyTable save_compute_intensive();
 
-/// SAVEs all but pointwise ops and views.
+/// SAVEs all ops except pointwise ops and views.
 REMAT_API PolicyTable recompute_pointwise();
 
-/// SAVEs what a second run might do differently, or must not do twice: indices and sizes that
-/// depend on data, and collectives. Part of every policy, after its own rules.
+/// SAVEs ops whose second run might differ or must not happen: indices and sizes that depend on
+/// data, and collectives. Every policy applies these rules after its own.
 REMAT_API PolicyTable safe_defaults();
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What differs, for people.
+// Differences of recordings as text for people.
 #pragma once
 
 #include <ostream>
@@ -10,11 +10,11 @@
 
 namespace remat {
 
-/// Writes the first of replay_differences(), and how many there are; or that there are none.
-/// Returns whether anything differs.
+/// Writes the first of replay_differences() and their number, or that there are none. Returns true
+/// if anything differs.
 REMAT_API bool print_replay_differences(const Recording& recording, std::ostream& out);
 
-/// The same of first_difference().
+/// As above, for first_difference().
 REMAT_API bool print_difference(const Recording& a, const Recording& b, std::ostream& out);
 
 }  // namespace remat

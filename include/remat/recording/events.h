@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a recording holds: ops, memory, what autograd saves, replays and backward, as numbers.
+// The events of a recording: ops, memory, saved tensors, replays and backward, as numbers.
 #pragma once
 
 #include <algorithm>
@@ -10,30 +10,30 @@
 
 namespace remat {
 
-/// An index into Recording::strings; 0: the empty string.
+/// An index into Recording::strings; 0 is the empty string.
 using StringId = uint32_t;
 
-/// An index into Recording::layouts; 0: no tensor.
+/// An index into Recording::layouts; 0 means no tensor.
 using LayoutId = uint32_t;
 
-/// Nanoseconds since the recording began, of a clock that never goes back.
+/// Nanoseconds since the recording began, on a monotonic clock.
 using TimeNs = int64_t;
 
-/// What many tensors share.
+/// Properties that many tensors share.
 struct RecordedLayout {
   StringId dtype = 0;   ///< "float32"
   StringId device = 0;  ///< "cpu", "cuda:0"
   std::vector<int64_t> sizes;
-  std::vector<int64_t> strides;  ///< Empty: contiguous.
+  std::vector<int64_t> strides;  ///< Empty: contiguous
   bool requires_grad = false;
   bool operator==(const RecordedLayout&) const = default;
 };
 
-/// One tensor that an op was given, has returned, or that autograd saved.
+/// A tensor that an op took or returned, or that autograd saved.
 struct RecordedTensor {
   LayoutId layout = 0;
-  uint64_t address = 0;  ///< Of its storage; 0: it has none.
-  int64_t offset = 0;    ///< Of its first element in the storage, in elements.
+  uint64_t address = 0;  ///< Address of its storage; 0: no storage
+  int64_t offset = 0;    ///< Offset of its first element in the storage, in elements
   bool operator==(const RecordedTensor&) const = default;
 };
 
@@ -42,8 +42,8 @@ enum class ValueKind : uint8_t { kNone, kInt, kDouble, kBool, kText, kList, kOth
 /// An argument of an op that is no tensor.
 struct RecordedValue {
   ValueKind kind = ValueKind::kNone;
-  /// The number, as its bits; of kText its StringId; of kList how many of the values that follow
-  /// are its elements; of kNone and kOther 0.
+  /// The number's bits; for kText its StringId; for kList the number of following values that are
+  /// its elements; 0 for kNone and kOther.
   uint64_t bits = 0;
   bool operator==(const RecordedValue&) const = default;
 };
@@ -81,27 +81,29 @@ constexpr const char* phase_name(OpPhase phase) {
 struct OpEvent {
   TimeNs begin_ns = 0;
   TimeNs end_ns = 0;
-  uint64_t number = 0;  ///< From 1, in the order in which ops begin on its thread
+  uint64_t number = 0;  ///< Number of the op on its thread, from 1, in the order in which ops begin
   StringId name = 0;    ///< "aten::mul.Tensor"
   OpPhase phase = OpPhase::kOutside;
-  uint32_t depth = 0;   ///< Ops around it on its thread
-  uint64_t region = 0;  ///< Of the innermost region; 0: none.
-  uint32_t first_slot =
-      0;  ///< Of what autograd saved in it: slots [first_slot, end_slot) of the region,
+  uint32_t depth = 0;   ///< Number of ops around it on its thread
+  uint64_t region = 0;  ///< Region of the op, the innermost one; 0: none
+  /// Slots [first_slot, end_slot) of the region are what autograd saved in the op.
+  uint32_t first_slot = 0;
   uint32_t end_slot = 0;
-  uint32_t kept = 0;            ///< and tensors that SAVE and OFFLOAD calls keep.
-  uint32_t record = kNoRecord;  ///< On the region's tape
-  bool is_seen = false;         ///< By the region itself; a composite op's parts are, it is not.
-  StringId call = 0;  ///< The SAVE or OFFLOAD call that it runs in; 0: none, replays run it.
-  std::vector<TapePlace> outer_records;  ///< On tapes of regions around its own
-  uint64_t sequence = kNoSequence;       ///< Autograd's number of the node that it makes
-  StringId line = 0;  ///< "model.py:12 forward", of the program; 0: nobody asked, or there is none.
+  uint32_t kept = 0;            ///< Number of tensors that SAVE and OFFLOAD calls keep
+  uint32_t record = kNoRecord;  ///< Record on the region's tape
+  /// True if the region itself sees the op; of a composite op it sees the parts.
+  bool is_seen = false;
+  StringId call = 0;  ///< The SAVE or OFFLOAD call around it; 0: none, so replays run it
+  std::vector<TapePlace> outer_records;  ///< Records on tapes of regions around its own
+  uint64_t sequence = kNoSequence;       ///< Autograd's sequence number of the node that it makes
+  /// Line of the program, "model.py:12 forward"; 0: not recorded, or there is none.
+  StringId line = 0;
   bool threw = false;
-  std::vector<RecordedTensor> arguments;  ///< Those that are tensors, those in lists too,
-  std::vector<RecordedValue> values;      ///< and the others.
+  std::vector<RecordedTensor> arguments;  ///< Tensor arguments, also those in lists
+  std::vector<RecordedValue> values;      ///< All other arguments
   std::vector<RecordedTensor> results;
 
-  /// True if an argument has the storage of that address.
+  /// True if an argument's storage has that address.
   bool was_given(uint64_t address) const {
     return std::any_of(
         arguments.begin(), arguments.end(),
@@ -117,9 +119,9 @@ struct OpEvent {
 struct MemoryEvent {
   TimeNs time_ns = 0;
   uint64_t address = 0;
-  int64_t bytes = 0;  ///< Negative: freed, of a size that is not to be trusted.
+  int64_t bytes = 0;  ///< Negative for a free, whose size may be wrong
   StringId device = 0;
-  uint64_t op = 0;  ///< OpEvent::number of the innermost one that runs on the thread; 0: none.
+  uint64_t op = 0;  ///< OpEvent::number of the innermost op running on the thread; 0: none
   bool operator==(const MemoryEvent&) const = default;
 };
 
@@ -130,11 +132,11 @@ struct SaveEvent {
   uint32_t slot = 0;
   RecordedTensor tensor;
   bool is_replay = false;
-  bool is_kept = false;  ///< By a SAVE or OFFLOAD call; else it is dropped.
+  bool is_kept = false;  ///< True if a SAVE or OFFLOAD call keeps it; otherwise it is dropped
   bool operator==(const SaveEvent&) const = default;
 };
 
-/// Backward asks for a slot of a region.
+/// Backward has asked for a slot of a region.
 struct LoadEvent {
   TimeNs time_ns = 0;
   uint64_t region = 0;
@@ -147,30 +149,31 @@ struct NodeEvent {
   TimeNs begin_ns = 0;
   TimeNs end_ns = 0;
   StringId name = 0;
-  uint64_t sequence = 0;        ///< Autograd's number of the forward op; kNoSequence: it has none.
-  uint64_t forward_thread = 0;  ///< ThreadEvent::torch_thread of that op; 0: it has none.
+  uint64_t sequence = 0;        ///< Autograd's sequence number of the forward op; kNoSequence: none
+  uint64_t forward_thread = 0;  ///< ThreadEvent::torch_thread of that op; 0: none
 
   static constexpr uint64_t kNoSequence = OpEvent::kNoSequence;
   bool operator==(const NodeEvent&) const = default;
 };
 
-/// A region, told of before the first event that names it.
+/// A region; comes before the first event that names it.
 struct RegionEvent {
   TimeNs time_ns = 0;
   uint64_t region = 0;
-  uint64_t whole = 0;   ///< Of a tape that is cut: the region whose segment this is; else the same.
-  uint64_t parent = 0;  ///< The region around it on its thread; 0: none.
-  uint32_t depth = 0;   ///< Regions around it
+  /// For a segment of a cut tape, the region that is cut; otherwise the region itself.
+  uint64_t whole = 0;
+  uint64_t parent = 0;  ///< The region around it on its thread; 0: none
+  uint32_t depth = 0;   ///< Number of regions around it
   StringId label = 0;
   bool operator==(const RegionEvent&) const = default;
 };
 
-/// A region has run again, from its tape or by its function.
+/// A region has been replayed, from its tape or by its function.
 struct ReplayEvent {
   TimeNs begin_ns = 0;
   TimeNs end_ns = 0;
   uint64_t region = 0;
-  bool from_function = false;  ///< Else from its tape.
+  bool from_function = false;  ///< False: from its tape
   bool threw = false;
   bool operator==(const ReplayEvent&) const = default;
 };
@@ -195,18 +198,18 @@ struct MarkEvent {
   bool operator==(const MarkEvent&) const = default;
 };
 
-/// A thread, told of before its first event.
+/// A thread; comes before its first event.
 struct ThreadEvent {
   TimeNs time_ns = 0;
-  uint64_t torch_thread = 0;  ///< at::RecordFunction's number of it
-  StringId name = 0;          ///< As the system has it: "python3", "pt_autograd_0"
+  uint64_t torch_thread = 0;  ///< Number of the thread in at::RecordFunction
+  StringId name = 0;          ///< Name in the operating system: "python3", "pt_autograd_0"
   bool operator==(const ThreadEvent&) const = default;
 };
 
-/// A region is going to run by a plan.
+/// A region is about to run by a plan.
 struct PlanEvent {
   TimeNs time_ns = 0;
-  StringId label = 0;  ///< Of the region
+  StringId label = 0;  ///< Label of the region
   int64_t budget_bytes = 0;
   int64_t predicted_peak_bytes = 0;
   int64_t plain_peak_bytes = 0;
@@ -214,9 +217,9 @@ struct PlanEvent {
   bool operator==(const PlanEvent&) const = default;
 };
 
-/// Who records: the first event of a recording.
+/// The recording process: the first event of a recording.
 struct ProcessEvent {
-  int64_t begin_unix_ns = 0;  ///< When time 0 was, since 1970
+  int64_t begin_unix_ns = 0;  ///< Unix time of time 0
   uint64_t pid = 0;
   StringId program = 0;
   StringId torch_version = 0;

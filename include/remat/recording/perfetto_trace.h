@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A recording for Perfetto.
+// Export of a recording for Perfetto.
 #pragma once
 
 #include <ostream>
@@ -10,11 +10,11 @@
 
 namespace remat {
 
-/// Writes a trace in Perfetto's own format, for ui.perfetto.dev and queries in SQL: per thread a
-/// track of what runs, one of replays and one of nodes of backward; bytes alive by kind as
-/// counters; marks; and a flow from each op of a forward to each op that runs it again. Times are
-/// nanoseconds since the recording began. A third of the size of what write_chrome_trace() writes.
-/// https://perfetto.dev/docs/reference/trace-packet-proto
+/// Writes a trace in Perfetto's native format, for ui.perfetto.dev and SQL queries. Each thread has
+/// a track of what runs, one of replays and one of nodes of backward. Bytes alive by kind are
+/// counters, marks are shown, and a flow leads from each op of a forward to each op that replays
+/// it. Times are nanoseconds since the recording began. A third of the size of
+/// write_chrome_trace()'s file. https://perfetto.dev/docs/reference/trace-packet-proto
 REMAT_API void write_perfetto_trace(const Recording& recording, std::ostream& out);
 
 }  // namespace remat

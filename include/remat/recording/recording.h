@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A recording that has been read: all its events, by kind.
+// A recording as read from its file: all events, by kind.
 #pragma once
 
 #include <cstddef>
@@ -14,19 +14,19 @@
 
 namespace remat {
 
-/// An event, and the thread that it happened on: numbers from 0, in the order in which the
-/// recording met them.
+/// An event and its thread. Threads are numbered from 0 in the order in which the recording met
+/// them.
 template <class Event>
 struct OnThread : Event {
   uint32_t thread = 0;
 };
 
-/// A plain value. Events of a kind are sorted by time (of those with two, by the begin), and those
-/// of the same time on a thread as they happened.
+/// A plain value. Events of each kind are sorted by time (by begin, if they have two times), and
+/// events with equal times on one thread are in the order in which they happened.
 struct REMAT_API Recording {
   ProcessEvent process;
-  std::vector<std::string> strings;     ///< By StringId
-  std::vector<RecordedLayout> layouts;  ///< By LayoutId
+  std::vector<std::string> strings;     ///< Indexed by StringId
+  std::vector<RecordedLayout> layouts;  ///< Indexed by LayoutId
   std::vector<OnThread<OpEvent>> ops;
   std::vector<OnThread<MemoryEvent>> memory;
   std::vector<OnThread<SaveEvent>> saves;
@@ -38,21 +38,21 @@ struct REMAT_API Recording {
   std::vector<OnThread<MarkEvent>> marks;
   std::vector<OnThread<ThreadEvent>> threads;
   std::vector<OnThread<PlanEvent>> plans;
-  /// "": all of the file has been read. Else what stopped the reading, and where: "at byte 1024:
-  /// expected a block, got an end". The events before that are there.
+  /// "": the whole file was read. Otherwise what stopped the reading, and where: "at byte 1024:
+  /// expected a block, got an end". The events before that are present.
   std::string damage;
 
   const std::string& text(StringId id) const { return strings[id]; }
 
-  /// "float32 [2, 3]"; "none"
+  /// Describes a tensor: "float32 [2, 3]", or "none".
   std::string words_of(const RecordedTensor& tensor) const;
 
-  /// Reads what a recorder has written, also one that is still at work or has died.
+  /// Reads a recorder's file, also if the recorder is still running or its process has died.
   /// @throws std::invalid_argument `[recording] path: expected ..., got .... What to do.` if the
-  /// file cannot be read, is no recording, or is of another version.
+  /// file cannot be read, is no recording, or has another version.
   static Recording load(const std::string& path);
 
-  /// The same of bytes; `source` stands for the path in errors.
+  /// As load(), from bytes; `source` stands for the path in errors.
   static Recording from_bytes(std::string_view bytes, const std::string& source = "recording");
 };
 

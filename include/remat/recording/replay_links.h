@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which op of a forward each replayed op is.
+// Links from replayed ops to the ops of their forward.
 #pragma once
 
 #include <cstddef>
@@ -14,31 +14,31 @@ namespace remat {
 
 constexpr size_t kNoOp = static_cast<size_t>(-1);
 
-/// For each of Recording::ops that a replay runs again and its region sees, the place in
-/// Recording::ops of the op of the forward (through replays of replays); else kNoOp.
+/// For each of Recording::ops that a replay runs again and its region sees: the index in
+/// Recording::ops of the forward's op (through replays of replays). kNoOp for all other ops.
 REMAT_API std::vector<size_t> forward_ops(const Recording& recording);
 
-/// A region that has run again by its function, and the ops of it and of regions inside that it
-/// sees, as places in Recording::ops.
+/// A replay by a region's function, and the ops that the region and the regions inside it see, as
+/// indices into Recording::ops.
 struct FunctionReplay {
-  size_t replay = 0;  ///< In Recording::replays
+  size_t replay = 0;  ///< Index in Recording::replays
   uint64_t region = 0;
   std::vector<size_t> forward;
   std::vector<size_t> again;
 
-  /// False for what SAVE and OFFLOAD calls of the region have run: that does not run again.
+  /// False for ops in SAVE and OFFLOAD calls of the region, which do not run again.
   bool runs_again(const OpEvent& op) const { return op.region != region || op.call == 0; }
 };
 
-/// In the order of Recording::replays. Of a region that an outer replay has made, its forward is
-/// what ran in that replay.
+/// All replays by functions, in the order of Recording::replays. The forward of a region that an
+/// outer replay created is what ran in that replay.
 REMAT_API std::vector<FunctionReplay> function_replays(const Recording& recording);
 
-/// For each of Recording::ops, whether it did not run: a replay came to it, and left it out since a
-/// rule SAVEs or OFFLOADs it.
+/// For each of Recording::ops: true if it did not run, because a replay skipped it by a SAVE or
+/// OFFLOAD rule.
 REMAT_API std::vector<bool> left_out_ops(const Recording& recording);
 
-/// For each of Recording::nodes the op of the forward that made it; kNoOp: it is not known.
+/// For each of Recording::nodes: the forward op that made it; kNoOp if unknown.
 REMAT_API std::vector<size_t> ops_of_nodes(const Recording& recording);
 
 }  // namespace remat

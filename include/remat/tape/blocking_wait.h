@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How a thread of remat waits for another one.
+// How a thread that runs remat waits for another thread.
 #pragma once
 
 #include <c10/util/FunctionRef.h>
@@ -12,12 +12,12 @@ namespace remat {
 /// Runs `wait`, which blocks until another thread has finished a replay.
 using BlockingWait = void (*)(c10::function_ref<void()> wait);
 
-/// Installs the runner of every blocking wait. A host with a lock of its own around calls into
-/// remat (an interpreter lock) lets go of it while `wait` runs, else two threads on one graph wait
-/// for each other. Null installs the default: just wait. Call it before the first backward.
+/// Installs the function that runs every blocking wait. A host that calls into remat under a lock
+/// of its own (an interpreter lock) must release that lock while `wait` runs, or two threads on one
+/// graph deadlock. Null installs the default, which only waits. Call it before the first backward.
 REMAT_API void set_blocking_wait(BlockingWait runner);
 
-/// Waits through the installed runner.
+/// Waits through the installed function.
 REMAT_API void blocking_wait(c10::function_ref<void()> wait);
 
 }  // namespace remat

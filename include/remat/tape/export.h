@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The mark of what remat's shared libraries export.
+// The macro that marks symbols exported by remat's shared libraries.
 #pragma once
 
 #include <remat/policy/export.h>

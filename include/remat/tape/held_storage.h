@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A storage that somebody is meant to hold, for those who count bytes.
+// A weak reference to a storage, for counting bytes that something else should hold.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace remat {
 
-/// The storage of `tensor`, which has one, without keeping its bytes alive.
+/// A weak pointer to the storage of `tensor`, which must have one. Does not keep its bytes alive.
 inline c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& tensor) {
   auto borrowed = c10::intrusive_ptr<c10::StorageImpl>::reclaim(
       tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl());
@@ -25,32 +25,33 @@ inline c10::weak_intrusive_ptr<c10::StorageImpl> weak_storage(const at::Tensor& 
   return weak;
 }
 
-/// Refers to the storage of a tensor without keeping it alive; while this object lives the
-/// storage's address is not used again. A tensor's storage may be gone although its value is held:
-/// by hooks, or in an outer region.
+/// Refers to the storage of a tensor without keeping it alive. While this object lives, the
+/// storage's address is not reused. The storage may be gone although the tensor's value is still
+/// held, by hooks or in an outer region.
 class REMAT_API HeldStorage {
  public:
   HeldStorage() = default;
-  /// Of a tensor that is defined; a tensor without storage has none here either.
+  /// `tensor` must be defined. A tensor without storage leaves this object without one.
   explicit HeldStorage(const at::Tensor& tensor) {
     if (tensor.has_storage()) storage_.emplace(weak_storage(tensor));
     if (C10_UNLIKELY(!tensor.has_storage() || tensor.key_set().has(c10::DispatchKey::Python)))
       parts_ = parts_of(tensor);
   }
 
-  /// The tensors that have the bytes of one without a storage: those in a tensor of a Python class
-  /// of its own, the indices and values of a sparse one. Null for any other tensor.
+  /// The inner tensors whose bytes back a tensor without a storage of its own: those of a tensor
+  /// subclass (__torch_dispatch__), or the indices and values of a sparse tensor. Null for any
+  /// other tensor.
   const std::vector<HeldStorage>* parts() const { return parts_.get(); }
 
-  /// Tells the storage from others; null if it is gone or was never there.
+  /// Address that identifies the storage; null if it is gone or never existed.
   const void* address() const {
     return storage_ && !storage_->expired() ? storage_->_unsafe_get_target() : nullptr;
   }
 
-  /// The storage, which then lives as long as what is returned; null if it is gone.
+  /// The storage, kept alive by the returned reference; null if it is gone.
   c10::Storage lock() const { return storage_ ? c10::Storage(storage_->lock()) : c10::Storage(); }
 
-  /// The size of the storage; 0 if it is gone.
+  /// Size of the storage; 0 if it is gone.
   size_t size_bytes() const {
     if (!storage_) return 0;
     const auto storage = storage_->lock();
@@ -65,13 +66,13 @@ class REMAT_API HeldStorage {
   Parts parts_;
 };
 
-/// Finds the tensors in a tensor of a Python class of its own, outside of all scopes. Set by the
-/// binding of the language; may be null.
+/// Finds the inner tensors of a tensor subclass, with no scope active. Set by the binding of the
+/// language; may be null.
 using InnerTensors = std::vector<at::Tensor> (*)(const at::Tensor& tensor);
 REMAT_API void set_inner_tensors(InnerTensors find);
 
-/// The tensors in a tensor of a Python class of its own (__torch_dispatch__), and the tensors in
-/// those; none for any other tensor. Runs code of the class, outside of all scopes.
+/// The inner tensors of a tensor subclass (__torch_dispatch__), recursively; empty for any other
+/// tensor. Runs code of the class, with no scope active.
 REMAT_API std::vector<at::Tensor> inner_tensors(const at::Tensor& tensor);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A named call, as its caller sees it.
+// A named call as its caller describes it, and what it returns.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,19 +20,20 @@
 
 namespace remat {
 
-/// What the caller says of a named call.
+/// A caller's description of a named call.
 struct NamedCall {
   std::string name;
   Policy policy = Policy::kRecompute;
   Keep keep = Keep::kInnermostRegion;
-  /// Names of the tensors that autograd saves in the call, in order, for reports; empty: not named.
+  /// Names of the tensors that autograd saves in the call, in order, for reports; empty: unnamed.
   std::vector<std::string> saved_names{};
-  /// True if a rule of the region's policy has made the call of an op.
+  /// True if a rule of the region's policy made an op a call.
   bool is_op = false;
-  /// For a collective its name with the NameScope, by which outer regions number it; else empty.
+  /// For a collective, its name with the NameScope, by which outer regions number it; otherwise
+  /// empty.
   std::string collective{};
 
-  /// True if the function of the call does not run in a replay.
+  /// True if a replay does not run the call's function.
   bool is_saved() const { return policy != Policy::kRecompute; }
 
   /// A hash of name and policy.
@@ -42,28 +43,28 @@ struct NamedCall {
   REMAT_API std::string str() const;
 };
 
-/// What a named call returns: its tensors in order, and `holder`, the structure that they were in,
-/// without them. The holder is for the caller; null if the tensors are enough.
+/// Results of a named call: its tensors in order, and `holder`, the structure that held them,
+/// emptied of its tensors. Only the caller reads the holder; it is null if the tensors are enough.
 struct CallResults {
   c10::SmallVector<at::Tensor, 2> tensors;
   std::shared_ptr<const void> holder;
-  /// For a collective, which may go on writing after the call, its Work; else None.
+  /// The Work of a collective, which may go on writing after the call; otherwise None.
   c10::IValue work{};
 };
 
-/// Where autograd is with the tensors that a custom function has told it to save.
+/// How far autograd is with saving the tensors that a custom function has announced.
 struct Saving {
   enum class State : uint8_t {
-    kNotYet,  ///< It saves them later, if the function does not fail.
-    kMaybe,   ///< Now or later: what it saves may be of others.
-    kNow,     ///< It saves that at `position` of `count`, or has failed to.
-    kDone,    ///< It has, or will not.
+    kNotYet,  ///< Will save them later, unless the function fails.
+    kMaybe,   ///< Saves them now or later; a tensor saved now may belong to another function.
+    kNow,     ///< Is saving them, at `position` of `count`, or has failed to.
+    kDone,    ///< Has saved them, or never will.
   };
   State state;
   size_t position = 0;
   size_t count = 0;
 };
-/// Asked while ops run: fast, and noexcept.
+/// Called while ops run: must be fast and must not throw.
 using SavingState = std::function<Saving()>;
 
 }  // namespace remat

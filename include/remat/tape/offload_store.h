@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where OFFLOAD calls keep what backward needs.
+// The interface of stores that keep the tensors of OFFLOAD calls for backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,12 +13,10 @@
 
 namespace remat {
 
-/// A place for tensors outside of the device's memory. Several regions and threads may use one at
-/// once.
+/// A store for tensors outside of device memory. Several regions and threads may use one at once.
 class REMAT_API OffloadStore {
  public:
-  /// A tensor that was put away. Owned by the graph; its destructor, on any thread, gives the place
-  /// free.
+  /// A stored tensor. Owned by the graph; its destructor, on any thread, frees the space.
   class REMAT_API Ticket {
    public:
     Ticket() = default;
@@ -26,9 +24,9 @@ class REMAT_API OffloadStore {
     Ticket& operator=(const Ticket&) = delete;
     virtual ~Ticket() = default;
 
-    /// A tensor equal to the one that was put (see is_exact()), on its device, with the same sizes,
-    /// strides and dtype. Called by backward, on any thread, more than once if the graph is kept.
-    /// What it throws passes through backward().
+    /// Returns a tensor equal to the stored one (see is_exact()), on its device, with the same
+    /// sizes, strides and dtype. Called by backward on any thread, several times if the graph is
+    /// retained. Exceptions pass through backward().
     virtual at::Tensor get() = 0;
   };
 
@@ -37,21 +35,21 @@ class REMAT_API OffloadStore {
   OffloadStore& operator=(const OffloadStore&) = delete;
   virtual ~OffloadStore() = default;
 
-  /// Puts `tensor` away, which is detached; the caller drops it then. Called in the forward, on its
-  /// thread. What it throws passes through checkpoint().
+  /// Stores `tensor`, which is detached; the caller then drops it. Called in the forward, on its
+  /// thread. Exceptions pass through checkpoint().
   virtual std::shared_ptr<Ticket> put(const at::Tensor& tensor) = 0;
 
-  /// False if what comes back may differ from what was put: then regions take it with determinism =
-  /// kNone only, and gradients are approximations.
+  /// False if get() may return values that differ from the stored ones. Regions then accept the
+  /// store only with determinism = kNone, and gradients are approximations.
   virtual bool is_exact() const { return true; }
 
-  /// How much may be on its way at once, and away, for plans; speeds are left out. None: nothing is
-  /// on its way, as each copy is done when put() or get() returns, and there is room for all.
+  /// For plans: limits on the bytes in flight and stored; speeds are left out. nullopt if put() and
+  /// get() return with the copy finished and the store has no size limit.
   virtual std::optional<OffloadTerms> limits() const { return std::nullopt; }
 };
 
-/// A store that copies to host memory (pinned, if the tensor is on CUDA) and back, and waits for
-/// both copies.
+/// A store that copies to host memory (pinned for CUDA tensors) and back, and waits for both
+/// copies.
 REMAT_API std::shared_ptr<OffloadStore> host_memory_store();
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One op on its way through the dispatcher, as scopes see it.
+// An op call on its way through the dispatcher, as scopes see it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,13 +19,13 @@
 
 namespace remat {
 
-/// What remat reads from an op's schema, once per op and process. A large class: a member for each
-/// fact.
+/// Facts that remat reads from an op's schema, once per op and process. The class is large: it has
+/// a member for each fact.
 class REMAT_API OpInfo {
  public:
   explicit OpInfo(const c10::OperatorHandle& op);
 
-  /// True unless the op has been taken away since and defined with another schema.
+  /// False if the op has since been deregistered and defined again with another schema.
   bool describes(const c10::OperatorHandle& op) const {
     return argument_count_ == op.schema().arguments().size() &&
            return_count_ == op.schema().returns().size();
@@ -33,22 +33,22 @@ class REMAT_API OpInfo {
 
   /// "aten::add.Tensor"
   std::string name() const;
-  /// std::hash of that.
+  /// std::hash of name().
   size_t name_hash() const { return name_hash_; }
   const c10::OperatorName& operator_name() const { return op_.operator_name(); }
   const c10::OperatorHandle& op() const { return op_; }
 
-  /// What else is known of it by its name.
+  /// Facts known by the op's name rather than its schema.
   OpFacts facts() const { return facts_; }
 
   size_t argument_count() const { return argument_count_; }
   size_t return_count() const { return return_count_; }
 
-  /// False for ops that look at metadata only: views, zeros_like, new_empty, ...
+  /// False for ops that look at metadata only, such as views, zeros_like and new_empty.
   bool reads_data() const { return reads_data_; }
 
-  /// False for ops that may run on a tensor whose storage has been freed: those that look at sizes
-  /// and strides only.
+  /// False for ops that only look at sizes and strides, and so may run on a tensor whose storage
+  /// has been freed.
   bool needs_memory() const { return needs_memory_; }
 
   /// True if the op returns a view of an argument.
@@ -57,57 +57,56 @@ class REMAT_API OpInfo {
   /// True if the op returns an object of a custom class (packed weights).
   bool makes_objects() const { return makes_objects_; }
 
-  /// True for a view of LibTorch's own that has one tensor among its arguments, the first.
+  /// True for a view op of LibTorch whose only tensor argument is the first.
   bool is_plain_view() const { return is_plain_view_; }
 
-  /// True if LibTorch calls it pointwise.
+  /// True if LibTorch tags the op as pointwise.
   bool is_pointwise() const { return is_pointwise_; }
 
-  /// True for matrix products, convolutions, recurrent networks, attention and what may be made of
-  /// them, as far as the name tells; ops of libraries too.
+  /// True for matrix products, convolutions, recurrent networks, attention and ops that may be
+  /// built from them, judged by the name; also for ops of libraries.
   bool may_multiply_matrices() const { return may_multiply_matrices_; }
 
-  /// True if the op writes into some argument.
+  /// True if the op writes some argument.
   bool writes() const { return written_ != 0 || hidden_writes_ != 0; }
 
-  /// True if argument `i` may be written by this call; `training` is the op's argument of that
+  /// True if this call may write argument `i`; `training` is the value of the op's argument of that
   /// name.
   bool writes_argument(size_t i, bool training) const {
     const uint64_t bit = i < 64 ? uint64_t{1} << i : 0;
     return (written_ & bit) != 0 || (training && (hidden_writes_ & bit) != 0);
   }
 
-  /// The position of the bool argument "training"; argument_count() if there is none.
+  /// Position of the bool argument "training"; argument_count() if there is none.
   size_t training_argument() const { return training_argument_; }
 
   /// True for ops that change an argument's sizes, strides or storage in place: t_, resize_, set_.
   bool changes_metadata() const { return changes_metadata_; }
 
-  /// True if after the op a tensor has the memory of an argument, but versions of its own, and the
-  /// schema does not say so: set_() and the unsafe views.
+  /// True if the op can leave a tensor that shares memory with an argument but has its own version
+  /// counter, and the schema does not say so: set_() and the unsafe views.
   bool gives_other_versions() const { return facts_.has(OpFact::kOtherVersions); }
 
-  /// True for _to_copy and the composite to.dtype: casts that autocast answers from its cache or
-  /// not.
+  /// True for _to_copy and the composite to.dtype, casts whose results autocast may take from its
+  /// cache.
   bool is_cast() const { return is_cast_; }
 
-  /// True for lift_fresh, which gets a tensor that LibTorch has made of a plain number without an
-  /// op.
+  /// True for lift_fresh, whose argument LibTorch makes of a plain number without an op.
   bool is_lift() const { return is_lift_; }
 
-  /// True for ops that say that they may draw random numbers.
+  /// True for ops that LibTorch tags as drawing random numbers (nondeterministic_seeded).
   bool may_draw() const { return may_draw_; }
 
-  /// True for empty() and its kind, whose result has no values yet.
+  /// True for empty() and similar factories, whose result has no values yet.
   bool is_uninitialised() const { return facts_.has(OpFact::kUninitialised); }
 
-  /// True for ops that are not LibTorch's own: of them nothing is known but their schema.
+  /// True for ops that are not LibTorch's own, of which only the schema is known.
   bool is_of_library() const { return is_of_library_; }
 
-  /// True for collectives, sends and receives: other processes take part in them.
+  /// True for collectives, sends and receives, in which other processes take part.
   bool is_communication() const { return is_communication_; }
 
-  /// True for the ops by which FSDP gathers the weights of a sharded module.
+  /// True for the ops with which FSDP gathers the weights of a sharded module.
   bool is_unshard() const { return is_unshard_; }
 
  private:
@@ -117,8 +116,8 @@ class REMAT_API OpInfo {
   size_t argument_count_;
   size_t return_count_;
   size_t training_argument_;
-  uint64_t written_ = 0;        // bit i: argument i is marked as written in the schema
-  uint64_t hidden_writes_ = 0;  // bit i: argument i is written in training, unmarked
+  uint64_t written_ = 0;        // bit i: the schema marks argument i as written
+  uint64_t hidden_writes_ = 0;  // bit i: argument i is written in training, unmarked in the schema
   bool reads_data_;
   bool needs_memory_;
   bool changes_metadata_;
@@ -135,9 +134,9 @@ class REMAT_API OpInfo {
   bool may_multiply_matrices_;
 };
 
-/// What tells a tensor's memory from another's: its storage, or the tensor itself if it has none
-/// (sparse, opaque, wrapped by a transform). Null if there are no bytes, or if LibTorch made the
-/// tensor of a plain number.
+/// Identifies a tensor's memory: its storage, or the tensor itself if it has none (sparse, opaque,
+/// wrapped by a transform). Null if there are no bytes, or if LibTorch made the tensor of a plain
+/// number.
 inline const void* memory_of(const at::Tensor& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (impl->is_wrapped_number()) return nullptr;
@@ -148,34 +147,34 @@ inline const void* memory_of(const at::Tensor& tensor) {
 
 /// A defined tensor among the arguments of a call.
 struct OpTensor {
-  size_t argument;  ///< The position of the argument that it is, or is an element of.
+  size_t argument;  ///< Position of the argument that it is, or is an element of
   const at::Tensor* tensor;
-  const void* memory;  ///< memory_of() it.
+  const void* memory;  ///< memory_of() the tensor
 };
 
-/// A call of an op: its arguments on the stack before it ran, its results after.
+/// A call of an op: its arguments are on the stack before it runs, its results after.
 class REMAT_API OpCall {
  public:
   OpCall(const OpInfo& info, torch::jit::Stack& stack) : info_(&info), stack_(&stack) {}
 
   const OpInfo& info() const { return *info_; }
 
-  /// Only before the op runs.
+  /// Valid only before the op runs.
   c10::IValue& argument(size_t i) const {
     return (*stack_)[stack_->size() - info_->argument_count() + i];
   }
 
-  /// The defined tensors among them in order, collected when first asked for. Only before the op
-  /// runs.
+  /// The defined tensors among the arguments in order, collected at the first call. Valid only
+  /// before the op runs.
   c10::ArrayRef<OpTensor> tensors() const {
     if (!is_collected_) collect();
     return tensors_;
   }
 
-  /// Arguments have been replaced.
+  /// Collects tensors() again, after arguments have been replaced.
   void collect() const;
 
-  /// Only after the op has run.
+  /// Valid only after the op has run.
   c10::IValue& result(size_t i) const {
     return (*stack_)[stack_->size() - info_->return_count() + i];
   }
@@ -185,7 +184,7 @@ class REMAT_API OpCall {
     return info_->writes() && info_->writes_argument(i, training());
   }
 
-  /// The value of the argument "training"; true if there is none.
+  /// The value of the argument "training"; true if the op has none.
   bool training() const {
     const size_t i = info_->training_argument();
     return i == info_->argument_count() || !argument(i).isBool() || argument(i).toBool();
@@ -223,8 +222,9 @@ void for_each_tensor(const c10::IValue& value, F&& f) {
   }
 }
 
-/// Calls on_value(i, value) for each argument of `call` but defined tensors, and on_tensor(i,
-/// tensor) for each defined tensor of argument i, in order: for a list of tensors on_value() first.
+/// Calls on_value(i, value) for each argument of `call` that is not a defined tensor, and
+/// on_tensor(i, tensor) for each defined tensor of argument i, in order. A list of tensors gets
+/// on_value() first.
 template <class OnTensor, class OnValue>
 void visit_arguments(const OpCall& call, OnTensor&& on_tensor, OnValue&& on_value) {
   const c10::ArrayRef<OpTensor> tensors = call.tensors();
@@ -236,7 +236,7 @@ void visit_arguments(const OpCall& call, OnTensor&& on_tensor, OnValue&& on_valu
   }
 }
 
-/// As visit_arguments(), for the tensors only.
+/// As visit_arguments(), for tensors only.
 template <class OnTensor>
 void for_each_argument_tensor(const OpCall& call, OnTensor&& on_tensor) {
   for (const OpTensor& entry : call.tensors()) on_tensor(entry.argument, *entry.tensor);
@@ -277,8 +277,7 @@ void transform_tensors(c10::IValue& value, F&& f) {
   }
 }
 
-/// True for a tensor of a Python class of its own with __torch_dispatch__: what it has in memory
-/// only the class knows.
+/// True for a tensor subclass with __torch_dispatch__. Only the class knows what it has in memory.
 inline bool is_of_python_class(const at::Tensor& tensor) {
   return tensor.key_set().has(c10::DispatchKey::Python);
 }
@@ -290,9 +289,9 @@ inline bool is_of_python_class(const OpCall& call) {
                      [](const OpTensor& entry) { return is_of_python_class(*entry.tensor); });
 }
 
-/// True if a call of `info` may read the values of its argument `tensor`. Of a class of Python's,
-/// what looks like a view may compute: F.linear(x, quantized) asks for aten::t(quantized), and gets
-/// a plain matrix.
+/// True if a call of `info` may read the values of its argument `tensor`. For a tensor subclass
+/// even an apparent view may compute: F.linear(x, quantized) calls aten::t(quantized) and gets a
+/// plain matrix.
 inline bool reads_data(const OpInfo& info, const at::Tensor& tensor) {
   return info.reads_data() || is_of_python_class(tensor);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The user's function and its arguments, apart from the tensors among them.
+// The user's function and its arguments, without the tensors among them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,12 +16,11 @@
 
 namespace remat {
 
-/// Ends a replay from inside the user's function. No std::exception: user code that handles errors
-/// must not take it for one.
+/// Exception that ends a replay from inside the user's function. Not derived from std::exception,
+/// so that error handling in user code does not catch it.
 struct StopReplay {};
 
-/// The hooks that some tensors had; when destroyed, gives the tensors these hooks again: see
-/// TensorHooks.
+/// The hooks of some tensors. The destructor puts them back on the tensors: see TensorHooks.
 class REMAT_API KeptHooks {
  public:
   KeptHooks() = default;
@@ -29,14 +28,15 @@ class REMAT_API KeptHooks {
   KeptHooks& operator=(const KeptHooks&) = delete;
   virtual ~KeptHooks() = default;
 
-  /// Appends the tensors that have other hooks now.
+  /// Appends the tensors whose hooks differ now.
   virtual void append_changed(std::vector<at::Tensor>& changed) const = 0;
 
-  /// True if a tensor lacks a hook that it had, and the function has not set that hook anew.
+  /// True if a tensor lacks a hook that it had, unless the function itself has replaced that hook.
   virtual bool lost() const = 0;
 };
 
-/// What a region runs again. Owned by the region; run() may be called by several threads at once.
+/// The function that a region runs again. Owned by the region; several threads may call run() at
+/// once.
 class REMAT_API RegionBody {
  public:
   RegionBody() = default;
@@ -44,30 +44,31 @@ class REMAT_API RegionBody {
   RegionBody& operator=(const RegionBody&) = delete;
   virtual ~RegionBody() = default;
 
-  /// The same for bodies that run the same code.
+  /// A hash that is equal for bodies that run the same code.
   virtual size_t identity() const { return typeid(*this).hash_code(); }
 
-  /// Calls the function with its arguments, `inputs` in place of the tensors among them. Returns
-  /// what the function has returned, which the caller drops outside of the region: as it dies it
-  /// may run code of the user.
+  /// Calls the function with its arguments, with `inputs` in place of the tensors among them.
+  /// Returns the function's result, which the caller destroys outside of the region, since its
+  /// destructors may run user code.
   virtual std::shared_ptr<const void> run(c10::ArrayRef<at::Tensor> inputs) const = 0;
 
-  /// Notes which hooks of the function's own language `tensors` have. Null: LibTorch sees them all.
+  /// Captures the hooks of the function's own language on `tensors`. Null if LibTorch sees all
+  /// hooks.
   virtual std::unique_ptr<KeptHooks> keep_hooks(c10::ArrayRef<at::Tensor> /*tensors*/) const {
     return nullptr;
   }
 
-  /// Called inside run(), once backward has all it needs, at each tensor that autograd saves from
-  /// then on: throws what passes through the function's language. Returns where the function is
-  /// being left already and must finish that.
+  /// Called inside run() at each tensor that autograd saves after backward has all it needs. Throws
+  /// an exception that passes through the function's language. Returns if the function is already
+  /// unwinding and must finish that.
   virtual void stop() const { throw StopReplay{}; }
 
-  /// True if `escaped`, which left run() after a stop, is to reach the caller all the same; other
-  /// exceptions after a stop count as the stop.
+  /// True if `escaped`, which left run() after a stop, must reach the caller. Other exceptions
+  /// after a stop count as the stop.
   virtual bool outranks_stop(const std::exception_ptr& /*escaped*/) const { return false; }
 
-  /// Throws `error`, with which the replay ends, or what stands for it in the function's language.
-  /// `escaped`: what left run(); null if it returned.
+  /// Throws `error`, with which the replay ends, or its equivalent in the function's language.
+  /// `escaped`: the exception that left run(); null if it returned.
   [[noreturn]] virtual void rethrow(const std::exception_ptr& error,
                                     const std::exception_ptr& escaped) const;
 };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a region's policy says of each op and named call.
+// The policy of a region: what becomes of each op and named call.
 #pragma once
 
 #include <atomic>
@@ -25,58 +25,59 @@ class OpCall;
 class OpInfo;
 enum class RulesAsked : bool;
 
-/// An op that is about to run in a region, for a PolicyFunction. Valid during the call.
+/// An op that is about to run in a region, as a PolicyFunction sees it. Valid during the call.
 struct PolicyQuery {
   const OpCall& op;
-  /// The name of the call that the op would be: "block/aten::mm#3".
+  /// Name that the op would have as a named call: "block/aten::mm#3".
   std::string_view call;
-  bool is_recompute;  ///< A replay asks; the answer must be that of the forward.
+  bool is_recompute;  ///< True in a replay, where the answer must equal the forward's
 };
 
-/// Decides by the arguments too; none leaves the op to the rules. Called in the forward and in each
-/// replay, on their threads, without any region active.
+/// Chooses the policy of an op by its arguments; nullopt leaves the op to the rules. Called in the
+/// forward and in each replay, on their threads, without any region active.
 using PolicyFunction = std::function<std::optional<Policy>(const PolicyQuery&)>;
 
-/// A PolicyTable with the safe defaults after it, and a function that is asked between its rules
-/// for calls and those for ops. Shared by all regions of one checkpoint(options). Any thread.
+/// A PolicyTable followed by the safe defaults, and a function that is called after the rules for
+/// calls and before the rules for ops. Shared by all regions of one checkpoint(options). Any
+/// thread.
 class REMAT_API RegionPolicy {
  public:
-  /// Throws c10::ValueError if a rule names an op that there is not; see also check_ops().
+  /// Throws c10::ValueError if a rule names an op that does not exist; see also check_ops().
   explicit RegionPolicy(PolicyTable table, PolicyFunction function = {});
   RegionPolicy(const RegionPolicy&) = delete;
   RegionPolicy& operator=(const RegionPolicy&) = delete;
 
-  /// Stands for those of a region's segments: see Cuts::policies.
+  /// The placeholder policy of a region whose segments have their own: see Cuts::policies.
   static const RegionPolicy& per_segment();
   bool is_per_segment() const { return this == &per_segment(); }
 
-  /// Tells this policy from all others of the process.
+  /// Number that identifies this policy in the process.
   uint64_t id() const { return id_; }
 
-  /// True if the name of an op decides, and nothing else.
+  /// True if an op's name alone decides its policy.
   bool is_static() const { return !function_ && !names_ops_; }
 
-  /// What the rules for ops say.
+  /// The policy that the rules for ops give.
   std::optional<Policy> of_op(const OpInfo& op, bool is_composite) const;
 
-  /// What the whole policy says of the op that `query` describes. The function is not asked about
-  /// composite ops.
+  /// The policy of the op that `query` describes, from rules and function. The function is not
+  /// called for composite ops.
   std::optional<Policy> of_op(const PolicyQuery& query, bool is_composite) const;
 
-  /// What the policy says of a named call.
+  /// The policy of a named call.
   std::optional<Policy> of_call(std::string_view name) const;
 
   const PolicyTable& table() const { return table_; }
 
-  /// The rule by which `call` has the policy that it has; null if its code gave it, the function
-  /// did, or no rule says the same. For reports: looks through the rules.
+  /// The rule that gave `call` its policy; null if the call's code or the function gave it, or no
+  /// rule gives the same policy. For reports: searches the rules.
   const PolicyRule* rule_of(const NamedCall& call) const;
 
-  /// When a region begins: throws c10::ValueError if a rule names an op of a library that has
-  /// registered others by now.
+  /// Call it when a region begins. Throws c10::ValueError if a rule names a missing op of a library
+  /// that has registered other ops by now.
   void check_ops() const;
 
-  /// The rules that have decided nothing so far, but for those of presets.
+  /// The rules that have not matched so far, except those of presets.
   std::vector<PolicyRule> unmatched() const;
 
  private:
@@ -84,16 +85,17 @@ class REMAT_API RegionPolicy {
   std::optional<Policy> decide(std::optional<size_t> rule) const;
 
   const uint64_t id_;
-  const size_t own_rules_;  // the safe defaults come after them
+  const size_t own_rules_;  // the safe defaults come after these
   const PolicyTable table_;
   const PolicyFunction function_;
   const bool has_call_rules_;
-  const bool names_ops_;  // a rule for calls means calls of ops
+  const bool names_ops_;  // true if a rule for calls matches calls of ops
   mutable std::deque<std::atomic<bool>> matched_;
-  mutable std::atomic<bool> may_name_no_op_{false};  // a rule
+  // True if some rule named a missing op when last checked.
+  mutable std::atomic<bool> may_name_no_op_{false};
 };
 
-/// For CheckpointOptions::policy. Throws as RegionPolicy does.
+/// Makes a policy for CheckpointOptions::policy. Throws as RegionPolicy's constructor does.
 REMAT_API std::shared_ptr<const RegionPolicy> make_policy(PolicyTable table,
                                                           PolicyFunction function = {});
 

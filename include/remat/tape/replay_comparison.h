@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What users say of how a replay is compared with its forward.
+// Options for comparing a replay with its forward.
 #pragma once
 
 #include <functional>
@@ -10,12 +10,13 @@ namespace remat {
 
 /// How a replay is compared with the forward.
 enum class Determinism {
-  kNone,      ///< By the op that saves each tensor, its shape, dtype and device.
-  kMetadata,  ///< Each op with the shape, dtype, device and place in the graph of its tensors and
-              ///< the values of its other arguments; each saved tensor likewise.
+  kNone,      ///< Compares each saved tensor: the op that saves it, its shape, dtype and device.
+  kMetadata,  ///< Compares each op, with the shape, dtype, device and place in the graph of its
+              ///< tensors and the values of its other arguments; and each saved tensor likewise.
 };
 
-/// A line that says where the op comes from that is about to run on this thread; may be empty.
+/// Returns one line that says where the op that is about to run on this thread was called; may be
+/// empty.
 using OpSite = std::function<std::string()>;
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The error of a replay that does not do what the forward did.
+// The error of a replay that differs from its forward.
 #pragma once
 
 #include <c10/util/Exception.h>
@@ -11,9 +11,8 @@
 
 namespace remat {
 
-/// Forward and replay of a region differ. Raised inside backward, at the first saved tensor that
-/// differs; the message names region and slot, what the forward saved, what the replay saved, and
-/// what to do.
+/// Forward and replay of a region differ. Raised inside backward, at the first difference; the
+/// message names region and slot, what the forward and the replay saved, and what to do.
 class REMAT_API ReplayMismatch : public c10::Error {
  public:
   using c10::Error::Error;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// State outside a region that its replay must find as the forward found it.
+// State outside a region that a replay must find as the forward found it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,14 +14,14 @@
 namespace remat {
 
 /// State that a region reads or changes and that is no tensor argument: counters, statistics, a
-/// generator of the user's.
+/// user's generator.
 ///
-/// The forward calls snapshot() at region entry and after each SAVE call. Each replay calls
-/// snapshot() to remember the present, restore() with the entry state, restore() with the state
-/// after a SAVE call where it leaves that call out, and restore() with the present when it has
-/// ended, by an exception too. Both functions run without any region or saved-tensor hook active,
-/// on the thread that runs the forward or the replay; replays of several threads may call them at
-/// once. An exception from either passes through checkpoint() or backward().
+/// The forward calls snapshot() when the region begins and after each SAVE call. Each replay calls
+/// snapshot() for the current state, restore() with the state at the region's beginning, restore()
+/// with the state after a SAVE call where it skips that call, and restore() with the current state
+/// when it ends, also by an exception. Both functions run without any region or saved-tensor hook
+/// active, on the thread of the forward or the replay; replays on several threads may call them
+/// concurrently. Exceptions pass through checkpoint() or backward().
 class REMAT_API StateHook {
  public:
   StateHook() = default;
@@ -33,8 +33,8 @@ class REMAT_API StateHook {
   virtual void restore(const std::any& state) = 0;
 };
 
-/// A hook that keeps the values of `buffers` (BatchNorm statistics, counters) as after one forward:
-/// what a replay writes into them is undone. Holds the tensors, and a copy of their data per live
+/// A hook that undoes what a replay writes into `buffers` (BatchNorm statistics, counters), so that
+/// they have the values of one forward. Holds the tensors, and a copy of their data per live
 /// region. Throws ValueError if one is undefined or requires grad.
 REMAT_API std::shared_ptr<StateHook> buffer_hook(std::vector<at::Tensor> buffers);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where a tensor's elements are in its storage, apart from the storage.
+// The position of a tensor's elements in its storage, without the storage.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,18 +17,18 @@ namespace remat {
 /// Sizes, strides and offset in elements of `dtype`.
 struct REMAT_API TensorLayout {
   TensorLayout() = default;
-  /// `tensor` must be strided: has_layout().
+  /// `tensor` must have a layout: has_layout().
   explicit TensorLayout(const at::Tensor& tensor);
 
-  /// All of a storage of `size_bytes` in one dimension.
+  /// A one-dimensional layout that covers a storage of `size_bytes`.
   static TensorLayout flat(size_t size_bytes, c10::ScalarType dtype);
 
   bool operator==(const TensorLayout&) const = default;
 
-  /// From the beginning of the storage to the end of the last element.
+  /// Bytes from the beginning of the storage to the end of the last element.
   size_t bytes_spanned() const;
 
-  /// True if it covers the first `size_bytes` of its storage with no gap.
+  /// True if the elements cover the first `size_bytes` of the storage without gaps.
   bool covers(size_t size_bytes) const;
 
   c10::SmallVector<int64_t, 4> sizes;
@@ -40,10 +40,11 @@ struct REMAT_API TensorLayout {
 };
 
 /// True for a strided tensor with plain sizes, the only kind that a storage and a layout describe.
-/// A tensor of a Python class of its own (__torch_dispatch__) is none: its storage may be empty.
+/// False for a tensor subclass (__torch_dispatch__), whose storage may be empty.
 REMAT_API bool has_layout(const at::Tensor& tensor);
 
-/// True if the storage of `tensor` has been made too small for it (resize_(0)).
+/// True if the storage of `tensor` has been shrunk so that it no longer holds the tensor
+/// (resize_(0)).
 REMAT_API bool is_freed(const at::Tensor& tensor);
 inline constexpr const char* kMemoryFreed =
     "expected its memory as the forward left it, got a storage that was freed or made smaller "
@@ -59,14 +60,14 @@ inline constexpr const char* kMemoryExchangedInRegion =
 inline constexpr const char* kGiveMemoryBack =
     "Give the memory back before backward reads it, or do not free what backward needs.";
 
-/// True if `tensor`, which must be strided, covers all of its storage with no gap.
+/// True if `tensor`, which must be strided, covers all of its storage without gaps.
 REMAT_API bool covers_storage(const at::Tensor& tensor);
 
-/// The layout of `tensor`, which must be strided, if it covers its storage; else the storage's
-/// bytes.
+/// The layout of `tensor`, which must be strided, if it covers its storage; otherwise the flat
+/// layout of the storage's bytes.
 REMAT_API TensorLayout whole_layout(const at::Tensor& tensor);
 
-/// A tensor on `storage`, which may be a placeholder's, outside any graph.
+/// A tensor with this layout on `storage`, which may be a placeholder's, outside any graph.
 REMAT_API at::Tensor lay_out(const c10::Storage& storage, const TensorLayout& layout);
 
 }  // namespace remat

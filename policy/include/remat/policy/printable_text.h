@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Text for errors, of bytes that may be no text.
+// Error text made from bytes that may not be text.
 #pragma once
 
 #include <string>
 
 namespace remat::detail {
 
-/// With '?' for what is no printable character of ASCII.
+/// Replaces all but printable ASCII characters by '?'.
 inline std::string as_printable(std::string text) {
   for (char& c : text) c = c >= ' ' && c <= '~' ? c : '?';
   return text;

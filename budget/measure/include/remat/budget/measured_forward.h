@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The forward that tells the structure of a step.
+// The forward that determines the structure of a step.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@
 
 namespace remat {
 
-/// While it lives what the function has returned may be held.
+/// Drops the function's result when destroyed.
 class HeldResult {
  public:
   explicit HeldResult(StepForward& step) : step_(step) {}
@@ -26,16 +26,16 @@ class HeldResult {
   StepForward& step_;
 };
 
-/// Runs one forward of which nothing is kept, and ends the recording, which may undo what it has
-/// written. Null and throws as StepMeasurement::of(); with `refusal` null in place of its
-/// exception, whose text it then has.
+/// Runs one forward that keeps nothing, and ends the recording, which may undo its writes. Returns
+/// null and throws as StepMeasurement::of(). With `refusal`, returns null and stores the text of a
+/// NotImplementedError there instead of throwing it.
 REMAT_API std::unique_ptr<StepMeasurement> measure_forward(StepForward& step,
                                                            const std::string& name,
                                                            std::unique_ptr<StepRecording> recording,
                                                            std::string* refusal = nullptr);
 
-/// Why the nodes of a backward are not in a profile: one runs twice, or after those of a later one.
-/// "" if they are.
+/// Explains why the nodes of a backward pass cannot be profiled: one runs twice, or runs after
+/// nodes of a later backward. "" if they can.
 REMAT_API std::string find_backward_fault(const StepLog& step);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The step of this thread that is being measured: from its forward until the next one begins.
+// This thread's step that is being measured, from its forward until the next step begins.
 #pragma once
 
 #include <memory>
@@ -11,28 +11,30 @@
 
 namespace remat {
 
-/// A recording that outlives the call that began it. At most one on a thread, which ends it: by the
-/// next step, or when the thread ends. Of this thread:
+/// A recording that outlives the call that began it. A thread has at most one, and ends it at the
+/// next step or at thread exit. All functions concern the calling thread.
 class REMAT_API PendingStep {
  public:
-  /// Begins one for a step of `subject`, by `owner`. Null if somebody else measures, or a torch
-  /// profiler runs.
+  /// Begins the recording of a step of `subject` for `owner`. Null if something else is being
+  /// measured, or if a torch profiler runs.
   static StepRecording* begin(const std::shared_ptr<const void>& owner,
                               std::shared_ptr<void> subject);
 
-  /// The forward has ended: the step is whole when the next one begins.
+  /// Ends the forward. The step ends when the next one begins.
   static void end_forward();
 
   static void cancel();
 
-  /// The same, but not in the middle of the forward: for who wants the thread's place that hears of
-  /// memory.
+  /// As cancel(), except during the forward. For code that needs the thread's slot for memory
+  /// callbacks.
   static void give_up();
 
-  /// Ends the one that is pending and gives its log, if the owner has one; else null.
+  /// Ends the pending recording and returns its subject and log, if it belongs to the owner;
+  /// otherwise null.
   static std::shared_ptr<void> take(const void* owner, StepLog& log);
 
-  /// Ends one of another owner, who has not come back for a while.
+  /// Counts a step of another owner; cancels the pending recording if its owner has not come back
+  /// for several steps.
   static void wait_for_others(const void* owner);
 };
 

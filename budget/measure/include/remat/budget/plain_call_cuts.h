@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the cuts of measured and of planned steps have in common.
+// The common part of the cuts of measured and of planned steps.
 #pragma once
 
 #include <remat/tape/cuts.h>
 
 namespace remat {
 
-/// Of a step for which a plan says what is kept, and no named call of its function does.
+/// Cuts for a step whose plan alone decides what is kept, not the named calls of its function.
 inline Cuts plain_call_cuts() {
   Cuts cuts;
   cuts.plain_calls = true;

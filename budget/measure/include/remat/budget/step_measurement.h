@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From a forward and a few steps to a StepProfile.
+// Measurement of a StepProfile from a forward and a few steps.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,39 +16,39 @@
 
 namespace remat {
 
-/// What steps of one function cost. First one forward on a tape that is cut into one segment and
-/// keeps nothing, whose result is dropped. Then steps on a tape that is cut, which keep little.
+/// Measures the steps of one function: first one forward on a tape with one segment that keeps
+/// nothing and whose result is dropped, then steps on a cut tape that keep little.
 class REMAT_API StepMeasurement {
  public:
-  /// `forward` is that of a region whose results are alive; `name` is the function's. Null if
-  /// autograd has saved nothing, so that there is nothing to plan. Throws NotImplementedError if it
-  /// has regions inside.
+  /// `forward` is the log of a region whose results are alive; `name` is the function's. Null if
+  /// autograd has saved nothing, so that there is nothing to plan. Throws NotImplementedError if
+  /// the region contains other regions.
   static std::unique_ptr<StepMeasurement> of(std::string name, StepLog forward);
 
   StepMeasurement(const StepMeasurement&) = delete;
   StepMeasurement& operator=(const StepMeasurement&) = delete;
   ~StepMeasurement();
 
-  /// A step with its backward, on any tape. False if it ran other ops, saved other tensors, or if
-  /// only others have run backward: then it does not count. From now on `step` counts memory of
-  /// device() alone.
+  /// Adds a step with its backward, on any tape. Returns false, and ignores it, if it ran other ops
+  /// or saved other tensors, or if none of its nodes ran. Afterwards `step` counts only memory of
+  /// device().
   bool add_step(StepLog& step);
 
-  /// The device whose memory counts: the accelerator on which the forward has made the most, else
+  /// The device whose memory counts: the accelerator on which the forward has made most, or else
   /// the CPU.
   c10::Device device() const;
 
-  /// Of the memory from outside that the function met: weights, buffers, arguments.
+  /// Bytes of outside memory that the function used: weights, buffers, arguments.
   int64_t outside_bytes() const;
 
-  /// True if a value had not the same size in all steps: the profile has the largest.
+  /// True if the size of a value varied between steps; the profile then has the largest.
   bool has_varying_sizes() const;
 
-  /// The tensors from outside that require grad, which `forward` met, with the graphs that have
-  /// made them. Once: it holds them no longer then.
+  /// The outside tensors that require grad and that `forward` used, with the graphs that made them.
+  /// Moves them out, so only the first call returns them.
   std::vector<at::Tensor> take_leaves();
 
-  /// The profile so far: without times and nodes, if no step has counted yet.
+  /// The profile so far. It has no times and nodes if no step has counted yet.
   StepProfile profile() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writing a StepLog while a step runs.
+// Recording of a StepLog while a step runs.
 #pragma once
 
 #include <memory>
@@ -14,34 +14,33 @@ namespace remat {
 class StepListener;
 class StepUndo;
 
-/// Writes down what the thread does while it lives, and the backwards that it begins: ops of its
-/// regions, nodes, replays from tapes, and the memory that comes and goes meanwhile. One at a time
-/// in the process. To be made, asked and destroyed on one thread.
+/// While alive, logs what this thread and the backward passes that it begins do: ops of its
+/// regions, nodes, replays from tapes, and memory that is allocated and freed meanwhile. One at a
+/// time in the process. Make, use and destroy it on one thread.
 class REMAT_API StepRecording {
  public:
-  /// `undoes_writes`: when it dies, tensors that ops have written are again what they were, if they
-  /// are older than the recording, and so are the default generators. The graph of the step is to
-  /// be gone by then. Throws RuntimeError if another one lives, or a torch profiler runs on this
-  /// thread.
+  /// `undoes_writes`: the destructor restores tensors that are older than the recording and were
+  /// written by ops, and the default generators. The step's graph must be gone by then. Throws
+  /// RuntimeError if another recording is alive, or a torch profiler runs on this thread.
   explicit StepRecording(bool undoes_writes = false);
 
-  /// Null where the constructor throws.
+  /// As the constructor, but returns null where it throws.
   static std::unique_ptr<StepRecording> try_make(bool undoes_writes = false);
 
   StepRecording(const StepRecording&) = delete;
   StepRecording& operator=(const StepRecording&) = delete;
   ~StepRecording();
 
-  /// Ops belong to this module or named call from now on; "" for none.
+  /// Assigns ops from now on to this module or named call; "": none.
   void enter(const std::string& place);
 
-  /// What ops have written stays: the function has thrown, as it would have without us.
+  /// Keeps the ops' writes, because the function has thrown and would have left them without remat.
   void keep_writes();
 
-  /// The forward has ended.
+  /// Ends the forward.
   void end_forward();
 
-  /// The step has ended: what was written down. Once.
+  /// Ends the step and returns its log. Call it once.
   StepLog finish();
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Amounts of bytes as people write them.
+// Text of byte amounts and shares.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@
 
 namespace remat::detail {
 
-/// Bytes of "2.5GiB", "300 MB", "4096B", or of "60%" of `whole`; none for other text.
+/// Bytes of "2.5GiB", "300 MB", "4096B", or "60%" of `whole`; nullopt for other text.
 REMAT_API std::optional<int64_t> bytes_of(std::string_view text, int64_t whole);
 
-/// "300 B", "34.90 MB": with the largest unit of a thousand to the n that makes it 1 or more.
+/// Text such as "300 B" or "34.90 MB", in the largest decimal unit with a value of at least 1.
 REMAT_API std::string bytes_text(int64_t bytes);
 
-/// "6.6 %" of 0.066 with one digit after the point.
+/// Text of a share as a percentage: "6.6 %" for 0.066 and one digit.
 REMAT_API std::string percent_text(double share, int digits);
 
 }  // namespace remat::detail

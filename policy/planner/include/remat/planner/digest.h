@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What tells one profile or step from another.
+// Hashes that distinguish profiles and steps.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace remat::detail {
 
-/// 16 digits: JSON's readers do not all keep 64 bits of a number.
+/// 16 hex digits, since not all JSON readers keep 64-bit numbers exactly.
 inline std::string hex_text(uint64_t number) {
   char text[17];
   std::snprintf(text, sizeof(text), "%016llx", static_cast<unsigned long long>(number));
   return text;
 }
 
-/// FNV-1a over numbers and strings, each with its length.
+/// FNV-1a over numbers, and over strings with their lengths.
 class Digest {
  public:
   void add(int64_t value) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// JSON as a tree whose values know their line, and a reader that names line and key in errors.
+// JSON as a tree whose values know their line, and a reader whose errors name line and key.
 #pragma once
 
 #include <cstdint>
@@ -21,12 +21,12 @@ struct JsonNode {
   int line = 0;
   bool boolean = false;
   int64_t integer = 0;
-  double number = 0;  ///< Of kInteger too.
+  double number = 0;  ///< Also set for kInteger
   std::string text;
   std::vector<JsonNode> items;
   std::vector<JsonMember> members;
 
-  /// nullptr: there is no such member.
+  /// The member's value; nullptr if there is no such member.
   const JsonNode* find(std::string_view key) const;
 };
 
@@ -35,32 +35,33 @@ struct JsonMember {
   JsonNode value;
 };
 
-/// Where a value stands: what errors begin with, "[profile] file.json:12: chain[3]: ".
+/// The place of a value, with which errors begin: "[profile] file.json:12: chain[3]: ".
 struct JsonPlace {
   std::string what;         ///< "profile" or "plan"
-  std::string source;       ///< Names the text.
+  std::string source;       ///< Name of the text
   std::string path;         ///< "block_types[1].ops[0].fwd"; empty for the whole text.
-  std::string advice = {};  ///< Ends errors; empty: the schema named `what`.
+  std::string advice = {};  ///< Last sentence of errors; empty: names the schema of `what`
 };
 
-/// @throws std::invalid_argument on malformed text, a member given twice, 64 levels or a number
-/// that int64 lacks.
+/// @throws std::invalid_argument for malformed text, a duplicate member, more than 64 levels, or an
+/// integer outside int64.
 JsonNode parse_json(std::string_view text, const std::string& what, const std::string& source);
 
-/// The node at a path such as "block_types[1].ops[0]", or the last one on the way that is there.
+/// The node at a path such as "block_types[1].ops[0]", or the last existing node on the way.
 const JsonNode& node_at(const JsonNode& root, std::string_view path);
 
-/// A value that is being read. Copies are cheap; the tree must outlive it.
+/// A value that is being read. Copies are cheap. The tree must outlive it.
 class JsonValue {
  public:
   JsonValue(const JsonNode& node, JsonPlace place) : node_(&node), place_(std::move(place)) {}
 
-  /// The value must be an object that has these members and no others but the optional ones.
+  /// Fails unless the value is an object that has all required members and no others but the
+  /// optional ones.
   void check_members(std::initializer_list<const char*> required,
                      std::initializer_list<const char*> optional) const;
 
   bool has(const char* key) const { return node_->find(key) != nullptr; }
-  JsonValue at(const char* key) const;  ///< The member must be there: see check_members.
+  JsonValue at(const char* key) const;  ///< Fails if the member is missing: see check_members
   std::vector<JsonValue> items() const;
   std::vector<std::pair<std::string, JsonValue>> members() const;
 
@@ -68,7 +69,7 @@ class JsonValue {
   std::string string() const;
   bool boolean() const;
   double number() const;
-  int64_t integer() const;  ///< 3.0 is an integer too.
+  int64_t integer() const;  ///< Accepts 3.0, too
   std::vector<std::string> strings() const;
   std::vector<int> ints() const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The cheapest way to cut a small graph in two.
+// Minimum cut of a small graph.
 #pragma once
 
 #include <cstddef>
@@ -12,26 +12,26 @@ namespace remat::detail {
 /// Wide enough for a product of bytes and ticks.
 __extension__ using Int128 = __int128;
 
-/// Dinic's algorithm with whole numbers. Node 0 is the source, node 1 the sink.
+/// Dinic's algorithm on integers. Node 0 is the source, node 1 the sink.
 class MinCut {
  public:
   explicit MinCut(size_t nodes) : edges_of_(nodes) {}
 
   static constexpr size_t source = 0;
   static constexpr size_t sink = 1;
-  /// An edge that no least cut crosses, if another cut exists.
+  /// Capacity of an edge that no minimum cut crosses if another cut exists.
   static Int128 unbounded();
 
   void add_edge(size_t from, size_t to, Int128 capacity);
 
-  /// Per node: is it on the source's side? Of all least cuts the one with the fewest nodes there.
-  /// Call it once.
+  /// Per node: true if it is on the source's side. Returns the minimum cut with the fewest nodes
+  /// there. Call it once.
   std::vector<char> solve();
 
  private:
   struct Edge {
     size_t to;
-    size_t back;  // Index of the reverse edge at `to`
+    size_t back;  // index of the reverse edge at `to`
     Int128 capacity;
   };
 
