@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Notes for the allocator of a device, by LibTorch's device guards.
+// Reporting stream use to a device's allocator through LibTorch's device guards.
 #include <remat/tape/stream_use.h>
 
 #include <c10/core/impl/VirtualGuardImpl.h>

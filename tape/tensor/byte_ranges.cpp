@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Sets of bytes, and the bytes of layouts.
+// Sets of bytes, and the bytes that a layout covers.
 #include <remat/tape/byte_ranges.h>
 
 #include <c10/core/ScalarType.h>
@@ -20,7 +20,7 @@ struct Dim {
   int64_t stride;
 };
 
-/// Those that tell elements apart, the innermost first.
+/// Returns the dimensions along which elements differ, the innermost first.
 c10::SmallVector<Dim, 6> distinct_dims(const TensorLayout& layout) {
   c10::SmallVector<Dim, 6> dims;
   for (const auto d : c10::irange(layout.sizes.size())) {
