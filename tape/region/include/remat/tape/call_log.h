@@ -54,7 +54,7 @@ class REMAT_API CallProduct {
  public:
   /// Product of a storage that the call made; `tensor` is a result on it.
   CallProduct(size_t call, const at::Tensor& tensor);
-  /// The product of a storage that the call wrote; `tensor` lies on it.
+  /// Product of a storage that the call wrote; `tensor` is on it.
   static CallProduct written(size_t call, const at::Tensor& tensor);
 
   size_t call() const { return call_; }
@@ -246,8 +246,8 @@ class REMAT_API CallLog {
   }
   const std::deque<KeptTensor>& kept() const { return kept_; }
 
-  /// To be called when the last call has returned and all that it made is known: finds which of its
-  /// kept tensors are results. `kept`: for that tensor only, which was saved after the call.
+  /// Call it when the last call has returned and its results are known: finds which of its kept
+  /// tensors are results. The second overload does so for one tensor, saved after the call.
   void find_results();
   void find_results(KeptTensor& kept) const;
 

@@ -50,8 +50,8 @@ class REMAT_API NamedCalls {
   /// The innermost call has thrown.
   virtual void abandon() noexcept = 0;
 
-  /// After the innermost call autograd will save these tensors, in this order, for the call: as
-  /// `saving` says or, without it, before the next op. A second time in a call replaces the first.
+  /// After the innermost call autograd will save these tensors for it, in this order: as `saving`
+  /// says or, without it, before the next op. A second time in a call replaces the first.
   virtual void expect_saved(const std::vector<std::string>& names,
                             c10::ArrayRef<at::Tensor> tensors, const SavingState& saving) = 0;
 

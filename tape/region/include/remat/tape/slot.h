@@ -31,8 +31,9 @@ struct Slot {
   std::unique_ptr<const InnerVersions> inner;  ///< Set for a tensor subclass.
   const void* memory;            ///< Its memory: an address, which may have been reused.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  /// A hash of how it lay in its memory where no op has saved it, and of its values if these are
-  /// given (Origin::given()); of those alone in a call that is left out. 0: not compared.
+  /// If no op has saved the tensor: a hash of its layout, and of its values if these are given
+  /// (Origin::given()). In a call that is left out, a hash of such values alone. 0 means not
+  /// compared.
   uint16_t layout = 0;
   Origin origin = Origin::inside();  ///< As logged, if no op has saved it.
 };
