@@ -145,7 +145,7 @@ int64_t RegionInput::moved(const at::Tensor& tensor) const {
 }
 
 std::optional<TensorLayout> RegionInput::layout() const {
-  if (strides_.size() != meta_->sizes().size()) return std::nullopt;  // inference, or not strided
+  if (strides_.size() != meta_->sizes().size()) return std::nullopt;  // Inference or not strided.
   TensorLayout layout;
   layout.sizes.assign(meta_->sizes().begin(), meta_->sizes().end());
   layout.strides.assign(strides_.begin(), strides_.end());

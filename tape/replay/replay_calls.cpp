@@ -80,7 +80,7 @@ NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
     return Action::kRun;
   }
   const CallRecord& record = next_record(call);
-  if (call.is_saved() && !record.ended && !record.threw) {  // the one that is open in the forward
+  if (call.is_saved() && !record.ended && !record.threw) {  // Still open in the forward.
     fill_slots(record, arguments);
     open_.push_back(nullptr);
     return Action::kRun;

@@ -104,8 +104,7 @@ class ReplayMemory {
 
  private:
   struct Outside {
-    c10::Storage
-        shadow;  // begins with its bytes from before the forward's first write, if it wrote
+    c10::Storage shadow;              // The bytes from before the forward's first write, if any.
     std::optional<ByteRanges> known;  // Readable parts; all if unset.
     bool checked = false;
     bool is_wrapper_made_again = false;  // By a constructor: Note [Wrappers].

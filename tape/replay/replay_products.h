@@ -31,10 +31,10 @@ class ReplayProducts {
 
   /// Returns a result of a skipped call: on the kept value, or a placeholder.
   at::Tensor on_product(size_t number, const TensorLayout& layout);
-  /// A skipped call has written the storage of an argument: puts the value there that is kept of
-  /// it, if one is.
+  /// A skipped call has written the storage of an argument: copies the kept value there, if there
+  /// is one.
   void put_inside(const c10::Storage& storage, size_t number);
-  /// Undefined if none is kept.
+  /// The kept value; undefined if none is kept.
   const at::Tensor& value_of(size_t number);
 
   /// Throws if the op reads or writes a product in a way that no op of the forward did. `slot` is
@@ -58,7 +58,7 @@ class ReplayProducts {
   StorageTable& storages_;
   std::vector<Product> products_;                     // By number.
   std::optional<at::ThreadLocalState> state_before_;  // Set if user hooks have any value.
-  std::vector<at::Tensor> opaque_;                    // results, so that their addresses stay taken
+  std::vector<at::Tensor> opaque_;                    // Results; keep the addresses.
 };
 
 }  // namespace remat

@@ -75,8 +75,8 @@ class ReplayProgress {
   /// Throws the body's stop, or lets code that cannot be left by an exception end first.
   void stop();
   void stop_if_complete();
-  /// True once every needed slot is filled and the function was told to stop: what escapes from it
-  /// then is the stop.
+  /// True once every needed slot is filled and the function was told to stop: what it throws then
+  /// is the stop.
   bool stopped() const { return stopped_; }
 
   bool failed() const { return error_ != nullptr; }

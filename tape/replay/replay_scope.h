@@ -51,8 +51,8 @@ class ReplayScope final : public Scope, NestedTapes {
 
   const ReplayProgress& progress() const { return progress_; }
 
-  /// Raises what went wrong although the function has returned: a mismatch that it caught, or calls
-  /// and slots that it did not reach; with the ops of both runs if the region lists them.
+  /// Raises errors after the function has returned: a mismatch that it caught, or calls and slots
+  /// that it did not reach. Adds the ops of both runs if the region records sites.
   void check_complete() const;
 
  private:
