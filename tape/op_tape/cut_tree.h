@@ -45,7 +45,8 @@ class CutTree {
   /// directly inside it.
   std::vector<size_t> inside(size_t unit) const;
 
-  /// The segment is the last one: the groups around it end with it. None may have been added.
+  /// Makes the segment the last one: the groups around it end with it. Call it before
+  /// add_segment().
   void end_with(size_t segment);
   /// Adds a segment directly inside the root.
   void add_segment();

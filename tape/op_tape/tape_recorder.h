@@ -34,8 +34,8 @@ class TapeRecorder final : public SegmentPolicies {
  public:
   struct Options {
     TrustedOps trusted{};                                    ///< See Note [Trusting a tape].
-    const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null: no
-                                                             ///< generator is restored.
+    const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null:
+                                                             ///< restores none.
     std::string strict_label{};  ///< The region's label, if giving up is an error.
   };
   TapeRecorder(Tape& tape, StorageTable& storages, Options options)

@@ -115,7 +115,7 @@ class TapeRun {
   ByValue<Live> live_;
   std::vector<bool> slot_wanted_;
   const Replayer* replayer_ = nullptr;
-  mutable std::vector<const RegionInput*> inputs_;  // the region's arguments, once one is needed
+  mutable std::vector<const RegionInput*> inputs_;  // The arguments, collected when needed.
   torch::jit::Stack stack_;
   torch::jit::Stack written_arguments_;                       // Of the running op.
   std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the running op remakes.
