@@ -77,7 +77,8 @@ class CallProducts {
   /// True if a SAVE call of a collective has made or written it.
   bool is_of_collective(size_t number) const;
 
-  /// Who gets a tensor that autograd saves in a call, if not a pair that was opened inside it.
+  /// The pair that gets a tensor that autograd saves in a call, unless a pair was opened in the
+  /// call.
   UserPair pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
                           c10::function_ref<bool()> is_opened_in_call) const;
 
@@ -106,12 +107,12 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
-  const SavedOp& op_;                            // Of the running call.
-  std::vector<CallEnd> ends_;                    // One per call.
-  int recomputed_ = 0;                           // Number of running RECOMPUTE calls.
-  std::unordered_set<size_t> outside_in_graph_;  // outside storages that a call made part of it
+  const SavedOp& op_;                                    // Of the running call.
+  std::vector<CallEnd> ends_;                            // One per call.
+  int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
+  std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
   std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until it is read.
-  std::unordered_map<size_t, size_t> base_products_;     // what a written one was before
+  std::unordered_map<size_t, size_t> base_products_;     // The previous product on its storage.
 };
 
 }  // namespace remat

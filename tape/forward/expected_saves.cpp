@@ -44,7 +44,7 @@ bool ExpectedSaves::Expected::takes(const at::Tensor& tensor) {
   const bool is_next_node = at::sequence_number::peek() == next_node;
   const Saving now = saving ? saving() : Saving{is_next_node ? State::kMaybe : State::kDone};
   if (now.state == State::kNow) {
-    if (now.count != tensors.size()) return false;  // ctx was told again, by code that runs again
+    if (now.count != tensors.size()) return false;  // Code run again has set up ctx anew.
     position = now.position;
   } else if (now.state == State::kMaybe) {
     while (position < tensors.size() && !tensors[position].defined()) ++position;

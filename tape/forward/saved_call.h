@@ -34,7 +34,7 @@ struct SavedCall {
   std::vector<Written> written{};
   FirstPosition<const void*> written_memory{};  ///< Memory of `written`.
   std::vector<GeneratorMark> generators{};      ///< Before the call.
-  size_t count = 0;                             ///< Of the tensors that autograd has saved for it.
+  size_t count = 0;                             ///< Tensors that autograd has saved for it.
 
   /// Tensors that the call holds; see Note [What dies with a SAVE call].
   struct Held {

@@ -55,7 +55,7 @@ void SavedCallOps::after_op(const OpCall& call) {
     const auto* const memory = memory_of(tensor);
     if (!memory || op_.memories.contains(memory)) return;
     if (op_.takes_part) {
-      state_.storages.enter(memory, Origin::inside());  // no argument has it: not to be written
+      state_.storages.enter(memory, Origin::inside());  // Not writable: no argument has it.
     } else {
       enter_made(tensor);
     }

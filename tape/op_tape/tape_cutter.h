@@ -207,7 +207,7 @@ class TapeCutter {
   CutValues kept_by_ended_;
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
   size_t live_slots_ = 0;                        // In all units, when their inputs were found.
-  bool has_late_readers_ = false;                // of a value whose unit has its inputs already
+  bool has_late_readers_ = false;                // A value was read after its unit got its inputs.
   std::vector<std::shared_ptr<CutValue>> late_;  // Such listed values, and offloaded ones.
   std::vector<uint32_t> missing_;                // Read by a unit, but neither made by it nor kept.
   std::vector<bool> needed_;                     // By value.
