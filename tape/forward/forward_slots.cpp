@@ -41,7 +41,7 @@ ForwardSlots::ForwardSlots(ForwardState& state, OutsideWatch& outside)
       has_hooks_around_(has_hooks_around(state.scope)) {}
 
 Slot& ForwardSlots::add(const at::Tensor& tensor) {
-  if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);  // for its versions
+  if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);  // Final.
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);
