@@ -140,13 +140,13 @@ std::unique_ptr<torch::autograd::SavedVariableHooks>
 SavedTensorEngine::get_default_saved_variable_hooks() {
   Scope* const scope = Scope::current();
   if (C10_LIKELY(!scope)) return inner_.get_default_saved_variable_hooks();
-  // Python hooks that were pushed inside remat's are nearer to the tensor, but a region takes
-  // precedence: Note [Hooks inside a region]. Tracers and torch.func want no hooks at all.
+  // Python hooks that were pushed inside remat's are nearer to the tensor. Still a region takes
+  // precedence, Note [Hooks inside a region], except over torch.utils.checkpoint, Note [Checkpoints
+  // of PyTorch inside a region]. Tracers and torch.func want no hooks at all.
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
   Scope* const region = scope->region_scope();
-  const bool python_is_nearer =
-      scope->has_python_hooks_inside() &&
-      (!region || is_recomputing_pair(python.stack.top().first));  // See its Note.
+  const bool python_is_nearer = scope->has_python_hooks_inside() &&
+                                (!region || is_recomputing_pair(python.stack.top().first));
   if (python_is_nearer || python.disabled_error_message || python.is_tracing) {
     return inner_.get_default_saved_variable_hooks();
   }

@@ -261,7 +261,7 @@ bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeyS
   if (info.writes() && !info.is_communication()) return false;
   const RegionPolicy* const policy = Scope::current()->policy();
   if (!policy && !info.is_communication()) return false;
-  if (is_of_python_class(OpCall(info, *stack))) return false;  // what its handler calls may be one
+  if (is_of_python_class(OpCall(info, *stack))) return false;  // Its handler's ops may be calls.
   const auto run = [&] {
     const InLeaf none({});
     run_leaf(op, info, below, stack, /*logged=*/true);
@@ -358,11 +358,11 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
   run_leaf(op, info, below, stack, /*logged=*/!info.is_lift());
 }
 
-// Note [Where nothing may be thrown]: Node::add_input_metadata() is noexcept, and asks a nested
-// tensor for its sizes by an op. An exception from a scope (a refusal, a mismatch, the stop of a
-// replay) would end the process there. So scopes only get the sizes, as a tensor made inside. If a
-// strict tape refuses something else in the op and the function catches that, the tape refuses
-// again at the end of the region.
+// Note [Where nothing may be thrown]: Node::add_input_metadata() is noexcept, and gets a nested
+// tensor's sizes by an op. An exception from a scope (a refusal, a mismatch, the stop of a replay)
+// would end the process there. So scopes only see the sizes, as a tensor made inside. A strict tape
+// that has refused an op refuses again at the end of the region, in case the function caught the
+// exception.
 void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   run_unseen(op, keys.remove_backend(backend), stack);
   if (is_seen(keys)) for_each_tensor(stack->back(), &OpObserver::all_adopt);

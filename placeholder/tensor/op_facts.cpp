@@ -18,7 +18,7 @@ using Table = std::unordered_map<std::string_view, OpFacts>;
 Table make_table() {
   using enum OpFact;
   return {
-      // No schema tells that they read sizes, strides and dtype only.
+      // Ops that read sizes, strides and dtype only. No schema says so.
       {"aten::_assert_tensor_metadata", kMetadata},
       {"aten::_has_compatible_shallow_copy_type", kMetadata},
       {"aten::_has_same_storage_numel", kMetadata},

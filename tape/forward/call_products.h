@@ -107,7 +107,7 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
-  const SavedOp& op_;                                    // Of the running call.
+  const SavedOp& op_;                                    // The running call's op.
   std::vector<CallEnd> ends_;                            // One per call.
   int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
   std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.

@@ -152,7 +152,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     UserPair pair;
   };
 
-  /// Hooks that copy go on with the present values, plain autograd with those at backward.
+  /// Notes the version: hooks that copy go on with the present values, plain autograd with later
+  /// ones.
   void sample(const at::Tensor& tensor) {
     version_.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
   }

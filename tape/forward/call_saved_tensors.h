@@ -93,7 +93,7 @@ class CallSavedTensors {
 
   /// `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor);
-  /// Throws NotImplementedError if a kept tensor has got other memory.
+  /// Throws NotImplementedError if a kept tensor is on other memory now.
   void check_exchanged() const;
 
  private:
@@ -114,7 +114,7 @@ class CallSavedTensors {
   ForwardSlots& slots_;
   const CallProducts& products_;
   SavedCall& running_;
-  const SavedOp& op_;  // Of the running call.
+  const SavedOp& op_;  // The running call's op.
   const std::function<void(const at::Tensor&)> before_slot_;
   ExpectedSaves expected_;
   std::vector<Named> named_;                  // In running_.

@@ -62,7 +62,7 @@ class ExpectedSaves {
     std::vector<std::string> names{};
     std::vector<uint32_t> versions{};  // When the call ended.
     size_t position = 0;               // Position of the tensor being saved.
-    bool is_packing = false;           // That tensor is being packed.
+    bool is_packing = false;           // The tensor at `position` is being packed.
 
     bool takes(const at::Tensor& tensor);
     bool is_at_position(const at::Tensor& tensor) const;

@@ -117,7 +117,7 @@ class ForwardCalls final : public NamedCalls {
   ForwardState& state_;
   OutsideWatch& outside_;
   SavedCall saved_;
-  SavedOp op_;  // Of saved_.
+  SavedOp op_;  // The running op of saved_.
   PendingWrites pending_;
   CallProducts products_;
   CallSavedTensors saves_;

@@ -41,7 +41,8 @@ ForwardSlots::ForwardSlots(ForwardState& state, OutsideWatch& outside)
       has_hooks_around_(has_hooks_around(state.scope)) {}
 
 Slot& ForwardSlots::add(const at::Tensor& tensor) {
-  if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);  // Final.
+  // A functional collective may still write the inner tensors, which would change their versions.
+  if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);

@@ -65,7 +65,7 @@ bool SavedOp::is_from_outside(const at::Tensor& tensor, const StorageTable& stor
   if (!memory) return false;
   const Origin origin = storages.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
-  if (!runs) return true;  // What the call made has been entered.
+  if (!runs) return true;  // The call's own results are in the table.
   return memories.contains(memory);
 }
 

@@ -36,8 +36,8 @@ void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageT
 /// Origin::given() and that no op has read. Never 0.
 uint16_t given_hash(const at::Tensor& tensor);
 
-/// The origin of the results of the op that is about to run. A dispatch mode may give them memory
-/// that has no values, except where LibTorch makes a tensor of host numbers, bypassing all modes.
+/// The origin of the results of the op that is about to run. A dispatch mode may fill uninitialised
+/// memory, except where LibTorch makes a tensor of host numbers, bypassing all modes.
 inline Origin origin_of_results(const OpInfo& op) {
   const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0 &&
                           !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
@@ -50,8 +50,8 @@ bool has_values(const at::Tensor& tensor);
 /// True if argument `i` is a tensor of this origin with numbers from the host: an argument of
 /// lift(), or memory, not too large, that the host may have filled since it was met. The latter is
 /// memory that no op has written (torch::tensor of a vector) or wrapped memory (from_numpy). All
-/// zeros do not count: nobody has written that memory, or a mode has zeroed it that may be active
-/// in only one of forward and replay.
+/// zeros do not count: such memory may be unwritten, and a mode that is active in only one of
+/// forward and replay may fill it.
 inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
                              const OutsideLog& outside) {
   if (call.info().is_lift()) return true;

@@ -20,7 +20,7 @@ enum class OpWord : uint8_t {
   kInt,     ///< Nothing; the number, as for kDouble and kBool.
   kDouble,
   kBool,
-  kComplex,  ///< Both parts.
+  kComplex,  ///< Nothing; both parts.
   kInts,     ///< Count; the elements, as for kDoubles and kBools.
   kDoubles,
   kBools,

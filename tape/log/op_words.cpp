@@ -230,7 +230,7 @@ void OpWords::add_rare(const c10::IValue& value) {
   } else if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) {
     add_text(symbol_of(node_of(value)));
   } else if (value.isGenerator()) {
-    // Which generator it is, and its position, are logged by add_draw().
+    // add_draw() logs which generator it is, and its position.
     words_.push_back(header(OpWord::kGenerator));
     words_.push_back(value.toGenerator().defined() ? device_word(value.toGenerator().device()) : 0);
   } else if (value.isStream()) {

@@ -35,7 +35,7 @@ class ExchangedMemory {
     kElsewhere,  // It has other memory, or another layout in it.
   };
 
-  /// Where the saved tensor is now. Each view of it has a position of its own.
+  /// Finds out where the saved tensor is now. Each view of it has a position of its own.
   static Now find(const SavedVersion& saved);
 
   struct Place;

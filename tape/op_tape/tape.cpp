@@ -87,7 +87,7 @@ void Tape::visit_held(
       visit(c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i]));
   }
   for (const auto i : c10::irange(outside_.size())) {
-    // What others hold lives without the tape: weights that it has a view of, buffers.
+    // Tensors that others hold, too, live without the tape: weights that it has a view of, buffers.
     const c10::Storage storage = outside_[i].storage.lock();
     const bool others_have_it = storage && storage.use_count() > 2;
     if (outside_[i].meta && !others_have_it)

@@ -108,9 +108,9 @@ class TapeRecorder final : public SegmentPolicies {
   /// or, if `after_op`, after the running op.
   void add_copy_slot(const at::Tensor& copy, const at::Tensor& original, bool after_op);
 
-  /// Call it when the function has returned. Drops what no slot needs, and takes hold of needed
-  /// tensors from outside; others hold the arguments. Call it where remat's own tensors are kept:
-  /// see OuterScopes.
+  /// Call it when the function has returned. Drops what no slot needs, and keeps needed tensors
+  /// from outside; others hold the arguments. Call it where remat's own tensors are kept: see
+  /// OuterScopes.
   void finish(OutsideLog& outside);
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finishing a tape when its forward has ended: what stays, and what it takes hold of.
+// Finishing a tape when its forward has ended: which records stay, and which tensors it keeps.
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 

@@ -52,7 +52,7 @@ void TapeRecorder::resolve_pending() {
   }
 }
 
-// For what a nested region keeps before a write. Unwritten bytes differ each time.
+// Handles what a nested region keeps before a write. Unwritten bytes differ each time.
 void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& original,
                                  bool after_op) {
   if (gave_up()) return;

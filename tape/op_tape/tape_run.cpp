@@ -159,7 +159,7 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
     return c10::str("[replay] ", region_.label(), ", ", outside.meta().str());
   };
   const bool has_its_memory = outside.address() == memory_of(tensor);
-  // What hooks have brought back is unchanged, and stands for memory that was given up.
+  // A copy that hooks have brought back is unchanged, and stands for memory that was given up.
   const at::Tensor now(outside.first_tensor().lock());
   const bool is_exchanged = has_its_memory || (now.defined() && now.numel() > 0)
                                 ? outside.is_exchanged()

@@ -117,7 +117,7 @@ class TapeRun {
   const Replayer* replayer_ = nullptr;
   mutable std::vector<const RegionInput*> inputs_;  // The arguments, collected when needed.
   torch::jit::Stack stack_;
-  torch::jit::Stack written_arguments_;                       // Of the running op.
+  torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.
   std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the running op remakes.
 };
 

@@ -29,7 +29,7 @@ struct BackwardPasses::Pass {
   /// A value that backward got for a slot whose memory others had, and which hooks may have copied.
   struct Hooked {
     const Slot* slot;
-    c10::VariableVersion version;  // Of the value.
+    c10::VariableVersion version;  // The value's version counter.
     uint32_t before;
 
     bool is_written() const {

@@ -76,7 +76,8 @@ class SetGrads {
  private:
   std::vector<at::Tensor> tensors_;
   std::vector<at::Tensor> grads_;
-  bool sets_new_;  // Another thread may be adding to an undefined .grad.
+  // False if the function sets no .grad: then a new .grad may come from another thread, and stays.
+  bool sets_new_;
 };
 
 }  // namespace remat

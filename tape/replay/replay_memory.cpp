@@ -32,7 +32,7 @@ void copy_place(const at::Tensor& original, const OutsideStorage& outside, const
                 const at::Tensor& shadow) {
   if (const GraphPlace* const place = outside.place_before_write(original))
     return place->give_to(shadow);
-  if (!outside.is_written() && !outside.meta().requires_grad()) return;  // It may by now.
+  if (!outside.is_written() && !outside.meta().requires_grad()) return;  // It may require grad now.
   const torch::autograd::Node* const node =
       original.requires_grad() ? current_node(original) : nullptr;
   const bool was_moved = node && forward.contains(*node);

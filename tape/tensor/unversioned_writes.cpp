@@ -13,7 +13,7 @@
 namespace remat {
 namespace {
 
-std::atomic<uint64_t> last_number{0};       // Number of the last write that was seen.
+std::atomic<uint64_t> last_number{0};       // Number of the last write, with or without a version.
 std::atomic<uint64_t> last_unversioned{0};  // Number of the last write in the log.
 thread_local const UnversionedWrites* running = nullptr;
 

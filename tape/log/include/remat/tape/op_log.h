@@ -62,7 +62,7 @@ class Origin {
   bool is_cast() const { return is_numbered(3); }
   /// True if the op that made it is known.
   bool is_made() const { return is_numbered(2); }
-  /// That op's number, for messages.
+  /// The number of that op, for messages.
   size_t maker() const { return number() / kResults; }
   bool is_unknown() const { return value_ == kUnknown; }
   bool is_in_call() const { return value_ == kInCall; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where a saved tensor lay, in case somebody else still has that memory in backward.
+// The place of a saved tensor, in case somebody else still has its memory in backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -80,7 +80,7 @@ struct TapeWrite {
 /// has thousands of them.
 struct TapeRecord {
   const OpInfo* op;
-  uint32_t argument;  ///< Positions in the tape's lists.
+  uint32_t argument;  ///< Positions where its parts begin in the tape's lists.
   uint32_t ref;
   uint32_t output;
   uint32_t write;

@@ -206,7 +206,7 @@ class REMAT_API Region : public std::enable_shared_from_this<Region> {
   /// Replays the region and returns values for its live slots. Throws what a replay throws.
   ReplayedSlots replay();
 
-  /// Where `slot` lay, if others may still have that memory in backward; else null.
+  /// The place of `slot`, if others may still have that memory in backward; else null.
   const ForwardMemory* memory_of_others(const Slot& slot) const;
 
   /// Returns the value of a slot for the backward pass on this thread; replays the region if that

@@ -78,9 +78,9 @@ class REMAT_API OpObserver {
   static void all_adopt(const at::Tensor& tensor);
   static void all_adopt_part(const at::Tensor& tensor);
 
-  /// A handler of `info`, which `modes` dispatch modes were active in, has written `storage` by
-  /// `op`. Throws NotImplementedError if a replay of one of this thread's scopes would write it
-  /// again. See Note [Writes of handlers].
+  /// A handler of `info`, run with `modes` dispatch modes active, has written `storage` by `op`.
+  /// Throws NotImplementedError if a replay of one of this thread's scopes would write it again.
+  /// See Note [Writes of handlers].
   static void all_check_handler_write(const OpInfo& info, const std::string& op,
                                       const c10::Storage& storage, int64_t modes);
 

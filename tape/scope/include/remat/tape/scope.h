@@ -119,7 +119,7 @@ class REMAT_API Scope {
   /// handler runs without its own mode.
   bool in_mode_handler() const { return was_before(modes_here()); }
 
-  /// As in_mode_handler(), if `modes` dispatch modes are active.
+  /// Like in_mode_handler(), if `modes` dispatch modes are active.
   bool was_before(int64_t modes) const { return dispatch_modes_ > 0 && modes < dispatch_modes_; }
 
   /// True if code of this scope has entered a Python dispatch mode.

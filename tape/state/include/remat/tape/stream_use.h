@@ -18,7 +18,7 @@ namespace remat {
 /// where a region runs on several streams, each op is reported to the allocator.
 REMAT_API void note_stream_use(const OpCall& call);
 
-/// The current stream reads `tensor`.
+/// Reports that the current stream reads `tensor`.
 REMAT_API void note_stream_use(const at::Tensor& tensor);
 
 }  // namespace remat

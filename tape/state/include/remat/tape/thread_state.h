@@ -78,9 +78,9 @@ class REMAT_API ComputeSettings {
 /// weight cache if the region `casts_weights`.
 ///
 /// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
-/// that two regions share is cast once and its gradient accumulates at that one cast, or gradients
-/// would not be bitwise those of plain. A replay neither reads nor fills the cache: a cast saves
-/// nothing for backward and gives the same values when done again.
+/// that two regions share is cast once and its gradient accumulates at that one cast; otherwise
+/// gradients would not be bitwise equal to those of plain code. A replay neither reads nor fills
+/// the cache: casting again saves nothing for backward and gives the same values.
 ///
 /// Note [Settings of the process]: replays that need the same settings run side by side; one that
 /// needs others waits in blocking_wait() until those have ended, and the last one restores what was
