@@ -53,8 +53,8 @@ void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   op.redispatchBoxed(below, stack);
 }
 
-/// Like run_unseen(), but ops that a Python handler calls are intercepted: Note [Ops inside a leaf
-/// op].
+/// Like run_unseen(), but ops that a Python handler calls are intercepted:
+/// Note [Ops inside a leaf op].
 void run_below(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   if (C10_UNLIKELY(below.has(DispatchKey::Python))) return op.redispatchBoxed(below, stack);
   run_unseen(op, below, stack);

@@ -59,8 +59,8 @@ void set_interception_backend(c10::BackendComponent backend);
 void intercept_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         torch::jit::Stack* stack);
 
-/// For ops that autograd calls where it does not allow exceptions: see Note [Where nothing may be
-/// thrown].
+/// For ops that autograd calls where it does not allow exceptions:
+/// see Note [Where nothing may be thrown].
 void intercept_size_query(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                           torch::jit::Stack* stack);
 

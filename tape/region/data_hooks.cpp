@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// remat's own table of VariableHooks, installed in front of LibTorch's.
+// The table of VariableHooks of remat, installed in front of LibTorch's.
 #include <remat/tape/data_hooks.h>
 #include <remat/tape/op_observer.h>
 

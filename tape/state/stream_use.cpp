@@ -14,7 +14,7 @@ void note_stream_use(const at::Tensor& tensor) {
   if (!is_elsewhere || !has_layout(tensor) || !tensor.has_storage()) return;
   const c10::DataPtr& memory =
       tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-  if (!memory.get()) return;  // a placeholder
+  if (!memory.get()) return;  // A placeholder.
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());
   guard.recordDataPtrOnStream(memory, guard.getStream(tensor.device()));
 }

@@ -64,7 +64,7 @@ std::optional<ByteRuns> runs_of(const TensorLayout& layout) {
   const auto item = static_cast<int64_t>(c10::elementSize(layout.dtype));
   if (span_of(layout).empty()) return ByteRuns();
   const c10::SmallVector<Dim, 6> dims = distinct_dims(layout);
-  int64_t run = 1;  // in elements
+  int64_t run = 1;  // In elements.
   size_t outer = 0;
   for (; outer < dims.size() && dims[outer].stride <= run; ++outer)
     run = std::max(run, (dims[outer].size - 1) * dims[outer].stride + run);

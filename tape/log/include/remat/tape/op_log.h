@@ -77,7 +77,7 @@ class Origin {
   static constexpr uint32_t kInCall = 2;
   static constexpr uint32_t kUnwritten = 3;
   static constexpr uint32_t kGiven = 4;
-  static constexpr uint32_t kFirstNumbered = 8;  // divisible by kKinds
+  static constexpr uint32_t kFirstNumbered = 8;  // Divisible by kKinds.
   static constexpr uint32_t kKinds = 4;
   static constexpr size_t kResults = 16;                // Higher numbers wrap around.
   static constexpr size_t kMostMade = (1U << 20U) - 2;  // Higher ones wrap; all fit a header word.

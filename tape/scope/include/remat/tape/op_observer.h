@@ -42,8 +42,8 @@ class REMAT_API OpObserver {
   /// throw.
   virtual void op_threw(const OpCall& /*call*/) {}
 
-  /// A tensor with its own version counter now exists on the memory of `tensor`. See Note [Data
-  /// hooks].
+  /// A tensor with its own version counter now exists on the memory of `tensor`.
+  /// See Note [Data hooks].
   virtual void after_data(const at::Tensor& /*tensor*/) {}
 
   /// `tensor` is about to get another tensor's memory (set_data()).
