@@ -94,8 +94,8 @@ class REMAT_API OutsideStorage {
   /// A layout of all bytes.
   TensorLayout whole() const;
 
-  /// Keeps a copy of the part's present values. An outer region's policy decides where the copy is
-  /// kept.
+  /// Keeps a copy of the part's present values. The scopes around the region decide where the copy
+  /// is kept.
   void keep(const c10::Storage& storage, const TensorLayout& part);
   /// A replay recomputes these bytes (or all bytes) before it reads them.
   void cover(const at::Tensor& tensor);

@@ -20,7 +20,7 @@ inline constexpr const char* kResultChanged =
 
 /// Note [Results by way of data]: after a region nobody sees ops. But reading `y.data` of a result
 /// calls LibTorch's VariableHooks (Note [Data hooks]) before anybody can write through it. The
-/// bytes of the region's result are hashed at that moment, with a number of UnversionedWrites. They
+/// bytes of the region's result are hashed at that moment, numbered among UnversionedWrites. They
 /// are compared when backward asks for what was saved earlier, as long as somebody has the memory.
 /// On a GPU that waits for the device and copies up to 1 MiB of elements, spread over the tensor,
 /// to the host: only programs that read `data` of a result pay.

@@ -16,8 +16,8 @@ namespace remat {
 ///
 /// Note [The op that makes a node]: when somebody asks a stale view (current_node.h) for its node,
 /// and as_strided() cannot make the view (`z.real`), autograd runs the view's op once more. No code
-/// of the function calls that op, and a replay, in which other tensors are stale, may not call it.
-/// So no scope sees that op.
+/// of the function calls that op, and a replay, in which other tensors are stale, need not call
+/// it. So no scope sees that op.
 
 /// Notes that a tensor on this memory has, or gets, its own version counter. Usable from any
 /// thread.
