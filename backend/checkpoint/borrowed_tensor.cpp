@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Checking that a borrowed tensor is still the one that the forward read.
+// Checking that a borrowed tensor is the one that the forward read, and unchanged.
 #include <remat/backend/borrowed_tensor.h>
 
 #include <c10/util/Exception.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading REMAT_POLICY.
+// Reading REMAT_POLICY and REMAT_REPLAY.
 #include <remat/backend/environment_policy.h>
 
 #include <c10/util/Exception.h>

@@ -54,8 +54,8 @@ bool records(const CheckpointOptions& options) {
   return asked && options.intercept;
 }
 
-/// In a replay, what ops are given in place of the arguments: the function may have a tensor that
-/// the forward has written since, and hand it to a region inside.
+/// In a replay, returns the tensors that ops get in place of the arguments: the function may pass a
+/// tensor that the forward has written since to a nested region.
 c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   c10::SmallVector<at::Tensor, 4> seen(arguments.begin(), arguments.end());
   for (at::Tensor& tensor : seen) {
@@ -64,8 +64,8 @@ c10::SmallVector<at::Tensor, 4> stand_ins(c10::ArrayRef<at::Tensor> arguments) {
   return seen;
 }
 
-/// An argument may be the result of a functional collective that still writes it: its versions are
-/// noted now.
+/// Waits for functional collectives that still write an argument, since the arguments' versions are
+/// noted next.
 void wait_for_collectives(c10::ArrayRef<at::Tensor> arguments) {
   for (const at::Tensor& tensor : arguments) {
     if (tensor.defined()) wait_for_functional_in(tensor);
@@ -76,7 +76,7 @@ bool has_exact_store(const CheckpointOptions& options) {
   return !options.offload_store || options.offload_store->is_exact();
 }
 
-/// The store, and the regions around.
+/// True if the options' store and the regions around return exact values.
 bool is_exact(const CheckpointOptions& options) {
   if (!has_exact_store(options)) return false;
   for (const Scope* around = Scope::current(); around; around = around->previous()) {
@@ -103,7 +103,7 @@ CallSettings call_settings(const CheckpointOptions& options) {
   return calls;
 }
 
-/// Takes hold of the state and of `inputs`: by the hooks of the options, or those around.
+/// Keeps the state and `inputs`: by the hooks of the options or, without any, those around.
 std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
                                               std::unique_ptr<const RegionBody> body,
                                               c10::ArrayRef<at::Tensor> inputs,
@@ -120,8 +120,8 @@ std::unique_ptr<FunctionReplayer> keep_inputs(const CheckpointOptions& options,
   return std::make_unique<FunctionReplayer>(std::move(body), inputs, calls.state);
 }
 
-/// True while Python writes a graph of what this thread calls: make_fx, torch.export, aot_function.
-/// What a replay computes would be constants in it.
+/// True while Python traces a graph of this thread's calls (make_fx, torch.export, aot_function).
+/// Results of a replay would be constants in the graph.
 bool writes_graph() {
   using c10::impl::TorchDispatchModeKey;
   using c10::impl::TorchDispatchModeTLS;

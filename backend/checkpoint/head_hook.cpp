@@ -37,8 +37,8 @@ class HeadHook final : public torch::autograd::FunctionPreHook {
   std::weak_ptr<Region> region_;
 };
 
-/// True if the node was made on this thread, which counts its nodes for itself, at that number or
-/// later.
+/// True if the node was made on this thread (each thread numbers its nodes separately) with that
+/// sequence number or a later one.
 bool is_since(const torch::autograd::Node& node, uint64_t sequence_nr) {
   return node.thread_id() == at::RecordFunction::currentThreadId() &&
          node.sequence_nr() >= sequence_nr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Starts a region's replay when backward reaches what the region returned.
+// Starting a region's replay when backward reaches the region's outputs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,10 +13,10 @@
 
 namespace remat {
 
-/// Hooks each distinct node behind `outputs` that was made since the thread's sequence number was
-/// `first_sequence_nr`: the hook runs before the node, so the replay is done before any backward
-/// inside the region begins. Outputs stay untouched, so that they may be written in place. The
-/// nodes do not own the region.
+/// Hooks each distinct node behind `outputs` that was made on this thread with sequence number
+/// `first_sequence_nr` or later. The hook runs before the node, so the replay is done before any
+/// backward inside the region begins. Outputs stay untouched, so that they may be written in place.
+/// The nodes do not own the region.
 void hook_heads(const std::shared_ptr<Region>& region, c10::ArrayRef<at::Tensor> outputs,
                 uint64_t first_sequence_nr);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where tiles begin and end, and what becomes of their results.
+// Computing tiles, and joining their results.
 #include <remat/backend/tiled.h>
 
 #include <ATen/ops/add.h>

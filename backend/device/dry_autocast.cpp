@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// LibTorch's own lists of ops, for PrivateUse1.
+// Registering LibTorch's own lists of autocast ops for PrivateUse1.
 #include "dry_autocast.h"
 
 #include <ATen/autocast_mode.h>
@@ -10,7 +10,7 @@
 
 namespace {
 
-// The lists are macros that name types of namespace at.
+// The lists are macros that use types of namespace at.
 using namespace at;  // NOLINT(google-build-using-namespace)
 
 #define REMAT_LOWER(...) KERNEL_PRIVATEUSEONE(__VA_ARGS__, lower_precision_fp)

@@ -5,8 +5,8 @@
 
 namespace remat {
 
-/// Registers, for good, the casts that LibTorch has for every device: its lists of ops that run in
-/// lower precision, in float32, or in the widest dtype of their inputs. Call once.
+/// Permanently registers the casts that LibTorch has for every device: its lists of ops that run in
+/// lower precision, in float32, or in the widest dtype of their inputs. Call it once.
 void register_dry_autocast();
 
 }  // namespace remat

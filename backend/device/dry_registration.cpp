@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Kernels by name, and the allocator.
+// Registering kernels by name, and the allocator.
 #include "dry_registration.h"
 
 #include <c10/core/Allocator.h>

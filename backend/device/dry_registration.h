@@ -1,11 +1,12 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Registration of what makes dry tensors.
+// Registration of the factories of dry tensors.
 #pragma once
 
 namespace remat {
 
-/// Registers the kernels and the allocator of DryFactories for PrivateUse1, for good. Call once.
+/// Permanently registers the kernels and the allocator of DryFactories for PrivateUse1. Call it
+/// once.
 void register_dry_factories();
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// PrivateUse1 becomes remat_meta, if it is free.
+// Claiming PrivateUse1 for remat_meta, if it is unused.
 #include <remat/backend/register_device.h>
 
 #include <ATen/Context.h>
@@ -77,13 +77,13 @@ void register_once() {
   check_unused();
   check_no_accelerator();
   install_private_use_fallback();
-  // Leaked, as LibTorch asks for.
+  // Leaked, as LibTorch requires.
   c10::impl::registerDeviceGuard(kDevice, new DryDeviceGuard());
   at::RegisterPrivateUse1HooksInterface(new DryHooks());
   register_dry_factories();
   register_dry_autocast();
   c10::register_privateuse1_backend(std::string(kName));
-  // Backward of dry tensors goes through it, see there.
+  // This engine also keeps the backward of dry tensors on its thread.
   SavedTensorEngine::install();
 }
 

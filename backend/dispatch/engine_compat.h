@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the classes of LibTorch that remat stands in front of ask for in some versions only.
+// Members that LibTorch's base classes have in some versions only.
 #pragma once
 
 #include <c10/core/SafePyObject.h>
@@ -14,7 +14,7 @@
 
 namespace remat {
 
-/// An engine in front of `inner`: what no LibTorch before 2.14 asks an engine for.
+/// An engine in front of `inner`, with the methods that LibTorch's engines have since 2.14.
 class EngineInFront : public torch::autograd::Engine {
  public:
 #if __has_include(<torch/csrc/autograd/node_creation_hook.h>)
@@ -30,10 +30,10 @@ class EngineInFront : public torch::autograd::Engine {
   torch::autograd::Engine& inner_;
 };
 
-/// Hooks in front of others: what LibTorch asks hooks for since 2.15.
+/// Hooks in front of other hooks, with the methods that LibTorch's hooks have since 2.15.
 class HooksInFront : public torch::autograd::SavedVariableHooks {
  public:
-  // Overrides that of LibTorch where there is one; `override` would be an error elsewhere.
+  // Overrides LibTorch's method if there is one; with `override` it would not compile elsewhere.
   virtual std::optional<c10::SafePyObject> retrieve_unpack_hook() const {
     return unpack_hook_of(*hooks_);
   }

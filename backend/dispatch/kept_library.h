@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Registrations that last.
+// Permanent registrations of kernels.
 #pragma once
 
 #include <c10/core/DispatchKey.h>
@@ -10,9 +10,9 @@
 
 namespace remat {
 
-/// A library for kernels of namespace `name` ("_" for fallbacks) at `key` that lives as long as the
-/// process: one that dies takes its kernels with it. `file` and `line` appear in LibTorch's errors.
-/// Any thread.
+/// Returns a library for kernels of namespace `name` ("_" for fallbacks) at `key`. It lives as long
+/// as the process, since destroying it would remove its kernels. `file` and `line` appear in
+/// LibTorch's errors. Usable from any thread.
 torch::Library& keep_library(const char* name, c10::DispatchKey key, const char* file,
                              uint32_t line);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Registration of the fallback, and the choice it makes for each op.
+// Registering the fallback, and routing each op.
 #include "private_use_fallback.h"
 
 #include <c10/core/DispatchKey.h>
@@ -47,8 +47,8 @@ bool takes_tensors(const c10::FunctionSchema& schema) {
                      });
 }
 
-/// Such an op is dispatched by the device it asks for, not by its tensors; its composite kernel
-/// makes a tensor there, and fills it through ops that come to us.
+/// True for an op that is dispatched by a device argument, not by its tensors; its composite kernel
+/// makes a tensor there, and fills it through ops that reach the fallback.
 bool chooses_device(const c10::FunctionSchema& schema) {
   return schema.argumentIndexWithName("device").has_value();
 }

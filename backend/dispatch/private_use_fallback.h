@@ -1,20 +1,20 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The backend fallback on PrivateUse1: ops on placeholders go to their handler.
+// The backend fallback on PrivateUse1, which routes ops on placeholders to their handler.
 #pragma once
 
 #include <remat/placeholder/visibility.h>
 
 namespace remat {
 
-/// Registers the fallback, once for the process, for good; later calls do nothing. Any thread.
-/// An op without a placeholder among its arguments throws NotImplementedError. Throws
+/// Registers the fallback once for the process, permanently; later calls do nothing. Usable from
+/// any thread. An op without a placeholder among its arguments throws NotImplementedError. Throws
 /// NotImplementedError, naming the other one, if PrivateUse1 has a fallback already.
 ///
 /// Note [Composite kernels at PrivateUse1]: an op with a CompositeExplicitAutograd kernel would run
 /// that kernel and never the fallback, and some read memory (`copy_`) or report the name of an
-/// inner op. So for ops of LibTorch that have one, the fallback is registered by name as well.
-/// Those that choose a device (`empty_like`, `_to_copy`) and those that autograd sees through
+/// inner op. So for LibTorch's ops with such a kernel, the fallback is registered by name as well.
+/// Ops that choose a device (`empty_like`, `_to_copy`) and those that autograd sees through
 /// (CompositeImplicitAutograd) keep their composite kernels.
 REMAT_API void install_private_use_fallback();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Delegation to the engine below, and the two things added to it.
+// Delegation to the inner engine, and the additions to it.
 #include "saved_tensor_engine.h"
 
 #include <ATen/SavedTensorHooks.h>
@@ -40,7 +40,8 @@ bool starts_dry(const torch::autograd::edge_list& roots) {
   });
 }
 
-/// In a replay, where a backward through the tensors that ops are given starts or ends.
+/// In a replay, replaces the edges where a backward starts or ends by those of the tensors that ops
+/// get.
 EdgeList stand_ins(const EdgeList& edges) {
   EdgeList exchanged = edges;
   for (torch::autograd::Edge& edge : exchanged) {
@@ -49,7 +50,7 @@ EdgeList stand_ins(const EdgeList& edges) {
   return exchanged;
 }
 
-/// Tells the trace what becomes of the tensor that these hooks get.
+/// Reports to the trace sink when these hooks pack a tensor.
 class TracedHooks final : public HooksInFront {
  public:
   explicit TracedHooks(std::unique_ptr<SavedVariableHooks> hooks)
@@ -153,13 +154,13 @@ std::unique_ptr<torch::autograd::SavedVariableHooks>
 SavedTensorEngine::get_default_saved_variable_hooks() {
   Scope* const scope = Scope::current();
   if (C10_LIKELY(!scope)) return inner_.get_default_saved_variable_hooks();
-  // Python hooks that were pushed inside those of ours are nearer to the tensor, but a region comes
-  // first: Note [Hooks inside a region]. Tracers and torch.func want no hooks at all.
+  // Python hooks that were pushed inside remat's are nearer to the tensor. But a region takes
+  // precedence (Note [Hooks inside a region]), except over torch.utils.checkpoint
+  // (Note [Checkpoints of PyTorch inside a region]). Tracers and torch.func want no hooks at all.
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
   Scope* const region = scope->region_scope();
-  const bool python_is_nearer =
-      scope->has_python_hooks_inside() &&
-      (!region || is_recomputing_pair(python.stack.top().first));  // see there
+  const bool python_is_nearer = scope->has_python_hooks_inside() &&
+                                (!region || is_recomputing_pair(python.stack.top().first));
   if (python_is_nearer || python.disabled_error_message || python.is_tracing) {
     return inner_.get_default_saved_variable_hooks();
   }

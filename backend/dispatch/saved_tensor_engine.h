@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The autograd engine that asks this thread's scopes what to do with a tensor to be saved.
+// The autograd engine that lets this thread's scopes handle saved tensors.
 #pragma once
 
 #include <remat/tape/torch_compat.h>
@@ -9,13 +9,13 @@
 
 namespace remat {
 
-/// Stands in front of the engine that was the default one, and does its work through it. What it
-/// adds: default hooks for saved tensors come from Scope::current(), and a backward
-/// inside a replay leaves the grads of leaves alone, and one of dry tensors stays on its thread.
+/// Stands in front of the previous default engine and delegates to it. It adds three things:
+/// default hooks for saved tensors come from Scope::current(), a backward inside a region or replay
+/// is reported to its scopes, and a backward of dry tensors stays on its thread.
 class SavedTensorEngine final : public EngineInFront {
  public:
-  /// Makes it the default engine, once; again if another one has been put in front since. Any
-  /// thread.
+  /// Makes it the default engine, once; again if another one has been put in front since. Usable
+  /// from any thread.
   static void install();
 
   torch::autograd::variable_list execute(const torch::autograd::edge_list& roots,

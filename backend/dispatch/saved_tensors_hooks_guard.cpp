@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The guard that pushes user hooks on the thread's stack of scopes.
+// Pushing user hooks on the thread's stack of scopes.
 #include <remat/backend/saved_tensors_hooks_guard.h>
 
 #include <utility>

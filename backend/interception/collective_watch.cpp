@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Telling the watch of a collective.
+// Calling the watch before a collective.
 #include <remat/backend/collective_watch.h>
 
 #include <atomic>

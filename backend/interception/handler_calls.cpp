@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Watching handlers.
+// Watching results and writes of handlers.
 #include "handler_calls.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What handlers of Python's (__torch_dispatch__ of tensor subclasses and of modes) make and write.
+// Results and writes of Python handlers (__torch_dispatch__ of tensor subclasses and of modes).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,13 +16,13 @@
 
 namespace remat {
 
-/// What is in the results of an op, and was not in its arguments, was made by the op: the handler's
-/// factories are not seen. Made before the op runs.
+/// Adopts inner tensors of an op's results that were not in its arguments: the op has made them,
+/// since the handler's factories are not intercepted. Construct it before the op runs.
 class HandlerResults {
  public:
   HandlerResults(const OpCall& call, c10::DispatchKeySet below);
 
-  /// The op has run.
+  /// Call it when the op has run.
   void adopt() const;
 
  private:
@@ -31,10 +31,11 @@ class HandlerResults {
   std::vector<const void*> given_;
 };
 
-/// Note [Writes of handlers]: a replay calls handlers again that the function has, and of what they
-/// write it gives them no shadow. So such a write is refused, unless the memory is gone with the
-/// handler, was made in the region, or belongs to what the op itself writes. A mode that was there
-/// when the region began is not there in the replay. Made before the op runs.
+/// Note [Writes of handlers]: a replay calls handlers of the function again, and gives them no
+/// shadows for what they write. So a handler's write is refused, unless the memory is freed with
+/// the handler, was made in the region, or belongs to what the op itself writes. Modes that were
+/// active before the region began are not active in the replay, so their writes do not count.
+/// Construct it before the op runs.
 class HandlerWrites {
  public:
   HandlerWrites(const OpCall& call, c10::DispatchKeySet below);
@@ -45,24 +46,24 @@ class HandlerWrites {
   /// A handler calls an op that writes.
   void note(const OpCall& call);
 
-  /// The op has run. Throws NotImplementedError.
+  /// Call it when the op has run. Throws NotImplementedError if a write is refused.
   void check() const;
 
  private:
   struct Write {
     c10::weak_intrusive_ptr<c10::StorageImpl> storage;
     std::string op;
-    int64_t modes;  // while it was handled
+    int64_t modes;  // Dispatch modes active in the handler.
   };
 
   const OpCall& call_;
   bool may_be_;
   HandlerWrites* outer_ = nullptr;
-  std::vector<const void*> own_;  // what the op writes
+  std::vector<const void*> own_;  // Memory that the op writes.
   std::vector<Write> writes_;
 };
 
-/// An op runs that is part of another one.
+/// Call it for an op that runs inside another one.
 void note_handler_writes(const OpCall& call);
 
 }  // namespace remat

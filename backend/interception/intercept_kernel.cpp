@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The kernel in front of each op: shows the op to the regions of the thread, and runs it.
+// The kernel in front of each op: shows the op to the thread's regions, and runs it.
 #include "intercept_kernel.h"
 
 #include <ATen/Context.h>
@@ -37,13 +37,13 @@ using torch::jit::Stack;
 
 c10::BackendComponent backend = c10::BackendComponent::InvalidBit;
 
-/// One per op and schema, never freed: logs of regions refer to them.
+/// Returns the op's info: one per op and schema, never freed, since logs of regions refer to it.
 const OpInfo& op_info(const OperatorHandle& op) {
   static std::mutex& mutex = *new std::mutex;
   static auto& infos = *new std::unordered_map<c10::OperatorName, std::deque<OpInfo>>;
   const std::lock_guard<std::mutex> lock(mutex);
   std::deque<OpInfo>& all = infos[op.operator_name()];
-  // An op that was taken away and defined anew may have another schema.
+  // An op that was removed and defined again may have another schema.
   if (all.empty() || !all.back().describes(op)) all.emplace_back(op);
   return all.back();
 }
@@ -53,7 +53,8 @@ void run_unseen(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   op.redispatchBoxed(below, stack);
 }
 
-/// As run_unseen(), but what a handler of Python's calls is seen: Note [Ops inside a leaf op].
+/// Like run_unseen(), but ops that a Python handler calls are intercepted:
+/// Note [Ops inside a leaf op].
 void run_below(const OperatorHandle& op, DispatchKeySet below, Stack* stack) {
   if (C10_UNLIKELY(below.has(DispatchKey::Python))) return op.redispatchBoxed(below, stack);
   run_unseen(op, below, stack);
@@ -66,10 +67,10 @@ void hide_works(const OpCall& call) {
   }
 }
 
-// In whose leaf op this thread is. See Note [Ops inside a leaf op].
+// The leaf op in which this thread is. See Note [Ops inside a leaf op].
 struct Leaf {
   const Scope* scope = nullptr;
-  bool is_of_class = false;  // a tensor's class handles it
+  bool is_of_class = false;  // A tensor subclass handles it.
 };
 [[gnu::tls_model("initial-exec")]] thread_local Leaf leaf;
 
@@ -88,9 +89,9 @@ bool is_handled_by_class(const OpCall& call, DispatchKeySet below) {
   return C10_UNLIKELY(below.has(DispatchKey::Python)) && is_of_python_class(call);
 }
 
-/// Memory that nobody has written is zeros in a region: a replay, which compares what the host may
-/// have written there (torch::tensor of a vector), finds the same in what it has not. Unless
-/// somebody has filled it: LibTorch, in deterministic mode, or what a Python key brings along.
+/// Zeroes uninitialised memory in a region. A replay compares what the host may have written there
+/// (torch::tensor of a vector), so memory that nobody has written must be equal in both runs. Not
+/// needed if LibTorch fills it in deterministic mode; not done if the op goes to Python.
 void fill_unwritten(const OpCall& call, DispatchKeySet below) {
   if (call.info().writes() || below.has(DispatchKey::Python)) return;
   const at::Context& context = at::globalContext();
@@ -98,14 +99,14 @@ void fill_unwritten(const OpCall& call, DispatchKeySet below) {
   for_each_result_tensor(call, [](const at::Tensor& tensor) {
     if (!tensor.is_cpu() || !tensor.has_storage()) return;
     c10::StorageImpl* const storage = tensor.storage().unsafeGetStorageImpl();
-    void* const bytes = storage->_mutable_data_ptr_no_checks().get();  // null in a fake tensor
+    void* const bytes = storage->_mutable_data_ptr_no_checks().get();  // Null in a fake tensor.
     if (bytes && storage->nbytes() <= OutsideStorage::kMaxCompared)
       std::memset(bytes, 0, storage->nbytes());
   });
 }
 
-/// True for what observers do each time: a resize_() to the sizes that the tensor has, a detach_()
-/// of one that stands in no graph.
+/// True for calls that observers repeat each time: a resize_() to the present sizes, a detach_() of
+/// a tensor that is in no graph.
 bool changes_nothing(const OpCall& call) {
   const std::string& op = call.info().operator_name().name;
   if (op == "aten::detach_") {
@@ -118,7 +119,7 @@ bool changes_nothing(const OpCall& call) {
          call.argument(0).toTensor().sizes() == c10::IntArrayRef(sizes.toIntVector());
 }
 
-/// Observers have been told that the op begins, and are told if it throws.
+/// Lives from the report that an op begins; on destruction without end() reports that it threw.
 class Begun {
  public:
   explicit Begun(const OpCall& call) : call_(call) {}
@@ -135,9 +136,8 @@ class Begun {
   bool has_ended_ = false;
 };
 
-/// Runs an op that is no scope's: what it makes was made in all of them, but not on memory that was
-/// there.
-/// `is_shown`: what it does is shown to the scopes.
+/// Runs an op that belongs to no scope: its results count as made in all scopes, except on memory
+/// of its arguments. `is_shown`: observers are told of it.
 void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below, Stack* stack,
                  bool is_shown) {
   const OpCall call(info, *stack);
@@ -167,13 +167,13 @@ void run_adopted(const OperatorHandle& op, const OpInfo& info, DispatchKeySet be
   });
 }
 
-/// What a collective writes may change at any time until it is waited for.
+/// True for ops whose results may change at any time until a collective is waited for.
 bool is_of_collectives(const OpInfo& info) {
   return info.is_communication() || info.operator_name().name.starts_with("_c10d_functional::");
 }
 
-/// A functional collective may have begun outside of the region, which notes how its result is when
-/// the function first has it: not before it has been waited for.
+/// If a functional collective has begun outside the region, waits for it first, since the region
+/// notes the state of its result when the function first uses it.
 void wait_first(const OpCall& call) {
   if (call.info().operator_name().name != "_c10d_functional::wait_tensor") return;
   tell_collective_watch(call);
@@ -185,8 +185,8 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpCall call(info, *stack);
   if (C10_UNLIKELY(info.changes_metadata()) && changes_nothing(call))
     return run_below(op, below, stack);
-  // What it lifts was made without an op, as by an index assignment of a number (x[mask] = 0.5),
-  // and nobody else has it.
+  // The argument of a lift was made without an op, as by assigning a number to an index (x[mask] =
+  // 0.5), and nobody else has it.
   if (!logged && info.is_lift()) for_each_tensor(call.argument(0), &OpObserver::all_adopt);
   OpObserver::all_before_op(call, logged || info.is_lift());
   Begun begun(call);
@@ -217,50 +217,51 @@ void run_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below
   OpObserver::all_after_op(call);
 }
 
-/// True if this thread is in a region and its ops can be seen. The bits may have come to it without
-/// the region, in a copy of another thread's state; and under the Python dispatcher (a compiler
-/// traces) a composite op would redispatch to itself for ever.
+/// True if this thread is in a region and its ops can be intercepted. Without a region the bits may
+/// have come in a copy of another thread's state. Under the Python dispatcher (a compiler traces) a
+/// composite op would redispatch to itself forever.
 bool is_seen(DispatchKeySet keys) {
   return Scope::current() && !keys.has(DispatchKey::PythonDispatcher);
 }
 
-/// Note [Ops inside a leaf op]: where Python handles an op (a dispatch mode, a tensor subclass, all
-/// below autograd), the interception bits stay on. What the handler calls is part of the op all the
-/// same, and comes to remat's kernel for the backend. So is what a mode does when no op is running:
-/// it is asked for every `tensor.data`, and it may be round the forward and not round the backward.
-/// But an op that goes to Python from below autograd (rand_like, or any on inference tensors) is
-/// the function's own, and comes to remat's kernel for the backend only in the handler.
+/// Note [Ops inside a leaf op]: if Python handles an op (a dispatch mode, a tensor subclass, always
+/// below autograd), the interception bits stay on. Ops that the handler calls are part of the
+/// handled op, and reach remat's kernel for the backend. So do ops that a mode calls when no op is
+/// running: a mode is called for every `tensor.data`, and it may be active in the forward but not
+/// in the backward. But an op that goes to Python from below autograd (rand_like, or any op on
+/// inference tensors) is the function's own, and reaches remat's backend kernel only in the
+/// handler.
 bool is_in_leaf() {
   return Scope::current() == leaf.scope;
 }
 
-/// Of what comes to an autograd key, or is made from nothing.
+/// As is_in_leaf(), for ops at an autograd key and for factories.
 bool is_part_of_op() {
   return is_in_leaf() || Scope::current()->in_mode_handler();
 }
 
-/// Note [Ops of tensor subclasses]: what the handler of a tensor subclass calls for an op is the
-/// same in a replay of the function, so it is not compared, but the op is. Seen below Python it is
-/// ops on plain tensors, of which a tape can be written, and to which policies and collectives
-/// apply as to the function's own. Not so of what a handler does the first time only, and no replay
-/// does again: it asks for shapes, on tensors without data (DTensor remembers the answers), it
-/// waits for a collective, which the first use does, or has the ranks' generators agree (by an op
-/// of c10d; collectives of DTensors are functional ones).
+/// Note [Ops of tensor subclasses]: the ops that a tensor subclass's handler calls for an op are
+/// the same in a function replay, so only the op itself is compared. Below Python these ops are on
+/// plain tensors, so a tape can record them, and policies and collectives apply to them as to the
+/// function's own ops. Excluded are ops that a handler calls only the first time and no replay
+/// repeats: it asks for shapes, on tensors without data (DTensor caches the answers), waits for a
+/// collective, which the first use does, or lets the ranks' generators agree (by an op of c10d;
+/// collectives of DTensors are functional ones).
 bool is_shown(DispatchKeySet keys, const OpInfo& info) {
   const std::string& name = info.operator_name().name;
   return leaf.is_of_class && is_in_leaf() && !keys.has_backend(c10::BackendComponent::MetaBit) &&
          name != "_c10d_functional::wait_tensor" && !name.starts_with("c10d::");
 }
 
-/// True, and the op has run or been left out, if it is a named call of a policy or a collective.
-/// None is one that writes: factories, which are not seen in handlers, are made of such ops on
-/// empty tensors, and a call that is left out makes no tensor larger.
+/// If the op is a named call of a policy or a collective, runs it or leaves it out, and returns
+/// true. Ops that write never become calls: factories, which are not intercepted in handlers,
+/// consist of such ops on empty tensors, and a skipped call cannot resize a tensor.
 bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeySet below,
                       Stack* stack) {
   if (info.writes() && !info.is_communication()) return false;
   const RegionPolicy* const policy = Scope::current()->policy();
   if (!policy && !info.is_communication()) return false;
-  if (is_of_python_class(OpCall(info, *stack))) return false;  // what its handler calls may be one
+  if (is_of_python_class(OpCall(info, *stack))) return false;  // Its handler's ops may be calls.
   const auto run = [&] {
     const InLeaf none({});
     run_leaf(op, info, below, stack, /*logged=*/true);
@@ -270,7 +271,7 @@ bool run_part_as_call(const OperatorHandle& op, const OpInfo& info, DispatchKeyS
   return run_communication(decision, info, *stack, run);
 }
 
-/// An op that is part of another one.
+/// Runs an op that is part of another one.
 void run_in_leaf(const OperatorHandle& op, const OpInfo& info, DispatchKeySet keys,
                  DispatchKeySet below, Stack* stack) {
   const bool shown = is_shown(keys, info);
@@ -357,18 +358,19 @@ void intercept_fallback(const OperatorHandle& op, DispatchKeySet keys, Stack* st
   run_leaf(op, info, below, stack, /*logged=*/!info.is_lift());
 }
 
-// Note [Where nothing may be thrown]: Node::add_input_metadata() is noexcept, and asks a nested
-// tensor for its sizes by an op. What scopes throw (a refusal, a mismatch, the stop of a replay)
-// would end the process there, so they are shown the sizes only, as something made inside; and what
-// a strict tape refuses it refuses again when the region ends, should the function have caught it.
+// Note [Where nothing may be thrown]: Node::add_input_metadata() is noexcept, and gets a nested
+// tensor's sizes by an op. An exception from a scope (a refusal, a mismatch, the stop of a replay)
+// would end the process there. So scopes only see the sizes, as a tensor made inside. A strict tape
+// that has refused an op refuses again at the end of the region, in case the function caught the
+// exception.
 void intercept_size_query(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   run_unseen(op, keys.remove_backend(backend), stack);
   if (is_seen(keys)) for_each_tensor(stack->back(), &OpObserver::all_adopt);
 }
 
-// Note [Notes for the allocator]: record_stream() is marked as a write of its tensor, and only
-// tells the allocator that a stream uses the memory. It is no part of what a region computes, and a
-// replay may name another stream, since functions make new ones each time they run.
+// Note [Notes for the allocator]: record_stream() is marked as a write of its tensor, but only
+// tells the allocator that a stream uses the memory. It is not part of a region's computation, and
+// a replay may name another stream, since functions may make new ones each time they run.
 void intercept_note(const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
   if (is_seen(keys)) {
     c10::IValue& noted = torch::jit::peek(*stack, 0, op.schema().arguments().size());
@@ -381,7 +383,8 @@ void intercept_factory(const OperatorHandle& op, DispatchKeySet keys, Stack* sta
   keys = keys.remove(DispatchKey::TESTING_ONLY_GenericMode);
   if (!Scope::current()) return run_unseen(op, keys, stack);
   if (is_part_of_op()) return run_in_leaf(op, op_info(op), keys, keys, stack);
-  // Compilers make memory, too; but values come from the function.
+  // Compilers allocate memory, too, so uninitialised memory is not logged; values come from the
+  // function.
   const OpInfo& info = op_info(op);
   run_leaf(op, info, keys, stack, /*logged=*/!info.is_uninitialised());
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The boxed kernel that stands in front of one op.
+// The boxed kernel that is registered in front of one op.
 #pragma once
 
 #include <ATen/core/boxing/OperatorKernel.h>
@@ -18,16 +18,16 @@
 
 namespace remat {
 
-/// Note [Leaf and composite ops]: a leaf op is shown to the scopes, and runs once, unseen. A
-/// composite op is made of others and has no derivative of its own: it runs with interception on,
-/// so that its parts are seen. Which one it is depends on the backend: for an autograd key LibTorch
-/// takes the CompositeImplicitAutograd kernel unless something is registered for that key, for its
-/// backend or as CompositeExplicitAutograd.
+/// Note [Leaf and composite ops]: a leaf op is shown to the scopes, and runs once, without
+/// interception. A composite op consists of other ops and has no derivative of its own: it runs
+/// with interception on, so that its parts are seen. Which kind an op is depends on the backend:
+/// for an autograd key LibTorch takes the CompositeImplicitAutograd kernel unless something is
+/// registered for that key, for its backend or as CompositeExplicitAutograd.
 class InterceptKernel final : public c10::OperatorKernel {
  public:
   enum class Level {
     kAutograd,  ///< Registered for an autograd key.
-    kBackend,   ///< Registered for a backend: tensors without autograd, or code below it.
+    kBackend,   ///< Registered for a backend: tensors without autograd, or code below autograd.
   };
 
   InterceptKernel(const c10::OperatorHandle& op, Level level);
@@ -45,29 +45,30 @@ class InterceptKernel final : public c10::OperatorKernel {
       static_cast<size_t>(c10::DispatchKey::EndOfRuntimeBackendKeys) + 1;
 
   const Level level_;
-  const size_t non_blocking_;  // the position of that argument, if it has one
+  const size_t non_blocking_;  // Position of that argument, if there is one.
   const bool may_return_early_;
   std::atomic<const OpInfo*> info_{nullptr};
-  std::array<std::atomic<Kind>, kKeys> kinds_{};  // by autograd key
+  std::array<std::atomic<Kind>, kKeys> kinds_{};  // By autograd key.
   StaticDecision decision_;
 };
 
-/// The backend whose bits switch interception on. Set before any kernel runs.
+/// Sets the backend whose bits switch interception on. Call it before any kernel runs.
 void set_interception_backend(c10::BackendComponent backend);
 
-/// The fallback for ops without a kernel of ours on a backend key.
+/// The fallback for ops without a remat kernel on a backend key.
 void intercept_fallback(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                         torch::jit::Stack* stack);
 
-/// For ops that autograd calls where nothing may be thrown: see Note [Where nothing may be thrown].
+/// For ops that autograd calls where it does not allow exceptions:
+/// see Note [Where nothing may be thrown].
 void intercept_size_query(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                           torch::jit::Stack* stack);
 
-/// For ops that mark an argument as written and write no data.
+/// For ops that mark an argument as written but write no data.
 void intercept_note(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                     torch::jit::Stack* stack);
 
-/// For ops that make tensors from none. Any of them may call another one.
+/// For ops that make tensors without tensor arguments. Any of them may call another one.
 void intercept_factory(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                        torch::jit::Stack* stack);
 

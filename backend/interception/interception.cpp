@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Registers a kernel in front of each op, for the keys that are chosen here.
+// Registering a kernel in front of each op, and choosing the dispatch keys for it.
 #include "interception.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -34,13 +34,13 @@ using c10::KernelFunction;
 
 constexpr DispatchKey kFactoryKey = DispatchKey::TESTING_ONLY_GenericMode;
 
-/// The functionalities in which a backend gets the fallback.
+/// The functionalities for which the backend gets the fallback.
 constexpr DispatchKey kBelowAutograd[] = {DispatchKey::Dense, DispatchKey::Quantized,
                                           DispatchKey::Sparse, DispatchKey::SparseCsr,
                                           DispatchKey::NestedTensor};
 
-/// The names of ops that have been registered since the last look. The listener runs under the
-/// dispatcher's lock, so it must not register anything itself.
+/// Collects names of ops that have been registered since the last take(). The listener runs under
+/// the dispatcher's lock, so it must not register anything itself.
 class NewOps final : public c10::OpRegistrationListener {
  public:
   void onOperatorRegistered(const c10::OperatorHandle& op) override {
@@ -78,7 +78,7 @@ bool holds_tensors(const c10::Argument& argument) {
          type.isSubtypeOf(*c10::ListType::ofOptionalTensors());
 }
 
-/// True for an op that makes tensors from none.
+/// True for an op that returns tensors and takes none.
 bool is_factory(const c10::FunctionSchema& schema) {
   const auto none = [](const std::vector<c10::Argument>& all) {
     return std::none_of(all.begin(), all.end(), holds_tensors);
@@ -86,8 +86,8 @@ bool is_factory(const c10::FunctionSchema& schema) {
   return none(schema.arguments()) && !none(schema.returns());
 }
 
-/// Where ops have kernels for tensors that are not dense. Nested ones have an autograd key for all
-/// backends, at which they are not seen.
+/// Keys of kernels for tensors that are not dense. Nested tensors have one autograd key for all
+/// backends, at which they are not intercepted.
 struct OwnKernels {
   DispatchKey functionality, cpu, cuda;
 };
@@ -110,7 +110,7 @@ class Interception {
     interception_bits = backend_bit() | DispatchKeySet(kFactoryKey).raw_repr();
   }
 
-  /// Puts a kernel in front of each op that is new.
+  /// Registers a kernel in front of each new op.
   void update() {
     if (!new_ops_->any()) return;
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -143,7 +143,7 @@ class Interception {
 
   uint64_t backend_bit() const { return uint64_t{1} << (static_cast<unsigned>(backend_) - 1U); }
 
-  // A second fallback on a key throws and names both: somebody else has this backend.
+  // A second fallback on a key throws and names both: then another library uses this backend.
   void register_fallbacks() {
     for (const DispatchKey functionality : kBelowAutograd) {
       keep(Dispatcher::singleton().registerFallback(
@@ -160,14 +160,13 @@ class Interception {
     if (op_facts(op.operator_name()).has(OpFact::kWritesNoData)) return register_note(op);
     using Level = InterceptKernel::Level;
     register_kernel(op, DispatchKey::AutogradFunctionality, Level::kAutograd);
-    if (op.schema().argumentIndexWithName("running_mean")) register_statistics(op);
-    // A composite kernel of LibTorch would win over the fallback, and compute other bits than the
+    // Else LibTorch's composite kernel would win over the fallback, and compute other bits than the
     // backend's own kernel.
     if (op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutograd) ||
         op.hasKernelForDispatchKey(DispatchKey::CompositeExplicitAutogradNonFunctional)) {
       register_kernel(op, DispatchKey::Dense, Level::kBackend);
     }
-    // So it would of other layouts and quantized tensors.
+    // The same holds for other layouts and quantized tensors.
     for (const OwnKernels& kernels : kOwnKernels) {
       if (op.hasKernelForDispatchKey(kernels.cpu) || op.hasKernelForDispatchKey(kernels.cuda))
         put(op, key(kernels.functionality),
@@ -216,18 +215,18 @@ class Interception {
   void keep(c10::RegistrationHandleRAII handle) { handles_.push_back(std::move(handle)); }
 
   const BackendComponent backend_;
-  NewOps* new_ops_;  // owned by the dispatcher
+  NewOps* new_ops_;  // Owned by the dispatcher.
   std::mutex mutex_;
-  std::unordered_set<c10::OperatorName> known_;  // guarded by mutex_, as is handles_
+  std::unordered_set<c10::OperatorName> known_;  // Guarded by mutex_, like handles_.
   std::vector<c10::RegistrationHandleRAII> handles_;
 };
 
 }  // namespace
 
-// Note [Factories]: ops that make a tensor from none have no tensor to be dispatched on, and
-// torch:: functions exclude autograd's keys around them. The thread's included keys can still
-// divert them: a key for modes, TESTING_ONLY_GenericMode, on which nothing in LibTorch is
-// registered. So a tensor that a region makes is told from one of outside.
+// Note [Factories]: factories have no tensor to be dispatched on, and torch:: functions exclude
+// autograd's keys around them. The thread's included keys can still divert them to a key for modes,
+// TESTING_ONLY_GenericMode, on which LibTorch registers nothing. So a region can tell tensors that
+// it makes from those from outside.
 
 void install_interception() {
   // Leaked: kernels may be called until the process ends.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Runs an op, keeps its results or leaves it out, as the policy of its region says.
+// Running an op, keeping its results or leaving it out, as its region's policy says.
 #include "op_policy.h"
 
 #include <memory>
@@ -34,8 +34,8 @@ Shape shape_of(const c10::IValue& value) {
 /// One result of an op, without its tensors.
 struct Result {
   Shape shape;
-  std::vector<size_t> counts;  // of a list, of each list in a list
-  c10::IValue value;           // of what has no tensors; not of a Work, which would keep some
+  std::vector<size_t> counts;  // Length of a list, or of each list in a list.
+  c10::IValue value;           // A result without tensors; not a Work, which would keep some.
 };
 using Results = std::vector<Result>;
 
@@ -116,8 +116,8 @@ std::optional<Policy> ask(const RegionPolicy& policy, const OpCall& call, const 
   return policy.of_op({.op = call, .call = named, .is_recompute = is_recompute}, is_composite);
 }
 
-/// True for a view of a tensor without a storage: sparse ones, and what wraps others. It makes no
-/// memory, and a replay that leaves the op out has no view of that tensor to give.
+/// True for a view of a tensor without a storage: a sparse tensor or a wrapper. The view allocates
+/// no memory, and a replay that leaves the op out cannot make a view of that tensor.
 bool is_view_without_storage(const OpCall& call) {
   if (!call.info().is_view()) return false;
   bool any = false;
@@ -126,9 +126,9 @@ bool is_view_without_storage(const OpCall& call) {
   return any;
 }
 
-/// True if it writes memory that came to the function as a bare storage, which may change its place
-/// without an op (share_memory_()): a call that is left out would write the wrong one. A collective
-/// is left out by all ranks or by none.
+/// True if the op writes memory that came to the function as a bare storage, which may move without
+/// an op (share_memory_()): a skipped call would write the wrong memory. False for collectives,
+/// which all ranks must treat alike.
 bool writes_given(const OpCall& call, const NamedCalls& calls) {
   if (!call.info().writes() || call.info().is_communication()) return false;
   bool any = false;
@@ -138,7 +138,7 @@ bool writes_given(const OpCall& call, const NamedCalls& calls) {
   return any;
 }
 
-/// As run_by_policy(), in a region with cuts: what is saved is a value of the tape, not a call.
+/// Like run_by_policy(), in a region with cuts: a saved result is a value of the tape, not a call.
 bool run_in_segment(StaticDecision& decision, const OpInfo& op, bool is_composite,
                     torch::jit::Stack& stack, c10::function_ref<void()> run) {
   Scope* const scope = Scope::innermost_with_calls();
@@ -169,13 +169,13 @@ void run_as_call(const NamedCall& named, const OpCall& call, torch::jit::Stack& 
   scope.finish(take_results(call));
 }
 
-/// Collectives are SAVEd where nobody says otherwise.
+/// Collectives are SAVEd by default.
 const RegionPolicy& default_policy() {
   static const RegionPolicy& policy = *new RegionPolicy(PolicyTable());
   return policy;
 }
 
-/// True if each region around sees its ops, and so may leave calls out.
+/// True if every region around observes ops, and so may leave calls out.
 bool all_regions_see_ops() {
   for (const Scope* scope = Scope::current(); scope; scope = scope->next_to_see_ops()) {
     const Region* const region = scope->region();
@@ -188,7 +188,7 @@ bool all_regions_see_ops() {
 
 std::optional<Policy> StaticDecision::get(const RegionPolicy& policy, const OpInfo& op,
                                           bool is_composite) {
-  // Number of the policy, then which kind of op, then the answer.
+  // The word holds the policy's id, the kind of op, and the answer.
   constexpr int kAnswerBits = 3;
   constexpr uint64_t kNone = 7;
   const uint64_t key = policy.id() * 2 + (is_composite ? 1 : 0);
@@ -204,10 +204,10 @@ std::optional<Policy> StaticDecision::get(const RegionPolicy& policy, const OpIn
 
 bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const OpInfo& op,
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run) {
-  // squeeze_ and its kind change the tensor that the function has, which a skipped call could not.
+  // squeeze_ and the like change the function's tensor itself, which a skipped call could not do.
   if (op.changes_metadata()) return false;
-  // Memory that nothing has written has no values to keep, and what fills it would write them;
-  // lift() returns its argument, whose values the log is to have.
+  // Uninitialised memory has no values to keep, and the op that fills it would have to write them.
+  // lift() returns its argument, whose values must be logged.
   if (op.is_uninitialised() || op.is_lift()) return false;
   if (policy.is_per_segment() && !op.is_communication())
     return run_in_segment(decision, op, is_composite, stack, run);

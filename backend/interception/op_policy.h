@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// SAVE, OFFLOAD or RECOMPUTE of an op: a region's policy makes a named call of it.
+// Applying a region's policy to ops, which become named calls.
 #pragma once
 
 #include <ATen/core/stack.h>
@@ -16,7 +16,8 @@
 
 namespace remat {
 
-/// What the policy used last says of one op, where the op's name alone decides. Any thread.
+/// Caches the last policy's answer for one op, if the answer depends only on the op's name. Usable
+/// from any thread.
 class StaticDecision {
  public:
   std::optional<Policy> get(const RegionPolicy& policy, const OpInfo& op, bool is_composite);
@@ -26,11 +27,11 @@ class StaticDecision {
 };
 
 /// Runs the op on `stack` as the named call that `policy` makes of it: by `run`, or not at all in a
-/// replay. False, and nothing is done, if it makes none of it.
+/// replay. Returns false, and does nothing, if the policy makes it no call.
 bool run_by_policy(const RegionPolicy& policy, StaticDecision& decision, const OpInfo& op,
                    bool is_composite, torch::jit::Stack& stack, c10::function_ref<void()> run);
 
-/// As run_by_policy(), for a collective in a region without a policy.
+/// Like run_by_policy(), for a collective in a region without a policy.
 bool run_communication(StaticDecision& decision, const OpInfo& op, torch::jit::Stack& stack,
                        c10::function_ref<void()> run);
 

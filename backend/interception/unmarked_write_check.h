@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops of libraries that write what their schemas do not mark.
+// Detecting writes by library ops that their schemas do not mark.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,14 +14,14 @@
 
 namespace remat {
 
-/// Looks at the arguments of an op of a library before and after it runs: at the versions of those
-/// that its schema does not mark as written, and on the CPU at some words of their memory.
+/// Compares arguments of a library op before and after it runs: the versions of arguments that its
+/// schema does not mark as written, and on the CPU some words of their memory.
 class UnmarkedWriteCheck {
  public:
   explicit UnmarkedWriteCheck(const OpCall& call);
 
-  /// The op has run. Throws NotImplementedError if it has written one of them: nobody kept what was
-  /// there before.
+  /// Call it when the op has run. Throws NotImplementedError if it has written such an argument, as
+  /// nobody has kept its old value.
   void check(const OpInfo& info) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The thread's stack of prefixes.
+// The thread's stack of name prefixes.
 #include <remat/backend/name_scope.h>
 
 #include <c10/util/Exception.h>
@@ -31,7 +31,7 @@ bool NameScope::is_open() {
   return innermost != nullptr;
 }
 
-// A replay opens the scopes that the region's function opens, and no others.
+// Only scopes opened in the region's function count, since a replay opens the same ones.
 std::string NameScope::full_name(std::string_view name) {
   std::string text(name);
   const Scope* const region = Scope::innermost_with_calls();

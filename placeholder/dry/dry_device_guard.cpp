@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The one check of the guard.
+// The guard's device check.
 #include <remat/placeholder/dry_device_guard.h>
 
 #include <c10/util/Exception.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Dry tensors of a shape, and the one question that is answered before the fallback is asked.
+// Making dry tensors and storages, and checking whether tensors can exchange data.
 #include <remat/placeholder/dry_factories.h>
 
 #include <ATen/core/Tensor.h>

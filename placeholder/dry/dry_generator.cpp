@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Seeds without numbers.
+// A generator that keeps a seed and draws no numbers.
 #include "dry_generator.h"
 
 #include <ATen/Utils.h>

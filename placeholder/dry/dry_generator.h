@@ -1,13 +1,13 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A generator that nobody draws from.
+// A random generator for a device without data.
 #pragma once
 
 #include <ATen/core/Generator.h>
 
 namespace remat {
 
-/// A generator for remat_meta. It has a seed that can be set and read, so that code which seeds or
+/// Makes a generator for remat_meta. Its seed can be set and read, so that code which seeds or
 /// saves every generator runs; no op draws from it.
 at::Generator make_dry_generator();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hooks of remat_meta.
+// The device hooks of remat_meta.
 #include <remat/placeholder/dry_hooks.h>
 
 #include <c10/core/Storage.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Picking, searching and sampling.
+// Kernels for indexing, searching and sampling.
 #include <ATen/WrapDimUtils.h>
 #include <ATen/core/Generator.h>
 #include <ATen/core/Tensor.h>
@@ -59,7 +59,7 @@ Tensor cdist(const Tensor& x1, const Tensor& x2, double /*p*/, std::optional<int
   return at::empty(sizes, x1.options());
 }
 
-/// The scan ops of one dimension write values and indices of self's shape.
+/// The one-dimensional scan ops write values and indices of the shape of self.
 void scan(const Tensor& /*self*/, Tensor& /*values*/, Tensor& /*indices*/, int64_t /*dim*/) {}
 
 std::tuple<Tensor, Tensor> kthvalue(const Tensor& self, int64_t /*k*/, int64_t dim, bool keepdim) {

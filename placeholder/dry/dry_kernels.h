@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Kernels for ops that LibTorch's C++ has no Meta kernel for: shapes, strides and dtypes only.
+// Kernels for ops without a Meta kernel in LibTorch's C++: shapes, strides and dtypes only.
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
@@ -14,16 +14,17 @@
 
 namespace remat {
 
-/// Kernels by "aten::name.overload". They take and return meta tensors.
+/// Kernels by "aten::name.overload", on meta tensors.
 using DryKernelTable = std::unordered_map<std::string, c10::KernelFunction>;
 
-/// A kernel for one op, or for the op that returns what this one writes into its `out` arguments.
+/// A kernel for one op, or for its functional form, which returns what the op writes to `out`
+/// arguments.
 class DryKernel {
  public:
   DryKernel(c10::OperatorHandle kernel_op, const c10::KernelFunction& kernel, size_t outs)
       : op_(kernel_op), kernel_(&kernel), outs_(outs) {}
 
-  /// Replaces meta arguments on `stack` by meta results; `out` arguments get the shape of theirs.
+  /// Replaces meta arguments on `stack` by meta results; `out` arguments get the results' shapes.
   void call(torch::jit::Stack& stack) const;
 
  private:
@@ -32,17 +33,17 @@ class DryKernel {
   size_t outs_;
 };
 
-/// None if there is none for `op`. Any thread.
+/// Returns the kernel for `op`; nullopt if there is none. Usable from any thread.
 std::optional<DryKernel> find_dry_kernel(const c10::OperatorHandle& op);
 
-/// add(op, function): the function is the op's kernel.
+/// Returns add(op, function), which makes the function the op's kernel.
 inline auto kernel_adder(DryKernelTable& table) {
   return [&table](const char* op, auto* function) {
     table.emplace(op, c10::KernelFunction::makeFromUnboxedRuntimeFunction(function));
   };
 }
 
-// One group of kernels each.
+// Each adds one group of kernels.
 void add_pointwise_kernels(DryKernelTable& table);
 void add_reduction_kernels(DryKernelTable& table);
 void add_convolution_kernels(DryKernelTable& table);

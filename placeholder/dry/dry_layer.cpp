@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Dropout, recurrent cells, pooling, padding, Fourier transforms.
+// Kernels for dropout, recurrent cells, pooling, padding, and Fourier transforms.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -61,7 +61,7 @@ Tensor with_last_sizes(const Tensor& self, IntArrayRef last) {
   return at::empty(sizes, self.options());
 }
 
-/// `padding` counts from the last dimension, in pairs.
+/// `padding` has pairs, starting from the last dimension.
 Tensor pad(const Tensor& self, IntArrayRef padding) {
   c10::DimVector sizes(self.sizes());
   for (size_t i = 0; i < padding.size() / 2; ++i)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Batch, layer and group normalisation.
+// Kernels for batch, layer and group normalisation.
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -21,7 +21,7 @@ using c10::IntArrayRef;
 using OptionalTensor = std::optional<Tensor>;
 using Triple = std::tuple<Tensor, Tensor, Tensor>;
 
-/// Statistics are of float for half-precision inputs, unless weights say otherwise: only their
+/// LibTorch keeps float statistics for half-precision inputs, depending on the weights; only their
 /// shape is certain here.
 Triple batch_norm_results(const Tensor& input, bool training) {
   const int64_t channels = training ? input.size(1) : 0;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Dry tensors: ops by Meta kernels, ours, or composite ones; errors for what needs data.
+// Running ops on dry tensors by Meta kernels, dry kernels or composite kernels, and errors for ops
+// that need data.
 #include "dry_op.h"
 
 #include <ATen/ExpandUtils.h>
@@ -32,7 +33,7 @@ bool is_written(const c10::OperatorHandle& op, size_t argument) {
   return alias && alias->isWrite();
 }
 
-/// Shapes may depend on the values of a tensor, but not through one number that is only read.
+/// Shapes may depend on the values of a real tensor, except on a 0-dim tensor that is only read.
 void check_not_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const Stack& stack) {
   visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {
     if (!tensor.defined() || is_placeholder(tensor)) return;
@@ -40,7 +41,8 @@ void check_not_mixed(const c10::OperatorHandle& op, const at::Tensor& dry, const
   });
 }
 
-/// aten::index is tagged, but only masks make the shape of its result depend on data.
+/// aten::index has the tag dynamic_output_shape, but only masks make its result's shape depend on
+/// data.
 bool has_mask_indices(const c10::OperatorHandle& op, const Stack& stack) {
   bool found = false;
   visit_argument_tensors(op, stack, [&](size_t index, const at::Tensor& tensor) {
@@ -56,8 +58,8 @@ bool needs_data(const c10::OperatorHandle& op, const Stack& stack) {
   return op.schema().name() != "aten::index" || has_mask_indices(op, stack);
 }
 
-/// aten::copy_(self, src) and aten::_copy_from(self, dst): into a dry tensor everything goes, and
-/// is lost.
+/// aten::copy_(self, src) and aten::_copy_from(self, dst): copies into a dry tensor discard the
+/// data.
 bool run_copy(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack) {
   const std::string& name = op.schema().name();
   const bool is_copy = name == "aten::copy_";
@@ -75,8 +77,8 @@ bool run_copy(const c10::OperatorHandle& op, const at::Tensor& dry, Stack& stack
   return true;
 }
 
-/// LibTorch calls two tensors on the same memory equal without looking at it; only then is the
-/// answer known here.
+/// LibTorch treats two tensors with the same memory and layout as equal without reading them. Only
+/// in this case is the answer known.
 bool run_equal(const c10::OperatorHandle& op, Stack& stack) {
   if (op.schema().name() != "aten::equal") return false;
   const at::Tensor& a = torch::jit::peek(stack, 0, 2).toTensor();
@@ -102,7 +104,7 @@ void run_on_meta(const c10::OperatorHandle& op, Stack& stack, Numbers numbers,
   call.replace_results();
 }
 
-/// An op that writes its results into arguments, of which none changes its shape.
+/// Runs an op that only writes its results into arguments, without changing their shapes.
 bool run_in_place(const c10::OperatorHandle& op, Stack& stack) {
   if (!returns_only_written(op.schema()) || is_out_variant(op)) return false;
   const auto& schema = op.schema();

@@ -12,7 +12,7 @@ namespace remat {
 /// Runs `op` on shapes. `dry` is one of its dry arguments.
 void run_dry_op(const c10::OperatorHandle& op, const at::Tensor& dry, torch::jit::Stack& stack);
 
-/// Always throws ValueError: `op` got a dry tensor and another one.
+/// Always throws ValueError: `op` got a dry tensor and one that is not.
 [[noreturn]] void throw_mixed(const c10::OperatorHandle& op, const at::Tensor& dry,
                               const at::Tensor& other);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Results with the shape of one argument, or of all broadcast together.
+// Kernels whose results have the shape of one argument, or of arguments broadcast together.
 #include <ATen/ExpandUtils.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -33,12 +33,12 @@ void like_argument(const c10::OperatorHandle& op, Stack* stack) {
   replace_arguments(op, *stack, at::empty_like(like));
 }
 
-/// Checks of values: there are none, so they hold.
+/// Checks of values pass, as there are no values.
 void pass_check(const c10::OperatorHandle& op, Stack* stack) {
   torch::jit::drop(*stack, op.schema().arguments().size());
 }
 
-/// The first two of the arguments that are tensors, broadcast, with the promoted dtype.
+/// Returns the first two tensor arguments broadcast together, with the promoted dtype.
 void broadcast(const c10::OperatorHandle& op, Stack* stack) {
   at::Tensor first;
   at::Tensor second;
@@ -93,7 +93,7 @@ std::tuple<at::Tensor, at::Tensor> log_sigmoid_forward(const at::Tensor& self) {
 std::tuple<at::Tensor, at::Tensor> prelu_backward(const at::Tensor& /*grad*/,
                                                   const at::Tensor& self,
                                                   const at::Tensor& weight) {
-  // Autograd sums the second one to the weight's shape.
+  // Autograd sums the second result to the weight's shape.
   const auto sizes = at::infer_size_dimvector(self.sizes(), weight.sizes());
   return {at::empty_like(self), at::empty(sizes, weight.options())};
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reductions and losses.
+// Kernels for reductions and losses.
 #include <ATen/ops/amax.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/empty_like.h>
@@ -40,7 +40,7 @@ Tensor nansum(const Tensor& self, c10::OptionalIntArrayRef dim, bool keepdim,
   return at::sum(self, dim, keepdim, dtype);
 }
 
-/// Of variance and standard deviation: sums' shape, real dtype.
+/// Variance and standard deviation: shaped like a sum, with a real dtype.
 Tensor deviation(const Tensor& self, c10::OptionalIntArrayRef dim,
                  const std::optional<c10::Scalar>& /*correction*/, bool keepdim) {
   return at::sum(self, dim, keepdim, c10::toRealValueType(self.scalar_type()));

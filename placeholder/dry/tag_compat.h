@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tags of ops that not every version of LibTorch has.
+// Op tags that not every version of LibTorch has.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,7 +8,7 @@
 
 namespace remat {
 
-/// Tagged as what writes its results into arguments that it may give another shape, which ops are
+/// True for ops tagged as writing results into arguments whose shape may change. Ops have this tag
 /// since 2.11.
 template <class Tag = at::Tag>
 bool is_out_variant(const c10::OperatorHandle& op) {

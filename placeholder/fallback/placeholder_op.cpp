@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which of the two kinds of placeholder an op is about.
+// Choosing between the two kinds of placeholder for an op.
 #include <remat/placeholder/op_facts.h>
 #include <remat/placeholder/placeholder_op.h>
 

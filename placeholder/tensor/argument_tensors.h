@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// All tensors among the arguments on a stack, also those in lists.
+// Visiting all tensors among the arguments on a stack, including those in lists.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,7 +22,7 @@ void visit_tensors(const c10::IValue& value, Visit&& visit) {
   }
 }
 
-/// Calls `visit(index of the argument, tensor)`.
+/// Calls `visit(argument index, tensor)` for each tensor.
 template <class Visit>
 void visit_argument_tensors(const c10::OperatorHandle& op, const torch::jit::Stack& stack,
                             Visit&& visit) {

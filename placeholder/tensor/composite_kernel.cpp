@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The three keys that such a kernel may be under.
+// Finding an op's composite kernel under one of three keys.
 #include "composite_kernel.h"
 
 #include <c10/core/DispatchKey.h>

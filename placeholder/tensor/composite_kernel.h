@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops that are made of others.
+// Running composite kernels, which consist of other ops.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -8,8 +8,8 @@
 
 namespace remat {
 
-/// Runs the kernel of `op`, whose arguments are on `stack`, that is made of other ops; these are
-/// dispatched one by one. False if it has none, and the stack is as it was.
+/// Runs the composite kernel of `op`, whose arguments are on `stack`; the ops inside are dispatched
+/// one by one. Returns false, with the stack unchanged, if there is none.
 bool run_composite(const c10::OperatorHandle& op, torch::jit::Stack& stack);
 
 }  // namespace remat

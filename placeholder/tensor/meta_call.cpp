@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Placeholders to meta tensors and back.
+// Replacing placeholders by meta tensors and back.
 #include "meta_call.h"
 
 #include <c10/core/Allocator.h>
@@ -81,7 +81,7 @@ at::Tensor MetaCall::to_meta(const at::Tensor& tensor) {
   impl->set_sizes_and_strides(tensor.sizes(), tensor.strides(), tensor.storage_offset());
   if (tensor.is_conj()) impl->_set_conj(true);
   if (tensor.is_neg()) impl->_set_neg(true);
-  // Type promotion must see what it would have seen.
+  // Type promotion must give the same result as with the original.
   if (tensor.unsafeGetTensorImpl()->is_wrapped_number()) impl->set_wrapped_number(true);
   arguments_.push_back({tensor, at::Tensor(std::move(impl))});
   return arguments_.back().meta;

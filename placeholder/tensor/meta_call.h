@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One op on placeholders, carried out on meta tensors.
+// Running one op on placeholders by way of meta tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,24 +13,24 @@
 
 namespace remat {
 
-/// What becomes of tensors that LibTorch made of plain numbers.
+/// How to treat tensors that LibTorch made of plain numbers.
 ///
-/// Note [Numbers]: a Meta kernel takes one as it is, on the CPU. It must: those written in Python
-/// are handed the number itself, read from the tensor. Kernels of ours have meta tensors only.
+/// Note [Numbers]: a Meta kernel must get such a tensor as it is, on the CPU: kernels written in
+/// Python get the number itself, read from the tensor. Dry kernels get meta tensors only.
 enum class Numbers : uint8_t { kKeep, kToMeta };
 
-/// Replaces placeholders on a stack by meta tensors and meta results by placeholders. What shares a
-/// storage before shares one after, both ways.
+/// Replaces placeholders on a stack by meta tensors, and meta results by placeholders. Tensors that
+/// share a storage still share one after each replacement.
 class MetaCall {
  public:
   MetaCall(const c10::OperatorHandle& op, torch::jit::Stack& stack) : op_(op), stack_(stack) {}
 
-  /// The arguments on top of the stack become meta tensors, real ones included.
+  /// Replaces the arguments on top of the stack by meta tensors, including real ones.
   void replace_arguments(Numbers numbers);
 
-  /// The results on top of the stack become dry tensors, or, where they share storage with an
-  /// argument, placeholders on its storage; an argument that was written is returned itself, with
-  /// the geometry it has now.
+  /// Replaces the results on top of the stack by dry tensors or, if they share storage with an
+  /// argument, by placeholders on its storage. A written argument is returned as the same object,
+  /// with its new geometry.
   void replace_results();
 
   /// True if a result, now on the stack, has a storage that no argument has.
@@ -42,7 +42,7 @@ class MetaCall {
     at::Tensor meta;
   };
   struct StoragePair {
-    c10::Storage original;  // none for a real tensor
+    c10::Storage original;  // Undefined for a real tensor.
     c10::Storage meta;
   };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The table of ops, and questions to schemas.
+// The table of facts about ops, and queries about schemas.
 #include <remat/placeholder/op_facts.h>
 
 #include <c10/util/StringUtil.h>
@@ -14,17 +14,17 @@ namespace {
 
 using Table = std::unordered_map<std::string_view, OpFacts>;
 
-/// Of all overloads.
+/// Facts hold for all overloads.
 Table make_table() {
   using enum OpFact;
   return {
-      // No schema tells that they read sizes, strides and dtype only.
+      // Ops that read sizes, strides and dtype only. No schema says so.
       {"aten::_assert_tensor_metadata", kMetadata},
       {"aten::_has_compatible_shallow_copy_type", kMetadata},
       {"aten::_has_same_storage_numel", kMetadata},
       {"aten::_new_zeros_with_same_feature_meta", kMetadata},
       {"aten::full_like", kMetadata},
-      // Tensor.__dlpack__() asks for it before it hands the memory out, and calls no other op.
+      // Tensor.__dlpack__() calls it before it exports the memory, and calls no other op.
       {"aten::is_pinned", kMetadata | kHandsOut},
       {"aten::is_same_size", kMetadata},
       {"aten::new_full", kMetadata},
@@ -43,7 +43,7 @@ Table make_table() {
       {"aten::zeros_like", kMetadata},
       {"prims::full_like", kMetadata},
 
-      // They make memory without values.
+      // Ops that allocate memory without values.
       {"aten::_empty_affine_quantized", kUninitialised},
       {"aten::_empty_per_channel_affine_quantized", kUninitialised},
       {"aten::empty", kUninitialised},
@@ -54,7 +54,7 @@ Table make_table() {
       {"aten::new_empty", kUninitialised | kMetadata},
       {"aten::new_empty_strided", kUninitialised | kMetadata},
 
-      // Views whose kernels look at sizes and strides only; the others go to as_strided(), which
+      // Views whose kernels read sizes and strides only. Other views call as_strided(), which
       // checks the size of the storage.
       {"aten::_conj", kKeepsStrides},
       {"aten::_neg_view", kKeepsStrides},
@@ -66,20 +66,20 @@ Table make_table() {
       {"aten::view_as_complex", kKeepsStrides},
       {"aten::view_as_real", kKeepsStrides},
 
-      // They make views, or lay a tensor on memory, that LibTorch counts writes of apart.
+      // Ops that make a view, or put a tensor on memory, with a separate version counter.
       {"aten::_unsafe_view", kUndeclaredView | kOtherVersions},
       {"aten::unsafe_split", kOtherVersions},
       {"aten::unsafe_split_with_sizes", kOtherVersions},
 
-      // The tag inplace_view says of them, as of squeeze_(), that sizes change; the memory does
-      // too.
+      // The tag inplace_view says only that sizes change, as for squeeze_(); here the memory
+      // changes, too.
       {"aten::resize_", kChangesMemory},
       {"aten::resize_as_", kChangesMemory},
       {"aten::resize_as_sparse_", kChangesMemory},
       {"aten::set_", kChangesMemory | kOtherVersions},
       {"aten::set_data", kChangesMemory},
 
-      // Schemas mark what is written, not what is not read.
+      // Ops that write an argument without reading it. Schemas mark only what is written.
       {"aten::_foreach_copy_", kOverwrites},
       {"aten::_foreach_zero_", kOverwrites},
       {"aten::bernoulli_", kOverwrites},
@@ -101,8 +101,8 @@ Table make_table() {
       {"aten::index_put_", kAccumulates},
       {"aten::put_", kAccumulates},
 
-      // Their kernels save memory that they have made with empty(), and leave parts of it: noise
-      // where the input is positive, blanks between targets, the workspace of a library.
+      // Kernels that save memory from empty() and leave gaps in it: noise where the input is
+      // positive, blanks between targets, a library's workspace.
       {"aten::rrelu_with_noise", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_", kFills | kLeavesGaps},
       {"aten::rrelu_with_noise_functional", kLeavesGaps},
@@ -113,7 +113,7 @@ Table make_table() {
 
       {"aten::_make_dual", kMakesTangents},
 
-      // A note for the allocator.
+      // Only tells the allocator.
       {"aten::record_stream", kWritesNoData},
   };
 }

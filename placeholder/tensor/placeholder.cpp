@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Making and recognising placeholders, and what is said when one is read.
+// Making and recognising placeholders, and the errors when one is read.
 #include <remat/placeholder/placeholder.h>
 
 #include <ATen/EmptyTensor.h>

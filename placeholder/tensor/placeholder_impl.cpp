@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storage and TensorImpl of placeholders.
+// The storage and TensorImpl of placeholders.
 #include <remat/placeholder/placeholder_impl.h>
 
 #include <c10/core/DispatchKeySet.h>
@@ -16,12 +16,13 @@ namespace remat {
 namespace {
 
 const PlaceholderStorage* as_placeholder(const c10::StorageImpl* storage) {
-  // The class is final, so its type_info is all that a cast would look at, and cheaper.
+  // The class is final, so comparing type_info is equivalent to a dynamic_cast, and cheaper.
   if (!storage || typeid(*storage) != typeid(PlaceholderStorage)) return nullptr;
   return static_cast<const PlaceholderStorage*>(storage);
 }
 
-/// Autocast looks at an op only if one of the tensors has the key of the device where it is on.
+/// Autocast handles an op only if a tensor has the autocast key of the device that autocast is
+/// enabled on.
 c10::DispatchKeySet keys_on(c10::Device device, caffe2::TypeMeta dtype) {
   const auto key = c10::computeDispatchKey(c10::typeMetaToScalarType(dtype), c10::kStrided, device);
   return c10::DispatchKeySet(c10::DispatchKey::PrivateUse1) |

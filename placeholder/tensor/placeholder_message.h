@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The text for data that is not there.
+// The error text for reading data that does not exist.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace remat {
 
-/// `reader` is an op's name, or what else reads.
+/// `reader` is an op's name, or a description of another read.
 std::string placeholder_access_message(std::string_view reader, const PlaceholderInfo& info);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Placeholders of results: what metadata can answer.
+// Ops on placeholders of results that need metadata only.
 #include "result_op.h"
 
 #include <ATen/core/enum_tag.h>
@@ -32,7 +32,7 @@ void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
                    torch::jit::Stack& stack) {
   const OpFacts facts = op_facts(op.operator_name());
   if (facts.has(OpFact::kMetadata)) return run_metadata_kernel(op, stack);
-  // There is no memory for the note to be about.
+  // There is no memory for the allocator to track.
   if (facts.has(OpFact::kWritesNoData))
     return torch::jit::drop(stack, op.schema().arguments().size());
   if (!is_view_op(op, facts)) throw_placeholder_access(full_name(op), info);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops on placeholders of results.
+// Running ops on placeholders of results.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -10,7 +10,7 @@
 
 namespace remat {
 
-/// Runs views and metadata ops; throws what throw_placeholder_access(op, info) throws for others.
+/// Runs views and metadata ops; for others throws as throw_placeholder_access(op, info) does.
 void run_result_op(const c10::OperatorHandle& op, const PlaceholderInfo& info,
                    torch::jit::Stack& stack);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a collective leaves for the host and for who waits.
+// Keeping a collective's results for the host and for code that waits.
 #include "call_collectives.h"
 
 #include <c10/util/Exception.h>
@@ -18,20 +18,20 @@ namespace {
 
 constexpr size_t kSmallBytes = 4096;
 
-/// What a function may read without an op: sizes and counts by tolist(), objects by pickle, a loss
-/// by numpy(). A replay could not say that it lacks the value.
+/// Data that a function may read without an op: sizes and counts by tolist(), objects by pickle, a
+/// loss by numpy(). A replay could not tell that it lacks the value.
 bool may_be_read_by_host(const at::Tensor& tensor) {
   if (!tensor.is_cpu() || !tensor.has_storage()) return false;
   const bool is_integral = c10::isIntegralType(tensor.scalar_type(), /*includeBool=*/true);
   return is_integral || tensor.storage().nbytes() <= kSmallBytes;
 }
 
-/// A send or receive has one reader or writer at the other end, of which nobody waits twice.
+/// Sends and receives pair with one peer, and must not be waited for twice.
 bool is_receive(const std::string& op) {
   return op.find("c10d::recv") != std::string::npos;
 }
 
-/// True if its caller waits for it later. Sends and receives do not say.
+/// True if the caller waits for it later. Sends and receives do not say, so they count as async.
 bool is_async(const OpCall& call) {
   const auto& arguments = call.info().op().schema().arguments();
   for (const auto i : c10::irange(arguments.size())) {
@@ -46,8 +46,8 @@ void CallCollectives::before_op(const OpCall& call) {
   is_async_ = is_async(call);
 }
 
-// Collectives write without a new version: autograd does not notice that what it has saved is
-// another value by now, and goes on with that. A replay would give it the old one.
+// Collectives write without a new version: autograd does not notice that a saved tensor has
+// changed, and goes on with the new value. A replay would give it the old one.
 void CallCollectives::note_received(const OpInfo& op, const at::Tensor& tensor,
                                     Origin origin) const {
   for (const Slot& slot : state_.slot_region()->slots()) {
@@ -95,7 +95,7 @@ void CallCollectives::read_inside(const at::Tensor& wrapper, const OpInfo* reade
   for (const at::Tensor& inner : inner_tensors(wrapper)) {
     const Origin origin = state_.storages.find(memory_of(inner));
     if (origin.is_product()) products_.read(origin.number(), inner, reader);
-    if (origin.is_outside()) products_.need(inner);  // a SAVE call may have written it
+    if (origin.is_outside()) products_.need(inner);  // A SAVE call may have written it.
   }
 }
 
@@ -105,7 +105,7 @@ void CallCollectives::keep_for_host(const at::Tensor& tensor) {
 }
 
 void CallCollectives::finish() {
-  if (unread_.empty()) return;  // first: a region without calls has no log of them
+  if (unread_.empty()) return;  // Checked first: a region without calls has no call log.
   CallLog& calls = state_.region->calls();
   for (const Unread& entry : std::exchange(unread_, {})) {
     if (!has_ended(entry.work)) continue;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// SAVE calls of collectives, which may go on after the op has returned.
+// SAVE calls of collectives, which may still be running when the op has returned.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,8 @@
 
 namespace remat {
 
-/// Keeps what the host may read of a collective without an op, and knows which may still write.
+/// Keeps results of collectives that the host may read without an op, and tracks which collectives
+/// may still write.
 class CallCollectives {
  public:
   CallCollectives(ForwardState& state, CallProducts& products, PendingWrites& pending)
@@ -31,16 +32,16 @@ class CallCollectives {
 
   /// An op of a SAVE call is about to run: a collective, a send or a receive.
   void before_op(const OpCall& call);
-  /// It writes `tensor`. Throws NotImplementedError if an op of the region has saved that.
+  /// The op writes `tensor`. Throws NotImplementedError if an op of the region has saved it.
   void note_received(const OpInfo& op, const at::Tensor& tensor, Origin origin) const;
   /// `call`, of a collective, has returned `results`.
   void end_call(const SavedCall& call, const CallResults& results);
 
-  /// An op outside of SAVE calls is about to read what is inside of `wrapper`, a tensor of a Python
-  /// class; null: a slot or the user needs it. Sees to results of functional collectives.
+  /// An op outside SAVE calls is about to read the inner tensors of `wrapper`, a tensor subclass;
+  /// null if a slot or the user needs them. Handles results of functional collectives.
   void read_inside(const at::Tensor& wrapper, const OpInfo* reader);
 
-  /// The function has returned: keeps what has been waited for in it.
+  /// The function has returned: keeps results that it has waited for.
   void finish();
 
  private:
@@ -52,11 +53,11 @@ class CallCollectives {
   PendingWrites& pending_;
   struct Unread {
     at::Tensor tensor;
-    size_t slot;  // the next one then
+    size_t slot;  // Number of slots at that time.
     c10::IValue work;
   };
-  std::vector<Unread> unread_;  // of async collectives, for the host
-  bool is_async_ = false;       // the collective that runs
+  std::vector<Unread> unread_;  // Results of async collectives, for the host.
+  bool is_async_ = false;       // The running collective is async.
 };
 
 }  // namespace remat

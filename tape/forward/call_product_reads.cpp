@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who reads what SAVE calls have made, and keeping it for them.
+// Reads of SAVE calls' products, and keeping the products for them.
 #include <c10/util/Exception.h>
 
 #include <utility>
@@ -45,24 +45,23 @@ void CallProducts::before_use(const OpCall& call, size_t argument, const at::Ten
   if (!product.is_copied() && call.writes_argument(argument)) keep_copy(product, tensor);
 }
 
-/// A tensor from outside is about to be read: what the last SAVE call wrote there is kept.
+/// A tensor from outside is about to be read: keeps what the last SAVE call wrote there.
 void CallProducts::read_outside(const at::Tensor& tensor, Origin origin, const OpInfo* reader) {
   const auto entry = outside_products_.find(origin.number());
   if (entry == outside_products_.end()) return;
-  // The shadow of a replay begins with the kept bytes; if there are older ones, the call's value
-  // is kept apart from them and copied there when the call is skipped.
+  // A replay's shadow begins with the kept bytes. If older bytes are kept, the call's value is kept
+  // separately and copied to the shadow when the call is skipped.
   if (!region_.outside()[origin.number()].is_written()) {
     pending_.settle(tensor);
     outside_.keep_before_write(tensor, origin);
     if (state_.recorder) state_.recorder->reset_outside(origin.number());
   } else {
     read(entry->second, tensor, reader);
-    region_.outside()[origin.number()].cover_all();  // it has all bytes
+    region_.outside()[origin.number()].cover_all();  // The product has all bytes.
   }
   outside_products_.erase(entry);
 }
 
-/// The product whose value the tensor has: made by a call, or written outside by one.
 std::optional<size_t> CallProducts::product_in(const at::Tensor& tensor) const {
   const void* const memory = memory_of(tensor);
   if (!memory) return std::nullopt;
@@ -86,11 +85,11 @@ void CallProducts::read(size_t number, const at::Tensor& tensor, const OpInfo* r
   KeepReason reason = reason_for(reader);
   if (reason.kind == KeepReason::Kind::kBareRead) report_implicit(product, reason.reader);
   keep(product, tensor, std::move(reason));
-  // Its value goes where the products before it were.
+  // A replay copies its value to where the earlier products on that storage were.
   for (auto base = base_products_.find(number); base != base_products_.end();
        base = base_products_.find(base->second)) {
     CallProduct& before = region_.calls().product(base->second);
-    if (before.needs_memory()) break;  // and so are all before it
+    if (before.needs_memory()) break;  // Then all earlier ones do, too.
     before.mark_memory_needed();
   }
 }
@@ -120,9 +119,9 @@ bool CallProducts::is_of_collective(size_t number) const {
   return !calls.records()[calls.product(number).call()].call.collective.empty();
 }
 
-// A store is for what the region makes; weights have their place, and arguments have where the
-// region keeps them. In a backward inside the call nobody can tell them apart: what that unpacks
-// may have been made again.
+// A store is for what the region makes: weights stay where they are, and the region's arguments
+// where the region keeps them. In a backward inside the call these cannot be told apart: a tensor
+// that it unpacks may have been recomputed.
 bool CallProducts::may_store(const CallRecord& record, const at::Tensor& tensor) const {
   if (record.call.policy != Policy::kOffload || !has_layout(tensor) || !state_.is_own_code())
     return false;
@@ -136,7 +135,7 @@ bool CallProducts::is_stored_argument(const at::Tensor& tensor) const {
          !is_parameter(saved_original(tensor));
 }
 
-// The store, a pair that was opened in the region, the hooks of the options.
+// In order of preference: the store, a pair opened in the region, the hooks of the options.
 UserPair CallProducts::pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
                                       c10::function_ref<bool()> is_opened_in_call) const {
   UserPair pair = UserPair::inside(state_.scope, record.call.keep);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Taking up what SAVE calls return and write.
+// Recording what SAVE calls return and write.
 #include <ATen/core/Tensor.h>
 #include <c10/util/Exception.h>
 
@@ -15,7 +15,7 @@
 namespace remat {
 namespace {
 
-/// True if autograd knows that a write to the one is a write to the other.
+/// True if autograd knows that a write to one is a write to the other.
 bool is_view_of(const at::Tensor& tensor, const at::Tensor& other) {
   return tensor.is_view() && tensor._base().is_same(other.is_view() ? other._base() : other);
 }
@@ -36,7 +36,7 @@ void CallProducts::end_call() {
                                           : std::any();
 }
 
-/// What a call has made must be such that a replay can put something else in its place.
+/// Throws if a replay could not replace the call's result.
 void CallProducts::check_result(const at::Tensor& tensor, size_t position) const {
   const auto result = [&] {
     return c10::str(where(running_.record->call), ", result ", position, " (",
@@ -57,7 +57,7 @@ void CallProducts::check_result(const at::Tensor& tensor, size_t position) const
       "Clone it outside of InferenceMode, or use the policy RECOMPUTE.");
 }
 
-/// True if the call that runs has made a result of that origin.
+/// True if the running call has made a result of that origin.
 bool CallProducts::is_made_here(Origin origin) const {
   if (origin.is_in_call() || origin.is_unknown()) return true;
   if (!origin.is_product()) return false;
@@ -103,7 +103,7 @@ size_t CallProducts::product_of(const at::Tensor& tensor) {
   const size_t number = calls.add_product(CallProduct(calls.records().size() - 1, tensor));
   if (memory) state_.storages.enter(memory, Origin::product(number));
   CallProduct& product = calls.product(number);
-  // What no placeholder can stand for: no bytes to leave out, or more than bytes.
+  // A placeholder cannot replace these: there are no bytes to save, or more than bytes.
   if (product.is_opaque() || product.size_bytes() == 0 || !placeholders_work)
     keep(product, tensor, {.kind = KeepReason::Kind::kNeeded, .reader = {}});
   return number;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What SAVE calls of a forward return and write, who reads it, and what of it is kept.
+// Results and writes of a forward's SAVE calls: who reads them, and what is kept.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,15 +27,15 @@
 
 namespace remat {
 
-/// Note [What a SAVE call keeps]: of the tensors that autograd saves in it, those that are made by
-/// the call, by another SAVE call or outside of the region are kept, as without remat. Those that
-/// code of the region made which a replay runs again are not: a replay gets them from the call's
-/// arguments (CallRecord::refills). Its results are kept when an op outside of SAVE calls reads
-/// their data, and let go again at the end of the region if no slot comes after that op, because no
+/// Note [What a SAVE call keeps]: of the tensors that autograd saves in it, those made by the call,
+/// by another SAVE call or outside the region are kept, as without remat. Those made by code of the
+/// region that a replay runs again are not: a replay gets them from the call's arguments
+/// (CallRecord::refills). The call's results are kept when an op outside SAVE calls reads their
+/// data. At the end of the region they are released if no slot comes after that op, because no
 /// replay gets there.
 class CallProducts {
  public:
-  /// `running`: the SAVE call that runs; `op`: its op.
+  /// `running` is the running SAVE call, `op` its running op.
   CallProducts(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots,
                PendingWrites& pending, const SavedCall& running, const SavedOp& op)
       : state_(state),
@@ -48,43 +48,43 @@ class CallProducts {
   CallProducts(const CallProducts&) = delete;
   CallProducts& operator=(const CallProducts&) = delete;
 
-  /// A named call has begun: the one after those before it.
+  /// A named call has begun, the next one in order.
   void begin_call() { ends_.emplace_back(); }
-  /// A RECOMPUTE call has begun, or ended.
+  /// A RECOMPUTE call has begun (+1) or ended (-1).
   void count_recomputed(int change) { recomputed_ += change; }
 
-  /// The SAVE call that runs ends: what is kept of its results from here on is kept with the hooks
-  /// and the context of now.
+  /// The running SAVE call ends: results kept from here on use the present hooks and context.
   void end_call();
-  /// The hooks of the call that `number` is of are not asked again.
+  /// The hooks of the call that made product `number` are not used again.
   void forget_hooks(size_t number) { ends_[region_.calls().product(number).call()].pair = {}; }
 
-  /// Result `position` of the SAVE call that runs. Throws if a replay could put nothing there.
+  /// Describes result `position` of the running SAVE call. Throws if a replay could not replace it.
   CallOutput output_of(const at::Tensor& tensor, size_t position);
-  /// What it has written.
+  /// Adds a write of the running call.
   void add_write(const SavedCall::Written& written);
 
   /// The product whose value the tensor has: made by a call, or written outside by one.
   std::optional<size_t> product_in(const at::Tensor& tensor) const;
 
-  /// An op outside of SAVE calls is about to use a tensor of this origin as argument `argument`.
+  /// An op outside SAVE calls is about to use a tensor of this origin as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
-  /// Something that nobody sees is about to read `tensor`, or may.
+  /// Unobserved code reads `tensor`, or may.
   void need(const at::Tensor& tensor);
-  /// `reader` is about to read it; null: something that nobody sees.
+  /// `reader` is about to read product `number`; null for unobserved code.
   void read(size_t number, const at::Tensor& tensor, const OpInfo* reader);
   /// `tensor` has the value of that product, which is about to be written.
   void keep_copy(CallProduct& product, const at::Tensor& tensor);
   /// True if a SAVE call of a collective has made or written it.
   bool is_of_collective(size_t number) const;
 
-  /// Who gets a tensor that autograd saves in a call, if not a pair that was opened inside it.
+  /// The pair that gets a tensor that autograd saves in a call, unless a pair was opened in the
+  /// call.
   UserPair pair_for_saved(const CallRecord& record, const at::Tensor& tensor,
                           c10::function_ref<bool()> is_opened_in_call) const;
 
  private:
   struct CallEnd {
-    UserPair pair;  // of those opened in the region
+    UserPair pair;  // A pair opened in the region.
     std::any context;
   };
 
@@ -107,12 +107,12 @@ class CallProducts {
   ForwardSlots& slots_;
   PendingWrites& pending_;
   const SavedCall& running_;
-  const SavedOp& op_;                            // of it
-  std::vector<CallEnd> ends_;                    // per call
-  int recomputed_ = 0;                           // RECOMPUTE calls that run
-  std::unordered_set<size_t> outside_in_graph_;  // outside storages that a call made part of it
-  std::unordered_map<size_t, size_t> outside_products_;  // by outside storage, until it is read
-  std::unordered_map<size_t, size_t> base_products_;     // what a written one was before
+  const SavedOp& op_;                                    // The running call's op.
+  std::vector<CallEnd> ends_;                            // One per call.
+  int recomputed_ = 0;                                   // Number of running RECOMPUTE calls.
+  std::unordered_set<size_t> outside_in_graph_;          // Outside storages that joined the graph.
+  std::unordered_map<size_t, size_t> outside_products_;  // By outside storage, until it is read.
+  std::unordered_map<size_t, size_t> base_products_;     // The previous product on its storage.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What autograd saves in SAVE calls, and where it is kept.
+// Keeping tensors that autograd saves in SAVE calls.
 #include "call_saved_tensors.h"
 
 #include <c10/util/Exception.h>
@@ -30,7 +30,7 @@ constexpr const char* kWrittenByWayOfData =
 }  // namespace
 
 /// Stands for a tensor that autograd saved in a SAVE call: a slot that is filled from the call's
-/// arguments, or the tensor itself, kept as the scopes around the region want it.
+/// arguments, or the tensor itself, kept by the scopes around the region.
 class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(CallSavedTensors& calls) : calls_(&calls), region_(calls.state_.region) {}
@@ -61,7 +61,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     calls_->expected_.end_pack(number, /*has_failed=*/false);
   }
 
-  /// `call` may be gone where code of the user has run.
+  /// `call` may be destroyed once user code has run.
   void pack(SavedCall& call, const at::Tensor& tensor) {
     kept_ = &region_->calls().add_kept(call.index, calls_->next_name(call, tensor), tensor);
     const void* const memory = memory_of(tensor);
@@ -71,7 +71,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     if (record.ended) region_->calls().find_results(*kept_);
     UserPair pair = calls_->pair_for(record, tensor);
     const bool is_with_user = calls_->slots_.gives_to_user(record.call.keep, pair);
-    // A region in the call keeps an alias, and knows itself what is written.
+    // A region in the call keeps an alias, and tracks writes itself.
     is_compared_ = is_with_user && saved_original(tensor).is_same(tensor);
     if (is_with_user || calls_->state_.scope.previous()) note_others(tensor);
     sample(tensor);
@@ -92,12 +92,12 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       if (is_settled) sample(packed->tensor);
       keep(packed->tensor, packed->pair);
     } catch (...) {
-      keep_itself(packed->tensor);  // an in-place op has its node already
+      keep_itself(packed->tensor);  // An in-place op has its node already.
       throw;
     }
   }
 
-  /// The op has thrown, and yet somebody has this.
+  /// The op has thrown, but somebody still has this hook.
   void drop_pending() { keep_itself(std::exchange(waiting_, nullptr)->tensor); }
 
   at::Tensor call_unpack_hook() override {
@@ -125,8 +125,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
       others_ = std::make_unique<const ForwardMemory>(*std::move(memory));
   }
 
-  /// What hooks or a store bring back, or the memory that they have copied it from: see
-  /// Note [Memory that others hold].
+  /// Returns what hooks or a store bring back, or the memory that they copied it from: see Note
+  /// [Memory that others hold].
   at::Tensor given_back(bool is_there) const {
     at::Tensor tensor = value_->unpack();
     const bool is_kept = is_on_kept_storage(tensor);
@@ -152,7 +152,8 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     UserPair pair;
   };
 
-  /// Whoever copies it goes on with the values of now, autograd with those of then.
+  /// Notes the version: hooks that copy go on with the present values, plain autograd with later
+  /// ones.
   void sample(const at::Tensor& tensor) {
     version_.emplace(tensor, is_compared_ && calls_->is_from_outside(tensor));
   }
@@ -174,7 +175,7 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
     value_.emplace(tensor_data(tensor), /*is_output=*/false);
   }
 
-  /// Hooks have it, who may have copied it before a write without a version.
+  /// Checks a tensor that hooks have, which may have copied it before a write without a version.
   void check_original(bool is_strided) const {
     TORCH_CHECK(!ResultAliases::changed(*version_), where(), kResultChanged);
     const bool is_comparable = is_strided && !version_->is_written_by_op();
@@ -190,24 +191,24 @@ class CallSavedTensors::Hook final : public torch::autograd::SavedVariableHooks 
                     "'");
   }
 
-  // Nothing new is adopted then: it may be a weight that no op outside of the call has seen yet.
+  // Nothing is adopted then: it may be a weight that no op outside the call has used yet.
   bool is_on_kept_storage(const at::Tensor& tensor) const {
     return kept_->storage.address() && kept_->storage.address() == memory_of(tensor);
   }
 
-  CallSavedTensors* calls_;  // dead once the forward has ended; used while packing only
+  CallSavedTensors* calls_;  // Dangling after the forward; used only in pack.
   std::shared_ptr<Region> region_;
   Slot* slot_ = nullptr;
   KeptTensor* kept_ = nullptr;
-  bool is_compared_ = false;  // with the original, when hooks bring it back
+  bool is_compared_ = false;  // Compared with the original at unpack.
   std::optional<SavedVersion> version_;
-  std::unique_ptr<const ForwardMemory> others_;         // if what comes back may be a copy
-  std::optional<OutsideStorage::WeakTensor> original_;  // if it is a leaf from outside
+  std::unique_ptr<const ForwardMemory> others_;         // Set if hooks may bring back a copy.
+  std::optional<OutsideStorage::WeakTensor> original_;  // Set for a leaf from outside.
   std::optional<torch::autograd::SavedVariable> value_;
-  std::unique_ptr<const Waiting> waiting_;  // while it is in pending_
+  std::unique_ptr<const Waiting> waiting_;  // Set while it is in pending_.
 };
 
-// Autograd goes on with the tensor that it has saved, whatever memory that has by then.
+// Autograd keeps the saved tensor itself, whatever memory that gets later.
 void CallSavedTensors::before_set_data(const at::Tensor& tensor) {
   for (const KeptTensor& kept : std::as_const(*state_.region).calls().kept()) {
     const bool is_it = kept.tensor == tensor.unsafeGetTensorImpl() && kept.storage.address() &&
@@ -232,10 +233,11 @@ std::string CallSavedTensors::where(const NamedCall& call) const {
   return c10::str("[checkpoint] ", state_.region->label(), ", ", call.str());
 }
 
-// Note [Packed when the op has run]: an op may save an argument that its kernel writes after that
-// (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself has the new
-// values then; a copy, which hooks or a store may make at once, has not. So what the user is given
-// waits until the op has run, and what the op saves after it waits too, to be packed in order.
+// Note [Packed when the op has run]: an op may save an argument that its kernel writes afterwards
+// (the noise of rrelu_with_noise), and schemas do not always say so. The tensor itself then has the
+// new values, but a copy that hooks or a store make at once has not. So tensors for the user are
+// packed when the op has run. Tensors that the op saves after such a tensor wait, too, to be packed
+// in order.
 void CallSavedTensors::pack_pending() {
   for (size_t i = 0; i < pending_.size(); ++i) {
     if (Hook* const hook = std::exchange(pending_[i], nullptr)) hook->pack_pending();
@@ -250,7 +252,7 @@ void CallSavedTensors::drop_pending() noexcept {
   pending_.clear();
 }
 
-// A store is for what the region makes; a pair that was opened in the call comes before it.
+// A store is for what the region makes; a pair opened in the call takes precedence.
 UserPair CallSavedTensors::pair_for(const CallRecord& record, const at::Tensor& tensor) const {
   return products_.pair_for_saved(record, tensor,
                                   [&] { return running_.record && UserPair::inside(place_); });
@@ -276,12 +278,12 @@ void CallSavedTensors::forget_names(size_t depth) noexcept {
 }
 
 CallSavedTensors::Ended CallSavedTensors::end_call() noexcept {
-  drop_pending();  // the op may have thrown
+  drop_pending();  // The op may have thrown.
   expected_.end_call(running_);
   return {.held = running_.clear(), .named = std::exchange(named_, {})};
 }
 
-/// The SAVE call for which autograd saves `tensor`; null if it does so for code outside of them.
+/// The SAVE call for which autograd saves `tensor`; null if it saves for code outside SAVE calls.
 SavedCall* CallSavedTensors::call_that_saves(const at::Tensor& tensor) {
   return running_.record ? &running_ : expected_.call_that_saves(tensor);
 }
@@ -309,7 +311,7 @@ bool CallSavedTensors::add_refill(SavedCall& call, const at::Tensor& tensor) {
   const size_t next_slot = call.record->first_slot + call.record->refills.size();
   if (state_.region->slots().size() != next_slot) return false;
   if (!has_layout(tensor) || !memory_of(tensor) || call.has_written(tensor)) return false;
-  // logged(): see Note [Casts that a cache answers]
+  // logged() handles casts: see Note [Casts that a cache answers].
   if (!state_.region->outside().logged(state_.storages.find(memory_of(tensor))).is_inside())
     return false;
   const size_t number = call.argument_on_storage_of(tensor);

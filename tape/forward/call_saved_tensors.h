@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What autograd saves in SAVE calls of a forward.
+// Tensors that autograd saves in a forward's SAVE calls.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,12 +27,12 @@
 
 namespace remat {
 
-/// Makes a slot of it that is filled from the call's arguments, or keeps it as the scopes around
-/// the region want it: see Note [What a SAVE call keeps].
+/// Turns such a tensor into a slot that is filled from the call's arguments, or has it kept by the
+/// scopes around the region: see Note [What a SAVE call keeps].
 class CallSavedTensors {
  public:
-  /// `running`: the SAVE call that runs; `op`: its op. `before_slot` is told of tensors that code
-  /// outside of SAVE calls saves, where one of a call was expected.
+  /// `running` is the running SAVE call, `op` its running op. `before_slot` is called with tensors
+  /// that code outside SAVE calls saves when a call's tensor was expected.
   CallSavedTensors(ForwardState& state, ForwardSlots& slots, const CallProducts& products,
                    SavedCall& running, const SavedOp& op,
                    std::function<void(const at::Tensor&)> before_slot)
@@ -46,14 +46,14 @@ class CallSavedTensors {
   CallSavedTensors& operator=(const CallSavedTensors&) = delete;
   ~CallSavedTensors();
 
-  /// What autograd will save by a name of the user's.
+  /// A tensor that autograd will save under a name given by the user.
   struct Named {
     std::string name;
     at::Tensor tensor;
-    size_t depth;  ///< How many calls ran when it was named.
+    size_t depth;  ///< Number of running calls when it was named.
   };
 
-  /// What a call that has ended, or thrown, leaves; see Note [What dies with a SAVE call].
+  /// Tensors held by a call that has ended or thrown; see Note [What dies with a SAVE call].
   struct Ended {
     SavedCall::Held held{};
     std::vector<Named> named{};
@@ -61,38 +61,39 @@ class CallSavedTensors {
 
   /// A SAVE call begins.
   void begin_call() { place_ = ScopePlace::here(); }
-  /// The call that runs ends. Autograd may go on to save what was expected.
+  /// The running call ends. Autograd may still save the expected tensors.
   [[nodiscard]] Ended end_call() noexcept;
-  /// An op of it is about to run; it has run.
+  /// before_op(): an op of the call is about to run. after_op(): it has run.
   void before_op() { drop_pending(); }
   void after_op() { pack_pending(); }
-  /// An op outside of SAVE calls is about to run: what was expected to be saved will not be, unless
-  /// the op is part of how a custom function returns (one that returns its input makes a view).
+  /// An op outside SAVE calls is about to run: expected tensors will not be saved, unless the op is
+  /// part of how a custom function returns (one that returns its input makes a view).
   void before_other() {
     if (!expected_.empty()) expected_.end(/*by_op=*/true);
   }
-  /// A SAVE call is about to begin: as ExpectedSaves::end().
+  /// A SAVE call is about to begin: see ExpectedSaves::end().
   void end_expected() noexcept { expected_.end(); }
-  /// The call that runs throws.
+  /// The running call throws.
   void abandon_call() noexcept { expected_.abandon_call(); }
 
-  /// Right after the call autograd will save these for it, in this order; see NamedCalls.
+  /// Right after the call autograd will save these tensors for it, in this order; see NamedCalls.
   void expect(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors,
               const SavingState& saving) {
     expected_.expect(names, tensors, saving);
   }
-  /// In it, these, in any order; `depth`: how many calls run.
+  /// In the call autograd will save these tensors, in any order; `depth` is the number of running
+  /// calls.
   void name(const std::vector<std::string>& names, c10::ArrayRef<at::Tensor> tensors, size_t depth);
-  /// The innermost of `depth` calls, which is inside of the SAVE call, has thrown.
+  /// The innermost of `depth` calls, which is inside the SAVE call, has thrown.
   void forget_names(size_t depth) noexcept;
 
-  /// True if what autograd saves next may be a call's; then hooks for it.
+  /// True if the next tensor that autograd saves may be a call's; then make_hooks() is for it.
   bool takes_saved() const { return running_.record || !expected_.empty(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks();
 
   /// `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor);
-  /// Throws NotImplementedError if something that is kept has got other memory.
+  /// Throws NotImplementedError if a kept tensor is on other memory now.
   void check_exchanged() const;
 
  private:
@@ -113,13 +114,13 @@ class CallSavedTensors {
   ForwardSlots& slots_;
   const CallProducts& products_;
   SavedCall& running_;
-  const SavedOp& op_;  // of it
+  const SavedOp& op_;  // The running call's op.
   const std::function<void(const at::Tensor&)> before_slot_;
   ExpectedSaves expected_;
-  std::vector<Named> named_;                  // in running_
-  ScopePlace place_;                          // where that began
-  std::vector<Hook*> pending_;                // of what its op saves, in order: see pack_pending()
-  std::vector<const KeptTensor*> exchanged_;  // have got other memory since
+  std::vector<Named> named_;                  // In running_.
+  ScopePlace place_;                          // Position where running_ began.
+  std::vector<Hook*> pending_;                // For the running op, in order: see pack_pending().
+  std::vector<const KeptTensor*> exchanged_;  // Tensors that got other memory since.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which of the tensors that autograd saves are a call's that has ended.
+// Matching tensors that autograd saves with calls that have ended.
 #include "expected_saves.h"
 
 #include <ATen/SequenceNumber.h>
@@ -37,14 +37,14 @@ void ExpectedSaves::end_call(SavedCall& running) {
   for (const at::Tensor& tensor : expected.tensors) expected.versions.push_back(version_of(tensor));
 }
 
-/// True if autograd saves `tensor` for the call. Where no gradient is wanted it saves nothing, and
-/// the next node may save the same tensor; a custom function has its node before its forward runs.
+/// True if autograd saves `tensor` for the call. If no gradient is needed it saves nothing, and the
+/// next node may save the same tensor. A custom function has its node before its forward runs.
 bool ExpectedSaves::Expected::takes(const at::Tensor& tensor) {
-  if (is_packing) return false;  // code of the user runs, in a pack hook
+  if (is_packing) return false;  // User code is running in a pack hook.
   const bool is_next_node = at::sequence_number::peek() == next_node;
   const Saving now = saving ? saving() : Saving{is_next_node ? State::kMaybe : State::kDone};
   if (now.state == State::kNow) {
-    if (now.count != tensors.size()) return false;  // ctx was told again, by code that runs again
+    if (now.count != tensors.size()) return false;  // Code run again has set up ctx anew.
     position = now.position;
   } else if (now.state == State::kMaybe) {
     while (position < tensors.size() && !tensors[position].defined()) ++position;
@@ -70,7 +70,7 @@ SavedCall* ExpectedSaves::call_that_saves(const at::Tensor& tensor) {
 
 void ExpectedSaves::end(bool by_op) noexcept {
   for (size_t i = calls_.size(); i-- > 0;) {
-    if (i >= calls_.size() || calls_[i].is_packing) continue;  // what dies may end others
+    if (i >= calls_.size() || calls_[i].is_packing) continue;  // Destructors may end others.
     const SavingState& saving = calls_[i].saving;
     const State state = saving ? saving().state : State::kDone;
     if (state == State::kNotYet || (by_op && state == State::kMaybe)) continue;

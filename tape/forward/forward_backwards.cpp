@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a forward notes of backwards inside it.
+// Recording a forward's backward passes for its replays.
 #include "forward_backwards.h"
 
 #include <c10/util/Exception.h>
@@ -20,7 +20,7 @@ void ForwardBackwards::before_backward(const EdgeList& roots) {
   region_.inner_backwards().any = true;
   if (calls_) calls_->check_backward(roots);
   if (state_.recorder) state_.recorder->give_up("a backward in the function");
-  // First: replays around put other .grads there.
+  // Called first: replays around set other .grads there.
   if (around()) around()->before_backward(roots);
   if (!is_replayed()) return;
   region_.inner_backwards().roots.push_back(hash_of_views(roots));
@@ -36,7 +36,7 @@ void ForwardBackwards::before_hooks(size_t count) {
 }
 
 void ForwardBackwards::before_accumulate(const EdgeList& roots) {
-  if (around()) around()->before_accumulate(roots);  // first, as above
+  if (around()) around()->before_accumulate(roots);  // First, as above.
   if (!is_replayed()) return;
   visit_nodes(roots, [&](torch::autograd::Node& node) {
     auto* const accumulate = dynamic_cast<torch::autograd::AccumulateGrad*>(&node);
@@ -65,7 +65,7 @@ void ForwardBackwards::note_grad(const at::Tensor& tensor) {
     grads_.emplace_back(tensor, GradBefore{impl, grad, SavedVersion(grad)});
 }
 
-/// Keeps the .grad of what the backward has given a new one: Note [The .grad of a replay].
+/// Keeps the old .grad of tensors that the backward gave a new one: Note [The .grad of a replay].
 void ForwardBackwards::keep_grads() {
   for (auto& [tensor, before] : std::exchange(grads_, {})) {
     if (tensor.mutable_grad().is_same(before.grad)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Backwards that a region's function runs.
+// Backward passes that a region's function runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,10 +18,10 @@
 
 namespace remat {
 
-/// Notes what a replay, which runs them too, is compared with, and what it finds in .grad.
+/// Records what a replay, which runs them too, is compared with, and the .grad that it finds.
 class ForwardBackwards final : public BackwardObserver {
  public:
-  /// `calls`: null until the first named call.
+  /// `calls` is null until the first named call.
   ForwardBackwards(ForwardState& state, const std::unique_ptr<ForwardCalls>& calls)
       : BackwardObserver(state.scope), state_(state), region_(*state.region), calls_(calls) {}
 
@@ -31,7 +31,7 @@ class ForwardBackwards final : public BackwardObserver {
   void after_backward(c10::ArrayRef<at::Tensor> gradients) override;
 
  private:
-  /// True if the replay runs it.
+  /// True if the replay repeats the backward pass.
   bool is_replayed() const {
     return region_.intercept() && !state_.is_saving && state_.is_own_code();
   }
@@ -42,9 +42,10 @@ class ForwardBackwards final : public BackwardObserver {
   ForwardState& state_;
   Region& region_;
   const std::unique_ptr<ForwardCalls>& calls_;
-  // Tensors with what their .grad was before the backward that runs.
+  // Tensors with their .grad before the running backward.
   std::vector<std::pair<at::Tensor, GradBefore>> grads_;
-  // Those whose .grad a backward has written in place; those whose replays know what it was.
+  // grads_written_: tensors whose .grad a backward has written in place. grads_made_: tensors whose
+  // earlier .grad replays know.
   std::unordered_set<const c10::TensorImpl*> grads_written_;
   std::unordered_set<const c10::TensorImpl*> grads_made_;
 };

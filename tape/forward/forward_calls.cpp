@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The stack of named calls of a forward, and what its SAVE calls do.
+// The stack of named calls of a forward, and the handling of SAVE calls.
 #include "forward_calls.h"
 
 #include <ATen/SequenceNumber.h>
@@ -25,7 +25,7 @@
 namespace remat {
 namespace {
 
-/// True if `number` is in one of `ranges`, which follow each other.
+/// True if `number` is in one of `ranges`, which are in ascending order.
 bool is_in_range(const std::vector<std::pair<uint64_t, uint64_t>>& ranges, uint64_t number) {
   const auto next =
       std::upper_bound(ranges.begin(), ranges.end(), number,
@@ -49,7 +49,7 @@ std::string ForwardCalls::where(const NamedCall& call) const {
   return c10::str("[checkpoint] ", state_.region->label(), ", ", call.str());
 }
 
-/// `tensors` as ops of this region see them; `replaced` holds them if they are others.
+/// `tensors` as ops of this region see them; `replaced` owns them if they differ.
 c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensors,
                                                 c10::SmallVector<at::Tensor, 2>& replaced) const {
   if (!state_.scope.in_replay()) return tensors;
@@ -62,7 +62,7 @@ c10::ArrayRef<at::Tensor> ForwardCalls::as_seen(c10::ArrayRef<at::Tensor> tensor
 
 NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments) {
   if (!takes_ops()) return begin_unwatched(call);
-  if (call.is_saved()) {  // first: what dies may begin calls
+  if (call.is_saved()) {  // First: destructors may begin calls.
     if (!call.is_op) saves_.end_expected();
     go_on();
   }
@@ -79,7 +79,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   record.first_slot = state_.region->slots().size();
   names_.insert(record.call.name);
   products_.begin_call();
-  record.threw = call.is_saved();  // until it runs
+  record.threw = call.is_saved();  // Until it runs.
   if (call.is_saved()) begin_saved(record, seen);
   record.threw = false;
   open_.push_back(call.is_saved() ? Open::kSaved : Open::kRecomputed);
@@ -87,7 +87,7 @@ NamedCalls::Action ForwardCalls::begin(const NamedCall& call, c10::ArrayRef<at::
   return Action::kRun;
 }
 
-/// Inside a SAVE call, or in a backward inside the function.
+/// Begins a call inside a SAVE call, or in a backward inside the function.
 NamedCalls::Action ForwardCalls::begin_unwatched(const NamedCall& call) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !state_.is_saving || call.is_saved(), where(call), ": expected SAVE calls only inside ",
@@ -136,8 +136,9 @@ void ForwardCalls::log_call(const NamedCall& call, c10::ArrayRef<at::Tensor> arg
 }
 
 void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arguments) {
-  // A result that is an argument is told from one that the call makes, also if no op has seen it.
-  // Before the call counts as running: what code around it is given a SAVE call has not made.
+  // Enters the arguments, so that a result that is an argument differs from one that the call
+  // makes, even if no op has used it. Done before the call counts as running: its arguments were
+  // not made in a SAVE call.
   for (const at::Tensor& argument : arguments) {
     if (argument.defined()) outside_.origin_of(argument);
   }
@@ -147,7 +148,7 @@ void ForwardCalls::begin_saved(CallRecord& record, c10::ArrayRef<at::Tensor> arg
   if (state.preserve_rng) saved_.generators = mark_generators(state.generators);
   saves_.begin_call();
   nodes_.emplace_back(at::sequence_number::peek(), 0);
-  saved_.record = &record;  // last, when nothing throws any more
+  saved_.record = &record;  // Last, when nothing can throw any more.
   state_.is_saving = true;
 }
 
@@ -183,22 +184,22 @@ void ForwardCalls::abandon_saved() noexcept {
   saves_.abandon_call();
   for (at::Tensor& argument : saved_.arguments) {
     if (!argument.defined() || saved_.has_written(argument)) continue;
-    // Hooks that the function has opened may be what threw, and are not asked again.
+    // Hooks that the function has opened may have thrown, and are not called again.
     if (const auto number = products_.product_in(argument)) products_.forget_hooks(*number);
     thrown_.read.push_back(std::move(argument));
   }
   drop_unseen(close_saved());
 }
 
-// Replays run it again, up to where it threw. Kept as soon as the function goes on, since hooks of
-// the user, which cannot run while the exception is on its way, may get what is kept.
+// Replays run the call again, up to where it threw. The arguments are kept as soon as the function
+// goes on, since user hooks may get them, which cannot run while the exception propagates.
 void ForwardCalls::keep_read_by_thrown() {
   auto read = std::exchange(thrown_.read, {});
   for (const at::Tensor& argument : read) need(argument);
   drop_unseen(std::move(read));
 }
 
-// An op that throws may have written a part, with no new version. A replay runs the call again up
+// An op that throws may have written a part, without a new version. A replay runs the call again up
 // to where it threw, and nobody compares what it does.
 void ForwardCalls::check_thrown() const {
   if (thrown_.writing == SavedCall::kNone) return;
@@ -216,7 +217,7 @@ void ForwardCalls::finish() {
   collectives_.finish();
 }
 
-// Also for a call inside a SAVE call of this region, which is a part of what that one does.
+// Also for a call inside a SAVE call of this region, which is a part of that call's work.
 void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
                                c10::ArrayRef<at::Tensor> arguments) {
   if (!state_.is_saving) return;
@@ -226,7 +227,7 @@ void ForwardCalls::before_skip(c10::ArrayRef<at::Tensor> writes,
 
 ForwardCalls::Dying ForwardCalls::end_saved(const CallResults& results) {
   CallRecord& record = *saved_.record;
-  products_.end_call();  // first: what is kept from here on is kept with its hooks
+  products_.end_call();  // First: results kept from here on are kept with the call's hooks.
   FirstPosition<const c10::TensorImpl*> seen;
   for (const auto i : c10::irange(results.tensors.size())) {
     const c10::TensorImpl* const impl = results.tensors[i].unsafeGetTensorImpl();
@@ -251,10 +252,10 @@ ForwardCalls::Dying ForwardCalls::end_saved(const CallResults& results) {
   return close_saved();
 }
 
-// Note [What dies with a SAVE call]: tensors that it had held, whose finalizers may run ops, named
-// calls, whole regions. In plain code they die later, with the graph or with what called the
-// region, so they die as if outside of it; and once the call no longer counts as running, and
-// nothing refers to its record or goes through a list that they may add to.
+// Note [What dies with a SAVE call]: finalizers of tensors that the call held may run ops, named
+// calls and whole regions. In plain code these tensors die later, with the graph or with the
+// region's caller. So they are destroyed as if outside the region, once the call no longer counts
+// as running, and nothing refers to its record or iterates over a list that they may add to.
 ForwardCalls::Dying ForwardCalls::close_saved() noexcept {
   nodes_.back().second = at::sequence_number::peek();
   Dying dying{.opaque = ops_.end_call(), .call = saves_.end_call()};
@@ -273,8 +274,8 @@ void ForwardCalls::name_saved(const std::vector<std::string>& names,
   if (state_.is_saving) saves_.name(names, tensors, open_.size());
 }
 
-// What a custom function saves may be read by no op outside of SAVE calls. What a region inside
-// gets as an argument its ops read, if anything does.
+// A tensor that a custom function saves may be read by no op outside SAVE calls. An argument of a
+// nested region is read by that region's ops, if at all.
 void ForwardCalls::before_slot(const at::Tensor& tensor) {
   if (C10_UNLIKELY(is_of_python_class(tensor)))
     collectives_.read_inside(tensor, /*reader=*/nullptr);
@@ -282,7 +283,7 @@ void ForwardCalls::before_slot(const at::Tensor& tensor) {
     state_.region->calls().product(*number).mark_in_slot(state_.region->slots().size());
   if (!state_.recorder && packs_region_input()) return;
   need(tensor);
-  // On a tape a copy is the value of its original.
+  // On a tape a copy has the value of its original.
   if (const auto copied = copied_original(tensor); state_.recorder && copied && !copied->after_op)
     need(copied->tensor);
 }

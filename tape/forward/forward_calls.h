@@ -32,9 +32,9 @@
 
 namespace remat {
 
-/// The stack of calls that run. Its parts know what is made of what SAVE calls return and write, of
-/// what autograd saves in them, of their ops and of collectives; they and what belongs to calls
-/// that throw make it a large class.
+/// The stack of running calls. Its parts handle results and writes of SAVE calls, tensors saved in
+/// them, their ops, and collectives. These parts and the handling of calls that throw make it a
+/// large class.
 class ForwardCalls final : public NamedCalls {
  public:
   ForwardCalls(ForwardState& state, OutsideWatch& outside, ForwardSlots& slots);
@@ -56,38 +56,38 @@ class ForwardCalls final : public NamedCalls {
     return state_.storages.is_given(tensor);
   }
 
-  /// The SAVE call that runs; null outside of SAVE calls.
+  /// The running SAVE call; null if there is none.
   const NamedCall* saved_call() const { return saved_.record ? &saved_.record->call : nullptr; }
 
-  /// The ops of the SAVE call that runs.
+  /// Observer of the running SAVE call's ops.
   SavedCallOps& saved_ops() { return ops_; }
 
-  /// An op outside of SAVE calls is about to run, or a SAVE call to begin.
+  /// An op outside SAVE calls is about to run, or a SAVE call to begin.
   void go_on() {
     saves_.before_other();
     if (C10_UNLIKELY(!thrown_.read.empty())) keep_read_by_thrown();
   }
 
-  /// It has this argument.
+  /// The op uses `tensor` as argument `argument`.
   void before_use(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin) {
     products_.before_use(call, argument, tensor, origin);
   }
-  /// It reads what is inside of this one.
+  /// The op reads the inner tensors of `wrapper`.
   void read_inside(const OpCall& call, const at::Tensor& wrapper) {
     collectives_.read_inside(wrapper, &call.info());
   }
 
-  /// A slot is about to be added for `tensor`, outside of SAVE calls.
+  /// A slot is about to be added for `tensor`, outside SAVE calls.
   void before_slot(const at::Tensor& tensor);
 
-  /// True if what autograd saves next may be a call's; then hooks for it.
+  /// True if the next tensor that autograd saves may be a call's; then make_hooks() is for it.
   bool takes_saved() const { return saves_.takes_saved(); }
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() { return saves_.make_hooks(); }
 
   /// `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor) { saves_.before_set_data(tensor); }
 
-  /// Throws if a backward from `roots` passes a SAVE call: a replay could not follow it.
+  /// Throws if a backward from `roots` passes a SAVE call, where a replay could not follow.
   void check_backward(const EdgeList& roots) const;
 
   /// The function has returned.
@@ -117,22 +117,22 @@ class ForwardCalls final : public NamedCalls {
   ForwardState& state_;
   OutsideWatch& outside_;
   SavedCall saved_;
-  SavedOp op_;  // of it
+  SavedOp op_;  // The running op of saved_.
   PendingWrites pending_;
   CallProducts products_;
   CallSavedTensors saves_;
   CallCollectives collectives_;
   SavedCallOps ops_;
-  std::vector<Open> open_;                      // the innermost last
-  std::unordered_set<std::string_view> names_;  // in the records
-  /// Of calls that threw: arguments that they have read, until the next op; the one that threw
-  /// where it may have written.
+  std::vector<Open> open_;                      // The innermost is last.
+  std::unordered_set<std::string_view> names_;  // Names in the records.
+  /// From calls that threw: arguments that they have read (until the next op), and the index of one
+  /// that may have written.
   struct Thrown {
     std::vector<at::Tensor> read;
     size_t writing = SavedCall::kNone;
   };
   Thrown thrown_;
-  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // of SAVE calls: sequence numbers
+  std::vector<std::pair<uint64_t, uint64_t>> nodes_;  // Ranges of sequence numbers of SAVE calls.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a forward notes of its ops.
+// Handling the ops of a forward.
 #include "forward_ops.h"
 
 #include <ATen/Context.h>
@@ -22,7 +22,7 @@
 namespace remat {
 namespace {
 
-/// Throws if `tensor` is differentiated by torch.func: its graph is no part of the region's.
+/// Throws if torch.func differentiates `tensor`: its graph is not part of the region's.
 void check_no_transform(const OpCall& call, const at::Tensor& tensor, const Region& region) {
   TORCH_CHECK_NOT_IMPLEMENTED(
       !tensor.key_set().has(c10::DispatchKey::FuncTorchGradWrapper), "[checkpoint] ",
@@ -31,7 +31,7 @@ void check_no_transform(const OpCall& call, const at::Tensor& tensor, const Regi
       "vjp, jvp, jacrev, ...). Put the transform into a SAVE call, or use torch.autograd.grad.");
 }
 
-/// Throws if an op is given a generator that a replay would not find as it is now.
+/// Throws if an op gets a generator that a replay would not find in its present state.
 void check_generators(const OpCall& call, c10::ArrayRef<at::Generator> named,
                       const Region& region) {
   for (size_t i = 0; i < call.info().argument_count(); ++i) {
@@ -71,7 +71,7 @@ void ForwardOps::before_op(OpCall& call, bool logged) {
   if (C10_UNLIKELY(info.is_communication())) region_.mark_communicates();
   made_ = origin_of_results(info);
   is_written_down_ = logged && state_.logs() && !casts_weight_ && is_written_down(call);
-  // Views compute nothing.
+  // Views compute nothing, so settings do not matter.
   const bool is_compared = (is_written_down_ || state_.recorder) && !info.is_plain_view();
   const uint64_t settings = is_compared ? region_.settings().changed(info) : 0;
   write_down(call, settings);
@@ -91,7 +91,7 @@ void ForwardOps::write_down(const OpCall& call, uint64_t settings) {
   if (words) state_.count_written_down();
 }
 
-/// Returns where argument `argument` comes from, after all that concerns it.
+/// Returns the origin of argument `argument`, after reporting it to all parts concerned.
 Origin ForwardOps::look(const OpCall& call, size_t argument, const at::Tensor& tensor) {
   check_no_transform(call, tensor, region_);
   const Origin origin = outside_.origin_of(tensor);
@@ -184,7 +184,7 @@ void ForwardOps::after_op(OpCall& call) {
   });
 }
 
-/// Not if it is a SAVE call in a handler.
+/// Does nothing for a SAVE call in a handler.
 void ForwardOps::end_handled(const OpCall& call) {
   if (C10_LIKELY(handled_ != &call)) return;
   handled_ = nullptr;
@@ -199,8 +199,8 @@ void ForwardOps::op_threw(const OpCall& call) {
   if (state_.recorder) state_.recorder->drop_handled();
 }
 
-// The log does not have it: a replay of the function calls the handler again. The tape has it, in
-// the place of the op that is handled: Note [Wrappers on a tape].
+// The log does not have this op: a replay of the function calls the handler again. The tape has it,
+// in place of the handled op: Note [Wrappers on a tape].
 void ForwardOps::before_part(const OpCall& call) {
   if (!region_.intercept() || state_.is_saving) return;
   const OpInfo& info = call.info();
@@ -215,8 +215,8 @@ void ForwardOps::before_part(const OpCall& call) {
   if (state_.recorder && !is_of_python_class(call)) state_.recorder->before_op(call);
 }
 
-/// Factories of handlers are not seen. So what a handler writes first, and nobody knows, it has
-/// made; if it is there when the op has ended, it was there before: check_handler_write().
+/// Factories in handlers are not observed. So unknown memory that a handler writes first counts as
+/// made by it. If it still exists when the op has ended, it existed before: check_handler_write().
 void ForwardOps::adopt_unknown(const OpCall& call, const OpTensor& written) {
   const at::Tensor& tensor = *written.tensor;
   if (!state_.storages.find(written.memory).is_unknown()) return;
@@ -240,7 +240,7 @@ void ForwardOps::after_cast(const OpCall& call) {
   if (call.result(0).isTensor()) note_autocast(call.result(0).toTensor(), leaf);
 }
 
-// First thing in the next op: what dies may run ops.
+// Called first in the next op: destructors may run ops.
 void ForwardOps::after_cast_threw() {
   drop_unseen(std::exchange(cast_leaf_, {}));
 }
@@ -267,7 +267,7 @@ void ForwardOps::check_handler_write(const OpInfo& info, const std::string& op,
 
 void ForwardOps::adopt_part(const at::Tensor& tensor) {
   if (!state_.recorder || !state_.recorder->in_op()) return adopt(tensor);
-  state_.storages.enter_result(tensor);  // the recorder is told of the whole op
+  state_.storages.enter_result(tensor);  // The recorder sees the whole op.
 }
 
 void ForwardOps::adopt(const at::Tensor& tensor) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ops of a region's forward.
+// Observing the ops of a region's forward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,11 +20,11 @@
 
 namespace remat {
 
-/// Writes the ops of a forward down, and shows them to whom they concern: the watch over memory
-/// from outside, the named calls, the tape's recorder.
+/// Logs the ops of a forward, and passes them on to the watch over outside memory, the named calls
+/// and the tape's recorder.
 class ForwardOps final : public OpObserver {
  public:
-  /// `calls`: null until the first named call.
+  /// `calls` is null until the first named call.
   ForwardOps(ForwardState& state, OutsideWatch& outside, const std::unique_ptr<ForwardCalls>& calls)
       : state_(state), region_(*state.region), outside_(outside), calls_(calls) {}
 
@@ -41,7 +41,7 @@ class ForwardOps final : public OpObserver {
                            const c10::Storage& storage) const override;
   void phase_was_asked() override;
 
-  /// The function has asked is_recomputing().
+  /// True if the function has called is_recomputing().
   bool is_phase_asked() const { return is_phase_asked_; }
 
  private:
@@ -63,14 +63,14 @@ class ForwardOps final : public OpObserver {
   OutsideWatch& outside_;
   const std::unique_ptr<ForwardCalls>& calls_;
   bool is_phase_asked_ = false;
-  const OpCall* handled_ = nullptr;  // that runs, if a tensor of a Python class handles it
-  // The op that runs:
+  const OpCall* handled_ = nullptr;  // The running op, if a tensor subclass handles it.
+  // For the running op:
   bool is_written_down_ = false;
-  bool casts_weight_ = false;                 // a cache could have answered
-  Origin made_ = Origin::inside();            // what it makes, if it is not written down
-  at::Tensor cast_leaf_;                      // what it casts then
-  std::vector<GeneratorMark> marks_;          // before it, if it may draw
-  std::vector<const void*> made_by_handler_;  // as it seems
+  bool casts_weight_ = false;                 // A cache could have provided its result.
+  Origin made_ = Origin::inside();            // Origin of its results, if it is not logged.
+  at::Tensor cast_leaf_;                      // The leaf that it casts then.
+  std::vector<GeneratorMark> marks_;          // Before it, if it may draw.
+  std::vector<const void*> made_by_handler_;  // Memory that its handler seems to have made.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Putting the parts of a forward together.
+// Combining the parts of a forward.
 #include <remat/tape/forward_scope.h>
 
 #include <ATen/SequenceNumber.h>
@@ -34,7 +34,7 @@ struct ForwardScope::State {
   ForwardState shared;
   OutsideWatch outside{shared};
   ForwardSlots slots{shared, outside};
-  std::unique_ptr<ForwardCalls> calls;  // from the first named call on
+  std::unique_ptr<ForwardCalls> calls;  // Set at the first named call.
   ForwardOps ops{shared, outside, calls};
   ForwardBackwards backwards{shared, calls};
 };
@@ -66,7 +66,7 @@ class ForwardScope::SlotHook final : public torch::autograd::SavedVariableHooks 
 
  private:
   std::shared_ptr<Region> region_;
-  State* state_;  // dead once the forward has ended; used while packing only
+  State* state_;  // Dangling after the forward; used only in pack.
   Slot* slot_ = nullptr;
 };
 
@@ -97,10 +97,10 @@ ForwardScope::~ForwardScope() {
   drop_unseen(std::move(state_));
 }
 
-// Note [Kept logs]: whether a tape can be written is known when the function has returned. Until
-// then the log goes on as if there were none, for the replay of a function whose tape is given up;
-// so what the tape knows of memory must not show in it. A strict tape needs none: giving up ends
-// it.
+// Note [Kept logs]: whether a tape can be recorded is known only when the function has returned.
+// Until then logging goes on as if there were no tape, in case the tape is given up and the
+// function is replayed. So the tape's knowledge of memory must not affect the log. A strict tape
+// needs no log: giving up raises.
 void ForwardScope::record(Tape& tape, TrustedOps trusted, bool strict) {
   ForwardState& shared = state_->shared;
   const FunctionReplayer::Options& state = shared.settings.state;
@@ -138,7 +138,8 @@ void ForwardScope::finish() {
   if (shared.recorder) state_->finish_tape();
 }
 
-// See Note [What the user has]: the function is to bring it back, and a tape does not call it.
+// See Note [What the user has]: the function must bring it back, and a tape does not call the
+// function.
 void ForwardScope::State::finish_tape() {
   TapeRecorder& recorder = *shared.recorder;
   const auto& products = std::as_const(*shared.region).calls().products();
@@ -183,12 +184,12 @@ NamedCalls* ForwardScope::named_calls() {
   return state.calls.get();
 }
 
-// Note [Nested tapes]: the replay of a function makes the regions inside anew, each with a tape of
-// its own that must hold what the forward's held, which is not sure: weights that autocast has
-// cast, tensors that hooks copy. The function runs again in any case. So only in a region with a
-// tape are regions inside replayed from tapes. Where the outer tape is given up after that, a
-// replay of its function records the same ones as the forward did, whatever has become known of
-// them since: a region saves other tensors with a tape than without.
+// Note [Nested tapes]: a function replay makes its nested regions anew. Each would need a tape that
+// holds the same tensors as the forward's tape, which is not guaranteed: weights that autocast has
+// cast, tensors that hooks copy. The function runs again anyway. So only in a region with a tape
+// are nested regions replayed from tapes. If the outer tape is given up later, a replay of its
+// function records tapes for the same nested regions as the forward did, whatever is known about
+// them by then: a region saves other tensors with a tape than without.
 bool ForwardScope::are_allowed() const {
   const TapeRecorder* const recorder = state_->shared.recorder.get();
   return recorder && !recorder->gave_up();

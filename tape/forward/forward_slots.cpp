@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What becomes of a tensor that autograd saves in a forward.
+// Handling tensors that autograd saves in a forward.
 #include "forward_slots.h"
 
 #include <ATen/SavedTensorHooks.h>
@@ -41,17 +41,18 @@ ForwardSlots::ForwardSlots(ForwardState& state, OutsideWatch& outside)
       has_hooks_around_(has_hooks_around(state.scope)) {}
 
 Slot& ForwardSlots::add(const at::Tensor& tensor) {
-  if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);  // for its versions
+  // A functional collective may still write the inner tensors, which would change their versions.
+  if (C10_UNLIKELY(is_of_python_class(tensor))) wait_for_functional_in(tensor);
   const auto copied = copied_original(tensor);
   const at::Tensor& original = copied ? copied->tensor : saved_original(tensor);
   const bool was_read = outside_.is_read(original);
   TapeRecorder* const recorder = state_.recorder.get();
-  // A custom function saves what it has, not what a replay around has given to its ops.
+  // A custom function saves its own tensor, not the one that a replay around has given to its ops.
   at::Tensor stand_in;
   if (region_.intercept() && !copied && state_.scope.in_replay())
     stand_in = OpObserver::as_seen(state_.scope, original);
   const at::Tensor& seen = stand_in.defined() ? stand_in : original;
-  // First: what a tape reads for a slot counts as read, also if no op has seen it yet.
+  // First: a tensor that a tape reads for a slot counts as read, even if no op has used it yet.
   if (recorder && !recorder->gave_up() && !recorder->in_op()) outside_.origin_of(seen);
   if (region_.intercept()) outside_.read_for_slot(stand_in.defined() ? seen : tensor);
   if (recorder && copied) {
@@ -63,7 +64,7 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
   slot.log_position = region_.ops().end();
   slot.op = state_.op;
   note_memory(tensor, original, copied.has_value(), slot);
-  // Not of what remat keeps itself, which may be of another state of the tensor.
+  // Skips what remat itself keeps, which may be of another state of the tensor.
   if (has_layout(tensor) && !keeps_part() && state_.logs())
     write_down(tensor, original, was_read, slot);
   return slot;
@@ -71,7 +72,7 @@ Slot& ForwardSlots::add(const at::Tensor& tensor) {
 
 void ForwardSlots::note_memory(const at::Tensor& tensor, const at::Tensor& original, bool is_copy,
                                Slot& slot) {
-  // Batch norm in training does not look at the statistics that it writes.
+  // Batch norm in training does not read the statistics that it writes.
   if (!slot.version.is_written_by_op()) {
     if (auto memory = memory_for_others(tensor))
       state_.slot_region()->add_memory_of_others(slot, *std::move(memory));
@@ -79,7 +80,8 @@ void ForwardSlots::note_memory(const at::Tensor& tensor, const at::Tensor& origi
   const bool is_input = packs_region_input() && !is_copy && !original.is_same(tensor);
   const bool is_of_function = !packs_region_input() && !saves_own();
   if (state_.saved && (is_input || ((state_.op || is_of_function) && !keeps_part()))) {
-    // A region inside keeps results of its SAVE calls: the user writes them by their own versions.
+    // A nested region keeps results of its SAVE calls: the user's writes count in the original's
+    // versions.
     state_.saved->add(original, packs_call_result() ? original_on_storage(tensor) : original,
                       state_.slot_region(), slot, is_input);
   }
@@ -99,7 +101,7 @@ void ForwardSlots::write_down(const at::Tensor& tensor, const at::Tensor& origin
     region_.outside()[origin.number()].note_saved(tensor.storage());
 }
 
-// Parameters may be written in a backward under hooks: an optimizer does that, step by step.
+// Not for parameters under hooks: an optimizer may write them in a backward, step by step.
 std::optional<ForwardMemory> ForwardSlots::memory_for_others(const at::Tensor& tensor) const {
   const bool is_own = saves_own() || packs_region_input() || keeps_part();
   if (is_own || !has_layout(tensor)) return std::nullopt;

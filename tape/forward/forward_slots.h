@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Slots of a region's forward, and what is kept for its user.
+// Slots of a region's forward, and tensors kept for its user.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,7 +20,7 @@
 
 namespace remat {
 
-/// Adds a slot for what autograd saves, or keeps it where the user wants it: by the hooks and the
+/// Adds a slot for a tensor that autograd saves, or keeps it for the user: by the hooks and the
 /// store of the options, or in the scopes around the region.
 class ForwardSlots {
  public:
@@ -28,28 +28,27 @@ class ForwardSlots {
   ForwardSlots(const ForwardSlots&) = delete;
   ForwardSlots& operator=(const ForwardSlots&) = delete;
 
-  /// Stands for `tensor`, which autograd saves.
+  /// Adds a slot for `tensor`, which autograd saves.
   Slot& add(const at::Tensor& tensor);
 
   /// Keeps a value that crosses a cut.
   void keep_cut_value(CallProduct& value, const at::Tensor& tensor, Policy policy);
 
-  /// Runs `keep`, which keeps `tensor`, so that `pair` gets it; without one, in the scopes around
-  /// the region.
+  /// Runs `keep`, which keeps `tensor`, such that `pair` gets it or, without a pair, the scopes
+  /// around the region.
   void keep_through(const UserPair& pair, const SavedTensorInfo& info, const at::Tensor& tensor,
                     Keep reach, c10::function_ref<void()> keep);
 
-  /// The store if it `may_store` and there is one, else the hooks of the options.
+  /// The store if there is one and `may_store`; else the hooks of the options.
   UserPair pair_of_options(bool may_store);
 
-  /// True if hooks of the user get what keep_through() keeps, not an outer region.
+  /// True if user hooks, not an outer region, get what keep_through() keeps.
   bool gives_to_user(Keep reach, const UserPair& pair) const;
 
-  /// The memory that others may have copied `tensor` from. None if remat itself saves it.
+  /// The memory of `tensor`, which others may have or copy. nullopt if remat itself saves it.
   std::optional<ForwardMemory> memory_for_others(const at::Tensor& tensor) const;
 
-  /// Throws NotImplementedError if what a slot has saved was written or exchanged by way of
-  /// `.data`.
+  /// Throws NotImplementedError if a slot's tensor was written or exchanged through `.data`.
   void check_saved() const;
 
  private:
@@ -59,8 +58,8 @@ class ForwardSlots {
   ForwardState& state_;
   Region& region_;
   OutsideWatch& outside_;
-  const bool has_hooks_around_;                             // the user's
-  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // the store as hooks, once asked for
+  const bool has_hooks_around_;                             // Whether user hooks are around it.
+  std::shared_ptr<const SavedTensorsHooks> offload_hooks_;  // The store as hooks, once needed.
 };
 
 }  // namespace remat

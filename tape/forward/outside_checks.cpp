@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a forward refuses to do with memory from outside.
+// Operations on outside memory that a forward refuses.
 #include <c10/util/Exception.h>
 #include <c10/util/irange.h>
 
@@ -14,7 +14,7 @@
 
 namespace remat {
 
-// The leaf may have been written by the region since: Note [Stale casts].
+// The region may have written the leaf since: Note [Stale casts].
 void OutsideWatch::check_known_cast(const at::Tensor& tensor, Origin origin) {
   if (!region_.outside().logged(origin).is_cast()) return;
   const at::Tensor leaf = autocast_source(tensor);
@@ -79,7 +79,7 @@ void OutsideWatch::check_writable(const OpInfo& info, const at::Tensor& tensor,
   if (C10_UNLIKELY(outside.is_foreign())) check_unshared(info, tensor);
 }
 
-// Of two tensors on one memory a replay would write a copy of the one, and read the other.
+// If two tensors share memory, a replay would write a copy of one and read the other.
 void OutsideWatch::check_unshared(const OpInfo& info, const at::Tensor& tensor) const {
   const c10::Storage& storage = tensor.storage();
   const auto& products = std::as_const(region_).calls().products();

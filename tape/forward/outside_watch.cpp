@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Noting what a forward reads and writes outside, and keeping what replays need of it.
+// Recording what a forward reads and writes outside, and keeping what replays need.
 #include "outside_watch.h"
 
 #include <torch/csrc/autograd/functions/accumulate_grad.h>
@@ -30,7 +30,7 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory) return Origin::inside();
   Origin origin = state_.storages.find(memory);
-  // A cast that a SAVE call left in autocast's cache is made again by a replay, like any other.
+  // A cast that a SAVE call left in autocast's cache is recomputed by a replay, like any other.
   const bool may_be_cached = origin.is_unknown() || (origin.is_in_call() && !state_.is_saving &&
                                                      autocast_source(tensor).defined());
   if (!may_be_cached) return origin;
@@ -50,25 +50,25 @@ Origin OutsideWatch::origin_of(const at::Tensor& tensor) {
   return origin;
 }
 
-// Note [Wrappers]: a tensor of a Python class with __torch_dispatch__ (DTensor, TwoTensor, ...) is
-// known by the tensors that it consists of, since the class makes it by a constructor that no op
-// shows, and a replay makes another one. If the region has made one of these, it has made the
-// wrapper. If they are all from outside, nobody can tell whether the wrapper is, too; so two that
-// consist of the same memory are one, in the forward and in the replay.
+// Note [Wrappers]: a tensor subclass with __torch_dispatch__ (DTensor, TwoTensor, ...) is
+// identified by its inner tensors, since the class makes it by a constructor that no op shows, and
+// a replay makes another one. If the region has made one of the inner tensors, it has made the
+// wrapper. If all are from outside, nobody can tell whether the wrapper is, too; so two wrappers of
+// the same memory count as one, in the forward and in the replay.
 Origin OutsideWatch::origin_of_wrapper(const at::Tensor& wrapper) {
   const std::vector<at::Tensor> inner = inner_tensors(wrapper);
   Origin origin = state_.storages.find_made(inner);
   if (origin.is_unknown()) origin = region_.outside().find_wrapper(InnerVersions::memories(inner));
   if (origin.is_unknown()) {
-    wait_for_functional_in(wrapper);  // its versions are noted now
+    wait_for_functional_in(wrapper);  // Its versions are noted below.
     origin = region_.outside().add(wrapper);
   }
   state_.storages.enter_wrapper(wrapper, origin);
   return origin;
 }
 
-// A view that the region has made has a node of its own there; after a write, one from outside has
-// too.
+// A view that the region has made has a node of its own in the region; after a write, so has one
+// from outside.
 void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   if (!tensor.requires_grad()) return;
   if (origin.is_outside()) {
@@ -80,8 +80,7 @@ void OutsideWatch::note_captured(const at::Tensor& tensor, Origin origin) {
   region_.outside().add_captured(tensor);
 }
 
-// A view of a tensor of a Python class of its own has a storage of its own, and writes memory that
-// only the class knows.
+// A view of a tensor subclass has its own storage, and writes memory that only the class knows.
 void OutsideWatch::see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                Origin origin) {
   const void* const memory = memory_of(tensor);
@@ -97,7 +96,7 @@ void OutsideWatch::see(const OpCall& call, size_t argument, const at::Tensor& te
   OutsideStorage& outside = region_.outside()[origin.number()];
   if (!outside.has_storage() && !info.reads_data()) views_memory_ = true;
   const bool writes = call.writes_argument(argument);
-  const bool is_written = writes && !accumulates_grad();  // then note_writes() follows
+  const bool is_written = writes && !accumulates_grad();  // Else note_writes() follows.
   if (reads_data(info, tensor) && !is_written) read(tensor, outside);
   if (C10_UNLIKELY(outside.is_received()) && is_parameter(tensor)) refuse_unshard(info);
   note_captured(tensor, origin);
@@ -112,8 +111,8 @@ void OutsideWatch::read(const at::Tensor& tensor, OutsideStorage& outside) {
   if (const auto part = outside.part_to_keep(tensor)) keep_part(tensor, outside, *part);
 }
 
-/// A replay gives it to the slot, whether an op has read it or not: `tensor`, or what that is a
-/// copy of.
+/// A replay fills a slot with `tensor` or, if that is a copy, with its original, whether or not an
+/// op has read it.
 void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
   if (C10_UNLIKELY(is_of_python_class(tensor)) && state_.recorder) read_wrapper(tensor);
   const auto copied = copied_original(tensor);
@@ -127,7 +126,7 @@ void OutsideWatch::read_for_slot(const at::Tensor& tensor) {
   read(is_whole ? lay_out(original.storage(), outside.whole()) : original, outside);
 }
 
-// A tape makes it of its parts.
+// A tape rebuilds it from its parts.
 void OutsideWatch::read_wrapper(const at::Tensor& wrapper) {
   for (const at::Tensor& part : inner_tensors(wrapper)) {
     if (is_of_python_class(part)) continue;
@@ -142,9 +141,9 @@ bool OutsideWatch::is_read(const at::Tensor& tensor) const {
   return origin.is_outside() && std::as_const(region_).outside()[origin.number()].is_read();
 }
 
-/// The op that is about to run writes tensors from outside; what it reads of them has been noted.
-/// What it writes without reading counts as made when it has run: a region inside may keep it as it
-/// was until then.
+/// The op that is about to run writes tensors from outside. Notes the writes that also read. Memory
+/// that the op overwrites without reading counts as made once the op has run: until then a nested
+/// region may keep its old value.
 void OutsideWatch::note_writes(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     const Origin origin = call.writes_argument(i) ? origin_of(tensor) : Origin::inside();
@@ -179,7 +178,7 @@ void OutsideWatch::begin_write(const at::Tensor& tensor, OutsideStorage& outside
   if (const auto part = outside.part_read()) keep_part(tensor, outside, *part);
 }
 
-/// Of a tensor that a region writes: in the scopes around it, as it is now.
+/// Keeps a part of a tensor that the region writes, as it is now, in the scopes around the region.
 void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
                              const TensorLayout& part) {
   const OuterScopes outer(state_.scope);
@@ -189,7 +188,7 @@ void OutsideWatch::keep_part(const at::Tensor& tensor, OutsideStorage& outside,
   let_replays_wait(tensor.device(), region_.streams());
 }
 
-// A SAVE call writes it, or has: all of it.
+// A SAVE call writes the tensor, or has: keeps all of its storage.
 void OutsideWatch::keep_before_write(const at::Tensor& tensor, Origin origin) {
   OutsideStorage& outside = region_.outside()[origin.number()];
   if (!outside.is_written()) outside.begin_write(tensor);

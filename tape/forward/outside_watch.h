@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a region's forward reads and writes of memory from outside.
+// Observing which outside memory a region's forward reads and writes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,58 +19,59 @@
 
 namespace remat {
 
-/// True while a backward inside the region adds to the .grad of a leaf. A replay gives the leaf
-/// another one for that time (LeafGrads), so it needs no old value.
+/// True while a backward inside the region adds to a leaf's .grad. A replay gives the leaf another
+/// .grad meanwhile (LeafGrads), so it needs no old value.
 bool accumulates_grad();
 
-/// Knows where the tensors of a forward come from, notes in the region's OutsideLog what is read
-/// and written, keeps what replays need of the latter, and refuses what they could not do again.
+/// Knows the origins of a forward's tensors, notes in the region's OutsideLog what is read and
+/// written, keeps the old values that replays need, and refuses writes that they could not repeat.
 class OutsideWatch {
  public:
   explicit OutsideWatch(ForwardState& state) : state_(state), region_(*state.region) {}
   OutsideWatch(const OutsideWatch&) = delete;
   OutsideWatch& operator=(const OutsideWatch&) = delete;
 
-  /// Of what it meets for the first time: from outside.
+  /// The tensor's origin. A tensor that is met for the first time is from outside.
   Origin origin_of(const at::Tensor& tensor);
 
-  /// An op is about to run, after one that may have thrown.
+  /// Call it before an op runs; an earlier one may have thrown.
   void begin_op() {
     if (C10_UNLIKELY(!writes_whole_.empty())) writes_whole_.clear();
     writes_ = views_memory_ = views_wrapper_ = false;
   }
-  /// It has `tensor`, from outside, as argument `argument`.
+  /// The op has `tensor`, from outside, as argument `argument`.
   void see(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
-  /// The same of a tensor of a Python class, from anywhere.
+  /// Likewise for a tensor subclass, from anywhere.
   void see_wrapper(const OpCall& call, size_t argument, const at::Tensor& tensor, Origin origin);
-  /// All its arguments have been seen.
+  /// All arguments of the op have been seen.
   void before_writes(const OpCall& call) {
     if (writes_) note_writes(call);
   }
-  /// What it writes without reading is made by the region from now on; of one that has not ended,
-  /// what it has written by now.
+  /// Memory that the op has overwritten without reading counts as made by the region from now on.
+  /// If the op has not ended, only what it has written so far.
   void cover_written(bool op_has_ended) {
     if (C10_UNLIKELY(!writes_whole_.empty())) cover_whole_writes(op_has_ended);
   }
-  /// It has returned `tensor`. True if that is from outside, too.
+  /// The op has returned `tensor`. True if it is from outside, too.
   bool see_result(const at::Tensor& tensor) {
     return C10_UNLIKELY(views_memory_ || views_wrapper_) && see_view(tensor);
   }
 
-  /// `tensor`, with memory of `outside`, is read by what a replay runs again.
+  /// Code that a replay runs again reads `tensor`, on memory of `outside`.
   void read(const at::Tensor& tensor, OutsideStorage& outside);
-  /// A slot is filled from it in a replay, whether an op has read it or not.
+  /// A replay fills a slot from `tensor`, whether or not an op has read it.
   void read_for_slot(const at::Tensor& tensor);
   bool is_read(const at::Tensor& tensor) const;
   /// The region uses this tensor, of that origin.
   void note_captured(const at::Tensor& tensor, Origin origin);
-  /// A SAVE call writes it, or has: all of it is kept.
+  /// A SAVE call is about to write the tensor, or has: all of its storage is kept.
   void keep_before_write(const at::Tensor& tensor, Origin origin);
 
-  /// Throw NotImplementedError: `info` may not write `tensor`; nobody may gather weights here.
+  /// Throw NotImplementedError if `info` may not write `tensor`, or because weights are gathered
+  /// here.
   void check_writable(const OpInfo& info, const at::Tensor& tensor, Origin origin) const;
   [[noreturn]] void refuse_unshard(const OpInfo& info) const;
-  /// `storage`, of that size from outside, has another one now.
+  /// Throws if an outside storage has changed its size.
   void check_sizes() const;
 
   /// A leaf of that origin, or a cast of one, is about to be used: Note [Stale casts].
@@ -94,19 +95,19 @@ class OutsideWatch {
 
   ForwardState& state_;
   Region& region_;
-  std::optional<TensorMeta> stale_cast_;           // its leaf
-  std::unordered_set<const void*> wrapper_views_;  // views of wrappers from outside, by memory
-  bool writes_any_ = false;                        // the region, so far
-  // The op that runs:
-  bool writes_ = false;         // memory from outside
-  bool views_memory_ = false;   // makes a view of it
-  bool views_wrapper_ = false;  // the same of a wrapper
+  std::optional<TensorMeta> stale_cast_;           // Its leaf.
+  std::unordered_set<const void*> wrapper_views_;  // Views of outside wrappers, by memory.
+  bool writes_any_ = false;                        // The region has written, so far.
+  // For the running op:
+  bool writes_ = false;         // Writes memory from outside.
+  bool views_memory_ = false;   // Makes a view of outside memory.
+  bool views_wrapper_ = false;  // Likewise of a wrapper.
   struct WholeWrite {
-    size_t number;  // of the storage from outside
+    size_t number;  // Number of the outside storage.
     at::Tensor tensor;
     SavedVersion before;
   };
-  std::vector<WholeWrite> writes_whole_;  // if it does not throw
+  std::vector<WholeWrite> writes_whole_;  // If the op does not throw.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Waiting for collectives before what they write is copied.
+// Waiting for collectives before copying what they write.
 #include "pending_writes.h"
 
 #include <c10/util/Exception.h>

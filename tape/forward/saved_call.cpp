@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a SAVE call that runs has among its arguments.
+// Lookups in the running SAVE call and its running op.
 #include "saved_call.h"
 
 #include <c10/util/irange.h>
@@ -65,7 +65,7 @@ bool SavedOp::is_from_outside(const at::Tensor& tensor, const StorageTable& stor
   if (!memory) return false;
   const Origin origin = storages.find(memory);
   if (!origin.is_unknown()) return origin.is_outside();
-  if (!runs) return true;  // what the call made has been entered
+  if (!runs) return true;  // The call's own results are in the table.
   return memories.contains(memory);
 }
 

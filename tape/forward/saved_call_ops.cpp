@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the ops of a SAVE call make and write.
+// Handling the ops of a SAVE call.
 #include "saved_call_ops.h"
 
 #include <c10/core/GradMode.h>
@@ -16,7 +16,7 @@
 namespace remat {
 namespace {
 
-/// True if argument `i`, which the op writes, may become a part of the graph. Statistics do not.
+/// True if argument `i`, which the op writes, may join the graph. Statistics do not.
 bool may_join_graph(const OpCall& call, size_t i) {
   if (!c10::GradMode::is_enabled() || !call.info().writes_argument(i, /*training=*/false))
     return false;
@@ -55,7 +55,7 @@ void SavedCallOps::after_op(const OpCall& call) {
     const auto* const memory = memory_of(tensor);
     if (!memory || op_.memories.contains(memory)) return;
     if (op_.takes_part) {
-      state_.storages.enter(memory, Origin::inside());  // no argument has it: not to be written
+      state_.storages.enter(memory, Origin::inside());  // Not writable: no argument has it.
     } else {
       enter_made(tensor);
     }
@@ -64,8 +64,9 @@ void SavedCallOps::after_op(const OpCall& call) {
   op_.runs = false;
 }
 
-// A storage that nobody else has is new, although its address may have been another's: only what
-// the region made itself gives its address free. An in-place op returns one that is not new.
+// A storage that nobody else has is new, although its address may have been used before: only
+// memory that the region itself made is freed meanwhile. An in-place op returns a storage that is
+// not new.
 void SavedCallOps::adopt(const at::Tensor& tensor) {
   const void* const memory = memory_of(tensor);
   if (!memory || !tensor.has_storage()) return;
@@ -111,13 +112,13 @@ void SavedCallOps::check_findable(const OpInfo* op, const SavedCall::Written& wr
       "or use the policy RECOMPUTE.");
 }
 
-/// The old value is for replays: of memory from outside as the region's argument, or for what read
-/// it before, as is its place outside of the graph; of a kept product as a copy.
+/// Keeps the old value for replays: of outside memory if it is a region's argument, if it was read
+/// before, or for its position outside the graph; of a kept product as a copy.
 void SavedCallOps::keep_before_write(const SavedCall::Written& written, bool joins_graph) {
   const auto& [tensor, origin, argument, required_grad] = written;
   if (origin.is_outside()) {
     const OutsideStorage& outside = std::as_const(*state_.region).outside()[origin.number()];
-    // Regions inside may be told that it is skipped, and see no op of it.
+    // Nested regions may be told to skip it, and do not see its ops.
     const bool is_for_all =
         running_.record->call.keep == Keep::kAllRegions && state_.scope.previous() != nullptr;
     if (outside.is_read() || outside.is_argument() ||
@@ -158,7 +159,7 @@ std::vector<at::Tensor> SavedCallOps::end_call() noexcept {
   for (auto& storage : made_) {
     const void* const address = storage._unsafe_get_target();
     if (storage.expired()) {
-      // The address may come again, for something else.
+      // The address may be reused.
       state_.storages.enter(address, Origin::unknown());
     } else if (state_.storages.find(address).is_in_call()) {
       made_earlier_.push_back(std::move(storage));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ops of the SAVE call of a forward that runs.
+// The ops of a forward's running SAVE call.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,11 +26,10 @@
 
 namespace remat {
 
-/// Knows what the call makes and what it writes, and keeps what a replay needs of the latter from
-/// before.
+/// Tracks what the call makes and writes, and keeps the old values that a replay needs.
 class SavedCallOps {
  public:
-  /// `running`: the SAVE call; `op`: its op, for all that look.
+  /// `running` is the SAVE call; `op` is its running op, shared with other parts.
   SavedCallOps(ForwardState& state, OutsideWatch& outside, PendingWrites& pending,
                CallProducts& products, CallSavedTensors& saves, CallCollectives& collectives,
                SavedCall& running, SavedOp& op)
@@ -45,22 +44,22 @@ class SavedCallOps {
   SavedCallOps(const SavedCallOps&) = delete;
   SavedCallOps& operator=(const SavedCallOps&) = delete;
 
-  /// An op of the call is about to run; it has run.
+  /// before_op(): an op of the call is about to run. after_op(): it has run.
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
-  /// Code of the call that is not seen has made `tensor`.
+  /// Unobserved code of the call has made `tensor`.
   void adopt(const at::Tensor& tensor);
 
-  /// A call inside of it, which an outer scope skips, writes `writes` and has `arguments`: its ops
-  /// are not seen.
+  /// An outer scope skips a nested call, which writes `writes` and has `arguments`: its ops are not
+  /// observed.
   void begin_skipped(c10::ArrayRef<at::Tensor> writes, c10::ArrayRef<at::Tensor> arguments);
   bool is_skipped() const { return skipped_.has_value(); }
-  /// It has returned `results`, or thrown.
+  /// end_skipped(): the nested call has returned `results`. forget_skipped(): it has thrown.
   void end_skipped(c10::ArrayRef<at::Tensor> results);
   void forget_skipped() noexcept;
 
-  /// What the call has made is the region's from here on. Returns what kept addresses taken; see
-  /// Note [What dies with a SAVE call].
+  /// Hands what the call has made to the region. Returns tensors that kept addresses from being
+  /// reused; see Note [What dies with a SAVE call].
   [[nodiscard]] std::vector<at::Tensor> end_call() noexcept;
 
  private:
@@ -77,12 +76,12 @@ class SavedCallOps {
   CallCollectives& collectives_;
   SavedCall& running_;
   SavedOp& op_;
-  /// What SAVE calls make: the one that runs, without storage too, and all of them, of what has
-  /// lived on.
+  /// made_ and made_opaque_ (without storage) are made by the running call, made_earlier_ by all
+  /// earlier calls, if still alive.
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_;
   std::vector<at::Tensor> made_opaque_;
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> made_earlier_;
-  std::optional<std::vector<at::Tensor>> skipped_;  // the arguments of a call that is skipped
+  std::optional<std::vector<at::Tensor>> skipped_;  // Arguments of the skipped call.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Bytes that the host may have written.
+// Reading bytes that the host may have written.
 #include "host_values.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageT
   if (!call.info().reads_data()) return;
   const c10::Storage& storage = tensor.storage();
   const bool overwrites = call.writes_argument(i) && write_kind(call, i) != WriteKind::kReads;
-  if (overwrites && tensor.nbytes() != storage.nbytes()) return;  // the rest may be read later
+  if (overwrites && tensor.nbytes() != storage.nbytes()) return;  // The rest may be read later.
   if (!overwrites && !words) return;
   storages.enter(memory_of(tensor), Origin::inside());
   if (overwrites || !storage.device().is_cpu() || PlaceholderStorage::is(storage)) return;

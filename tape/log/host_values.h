@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What logs say of numbers of the host, which LibTorch puts into tensors without an op.
+// Log entries for numbers of the host that LibTorch puts into tensors without an op.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,42 +21,42 @@
 
 namespace remat {
 
-/// What a log says of a tensor that LibTorch has made of numbers of the host without an op
-/// (torch::tensor): another value in the replay is another number. Devices' are not looked at.
+/// The log entry for a tensor that LibTorch has made of host numbers without an op (torch::tensor):
+/// another value in the replay gives another number. Device tensors are not read.
 inline c10::IValue host_value(const at::Tensor& tensor) {
   return static_cast<int64_t>(tensor.is_cpu() ? hash_of(tensor) : 0);
 }
 
-/// An op uses `tensor`, whose memory is Origin::given(): the first op that reads it writes its
-/// bytes down, up to kMaxCompared. `words` is null where nothing is written down.
+/// An op uses `tensor`, whose memory is Origin::given(): the first op that reads it logs its bytes,
+/// up to kMaxCompared. `words` is null if the op is not logged.
 void note_given(const OpCall& call, size_t i, const at::Tensor& tensor, StorageTable& storages,
                 OpWords* words);
 
-/// Of the values, on the CPU up to kMaxCompared bytes of them, of a tensor whose memory is
+/// Hash of the values (up to kMaxCompared bytes, on the CPU only) of a tensor whose memory is
 /// Origin::given() and that no op has read. Never 0.
 uint16_t given_hash(const at::Tensor& tensor);
 
-/// The origin of what the op that is about to run makes. A mode may give memory without values
-/// some, but not where LibTorch makes a tensor of numbers of the host, past all modes.
+/// The origin of the results of the op that is about to run. A dispatch mode may fill uninitialised
+/// memory, except where LibTorch makes a tensor of host numbers, bypassing all modes.
 inline Origin origin_of_results(const OpInfo& op) {
   const bool is_of_mode = op.is_uninitialised() && Scope::modes_here() > 0 &&
                           !c10::impl::tls_is_dispatch_key_excluded(c10::DispatchKey::Python);
   return is_of_mode ? Origin::inside() : Origin::made_by(op);
 }
 
-/// True if there is a byte in its storage that is not 0.
+/// True if any byte in its storage is not 0.
 bool has_values(const at::Tensor& tensor);
 
-/// True if argument `i` is a tensor of this origin that shows numbers of the host: one of lift(),
-/// or memory that the host may have filled since it was met, unless that is large. Such is what no
-/// op has written (torch::tensor of a vector), and what is wrapped (from_numpy). Memory that nobody
-/// has written is zeros, or what a mode has made of it, which may be on in one of forward and
-/// replay only: zeros show nothing.
+/// True if argument `i` is a tensor of this origin with numbers from the host: an argument of
+/// lift(), or memory, not too large, that the host may have filled since it was met. The latter is
+/// memory that no op has written (torch::tensor of a vector) or wrapped memory (from_numpy). All
+/// zeros do not count: such memory may be unwritten, and a mode that is active in only one of
+/// forward and replay may fill it.
 inline bool shows_host_value(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin,
                              const OutsideLog& outside) {
   if (call.info().is_lift()) return true;
   const auto is_wrapped = [&] {
-    // A replay wraps it anew.
+    // A replay wraps it anew, so its origin is unknown.
     if (origin.is_unknown())
       return tensor.has_storage() && !tensor.storage().allocator() && !tensor.requires_grad();
     if (!origin.is_outside()) return false;

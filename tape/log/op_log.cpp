@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading words of ops back, for messages.
+// Reading logged ops back, for messages.
 #include <remat/tape/op_log.h>
 
 #include <c10/util/irange.h>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr size_t kLongText = 600;
 
-/// A value of an op's words, and where the next one begins.
+/// One value in an op's words.
 struct Value {
   OpWord kind;
   uint64_t head;
@@ -154,13 +154,14 @@ bool contains(const std::string& text, std::string_view part) {
   return text.find(part) != std::string::npos;
 }
 
-/// What a layer does in training only: dropout (its mask is an empty_like), statistics.
+/// True for ops that a layer calls in training only: dropout (its mask is an empty_like),
+/// statistics.
 bool depends_on_training(const std::string& op) {
   return contains(op, "dropout") || contains(op, "bernoulli") || contains(op, "norm") ||
          contains(op, "empty_like");
 }
 
-/// What torch.compile has made of a function. Null for other ops.
+/// The cause if `op` comes from torch.compile; null for other ops.
 const char* cause_of_compiled(const std::string& op) {
   if (!op.starts_with("remat::compiled_graph")) return nullptr;
   return "A compiled function runs other code than in the forward: it has been compiled again "
@@ -172,7 +173,7 @@ uint64_t layout_of(const Value& tensor) {
   return layout_words(tensor.head) != 0 ? tensor.payload[dim_of(tensor.head)] : 0;
 }
 
-/// Of tensors that differ before anybody looks at where they come from; null if they do not.
+/// The cause if the tensors differ in anything but their origin; else null.
 const char* cause_of_meta(const Value& logged, const Value& replayed) {
   if (byte_at(logged.head, kDtypeShift) != byte_at(replayed.head, kDtypeShift)) {
     return "A dtype differs: autocast, a cast or the default dtype has changed.";
@@ -222,7 +223,7 @@ const char* cause_of_tensor(const Value& logged, const Value& replayed) {
   return "";
 }
 
-/// Of the first word in which one op differs from the other.
+/// The cause if these are the first values in which the ops differ.
 const char* cause_of_value(const Value& logged, const Value& replayed) {
   if (logged.kind == OpWord::kSettings || replayed.kind == OpWord::kSettings) {
     return "It computes under another setting (threads, precision, libraries, denormal numbers) "

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How a value of an op is written in words: Note [Words of an op].
+// The encoding of an op's values in words: Note [Words of an op].
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -12,33 +12,34 @@
 
 namespace remat {
 
-/// Of a value: the low 8 bits of its header word. What the header has above, and the payload:
+/// Kind of a value, in the low 8 bits of its header word. Each line says what the rest of the
+/// header has, then the payload.
 enum class OpWord : uint8_t {
-  kTensor,  ///< See below; its sizes, how it lies in its memory, the number that it wraps.
+  kTensor,  ///< Fields below; sizes, layout, wrapped number.
   kNone,    ///< Nothing.
-  kInt,     ///< The number, as kDouble and kBool.
+  kInt,     ///< Nothing; the number, as for kDouble and kBool.
   kDouble,
   kBool,
-  kComplex,  ///< Both parts.
-  kInts,     ///< How many; each of them, as kDoubles and kBools.
+  kComplex,  ///< Nothing; both parts.
+  kInts,     ///< Count; the elements, as for kDoubles and kBools.
   kDoubles,
   kBools,
-  kComplexes,  ///< How many; both parts of each.
-  kText,       ///< How many bytes; the bytes, the last word filled up with zeros.
-  kDevice,     ///< Its type and index in one word, as kGenerator.
+  kComplexes,  ///< Count; both parts of each.
+  kText,       ///< Number of bytes; the bytes, padded with zeros to whole words.
+  kDevice,     ///< Nothing; type and index in one word, as for kGenerator.
   kGenerator,
-  kTensors,   ///< Length of a list of tensors; bit i: element i is there. These follow by
-              ///< themselves.
-  kList,      ///< How many values follow: of a list, tuple or dict.
-  kObject,    ///< A hash of its class, its address.
-  kHash,      ///< A hash.
-  kDraw,      ///< A generator's position.
-  kSettings,  ///< ComputeSettings::changed().
-  kClass,  ///< A hash of a tensor's class, and of what the class says of it but the tensors in it.
+  kTensors,   ///< Length of a list of tensors; bit i is set if element i is defined. The tensors
+              ///< follow as values of their own.
+  kList,      ///< Number of values that follow, for a list, tuple or dict.
+  kObject,    ///< Nothing; a hash of its class, its address.
+  kHash,      ///< Nothing; a hash.
+  kDraw,      ///< Nothing; a generator's position.
+  kSettings,  ///< Nothing; ComputeSettings::changed().
+  kClass,  ///< Nothing; a hash of a tensor's class and of the class's own metadata: tensor_class().
   kOther   ///< Nothing.
 };
 
-// Of a tensor's header word.
+// Fields of a tensor's header word.
 inline constexpr unsigned kDtypeShift = 8;
 inline constexpr unsigned kDeviceShift = 16;
 inline constexpr unsigned kIndexShift = 24;
@@ -46,24 +47,24 @@ inline constexpr unsigned kFlagShift = 32;
 inline constexpr unsigned kDimShift = 35;
 inline constexpr unsigned kOriginShift = 42;
 inline constexpr uint64_t kRequiresGrad = uint64_t{1} << kFlagShift;
-inline constexpr uint64_t kHasValue = uint64_t{2} << kFlagShift;  // a number in a tensor
+inline constexpr uint64_t kHasValue = uint64_t{2} << kFlagShift;  // The tensor wraps a number.
 inline constexpr uint64_t kLaidOut = uint64_t{4}
-                                     << kFlagShift;  // not contiguous from the beginning
+                                     << kFlagShift;  // Not contiguous from the beginning.
 inline constexpr uint64_t kDimMask = 0x7F;
 inline constexpr uint64_t kOriginMax = (uint64_t{1} << (64 - kOriginShift)) - 1;
 
-// Of the word that says how a tensor lies in its memory: a hash of its strides and whether it is
-// conjugated or negated; above, the element that it begins at.
+// Fields of a tensor's layout word: a hash of its strides, and whether it is strided, conjugated or
+// negated; above these, its storage offset in elements.
 inline constexpr unsigned kOffsetShift = 32;
 inline constexpr uint64_t kStrided = 1;
 inline constexpr uint64_t kConjugated = 2;
 inline constexpr uint64_t kNegated = 4;
 inline constexpr uint64_t kStridesMask = 0xFFFFFFF8;
 
-// Of an op's word 0.
+// Fields of an op's word 0.
 inline constexpr uint64_t kAddressBits = 48;
-inline constexpr uint64_t kManyWords = 0xFFFF;  // then word 1 is their number
-inline constexpr uint64_t kNamedCall = 1;       // in place of an OpInfo's address
+inline constexpr uint64_t kManyWords = 0xFFFF;  // Word 1 has the number of words.
+inline constexpr uint64_t kNamedCall = 1;       // In place of an OpInfo's address.
 
 inline constexpr size_t kWordBytes = sizeof(uint64_t);
 
@@ -99,12 +100,12 @@ inline size_t dim_of(uint64_t head) {
   return head >> kDimShift & kDimMask;
 }
 
-/// The words of how a tensor with this header lies in its memory.
+/// Number of layout words of a tensor with this header.
 inline size_t layout_words(uint64_t head) {
   return (head & kLaidOut) != 0 ? 1 : 0;
 }
 
-/// The words of the number that a tensor with this header wraps.
+/// Number of words for the number that a tensor with this header wraps.
 inline size_t wrapped_words(uint64_t head) {
   if ((head & kHasValue) == 0) return 0;
   return c10::isComplexType(dtype_of(head)) ? 2 : 1;
@@ -142,7 +143,7 @@ inline size_t payload_size(uint64_t head) {
   }
 }
 
-/// Where the first value of an op begins.
+/// Index of an op's first value.
 inline size_t first_value(c10::ArrayRef<uint64_t> op) {
   return op[0] >> kAddressBits == kManyWords ? 2 : 1;
 }

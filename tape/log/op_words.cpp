@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writing ops down as words, and comparing them.
+// Writing ops as words, and comparing them.
 #include <remat/tape/op_log.h>
 
 #include <ATen/core/ivalue.h>
@@ -23,16 +23,16 @@
 namespace remat {
 namespace {
 
-/// True for a number that LibTorch has made a tensor of, and whose bytes can be read.
+/// True for a tensor that LibTorch has made of a number, and whose bytes can be read.
 bool wraps_readable_number(const at::Tensor& tensor) {
   const c10::TensorImpl& impl = *tensor.unsafeGetTensorImpl();
   return impl.is_wrapped_number() && tensor.is_cpu() && has_layout(tensor) &&
          tensor.storage().data() != nullptr;
 }
 
-/// Where it does not, requires_grad says nothing: a copy from autocast's cache may require grad
-/// where the replay's own does not, as may a tensor in one of a Python class, whose handler calls
-/// ops below autograd.
+/// If false, requires_grad means nothing: a copy from autocast's cache may require grad where the
+/// replay's own does not, and so may an inner tensor of a tensor subclass, whose handler calls ops
+/// below autograd.
 bool autograd_sees_ops() {
   return c10::GradMode::is_enabled() && !c10::impl::tls_local_dispatch_key_set().excluded_.has(
                                             c10::DispatchKey::AutogradFunctionality);
@@ -43,7 +43,7 @@ uint64_t device_word(c10::Device device) {
          static_cast<uint64_t>(static_cast<uint8_t>(device.index())) << 8U;
 }
 
-/// How a tensor lies in its memory; 0 if it is contiguous from the beginning, or has no strides.
+/// The layout word of a tensor; 0 if it is contiguous from the beginning, or has no strides.
 uint64_t layout_word(const at::Tensor& tensor, int64_t moved) {
   if (!has_layout(tensor) || tensor.numel() == 0) return 0;
   const int64_t offset = tensor.storage_offset() + moved / static_cast<int64_t>(tensor.itemsize());
@@ -58,35 +58,35 @@ uint64_t layout_word(const at::Tensor& tensor, int64_t moved) {
   return static_cast<uint64_t>(offset) << kOffsetShift | flags;
 }
 
-/// Of a symbolic number.
+/// The node of a symbolic number.
 c10::SymNode node_of(const c10::IValue& value) {
   if (value.isSymInt()) return value.toSymInt().toSymNode();
   return value.isSymFloat() ? value.toSymFloat().toSymNodeImpl()
                             : value.toSymBool().toSymNodeImpl();
 }
 
-/// The expression of a symbol; of the ragged dimension of a nested tensor its kind only, since
-/// another number is given to it each time that the tensor is made.
+/// The expression of a symbol. For the ragged dimension of a nested tensor only its kind, since it
+/// gets a new number each time that the tensor is made.
 std::string symbol_of(const c10::SymNode& node) {
   if (!node) return "";
   try {
     if (const auto number = node->maybe_as_int()) return std::to_string(*number);
     return node->is_nested_int() ? "j" : node->str();
   } catch (...) {
-    return "";  // of a Python class of its own, which may do anything
+    return "";  // A node of a Python class may throw anything.
   }
 }
 
-/// The object that a custom class's value refers to; null for other objects.
+/// The object in a custom class's value; null for other objects.
 c10::intrusive_ptr<torch::CustomClassHolder> custom_object(const c10::IValue& value) {
   if (!value.isCustomClass()) return nullptr;
   return value.toObjectRef().getSlot(0).toCapsule();
 }
 
-/// Note [Objects of ops]: an object is known by its address, which is not used again while the log
-/// lives. Another one in the replay is a difference, but for one that an op of the region has made
-/// (packed weights), and for those of c10d: an op gets a new one with each call (a ReduceOp), so
-/// there it differs only if the forward's is still there.
+/// Note [Objects of ops]: an object is identified by its address, which is not reused while the log
+/// lives. Another object in the replay is a difference, with two exceptions: one that an op of the
+/// region has made (packed weights), and those of c10d. Ops of c10d get a new object with each call
+/// (a ReduceOp), so it counts as different only if the forward's object is still alive.
 bool is_gone(uint64_t address) {
   // NOLINTNEXTLINE(performance-no-int-to-ptr)
   auto* const object = reinterpret_cast<c10::intrusive_ptr_target*>(address);
@@ -119,7 +119,7 @@ void OpWords::add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved)
   const bool has_sizes =
       !tensor.is_nested() && !tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
   const c10::IntArrayRef sizes = has_sizes ? tensor.sizes() : c10::IntArrayRef();
-  // Without elements it has nothing that could be another tensor's, and maybe no memory.
+  // A tensor without elements cannot be confused with another one, and may have no memory.
   if (has_layout(tensor) && tensor.numel() == 0) origin = Origin::inside();
   uint64_t head = static_cast<uint64_t>(OpWord::kTensor);
   head |= static_cast<uint64_t>(tensor.scalar_type()) << kDtypeShift;
@@ -149,7 +149,7 @@ void OpWords::add_class(uint64_t tensor_class) {
   words_.insert(words_.end(), {header(OpWord::kClass), tensor_class});
 }
 
-/// `count` words with the bytes, as far as these go.
+/// Appends `count` words, filled with the bytes as far as these go.
 void OpWords::add_bytes(const void* bytes, size_t size, size_t count) {
   const size_t begin = words_.size();
   words_.resize(begin + count);
@@ -217,20 +217,20 @@ void OpWords::add_parts(c10::complex<double> number) {
   words_.insert(words_.end(), {bits_of(number.real()), bits_of(number.imag())});
 }
 
-/// What few ops have among their arguments.
+/// Adds values of types that few ops take.
 void OpWords::add_rare(const c10::IValue& value) {
   if (value.isComplexDouble()) {
     words_.push_back(header(OpWord::kComplex));
     add_parts(value.toComplexDouble());
   } else if (value.isString()) {
     add_text(value.toStringRef());
-  } else if (value.isTensor()) {  // in a list of lists, a dict, an object
+  } else if (value.isTensor()) {  // In a list of lists, a dict or an object.
     value.toTensor().defined() ? add_tensor(value.toTensor(), Origin::inside())
                                : words_.push_back(header(OpWord::kNone));
   } else if (value.isSymInt() || value.isSymFloat() || value.isSymBool()) {
     add_text(symbol_of(node_of(value)));
   } else if (value.isGenerator()) {
-    // Which one it is, and where it stands, a draw says: add_draw().
+    // add_draw() logs which generator it is, and its position.
     words_.push_back(header(OpWord::kGenerator));
     words_.push_back(value.toGenerator().defined() ? device_word(value.toGenerator().device()) : 0);
   } else if (value.isStream()) {
@@ -272,7 +272,7 @@ void OpWords::add_object(const c10::IValue& value) {
 
 namespace {
 
-/// True for the ops on plain tensors of which a view may be asked for; some ask for it with sizes.
+/// True if the op on a tensor without strides shows the whole tensor; some such ops take sizes.
 bool shows_all(const OpCall& call, const at::Tensor& tensor) {
   if (call.info().facts().has(OpFact::kShowsAll)) return true;
   const bool has_sizes = !tensor.is_nested() &&

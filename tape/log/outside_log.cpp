@@ -24,7 +24,7 @@
 namespace remat {
 namespace {
 
-/// 0 if they are not to be compared.
+/// Returns 0 if the bytes are not compared.
 uint64_t hash_of_bytes(const c10::Storage& storage) {
   const bool is_compared =
       storage.device().is_cpu() && storage.nbytes() <= OutsideStorage::kMaxCompared;
@@ -38,14 +38,14 @@ TensorLayout flat_part(const ByteRange& range) {
   return layout;
 }
 
-/// Of plain tensors without building a layout.
+/// Avoids building a layout for contiguous tensors.
 ByteRange span_of(const at::Tensor& tensor) {
   if (!tensor.is_contiguous()) return span_of(TensorLayout(tensor));
   const size_t begin = static_cast<size_t>(tensor.storage_offset()) * tensor.itemsize();
   return {begin, begin + tensor.nbytes()};
 }
 
-/// Without the elements of an expanded tensor that are others', and as the bytes are.
+/// The layout with one element in place of each expanded dimension, and without lazy flags.
 TensorLayout distinct_layout(const at::Tensor& tensor) {
   TensorLayout layout(tensor);
   for (const auto d : c10::irange(layout.sizes.size())) {
@@ -55,9 +55,9 @@ TensorLayout distinct_layout(const at::Tensor& tensor) {
   return layout;
 }
 
-/// True unless it is sure that no two elements share memory.
+/// True unless it is certain that no two elements share memory.
 bool overlaps_itself(const TensorLayout& layout) {
-  std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+  std::vector<std::pair<int64_t, int64_t>> dims;  // Pairs of stride and size.
   for (const auto d : c10::irange(layout.sizes.size())) {
     if (layout.sizes[d] > 1) dims.emplace_back(layout.strides[d], layout.sizes[d]);
   }
@@ -70,13 +70,7 @@ bool overlaps_itself(const TensorLayout& layout) {
   return false;
 }
 
-/// `kept`, which another stream may have made.
-at::Tensor read_here(at::Tensor kept) {
-  note_stream_use(kept);
-  return kept;
-}
-
-/// Null for a tensor without one.
+/// Null if the tensor has no .grad.
 const c10::TensorImpl* grad_of(const at::Tensor& tensor) {
   if (!tensor.requires_grad()) return nullptr;
   const at::Tensor& grad = tensor.mutable_grad();
@@ -117,18 +111,18 @@ bool OutsideStorage::has_bytes_of(const c10::Storage& storage) const {
   return hash_ == 0 || hash_ == hash_of_bytes(storage);
 }
 
-// Note [What a write keeps]: a replay finds a storage that the region writes as it was before the
-// first write, in so far as it reads it. So what is kept are the bytes that ops of the region read
-// before the region has made them itself: parts, each copied as it is when it is read first, or
-// before the first write if it was read before that. A byte of a part that the region had written
-// until then has no old value in the copy; but only ops that do not read have written it (what is
-// read is kept first), so that a replay too writes it before it is read. The bytes that a replay
-// may read are the `known` ones: those of the parts, and those that ops have made whole without
-// reading. Of ops that write some elements without reading any (index_put_) none is counted as
-// made: until they are read they are as good as unwritten, since the replay writes the same
-// elements again. Parts are put in place the last one first: where two overlap, the first one is
-// the older. What is kept depends on the region's ops only, never on who else has the storage: kept
-// parts are slots of an outer region, whose replay must make the same ones.
+// Note [What a write keeps]: a replay needs a written storage as it was before the region's first
+// write, but only the bytes that it reads. So the kept bytes are those that ops of the region read
+// before the region has made them itself. They are kept in parts. Each part is copied as it is when
+// it is first read, or before the first write if it was read before that. A byte of a part that the
+// region had already written has no old value in the copy. But only ops that do not read can have
+// written it (what is read is kept first), so a replay, too, writes it before it is read. The bytes
+// that a replay may read are the `known` ones: those of the parts, and those that ops have
+// overwritten whole without reading. Ops that write some elements without reading any (index_put_)
+// do not make bytes known: until these are read they are as good as unwritten, since the replay
+// writes the same elements again. Parts are put in place in reverse order: where two overlap, the
+// first one is the older. What is kept depends on the region's ops only, never on who else has the
+// storage: kept parts are slots of an outer region, whose replay must make the same ones.
 struct OutsideStorage::Written {
   struct Part {
     TensorLayout layout;
@@ -143,13 +137,13 @@ struct OutsideStorage::Written {
         place(tensor) {}
 
   c10::Device device;
-  size_t skipped;    // by the storage: NumPy's memory may begin anywhere
-  WeakTensor base;   // that was written, or of what was
-  GraphPlace place;  // of that one
+  size_t skipped;    // Misalignment of the storage: NumPy's memory may begin anywhere.
+  WeakTensor base;   // The tensor written first, or its base.
+  GraphPlace place;  // Position of `base` in the graph.
   std::vector<Part> parts;
   ByteRanges known;
   bool knows_all = false;
-  c10::Storage placeholder;  // the storage itself, if it is one: there is nothing to copy
+  c10::Storage placeholder;  // The storage, if a placeholder: never copied.
 };
 
 void OutsideStorage::mark_read(const at::Tensor& tensor) {
@@ -162,7 +156,7 @@ void OutsideStorage::mark_read(const at::Tensor& tensor) {
 }
 
 void OutsideStorage::begin_write(const at::Tensor& tensor) {
-  // Its views get their places from it: see ReplayMemory::shadow_of().
+  // Positions of its views derive from the base's: see ReplayMemory::shadow_of().
   written_ = std::make_shared<Written>(tensor.is_view() ? at::Tensor(tensor._base()) : tensor);
   if (PlaceholderStorage::is(tensor.storage())) written_->placeholder = tensor.storage();
 }
@@ -236,15 +230,15 @@ at::Tensor OutsideStorage::unpack_kept() const {
   if (is_kept_whole()) return read_here(parts[0].value.unpack());
   const c10::Storage storage = empty_storage(size_bytes_, written_->device, written_->skipped);
   for (auto part = parts.rbegin(); part != parts.rend(); ++part) {
-    const at::Tensor value = read_here(part->value.unpack());
-    // Of an outer region's replay, that nobody may read.
+    const at::Tensor value = part->value.unpack();
+    // A placeholder from an outer region's replay that nobody may read.
     if (PlaceholderStorage::is(value.storage())) return lay_out(value.storage(), whole());
     put_part(storage, part->layout, value);
   }
   return lay_out(storage, whole());
 }
 
-/// In one part, and with nothing before it.
+/// True if it is kept in one part, without misalignment.
 bool OutsideStorage::is_kept_whole() const {
   const auto& parts = written_->parts;
   return written_->skipped == 0 && parts.size() == 1 && parts[0].layout == whole();
@@ -263,12 +257,12 @@ const ByteRanges* OutsideStorage::known() const {
   return written_ && !written_->knows_all ? &written_->known : nullptr;
 }
 
-// Note [Writes after the region]: an op that this thread's scopes see may write a storage that a
-// region has read and not written, after the region. The bytes from before are handed to it, all of
-// them, once for all regions that have not got any; its replays begin with these, as with what it
-// would have kept had it written the storage itself. Not so of a write by way of `data`, of which
-// autograd is not told: plain code goes on with the new values of what an op has saved, and with
-// the old ones of what it has not, so the replay raises.
+// Note [Writes after the region]: after the region, an op that this thread's scopes see may write a
+// storage that the region has read and not written. The region gets a copy of all bytes from before
+// the write; the copy is made once for all regions that have none. Its replays begin with these
+// bytes, as if it had written the storage itself. A write through `data`, which autograd does not
+// notice, is different: plain code goes on with the new values of what an op has saved, and with
+// the old values of what it has not, so the replay raises.
 void OutsideStorage::hand_over(std::shared_ptr<const at::Tensor> bytes) const {
   std::atomic_store(&handed_over_, std::move(bytes));
 }
@@ -372,7 +366,7 @@ void OutsideLog::finish() {
 void OutsideLog::add_captured(const at::Tensor& tensor) {
   if (captured_known_.contains(tensor.unsafeGetTensorImpl())) return;
   captured_known_.add(tensor.unsafeGetTensorImpl());
-  captured_.emplace_back(tensor.getIntrusivePtr());  // its address stays taken
+  captured_.emplace_back(tensor.getIntrusivePtr());  // Weak, but keeps the address.
 }
 
 std::vector<at::Tensor> OutsideLog::captured() const {

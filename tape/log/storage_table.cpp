@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The table's memory.
+// Allocation of the table's cells.
 #include <remat/tape/storage_table.h>
 
 #include <algorithm>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the process has exchanged.
+// The process-wide log of exchanges.
 #include "exchanged_memory.h"
 
 #include <c10/util/accumulate.h>
@@ -20,7 +20,7 @@
 
 namespace remat {
 
-/// Where a tensor lies. The address of its memory stays taken.
+/// A tensor's storage and layout. The weak pointer keeps the address from being reused.
 struct ExchangedMemory::Place {
   explicit Place(const at::Tensor& tensor) {
     if (!has_layout(tensor)) return;
@@ -46,7 +46,7 @@ using Place = ExchangedMemory::Place;
 
 std::atomic<uint64_t> last_exchange{0};
 
-/// One tensor.
+/// The exchanges of one tensor.
 class Exchanges {
  public:
   Exchanges(const void* tensor, const Place& now) : tensor_(tensor), now_(now) {}
@@ -80,10 +80,11 @@ class Exchanges {
 
   struct Left {
     Place place;
-    uint64_t number;  // of the last time
+    uint64_t number;  // When it last left.
   };
 
-  /// The oldest one that is gone. What was saved before it was left counts as exchanged.
+  /// Drops the oldest place whose memory is freed. Tensors saved before it was left count as
+  /// exchanged.
   void forget() {
     auto oldest = left_.end();
     for (auto left = left_.begin(); left != left_.end(); ++left) {
@@ -95,13 +96,13 @@ class Exchanges {
     left_.erase(oldest);
   }
 
-  const void* tensor_;  // not to be looked into
+  const void* tensor_;  // Only an identity; never dereferenced.
   Place now_;
   std::vector<Left> left_;
   uint64_t forgotten_ = 0;
 };
 
-/// Of all tensors with the same versions.
+/// The exchanges of all tensors, by version counter.
 VersionTable<std::vector<Exchanges>>& exchanges() {
   static auto& table = *new VersionTable<std::vector<Exchanges>>(/*few=*/256);
   return table;

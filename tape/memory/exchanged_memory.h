@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors that have been given other memory by way of `data`.
+// Tensors whose memory was exchanged through `data`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,15 +11,15 @@
 
 namespace remat {
 
-/// Note [Exchanged memory]: autograd keeps what an op has got as the tensor itself, so that after
-/// `w.data = other` it goes on with the new memory, and tells nobody. A replay, a kept value and
-/// what hooks have copied are of the old one. LibTorch's VariableHooks tell of each exchange, in
-/// regions and elsewhere. So it is noted of each tensor that was exchanged where it has lain, and
-/// when it left that place. Whoever has kept a tensor asks whether it has left the memory that it
-/// had then. It may have come back, as FSDP's weights do.
+/// Note [Exchanged memory]: autograd keeps an op's input as the tensor itself, so after `w.data =
+/// other` it silently goes on with the new memory. A replay, a kept value and copies made by hooks
+/// still stand for the old memory. LibTorch's VariableHooks report each exchange, in regions and
+/// elsewhere. For each exchanged tensor, remat notes where its memory was and when it left that
+/// place. Whoever has kept a tensor asks whether it has left the memory that it had at the time.
+/// The tensor may have come back, as FSDP's weights do.
 ///
-/// While alive, a tensor, which is defined, is given other memory; finish() once it has. From any
-/// thread.
+/// An instance spans one exchange of the memory of a defined tensor; call finish() afterwards.
+/// Usable from any thread.
 class ExchangedMemory {
  public:
   explicit ExchangedMemory(const at::Tensor& tensor);
@@ -31,11 +31,11 @@ class ExchangedMemory {
 
   enum class Now {
     kThere,
-    kGivenUp,    // it has no elements any more: who has copied it may go on with the copy
-    kElsewhere,  // or in another way
+    kGivenUp,    // It has no elements any more; holders of a copy may use that.
+    kElsewhere,  // It has other memory, or another layout in it.
   };
 
-  /// Where the tensor is that was saved. Views of it have a place of their own.
+  /// Finds out where the saved tensor is now. Each view of it has a position of its own.
   static Now find(const SavedVersion& saved);
 
   struct Place;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding the forward's memory again.
+// Restoring a saved tensor on the forward's memory.
 #include <remat/tape/forward_memory.h>
 
 #include <c10/util/Exception.h>
@@ -20,14 +20,14 @@
 namespace remat {
 namespace {
 
-/// Their elements, on the CPU, bit by bit.
+/// Compares the elements bit by bit; both tensors are on the CPU.
 bool are_same(const at::Tensor& first, const at::Tensor& second) {
   const bool lie_alike = first.unsafeGetTensorImpl()->is_non_overlapping_and_dense() &&
                          first.strides() == second.strides() &&
                          first.is_conj() == second.is_conj() && first.is_neg() == second.is_neg() &&
                          first.nbytes() == second.nbytes();
   if (!lie_alike) return hash_of(first) == hash_of(second);
-  return first.nbytes() == 0 ||  // of no bytes there is no address
+  return first.nbytes() == 0 ||  // An empty tensor has no address.
          std::memcmp(first.const_data_ptr(), second.const_data_ptr(), first.nbytes()) == 0;
 }
 

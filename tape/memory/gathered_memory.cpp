@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The gatherers of the process, by storage.
+// The process-wide table of gatherers, by storage.
 #include <remat/tape/gathered_memory.h>
 
 #include <c10/util/intrusive_ptr.h>
@@ -19,7 +19,7 @@
 namespace remat {
 namespace {
 
-/// The address stays taken while this lives, also if the storage is gone.
+/// The weak pointer keeps the storage's address from being reused.
 struct Gathered {
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   c10::VariableVersion shard;
@@ -29,7 +29,7 @@ struct Gathered {
 class GatheredMemory {
  public:
   void note(Gathered gathered) {
-    std::vector<Gathered> gone;  // destroyed after the lock is gone: what dies may run code
+    std::vector<Gathered> gone;  // Destroyed after the lock is released: destructors may run code.
     const std::lock_guard<std::mutex> lock(mutex_);
     if (by_storage_.size() >= next_sweep_) sweep(gone);
     const c10::StorageImpl* const storage = gathered.storage._unsafe_get_target();

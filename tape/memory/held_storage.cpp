@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors in tensors.
+// Finding the inner tensors of a tensor.
 #include <remat/tape/held_storage.h>
 
 #include <atomic>

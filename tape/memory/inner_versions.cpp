@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Asking tensors in tensors.
+// Comparing inner tensors with their noted versions.
 #include <remat/tape/inner_versions.h>
 
 #include <c10/util/Exception.h>
@@ -14,7 +14,7 @@
 namespace remat {
 namespace {
 
-/// False for one of a Python class, which has no memory: the tensors in that one are asked.
+/// False for a tensor subclass, which has no memory: its own inner tensors are watched instead.
 bool is_watched(const at::Tensor& inner) {
   return !inner.is_inference() && !is_of_python_class(inner);
 }

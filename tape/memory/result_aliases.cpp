@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What lay in results of regions when somebody asked for their data.
+// The process-wide log of hashed results.
 #include <remat/tape/result_aliases.h>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -28,9 +28,9 @@ namespace {
 StorageBits results_of_regions;
 std::atomic<uint64_t> last_alias{0};
 
-constexpr size_t kMostCopied = size_t{1} << 20;  // bytes, from a device
+constexpr size_t kMostCopied = size_t{1} << 20;  // Bytes copied from a device.
 
-/// hash_of(), on a GPU of some of the elements: they are copied to the host.
+/// Like hash_of(), but on a GPU hashes some of the elements, as they are copied to the host.
 uint64_t hash_of_some(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
   at::Tensor some = tensor;
@@ -49,19 +49,19 @@ void wait_for(c10::Device device) {
   blocking_wait([&] { guard.synchronizeDevice(device.index()); });
 }
 
-/// Of an alias: the bytes that it was laid on.
+/// An alias of a result, with a hash of the bytes that were there when it was made.
 struct Alias {
   uint64_t number;
   c10::weak_intrusive_ptr<c10::StorageImpl> storage;
   TensorLayout layout;
-  uint64_t bytes;  // a hash
+  uint64_t bytes;  // Hash of the bytes.
 
   bool is_on(const at::Tensor& tensor) const {
     return storage._unsafe_get_target() == tensor.storage().unsafeGetStorageImpl() &&
            layout == TensorLayout(tensor);
   }
 
-  /// False if nobody has the memory any more, or it has been freed.
+  /// False if the memory has been freed.
   bool changed() const {
     auto locked = storage.lock();
     if (!locked) return false;
@@ -72,7 +72,7 @@ struct Alias {
   }
 };
 
-/// Of all results with the same versions.
+/// The aliases of all results, by version counter.
 VersionTable<std::vector<Alias>>& all_aliases() {
   static auto& table = *new VersionTable<std::vector<Alias>>(/*few=*/256);
   return table;
@@ -88,7 +88,7 @@ void add(const at::Tensor& tensor, uint64_t bytes) {
     last_alias = std::max(last_alias.load(), alias.number);
     if (!aliases.empty()) {
       Alias& last = aliases.back();
-      // For what was saved before it, the bytes are those that it was laid on.
+      // Tensors saved before `last` need only its hash, so the entry is reused.
       if (last.is_on(tensor) && last.bytes == bytes) return void(last.number = alias.number);
     }
     aliases.push_back(std::move(alias));

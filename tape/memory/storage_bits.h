@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A set of storages that may answer yes too often.
+// A set of storages that may give false positives.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -12,8 +12,8 @@
 
 namespace remat {
 
-/// One bit for many storages, which is never cleared: a bit too many costs time, nothing else. One
-/// load to ask; from any thread.
+/// A Bloom filter with one bit per storage, never cleared: a false positive costs only time. A
+/// lookup is one load; usable from any thread.
 class StorageBits {
  public:
   void add(const c10::StorageImpl* storage) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors made over given storages.
+// Hidden ops on tensors made over given storages.
 #include "storage_bytes.h"
 
 #include <c10/core/InferenceMode.h>
@@ -22,13 +22,14 @@
 namespace remat {
 namespace {
 
-constexpr uintptr_t kVectorBytes = 64;  // of the widest instructions
+constexpr uintptr_t kVectorBytes = 64;  // Width of the widest vector instructions.
 
 at::Tensor as_bytes(const c10::Storage& storage) {
   return lay_out(storage, TensorLayout::flat(storage.nbytes(), c10::kByte));
 }
 
-/// Null if it has no memory: a placeholder's and a fake tensor's would throw.
+/// Null if the storage has no memory. Unchecked access: a placeholder's or fake tensor's would
+/// throw.
 const char* begin_of(const c10::Storage& storage) {
   c10::StorageImpl* const impl = storage.unsafeGetStorageImpl();
   return impl ? static_cast<const char*>(impl->_mutable_data_ptr_no_checks().get()) : nullptr;
@@ -79,7 +80,7 @@ bool keeps_part() {
 }
 
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held) {
-  const c10::InferenceMode normal(false);  // autograd saves no inference tensor
+  const c10::InferenceMode normal(false);  // Autograd cannot save inference tensors.
   const at::Tensor copy = clone_unseen(original);
   held = HeldStorage(copy);
   const KeepsPart keeps;
@@ -138,7 +139,7 @@ c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layo
   const UnseenBelowAutograd unseen;
   TORCH_CHECK(!is_freed(value), "[remat] storage: ", kMemoryFreed, kGiveMemoryBack);
   c10::Storage storage = empty_storage(size_bytes, value.device());
-  TensorLayout distinct = layout;  // without the elements of an expanded tensor that are others'
+  TensorLayout distinct = layout;  // One element in place of each expanded dimension.
   at::Tensor from = value;
   for (const auto d : c10::irange(layout.sizes.size())) {
     if (layout.strides[d] != 0 || layout.sizes[d] < 2) continue;
@@ -173,7 +174,7 @@ at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint
       alignment != kNoAlignment && now != kNoAlignment && alignment % value.itemsize() == 0;
   const bool is_aligned = !is_possible || now == alignment;
   if (is_aligned && TensorLayout(value) == there) return value;
-  // LibTorch's memory begins at a multiple.
+  // LibTorch's allocations begin at a multiple of kVectorBytes.
   there.offset = is_possible ? static_cast<int64_t>(alignment / value.itemsize()) : 0;
   return lay_out(copy_into_storage(value, there, there.bytes_spanned()), there);
 }
@@ -184,7 +185,7 @@ at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout,
   return lay_out(copy_into_storage(value, layout, size_bytes), layout);
 }
 
-// By a copy of the tensor's own class: quantized and nested tensors are more than TensorImpls.
+// Copies `like` as its own class: quantized and nested tensors have fields beyond TensorImpl's.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like) {
   if (PlaceholderStorage::is(storage) || PlaceholderStorage::is(like.storage()))
     return lay_out(storage, TensorLayout(like));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Storages as plain bytes.
+// Copying and comparing storages as plain bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,67 +16,66 @@
 
 namespace remat {
 
-/// A tensor of uint8 with a copy of all bytes of `storage`, aligned as they are; nobody sees the
-/// ops. On the storage itself if that is a placeholder's: in a replay, what a region inside keeps
-/// may never be read.
+/// Returns a uint8 tensor with a copy of all bytes of `storage`, equally aligned; the ops are
+/// hidden. For a placeholder's storage the tensor is on `storage` itself: in a replay, what a
+/// nested region keeps may never be read.
 at::Tensor clone_bytes(const c10::Storage& storage);
 
-/// Keeps a copy of all bytes as the scopes of the thread want it; `held` becomes its storage.
+/// Copies all bytes and lets the thread's scopes keep the copy; `held` becomes its storage.
 torch::autograd::SavedVariable keep_bytes(const c10::Storage& storage, HeldStorage& held);
 
-/// A new storage of `size_bytes` in which `value` lies as `layout` says; nobody sees the ops.
+/// Returns a new storage of `size_bytes` that holds `value` at `layout`; the ops are hidden.
 c10::Storage copy_into_storage(const at::Tensor& value, const TensorLayout& layout,
                                size_t size_bytes);
 
-/// The alignment of a tensor whose memory has no address, as on devices other than the CPU and
-/// CUDA.
+/// Alignment of a tensor whose memory has no address, as on devices other than the CPU and CUDA.
 inline constexpr uint8_t kNoAlignment = 255;
 
-/// How many bytes after a multiple of 64 the memory begins; 0 if it is not on the CPU.
+/// Number of bytes from a multiple of 64 to the memory's begin; 0 if it is not on the CPU.
 size_t misalignment(const c10::Storage& storage);
 
-/// How many bytes after a multiple of 64 a tensor begins, or kNoAlignment.
+/// Number of bytes from a multiple of 64 to the tensor's first element, or kNoAlignment.
 uint8_t alignment_of(const at::Tensor& tensor);
 
-/// `value` laid out as `layout` says, but for the offset, and aligned so; itself if it is. Some
-/// kernels sum in another order if strides, a lazy conjugation or negation, or the alignment
-/// differ. Nobody sees the ops.
+/// Returns `value` with the strides and flags of `layout` and the given alignment; `value` itself
+/// if it already has them. The offset may differ. Some kernels sum in another order if strides,
+/// lazy conjugation or negation, or alignment differ. The ops are hidden.
 at::Tensor with_layout(const at::Tensor& value, const TensorLayout& layout, uint8_t alignment);
 
-/// `value` on a storage of `size_bytes`, at `layout`; itself if it lies so. Hooks may have brought
-/// back a copy of a kept one.
+/// Returns `value` on a storage of `size_bytes`, at `layout`; `value` itself if it already lies
+/// there. Hooks may have brought back a copy of a kept tensor.
 at::Tensor on_whole_storage(const at::Tensor& value, const TensorLayout& layout, size_t size_bytes);
 
-/// A storage of `size_bytes` without values, which begins `skipped` bytes into the memory that
-/// LibTorch gives for it.
+/// Returns an uninitialised storage of `size_bytes`, which begins `skipped` bytes into the memory
+/// that LibTorch allocates for it.
 c10::Storage empty_storage(size_t size_bytes, c10::Device device, size_t skipped = 0);
 
-/// A storage of that size without memory, for tensors of which only the shape is looked at. It has
-/// memory where LibTorch gives none that can be read either: on the device of placeholders.
+/// Returns a storage of that size without memory, for tensors that are only asked for their shape.
+/// On the device of placeholders LibTorch allocates it, since that memory cannot be read anyway.
 c10::Storage shape_storage(size_t size_bytes, c10::Device device);
 
-/// False for a storage on meta, such as a fake tensor's; looked at without asking the tensor.
+/// False for a storage on meta, such as a fake tensor's. Does not call into the tensor.
 bool has_memory(const c10::Storage& storage) noexcept;
 
-/// False for what shares memory until it is written (a lazy clone), or has none (on meta).
+/// False for storages that share memory until written (lazy clones), or have none (on meta).
 bool has_own_memory(const c10::Storage& storage);
 
-/// As keep_bytes(), for a part; `original`: that part of the storage. The copy is laid out like it
-/// but for gaps and the offset.
+/// Like keep_bytes(), for `original`, a part of a storage. The copy has its layout without gaps and
+/// offset.
 torch::autograd::SavedVariable keep_part(const at::Tensor& original, HeldStorage& held);
-/// True while keep_part() saves its copy, of which no op knows.
+/// True while keep_part() saves its copy, which no op has saved.
 bool keeps_part();
 
-/// Writes `value`, a copy of that part, to its place in `storage`; nobody sees the op.
+/// Writes `value`, a copy of that part, to its place in `storage`; the op is hidden.
 void put_part(const c10::Storage& storage, const TensorLayout& part, const at::Tensor& value);
 
-/// True if both are there, have memory, and share some of it.
+/// True if both storages have memory and the memory overlaps.
 bool overlap(const c10::Storage& a, const c10::Storage& b);
 
-/// Copies all bytes of `from` to `to`, of the same size; nobody sees the op.
+/// Copies all bytes of `from` to `to`, which must have the same size; the op is hidden.
 void copy_bytes(const c10::Storage& from, const c10::Storage& to);
 
-/// `like` in another storage, outside any graph, with a version of its own.
+/// Returns `like` on another storage, outside any graph, with its own version counter.
 at::Tensor view_storage(const c10::Storage& storage, const at::Tensor& like);
 
 }  // namespace remat

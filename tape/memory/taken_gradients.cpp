@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From what nodes are given to the leaves behind them.
+// Watching the memory that nodes get, for the leaves behind them.
 #include "taken_gradients.h"
 
 #include <c10/core/GradMode.h>
@@ -27,7 +27,7 @@ namespace {
 
 using torch::autograd::Node;
 
-/// What one node is given in one backward, whose callback owns it.
+/// The saved tensors that one node gets in one backward; a callback of that backward owns it.
 class Given {
  public:
   Given(const Node* node, std::vector<at::Tensor> leaves)
@@ -37,7 +37,7 @@ class Given {
   ~Given() {
     try {
       settle();
-    } catch (...) {  // NOLINT(bugprone-empty-catch): a backward that has failed
+    } catch (...) {  // The backward has failed already.
     }
   }
 
@@ -54,7 +54,7 @@ class Given {
       if (grad.storage().use_count() > 1) {
         grad = grad.clone();
       } else if (!grad.is_inference()) {
-        // It has those of the saved tensor: Note [Memory that others hold].
+        // The saved tensor's counter was shared: Note [Memory that others hold].
         grad.unsafeGetTensorImpl()->set_version_counter(c10::VariableVersion(0));
       }
     }
@@ -67,14 +67,15 @@ class Given {
     });
   }
 
-  const Node* node_;  // not to be looked into
+  const Node* node_;  // Only an identity; never dereferenced.
   std::vector<at::Tensor> leaves_;
   std::vector<HeldStorage> memory_;
 };
 
 thread_local std::weak_ptr<Given> last_given;
 
-/// Of a node of a custom function; those of LibTorch's ops give nothing that they have saved.
+/// Leaves behind a custom function's node; empty for nodes of LibTorch's ops, which never return a
+/// saved tensor.
 std::vector<at::Tensor> leaves_behind(const Node& node) {
   std::vector<at::Tensor> leaves;
   for (const torch::autograd::Edge& edge : node.next_edges()) {
@@ -90,7 +91,7 @@ std::vector<at::Tensor> leaves_behind(const Node& node) {
 
 }  // namespace
 
-// With create_graph AccumulateGrad copies.
+// With create_graph there is nothing to do: AccumulateGrad copies.
 void TakenGradients::note_given(const at::Tensor& value) {
   const NodePtr node = torch::autograd::get_current_node();
   std::shared_ptr<Given> given = last_given.lock();

@@ -7,18 +7,18 @@
 
 namespace remat {
 
-/// Note [Gradients that are saved tensors]: the backward of a custom function may return what it
-/// has saved as a gradient. AccumulateGrad makes that tensor a leaf's .grad, without a copy, if
-/// nobody else has it. In plain code whoever passed it to the function may have it. What hooks give
-/// is a tensor that nobody else has, but on memory that others may have: an argument, a weight, a
-/// kept result, which whoever writes the .grad would then write. So it is noted which memory such a
-/// node is given, and the leaves behind it. When the thread's next node is given something, or the
-/// backward ends, a .grad on that memory is exchanged for a copy, if others have the memory, and
-/// gets versions of its own.
+/// Note [Gradients that are saved tensors]: the backward of a custom function may return a saved
+/// tensor as a gradient. AccumulateGrad makes that tensor a leaf's .grad, without a copy, if nobody
+/// else has it. In plain code whoever passed it to the function may have it. Unpack hooks return a
+/// tensor that nobody else has, but its memory may belong to others: an argument, a weight, a kept
+/// result. A write to the .grad would then change these. So remat notes which memory such a node is
+/// given, and the leaves behind the node. When the thread's next node is given something, or the
+/// backward ends, a .grad on that memory is replaced by a copy if others have the memory, and
+/// otherwise gets its own version counter.
 ///
-/// From any thread, in a backward or outside.
+/// Usable from any thread, in a backward or outside.
 struct TakenGradients {
-  /// The node that runs, if one does, is given `value`, which it has saved.
+  /// The running node, if there is one, is given `value`, a saved tensor of its own.
   static void note_given(const at::Tensor& value);
 };
 

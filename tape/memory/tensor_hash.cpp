@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Mixing words.
+// Hashing contiguous and strided elements word by word.
 #include "tensor_hash.h"
 
 #include <array>
@@ -20,7 +20,7 @@ namespace remat {
 
 namespace {
 
-/// Mixes bytes as they come, in parts of whole words but for the last one.
+/// Hashes bytes in pieces. All pieces but the last must be whole words.
 class BytesHash {
  public:
   explicit BytesHash(size_t total) : hash_(total) {}
@@ -41,9 +41,9 @@ class BytesHash {
   uint64_t rest_ = 0;
 };
 
-/// Of elements that do not lie one after the other, or lie there with other signs (conjugated and
-/// negated views), as if they did. Takes no memory: a copy would count in the peaks of the steps
-/// that are compared, which are those that are measured.
+/// Hashes elements that are not contiguous or have lazy signs (conjugated and negated views) as if
+/// they were plain and contiguous. Takes no memory: a copy would count in the measured peaks of the
+/// steps being compared.
 class StridedHash {
  public:
   explicit StridedHash(const at::Tensor& tensor)
@@ -51,7 +51,7 @@ class StridedHash {
         strides_(tensor.strides()),
         item_(tensor.itemsize()),
         hash_(tensor.nbytes()) {
-    // The highest byte of the number, or of its imaginary part
+    // The sign is in the highest byte of the number, or of its imaginary part.
     if (tensor.is_neg() || tensor.is_conj()) sign_ = item_ - 1;
   }
 
@@ -62,14 +62,14 @@ class StridedHash {
   }
 
  private:
-  // Bounded by the number of dimensions.
+  // The recursion is bounded by the number of dimensions.
   void walk(size_t dim, const char* from) {  // NOLINT(misc-no-recursion)
     if (dim == sizes_.size()) return add(from);
     const int64_t step = strides_[dim] * static_cast<int64_t>(item_);
     for (int64_t i = 0; i < sizes_[dim]; ++i, from += step) walk(dim + 1, from);
   }
 
-  // Sizes of elements are powers of two, so they fill the buffer.
+  // Element sizes are powers of two, so they fill the buffer exactly.
   void add(const char* element) {
     std::memcpy(buffer_.data() + filled_, element, item_);
     if (sign_) buffer_[filled_ + *sign_] ^= static_cast<char>(0x80);
@@ -82,7 +82,7 @@ class StridedHash {
   const at::IntArrayRef sizes_;
   const at::IntArrayRef strides_;
   const size_t item_;
-  std::optional<size_t> sign_;  // the byte of an element whose highest bit is flipped
+  std::optional<size_t> sign_;  // Byte of an element whose highest bit is flipped.
   BytesHash hash_;
   std::array<char, 512> buffer_{};
   size_t filled_ = 0;
@@ -101,7 +101,8 @@ uint64_t hash_of(const at::Tensor& tensor) {
   if (PlaceholderStorage::is(tensor.storage()) || is_freed(tensor) || tensor.is_meta()) return 0;
   if (!tensor.is_cpu() && !has_memory(tensor.storage())) return 0;
   const UnseenBelowAutograd unseen;
-  // Integers have no sign of their own, and 0 as a complex number is not negated.
+  // Negation is resolved for integers, which have no sign bit, and for complex numbers, whose zeros
+  // LibTorch does not negate.
   const bool has_sign = at::isFloatingType(tensor.scalar_type());
   at::Tensor data = has_sign ? tensor : tensor.resolve_neg();
   if (!data.is_cpu()) data = at::_to_copy(data, data.options().device(c10::kCPU));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A number that differs where the bytes of two tensors do.
+// Hashes of tensors by their bytes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,14 +13,14 @@
 
 namespace remat {
 
-/// Of the elements, in order, wherever they lie; a device's tensor is copied to the host. 0 for
-/// what has no elements in memory. Nobody sees the ops.
+/// Hashes the elements in order, whatever the layout; a device tensor is copied to the host. 0 for
+/// tensors without elements in memory. The ops are hidden.
 REMAT_API uint64_t hash_of(const at::Tensor& tensor);
 
-/// Of those on the CPU that have values, in order.
+/// Hashes the tensors that have values on the CPU, in order.
 uint64_t hash_of(c10::ArrayRef<at::Tensor> tensors);
 
-/// Of `size` bytes of the host's.
+/// Hashes `size` bytes of host memory.
 uint64_t hash_of_bytes(const void* bytes, size_t size);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which group of a cut tape has which segments.
+// Building and searching the tree of a cut tape's units.
 #include "cut_tree.h"
 
 #include <c10/util/irange.h>
@@ -29,7 +29,7 @@ CutTree::CutTree(const Cuts& cuts)
 
 void CutTree::find_parents() {
   parents_.resize(units(), kRoot);
-  std::vector<size_t> open;  // the innermost last
+  std::vector<size_t> open;  // The innermost is last.
   for (const auto segment : c10::irange(segments())) {
     const std::vector<size_t>& begun = beginning_[segment];
     for (auto unit = begun.rbegin(); unit != begun.rend(); ++unit) {

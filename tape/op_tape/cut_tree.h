@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Segments and groups of a cut tape, and which has which.
+// The tree of segments and groups of a cut tape.
 #pragma once
 
 #include <cstddef>
@@ -10,8 +10,8 @@
 
 namespace remat {
 
-/// The units that are replayed by themselves: the segments of the cuts, numbered from 0, then the
-/// groups, then segments that were added. All are inside the root.
+/// The units that are replayed separately: the segments of the cuts, numbered from 0, then the
+/// groups, then added segments. All are inside the root.
 class CutTree {
  public:
   static constexpr size_t kRoot = ~size_t{0};
@@ -31,23 +31,24 @@ class CutTree {
   size_t parent(size_t unit) const { return parents_[unit]; }
   size_t groups_around(size_t unit) const;
 
-  /// The smallest group that has both segments; or the root.
+  /// The smallest group that contains both segments; kRoot if there is none.
   size_t common(size_t segment, size_t other) const;
 
-  /// The units that begin with the segment, and those of which it is the last: inner ones first.
+  /// The units that begin with the segment, and those that end with it, inner ones first.
   const std::vector<size_t>& beginning(size_t segment) const { return beginning_[segment]; }
   const std::vector<size_t>& ending(size_t segment) const { return ending_[segment]; }
 
-  /// The unit right inside the root that has the segment.
+  /// The unit directly inside the root that contains the segment.
   size_t outermost(size_t segment) const;
 
-  /// The units inside `unit`, and itself: each after those inside it. Of the root, or of a unit
-  /// right inside it.
+  /// The units inside `unit`, and `unit` itself, each after those inside it. `unit` is kRoot or
+  /// directly inside it.
   std::vector<size_t> inside(size_t unit) const;
 
-  /// The segment is the last one: the groups around it end with it. None may have been added.
+  /// Makes the segment the last one: the groups around it end with it. Call it before
+  /// add_segment().
   void end_with(size_t segment);
-  /// One more, right inside the root.
+  /// Adds a segment directly inside the root.
   void add_segment();
 
  private:
@@ -55,11 +56,11 @@ class CutTree {
   void find_parents();
 
   size_t first_group_;
-  size_t planned_;                  // segments, without those that were added
-  std::vector<Cuts::Group> spans_;  // by unit
+  size_t planned_;                  // Number of segments, without added ones.
+  std::vector<Cuts::Group> spans_;  // By unit.
   size_t end_of_groups_;
   std::vector<size_t> parents_;
-  std::vector<std::vector<size_t>> beginning_;  // by segment
+  std::vector<std::vector<size_t>> beginning_;  // By segment.
   std::vector<std::vector<size_t>> ending_;
 };
 

@@ -18,14 +18,15 @@
 
 namespace remat {
 
-/// A value that one unit of a cut tape makes and others read; or that a rule has saved. Shared by
-/// the units that read it: when the last of them needs it no more, it is freed.
+/// A value that one unit of a cut tape makes and others read, or that a rule has saved. Shared by
+/// the units that read it: it is freed when the last of them no longer needs it.
 class CutValue {
  public:
-  /// Kept from the forward on.
+  /// A value kept from the forward on.
   CutValue(uint32_t value, CallProduct kept) : value_(value), kept_(std::move(kept)) {}
 
-  /// Made again by the replays of `group`, in its slot. `groups_around`: around that group.
+  /// A value that replays of `group` recompute, in its slot. `groups_around`: number of groups
+  /// around that group.
   CutValue(uint32_t value, std::shared_ptr<Region> group, Slot& slot, size_t groups_around)
       : value_(value), group_(std::move(group)), slot_(&slot), groups_around_(groups_around) {}
 
@@ -37,14 +38,15 @@ class CutValue {
 
   uint32_t value() const { return value_; }
 
-  /// A unit fetches what has fewer of them first; what the forward has kept comes last.
+  /// A unit fetches values with fewer groups around them first, values kept by the forward last.
   size_t groups_around() const { return groups_around_; }
 
-  /// Null if a group makes it.
+  /// The kept value; null if a group makes it.
   CallProduct* kept() { return kept_ ? &*kept_ : nullptr; }
   const CallProduct* kept() const { return kept_ ? &*kept_ : nullptr; }
 
-  /// A tensor on its memory, which is not to be written. May replay groups and outer regions.
+  /// Returns a tensor on its memory, which must not be written. May replay groups and outer
+  /// regions.
   at::Tensor fetch(const std::string& reader) const {
     if (slot_) return group_->load(*slot_);
     return kept_->unpack_to_read(kept_->held(), [&] {

@@ -9,7 +9,7 @@
 namespace remat {
 namespace {
 
-constexpr size_t kLooks = 8;  // while a segment grows by its usual size
+constexpr size_t kLooks = 8;  // While a segment grows by its usual size.
 
 }  // namespace
 

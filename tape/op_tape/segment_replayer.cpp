@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A unit's part of the tape, from the values around it.
+// Replaying a unit's part of the tape from its inputs.
 #include "segment_replayer.h"
 
 #include <c10/util/Exception.h>

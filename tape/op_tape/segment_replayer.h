@@ -17,15 +17,15 @@
 
 namespace remat {
 
-/// Fills the slots of a segment with what backward wants, those of a group with what its units read
-/// of each other. Keeps the whole tape, and of its tensors those that it starts from.
+/// Fills the slots of a segment with values for backward, those of a group with values that its
+/// units pass each other. Keeps the whole tape alive, but only the input tensors of its unit.
 class SegmentReplayer final : public Replayer {
  public:
   SegmentReplayer(std::shared_ptr<const TapeReplayer> whole, std::shared_ptr<const Region> root,
                   size_t unit)
       : whole_(std::move(whole)), root_(std::move(root)), unit_(unit) {}
 
-  /// What it starts from: empty until the unit has ended.
+  /// The unit's inputs; empty until the unit has ended.
   UnitInputs& inputs() { return inputs_; }
 
   void replay(const Region& region, ReplayedSlots& slots) const override;

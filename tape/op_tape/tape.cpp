@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Layouts, sizes and the text of a tape.
+// Layouts, sizes and the text form of a tape.
 #include <remat/tape/tape.h>
 
 #include <c10/util/StringUtil.h>
@@ -52,7 +52,7 @@ at::Tensor Tape::unpack_outside(size_t number) const {
   const Outside& outside = outside_[number];
   if (!outside.saved) return outside.leaf;
   const at::Tensor value = outside.saved->unpack();
-  if (is_freed(value)) return value;  // whoever reads it raises
+  if (is_freed(value)) return value;  // Whoever reads it raises.
   return outside.whole ? on_whole_storage(value, *outside.whole, outside.size_bytes) : value;
 }
 
@@ -87,7 +87,7 @@ void Tape::visit_held(
       visit(c10::str("held by the tape ", i), TensorMeta(held_[i]), HeldStorage(held_[i]));
   }
   for (const auto i : c10::irange(outside_.size())) {
-    // What others have too lives without the tape: weights that it has a view of, buffers.
+    // Tensors that others hold, too, live without the tape: weights that it has a view of, buffers.
     const c10::Storage storage = outside_[i].storage.lock();
     const bool others_have_it = storage && storage.use_count() > 2;
     if (outside_[i].meta && !others_have_it)

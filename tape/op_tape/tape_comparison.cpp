@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a record is expected to read and make, and a slot to hold.
+// Comparing records and slots with the expected ones.
 #include "tape_comparison.h"
 
 #include <c10/util/irange.h>
@@ -9,7 +9,7 @@
 
 namespace remat {
 
-/// The number that the value has on a tape without cuts.
+/// The number of the value on a tape without cuts.
 uint32_t TapeComparison::number_of(uint32_t value) const {
   if (C10_LIKELY(memories_.empty())) return value;
   const auto next =
@@ -75,7 +75,7 @@ TapeDifference TapeComparison::more_bytes(size_t bytes) const {
           .got_bytes = bytes};
 }
 
-// Of an op that differs a slot may come first, while the op runs.
+// A slot of a different op may come first, while the op runs.
 TapeDifference TapeComparison::other_slot(size_t number, uint32_t value) const {
   const ExpectedTape::Slot* const expected = slot(number);
   const size_t record = expected ? std::min<size_t>(record_, expected->record) : record_;

@@ -19,7 +19,7 @@
 
 namespace remat {
 
-/// Up to the first difference: after that its answers mean nothing. On the forward's thread.
+/// Compares up to the first difference; later results mean nothing. Use it on the forward's thread.
 class TapeComparison {
  public:
   TapeComparison(const Tape& tape, std::shared_ptr<const ExpectedTape> expected)
@@ -31,28 +31,28 @@ class TapeComparison {
     record_ = tape_.records().size();
   }
 
-  /// It has made the tape's last record.
+  /// True if the tape's last record, made by that op, is the expected one.
   bool is_record_expected();
 
-  /// True if all that was made up to that record is no more than expected.
+  /// True if no more memory than expected was allocated up to that record.
   bool are_bytes_expected(size_t bytes) const {
     return expected_->any_ops || bytes <= expected_->records[record_].most_bytes;
   }
 
-  /// `value` is memory that a segment makes for itself in the place of `original`: without cuts it
-  /// has no number.
+  /// `value` is memory that a segment makes for itself in place of `original`; without cuts it has
+  /// no number.
   void add_memory(uint32_t value, uint32_t original) {
     memories_.emplace_back(value, number_of(original));
   }
 
-  /// The value of the slot of that number, kNoValue if it is held; null if there is none.
+  /// The expected slot `number`; null if there is none. Its value is kNoValue if it is held.
   const ExpectedTape::Slot* slot(size_t number) const {
     return number < expected_->slots.size() ? &expected_->slots[number] : nullptr;
   }
-  /// As in ExpectedTape::Slot.
+  /// The value to compare with ExpectedTape::Slot.
   uint32_t value_of_slot(const TapeRef& ref) const;
 
-  /// True if the function may end now, with so many slots.
+  /// True if the function may end now, with this number of slots.
   bool is_end_expected(size_t slots) const {
     const bool has_all = tape_.records().size() == expected_->records.size();
     return (expected_->any_ops || has_all) && slots == expected_->slots.size();
@@ -60,7 +60,7 @@ class TapeComparison {
 
   TapeDifference other_op() const;
   TapeDifference more_bytes(size_t bytes) const;
-  /// The slot of that number is another one: of `value`, as in ExpectedTape::Slot.
+  /// Slot `number` differs: it has `value`, as in ExpectedTape::Slot.
   TapeDifference other_slot(size_t number, uint32_t value) const;
   TapeDifference other_end(size_t slots) const;
 
@@ -72,10 +72,10 @@ class TapeComparison {
 
   const Tape& tape_;
   const std::shared_ptr<const ExpectedTape> expected_;
-  const OpInfo* op_ = nullptr;                           // that has begun last
-  size_t record_ = 0;                                    // that it makes, if any
-  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // with the numbers they stand for
-  // Of the last op, kept for their memory.
+  const OpInfo* op_ = nullptr;                           // The op that began last.
+  size_t record_ = 0;                                    // Index of the record that it may make.
+  std::vector<std::pair<uint32_t, uint32_t>> memories_;  // Values with the numbers they stand for.
+  // Buffers of the last op, reused for their memory.
   c10::SmallVector<uint32_t, 8> values_;
   FirstPosition<uint32_t> seen_;
   c10::SmallVector<std::pair<uint32_t, uint32_t>, 2> writes_;

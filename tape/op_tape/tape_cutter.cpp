@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Applies cuts to a tape that is recorded: which segment a value belongs to, and who keeps it.
+// Applying cuts to a tape that is being recorded: the segment of each value, and who keeps it.
 #include "tape_cutter.h"
 
 #include <c10/util/Exception.h>
@@ -60,7 +60,7 @@ void TapeCutter::open_units() {
   }
 }
 
-/// A segment of the rest begins with record `number`.
+/// Begins a segment of the rest with record `number`.
 void TapeCutter::add_segment(size_t number) {
   phase_ = Phase::kRest;
   tree_.add_segment();
@@ -144,7 +144,7 @@ bool TapeCutter::plans_slot(size_t number, const TapeRef& ref) {
   if (!comparison_ || phase_ == Phase::kRest) return true;
   if (phase_ == Phase::kDiffers) return false;
   const ExpectedTape::Slot* const slot = comparison_->slot(number);
-  // Only which segment saves it matters to the plan.
+  // The plan depends only on the segment that saves it.
   if (slot && slot->value == comparison_->value_of_slot(ref) &&
       segment_of(slot->record) == segment_)
     return true;
@@ -172,10 +172,10 @@ void TapeCutter::look_for_cut() {
                    [&](uint32_t value) { return saved.count(value) != 0 || kept(value); }) <= most;
 }
 
-/// By value: what replays of the open segment make for autograd.
+/// Bytes that replays of the open segment recompute for autograd, by value.
 std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
   std::unordered_map<uint32_t, size_t> saved;
-  if (phase_ == Phase::kDiffers) return saved;  // it is kept
+  if (phase_ == Phase::kDiffers) return saved;  // The forward keeps it.
   const std::vector<TapeSlot>& slots = tape_.parts()[unit()].slots;
   for (const auto i : c10::irange(slots.size())) {
     const TapeRef& ref = slots[i].ref;
@@ -187,7 +187,7 @@ std::unordered_map<uint32_t, size_t> TapeCutter::bytes_saved() const {
   return saved;
 }
 
-/// The function has ended.
+/// Compares the plan when the function has ended.
 void TapeCutter::compare_end() {
   const bool is_plan_done =
       segment_ == positions_.size() && (!listed_ || next_listed_ == listed_->size());
@@ -196,7 +196,7 @@ void TapeCutter::compare_end() {
   if (phase_ == Phase::kPlan) compare_dropped_slots();
 }
 
-/// A slot that the plan does without has units that begin with the tape, if they miss anything.
+/// If a slot is alive that the plan drops, units that miss inputs begin at the start of the tape.
 void TapeCutter::compare_dropped_slots() {
   std::optional<size_t> held;
   for_each_slot([&](size_t number, const TapeSlot& slot, bool /*is_live*/) {
@@ -225,11 +225,11 @@ bool TapeCutter::is_of_other_segment(uint32_t value) const {
 }
 
 bool TapeCutter::may_cross(uint32_t value) const {
-  if (phase_ == Phase::kDiffers) return false;  // no replay runs what reads it
+  if (phase_ == Phase::kDiffers) return false;  // No replay runs what reads it.
   return !listed_ || phase_ != Phase::kPlan || listed_as(value);
 }
 
-// Values of which there are none by now were listed in vain: finish() says so.
+// Listed values that are never made stay in the list: finish() reports them.
 void TapeCutter::made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
                       bool is_outside) {
   if (!listed_ || next_listed_ == listed_->size() || phase_ != Phase::kPlan) return;
@@ -241,8 +241,8 @@ void TapeCutter::made(size_t record, size_t result, const TapeRef& ref, const at
   listed_now_.push_back({ref, tensor, is_outside, next.policy});
 }
 
-/// What the record that has just been made has of the list, unless it is another one. What moves
-/// does so from here on, though units of its own group may be the first to read it, and waits for
+/// Keeps the listed values of the record that has just been made, unless it differs. Offloaded
+/// values are moved now, though units of the same group may be the first to read them, and wait for
 /// late readers.
 void TapeCutter::keep_listed() {
   for (const Listed& made : listed_now_) {
@@ -302,7 +302,7 @@ void TapeCutter::keep(uint32_t value, const at::Tensor& tensor, bool is_outside,
   keep_(*here->kept(), tensor, policy);
 }
 
-/// Null if nobody keeps it.
+/// The kept value; null if nobody keeps it.
 std::shared_ptr<CutValue> TapeCutter::kept(uint32_t value) const {
   const auto known = all_kept_.find(value);
   return known == all_kept_.end() ? nullptr : known->second.lock();
@@ -319,7 +319,7 @@ void TapeCutter::before_write(uint32_t value, const at::Tensor& tensor) {
   keep_(*known->kept(), tensor, Policy::kSave);
 }
 
-// The version of the tensor does not matter: the slot is made again, on memory of its own.
+// The tensor's version does not matter: the slot is recomputed, on memory of its own.
 void TapeCutter::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, size_t group) {
   auto& slots = tape_.parts_[group].slots;
   if (!group_slots_[group].try_emplace(ref.value, GroupSlot{slots.size(), nullptr}).second) return;
@@ -327,7 +327,7 @@ void TapeCutter::add_group_slot(const TapeRef& ref, const at::Tensor& tensor, si
   slots.push_back({.ref = ref, .held = nullptr});
 }
 
-/// What gives the value to `reader` from around it; null if nothing does.
+/// The value as `reader` gets it from around it; null if it must make it itself.
 std::shared_ptr<CutValue> TapeCutter::outer_value(uint32_t value, size_t reader) {
   if (auto known = kept(value)) return known;
   GroupSlot* found = nullptr;
@@ -353,7 +353,7 @@ UnitInputs::Found TapeCutter::search(size_t unit) {
       [&](uint32_t value) { return outer_value(value, unit); }, needed_);
 }
 
-/// Those of segments, by number.
+/// Visits the segments' slots, in order of number.
 template <class Visit>
 void TapeCutter::for_each_slot(Visit&& visit) {
   size_t number = 0;
@@ -365,7 +365,7 @@ void TapeCutter::for_each_slot(Visit&& visit) {
   }
 }
 
-/// Of all units.
+/// Number of live slots in all units.
 size_t TapeCutter::live_slots() const {
   size_t sum = 0;
   for (const auto& region : regions_) sum += region ? region->live_count() : 0;
@@ -378,9 +378,9 @@ void TapeCutter::find_inputs(size_t unit) {
   replayers_[unit]->inputs().set(std::move(found), *regions_[unit]);
 }
 
-/// Now that all is known that is kept, and which branches the program has dropped: what only they
-/// need is not needed. A unit of another tape's plan may have to begin earlier. Slots of groups
-/// that nobody reads any more die.
+/// Now it is known what is kept, and which branches the program has dropped: what only these need
+/// is not needed. A unit of another tape's plan may have to begin earlier. Group slots that nobody
+/// reads any more die.
 void TapeCutter::find_inputs_again() {
   needed_.assign(tape_.values().size(), false);
   missing_.clear();
@@ -391,7 +391,7 @@ void TapeCutter::find_inputs_again() {
   }
 }
 
-/// Gives up what no unit inside the group reads.
+/// Gives up the group's slots that no unit inside it reads.
 void TapeCutter::drop_unread_slots(size_t group) {
   for (const auto i : c10::irange(tape_.parts_[group].slots.size())) {
     TapeSlot& slot = tape_.parts_[group].slots[i];
@@ -400,7 +400,7 @@ void TapeCutter::drop_unread_slots(size_t group) {
     const std::shared_ptr<CutValue>& value = entry->second.value;
     if (value.use_count() > 1) continue;
     slot.ref = {};
-    if (!value) regions_[group]->release(regions_[group]->slot(i));  // else it does that itself
+    if (!value) regions_[group]->release(regions_[group]->slot(i));  // Else the value releases it.
     group_slots_[group].erase(entry);
   }
 }

@@ -32,25 +32,25 @@
 
 namespace remat {
 
-/// Gives each slot to the region of its segment, and keeps or marks what crosses the cuts. A large
-/// class: what it was given, the units that are open, and what is kept for which of them.
+/// Assigns each slot to the region of its segment, and keeps or marks values that cross the cuts. A
+/// large class: its inputs, the open units, and the values kept for them.
 ///
 /// Note [What crosses a cut]: when an op reads a value of another segment, the tensor is at hand.
-/// If no group has both segments, the forward keeps it; else it becomes a slot of that group. When
-/// the unit right inside the root after the one that made it has ended, all slots inside are known,
-/// and what that next unit has kept of it: each segment and group takes hold of just what its
-/// replays start from, and the rest is given up. Still later units that read a value of this one
-/// keep it themselves; when the function has returned, this one starts from it too, and does not
-/// make it again.
+/// If no group contains both segments, the forward keeps it; else it becomes a slot of that group.
+/// When a unit directly inside the root and the next such unit have ended, all slots of the first
+/// are known, and so is what the second has kept of it. Then each segment and group of the first
+/// takes hold of just its inputs, and the other values are given up. Still later units that read
+/// one of its values keep the value themselves. When the function has returned, the first unit uses
+/// such a value as an input, too, and does not make it again.
 ///
-/// Note [A tape that differs from its plan]: cuts that were made for another tape count up to the
-/// first difference. Up to there slots and records are the planned ones, so what their units need
-/// is listed. What differs belongs to the open segment: what that one saves from then on is kept by
-/// the forward though no list has it, so no replay runs what differs. The rest of the tape begins
-/// at its first cut: it has segments outside of all groups, and all that they read is kept: see
-/// Note [Where the rest is cut]. One
-/// need remains: a planned unit may have been spared by what a later unit, which never came, would
-/// have kept of it. Such a unit begins with the tape: it makes again what it misses.
+/// Note [A tape that differs from its plan]: cuts that were made for another tape are valid up to
+/// the first difference. Up to there, slots and records are the planned ones, so the inputs of
+/// their units are listed. Different records belong to the open segment: the forward keeps what
+/// that segment saves from then on, though no list has it, so no replay runs these records. The
+/// rest of the tape begins at its first cut: its segments are outside all groups, and all their
+/// inputs are kept: see Note [Where the rest is cut]. One problem remains: a planned unit may rely
+/// on values that a later planned unit, which never came, would have kept. Such a unit begins at
+/// the start of the tape and recomputes what it misses.
 class TapeCutter {
  public:
   /// Keeps the memory of `tensor` for `value` in the scopes around the region; or a copy, if it is
@@ -61,20 +61,22 @@ class TapeCutter {
   TapeCutter(Tape& tape, const Cuts& cuts, std::shared_ptr<Region> root,
              std::shared_ptr<const TapeReplayer> whole, Keep keep);
 
-  /// The segment that is open.
+  /// The region of the open segment.
   const std::shared_ptr<Region>& region() const { return regions_[unit()]; }
   const RegionPolicy* policy() const { return region()->policy(); }
-  /// Its number among the parts of the tape.
+  /// Number of the open segment among the tape's parts.
   size_t unit() const { return tree_.unit_of(segment_); }
 
-  /// True if a segment begins with record `number`, which is about to be recorded; then enter().
+  /// True if a segment begins with record `number`, which is about to be recorded; then call
+  /// enter_next().
   bool begins(size_t number) {
     if (C10_UNLIKELY(looks_)) look_for_cut();
     return cuts_next_ || (segment_ < positions_.size() && positions_[segment_] == number);
   }
   void enter_next(size_t number);
 
-  /// An op is about to run, which may make a record; it has made the tape's last one.
+  /// begin_op(): an op is about to run, which may make a record. end_record(): it has made the
+  /// tape's last record.
   void begin_op(const OpInfo& op) {
     if (!comparison_ || phase_ != Phase::kPlan) return;
     comparison_->begin_op(op);
@@ -85,57 +87,57 @@ class TapeCutter {
     if (!listed_now_.empty()) keep_listed();
   }
 
-  /// The open segment makes memory for itself, in the place of `original`.
+  /// The open segment makes memory for itself, in place of `original`.
   void made_memory(uint32_t value, uint32_t original) {
     if (comparison_) comparison_->add_memory(value, original);
   }
-  /// An op has allocated it, for the value.
+  /// An op has allocated `storage` for `value`.
   void allocated(uint32_t value, const c10::Storage& storage) {
     if (comparison_) rest_.allocated(value, storage);
   }
 
-  /// The number of the next slot, of all segments.
+  /// Number of the next slot, counted over all segments.
   size_t next_slot() { return slots_++; }
-  /// What the slot of that number holds; undefined if the slot does itself. False if the list of
-  /// what crosses does not count with it.
+  /// Reports that slot `number` holds `ref`, undefined if the slot holds a tensor itself. False if
+  /// the list of crossing values does not cover this slot.
   bool plans_slot(size_t number, const TapeRef& ref);
 
   /// True if another segment than the open one has made the value.
   bool is_of_other_segment(uint32_t value) const;
 
-  /// A record has just made it, as the one of its results of that number (see Cuts::Kept).
+  /// A record has just made the value, as result number `result` (see Cuts::Kept).
   void made(size_t record, size_t result, const TapeRef& ref, const at::Tensor& tensor,
             bool is_outside);
 
-  /// An op of the open segment reads it, and `tensor` has it; or a slot.
+  /// read(): an op of the open segment reads the value in `tensor`. read_for_slot(): a slot does.
   void read(const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
   void read_for_slot(size_t slot, const TapeRef& ref, const at::Tensor& tensor, bool is_outside);
 
-  /// A rule says SAVE or OFFLOAD of the op that has just made it.
+  /// A rule gives SAVE or OFFLOAD to the op that has just made the value.
   void save(const TapeRef& ref, const at::Tensor& tensor, bool is_outside, Policy policy);
 
   /// An op like t_() has given it a new version, but no other values.
   void laid_out_anew(uint32_t value, const at::Tensor& tensor);
 
-  /// It is about to be written.
+  /// The value's memory is about to be written.
   void before_write(uint32_t value, const at::Tensor& tensor);
 
-  /// The function has returned, after `records` of them.
+  /// The function has returned, after `records` records.
   void finish(size_t records);
 
-  /// Per value: some replay starts from it or makes it.
+  /// Indexed by value: true if some replay reads or makes it.
   const std::vector<bool>& needed() const { return needed_; }
 
  private:
   enum class Phase : uint8_t {
     kPlan,
-    kDiffers,  // the open segment goes on with what differs
+    kDiffers,  // The open segment continues with different records.
     kRest,
   };
   using CutValues = std::unordered_map<uint32_t, std::shared_ptr<CutValue>>;
   struct GroupSlot {
     size_t slot;
-    std::shared_ptr<CutValue> value;  // null: nobody has asked for it
+    std::shared_ptr<CutValue> value;  // Null if no unit has asked for it.
   };
 
   void keep_listed();
@@ -183,32 +185,32 @@ class TapeCutter {
   const std::function<void(const TapeDifference&)> differs_;
   RestMemory rest_;
   Phase phase_ = Phase::kPlan;
-  bool cuts_next_ = false;  // the next record begins a segment that was not planned
-  bool looks_ = false;      // for a place for a cut, before the next op
+  bool cuts_next_ = false;  // The next record begins a segment that was not planned.
+  bool looks_ = false;      // Look for a cut before the next op.
   size_t slots_ = 0;
   size_t segment_ = 0;
   size_t next_listed_ = 0;
-  std::vector<std::optional<Policy>> listed_as_;  // by value
+  std::vector<std::optional<Policy>> listed_as_;  // By value.
   struct Listed {
     TapeRef ref;
     at::Tensor tensor;
     bool is_outside;
     Policy policy;
   };
-  c10::SmallVector<Listed, 2> listed_now_;  // of the record that is being made
+  c10::SmallVector<Listed, 2> listed_now_;  // Made by the current record.
   // By unit, until the function has returned.
   std::vector<std::shared_ptr<Region>> regions_;
   std::vector<std::shared_ptr<SegmentReplayer>> replayers_;
-  std::vector<std::unordered_map<uint32_t, GroupSlot>> group_slots_;  // by value
-  CutValues kept_;               // for the unit that is open right inside the root
-  std::optional<size_t> ended_;  // the unit before that
+  std::vector<std::unordered_map<uint32_t, GroupSlot>> group_slots_;  // By value.
+  CutValues kept_;               // For the open unit directly inside the root.
+  std::optional<size_t> ended_;  // The unit before that.
   CutValues kept_by_ended_;
   std::unordered_map<uint32_t, std::weak_ptr<CutValue>> all_kept_;
-  size_t live_slots_ = 0;                        // of units, when their inputs were found
-  bool has_late_readers_ = false;                // of a value whose unit has its inputs already
-  std::vector<std::shared_ptr<CutValue>> late_;  // such values that are listed, and what moves
-  std::vector<uint32_t> missing_;                // read by a unit, and neither made by it nor kept
-  std::vector<bool> needed_;                     // by value
+  size_t live_slots_ = 0;                        // In all units, when their inputs were found.
+  bool has_late_readers_ = false;                // A value was read after its unit got its inputs.
+  std::vector<std::shared_ptr<CutValue>> late_;  // Such listed values, and offloaded ones.
+  std::vector<uint32_t> missing_;                // Read by a unit, but neither made by it nor kept.
+  std::vector<bool> needed_;                     // By value.
 };
 
 }  // namespace remat

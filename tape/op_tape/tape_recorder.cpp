@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From ops to records.
+// Turning ops into records.
 #include "tape_recorder.h"
 
 #include <c10/core/DispatchKeySet.h>
@@ -40,14 +40,14 @@ uint32_t narrow(size_t number) {
   return static_cast<uint32_t>(number);
 }
 
-/// True for ops that write an argument without reading it, as far as is known: of ops of libraries
-/// nothing is.
+/// True for ops that write an argument without reading it. Unknown for library ops, which count as
+/// such.
 bool overwrites(const OpInfo& op) {
   return op.is_of_library() || op.operator_name().overload_name.ends_with("out") ||
          op.facts().has(OpFact::kOverwrites) || op.facts().has(OpFact::kFills);
 }
 
-/// Numbers that LibTorch has made tensors of are often the same.
+/// True if both are the same wrapped number, which is common.
 bool is_same_number(const at::Tensor& a, const at::Tensor& b) {
   const auto is_readable = [](const at::Tensor& tensor) {
     return tensor.unsafeGetTensorImpl()->is_wrapped_number() && tensor.device().is_cpu() &&
@@ -111,7 +111,7 @@ void TapeRecorder::note_version(const at::Tensor& tensor, uint32_t value) {
   if (counter.enabled()) versions_[value] = {counter, counter.current_version()};
 }
 
-/// See Note [Writes that no op shows]. A lower version is one that was put back
+/// See Note [Writes that no op shows]. A lower version means that it was put back
 /// (_unsafe_preserve_version_counter).
 bool TapeRecorder::is_written_unseen(uint32_t value) const {
   if (value >= versions_.size()) return false;
@@ -135,13 +135,13 @@ uint32_t TapeRecorder::add_held(const at::Tensor& tensor) {
   return add_value(TapeValue::Source::kHeld, tape_.held_.size() - 1);
 }
 
-// Inside and without a value: of a SAVE call that has ended, and gone.
+// Memory from inside without a value belonged to a SAVE call that has ended, and was freed.
 bool TapeRecorder::is_new(const void* memory) const {
   const Origin origin = storages_.find(memory);
   return origin.is_unknown() || (origin.is_inside() && storages_.value(memory) == kNone);
 }
 
-/// kNone if nobody knows where its memory comes from.
+/// The present value; kNone if the memory's origin is unknown.
 uint32_t TapeRecorder::value_of(const at::Tensor& tensor) {
   const uint32_t value = last_value_of(tensor);
   if (C10_LIKELY(value == kNone || !is_written_unseen(value))) return value;
@@ -211,7 +211,7 @@ void TapeRecorder::before_op(const OpCall& call) {
   if (op_.runs) return give_up("an op that threw, after which the function went on");
   const OpInfo& info = call.info();
   if (info.is_communication()) return give_up(call, "a collective that replays call again");
-  // A handler's views are nothing that a profile knows.
+  // A profile does not count views that a handler makes.
   if (cutter_ && !(handled_.runs && info.is_plain_view())) enter_segment();
   op_.runs = true;
   op_.has_run = false;
@@ -297,10 +297,10 @@ void TapeRecorder::after_op(const OpCall& call) {
   op_.has_run = true;
   add_made(call);
   op_.has_run = false;
-  op_.written.clear();  // a handler's memory dies with it
+  op_.written.clear();  // A handler's memory dies with it.
 }
 
-/// What the op that has run has made, written and saved.
+/// Records what the op that has run has made, written and saved.
 void TapeRecorder::add_made(const OpCall& call) {
   if (op_.makes_views) {
     for_each_result_tensor(call, [&](const at::Tensor& tensor) {
@@ -308,7 +308,7 @@ void TapeRecorder::add_made(const OpCall& call) {
       if (!memory) return;
       if (storages_.find(memory).is_unknown())
         return give_up(call, "a copy where its schema says view");
-      // t_() and its kind count as writes.
+      // t_() and the like count as writes.
       const uint32_t value = storages_.value(memory);
       if (!call.info().writes() || value == kNone) return;
       note_version(tensor, value);
@@ -356,7 +356,7 @@ void TapeRecorder::add_output(const OpCall& call, const at::Tensor& tensor, size
   note_made(op_.record.output_count++, value, tensor);
 }
 
-/// The record that is written makes `value`, as the one of its results of that number.
+/// The current record makes `value`, as result number `result`.
 void TapeRecorder::note_made(size_t result, uint32_t value, const at::Tensor& tensor) {
   if (!cutter_) return;
   const TapeRef ref{value, layout_of(tensor, tape_.values_[value])};
@@ -385,7 +385,7 @@ void TapeRecorder::drop_record() {
 
 void TapeRecorder::adopt(const at::Tensor& tensor) {
   if (gave_up()) return;
-  if (C10_UNLIKELY(is_of_python_class(tensor))) return;  // known by its parts
+  if (C10_UNLIKELY(is_of_python_class(tensor))) return;  // Known by its parts.
   const void* const memory = memory_of(tensor);
   if (!memory || !is_new(memory)) return;
   if (const char* const what = unsupported(tensor)) return give_up(what);

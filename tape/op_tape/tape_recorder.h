@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writing a tape while a region's forward runs.
+// Recording a tape while a region's forward runs.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -28,15 +28,15 @@
 
 namespace remat {
 
-/// Told by a ForwardScope of each op, of what is made unseen, and of each slot. Gives up, for good,
-/// at what a tape cannot replay: Tape::failure() says what.
+/// A ForwardScope reports each op, unobserved results and slots to it. Gives up for good at what a
+/// tape cannot replay: Tape::failure() has the reason.
 class TapeRecorder final : public SegmentPolicies {
  public:
   struct Options {
     TrustedOps trusted{};                                    ///< See Note [Trusting a tape].
-    const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null: no
-                                                             ///< generator is restored.
-    std::string strict_label{};  ///< Of the region, if giving up is an error.
+    const std::vector<at::Generator>* generators = nullptr;  ///< Beyond the default ones; null:
+                                                             ///< restores none.
+    std::string strict_label{};  ///< The region's label, if giving up is an error.
   };
   TapeRecorder(Tape& tape, StorageTable& storages, Options options)
       : tape_(tape), storages_(storages), options_(std::move(options)) {
@@ -45,12 +45,12 @@ class TapeRecorder final : public SegmentPolicies {
   TapeRecorder(const TapeRecorder&) = delete;
   TapeRecorder& operator=(const TapeRecorder&) = delete;
 
-  /// The tape is cut by `cutter`. Once, before the first op.
+  /// Has `cutter` cut the tape. Call it once, before the first op.
   void cut(std::unique_ptr<TapeCutter> cutter) { cutter_ = std::move(cutter); }
-  /// Null if it is not cut.
+  /// Null if the tape is not cut.
   const TapeCutter* cutter() const { return cutter_.get(); }
 
-  // Of a tape that is cut: a segment may begin with the op that is about to run.
+  // On a cut tape: a segment may begin with the op that is about to run.
   const RegionPolicy* enter() override {
     enter_segment();
     return cutter_->policy();
@@ -58,59 +58,59 @@ class TapeRecorder final : public SegmentPolicies {
   void save_next(Policy policy) override { op_.save_next = policy; }
   void save_results(const OpCall& call, Policy policy) override;
 
-  /// True while an op runs that it was told of.
+  /// True while a reported op runs.
   bool in_op() const { return op_.runs; }
-  /// True while it looks at what an op has left.
+  /// True while it processes the results of an op.
   bool op_has_run() const { return op_.has_run; }
 
   bool gave_up() const { return !tape_.failure_.empty(); }
-  /// Giving up is an error.
+  /// True if giving up is an error.
   bool is_strict() const { return !options_.strict_label.empty(); }
-  /// `what` it met: "op aten::resize_: memory that changes its size". Throws NotImplementedError if
-  /// the region has no other way to be replayed.
+  /// `what` names the obstacle: "op aten::resize_: memory that changes its size". Throws
+  /// NotImplementedError if the region has no other way to be replayed.
   void give_up(const std::string& what);
 
-  /// The op that is about to run is handled by a dispatch mode that the function has opened, which
-  /// may compute something else: see Note [Trusting a tape].
+  /// A dispatch mode that the function has opened handles the op that is about to run, and may
+  /// compute something else: see Note [Trusting a tape].
   void note_mode();
-  /// It is to run under another setting than the region began with.
+  /// The op is about to run under other settings than the region began with.
   void note_settings(const OpCall& call);
-  /// The op is to run on another stream or device than the region began with.
+  /// The op is about to run on another stream or device than the region began with.
   void note_streams(const OpCall& call);
-  /// The scope has looked at the arguments: all of them are in its table.
+  /// Call before_op() after the scope has entered all arguments in its table.
   void before_op(const OpCall& call);
   void after_op(const OpCall& call);
 
-  /// The same of an op on tensors of Python classes, in whose place those come that its handler
-  /// calls; it has run.
+  /// Like before_op() and after_op(), for an op on tensor subclasses, which is replaced by the ops
+  /// that its handler calls.
   void begin_handled(const OpCall& call);
   void end_handled();
-  /// The same of one that has thrown.
+  /// The handled op has thrown.
   void drop_handled() { handled_ = {}; }
 
   /// An op of a SAVE call is about to write `tensor`.
   void before_saved_write(const at::Tensor& tensor);
 
-  /// `tensor` was made inside by code that is not seen: the tape holds it.
+  /// Unobserved code inside has made `tensor`: the tape holds it.
   void adopt(const at::Tensor& tensor);
 
-  /// The same, and nobody has written it: the op that is about to run overwrites it.
+  /// Like adopt(), for memory that nobody has written: the op that is about to run overwrites it.
   void adopt_memory(const at::Tensor& tensor);
 
-  /// A SAVE call has written the outside storage; or its value is the one that is kept from before
-  /// the region's writes.
+  /// set_outside(): a SAVE call has written the outside storage. reset_outside(): its value is the
+  /// one kept from before the region's writes.
   void set_outside(size_t number, size_t product);
   void reset_outside(size_t number);
 
   /// The next slot of the region, or of the open segment, is for `tensor`.
   void add_slot(const at::Tensor& tensor);
-  /// It is for `copy`, of all bytes that the storage of `original` has now; `after_op`: as the op
-  /// that runs leaves it.
+  /// The next slot is for `copy`, a copy of all bytes in the storage of `original`, as they are now
+  /// or, if `after_op`, after the running op.
   void add_copy_slot(const at::Tensor& copy, const at::Tensor& original, bool after_op);
 
-  /// The function has returned. Drops what no slot needs and takes hold of what is needed from
-  /// outside; `arguments` are held by somebody else. To be called where remat's own tensors are
-  /// kept: see OuterScopes.
+  /// Call it when the function has returned. Drops what no slot needs, and keeps needed tensors
+  /// from outside; others hold the arguments. Call it where remat's own tensors are kept: see
+  /// OuterScopes.
   void finish(OutsideLog& outside);
 
  private:
@@ -121,21 +121,21 @@ class TapeRecorder final : public SegmentPolicies {
     Origin origin;
   };
 
-  /// Of what a record has made or written, as LibTorch counts writes.
+  /// The version that a record has left, as LibTorch counts writes.
   struct Version {
     c10::VariableVersion counter{c10::VariableVersion::DISABLED};
     uint32_t left = 0;
   };
 
   struct NewSlot {
-    size_t part;    // that was open
-    size_t index;   // in it
-    size_t number;  // of all of a tape that is cut
+    size_t part;    // The part that was open.
+    size_t index;   // Index in the part.
+    size_t number;  // Number over all segments of a cut tape.
   };
 
   static constexpr size_t kMostBytes = 4096;
   static constexpr size_t kMostBytesOfPart = size_t{4}
-                                             << 20;  // where an op writes parts (x[i] = y)
+                                             << 20;  // For an op that writes parts (x[i] = y).
   static constexpr const char* kUnwrittenPart =
       "more than 4 MiB that no op wrote, after empty(), of which it writes parts";
   static constexpr const char* kUnwritten = "more than 4,096 bytes that no op wrote, after empty()";
@@ -155,7 +155,7 @@ class TapeRecorder final : public SegmentPolicies {
   /// Throws if giving up is an error.
   void refuse_if_strict() const;
   bool is_new(const void* memory) const;
-  TapeRef ref_of(const at::Tensor& tensor);  // undefined if it is unsupported
+  TapeRef ref_of(const at::Tensor& tensor);  // Undefined if it is unsupported.
   uint32_t value_of(const at::Tensor& tensor);
   uint32_t last_value_of(const at::Tensor& tensor);
   uint32_t add_value(TapeValue::Source source, size_t number);
@@ -200,17 +200,17 @@ class TapeRecorder final : public SegmentPolicies {
 
   Tape& tape_;
   StorageTable& storages_;
-  std::vector<at::Tensor> outside_tensors_;  // by number; undefined if no op read it
-  std::vector<uint32_t> outside_values_;     // by number; the one that it holds now
+  std::vector<at::Tensor> outside_tensors_;  // By number; undefined if no op read it.
+  std::vector<uint32_t> outside_values_;     // By number; the present value.
   std::vector<uint32_t> product_values_;
-  std::vector<Version> versions_;  // by value: as its record has left it
+  std::vector<Version> versions_;  // By value: the version that its record has left.
   Options options_;
   std::unique_ptr<TapeCutter> cutter_;
   uint32_t last_layout_ = TapeValue::kNone;
   struct PendingSlot {
     NewSlot slot;
     at::Tensor tensor;
-    at::Tensor original;  // undefined if `tensor` is no copy
+    at::Tensor original;  // Undefined if `tensor` is no copy.
   };
   struct Op {
     bool runs = false;
@@ -218,20 +218,20 @@ class TapeRecorder final : public SegmentPolicies {
     bool makes_views = false;
     std::optional<Policy> save_next;
     TapeRecord record{};
-    c10::SmallVector<TapeRef, 8> given;  // arguments
+    c10::SmallVector<TapeRef, 8> given;  // Arguments.
     FirstPosition<const c10::TensorImpl*> given_tensors;
     c10::SmallVector<Write, 2> written;
     FirstPosition<uint32_t> written_values;
-    std::vector<GeneratorState> states;  // before it
+    std::vector<GeneratorState> states;  // Before the op.
     c10::SmallVector<PendingSlot, 4> pending;
   };
-  Op op_;  // that runs
+  Op op_;  // The running op.
   struct Handled {
     bool runs = false;
-    std::vector<at::Tensor> written;  // arguments
+    std::vector<at::Tensor> written;  // Arguments.
     std::vector<std::pair<NewSlot, at::Tensor>> pending;
   };
-  Handled handled_;  // that runs
+  Handled handled_;  // The running handled op.
   struct HeldSlot {
     size_t part;
     size_t slot;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What stays on a tape when its forward has ended, and what it takes hold of.
+// Finishing a tape when its forward has ended: which records stay, and which tensors it keeps.
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 
@@ -17,7 +17,7 @@ namespace remat {
 
 void TapeRecorder::finish(OutsideLog& outside) {
   if (op_.runs) give_up("an op that threw, after which the function went on");
-  if (gave_up()) return refuse_if_strict();  // the function has caught it
+  if (gave_up()) return refuse_if_strict();  // The function may have caught the error.
   if (cutter_) cutter_->finish(tape_.records_.size());
   const std::vector<bool> needed = cutter_ ? cutter_->needed() : needed_values();
   if (!cutter_) drop_tail(needed);
@@ -44,7 +44,7 @@ std::vector<bool> TapeRecorder::needed_values() const {
   return needed;
 }
 
-/// Forgets the records after the last one that is needed.
+/// Drops the records after the last needed one.
 void TapeRecorder::drop_tail(const std::vector<bool>& needed) {
   auto& records = tape_.records_;
   const auto is_needed = [&](uint32_t value) { return needed[value]; };
@@ -76,13 +76,13 @@ void TapeRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& ne
     starts_from[number] = true;
     if (outside[number].is_written() || outside[number].whole_argument()) continue;
     const at::Tensor& tensor = outside_tensors_[number];
-    // No slots of an outer region: where its forward found a cast in autocast's cache, its replay
-    // finds none. Leaves are leaves in the replay too; views of them need not be. Of gathered
-    // weights nobody keeps anything.
+    // Not as slots of an outer region: its replay does not find a cast that its forward took from
+    // autocast's cache. Leaves are leaves in the replay, too, but views of them may not be. Nobody
+    // keeps gathered weights.
     const bool is_weight =
         (tensor.is_leaf() && tensor.requires_grad()) || outside[number].is_gathered();
     if (is_weight || tensor.is_inference() || outside[number].is_cast()) {
-      // Without its base, which may get a node later that holds this region: torch.jit gives one to
+      // Without its base, which may later get a node that owns this region: torch.jit gives one to
       // detached weights when its graph has run.
       tape_.outside_[number].leaf = tensor.is_view() ? variable_data(tensor) : tensor;
     } else {
@@ -94,7 +94,7 @@ void TapeRecorder::hold_outside(OutsideLog& outside, const std::vector<bool>& ne
   }
 }
 
-/// Holds all of the storage, of which `tensor` may be a part: hooks may keep no more than they get.
+/// Holds the whole storage, of which `tensor` may be a part: hooks may keep only what they get.
 void TapeRecorder::hold_whole(Tape::Outside& outside, const at::Tensor& tensor) {
   outside.meta.emplace(tensor);
   outside.storage = HeldStorage(tensor);

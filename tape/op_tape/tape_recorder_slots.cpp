@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which value of the tape each slot is.
+// Finding the tape's value for each slot.
 #include "tape_cutter.h"
 #include "tape_recorder.h"
 #include "tensor_hash.h"
@@ -52,7 +52,7 @@ void TapeRecorder::resolve_pending() {
   }
 }
 
-// What an inner region keeps before a write. Bytes that nobody has written are others each time.
+// Handles what a nested region keeps before a write. Unwritten bytes differ each time.
 void TapeRecorder::add_copy_slot(const at::Tensor& copy, const at::Tensor& original,
                                  bool after_op) {
   if (gave_up()) return;
@@ -79,7 +79,7 @@ void TapeRecorder::resolve_copy(const NewSlot& slot, const at::Tensor& copy,
   }
 }
 
-/// Of an argument that the op does not write, which has its value already.
+/// The value of an argument that the op does not write; undefined for other tensors.
 TapeRef TapeRecorder::given_ref(const at::Tensor& tensor) const {
   const auto given = op_.given_tensors.find(tensor.unsafeGetTensorImpl());
   if (!given || op_.written_values.contains(op_.given[*given].value)) return {};
@@ -101,7 +101,7 @@ void TapeRecorder::save_value(const at::Tensor& tensor, Policy policy) {
   if (ref.defined()) cutter_->save(ref, tensor, is_outside(tensor), policy);
 }
 
-// In a replay of an outer region a tensor from outside is another one by now, see Note [Shadows].
+// In a replay of an outer region a tensor from outside may be a shadow by now: Note [Shadows].
 void TapeRecorder::save_results(const OpCall& call, Policy policy) {
   for_each_result_tensor(call, [&](const at::Tensor& tensor) {
     const void* const memory = memory_of(tensor);
@@ -109,14 +109,14 @@ void TapeRecorder::save_results(const OpCall& call, Policy policy) {
   });
 }
 
-// Note [The value before a write]: an in-place op whose backward wants the value from before it
-// saves a copy that autograd makes unseen. It is the value that the op's record replaces.
+// Note [The value before a write]: an in-place op whose backward needs the earlier value saves a
+// copy that autograd makes unobserved. It is the value that the op's record replaces.
 void TapeRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRef found,
                            bool in_op) {
   if (gave_up()) return;
   TapeRef& ref = part().slots[slot.index].ref = found;
   const bool is_of_op = in_op && !op_.makes_views && ref.defined() && is_of_last_record(ref.value);
-  // What is outside may be written until backward, if nobody reads it there: versions tell.
+  // Memory from outside may be written before backward if nobody reads it there: versions tell.
   const bool is_from_outside =
       ref.defined() && tape_.values_[ref.value].source == TapeValue::Source::kOutside;
   if (tape_.has_hashes_ && !is_from_outside && !(is_of_op && leaves_gaps(*op_.record.op, tensor)))
@@ -135,7 +135,7 @@ void TapeRecorder::resolve(const NewSlot& slot, const at::Tensor& tensor, TapeRe
     const uint32_t value = op_.written[0].before;
     before = {value, layout_of(op_.written[0].tensor, tape_.values_[value])};
   }
-  // Of a copy that no plan counts with nothing else is kept.
+  // For a copy that no plan covers, nothing else is kept.
   const bool is_planned = !cutter_ || cutter_->plans_slot(slot.number, before);
   if (is_copy && is_planned) {
     ref = before;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors of Python classes on a tape.
+// Tensor subclasses on a tape.
 #include <remat/tape/flattened_tensor.h>
 #include <remat/tape/held_storage.h>
 
@@ -14,12 +14,11 @@
 
 namespace remat {
 
-// Note [Wrappers on a tape]: a tape knows memory, and a tensor of a Python class with
-// __torch_dispatch__ has none of its own. So in the place of an op on such tensors the tape has the
-// ops on plain tensors that the class's handler calls, and a slot for one has the parts that
-// __tensor_flatten__ names: a replay runs no Python but the class's __tensor_unflatten__, once for
-// each slot. A cut tape counts the part that a record has made, of which there is one at most; the
-// others are there.
+// Note [Wrappers on a tape]: a tape records memory, and a tensor subclass with __torch_dispatch__
+// has none of its own. So instead of an op on such tensors the tape has the ops on plain tensors
+// that the class's handler calls. A slot for one has the parts that __tensor_flatten__ names: a
+// replay runs no Python except the class's __tensor_unflatten__, once per slot. A cut tape counts
+// the part that a record has made, which may be one at most; the other parts exist already.
 void TapeRecorder::begin_handled(const OpCall& call) {
   if (gave_up()) return;
   if (op_.runs) return give_up("an op that threw, after which the function went on");
@@ -36,7 +35,7 @@ void TapeRecorder::end_handled() {
   for (const auto& [slot, wrapper] : handled.pending) fill_wrapper_slot(slot, wrapper);
 }
 
-// What the op writes is saved as it leaves it.
+// A tensor that the op writes is saved as it is after the op.
 void TapeRecorder::add_wrapper_slot(const at::Tensor& wrapper) {
   const NewSlot slot = new_slot();
   const bool is_written =
@@ -73,8 +72,8 @@ void TapeRecorder::cut_wrapper_slot(const NewSlot& slot, const at::Tensor& wrapp
   cutter_->read_for_slot(slot.number, ref, made, is_outside(made));
 }
 
-/// The plain tensor in it that a record has made; undefined if none has. Plans count a slot as one
-/// value.
+/// The inner plain tensor that a record has made; undefined if there is none. Plans count a slot as
+/// one value.
 at::Tensor TapeRecorder::part_made(const at::Tensor& wrapper) {
   at::Tensor made;
   for (const at::Tensor& part : inner_tensors(wrapper)) {
@@ -126,8 +125,8 @@ TapeSlot TapeRecorder::part_of_wrapper(const at::Tensor& part) {
   return slot;
 }
 
-/// Of a tensor of a Python class that an op on plain tensors has made, as the op that wraps the
-/// result of a collective does.
+/// Adopts the parts of a tensor subclass that an op on plain tensors has made, such as the op that
+/// wraps a collective's result.
 void TapeRecorder::adopt_parts(const at::Tensor& wrapper) {
   for (const at::Tensor& part : inner_tensors(wrapper)) adopt(part);
 }

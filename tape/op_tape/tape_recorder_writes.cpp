@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Memory that an op writes, and memory that nobody has written yet.
+// Recording writes, and memory that nobody has written yet.
 #include <utility>
 
 #include <remat/tape/tensor_layout.h>
@@ -32,8 +32,9 @@ void TapeRecorder::adopt_memory(const at::Tensor& tensor) {
   add_memory(tensor);
 }
 
-/// Makes `ref` a value that the tape holds if no op has written the memory: LibTorch makes tensors
-/// of numbers of the host so, for an index or a scalar. False if that would be much to hold.
+/// If no op has written the memory, makes `ref` a value that the tape holds: LibTorch makes such
+/// tensors of host numbers, for an index or a scalar. False if it would hold more than `most`
+/// bytes.
 bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t most) {
   if (!tape_.values_[ref.value].is_uninitialised || tensor.numel() == 0) return true;
   if (tensor.storage().nbytes() > most) return false;
@@ -43,8 +44,9 @@ bool TapeRecorder::hold_unwritten(const at::Tensor& tensor, TapeRef& ref, size_t
 }
 
 /// Note [Writes that no op shows]: another thread of the function may write what a record has made,
-/// or a custom function says that it has (mark_dirty). Versions count both. What would have to be
-/// computed then nobody knows, so the tape holds the bytes as they are when they are met again.
+/// or a custom function may report a write (mark_dirty). Version counters count both. How to
+/// recompute the result is unknown, so the tape holds the bytes as they are when they are met
+/// again.
 uint32_t TapeRecorder::hold_written_unseen(const at::Tensor& tensor) {
   const uint32_t held = add_held(view_storage(clone_bytes(tensor.storage()).storage(), tensor));
   const Origin origin = storages_.find(memory_of(tensor));
@@ -71,7 +73,7 @@ void TapeRecorder::before_saved_write(const at::Tensor& tensor) {
   if (value != TapeValue::kNone) keep_value(tensor, value);
 }
 
-/// `tensor`, which has the value, is about to be written: what holds it by an alias takes a copy.
+/// `tensor`, which has the value, is about to be written: holders of an alias take a copy.
 void TapeRecorder::keep_value(const at::Tensor& tensor, uint32_t value) {
   if (cutter_) cutter_->before_write(value, tensor);
   const TapeValue& before = tape_.values_[value];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Fills slots from a tape, or by the function where no tape could be written.
+// Filling slots from a tape, or by the function if no tape could be recorded.
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/tape_replayer.h>
 
@@ -40,7 +40,7 @@ void TapeReplayer::replay(const Region& region, ReplayedSlots& slots) const {
   try {
     replay_part({.root = region, .region = region}, slots);
   } catch (const ReplayMismatch&) {
-    trust_.refuse();  // kAuto calls the function in the next forward
+    trust_.refuse();  // With kAuto, the next forward will be replayed by the function.
     throw;
   }
   note_compared();
@@ -66,7 +66,7 @@ void TapeReplayer::replay_part(const TapeRunPart& part, ReplayedSlots& slots) co
                               "of which there is none: ",
                               tape_.failure(), ". Do not catch the error that the forward threw.");
   const TracedReplay traced(part.region, part.root, TracedReplay::From::kTape);
-  // In the order of the forward, whatever is read: another rank may call its function.
+  // In the forward's order, whatever is read: another rank may call its function.
   part.root.outside().gather_again();
   TapeRun run(tape_, part);
   run.fetch(*function_);

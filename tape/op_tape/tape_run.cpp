@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One replay from a tape: calls the op of each record that is needed.
+// One replay from a tape: calls the op of each needed record.
 #include "tape_run.h"
 
 #include <ATen/autocast_mode.h>
@@ -35,8 +35,8 @@ namespace {
 
 constexpr uint32_t kForSlot = std::numeric_limits<uint32_t>::max();
 
-/// While alive, ops run as a forward's leaf ops do, but record no graph. Those of libraries keep
-/// their autograd kernel, which may be the only one they have.
+/// While alive, ops run as a forward's leaf ops do, but record no graph. Library ops keep their
+/// autograd kernel, which may be their only one.
 class BelowAutograd {
  public:
   explicit BelowAutograd(bool below) {
@@ -87,8 +87,8 @@ void TapeRun::mark() {
   }
 }
 
-// First what replays groups, the outermost first, as the planner counts: a replay then has beside
-// it what those around it have made, and no other memory that was fetched.
+// Fetches values that replay groups first, outermost first, as the planner counts: a replay then
+// coexists with values from around it, but with no other fetched memory.
 void TapeRun::fetch(const Replayer& inputs) {
   replayer_ = &inputs;
   c10::SmallVector<const CutValue*, 8> wanted;
@@ -108,7 +108,7 @@ void TapeRun::fetch(const Replayer& inputs) {
   });
 }
 
-/// True if nobody else has its memory, which the run may write.
+/// True if nobody else has its memory, so that the run may write it.
 bool TapeRun::is_made_by_fetch(const TapeValue& value, const at::Tensor& tensor) const {
   if (value.source == TapeValue::Source::kMemory) return true;
   if (value.source != TapeValue::Source::kOutside || !tensor.has_storage()) return false;
@@ -132,7 +132,7 @@ at::Tensor TapeRun::fetch(const TapeValue& value) const {
   }
 }
 
-// A tensor that was passed twice is held by the first one. Hooks may have brought it back with
+// The first argument holds a tensor that was passed twice. Hooks may have brought it back with
 // other strides.
 at::Tensor TapeRun::fetch_argument(size_t outside) const {
   const std::optional<size_t> number = root_.outside()[outside].whole_argument();
@@ -159,7 +159,7 @@ at::Tensor TapeRun::fetch_outside(const TapeValue& value) const {
     return c10::str("[replay] ", region_.label(), ", ", outside.meta().str());
   };
   const bool has_its_memory = outside.address() == memory_of(tensor);
-  // What hooks have brought back is as it was, and stands for memory that was given up.
+  // A copy that hooks have brought back is unchanged, and stands for memory that was given up.
   const at::Tensor now(outside.first_tensor().lock());
   const bool is_exchanged = has_its_memory || (now.defined() && now.numel() > 0)
                                 ? outside.is_exchanged()
@@ -204,9 +204,9 @@ void TapeRun::run() {
   }
 }
 
-// Note [Results that are arguments]: what an out= op returns are its arguments, and LibTorch's
-// boxing of ops with several results drops those from the stack before it copies them. Elsewhere
-// somebody has the tensors; here only the stack does.
+// Note [Results that are arguments]: an out= op returns its arguments, and LibTorch's boxing of ops
+// with several results drops those from the stack before it copies them. Elsewhere somebody owns
+// the tensors; here only the stack does.
 void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   const bool of_library = record.op->is_of_library();
   prepare_writes(record, step);
@@ -224,7 +224,7 @@ void TapeRun::execute(const TapeRecord& record, uint32_t step) {
   drop_used(record, step);
 }
 
-// The memory goes on to the new value if nobody needs the old one any more.
+// The new value takes over the memory if nobody needs the old value any more.
 void TapeRun::prepare_writes(const TapeRecord& record, uint32_t step) {
   for (const auto i : c10::irange(record.write_count)) {
     const TapeWrite& write = tape_.writes(record)[i];
@@ -327,7 +327,7 @@ void TapeRun::drop_used(const TapeRecord& record, uint32_t step) {
   written_arguments_.clear();
 }
 
-/// False for memory that was there before the run: of a tensor from outside, or of a kept one.
+/// False for memory that existed before the run: that of a tensor from outside or a kept one.
 bool TapeRun::is_new(uint32_t number) const {
   const TapeValue& value = tape_.values()[number];
   const void* const memory = memory_of(live_[number].tensor);
@@ -345,12 +345,12 @@ void TapeRun::fill(ReplayedSlots& slots) {
   }
 }
 
-/// Of slot `number`, or of a part of it.
+/// The value of slot `number`, or of a part of it.
 at::Tensor TapeRun::value_of(const TapeSlot& slot, size_t number) const {
   if (C10_UNLIKELY(slot.wrapper)) return make_wrapper(*slot.wrapper, number);
   at::Tensor value = slot.held ? slot.held->unpack() : get(slot.ref);
   const bool is_shared = slot.held || !live_[slot.ref.value].owned;
-  if (is_shared) value = tensor_data(value);  // without the graph that it stands in
+  if (is_shared) value = tensor_data(value);  // Without its graph.
   if (tape_.has_hashes() && slot.hash != 0 && region_.is_exact()) check_hash(slot, number, value);
   if (!slot.held && is_new(slot.ref.value)) OpObserver::all_adopt(value);
   return value;
@@ -363,7 +363,7 @@ at::Tensor TapeRun::make_wrapper(const TapeWrapper& wrapper, size_t number) cons
   return wrapper.unflatten->make(parts).tensor_data();
 }
 
-// In the replay of an outer region it may be a placeholder, without values to compare.
+// In an outer region's replay it may be a placeholder, without values to compare.
 void TapeRun::check_hash(const TapeSlot& slot, size_t number, const at::Tensor& value) const {
   const uint64_t hash = hash_of(value);
   if (hash == 0 || hash == slot.hash) return;

@@ -24,8 +24,8 @@ namespace remat {
 
 class CutValue;
 
-/// A T for each value of a tape: those that come up in a part lie side by side, others that it
-/// uses in a map. So a part of a tape costs what is in it.
+/// A T for each value of a tape: a vector for the values made in a part, a map for other values
+/// that it uses. So a run costs no more than its part.
 template <class T>
 class ByValue {
  public:
@@ -54,33 +54,33 @@ class ByValue {
   const T none_{};
 };
 
-/// What a TapeRun is to make.
+/// The part that a TapeRun replays.
 struct TapeRunPart {
   const Region& root;    ///< Has the log of outside storages and of named calls.
   const Region& region;  ///< Has the slots.
-  size_t unit = 0;       ///< Of Tape::parts().
-  c10::ArrayRef<std::shared_ptr<const CutValue>> inputs{};  ///< What it starts from in the tape.
+  size_t unit = 0;       ///< Index in Tape::parts().
+  c10::ArrayRef<std::shared_ptr<const CutValue>> inputs{};  ///< Inputs from other units.
 };
 
-/// Makes the values of the live slots of a region. On one thread. A large class: what is to be
-/// made, and a list by value for each thing that a run knows of it.
+/// Recomputes the values of a region's live slots. Use it on one thread. A large class: its inputs,
+/// and lists by value for what a run knows about each value.
 class TapeRun {
  public:
   TapeRun(const Tape& tape, const TapeRunPart& part);
 
-  /// Fetches what the records start from. May replay outer regions.
+  /// Fetches the inputs of the records. May replay outer regions.
   void fetch(const Replayer& inputs);
 
-  /// Runs the records and fills `slots`. No scope may be open; see fetch().
+  /// run() runs the records, fill() fills `slots`. No scope may be open; see fetch().
   void run();
   void fill(ReplayedSlots& slots);
 
  private:
   struct Live {
-    at::Tensor tensor;                    // on the value's memory
-    bool owned = false;                   // the run may write there
-    bool given = false;                   // one of the part's inputs
-    uint32_t written = TapeValue::kNone;  // by the op that runs: the value from after it
+    at::Tensor tensor;                    // On the value's memory.
+    bool owned = false;                   // The run may write there.
+    bool given = false;                   // One of the part's inputs.
+    uint32_t written = TapeValue::kNone;  // The value after the running op's write.
   };
 
   void mark();
@@ -110,15 +110,15 @@ class TapeRun {
   const Region& root_;
   const Region& region_;
   const c10::ArrayRef<std::shared_ptr<const CutValue>> given_;
-  size_t end_;                  // of the records
-  ByValue<uint32_t> last_use_;  // a step, 0 if never
+  size_t end_;                  // One past the last record.
+  ByValue<uint32_t> last_use_;  // Step of the last use; 0 if never.
   ByValue<Live> live_;
   std::vector<bool> slot_wanted_;
   const Replayer* replayer_ = nullptr;
-  mutable std::vector<const RegionInput*> inputs_;  // the region's arguments, once one is needed
+  mutable std::vector<const RegionInput*> inputs_;  // The arguments, collected when needed.
   torch::jit::Stack stack_;
-  torch::jit::Stack written_arguments_;                       // of the op that runs
-  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // by that op, which remakes them
+  torch::jit::Stack written_arguments_;                       // Keeps out= arguments alive.
+  std::vector<std::pair<uint32_t, Live>> given_and_written_;  // Inputs that the running op remakes.
 };
 
 }  // namespace remat

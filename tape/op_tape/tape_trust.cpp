@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which functions' tapes have been compared with a replay, for the whole process.
+// Process-wide table of the functions whose tapes have been compared.
 #include <remat/tape/tape_trust.h>
 
 #include <algorithm>
@@ -14,11 +14,11 @@ namespace {
 
 constexpr size_t kMostKnown = 16384;
 
-constexpr size_t kMostTrusted = 16;  // of one region
+constexpr size_t kMostTrusted = 16;  // Per region.
 
 struct Known {
   bool refused = false;
-  std::shared_ptr<const TrustedOps::All> trusted;  // not changed: regions that run have it
+  std::shared_ptr<const TrustedOps::All> trusted;  // Immutable: running regions have it.
 };
 
 struct Table {
@@ -32,12 +32,12 @@ Table& table() {
   return table;
 }
 
-/// Calls `use` with what is known of the key, under the lock.
+/// Calls `use` with the entry of the key, under the lock.
 template <class Use>
 auto with_known(uint64_t key, Use&& use) {
   auto& [mutex, all] = table();
   const std::lock_guard<std::mutex> lock(mutex);
-  // Names made of a counter must not fill the memory. What is forgotten is found out again.
+  // Names with counters must not fill the memory. Forgotten entries are learned again.
   if (all.size() >= kMostKnown && !all.contains(key)) all.clear();
   return use(all[key]);
 }
@@ -62,7 +62,7 @@ void TapeTrust::trust(const OpHashes& ops) const {
   auto added = std::make_shared<const OpHashes>(ops);
   with_known(key_, [&](Known& known) {
     TrustedOps::All all = known.trusted ? *known.trusted : TrustedOps::All();
-    // Regions of one name that were recorded before the first of them was compared.
+    // True for regions of one name that were recorded before the first of them was compared.
     if (std::any_of(all.begin(), all.end(),
                     [&](const auto& known_ops) { return *known_ops == *added; }))
       return;

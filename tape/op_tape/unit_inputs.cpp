@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From the slots of a unit back to the values that it does not make itself.
+// Searching from the slots of a unit back to the values that it does not make itself.
 #include "unit_inputs.h"
 
 #include <c10/util/irange.h>
@@ -83,7 +83,7 @@ class InputSearch {
     return running;
   }
 
-  /// Which inputs each value is made from, record by record.
+  /// Finds the inputs that each value is made from, record by record.
   void trace(const std::vector<uint32_t>& running) {
     for (const uint32_t number : running) {
       const TapeRecord& record = tape_.records()[number];
@@ -124,9 +124,9 @@ UnitInputs::Found UnitInputs::find(
   return InputSearch(tape, part, given, needed).run(region);
 }
 
-// A slot that another thread frees has died before it is asked here, or release() comes after this.
+// If another thread frees a slot, either it is dead here already or release() follows.
 void UnitInputs::set(Found found, const Region& region) {
-  Values unread;  // destroyed after the lock is gone, as are the old ones in `found`
+  Values unread;  // Destroyed after the lock is released, like the old ones in `found`.
   const std::lock_guard<std::mutex> lock(mutex_);
   of_slot_ = std::move(found.of_slot);
   values_.swap(found.values);
@@ -148,10 +148,10 @@ UnitInputs::Values UnitInputs::held() const {
   return all;
 }
 
-// One at a time and without allocating: what dies may end here again, by a group's slot.
+// One at a time and without allocating: a destructor may call this again, through a group's slot.
 void UnitInputs::release(size_t slot) noexcept {
   for (;;) {
-    std::shared_ptr<const CutValue> dead;  // destroyed after the lock is gone
+    std::shared_ptr<const CutValue> dead;  // Destroyed after the lock is released.
     const std::lock_guard<std::mutex> lock(mutex_);
     if (slot >= of_slot_.size() || of_slot_[slot].empty()) return;
     const uint32_t input = of_slot_[slot].back();

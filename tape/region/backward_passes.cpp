@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which replay a backward gets its values from.
+// Choosing the replay that a backward pass gets its values from.
 #include <remat/tape/backward_passes.h>
 
 #include <c10/util/Exception.h>
@@ -26,10 +26,10 @@ struct BackwardPasses::Pass {
 
   explicit Pass(int task) : graph_task(task) {}
 
-  /// A value that backward has got for a slot whose memory others had, and hooks may have copied.
+  /// A value that backward got for a slot whose memory others had, and which hooks may have copied.
   struct Hooked {
     const Slot* slot;
-    c10::VariableVersion version;  // of the value
+    c10::VariableVersion version;  // The value's version counter.
     uint32_t before;
 
     bool is_written() const {
@@ -46,11 +46,11 @@ struct BackwardPasses::Pass {
 
   const int graph_task;
   State state = State::kNew;
-  std::thread::id runner{};  // while it runs
+  std::thread::id runner{};  // Set while it runs.
   std::condition_variable done;
   ReplayedSlots values{0};
   std::vector<Hooked> hooked;
-  std::shared_ptr<const Region> region;  // of these, until the pass ends
+  std::shared_ptr<const Region> region;  // Owns the slots in `hooked` until the pass ends.
 };
 
 class BackwardPasses::PassEnd {
@@ -61,7 +61,7 @@ class BackwardPasses::PassEnd {
   PassEnd& operator=(const PassEnd&) = delete;
   ~PassEnd() { end(); }
 
-  /// The graph task has succeeded.
+  /// Call it when the graph task has succeeded.
   void check() const {
     const std::shared_ptr<Region> region = region_.lock();
     const std::shared_ptr<Pass> pass = pass_.lock();
@@ -76,14 +76,15 @@ class BackwardPasses::PassEnd {
 
  private:
   std::weak_ptr<Region> region_;
-  BackwardPasses& passes_;  // of the region, while that lives
+  BackwardPasses& passes_;  // Owned by the region, so valid while that lives.
   std::weak_ptr<Pass> pass_;
 };
 
 at::Tensor BackwardPasses::load(const Slot& slot) {
   const int graph_task = torch::autograd::get_current_graph_task_id();
   if (graph_task < 0) {
-    // Asked for outside backward, by somebody who looks at the graph: nothing to key a pass by.
+    // Unpacked outside backward, by code that inspects the graph: there is no graph task to key a
+    // pass by.
     check_not_replaying_here();
     std::unique_lock<std::mutex> lock(mutex_);
     if (last_) return last_->get(slot.index);
@@ -108,10 +109,11 @@ void BackwardPasses::replay() {
 
 void BackwardPasses::release(size_t index) noexcept {
   if (count_ == 0) return;
-  c10::SmallVector<at::Tensor, 2> values;  // destroyed after the lock is gone
+  c10::SmallVector<at::Tensor, 2> values;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);
   for (const auto& pass : passes_) {
-    // A running pass is its runner's; it sees that the slot is dead, or its end frees the value.
+    // A running pass belongs to its runner, which sees that the slot is dead; else its end frees
+    // the value.
     if (pass->state == Pass::State::kDone) values.push_back(pass->values.take(index));
   }
   if (last_) values.push_back(last_->take(index));
@@ -163,7 +165,7 @@ void BackwardPasses::run(Pass& pass) {
   } catch (...) {
     error = std::current_exception();
   }
-  std::vector<CallProduct::Held> unneeded;  // destroyed after the lock is gone
+  std::vector<CallProduct::Held> unneeded;  // Destroyed after the lock is released.
   {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!error && is_last(*values)) {
@@ -179,7 +181,7 @@ void BackwardPasses::run(Pass& pass) {
   if (error) std::rethrow_exception(error);
 }
 
-/// Where nothing is kept for replays alone, there is nothing to let go.
+/// False if nothing is kept for replays alone, since then there is nothing to free.
 bool BackwardPasses::is_last(const ReplayedSlots& values) const {
   const bool is_kept = torch::autograd::get_current_graph_task_keep_graph();
   if (is_kept || passes_.size() > 1 || !region_.keeps_for_replays()) return false;
@@ -195,7 +197,7 @@ void BackwardPasses::wait_for(Pass& pass) {
 }
 
 void BackwardPasses::forget(const Pass* pass) noexcept {
-  std::shared_ptr<Pass> forgotten;  // destroyed after the lock is gone
+  std::shared_ptr<Pass> forgotten;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);
   const auto position =
       std::find_if(passes_.begin(), passes_.end(), [&](const auto& p) { return p.get() == pass; });

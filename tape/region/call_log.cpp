@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Keeping what SAVE calls leave behind.
+// Keeping what SAVE calls leave for replays.
 #include <remat/tape/call_log.h>
 
 #include <c10/core/InferenceMode.h>
@@ -23,13 +23,13 @@
 namespace remat {
 namespace {
 
-/// Null if the call has not made it, or it is gone.
+/// Null if the call has not made it, or it has been freed.
 const void* made_storage_of(const CallOutput& output, const CallLog& calls) {
   const bool is_made = output.source == CallOutput::Source::kProduct;
   return is_made ? calls.product(output.product).made_storage() : nullptr;
 }
 
-/// `output`, at `position` of its call, is where `kept` is.
+/// Notes `output`, at `position` of its call, if it is the tensor `kept`.
 void note_result(KeptTensor& kept, const CallOutput& output, size_t position) {
   const bool is_it = kept.storage.address() && kept.layout && *kept.layout == output.layout;
   if (is_it) kept.results.push_back(static_cast<uint32_t>(position));
@@ -74,7 +74,7 @@ void CallProduct::keep(const at::Tensor& tensor, KeepReason reason, size_t reade
   }
   if (kept_) return;
   if (is_copied_) return keep_copy(tensor);
-  const c10::InferenceMode normal(false);  // autograd saves no inference tensor
+  const c10::InferenceMode normal(false);  // Autograd cannot save inference tensors.
   version_.emplace(tensor);
   kept_ = std::make_shared<const torch::autograd::SavedVariable>(
       is_opaque_ ? tensor_data(tensor) : lay_out(tensor.storage(), layout_), /*is_output=*/false);
@@ -206,7 +206,7 @@ void CallLog::finish(size_t slot_end) {
 
 std::vector<CallProduct::Held> CallLog::release_from(size_t slot_end) {
   std::vector<CallProduct::Held> released;
-  // Asked for each slot that is freed: looks at no product that stays, but one.
+  // Called for each freed slot, so it looks at only one product that stays.
   for (; !by_reader_.empty(); by_reader_.pop_back()) {
     CallProduct& product = products_[by_reader_.back()];
     if (product.reader_slot() < slot_end) break;

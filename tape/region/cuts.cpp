@@ -26,12 +26,12 @@ bool cross(const Cuts::Group& a, const Cuts::Group& b) {
   return !apart && !inside;
 }
 
-/// True if each group is inside of the one around it, or apart.
+/// True if any two groups are nested or disjoint.
 bool are_nested(std::vector<Cuts::Group> groups) {
   std::sort(groups.begin(), groups.end(), [](const Cuts::Group& a, const Cuts::Group& b) {
     return a.begin != b.begin ? a.begin < b.begin : a.end > b.end;
   });
-  std::vector<Cuts::Group> open;  // the innermost last
+  std::vector<Cuts::Group> open;  // The innermost is last.
   for (const Cuts::Group& group : groups) {
     while (!open.empty() && open.back().end <= group.begin) open.pop_back();
     const bool is_again =
@@ -49,7 +49,7 @@ void check_groups(const Cuts& cuts, const std::string& where) {
     TORCH_CHECK_VALUE(group.begin + 1 < group.end && group.end <= cuts.segment_count(), where,
                       "cuts.groups[", i, "]: expected two or more of the ", cuts.segment_count(),
                       " segments, got ", str(group), ". Give {first, last + 1}.");
-    for (const auto j : c10::irange(nested ? 0 : i)) {  // to say which
+    for (const auto j : c10::irange(nested ? 0 : i)) {  // Finds the pair for the message.
       const Cuts::Group& other = cuts.groups[j];
       TORCH_CHECK_VALUE(!cross(group, other), where, "cuts.groups[", i,
                         "]: expected a group inside of cuts.groups[", j,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// In the place of LibTorch's VariableHooks.
+// The table of VariableHooks of remat, installed in front of LibTorch's.
 #include <remat/tape/data_hooks.h>
 #include <remat/tape/op_observer.h>
 
@@ -36,7 +36,7 @@ void note_memory(const at::Tensor& tensor) {
   if (memory_of(tensor)) note_other_versions(tensor.storage().unsafeGetStorageImpl());
 }
 
-/// As in `w.data *= 2`.
+/// True if both are the same memory and layout, as in `w.data *= 2`.
 bool is_alike(const at::Tensor& tensor, const at::Tensor& other) {
   return has_layout(tensor) && has_layout(other) && memory_of(tensor) == memory_of(other) &&
          TensorLayout(tensor) == TensorLayout(other);
@@ -133,7 +133,7 @@ class DataHooks final : public VariableHooksInterface {
 
 [[maybe_unused]] const bool installed = [] {
   const VariableHooksInterface& next = libtorch_variable_hooks();
-  at::impl::SetVariableHooks(new DataHooks(next));  // never destroyed: tensors may live as long
+  at::impl::SetVariableHooks(new DataHooks(next));  // Never destroyed: tensors may live as long.
   return true;
 }();
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hashes of what records read and make, and differences in words.
+// Hashes of what records read and make, and the text of a difference.
 #include <remat/tape/expected_tape.h>
 
 #include <c10/util/Exception.h>

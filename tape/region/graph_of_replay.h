@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What is said to those who go back through the graph of a replay.
+// The error for a backward through the graph of a replay.
 #pragma once
 
 #include <c10/util/StringUtil.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Walking a graph for its leaves, and exchanging their gradients.
+// Walking a graph for its leaves, and exchanging their .grad.
 #include "leaf_grads.h"
 
 #include <c10/util/Exception.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The .grad of leaves during a backward that a replay runs a second time.
+// The .grad of leaves while a replay repeats a backward.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,11 +23,11 @@
 namespace remat {
 
 /// Note [The .grad of a replay]: a function that calls backward() has accumulated into its leaves
-/// in the forward. Its replay calls backward() again; this gives each leaf the .grad that it had
-/// before for that time, and puts the real one back when the replay ends. A .grad that the forward
-/// has added to in place is not there any more: an empty one stands for it, and who reads it finds
-/// another tensor than in the forward. One that was replaced by a sum (create_graph, retain_grad())
-/// is kept by the region.
+/// in the forward. Its replay calls backward() again. Meanwhile each leaf has the .grad that it had
+/// before the first time; the real one is restored when the replay ends. If the forward added to a
+/// .grad in place, its earlier value is gone: an undefined one stands for it, and code that reads
+/// it finds another tensor than in the forward. If a sum replaced it (create_graph, retain_grad()),
+/// the region has kept it.
 class LeafGrads {
  public:
   explicit LeafGrads(const Region& region) : region_(region) {}
@@ -35,14 +35,14 @@ class LeafGrads {
   LeafGrads& operator=(const LeafGrads&) = delete;
   ~LeafGrads();
 
-  /// Takes the .grad of each leaf that can be reached from `roots`, if it has not been taken
-  /// already.
+  /// Sets aside the .grad of each leaf reachable from `roots`, unless that has been done.
   void set_aside(const EdgeList& roots);
 
-  /// The same for those of `tensors` that are no leaves: retain_grad() gives them a .grad too.
+  /// Does so for those of `tensors` that are not leaves: retain_grad() gives them a .grad, too.
   void set_aside_retained(c10::ArrayRef<at::Tensor> tensors);
 
-  /// Takes away what fills the .grad of others that can be reached: nodes that `is_own` are left.
+  /// Removes the retain_grad() hooks of other reachable tensors, except on nodes for which `is_own`
+  /// is true.
   void take_retained(const EdgeList& roots, c10::ArrayRef<at::Tensor> but,
                      c10::function_ref<bool(const torch::autograd::Node&)> is_own);
 
@@ -64,8 +64,8 @@ class LeafGrads {
   std::vector<Retained> retained_;
 };
 
-/// The .grad of captured tensors and of arguments while a replay runs: what its function sets there
-/// (w.grad = None) it has set in the forward, and other regions have added to it since.
+/// The .grad of captured tensors and arguments during a replay, restored afterwards: the function
+/// has already set it in the forward (w.grad = None), and other regions have added to it since.
 class SetGrads {
  public:
   explicit SetGrads(const OutsideLog& outside);
@@ -76,7 +76,8 @@ class SetGrads {
  private:
   std::vector<at::Tensor> tensors_;
   std::vector<at::Tensor> grads_;
-  bool sets_new_;  // another thread may be the one that adds to an empty .grad
+  // False if the function sets no .grad: then a new .grad may come from another thread, and stays.
+  bool sets_new_;
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What named calls of a thread share.
+// Process-wide state of named calls.
 #include <remat/tape/named_calls.h>
 
 namespace remat {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Looking ops up, and for names that are close.
+// Looking up ops and similar names.
 #include "op_name_check.h"
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -28,11 +28,11 @@ std::string_view space_of(std::string_view name) {
   return name.substr(0, name.find("::"));
 }
 
-/// All that were registered when it was looked for one that is not here: the dispatcher finds no op
-/// without its overload.
+/// All ops that were registered at the last failed lookup: the dispatcher finds no op without its
+/// overload.
 class RegisteredOps {
  public:
-  /// Calls `use` with it, which nobody else uses meanwhile.
+  /// Calls `use` with the instance, under its lock.
   template <class Use>
   static auto with(Use&& use) {
     static RegisteredOps& ops = *new RegisteredOps;
@@ -61,10 +61,10 @@ class RegisteredOps {
 
  private:
   std::mutex mutex_;
-  std::map<std::string, std::set<std::string>> overloads_;  // of the op's name
+  std::map<std::string, std::set<std::string>> overloads_;  // By op name.
 };
 
-/// How many letters one must write otherwise, leave out or add.
+/// Edit distance: the number of letters to change, leave out or add.
 size_t distance(std::string_view a, std::string_view b) {
   std::vector<size_t> row(b.size() + 1);
   std::iota(row.begin(), row.end(), size_t{0});
@@ -78,7 +78,7 @@ size_t distance(std::string_view a, std::string_view b) {
   return row.back();
 }
 
-/// Names in order of their distance to `name`, those that have much in common with it.
+/// Similar names, in order of their distance to `name`.
 class CloseNames {
  public:
   explicit CloseNames(std::string_view name) : name_(name) {}
@@ -114,7 +114,7 @@ std::string close_overloads(const RegisteredOps& ops, const NamedOp& op) {
   return found.empty() ? "Without an overload all of them are meant. " : found;
 }
 
-/// Of the same namespace; or the very name, in another one.
+/// Similar names in the same namespace, or equal names in another one.
 std::string close_names(const RegisteredOps& ops, const NamedOp& op) {
   const std::string_view space = space_of(op.name);
   const std::string_view name = std::string_view(op.name).substr(space.size());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Whether rules for ops name ops that there are.
+// Checking that policy rules for ops name existing ops.
 #pragma once
 
 #include <cstddef>
@@ -9,13 +9,13 @@
 
 namespace remat {
 
-/// When the rules are looked at: a library may register its ops piece by piece, so that until a
-/// region begins only LibTorch's own namespace is known whole.
+/// When the rules are checked. A library may register its ops piece by piece, so only LibTorch's
+/// own namespace is known to be complete before a region begins.
 enum class RulesAsked : bool { kWhenMade, kInRegion };
 
-/// False if no op is registered that rule `i` of `table` names, and a library may yet register one.
-/// Throws c10::ValueError, with names that are close, if none will be. True for a pattern with a
-/// wildcard: such a one may match nothing.
+/// False if rule `i` of `table` names no registered op, but a library may yet register one. Throws
+/// c10::ValueError, with similar names, if none can be. True for a pattern with a wildcard, which
+/// may match nothing.
 bool names_an_op(const PolicyTable& table, size_t i, RulesAsked when);
 
 }  // namespace remat

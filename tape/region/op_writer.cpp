@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The words of an op and of a named call.
+// Writing the words of an op and of a named call.
 #include "op_writer.h"
 
 #include <utility>
@@ -13,8 +13,7 @@
 namespace remat {
 namespace {
 
-/// Takes back what is being written down, unless it is closed: what throws meanwhile the function
-/// may catch.
+/// Discards the words being written unless they are closed: the function may catch an exception.
 class OpenWords {
  public:
   explicit OpenWords(OpWords& words) : words_(&words) {}
@@ -26,10 +25,10 @@ class OpenWords {
   void close() { std::exchange(words_, nullptr)->end(); }
 
  private:
-  OpWords* words_;  // null once they are closed
+  OpWords* words_;  // Null once they are closed.
 };
 
-/// What an op does to memory that the host has filled, and no op of the region.
+/// Handles an op's arguments in memory that the host has filled.
 void note_host_memory(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen,
                       StorageTable& storages) {
   const c10::ArrayRef<OpTensor> tensors = call.tensors();

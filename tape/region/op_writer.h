@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writing an op of a region down: its forward and its replays do so alike.
+// Logging an op of a region, in the same way for its forward and its replays.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,22 +16,21 @@
 
 namespace remat {
 
-/// What a region knows of a tensor that an op or a named call is given.
+/// A region's view of a tensor that an op or a named call gets.
 struct SeenTensor {
-  const at::Tensor* tensor;  ///< In a replay, the shadow if it has one.
+  const at::Tensor* tensor;  ///< In a replay, the shadow if there is one.
   Origin origin;
-  int64_t moved = 0;  ///< By how many bytes it begins elsewhere in its memory than in the forward.
+  int64_t moved = 0;  ///< Bytes by which it begins elsewhere than in the forward.
 };
 using SeenTensors = c10::SmallVector<SeenTensor, 6>;
 
-/// Writes `call` down: which op, the settings that it runs under (0 of a plain view, which computes
-/// nothing), where its generator stands, and its arguments. `seen`: its tensors, one for each of
-/// call.tensors(). Notes in `storages` what the op is given. `words` is null where nothing is to be
-/// written down.
+/// Logs `call`: the op, `settings` under which it runs (0 for a plain view, which computes
+/// nothing), its generator's position, and its arguments. `seen` has one entry for each of
+/// call.tensors(). Notes in `storages` what the op gets. `words` is null if the op is not logged.
 void write_op(OpWords* words, const OpCall& call, c10::ArrayRef<SeenTensor> seen, uint64_t settings,
               const Region& region, StorageTable& storages);
 
-/// Writes a named call down: its hash, and the tensors among its arguments.
+/// Logs a named call: its hash `call`, and its tensor arguments.
 void write_call(OpWords& words, uint64_t call, c10::ArrayRef<SeenTensor> seen,
                 const Region& region);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding the readers of a storage.
+// Finding the regions that have read a storage.
 #include <remat/tape/outside_readers.h>
 
 #include <c10/util/irange.h>
@@ -24,20 +24,20 @@
 namespace remat {
 namespace {
 
-/// True if a replay of the region would find the storage as somebody else has left it.
+/// True if a replay of the region would read the storage as others have left it.
 bool is_only_read(const OutsideStorage& outside) {
   if (!outside.has_storage() || outside.is_written() || outside.is_cast()) return false;
   if (!outside.is_read() && !outside.is_argument()) return false;
-  // A leaf must be itself in a replay; plain code too saves most weights, and raises.
+  // A leaf must be itself in a replay. Plain code saves most weights, too, and raises.
   const at::Tensor first(outside.first_tensor().lock());
   return !first.defined() || !is_parameter(first);
 }
 
-/// Who has read which storage, of the regions that this thread has closed. Nothing is entered while
-/// regions run: they are looked through once each, when an op writes after they have ended.
+/// The storages read by regions that this thread has closed. Nothing is entered while regions run:
+/// each closed region is scanned once, when an op writes after its end.
 ///
-/// A region is named by its id, so that nothing is kept alive. While it lives, the address of a
-/// storage that it has read is not used again.
+/// Refers to regions by id, so it keeps nothing alive. While a region lives, the addresses of
+/// storages that it has read are not reused.
 class Readers {
  public:
   void hand_over(const at::Tensor& tensor) {
@@ -46,7 +46,7 @@ class Readers {
     if (entry == readers_.end()) return;
     const std::vector<Reader> readers = std::move(entry->second);
     readers_.erase(entry);
-    // A replay has tensors with versions of their own on what its forward wrote.
+    // A replay has tensors with their own version counters on what its forward wrote.
     const bool is_by_alias = Scope::current_replay() == 0 &&
                              may_have_other_versions(tensor.storage().unsafeGetStorageImpl());
     std::shared_ptr<const at::Tensor> bytes;
@@ -102,8 +102,8 @@ class Readers {
 
   static constexpr size_t kFew = 1024;
 
-  std::unordered_map<const void*, std::vector<Reader>> readers_;  // by address of the storage
-  size_t count_ = 0;                                              // not below the number of readers
+  std::unordered_map<const void*, std::vector<Reader>> readers_;  // By storage address.
+  size_t count_ = 0;                                              // At least the number of readers.
   size_t most_ = kFew;
 };
 

@@ -25,10 +25,10 @@
 namespace remat {
 namespace {
 
-/// True if `value` is on the memory that was saved, which somebody else has.
+/// True if `value` is on the saved memory, which somebody else holds.
 bool is_saved_memory(const Slot& slot, const at::Tensor& value) {
   if (!slot.memory || slot.memory != memory_of(value)) return false;
-  // What nobody else has was made by the replay, at an address that was free again.
+  // If nobody else holds it, the replay allocated it at a reused address.
   return !value.has_storage() || value.storage().use_count() > 1;
 }
 
@@ -143,8 +143,7 @@ at::Tensor Region::load(const Slot& slot) {
   return value;
 }
 
-/// While a replay runs, what it has found kept stays: another thread may free the last slots that
-/// need it.
+/// While a replay runs, kept products stay: another thread may free the last slots that need them.
 class Region::RunningReplay {
  public:
   explicit RunningReplay(Region& region) : region_(region.calls_ ? &region : nullptr) {
@@ -164,7 +163,7 @@ class Region::RunningReplay {
   }
 
  private:
-  Region* const region_;  // null where no call can have kept anything
+  Region* const region_;  // Null if no call can have kept anything.
 };
 
 ReplayedSlots Region::replay() {
@@ -178,16 +177,17 @@ ReplayedSlots Region::replay() {
   return values;
 }
 
-/// What backward gets for `value` of a replay: see Note [Memory that others hold]. A replay gives
-/// it with versions of its own. Of memory that others have a write to it is one to what was saved:
-/// other slots on it are to notice it, and what the graph of a backward (`create_graph`) has saved
-/// of it later writes.
+/// Returns what backward gets for the replayed `value`: see Note [Memory that others hold]. A
+/// replay's values have their own version counters. But a write to memory that others hold also
+/// writes what was saved: other slots on the memory must notice it, and what the graph of a
+/// backward (`create_graph`) has saved must notice later writes. So such values get the saved
+/// tensor's counter.
 at::Tensor Region::shared_value(const Slot& slot, at::Tensor value) const {
   const ForwardMemory* const memory = memory_of_others(slot);
   const bool is_shared =
       memory && !memory->is_hooked() && !memory->is_gone() && change_of(slot).empty();
   const auto where = [&] { return c10::str("[replay] ", label(), ", slot ", slot.index); };
-  // Otherwise a replay may make other values: its user has said so.
+  // Otherwise the user has allowed the replay's values to differ.
   const bool is_compared =
       determinism() != Determinism::kNone && is_exact() && intercept() && preserve_rng();
   const at::Tensor expected = is_compared ? value : at::Tensor();
@@ -216,9 +216,9 @@ size_t Region::live_end(size_t end) const {
   return end;
 }
 
-// A replay goes up to the last live slot, if there is one.
+// A replay runs up to the last live slot.
 void Region::release_unneeded() noexcept {
-  std::shared_ptr<const Replayer> replayer;  // destroyed after the lock is gone, as are these
+  std::shared_ptr<const Replayer> replayer;  // These are destroyed after the lock is released.
   std::vector<CallProduct::Held> values;
   std::vector<GradBefore> grads;
   const std::lock_guard<std::mutex> lock(mutex_);
@@ -241,9 +241,9 @@ std::vector<CallProduct::Held> Region::release_products() noexcept {
   return calls_ ? calls_->release_from(0) : std::vector<CallProduct::Held>();
 }
 
-// A tape runs no function, and no object of the user's can hold itself through it.
+// A tape runs no function, so no user object can own itself through it.
 void Region::end_with_replay() noexcept {
-  std::shared_ptr<const Replayer> replayer;  // destroyed after the lock is gone
+  std::shared_ptr<const Replayer> replayer;  // Destroyed after the lock is released.
   const std::lock_guard<std::mutex> lock(mutex_);
   if (replayer_ && !replayer_->tape()) replayer = std::move(replayer_);
 }
@@ -272,7 +272,7 @@ void Region::check_not_freed(const Slot& slot, const at::Tensor& value) const {
               "): ", kMemoryFreed, kGiveMemoryBack);
 }
 
-/// What has become of the memory that `slot` saved; empty if it is as the forward saved it.
+/// A message about the change to the memory that `slot` saved; empty if it is unchanged.
 std::string Region::change_of(const Slot& slot) const {
   const SavedVersion& version = slot.version;
   if (C10_UNLIKELY(version.changed())) {

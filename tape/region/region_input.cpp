@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Keeping a region's tensor arguments and giving them to its replay.
+// Keeping a region's tensor arguments, and giving them to its replay.
 #include <remat/tape/op_observer.h>
 #include <remat/tape/region_input.h>
 
@@ -47,7 +47,7 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
     original_.emplace(tensor.getIntrusivePtr());
     return;
   }
-  if (is_stale_view(tensor)) {  // first: without a node it looks like a leaf
+  if (is_stale_view(tensor)) {  // Checked first: without a node it looks like a leaf.
     place_.emplace();
     stale_view_.emplace(tensor.getIntrusivePtr());
   } else if (tensor.is_leaf()) {
@@ -57,14 +57,14 @@ RegionInput::RegionInput(size_t position, const at::Tensor& tensor) : position_(
   }
 }
 
-/// If it is a leaf that somebody still has.
+/// The argument itself, if it is a leaf or requires no gradient and is still alive.
 at::Tensor RegionInput::original() const {
   const auto& weak = leaf_ ? leaf_ : original_;
   return at::Tensor(weak ? weak->lock() : nullptr);
 }
 
 void RegionInput::finish_forward() {
-  // The function may have asked for a gradient itself, and does so in a replay.
+  // The function may have called requires_grad_() itself, as it will in a replay.
   if (const at::Tensor now = original(); now.defined()) requires_grad_ = now.requires_grad();
   if (!stale_view_) return;
   const at::Tensor tensor(stale_view_->lock());
@@ -93,7 +93,7 @@ at::Tensor RegionInput::replayed(const std::string& region_label,
   return tensor;
 }
 
-/// The leaf itself, if somebody still has it: its function may have it too, by another way.
+/// The leaf itself, if it is alive: the function may use it in another way, too.
 at::Tensor RegionInput::living_leaf(const std::string& region_label) const {
   const at::Tensor leaf(leaf_->lock());
   if (!leaf.defined()) return leaf;
@@ -103,11 +103,12 @@ at::Tensor RegionInput::living_leaf(const std::string& region_label) const {
   return leaf;
 }
 
-/// The argument's data, outside any graph; on `shadow`, if there is one.
+/// Returns the argument's data, outside any graph; on `shadow`, if that is set.
 at::Tensor RegionInput::unpacked(const std::string& region_label,
                                  const c10::Storage& shadow) const {
   at::Tensor tensor = tensor_data(data_.unpack());
-  // A write to it has nothing to shadow, and must not count as one to what is kept.
+  // An empty tensor has nothing to shadow, and a write to it must not count as a write to what is
+  // kept.
   if (has_plain_strides(tensor) && tensor.numel() == 0) tensor = variable_data(tensor);
   if (shadow) {
     tensor = view_storage(shadow, tensor);
@@ -120,7 +121,8 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   check_unchanged(is_same_memory && version_->has_other_bytes(tensor), region_label);
   const bool is_copied = !is_same_memory && has_layout(tensor);
   check_unchanged(is_copied && version_->has_other_bytes(storage_.lock()), region_label);
-  // Hooks may have brought it back with other strides or elsewhere, where ops may round otherwise.
+  // Hooks may have brought it back with other strides or elsewhere, where ops may round
+  // differently.
   const auto was = has_layout(tensor) ? layout() : std::nullopt;
   if (!was || tensor.sizes() != was->sizes) return tensor;
   const at::Tensor there = with_layout(tensor, *was, alignment_);
@@ -128,7 +130,7 @@ at::Tensor RegionInput::unpacked(const std::string& region_label,
   return there;
 }
 
-/// Whoever reads what is freed raises.
+/// True if the leaf is on other memory. Freed memory is reported by whoever reads it.
 bool RegionInput::is_exchanged(const at::Tensor& leaf) const {
   const bool has_memory = leaf.has_storage() && !is_freed(leaf);
   const bool had_memory = !has_layout(leaf) || c10::multiply_integers(meta_->sizes()) > 0;
@@ -143,7 +145,7 @@ int64_t RegionInput::moved(const at::Tensor& tensor) const {
 }
 
 std::optional<TensorLayout> RegionInput::layout() const {
-  if (strides_.size() != meta_->sizes().size()) return std::nullopt;  // inference, or not strided
+  if (strides_.size() != meta_->sizes().size()) return std::nullopt;  // Inference or not strided.
   TensorLayout layout;
   layout.sizes.assign(meta_->sizes().begin(), meta_->sizes().end());
   layout.strides.assign(strides_.begin(), strides_.end());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a region's policy says of an op or a call, by its table and its function.
+// A region's policy for an op or a call, from its table and its function.
 #include <remat/tape/region_policy.h>
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -38,7 +38,7 @@ OpName name_of(const OpInfo& op, bool is_composite) {
           .is_view = op.is_view()};
 }
 
-/// The op that `name`, "aten::add.Tensor", means.
+/// Looks up the op called `name`, such as "aten::add.Tensor".
 std::optional<c10::OperatorHandle> op_named(std::string_view name) {
   const size_t dot = name.find('.');
   return c10::Dispatcher::singleton().findSchema(
@@ -70,7 +70,7 @@ bool RegionPolicy::all_name_ops(RulesAsked when) const {
 void RegionPolicy::check_ops() const {
   if (C10_LIKELY(!may_name_no_op_.load(std::memory_order_relaxed))) return;
   all_name_ops(RulesAsked::kInRegion);
-  may_name_no_op_ = false;  // what a library registers later is its own affair
+  may_name_no_op_ = false;  // Ops registered later are not checked.
 }
 
 const RegionPolicy& RegionPolicy::per_segment() {
@@ -85,7 +85,8 @@ std::optional<Policy> RegionPolicy::decide(std::optional<size_t> rule) const {
 }
 
 std::optional<Policy> RegionPolicy::of_op(const OpInfo& op, bool is_composite) const {
-  // What it makes no call can return; its argument is kept as the collective's result.
+  // The wrapper that it makes cannot be a call's result; its argument is kept as the collective's
+  // result.
   if (op.is_of_library() && wraps_collective(op.operator_name().name)) return std::nullopt;
   return decide(table_.rule_for_op(name_of(op, is_composite)));
 }

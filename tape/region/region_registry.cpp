@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A table of weak pointers, and the regions that each thread has closed.
+// A table of regions by id, and the regions that each thread has closed.
 #include "region_registry.h"
 
 #include <algorithm>
@@ -38,7 +38,7 @@ class Registry {
     std::vector<std::shared_ptr<const Region>> live;
     const std::lock_guard<std::mutex> lock(mutex_);
     for (const auto& [id, region] : regions_) {
-      // None for one that is being destroyed.
+      // Null for a region that is being destroyed.
       if (auto shared = region->weak_from_this().lock()) live.push_back(std::move(shared));
     }
     return live;
@@ -52,7 +52,7 @@ class Registry {
 
   uint64_t last_id() const { return last_id_; }
 
-  /// The oldest one with a higher id; null if there is none.
+  /// The oldest region with a higher id; null if there is none.
   std::shared_ptr<Region> find_after(uint64_t id) const {
     const std::lock_guard<std::mutex> lock(mutex_);
     for (auto entry = regions_.upper_bound(id); entry != regions_.end(); ++entry) {
@@ -67,7 +67,7 @@ class Registry {
   std::map<uint64_t, Region*> regions_;
 };
 
-thread_local std::vector<uint64_t> closed_here;  // ids
+thread_local std::vector<uint64_t> closed_here;  // Ids.
 
 }  // namespace
 
@@ -86,7 +86,7 @@ void RegionRegistry::remove(uint64_t id) noexcept {
 void RegionRegistry::note_closed(uint64_t id) {
   constexpr size_t kFew = 256;
   if (closed_here.capacity() == 0) closed_here.reserve(kFew);
-  if (closed_here.size() == closed_here.capacity())  // before it grows
+  if (closed_here.size() == closed_here.capacity())  // Before it would grow.
     std::erase_if(closed_here, [](uint64_t closed) { return !find_region(closed); });
   closed_here.push_back(id);
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The regions that there are.
+// The process-wide registry of regions.
 #pragma once
 
 #include <cstdint>
@@ -9,14 +9,14 @@
 
 namespace remat {
 
-/// For Region itself; others ask find_region() and its neighbours. From any thread.
+/// For Region itself; others use find_region() and live_regions(). Usable from any thread.
 struct RegionRegistry {
-  /// Of a region that is about to be made.
+  /// Id for the next region.
   static uint64_t next_id();
-  /// Others find it from now on, so it is whole: a shared pointer has it.
+  /// Adds a region, which others can find from now on. A shared pointer must own it already.
   static void add(Region& region);
   static void remove(uint64_t id) noexcept;
-  /// This thread has closed the region: see take_closed_here().
+  /// Notes that this thread has closed the region: see take_closed_here().
   static void note_closed(uint64_t id);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Changes of saved memory of which autograd is not told.
+// Detecting changes to saved memory that autograd does not notice.
 #include "saved_memory.h"
 
 #include <algorithm>
@@ -19,7 +19,7 @@ bool is_dense(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->is_non_overlapping_and_dense();
 }
 
-/// Of those that lie without gaps; of others all that there may be.
+/// The tensor's bytes if it has no gaps; otherwise everything.
 ByteRange bytes_of(const at::Tensor& tensor) {
   if (!is_dense(tensor)) return {.begin = 0, .end = ~size_t{0}};
   const size_t begin = tensor.storage_offset() * tensor.itemsize();
@@ -30,9 +30,9 @@ bool overlap(const ByteRange& some, const ByteRange& other) {
   return some.begin < other.end && other.begin < some.end;
 }
 
-/// An op may split what it makes into interleaved parts that have versions of their own
-/// (unsafe_chunk in LSTM cells). Of parts in very many pieces only those that lie alike are known
-/// to overlap.
+/// True if they overlap. An op may split its result into interleaved parts with their own version
+/// counters (unsafe_chunk in LSTM cells). Of parts in very many pieces, only those with equal
+/// layouts are recognised.
 bool overlap(const TensorLayout& some, const TensorLayout& other) {
   if (some == other) return true;
   const auto runs = runs_of(some);
@@ -98,7 +98,7 @@ void SavedMemory::before_set_data(const at::Tensor& tensor) {
 }
 
 void SavedMemory::before_write(const at::Tensor& tensor, const OpInfo& op) {
-  after_writes();  // of an op that has thrown
+  after_writes();  // Finishes the writes of an op that has thrown.
   if (watched_.empty() || tensor.is_inference() || !has_layout(tensor)) return;
   const auto [begin, end] = watched_.equal_range(tensor.storage().unsafeGetStorageImpl());
   for (auto entry = begin; entry != end; ++entry) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Changes of what a region's slots are of that autograd does not notice.
+// Detecting changes to saved tensors that autograd does not notice.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,74 +20,74 @@
 
 namespace remat {
 
-/// Note [Writes by way of data]: `tensor.data` has a version counter of its own, and an assignment
-/// to it gives a tensor other memory without an op. Of neither is autograd told: it goes on with
-/// what a saved tensor has in backward, where a replay makes what it had when it was saved. So both
-/// raise when the region ends, if the graph that has saved it is there still, and if the write has
-/// changed bytes. Nothing is done for a saved tensor until somebody has other versions of its
-/// memory: Note [Data hooks]. On the thread of the forward.
+/// Note [Writes by way of data]: `tensor.data` has its own version counter, and an assignment to it
+/// gives a tensor other memory without an op. Autograd notices neither: in backward it goes on with
+/// the saved tensor's present value, whereas a replay recomputes the value at the time of saving.
+/// So both raise when the region ends, if the graph that has saved the tensor still exists and the
+/// write has changed bytes. Nothing is done for a saved tensor until its memory gets a second
+/// version counter: Note [Data hooks]. Only on the forward's thread.
 class SavedMemory {
  public:
-  /// `slot` of `region` is of `tensor`, which has the versions of `original`. `is_input`: of a
-  /// region inside, by way of another tensor.
+  /// Adds `slot` of `region`, which holds `tensor`; `original` has the version counter. `is_input`:
+  /// a nested region's input, saved through another tensor.
   void add(const at::Tensor& tensor, const at::Tensor& original,
            const std::shared_ptr<const Region>& region, const Slot& slot, bool is_input);
 
-  /// There is a tensor on the memory of `tensor` that has versions of its own.
+  /// A tensor with its own version counter exists on the memory of `tensor`.
   void after_data(const at::Tensor& tensor);
-  /// The same, of all that is on `storage`.
+  /// Likewise for all tensors on `storage`.
   void after_data(const c10::Storage& storage);
 
   /// `tensor` is about to get other memory.
   void before_set_data(const at::Tensor& tensor);
 
-  /// `op` is about to write `tensor`; it has written all it writes.
+  /// before_write(): `op` is about to write `tensor`. after_writes(): the op's writes are done.
   void before_write(const at::Tensor& tensor, const OpInfo& op);
   void after_writes() {
     if (C10_UNLIKELY(!writes_.empty())) finish_writes();
   }
 
-  /// A slot that is needed and has been changed.
+  /// A live slot whose tensor has been changed.
   struct Change {
-    const Slot* slot = nullptr;  ///< Null: there is none.
-    const OpInfo* op = nullptr;  ///< That wrote its memory; null if it has been given other memory.
+    const Slot* slot = nullptr;  ///< Null if there is none.
+    const OpInfo* op = nullptr;  ///< The op that wrote it; null if its memory was exchanged.
   };
   Change find_change();
 
  private:
-  /// What was saved: addresses, of which others may have the first two by now.
+  /// A saved tensor; the first two addresses may have been reused.
   struct Saved {
     const Slot* slot;
     const c10::TensorImpl* tensor;
     const c10::StorageImpl* storage;
     const void* versions;
-    ByteRange bytes;                 // in the storage, of those that lie there without gaps
-    c10::VariableVersion counter{};  // if the slot has another one: its address stays taken
+    ByteRange bytes;                 // In the storage; everything if there are gaps.
+    c10::VariableVersion counter{};  // Set if it differs from the slot's; keeps the address.
     bool is_watched = false;
   };
-  /// Of that, what others may write.
+  /// A saved tensor that others may write.
   struct Watched {
     const Slot* slot;
-    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // its address stays taken
+    c10::weak_intrusive_ptr<c10::StorageImpl> storage;  // Keeps the address.
     const void* versions;
     ByteRange bytes;
-    std::optional<TensorLayout> layout;  // if it is known
+    std::optional<TensorLayout> layout;  // If it is known.
     const OpInfo* written_by = nullptr;
   };
   struct Write {
     Watched* to;
     const OpInfo* op;
     at::Tensor tensor;
-    uint64_t bytes;  // a hash
+    uint64_t bytes;  // Hash.
   };
   void watch(Saved& saved, const c10::Storage& storage, std::optional<TensorLayout> layout);
   void finish_writes();
 
-  std::vector<std::shared_ptr<const Region>> regions_;  // of the slots; several if cut
+  std::vector<std::shared_ptr<const Region>> regions_;  // Regions of the slots; several if cut.
   std::vector<Saved> saved_;
   std::unordered_multimap<const c10::StorageImpl*, Watched> watched_;
   std::vector<const Slot*> exchanged_;
-  std::vector<Write> writes_;  // of the op that runs
+  std::vector<Write> writes_;  // Writes of the running op.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running a region's function again and picking up what autograd saves.
+// Running a region's function again, and collecting what autograd saves.
 #include <remat/tape/function_replayer.h>
 #include <remat/tape/hidden_scopes.h>
 
@@ -32,8 +32,8 @@
 namespace remat {
 namespace {
 
-/// Leaves from outside require grad in a replay as in the forward, and after it as before: one that
-/// is stopped early may have left them frozen.
+/// Gives leaves from outside the requires_grad that they had in the forward, and restores the
+/// present one afterwards: a replay that is stopped early may leave them frozen.
 class KeptRequiresGrad {
  public:
   explicit KeptRequiresGrad(const OutsideLog& outside) {
@@ -42,7 +42,7 @@ class KeptRequiresGrad {
       if (!tensor.defined() || !tensor.is_leaf() || !may_require_grad(tensor)) continue;
       const bool requires_grad = tensor.requires_grad();
       const bool did_require = outside[i].meta().requires_grad();
-      // The graph of a backward with create_graph would lead to it, or not.
+      // Not with create_graph: the backward's graph would then lead to other leaves.
       if (requires_grad != did_require && !c10::GradMode::is_enabled())
         tensor.unsafeGetTensorImpl()->set_requires_grad(did_require);
       leaves_.emplace_back(std::move(tensor), requires_grad);
@@ -65,7 +65,7 @@ class KeptRequiresGrad {
   std::vector<std::pair<at::Tensor, bool>> leaves_;
 };
 
-/// Exchanges the user's state for that of region entry, and back.
+/// Replaces the user's state by that of region entry, and back.
 class UserStateExchange {
  public:
   UserStateExchange(const std::vector<std::shared_ptr<StateHook>>& hooks,
@@ -84,8 +84,7 @@ class UserStateExchange {
     }
   }
 
-  /// Undoes what begin() did, also if that threw. Returns the first error of a hook, after all of
-  /// them have run.
+  /// Undoes begin(), even if that threw. Runs all hooks, then returns the first error.
   std::exception_ptr end() {
     SuspendScopes suspend;
     std::exception_ptr error;
@@ -106,8 +105,8 @@ class UserStateExchange {
   size_t begun_ = 0;
 };
 
-/// Throws what escaped from a region's function. Says where it comes from, unless there is no
-/// memory left to say it with.
+/// Rethrows what escaped from a region's function, with the region in its message (except when out
+/// of memory).
 [[noreturn]] void rethrow_with_region(const std::exception_ptr& escaped, const Region& region) {
   try {
     std::rethrow_exception(escaped);
@@ -120,14 +119,14 @@ class UserStateExchange {
   } catch (std::exception&) {
     throw;
   } catch (...) {
-    // Autograd's engine would not survive it.
+    // Autograd's engine handles only exceptions derived from std::exception.
     TORCH_CHECK(false, "[replay] ", region.label(),
                 ": expected its function to throw std::exceptions only when it runs again, got "
                 "something else. Throw a std::exception.");
   }
 }
 
-/// True if what is saved is the innermost region's, outside of its SAVE calls.
+/// True if saved tensors go to slots of the innermost region, not to one of its SAVE calls.
 bool saves_into_slots() {
   Scope* const scope = Scope::current();
   const Scope* const region = scope ? scope->region_scope() : nullptr;
@@ -140,19 +139,20 @@ bool saves_into_slots() {
 /// passed one twice (its own argument, and the same tensor captured). So each argument has a slot
 /// there, used or not.
 void add_slot(const at::Tensor& argument) {
-  if (argument.is_inference()) return;  // as the first has none
+  if (argument.is_inference()) return;  // The first one has no slot either.
   torch::autograd::SavedVariable(variable_data(argument), /*is_output=*/false);
 }
 
-/// Note [Numbers of nodes]: autograd runs the node with the highest number first, which decides the
-/// order in which gradients are added. Nodes that a function makes have higher numbers than what it
-/// captures. Threads count for themselves, so a replay on a thread of autograd's makes this thread
-/// count on from where the forward began, or a backward inside the function would round otherwise.
+/// Note [Numbers of nodes]: autograd runs the node with the highest sequence number first, which
+/// decides the order in which gradients are added. Nodes that a function makes have higher numbers
+/// than nodes that it captures. Each thread has its own counter, so a replay on one of autograd's
+/// threads first advances that thread's counter to where the forward began. Otherwise a backward
+/// inside the function would round differently.
 void number_nodes_from(uint64_t first) {
   while (at::sequence_number::peek() < first) at::sequence_number::get_and_increment();
 }
 
-/// Ends the regions that a replay has made when it goes: Note [The graph of a replay].
+/// On destruction ends the regions that a replay has made: Note [The graph of a replay].
 class RegionsMadeInside {
  public:
   RegionsMadeInside() : before_(youngest_region()) {}
@@ -177,7 +177,7 @@ FunctionReplayer::FunctionReplayer(std::unique_ptr<const RegionBody> body,
   inputs_.reserve(inputs.size());
   FirstPosition<const c10::TensorImpl*> seen;
   for (const auto i : c10::irange(inputs.size())) {
-    // A tensor that is passed twice is one tensor in the replay too.
+    // A tensor that is passed twice is one tensor in the replay, too.
     const size_t position = seen.find(inputs[i].unsafeGetTensorImpl()).value_or(i);
     seen.add(inputs[i].unsafeGetTensorImpl());
     first_position_.push_back(position);
@@ -204,10 +204,10 @@ void FunctionReplayer::release_function() noexcept {
 }
 
 void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const {
-  // With the copies that it makes of what the function writes: no op of the program.
+  // Traced from here: the copies made below are not ops of the program.
   const TracedReplay traced(region, region, TracedReplay::From::kFunction);
   region.outside().gather_again();
-  // First: this may replay outer regions, which must not find this one's state.
+  // Constructed first: this may replay outer regions, which must not see this region's state.
   ReplayMemory memory(region);
   ReplayProducts products(region, memory.storages());
   std::vector<at::Tensor> inputs;
@@ -247,12 +247,10 @@ void FunctionReplayer::replay(const Region& region, ReplayedSlots& slots) const 
 void FunctionReplayer::run_body(const ReplayParts& parts, c10::ArrayRef<at::Tensor> inputs) const {
   const Region& region = parts.region;
   thread_state_.check_precision(region.label());
-  RegionsMadeInside
-      regions;  // end when nothing is left of the replay: functions run code as they die
+  RegionsMadeInside regions;  // Destroyed last: functions run code when destroyed.
   const ReplayThreadState thread_state(thread_state_, region.casts_weights());
   const ReplayGenerators generators(generators_);
-  std::shared_ptr<const void> result;  // dies when the scope is gone, as in the forward
-  const ReplayedNodes nodes;
+  std::shared_ptr<const void> result;  // Outlives the scope, as in the forward.
   if (region.inner_backwards().any) number_nodes_from(region.nodes().begin);
   ReplayScope scope(parts);
   regions.set_replay(scope.replay_id());

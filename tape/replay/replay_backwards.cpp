@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Comparing backwards inside a region's function with the forward's.
+// Comparing backward passes inside a region's function with the forward's.
 #include "replay_backwards.h"
 
 #include <ATen/SequenceNumber.h>
@@ -48,8 +48,9 @@ void ReplayBackwards::before_backward(const EdgeList& roots) {
   if (around()) around()->before_backward(roots);
 }
 
-// Tensors from outside that the forward has written stand where they stood before, as far as that
-// is known. If not, their gradients would go through what the forward did, and what it does again.
+// Tensors from outside that the forward has written get their earlier position in the graph, if
+// that is known. If not, their gradients would pass through the forward's nodes, and again through
+// the replay's.
 void ReplayBackwards::check_stays_inside(const EdgeList& roots) const {
   visit_nodes(roots, [&](const torch::autograd::Node& node) {
     TORCH_CHECK_NOT_IMPLEMENTED(
@@ -61,8 +62,8 @@ void ReplayBackwards::check_stays_inside(const EdgeList& roots) const {
   });
 }
 
-// A hook that was not there in the forward is called by the replay, though its gradient is no part
-// of what anybody has asked for.
+// The replay would run a hook that did not exist in the forward, though nobody has asked for its
+// gradient.
 void ReplayBackwards::before_hooks(size_t count) {
   if (progress_.compares_backward()) {
     const size_t number = begun_++;
@@ -103,7 +104,7 @@ void ReplayBackwards::after_backward(c10::ArrayRef<at::Tensor> gradients) {
   if (progress_.stopped()) progress_.stop();
 }
 
-// Hooks run again with a backward inside, and those too that were set after the forward.
+// A backward inside the function runs hooks again, including those set after the forward.
 void ReplayBackwards::compare_gradients(c10::ArrayRef<at::Tensor> gradients) {
   const size_t number = with_gradients_++;
   const auto& forward = region_.inner_backwards().gradients;

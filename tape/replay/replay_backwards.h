@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Backwards that a region's function runs, in a replay.
+// Backward passes that a region's function runs in a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,7 +21,7 @@
 namespace remat {
 
 /// Compares them with the forward's, and gives leaves the .grad that they had then. Outer scopes
-/// are not told of what they would do again.
+/// are not told of effects that would be repeated.
 class ReplayBackwards final : public BackwardObserver {
  public:
   ReplayBackwards(const Scope& scope, const Region& region, ReplayProgress& progress,
@@ -44,10 +44,10 @@ class ReplayBackwards final : public BackwardObserver {
   ReplayProgress& progress_;
   const ReplayMemory& memory_;
   const TensorHooks& hooks_;
-  const uint64_t thread_;      // as nodes know it
-  const uint64_t first_node_;  // that this replay makes
+  const uint64_t thread_;      // Autograd's id of the thread.
+  const uint64_t first_node_;  // Sequence number of the replay's first node.
   size_t begun_ = 0;
-  size_t with_gradients_ = 0;  // of them, those that returned gradients
+  size_t with_gradients_ = 0;  // Number of passes that returned gradients.
   LeafGrads leaf_grads_;
 };
 

@@ -24,7 +24,7 @@
 namespace remat {
 namespace {
 
-/// Stands for the graph of a call that a replay left out.
+/// Node of a call that a replay left out.
 class SkippedCallNode final : public torch::autograd::Node {
  public:
   explicit SkippedCallNode(std::string where) : where_(std::move(where)) {}
@@ -58,7 +58,7 @@ NamedCalls::Action ReplayCalls::begin(const NamedCall& call, c10::ArrayRef<at::T
   }
   if (progress_.stopped()) {
     progress_.stop();
-    open_.push_back(nullptr);  // the function is being left, by way of this call
+    open_.push_back(nullptr);  // The function is being left through this call.
     return Action::kRun;
   }
   return progress_.or_fail_unless_users([&] { return begin_recorded(call, arguments); });
@@ -81,7 +81,7 @@ NamedCalls::Action ReplayCalls::begin_recorded(const NamedCall& call,
     return Action::kRun;
   }
   const CallRecord& record = next_record(call);
-  if (call.is_saved() && !record.ended && !record.threw) {  // the one that is open in the forward
+  if (call.is_saved() && !record.ended && !record.threw) {  // Still open in the forward.
     fill_slots(record, arguments);
     open_.push_back(nullptr);
     return Action::kRun;
@@ -119,7 +119,7 @@ bool ReplayCalls::is_past_forward() const {
 
 const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   const auto& records = region_.calls().records();
-  // A function that has asked is_recomputing() may leave calls out that have no effect here.
+  // A function that has called is_recomputing() may leave out calls without effect in a replay.
   while (progress_.comparison_ended() && next_ < records.size() &&
          !records[next_].call.is_saved() && records[next_].call.name != call.name) {
     ++next_;
@@ -130,7 +130,7 @@ const CallRecord& ReplayCalls::next_record(const NamedCall& call) {
   return records[next_++];
 }
 
-// The op log has compared them already, unless the comparison has ended.
+// The op log has compared the arguments already, unless the comparison has ended.
 void ReplayCalls::check_arguments(const CallRecord& record,
                                   c10::ArrayRef<at::Tensor> arguments) const {
   const auto check = [&](size_t number, size_t size_bytes) {
@@ -214,13 +214,13 @@ at::Tensor ReplayCalls::make_output(const CallRecord& record, const CallOutput& 
   if (!output.requires_grad || tensor.requires_grad()) return tensor;
   put_in_graph(record, tensor);
   if (output.has_node) return tensor;
-  // A view that was made with grad mode off: it requires grad as its base does, and has no node.
+  // A view made with grad mode off requires grad as its base does, and has no node.
   const Unseen unseen;
   const c10::AutoGradMode grad(false);
   return at::alias(tensor);
 }
 
-// A view requires grad if its base does, with grad mode off too.
+// With grad mode off, too, a view requires grad if its base does.
 at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& output) {
   const TensorLayout layout = output.view.layout_on(argument);
   const bool is_plain = layout.dtype == argument.scalar_type() &&
@@ -232,7 +232,7 @@ at::Tensor ReplayCalls::view_of(const at::Tensor& argument, const CallOutput& ou
   return at::as_strided(argument, layout.sizes, layout.strides, layout.offset);
 }
 
-// As an op that writes in place does it, so that other views of the same base get their place too.
+// Does so as an in-place op would, so that other views of the same base are updated, too.
 void ReplayCalls::put_written_in_graph(const CallRecord& record, const at::Tensor& argument) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(argument);
   const bool is_view = meta && meta->has_bw_view() &&
@@ -265,7 +265,7 @@ void ReplayCalls::end(const CallResults& /*results*/) {
     open_.pop_back();
     return;
   }
-  // abandon() follows.
+  // The caller calls abandon().
   const ReplayMismatch error(
       {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
       c10::str(where(*record),

@@ -27,8 +27,8 @@ namespace remat {
 
 using StateHooks = std::vector<std::shared_ptr<StateHook>>;
 
-/// Lets RECOMPUTE calls run and leaves SAVE calls out: their slots are filled from their arguments,
-/// their results made from what is kept, or placeholders.
+/// Runs RECOMPUTE calls and leaves out SAVE calls: fills their slots from their arguments, and
+/// makes their results from kept values or placeholders.
 class ReplayCalls final : public NamedCalls {
  public:
   ReplayCalls(const Region& region, ReplayProgress& progress, ReplayComparison& comparison,
@@ -55,13 +55,14 @@ class ReplayCalls final : public NamedCalls {
   bool takes_ops() const override;
   bool is_given(const at::Tensor& tensor) const override { return memory_.is_given(tensor); }
 
-  /// Throws if the forward made calls that the replay did not.
+  /// Throws if the forward made calls that the replay has not made.
   void check_complete() const;
 
  private:
   void compare(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
   Action begin_recorded(const NamedCall& call, c10::ArrayRef<at::Tensor> arguments);
-  /// In a backward inside the function, whose replay gets further than the forward has.
+  /// True if the replay, started by a backward inside the function, gets further than the forward
+  /// has.
   bool is_past_forward() const;
   const CallRecord& next_record(const NamedCall& call);
   CallResults skip(const CallRecord& record, c10::ArrayRef<at::Tensor> arguments);
@@ -82,10 +83,10 @@ class ReplayCalls final : public NamedCalls {
   ReplayMemory& memory_;
   ReplayProducts& products_;
   const StateHooks& state_hooks_;
-  size_t next_ = 0;                      // of the region's records
-  std::vector<const CallRecord*> open_;  // calls that run; null for those of nobody's concern
-  std::vector<at::Tensor> arguments_;    // of the call that is skipped
-  NodePtr node_;                         // of it
+  size_t next_ = 0;                      // Index in the region's records.
+  std::vector<const CallRecord*> open_;  // Running calls; null for ones that are not recorded.
+  std::vector<at::Tensor> arguments_;    // Arguments of the skipped call.
+  NodePtr node_;                         // Node of the skipped call.
 };
 
 }  // namespace remat

@@ -21,7 +21,7 @@ std::string describe(c10::ArrayRef<uint64_t> words, const NamedCall* call) {
 constexpr const char* kOtherViews =
     " A dispatch mode round the forward or the backward alone makes reshape call other views.";
 
-/// A policy made a call of it.
+/// True if a policy made a call of an op.
 bool is_op(const NamedCall& call) {
   return call.name.find("::") != std::string::npos;
 }
@@ -39,7 +39,7 @@ std::string likely_cause(c10::ArrayRef<uint64_t> logged, const NamedCall* expect
   return OpLog::likely_cause(logged, replayed);
 }
 
-/// Of the tensors of an op those of which nobody knows where they come from, in order.
+/// Yields the tensors of an op whose origin is unknown, in order.
 class UnknownTensors {
  public:
   explicit UnknownTensors(c10::ArrayRef<SeenTensor> seen) : seen_(seen) {}
@@ -52,7 +52,7 @@ class UnknownTensors {
   }
 
  private:
-  /// Words do not say so of what is empty: see OpWords::add_tensor().
+  /// OpWords::add_tensor() does not log the origin of empty tensors.
   static bool is_unknown(const SeenTensor& seen) {
     return seen.origin.is_unknown() && !(has_layout(*seen.tensor) && seen.tensor->numel() == 0);
   }
@@ -90,8 +90,8 @@ void ReplayComparison::call_missing(const NamedCall& expected, size_t slot) cons
 
 void ReplayComparison::compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call) {
   const c10::ArrayRef<uint64_t> logged = region_.ops().at(position_);
-  // The forward stopped writing down; or its region is still open, for a backward inside it, and
-  // the replay gets further.
+  // The forward stopped logging; or its region is still open, because a backward inside it started
+  // this replay, which gets further.
   if (logged.empty() && (region_.ops().broken_off() || !region_.closed())) return;
   const c10::ArrayRef<uint64_t> replayed = words_.get();
   if (const OpSites* const sites = region_.op_sites())

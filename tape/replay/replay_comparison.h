@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ops and named calls of a replay, compared with those of the forward.
+// Comparing the ops and named calls of a replay with those of the forward.
 #pragma once
 
 #include <c10/util/ArrayRef.h>
@@ -18,42 +18,42 @@
 
 namespace remat {
 
-/// Goes through the forward's log as the replay runs.
+/// Steps through the forward's log as the replay runs.
 class ReplayComparison {
  public:
   ReplayComparison(const Region& region, ReplayMemory& memory) : region_(region), memory_(memory) {}
   ReplayComparison(const ReplayComparison&) = delete;
   ReplayComparison& operator=(const ReplayComparison&) = delete;
 
-  /// Empty: for an op or a named call, to be compared next.
+  /// Empty words, for the next op or named call to be compared.
   OpWords& words() {
     words_.clear();
     return words_;
   }
 
-  /// Compares what has been written down, on the tensors `seen`, with the forward's next op or
-  /// call. `slot`: the slot to be filled next, for messages; `call`: null for an op.
+  /// Compares the words written, on the tensors `seen`, with the forward's next op or call. `slot`
+  /// is the next slot to be filled, for messages; `call` is null for an op.
   void compare(c10::ArrayRef<SeenTensor> seen, size_t slot, const NamedCall* call = nullptr);
 
-  /// The op that was compared last has made that.
+  /// The op compared last has made `object`.
   void note_made(const c10::IValue& object) { words_.note_made(object); }
 
-  /// How many ops and named calls have been compared.
+  /// Number of ops and named calls compared so far.
   size_t count() const { return count_; }
-  /// How far that is in the forward's log, in words.
+  /// Position in the forward's log, in words.
   size_t position() const { return position_; }
-  /// True if all ops of the forward have been compared: none follows.
+  /// True if all ops of the forward have been compared.
   bool is_past_last_op() const {
     return !region_.ops().broken_off() && position_ == region_.ops().end();
   }
 
-  /// Throws ReplayMismatch: the forward's next call was `expected`, or null.
+  /// Throws ReplayMismatch: the forward's next call was `expected`, or there was none if null.
   [[noreturn]] void call_mismatch(const NamedCall* expected, const NamedCall& got,
                                   size_t slot) const;
   [[noreturn]] void call_missing(const NamedCall& expected, size_t slot) const;
 
-  /// The ops of the forward and those of this replay so far, each with where it comes from; empty
-  /// if the region does not write that down.
+  /// Lists the ops of the forward and of this replay so far, with their sites; empty if the region
+  /// does not record sites.
   std::string op_lists() const;
 
  private:
@@ -66,7 +66,7 @@ class ReplayComparison {
   OpWords words_;
   size_t position_ = 0;
   size_t count_ = 0;
-  std::vector<std::string> seen_;  // with where they come from, if the region wants to know
+  std::vector<std::string> seen_;  // Ops with their sites, if the region records these.
 };
 
 }  // namespace remat

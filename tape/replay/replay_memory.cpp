@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Shadows for what the forward wrote outside, and what ops may do to memory from outside.
+// Shadows of what the forward wrote outside, and checks of ops on memory from outside.
 #include "replay_memory.h"
 
 #include <c10/core/GradMode.h>
@@ -26,29 +26,29 @@
 namespace remat {
 namespace {
 
-/// Puts `shadow` where `original` stood in the graph before the forward wrote it; where that is not
-/// known, where it stands now, unless it was outside of any graph.
+/// Gives `shadow` the graph position of `original` before the forward wrote it. If that is unknown,
+/// the present one, unless `original` was outside any graph.
 void copy_place(const at::Tensor& original, const OutsideStorage& outside, const NodeRange& forward,
                 const at::Tensor& shadow) {
   if (const GraphPlace* const place = outside.place_before_write(original))
     return place->give_to(shadow);
-  if (!outside.is_written() && !outside.meta().requires_grad()) return;  // it may do so since
+  if (!outside.is_written() && !outside.meta().requires_grad()) return;  // It may require grad now.
   const torch::autograd::Node* const node =
       original.requires_grad() ? current_node(original) : nullptr;
   const bool was_moved = node && forward.contains(*node);
   if (!was_moved || outside.meta().requires_grad()) GraphPlace(original).give_to(shadow);
 }
 
-/// How autograd makes the view anew of its base, if not by as_strided(): one of another dtype, or
-/// that conjugates.
+/// The function by which autograd recreates the view from its base; null if it uses as_strided(),
+/// which it cannot for a view with another dtype or conjugation.
 const torch::autograd::ViewFunc* view_function(const at::Tensor& view) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(view);
   const bool has_one = meta && meta->has_bw_view() && meta->get_backward_view().has_view_fn();
   return has_one ? &meta->get_backward_view().view_fn() : nullptr;
 }
 
-/// True for a view, as autograd knows it, that can be made of its base: not if one of them has been
-/// given other memory.
+/// True for an autograd view that can be made from its base: false if one of them has been given
+/// other memory.
 bool is_view_of_base(const at::Tensor& tensor) {
   if (!tensor.is_view() || !has_layout(tensor)) return false;
   const at::Tensor base(tensor._base());
@@ -58,8 +58,8 @@ bool is_view_of_base(const at::Tensor& tensor) {
           !base.is_conj() && !base.is_neg());
 }
 
-/// The part of `base` that `like` is of its own base: a write to the one is a write to the other,
-/// in the graph too.
+/// The view of `base` that corresponds to `like`: a write to one writes the other, in the graph
+/// too.
 at::Tensor view_in_graph(const at::Tensor& base, const at::Tensor& like) {
   const Unseen unseen;
   const c10::AutoGradMode grad(true);
@@ -67,7 +67,7 @@ at::Tensor view_in_graph(const at::Tensor& base, const at::Tensor& like) {
   return at::as_strided(base, like.sizes(), like.strides(), like.storage_offset());
 }
 
-/// 0 for a tensor without plain strides, which cannot be resized either.
+/// Returns 0 for a tensor without plain strides, which cannot be resized either.
 size_t bytes_spanned(const at::Tensor& tensor) {
   return has_layout(tensor) ? TensorLayout(tensor).bytes_spanned() : 0;
 }
@@ -82,15 +82,15 @@ ReplayMemory::ReplayMemory(const Region& region)
     storages_.enter(outside[i].address(), Origin::outside(i));
     kept[i] = outside[i].unpack_kept();
   }
-  // At once, not when an op needs it: a region inside must not take a new storage for one of its
-  // own that had the same address.
+  // All at once, not when an op needs it: otherwise a nested region could mistake the new storage
+  // for one of its own that had the same address.
   for (const auto i : c10::irange(outside_.size())) {
     if (!kept[i].defined()) continue;
     const c10::Storage storage = kept[i].storage();
     outside_[i].shadow = outside[i].unpacks_afresh() ? storage : clone_bytes(storage).storage();
     if (const ByteRanges* const known = outside[i].known()) outside_[i].known = *known;
     storages_.enter(outside_[i].shadow.unsafeGetStorageImpl(), Origin::outside(i));
-    // A backward inside the function of an outer region: the ops on it are that region's too.
+    // For a backward inside the function of an outer region, whose ops these are, too.
     OpObserver::all_adopt(outside_bytes(i));
   }
 }
@@ -112,7 +112,7 @@ c10::Storage ReplayMemory::shadow_of_argument(size_t i) const {
 }
 
 void ReplayMemory::enter_argument(size_t i, const at::Tensor& input, int64_t moved) {
-  // Kept through hooks, an argument comes back in another storage.
+  // An argument that hooks kept comes back on another storage.
   const c10::ArrayRef<Origin> origins = region_.outside().arguments();
   if (i >= origins.size() || !input.defined() || !origins[i].is_outside()) return;
   const void* const memory =
@@ -123,7 +123,7 @@ void ReplayMemory::enter_argument(size_t i, const at::Tensor& input, int64_t mov
   if (moved != 0) moved_.push_back({memory, moved});
 }
 
-/// What the argument consists of may lie elsewhere than in the forward, too.
+/// The argument's inner tensors may also be on other memory than in the forward.
 void ReplayMemory::enter_parts(const at::Tensor& input, size_t number) {
   const InnerVersions* const before = region_.outside()[number].inner();
   if (C10_LIKELY(!before)) return;
@@ -137,7 +137,7 @@ void ReplayMemory::enter_parts(const at::Tensor& input, size_t number) {
 
 Origin ReplayMemory::origin_of(const at::Tensor& tensor, const void* memory) const {
   if (C10_LIKELY(memory)) return storages_.find(memory);
-  // Of what was freed since the shadow may be there.
+  // The shadow may hold what was freed since.
   const Origin origin =
       is_freed(tensor) ? storages_.find(tensor.storage().unsafeGetStorageImpl()) : Origin::inside();
   return origin.is_outside() ? origin : Origin::inside();
@@ -149,7 +149,7 @@ Origin ReplayMemory::enter_wrapper(const at::Tensor& wrapper) {
   Origin origin = storages_.find_made(inner);
   if (origin.is_unknown()) {
     std::vector<const void*> memories = InnerVersions::memories(inner);
-    for (const void*& memory : memories) {  // an argument may be another tensor by now
+    for (const void*& memory : memories) {  // An argument may be another tensor now.
       const Origin part = storages_.find(memory);
       if (part.is_outside()) memory = region_.outside()[part.number()].address();
     }
@@ -170,7 +170,8 @@ SeenTensor ReplayMemory::see(const at::Tensor& tensor, const void* memory) {
           .moved = moved(tensor)};
 }
 
-/// Of what the region has found: what it makes itself it may free, and give memory to again.
+/// Checks only memory that existed before the region: memory that it makes it may free and fill
+/// again.
 void ReplayMemory::check_not_freed(const OpCall& call, size_t argument, const at::Tensor& tensor,
                                    size_t slot) const {
   if (C10_LIKELY(memory_of(tensor)) || !is_freed(tensor)) return;
@@ -261,7 +262,7 @@ void ReplayMemory::check_known(const OpCall& call, size_t argument, const at::Te
                "), of which nothing is kept, since the region writes the tensor.", kMakeItDepend));
 }
 
-/// What the op writes without reading may be read after it.
+/// Bytes that the op writes without reading can be read afterwards.
 void ReplayMemory::note_written(const OpCall& call) {
   for_each_argument_tensor(call, [&](size_t i, const at::Tensor& tensor) {
     if (!call.writes_argument(i) || write_kind(call, i) != WriteKind::kWhole) return;
@@ -283,7 +284,7 @@ void ReplayMemory::check_read(const OpCall& call, const at::Tensor& tensor, size
               kGiveMemoryBack);
   outside.check_inner(tensor, /*may_be_copy=*/outside_[number].is_wrapper_made_again,
                       [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
-  // An argument that came back from hooks has a version of its own.
+  // An argument that hooks brought back has its own version counter.
   if (outside.address() != memory_of(tensor)) return;
   outside.check_unchanged(tensor,
                           [&] { return at_slot(region_, slot) + ", op " + call.info().name(); });
@@ -350,10 +351,11 @@ bool ReplayMemory::has_origin(const at::Tensor& tensor, Origin logged, bool is_s
   if (now.value() == logged.value() || !is_known(logged)) return true;
   if (!is_viewed && !is_known(now)) return true;
   if ((!is_viewed && !now.is_unknown()) || !logged.is_outside()) return false;
-  // What an op keeps for itself is made below autograd, by no op that is seen, and dies.
+  // An op may save a tensor that it makes below autograd, without an observed op; that memory is
+  // freed later.
   const OutsideStorage& outside = region_.outside()[logged.number()];
-  // Values on CUDA are not compared: of what a custom function saves only a parameter is expected
-  // to be gathered anew.
+  // Values on CUDA are not compared: of tensors that a custom function saves, only a parameter is
+  // expected to be gathered anew.
   const bool may_be_saved = !has_layout(tensor) || (tensor.is_cuda() && is_saved_by_user
                                                         ? is_parameter(tensor)
                                                         : outside.may_be_saved(tensor.storage()));

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// An op's way through a replay.
+// The steps of an op in a replay.
 #include "replay_ops.h"
 
 #include <c10/util/irange.h>
@@ -26,12 +26,12 @@ void ReplayOps::before_op(OpCall& call, bool logged) {
 
 void ReplayOps::check(OpCall& call) {
   const SeenTensors seen = look_at_arguments(call);
-  // Views compute nothing.
+  // Views compute nothing, so settings do not matter.
   const bool computes = op_.is_compared && !call.info().is_plain_view();
   const uint64_t settings = computes ? region_.settings().changed(call.info()) : 0;
   OpWords* const words = op_.is_compared ? &comparison_.words() : nullptr;
   write_op(words, call, seen, settings, region_, memory_.storages());
-  // First: an op that differs explains more than a tensor that does.
+  // Compared first: a different op explains more than a different tensor.
   if (words) comparison_.compare(seen, progress_.slot_count());
   if (op_.touches_product || op_.touches_outside) check_touched(call);
 }
@@ -51,7 +51,7 @@ SeenTensors ReplayOps::look_at_arguments(const OpCall& call) {
     if (origin.is_unknown() && call.info().is_plain_view()) op_.views_unknown = has_layout(tensor);
     if (C10_UNLIKELY(op_.is_cast) && entry.argument == 0)
       op_.made = Origin::cast_of(origin, layout_hash(tensor, given.moved));
-    // Before its values are: what the region writes has been kept.
+    // Checked before its values are compared: what the region writes has been kept.
     if (op_.is_compared && origin.is_outside() &&
         shows_host_value(call, entry.argument, tensor, origin, region_.outside()))
       memory_.check_read(call, *given.tensor, origin.number(), progress_.slot_count());

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ops of a replay.
+// Observing the ops of a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -53,13 +53,13 @@ class ReplayOps final : public OpObserver {
   struct Op {
     bool is_compared = false;
     bool is_cast = false;
-    Origin made = Origin::inside();  // what it makes, if it is not compared
+    Origin made = Origin::inside();  // Origin of its results, if it is not compared.
     bool touches_outside = false;
     bool touches_product = false;
     bool views_unknown = false;
-    bool is_exchanged = false;  // an argument
+    bool is_exchanged = false;  // An argument was replaced.
   };
-  Op op_;  // that runs
+  Op op_;  // The running op.
 };
 
 }  // namespace remat

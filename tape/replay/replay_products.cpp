@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Putting what SAVE calls have left, or placeholders, where their results were.
+// Putting kept values or placeholders in place of SAVE calls' results.
 #include "replay_products.h"
 
 #include <c10/util/Exception.h>
@@ -48,10 +48,11 @@ at::Tensor ReplayProducts::unpack(size_t number, const CallProduct::Held& held) 
   }
 }
 
-// Note [What the user has]: code that keeps what SAVE calls leave elsewhere (hooks, a store) may
-// bring back all of a region's at once, at the top of its function: `if (is_recomputing()) ...`. So
-// it is asked when the replay leaves the call out, not before the function is entered. It runs as
-// before the replay: the function's grad mode, autocast and modes are not its own.
+// Note [What the user has]: code that keeps products of SAVE calls elsewhere (hooks, a store) may
+// bring back all of a region's products at once, at the top of the function: `if (is_recomputing())
+// ...`. So it is called when the replay leaves the call out, not before the function is entered. It
+// runs under the thread state from before the replay, not under the function's grad mode, autocast
+// and dispatch modes.
 const at::Tensor& ReplayProducts::value_of(size_t number) {
   Product& product = products_[number];
   if (const CallProduct::Held held = std::exchange(product.held, nullptr)) {
@@ -66,7 +67,7 @@ const NamedCall& ReplayProducts::call_of(size_t number) const {
   return region_.calls().records()[region_.calls().product(number).call()].call;
 }
 
-/// Its value, memory for it, or neither.
+/// Returns the value's storage, memory for it, or a placeholder.
 c10::Storage ReplayProducts::storage_in_place_of(size_t number) {
   if (const at::Tensor& value = value_of(number); value.defined()) return value.storage();
   const CallProduct& record = region_.calls().product(number);
@@ -95,7 +96,8 @@ at::Tensor ReplayProducts::on_product(size_t number, const TensorLayout& layout)
   if (!product.storage) {
     product.storage = storage_in_place_of(number);
     storages_.enter(product.storage.unsafeGetStorageImpl(), Origin::product(number));
-    // Of a replay inside a region's function: it is made there too, unless the forward made it.
+    // In a replay inside a region's function the result counts as made there, too, unless the
+    // forward made it.
     if (record.storage().address() != product.storage.unsafeGetStorageImpl())
       OpObserver::all_adopt(lay_out(product.storage, layout));
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What SAVE calls have left for a replay.
+// The products of SAVE calls in a replay.
 #pragma once
 
 #include <ATen/ThreadLocalState.h>
@@ -18,35 +18,35 @@
 
 namespace remat {
 
-/// Results of calls that a replay leaves out, and what these have written: values that are kept, or
-/// memory in their place.
+/// Results of calls that a replay leaves out, and memory that these have written: the kept values,
+/// or memory in their place.
 class ReplayProducts {
  public:
-  /// Unpacks what is kept, which may replay outer regions: make it before the scope of the replay.
-  /// What the user has is asked for when a call is left out, with the state that the thread has
-  /// now. `storages`: of the replay.
+  /// Unpacks the kept values, which may replay outer regions: construct it before the replay's
+  /// scope. Values that user hooks have are unpacked when a call is left out, under the thread's
+  /// present state. `storages` is the replay's table.
   ReplayProducts(const Region& region, StorageTable& storages);
   ReplayProducts(const ReplayProducts&) = delete;
   ReplayProducts& operator=(const ReplayProducts&) = delete;
 
-  /// A result of a skipped call: on the value that is kept, or a placeholder.
+  /// Returns a result of a skipped call: on the kept value, or a placeholder.
   at::Tensor on_product(size_t number, const TensorLayout& layout);
-  /// A skipped call has written the storage of an argument: puts the value there that is kept of
-  /// it, if one is.
+  /// A skipped call has written the storage of an argument: copies the kept value there, if there
+  /// is one.
   void put_inside(const c10::Storage& storage, size_t number);
-  /// Undefined if none is kept.
+  /// The kept value; undefined if none is kept.
   const at::Tensor& value_of(size_t number);
 
-  /// Throws if the op reads or writes a product as no op of the forward did. `slot`: the slot to be
-  /// filled next, for messages.
+  /// Throws if the op reads or writes a product in a way that no op of the forward did. `slot` is
+  /// the next slot to be filled, for messages.
   void check(const OpCall& call, size_t slot) const;
 
  private:
   struct Product {
-    CallProduct::Held held;   // of the user's, until it is asked for
-    at::Tensor value;         // kept
-    c10::Storage storage;     // what has its place in this replay
-    bool unreadable = false;  // memory without its value
+    CallProduct::Held held;   // With user hooks, until unpacked.
+    at::Tensor value;         // The kept value.
+    c10::Storage storage;     // Storage of the product in this replay.
+    bool unreadable = false;  // True for memory without the value.
   };
 
   void check_argument(const OpCall& call, size_t argument, size_t number, size_t slot) const;
@@ -56,9 +56,9 @@ class ReplayProducts {
 
   const Region& region_;
   StorageTable& storages_;
-  std::vector<Product> products_;                     // by number
-  std::optional<at::ThreadLocalState> state_before_;  // if the user has any of them
-  std::vector<at::Tensor> opaque_;                    // results, so that their addresses stay taken
+  std::vector<Product> products_;                     // By number.
+  std::optional<at::ThreadLocalState> state_before_;  // Set if user hooks have any value.
+  std::vector<at::Tensor> opaque_;                    // Results; keep the addresses.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Picking up what autograd saves in a replay, and stopping it.
+// Collecting what autograd saves in a replay, and stopping it.
 #include "replay_progress.h"
 
 #include <c10/util/Exception.h>
@@ -49,8 +49,8 @@ void ReplayProgress::check_all_slots() const {
 
 void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) {
   if (stops_before_op_) return;
-  if (stopped_) return stop();  // the function caught the stop and went on
-  // A backward inside the function replays what the open region has saved so far; its replay may
+  if (stopped_) return stop();  // The function caught the stop and went on.
+  // A backward inside the function replays what the open region has saved so far; this replay may
   // get further.
   if (!region_.closed() && count_ >= region_.slots().size()) return;
   check_position(tensor);
@@ -65,21 +65,21 @@ void ReplayProgress::receive(const at::Tensor& tensor, const at::Tensor& value) 
   }
 }
 
-// Note [What custom functions hold]: torch keeps what a custom function is to save in the
-// function's context, until all of it is saved. A stop in the middle would leave it there: a result
-// then holds its node, which holds the context, which holds the result, for ever. So the stop waits
-// for the next op.
+// Note [What custom functions hold]: PyTorch keeps the tensors that a custom function is to save in
+// the function's context until all are saved. A stop in between would leave them there: a result
+// would own its node, which owns the context, which owns the result. So the stop waits for the next
+// op.
 bool ReplayProgress::is_saved_by_custom_function() const {
   return region_.intercept() && !op_.info && !packs_region_input();
 }
 
-// Note [Saved before it is written]: an op may save an argument that its kernel fills after that
-// (the noise of rrelu_with_noise), so the stop waits until the op has run. Where no ops are seen it
-// waits for the next saved tensor, or the end of the function; not at the argument of a region
-// inside, which no op saves.
+// Note [Saved before it is written]: an op may save an argument that its kernel fills afterwards
+// (the noise of rrelu_with_noise), so the stop waits until the op has run. If ops are not
+// intercepted, it waits for the next saved tensor or the end of the function, except at the
+// argument of a nested region, which no op saves.
 //
-// If no op of the forward is left, the function is let return: an exception costs more. Without
-// early stop it is let return too; not if a backward inside it replays what it has saved so far.
+// If no op of the forward is left, the function may return: an exception costs more. Without early
+// stop it may return, too, unless a backward inside it replays what it has saved so far.
 void ReplayProgress::stop_if_complete() {
   const bool runs_to_end = !region_.early_stop() && region_.closed();
   if (runs_to_end || count_ < slot_end_) return;
@@ -108,10 +108,10 @@ void ReplayProgress::fill(size_t index, const at::Tensor& value) {
   if (index < slot_end_ && slot.live) values_.put(index, value);
 }
 
-// Note [Stopping inside a backward]: autograd's engine handles only std::exceptions; another one
-// that leaves a node would leave the engine's queues and depth counts as they were in the middle
-// of the task. If a backward inside the function saves the last tensor, the stop waits until it
-// has ended.
+// Note [Stopping inside a backward]: autograd's engine handles only exceptions derived from
+// std::exception. Another exception that leaves a node would leave the engine's queues and depth
+// counts in the middle of the task. If a backward inside the function saves the last tensor, the
+// stop waits until that backward has ended.
 void ReplayProgress::stop() {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire); sink && !stopped_)
     sink->replay_stops(trace_scope());
@@ -121,9 +121,9 @@ void ReplayProgress::stop() {
   if (!in_inner_backward && !in_destructor) body_.stop();
 }
 
-// Another tensor of the same shape would not be noticed: a custom function saves what has come to
-// require grad, past all ops. Where this throws while a named call is left by an exception, which
-// keeps its arguments then, that exception counts.
+// A different tensor of the same shape could go unnoticed: a custom function saves tensors that
+// require grad, without an op. If this throws while an exception leaves a named call, which keeps
+// its arguments then, that exception wins.
 void ReplayProgress::check_position(const at::Tensor& tensor) const {
   if (!compares() || region_.ops().broken_off() || count_ >= region_.slots().size()) return;
   const Slot& slot = region_.slots()[count_];
@@ -138,8 +138,8 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
              "The replay saved more tensors.");
   }
   const Slot& slot = region_.slots()[count_];
-  // The very tensor that the forward saved, written since: other slots that are made from it
-  // would be wrong in silence.
+  // If the very tensor that the forward saved has been written since, other slots computed from it
+  // would be silently wrong.
   TORCH_CHECK(!slot.version.changed_in(tensor), modified_in_place(slot.meta, slot.version),
               "[replay] ", region_.label(), ", slot ", slot.index,
               ": expected the tensor from outside the region as the forward saved it. Do not "
@@ -163,8 +163,8 @@ void ReplayProgress::check(const at::Tensor& tensor) const {
   mismatch(slot.index, slot.meta.str(), got.str(), place);
 }
 
-/// Of what a custom function saves. What an op saves it has read or made, and its words are
-/// compared.
+/// Checks tensors that a custom function saves. An op has read or made the tensors that it saves,
+/// and its words are compared.
 bool ReplayProgress::is_same_part(const Slot& slot, const at::Tensor& tensor) const {
   const bool is_of_user = has_layout(tensor) && !keeps_part();
   const bool is_told = slot.layout != 0 || ReplayMemory::is_known(slot.origin);
@@ -175,7 +175,7 @@ bool ReplayProgress::is_same_part(const Slot& slot, const at::Tensor& tensor) co
          memory_.has_origin(original, slot.origin, /*is_saved_by_user=*/!slot.op && !saves_own());
 }
 
-/// Where ops are not compared, tensors of one shape must not take each other's places.
+/// If ops are not compared, tensors of equal shape must not be confused.
 bool ReplayProgress::is_saved_by_same_op(const Slot& slot) const {
   return !region_.intercept() || compares() || slot.op == op_.info;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How far a replay has got, and how it ends.
+// The progress of a replay, and how it ends.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,9 +21,9 @@
 
 namespace remat {
 
-/// Gives each tensor that autograd saves to the slot at the same place in the forward's order,
-/// compares the two, and stops the replay when every slot that is needed is filled. A large class:
-/// what it was given, how far it is, and each way in which it may end.
+/// Assigns each tensor that autograd saves to the slot at the same position in the forward's order,
+/// compares the two, and stops the replay when every needed slot is filled. A large class: its
+/// inputs, its position, and each way in which it may end.
 class ReplayProgress {
  public:
   ReplayProgress(const Region& region, const RegionBody& body, ReplayedSlots& slots,
@@ -31,28 +31,27 @@ class ReplayProgress {
   ReplayProgress(const ReplayProgress&) = delete;
   ReplayProgress& operator=(const ReplayProgress&) = delete;
 
-  /// True if what runs now is the region's function, not a backward inside it.
+  /// True if the running code is the region's function, not a backward inside it.
   bool is_own_code() const;
-  /// True if what it does is compared with the forward.
+  /// True if the running code is compared with the forward.
   bool compares() const {
     return compares_backward() && region_.determinism() != Determinism::kNone;
   }
-  /// The same of backwards inside.
+  /// Like compares(), for backward passes inside the function.
   bool compares_backward() const {
     return region_.intercept() && !stopped_ && !comparison_ended_ && is_watched() && is_own_code();
   }
-  /// The function has asked is_recomputing().
+  /// The function has called is_recomputing().
   void end_comparison() { comparison_ended_ = true; }
   bool comparison_ended() const { return comparison_ended_; }
 
-  /// While not watched, what runs is no part of what the replay does: in a SAVE call that threw in
-  /// the forward, and runs again to throw again, and until the results of a skipped one are asked
-  /// for. Calls nest.
+  /// While not watched, the running code does not count: a SAVE call that threw in the forward runs
+  /// again to throw again, or a skipped call's results have not been made yet. The calls nest.
   bool is_watched() const { return unwatched_ == 0; }
   void look_away() { ++unwatched_; }
   void watch_again() { --unwatched_; }
 
-  /// An op is about to run; it has run. May stop.
+  /// begin_op() is called before an op runs, end_op() afterwards. Both may stop the replay.
   void begin_op(const OpCall& call) {
     if (C10_UNLIKELY(std::exchange(stops_before_op_, false))) stop();
     op_.info = &call.info();
@@ -64,28 +63,28 @@ class ReplayProgress {
     if (C10_UNLIKELY(op_.stops_after)) stop();
   }
 
-  /// Autograd has saved `tensor`, whose data is `value`: for the next slot. May stop.
+  /// Autograd has saved `tensor`, whose data is `value`: fills the next slot. May stop the replay.
   void receive(const at::Tensor& tensor, const at::Tensor& value);
-  /// Fills slot `index`, the next one, from a call that does not run.
+  /// Fills slot `index`, the next one, for a call that does not run.
   void fill(size_t index, const at::Tensor& value);
-  /// Goes on to the slot `count` further: these belong to a call that threw.
+  /// Skips `count` slots, which belong to a call that threw.
   void pass_slots(size_t count) { count_ += count; }
-  /// How many slots have been reached.
+  /// Number of slots passed.
   size_t slot_count() const { return count_; }
 
-  /// Throws the body's stop, or lets what cannot be left by an exception end first.
+  /// Throws the body's stop, or lets code that cannot be left by an exception end first.
   void stop();
   void stop_if_complete();
-  /// True once every needed slot is filled and the function was told to stop: what escapes from it
-  /// then is the stop.
+  /// True once every needed slot is filled and the function was told to stop: what it throws then
+  /// is the stop.
   bool stopped() const { return stopped_; }
 
   bool failed() const { return error_ != nullptr; }
   void fail(std::exception_ptr error) {
-    if (!error_) error_ = std::move(error);  // the function may have caught the first one
+    if (!error_) error_ = std::move(error);  // The function may have caught the first one.
   }
-  /// Calls `fn`; what it throws, but for the stop, is what this replay fails with, even if the
-  /// region's function catches it.
+  /// Calls `fn`. What it throws, except the stop, becomes the replay's error, even if the region's
+  /// function catches it.
   template <class Fn>
   decltype(auto) or_fail(Fn&& fn) {
     try {
@@ -95,8 +94,8 @@ class ReplayProgress {
       throw;
     }
   }
-  /// The same for errors of LibTorch's kind, as remat's own are. Others come from code of the user
-  /// that runs when an argument is looked at, and came in the forward, too.
+  /// Like or_fail(), for c10::Error only, which includes remat's errors. Other exceptions come from
+  /// user code that runs when an argument is read, and were thrown in the forward, too.
   template <class Fn>
   decltype(auto) or_fail_unless_users(Fn&& fn) {
     try {
@@ -107,8 +106,8 @@ class ReplayProgress {
     }
   }
 
-  /// Raise what went wrong although the function has returned: a mismatch that it caught; slots
-  /// that it did not reach.
+  /// Raise errors after the function has returned: a mismatch that it caught, or slots that it did
+  /// not reach.
   void check_no_error() const {
     if (error_) std::rethrow_exception(error_);
   }
@@ -133,20 +132,20 @@ class ReplayProgress {
   ReplayedSlots& values_;
   const ReplayComparison& comparison_;
   ReplayMemory& memory_;
-  const size_t slot_end_;  // one past the last slot that is to be filled
-  /// What it was when the replay began.
+  const size_t slot_end_;  // One past the last slot to be filled.
+  /// State when the replay began.
   struct Begin {
     int graph_task;
     int uncaught_exceptions;
   };
   const Begin begin_;
   struct Op {
-    const OpInfo* info = nullptr;  // null: none runs
-    bool writes = false;           // one of its arguments
+    const OpInfo* info = nullptr;  // Null if no op runs.
+    bool writes = false;           // Writes one of its arguments.
     bool stops_after = false;
   };
   Op op_;
-  bool stops_before_op_ = false;  // the next one
+  bool stops_before_op_ = false;  // Stop before the next op.
   size_t count_ = 0;
   size_t unwatched_ = 0;
   bool stopped_ = false;

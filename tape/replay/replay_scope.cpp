@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What is seen of a replay.
+// The scope of a replay, and its saved-tensor hook.
 #include "replay_scope.h"
 
 #include <c10/util/Exception.h>
@@ -25,10 +25,11 @@ uint64_t next_replay_id() {
 
 }  // namespace
 
-// Note [The graph of a replay]: it is there for backwards inside the region's function, which the
-// replay runs too. If there are none it holds no values: the function may keep a tensor of it (a
-// list of router logits), and what backward needs is in the slots. The regions that it made replay
-// nothing any more once it has ended: their functions may hold such a tensor, and so themselves.
+// Note [The graph of a replay]: the graph exists for backward passes inside the region's function,
+// which the replay runs, too. If there are none, the graph holds no values: the function may keep a
+// tensor of it (a list of router logits), and backward takes its values from the slots. Regions
+// made in a replay can no longer replay once it has ended: their functions may own such a tensor,
+// and so themselves.
 class ReplayScope::Hook final : public torch::autograd::SavedVariableHooks {
  public:
   explicit Hook(ReplayScope& scope) : scope_(scope), region_(scope.region_.weak_from_this()) {}
@@ -45,7 +46,7 @@ class ReplayScope::Hook final : public torch::autograd::SavedVariableHooks {
   }
 
  private:
-  ReplayScope& scope_;  // dead once the replay has ended; used while packing only
+  ReplayScope& scope_;  // Dangling after the replay; used only in pack.
   std::weak_ptr<const Region> region_;
   at::Tensor value_;
 };

@@ -26,10 +26,10 @@
 
 namespace remat {
 
-/// What a replay is of, and what it works with.
+/// The inputs of a replay.
 struct ReplayParts {
   const Region& region;
-  const RegionBody& body;  ///< What runs.
+  const RegionBody& body;  ///< The function to run.
   ReplayedSlots& slots;
   ReplayMemory& memory;
   ReplayProducts& products;
@@ -37,7 +37,7 @@ struct ReplayParts {
   const StateHooks& state_hooks;
 };
 
-/// Puts the parts of a replay together.
+/// Combines the parts of a replay in one scope.
 class ReplayScope final : public Scope, NestedTapes {
  public:
   explicit ReplayScope(const ReplayParts& parts);
@@ -51,14 +51,14 @@ class ReplayScope final : public Scope, NestedTapes {
 
   const ReplayProgress& progress() const { return progress_; }
 
-  /// Raises what went wrong although the function has returned: a mismatch that it caught, or calls
-  /// and slots that it did not reach; with the ops of both runs if the region lists them.
+  /// Raises errors after the function has returned: a mismatch that it caught, or calls and slots
+  /// that it did not reach. Adds the ops of both runs if the region records sites.
   void check_complete() const;
 
  private:
   class Hook;
 
-  bool are_allowed() const override { return true; }  // if the forward did
+  bool are_allowed() const override { return true; }  // If the forward allowed it.
   bool decide(bool wanted) override;
   void check_reached() const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Counting the hooks of tensors, and putting them back.
+// Counting the hooks of tensors, and restoring them.
 #include "tensor_hooks.h"
 
 #include <c10/util/irange.h>
@@ -17,13 +17,13 @@
 namespace remat {
 namespace {
 
-/// Null if it never had one.
+/// Null if it has never had hooks.
 torch::autograd::hooks_list* hooks_of(const at::Tensor& tensor) {
   const auto* const meta = torch::autograd::impl::get_autograd_meta(tensor);
   return meta ? meta->cpp_hooks_list_.get() : nullptr;
 }
 
-/// LibTorch leaves an empty function where one was removed.
+/// Counts hooks; LibTorch leaves an empty function in place of a removed one.
 size_t count(const torch::autograd::hooks_list* hooks) {
   if (!hooks) return 0;
   return std::count_if(hooks->begin(), hooks->end(), [](const auto& hook) { return bool(hook); });
@@ -33,13 +33,13 @@ size_t count_of(const NodePtr& node) {
   return node ? node->tensor_pre_hooks().size() : 0;
 }
 
-/// A tensor that stays at its node keeps the one hook there that calls all of the tensor's, though
-/// they are taken back: it would not be set a second time.
+/// True if the tensor is no longer at `node`. If it is, the node keeps the one hook that calls all
+/// hooks of the tensor, even once these are removed: it would not be set again.
 bool has_left(const at::Tensor& tensor, const NodePtr& node) {
   return torch::autograd::impl::get_autograd_meta(tensor)->grad_fn_ != node;
 }
 
-/// Writes to the node only if there is one: backwards of other threads may read it.
+/// Modifies the node only if it has such a hook: backward passes on other threads may read it.
 std::unique_ptr<torch::autograd::FunctionPreHook> take_retained(torch::autograd::Node& node,
                                                                 size_t output) {
   return node.retains_grad_hooks().contains(output) ? node.pop_retains_grad_hook(output) : nullptr;
@@ -54,7 +54,7 @@ TensorHooks::TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::
   of_language_ = body.keep_hooks(tensors_);
 }
 
-// The last one first: several may stand at one place.
+// In reverse order: several tensors may share a node.
 TensorHooks::~TensorHooks() {
   for (size_t i = tensors_.size(); i > 0; --i) restore(tensors_[i - 1], kept_[i - 1]);
 }

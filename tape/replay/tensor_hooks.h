@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The hooks of tensors that outlive a replay.
+// Hooks on tensors that outlive a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,34 +19,34 @@
 
 namespace remat {
 
-/// Arguments and captured tensors stand in the graph of the forward, which has the hooks that the
-/// function sets on them; its replay sets them again. When destroyed, this takes those back, and
-/// gives the tensors the hooks again that the replay has taken away. A function may replace its own
-/// hooks: where as many are removed as are set, both stay so.
+/// Restores hooks on arguments and captured tensors after a replay. These tensors are in the
+/// forward's graph, which already has the hooks that the function sets on them, and the replay sets
+/// them again. On destruction this removes the replay's hooks, and restores the hooks that the
+/// replay has removed. A function may replace its own hooks: if it removes as many as it sets, both
+/// changes stay.
 class TensorHooks {
  public:
-  /// Leaves out what has no gradient, and stale views: Note [When a view gets its node]. A tensor
-  /// may come twice.
+  /// Skips tensors without gradient, and stale views: Note [When a view gets its node]. A tensor
+  /// may occur twice.
   TensorHooks(c10::ArrayRef<at::Tensor> arguments, c10::ArrayRef<at::Tensor> captured,
               const RegionBody& body);
   TensorHooks(const TensorHooks&) = delete;
   TensorHooks& operator=(const TensorHooks&) = delete;
   ~TensorHooks();
 
-  /// True if a backward from `roots` would pass hooks of which there are other ones now.
+  /// True if a backward from `roots` would run hooks on tensors whose hooks have changed.
   bool changed_before(const EdgeList& roots) const;
 
-  /// True if more have been removed from a tensor than were set on it.
+  /// True if more hooks have been removed from a tensor than were set on it.
   bool lost() const;
 
  private:
   struct Kept {
-    size_t count = 0;                     // of those that have not been removed
-    torch::autograd::hooks_list hooks{};  // of C++, which go with the tensor
-    NodePtr node{};                       // that made it; a write in place gives it another one
-    size_t of_node = 0;                   // hooks of all that go with that
-    // Of an argument, which is another tensor than in the forward: what retain_grad() has left
-    // there.
+    size_t count = 0;                     // Number of hooks that are set.
+    torch::autograd::hooks_list hooks{};  // C++ hooks, which belong to the tensor.
+    NodePtr node{};                       // Its grad_fn; an in-place write replaces it.
+    size_t of_node = 0;                   // Number of hooks on that node.
+    // The retain_grad() hook of an argument, which is another tensor than in the forward.
     std::optional<size_t> output{};
     std::unique_ptr<torch::autograd::FunctionPreHook> retained{};
   };
@@ -55,7 +55,7 @@ class TensorHooks {
   static void restore(const at::Tensor& tensor, Kept& kept);
 
   std::vector<at::Tensor> tensors_;
-  std::vector<Kept> kept_;  // per tensor
+  std::vector<Kept> kept_;  // One per tensor.
   std::unique_ptr<KeptHooks> of_language_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Works of c10d.
+// Wrappers of c10d::Work.
 #include <remat/tape/collective_work.h>
 #include <remat/tape/hidden_scopes.h>
 
@@ -18,7 +18,7 @@
 namespace remat {
 namespace {
 
-/// wait(), result() and getFuture() return at once.
+/// A Work whose wait(), result() and getFuture() return at once.
 class EndedWork final : public c10d::Work {
  public:
   EndedWork() { finish(); }
@@ -30,8 +30,7 @@ class EndedWork final : public c10d::Work {
   }
 };
 
-/// Hands all on to another Work, out of sight of the thread's regions: gloo copies what has arrived
-/// when somebody waits.
+/// Forwards to another Work, hidden from the thread's regions: gloo copies received data in wait().
 class UnseenWork final : public c10d::Work {
  public:
   explicit UnseenWork(c10::intrusive_ptr<c10d::Work> work)
@@ -89,7 +88,7 @@ void wait_for_functional(const at::Tensor& tensor) {
   blocking_wait([&] { c10d::wait_tensor(tensor); });
 }
 
-// c10d makes a registry for each thread that asks, about 100 bytes that it keeps for ever.
+// The size is checked first: c10d leaks a registry of about 100 bytes per thread that waits.
 void wait_for_functional_in(const at::Tensor& tensor) {
   if (C10_LIKELY(c10d::get_work_registry_size() == 0)) return;
   wait_for_functional(tensor);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Walking autograd's graph.
+// Visiting the nodes of autograd's graph.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -13,7 +13,7 @@
 
 namespace remat {
 
-/// Calls `visit(node)` once for each node that a backward from `roots` can reach.
+/// Calls `visit(node)` once for each node reachable from `roots`.
 template <class Visit>
 void visit_nodes(const EdgeList& roots, Visit&& visit) {
   std::unordered_set<torch::autograd::Node*> seen;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Taking scopes from the thread's stack, and putting them back.
+// Removing scopes from the thread's stack, and putting them back.
 #include <remat/tape/hidden_scopes.h>
 
 #include <ATen/SavedTensorHooks.h>
@@ -14,7 +14,7 @@
 namespace remat {
 namespace {
 
-thread_local size_t hidden_depth = 0;  // of HiddenScopes
+thread_local size_t hidden_depth = 0;  // Number of HiddenScopes alive.
 
 }  // namespace
 
@@ -47,7 +47,7 @@ void HiddenScopes::hide(const Scope& scope) {
   hide_python_hooks(scope.python_hooks_depth());
 }
 
-/// All but the outermost `count`.
+/// Hides all of PyTorch's hook pairs but the outermost `count`.
 void HiddenScopes::hide_python_hooks(size_t count) {
   const auto& python = at::SavedTensorDefaultHooks::get_tls_state();
   if (python.stack.size() <= count) return;
@@ -57,8 +57,8 @@ void HiddenScopes::hide_python_hooks(size_t count) {
   at::SavedTensorDefaultHooks::set_tls_state(around);
 }
 
-// PyTorch's pairs too: torch.utils.checkpoint counts what it is given, and how many tensors a tape
-// holds depends on which of them share memory.
+// PyTorch's pairs are hidden, too: torch.utils.checkpoint counts the tensors it is given, and the
+// number of tensors that a tape holds depends on which of them share memory.
 OuterScopes::OuterScopes(const Scope& scope) {
   hide(scope);
   while (current_scope && current_scope->is_user_hooks()) hide(*current_scope);

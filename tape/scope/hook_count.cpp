@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Walking the part of a graph that a backward runs.
+// Walking the part of a graph that a backward pass runs.
 #include <remat/tape/hook_count.h>
 
 #include <torch/csrc/autograd/cpp_hook.h>
@@ -23,9 +23,9 @@ using torch::autograd::Node;
 std::atomic<decltype(HookCounter::gradient)> gradient_counter{nullptr};
 std::atomic<decltype(HookCounter::accumulated)> accumulated_counter{nullptr};
 
-/// LibTorch keeps the hooks of C++ on one tensor in one object, of a class that it does not export:
-/// there is a vtable that says its name, but nothing for a dynamic_cast, nor for what UBSan would
-/// compare the vtable of a cast object with.
+/// LibTorch keeps the C++ hooks on one tensor in one object, of a class that it does not export.
+/// Its vtable has the name, but there is no typeinfo for dynamic_cast, or for UBSan to compare the
+/// vtable of a cast object with.
 [[gnu::no_sanitize("vptr")]] const torch::autograd::CppFunctionTensorPreHook* as_list(
     const torch::autograd::FunctionPreHook& hook) {
   using List = torch::autograd::CppFunctionTensorPreHook;
@@ -44,7 +44,8 @@ std::atomic<decltype(HookCounter::accumulated)> accumulated_counter{nullptr};
   return count ? count(hook) : HookCount{1, std::nullopt};
 }
 
-/// Of a node where the backward ends, those on other outputs get nothing.
+/// Number of hooks on `node` that run. At a node where the backward ends, hooks on other outputs do
+/// not run.
 size_t hooks_of(Node& node, const EdgeList& ends) {
   const auto is_here = [&](const torch::autograd::Edge& end) {
     return end.function.get() == &node;
@@ -61,7 +62,7 @@ size_t hooks_of(Node& node, const EdgeList& ends) {
   return count;
 }
 
-/// The nodes that can be reached, each after those that it leads to.
+/// The reachable nodes, each after the nodes that it leads to.
 std::vector<Node*> in_post_order(const EdgeList& roots) {
   struct Open {
     Node* node;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tickets in place of packed tensors.
+// Hooks that replace packed tensors by a store's tickets.
 #include <remat/tape/offload_hooks.h>
 
 #include <c10/util/Exception.h>
@@ -32,7 +32,7 @@ std::shared_ptr<const SavedTensorsHooks> as_input_hooks(
   return std::make_shared<const SavedTensorsHooks>(
       SavedTensorsHooks{.pack = [hooks](const at::Tensor& tensor) -> std::any {
                           const at::Tensor& original = *current_saved_tensor_info().original;
-                          // Parameters live on.
+                          // Parameters stay alive anyway.
                           if (is_parameter(original) || !has_layout(tensor)) return tensor;
                           return hooks->pack(tensor);
                         },

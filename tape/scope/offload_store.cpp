@@ -12,7 +12,7 @@
 namespace remat {
 namespace {
 
-/// Its memory from its first to its last element: an expanded tensor cannot be copied to.
+/// A view of the memory from the first to the last element: an expanded tensor cannot be copied to.
 at::Tensor flat_span(const at::Tensor& tensor) {
   const int64_t size = at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), 1);
   return at::as_strided(tensor, {size}, {1});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Telling the observers of a thread of its ops.
+// Reporting ops to the observers of a thread.
 #include <remat/tape/op_observer.h>
 
 #include <remat/tape/first_position.h>
@@ -12,7 +12,7 @@
 namespace remat {
 namespace {
 
-/// Memory of the arguments of the op that runs, if a scope is not shown it.
+/// Memory of the running op's arguments, set if some scope is not shown the op.
 thread_local FirstPosition<const void*> memory_given;
 
 bool all_scopes_see_ops() {
@@ -35,11 +35,11 @@ bool is_given(const at::Tensor& tensor) {
   return memory_given.contains(memory_of(tensor));
 }
 
-// Note [Who sees an op]: the outermost scope first, since an outer replay puts its own tensors in
-// place of those from outside, and everything made inside it is to see these. A replay inside other
-// scopes (a backward in a region's function) is no part of what they do: it is shown only to the
-// replay that its region was made in, if any, and not for comparison. But what it makes is made in
-// all of them.
+// Note [Who sees an op]: the outermost scope first, since an outer replay replaces tensors from
+// outside by its own, and everything inside must see those. A replay inside other scopes (a
+// backward in a region's function) is not part of what these scopes do: it is shown only to the
+// replay that its region was made in, if any, and not for comparison. But tensors that it makes
+// count as made in all of them.
 void before_op_from(const Scope* scope, OpCall& call, bool logged) {
   if (scope->next_to_see_ops()) {
     before_op_from(scope->next_to_see_ops(), call, logged && scope->replay_id() == 0);
@@ -54,7 +54,7 @@ T stand_in_from(const Scope* scope, const T& of) {
   return scope->ops() ? scope->ops()->stand_in(outer) : outer;
 }
 
-/// Calls f(observer) for those that see an op that runs here, the innermost first.
+/// Calls f(observer) for each observer that sees an op run here, the innermost first.
 template <class F>
 void for_each_seeing(F&& f) {
   for (const Scope* scope = current_scope; scope; scope = scope->next_to_see_ops()) {
@@ -62,7 +62,7 @@ void for_each_seeing(F&& f) {
   }
 }
 
-/// The same for all observers of the thread.
+/// Calls f(observer) for all observers of the thread, the innermost first.
 template <class F>
 void for_each_here(F&& f) {
   for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
@@ -83,8 +83,8 @@ void OpObserver::all_before_op(OpCall& call, bool logged) {
 void OpObserver::all_after_op(OpCall& call) {
   if (TraceSink* const sink = trace_sink.load(std::memory_order_acquire))
     sink->after_op(Scope::current_trace_scope(), call);
-  // First: a replay that sees the op puts tensors from outside in the place of their shadows, and
-  // those are nothing new to anyone.
+  // Adopt before after_op(): a replay that sees the op replaces shadows by the tensors from outside
+  // in after_op(), and those tensors are not new to anyone.
   const Scope* seeing = current_scope;
   for (const Scope* scope = current_scope; scope; scope = scope->previous()) {
     if (scope == seeing) {
@@ -92,7 +92,7 @@ void OpObserver::all_after_op(OpCall& call) {
       continue;
     }
     if (!scope->ops()) continue;
-    // Not on memory that was there. Not every op that returns such memory says so (_unsafe_view).
+    // Skip memory that arguments had. Not every op that returns such memory says so (_unsafe_view).
     for_each_result_tensor(call, [&](const at::Tensor& tensor) {
       if (!is_given(tensor)) scope->ops()->adopt(tensor);
     });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Asking where an op comes from, and lists of ops as text.
+// Getting the site of an op, and lists of ops as text.
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/op_sites.h>
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What autograd saves for remat itself.
+// Detecting tensors that autograd saves on behalf of remat.
 #pragma once
 
 namespace remat {
 
-/// True while scopes of this thread are hidden (OuterScopes, ScopesAround): what is saved then no
-/// op and no custom function saves, but a region inside, or a SAVE call for its user.
+/// True while scopes of this thread are hidden (OuterScopes, ScopesAround): what is saved then
+/// comes from a nested region, or from a SAVE call for its user, not from an op or custom function.
 bool saves_own();
 
-/// True while a region keeps a result of a SAVE call, for its replays, on this thread.
+/// True while this thread keeps a SAVE call's result for replays of its region.
 bool packs_call_result();
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading the nodes of views.
+// Hashing the nodes of views.
 #include "root_views.h"
 
 #include <torch/csrc/autograd/generated/Functions.h>
@@ -20,7 +20,7 @@ namespace generated = torch::autograd::generated;
 using torch::autograd::Edge;
 using torch::autograd::Node;
 
-/// Nodes of views that the shape tells, or which result of theirs it is.
+/// Nodes of views that are determined by the result's shape or output number.
 constexpr std::array<std::string_view, 12> kViews = {
     "Alias", "Conj",   "Expand",     "ReshapeAlias", "Split", "Squeeze",
     "T",     "Unbind", "UnsafeView", "Unsqueeze",    "View",  "Detach"};
@@ -52,7 +52,7 @@ bool is_view(const std::string& node) {
   });
 }
 
-/// False if `node` is none of a view.
+/// Returns false if `node` is not a view's node.
 bool add_view(const Node& node, ViewHash& hash) {
   if (const auto* const select = dynamic_cast<const generated::SelectBackward0*>(&node)) {
     hash.add(static_cast<uint64_t>(select->dim));

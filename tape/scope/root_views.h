@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which parts of tensors a backward begins at.
+// The parts of tensors at which a backward pass begins.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@
 
 namespace remat {
 
-/// A hash of which views the tensors at `roots` are of what ops have made: no op may have read
-/// them. Views that show all of a tensor do not count: Note [Views are known by what reads them].
+/// Hashes which views the tensors at `roots` are; no op may have read these views. Views of a whole
+/// tensor do not count: Note [Views are known by what reads them].
 uint64_t hash_of_views(const EdgeList& roots);
 
 }  // namespace remat

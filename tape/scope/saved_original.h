@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a tensor that autograd saves is an alias of.
+// The original of a tensor that autograd saves.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,20 +9,20 @@
 
 namespace remat {
 
-/// The original of a SavedOriginalGuard of this thread if `tensor` is its alias, not a copy; else
-/// `tensor` itself. The original has the versions and the graph that the alias has not.
+/// Returns the original of this thread's SavedOriginalGuard if `tensor` is an alias of it with the
+/// same layout; else `tensor`. The alias lacks the original's version counter and graph.
 const at::Tensor& saved_original(const at::Tensor& tensor);
 
-/// The same if `tensor` is on its storage, however it lies there: a kept result of a SAVE call,
-/// which is all of the storage.
+/// Like saved_original(), for any layout on the same storage: a kept result of a SAVE call spans
+/// the whole storage.
 const at::Tensor& original_on_storage(const at::Tensor& tensor);
 
 struct CopiedOriginal {
   const at::Tensor& tensor;
-  bool after_op;  ///< As the op that runs has left it, though outer scopes have not been told yet.
+  bool after_op;  ///< Taken after the running op, which outer scopes may not have been told of yet.
 };
 
-/// That original if `tensor` is a copy of it, or of all bytes of its storage.
+/// The original if `tensor` is a copy of it, or of all bytes of its storage.
 std::optional<CopiedOriginal> copied_original(const at::Tensor& tensor);
 
 }  // namespace remat

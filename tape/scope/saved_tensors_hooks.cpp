@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// User hooks on saved tensors as a scope of the thread's stack.
+// User hooks on saved tensors, as a scope of the thread's stack.
 #include <remat/tape/hidden_scopes.h>
 #include <remat/tape/op_observer.h>
 #include <remat/tape/saved_tensors_hooks.h>
@@ -26,12 +26,12 @@
 namespace remat {
 namespace {
 
-thread_local const SavedTensorInfo* info_of_next = nullptr;  // by a guard
+thread_local const SavedTensorInfo* info_of_next = nullptr;  // Set by a guard.
 thread_local const SavedTensorInfo* info_in_pack = nullptr;
-thread_local const at::Tensor* original_of_next = nullptr;  // by a guard
+thread_local const at::Tensor* original_of_next = nullptr;  // Set by a guard.
 thread_local bool original_is_after_op = false;
 
-/// While alive, pack may ask for `info`.
+/// While alive, pack can query `info`.
 class InPack {
  public:
   explicit InPack(const SavedTensorInfo& info) : outer_(std::exchange(info_in_pack, &info)) {}
@@ -75,13 +75,13 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     TORCH_CHECK_VALUE(meta_->matches_data(tensor), "[saved_tensors_hooks] unpack: expected ",
                       meta_->str(), ", got ", TensorMeta(tensor).str(),
                       ". Return a tensor equal to the one that pack was given.");
-    // Hooks that keep the tensor itself lose autograd's own check; a copy has another counter and
-    // may differ from it.
+    // Hooks that keep the tensor itself bypass autograd's own check. A copy has another version
+    // counter and may differ from it.
     TORCH_CHECK(!version_->changed_in(tensor), modified_in_place(*meta_, *version_),
                 "[saved_tensors_hooks] pack kept the tensor itself: return a copy, or do not "
                 "write it before backward.");
     if (layout_) tensor = with_layout(tensor, *layout_, alignment_);
-    // Hooks may have kept the tensor itself.
+    // Hooks may have kept the tensor itself, which needs no adoption.
     if (original_.address() != memory_of(tensor)) OpObserver::all_adopt(tensor);
     return tensor;
   }
@@ -94,14 +94,14 @@ class UserHook final : public torch::autograd::SavedVariableHooks {
     } catch (const std::exception&) {
       throw;
     } catch (...) {
-      // Autograd's engine would not survive it.
+      // Autograd's engine handles only exceptions derived from std::exception.
       TORCH_CHECK(false, "[saved_tensors_hooks] unpack: expected a ", meta_->str(),
                   " or a std::exception, got something else thrown. Throw a std::exception.");
     }
   }
 
   std::shared_ptr<const SavedTensorsHooks> hooks_;
-  at::Tensor placeholder_;  // in an outer replay: without data that a user could pack
+  at::Tensor placeholder_;  // Set in an outer replay: has no data that a user could pack.
   std::optional<TensorMeta> meta_;
   std::optional<TensorLayout> layout_;
   uint8_t alignment_ = 0;

@@ -19,21 +19,21 @@
 namespace remat {
 namespace {
 
-// A forked child goes on in the middle of its parent's regions; what it computes is not part of
-// them.
+// A forked child continues in the middle of its parent's regions, but is not part of them.
 [[maybe_unused]] const int fork_handler = pthread_atfork(nullptr, nullptr, [] {
   current_scope = nullptr;
   switch_interception(false);
 });
 
-/// That of `scope`, or of the next one outward that has one; null if none has.
+/// The part of `scope`, or of the next scope outward that has one; null if none has.
 template <class Part>
 Part* part_from(const Scope* scope, Part* (Scope::*part)() const) {
   while (scope && !(scope->*part)()) scope = scope->previous();
   return scope ? (scope->*part)() : nullptr;
 }
 
-// Not beyond a replay: one inside another begins regions that the forward around did not note.
+// Stops at a replay: a replay inside another one begins regions that the forward around it did not
+// record.
 bool decide_from(const Scope* scope, bool wanted) {
   if (!scope) return wanted;
   const bool is_replay = scope->replay_id() != 0;
@@ -63,7 +63,7 @@ Scope::~Scope() {
 }
 
 void Scope::leave() {
-  // A forked child that leaves its parent's scopes has nothing to go back to.
+  // In a forked child there are no scopes to return to.
   if (std::exchange(has_left_, true) || !current_scope) return;
   current_scope = previous_;
   switch_interception(ops_seen_around_);

@@ -7,7 +7,7 @@ namespace remat {
 
 class Scope;
 
-// A few accesses per op: no call to find it.
+// Accessed a few times per op, so access must not need a function call.
 [[gnu::tls_model("initial-exec")]] extern constinit thread_local Scope* current_scope;
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding a pair of hooks among a thread's scopes, and putting it alone.
+// Finding a pair of hooks on a thread, and making it the only one.
 #include "user_pair.h"
 
 #include <atomic>
@@ -29,8 +29,8 @@ ScopePlace ScopePlace::here() {
   return {Scope::current(), PythonHooks::get_tls_state().stack.size()};
 }
 
-/// The innermost one on PyTorch's stack that keeps tensors, of those from number `begin` to `end`;
-/// none if that is before `begin`.
+/// The innermost pair on PyTorch's stack, among those with positions in [begin, end), that keeps
+/// tensors; empty if there is none.
 UserPair UserPair::of_python(size_t begin, size_t end) {
   UserPair pair;
   if (begin >= end) return pair;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The user hooks that get what a region keeps.
+// Finding the user hooks that get what a region keeps.
 #pragma once
 
 #include <ATen/SavedTensorHooks.h>
@@ -19,30 +19,30 @@
 
 namespace remat {
 
-/// A place in the thread's scopes: all that are inside of it were opened after it.
+/// A position in the thread's stack of scopes: everything inside it was opened later.
 struct ScopePlace {
-  const Scope* scope = nullptr;  ///< The innermost one there.
-  size_t python_hooks = 0;       ///< On PyTorch's own stack.
+  const Scope* scope = nullptr;  ///< The innermost scope at this position.
+  size_t python_hooks = 0;       ///< Depth of PyTorch's own stack.
 
   static ScopePlace here();
 };
 
-/// A pair of hooks, of remat's or of PyTorch's own; or none.
+/// A pair of hooks, from remat's or PyTorch's stack, or none.
 class UserPair {
  public:
   UserPair() = default;
   explicit UserPair(std::shared_ptr<const SavedTensorsHooks> hooks) : hooks_(std::move(hooks)) {}
 
-  /// The nearest one of this thread that was opened inside `place`.
+  /// The nearest pair of this thread that was opened inside `place`.
   static UserPair inside(const ScopePlace& place);
 
-  /// The nearest one that was opened in the function of the region of `scope`, which is open; with
-  /// Keep::kAllRegions, of the outermost region.
+  /// The nearest pair opened in the function of the open region of `scope`; with Keep::kAllRegions,
+  /// of the outermost region.
   static UserPair inside(const Scope& scope, Keep keep);
 
   explicit operator bool() const { return hooks_ || python_; }
 
-  /// What it wants to remember of this moment.
+  /// Captures the context that the pair wants to remember.
   std::any capture_context() const;
 
  private:
@@ -55,8 +55,8 @@ class UserPair {
   std::optional<PythonPair> python_;
 };
 
-/// While alive, `pair` gets what autograd saves on this thread, and no other scope is open. In a
-/// replay nothing does, as the forward has packed it: it stays as it is.
+/// While alive, only `pair` gets what autograd saves on this thread. In a replay no hooks run, as
+/// the forward has packed the tensors: they stay as they are.
 class PairScope {
  public:
   PairScope(const UserPair& pair, bool in_replay);
@@ -66,7 +66,7 @@ class PairScope {
 
  private:
   SuspendScopes suspended_;
-  at::impl::SavedTensorDefaultHooksTLS python_hooks_;  // of before
+  at::impl::SavedTensorDefaultHooksTLS python_hooks_;  // The hooks before.
   std::optional<UserHooksScope> hooks_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Telling autocast's copies of parameters from other tensors.
+// Recognising autocast's copies of parameters.
 #include <remat/tape/autocast_cache.h>
 
 #include <ATen/autocast_mode.h>
@@ -53,11 +53,11 @@ namespace {
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
 struct KnownCast {
-  Weak cast;  // keeps the address
+  Weak cast;  // Weak, but keeps the address from being reused.
   SavedVersion leaf;
 };
 
-/// All of the process, by the address of the cast. Leaked: regions may outlive static objects.
+/// The process-wide casts, by address of the cast. Leaked: regions may outlive static objects.
 class KnownCasts {
  public:
   static KnownCasts& get() {
@@ -75,7 +75,7 @@ class KnownCasts {
                             KnownCast{Weak(cast.getIntrusivePtr()), SavedVersion(leaf)});
   }
 
-  /// The version of the leaf when it was cast; none if that is not known.
+  /// The version of the leaf when it was cast; nullopt if unknown.
   std::optional<SavedVersion> find(const at::Tensor& cast) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto entry = casts_.find(cast.unsafeGetTensorImpl());
@@ -104,7 +104,7 @@ bool has_values_of(const at::Tensor& cast, const at::Tensor& leaf) {
 }  // namespace
 
 void note_autocast(const at::Tensor& cast, const at::Tensor& leaf) {
-  // Only in an op that autocast changes is it off, and asks the cache.
+  // Autocast is off, and uses its cache, only inside an op that it changes.
   const c10::DispatchKey key =
       at::autocast::get_autocast_dispatch_key_from_device_type(leaf.device().type());
   if (at::autocast::is_autocast_cache_enabled() && c10::impl::tls_is_dispatch_key_excluded(key))

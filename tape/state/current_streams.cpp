@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading and setting the accelerator's current device and streams, by LibTorch's device guards.
+// Reading and setting the accelerator's current device and streams through LibTorch's device
+// guards.
 #include <remat/tape/current_streams.h>
 
 #include <c10/core/CachingDeviceAllocator.h>
@@ -97,7 +98,7 @@ UsedStreams::~UsedStreams() {
       event.block(c10::Stream(c10::Stream::UNSAFE, stream.device(), first));
     }
   } catch (const c10::Error&) {
-    // The device has failed, and says so to whoever asks it next.
+    // The device has failed; its next user gets the error.
   }
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Looking at an op's arguments for its generator.
+// Finding an op's generator among its arguments.
 #include "drawn_generator.h"
 
 #include <ATen/Context.h>

@@ -32,8 +32,8 @@ namespace {
 
 using TwisterWords = decltype(at::mt19937_data_pod::state_);
 
-/// One copy for all states that this thread reads until the words change, which they do after 624
-/// draws.
+/// Returns a copy of the words that all states read by this thread share until the words change,
+/// which happens after 624 draws.
 std::shared_ptr<const TwisterWords> share(const TwisterWords& words) {
   thread_local std::weak_ptr<const TwisterWords> last;
   auto known = last.lock();
@@ -95,7 +95,8 @@ class GeneratorState::CpuValue final : public Value {
   std::optional<double> next_double_;
 };
 
-// CUDA's counter-based generator: seed and offset say it all, and reading them allocates nothing.
+// CUDA's counter-based generator: seed and offset are its whole state, and reading them allocates
+// nothing.
 class GeneratorState::PhiloxValue final : public Value {
  public:
   explicit PhiloxValue(const c10::GeneratorImpl& generator)
@@ -115,7 +116,7 @@ class GeneratorState::PhiloxValue final : public Value {
   uint64_t offset_;
 };
 
-// Any other generator through its state tensor, which lives on the CPU.
+// Any other generator, by its state tensor, which is on the CPU.
 class GeneratorState::OpaqueValue final : public Value {
  public:
   explicit OpaqueValue(const c10::GeneratorImpl& generator) : state_(generator.get_state()) {}

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ready-made state hook: buffers keep the values that one forward gave them.
+// A ready-made state hook for buffers, which a replay then leaves as one forward has set them.
 #include <remat/tape/state_hook.h>
 
 #include <c10/core/GradMode.h>

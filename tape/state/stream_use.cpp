@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Notes for the allocator of a device, by LibTorch's device guards.
+// Reporting stream use to a device's allocator through LibTorch's device guards.
 #include <remat/tape/stream_use.h>
 
 #include <c10/core/Event.h>
@@ -38,7 +38,7 @@ void note_stream_use(const at::Tensor& tensor) {
   if (!has_streams(tensor.device()) || !has_layout(tensor) || !tensor.has_storage()) return;
   const c10::DataPtr& memory =
       tensor.storage().unsafeGetStorageImpl()->_mutable_data_ptr_no_checks();
-  if (!memory.get()) return;  // a placeholder
+  if (!memory.get()) return;  // A placeholder.
   const c10::impl::VirtualGuardImpl guard(tensor.device().type());
   guard.recordDataPtrOnStream(memory, guard.getStream(tensor.device()));
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading and setting what decides how LibTorch computes.
+// Reading and setting the settings that decide how LibTorch computes.
 #include <remat/tape/thread_state.h>
 
 #include <ATen/Context.h>
@@ -23,7 +23,7 @@
 namespace remat {
 namespace {
 
-/// Whether this thread's floating-point unit takes denormal numbers for zero; only x86 is asked.
+/// True if this thread's floating-point unit flushes denormal numbers to zero; checked on x86 only.
 bool flushes_denormals() {
 #if defined(__SSE3__) || defined(__x86_64__)
   constexpr unsigned kFlushToZero = 0x8000;
@@ -52,7 +52,7 @@ constexpr Flag kFlags[] = {
     {&at::Context::userEnabledMathSDP, &at::Context::setSDPUseMath},
     {&at::Context::userEnabledCuDNNSDP, &at::Context::setSDPUseCuDNN},
 };
-// deterministicAlgorithms has a setter of two arguments.
+// setDeterministicAlgorithms() takes two arguments, so it has bits of its own.
 constexpr uint32_t kDeterministicBit = 1U << std::size(kFlags);
 constexpr uint32_t kWarnOnlyBit = kDeterministicBit << 1U;
 
@@ -79,8 +79,8 @@ void write_flags(uint32_t flags) {
   }
 }
 
-/// The float32 precision of products, convolutions and recurrent networks on either library, what
-/// cuBLAS may do to half precision, and which library is preferred on a device.
+/// The float32 precision of products, convolutions and recurrent networks in either library,
+/// cuBLAS's reduced-precision settings, and the preferred libraries of a device.
 uint32_t read_precision() {
   at::Context& context = at::globalContext();
   uint32_t word = context.allowFP16AccumulationCuBLAS() ? 1 : 0;
@@ -121,12 +121,12 @@ uint64_t ComputeSettings::read(Kind kind) {
   return ((threads << 20U ^ precision) << 20U ^ read_flags()) << 2U ^ always;
 }
 
-// Which settings of the process the running replays use.
+// The settings of the process that the running replays use.
 class ThreadState::ProcessUse {
  public:
   static Process read() { return {c10::get_default_dtype(), read_flags()}; }
 
-  // Returns what end() is to be given.
+  // Returns the settings to pass to end().
   static Process begin(const Process& wanted) {
     {
       const std::lock_guard<std::mutex> lock(mutex());
@@ -145,7 +145,7 @@ class ThreadState::ProcessUse {
     {
       const std::lock_guard<std::mutex> lock(mutex());
       --users;
-      // The outermost replay of a thread leaves the settings to the others that use them, if there
+      // The outermost replay of a thread leaves the settings to other threads' replays, if there
       // are any.
       if (--held > 0 || users == 0) write(held > 0 ? outer : before);
     }
@@ -165,7 +165,8 @@ class ThreadState::ProcessUse {
     return outer;
   }
 
-  /// The function of a replay may have left others than `current`, if it was stopped early.
+  /// Reads the present settings first: a replay's function that was stopped early may have changed
+  /// them.
   static void write(const Process& wanted) {
     current = read();
     if (current == wanted) return;
@@ -174,7 +175,7 @@ class ThreadState::ProcessUse {
     current = wanted;
   }
 
-  // Leaked, as replays may run in threads that outlive static destruction.
+  // Leaked: replays may run in threads that outlive static destruction.
   static std::mutex& mutex() {
     static std::mutex& instance = *new std::mutex;
     return instance;
@@ -185,10 +186,10 @@ class ThreadState::ProcessUse {
   }
 
   static inline size_t users =
-      0;  // replays that run, in all threads; guarded by mutex(), as are the next two
+      0;  // Replays running in all threads; guarded by mutex(), as are the next two.
   static inline Process current;
   static inline Process before;
-  static inline thread_local size_t held = 0;  // replays that run on this thread
+  static inline thread_local size_t held = 0;  // Replays running on this thread.
 };
 
 ThreadState ThreadState::read() {
@@ -238,15 +239,14 @@ void ThreadState::restore_thread() const {
   c10::AutogradState::get_tls_state().set_fw_grad_mode(forward_ad_);
   if (flushes_denormals() != flushes_denormals_)
     at::globalContext().setFlushDenormal(flushes_denormals_);
-  // Sums are split among threads, and round by the parts.
+  // Sums are split among threads, so their rounding depends on the number of threads.
   if (at::get_num_threads() != threads_) at::set_num_threads(threads_);
 }
 
 ReplayThreadState::ReplayThreadState(const ThreadState& state, bool casts_weights)
     : outer_(ThreadState::ProcessUse::begin(state.process_)), present_(ThreadState::read_thread()) {
   state.restore_thread();
-  // Not without need: a compiled function would take a changed flag for another situation and
-  // compile again.
+  // Only if needed: a compiled function's guards would see a changed flag and it would recompile.
   if (casts_weights) at::autocast::set_autocast_cache_enabled(false);
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The one place where remat's threads block.
+// The only place where remat's threads block.
 #include <remat/tape/blocking_wait.h>
 
 #include <atomic>

@@ -14,7 +14,7 @@ extern "C" REMAT_API const int remat_torch_version_checked;
 namespace remat::detail {
 namespace {
 
-// The part before the second dot: "2.11" of "2.11.0+cu130".
+// Returns the part before the second dot: "2.11" for "2.11.0+cu130".
 std::string_view minor_version(std::string_view version) {
   const auto first = version.find('.');
   if (first == std::string_view::npos) return version;

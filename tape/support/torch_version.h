@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Is the LibTorch in this process the one that remat was compiled for?
+// Checks that the LibTorch in this process is the version that remat was compiled for.
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@
 
 namespace remat::detail {
 
-/// What the headers said when this library was compiled, as "2.11.0".
+/// Version in the headers that this library was compiled with, such as "2.11.0".
 REMAT_API std::string_view compiled_torch_version();
 
-/// What the loaded libtorch_cpu says of itself. Empty if it does not say.
+/// Version that the loaded libtorch_cpu reports. Empty if it reports none.
 REMAT_API std::string loaded_torch_version();
 
-/// Throws std::runtime_error, naming both, unless major and minor are equal. What follows the minor
-/// does not count: patch, "+cu130", "a0+git123". An empty `loaded` does not fit.
+/// Throws std::runtime_error, naming both, unless major and minor version are equal. The rest is
+/// ignored: patch, "+cu130", "a0+git123". An empty `loaded` never matches.
 REMAT_API void check_torch_version(std::string_view compiled, std::string_view loaded);
 
 }  // namespace remat::detail

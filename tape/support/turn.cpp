@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who has the turn.
+// The process-wide holder of the turn.
 #include "turn.h"
 
 #include <condition_variable>

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Threads that replay with state of the process, one after the other.
+// A process-wide turn for threads whose replays use shared state.
 #pragma once
 
 #include <remat/tape/export.h>
 
 namespace remat {
 
-/// While alive, no other thread has a turn; a thread may have several. Waits in blocking_wait().
-/// There is one turn for all generators and all user state: with one for each, two threads could
-/// each hold what the other one wants.
+/// While alive, no other thread has a turn; one thread may hold several. Waits in blocking_wait().
+/// A single turn covers all generators and all user state: with one turn each, two threads could
+/// deadlock.
 class REMAT_API Turn {
  public:
   Turn();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Sets of bytes, and the bytes of layouts.
+// Sets of bytes, and the bytes that a layout covers.
 #include <remat/tape/byte_ranges.h>
 
 #include <c10/core/ScalarType.h>
@@ -20,7 +20,7 @@ struct Dim {
   int64_t stride;
 };
 
-/// Those that tell elements apart, the innermost first.
+/// Returns the dimensions along which elements differ, the innermost first.
 c10::SmallVector<Dim, 6> distinct_dims(const TensorLayout& layout) {
   c10::SmallVector<Dim, 6> dims;
   for (const auto d : c10::irange(layout.sizes.size())) {
@@ -64,7 +64,7 @@ std::optional<ByteRuns> runs_of(const TensorLayout& layout) {
   const auto item = static_cast<int64_t>(c10::elementSize(layout.dtype));
   if (span_of(layout).empty()) return ByteRuns();
   const c10::SmallVector<Dim, 6> dims = distinct_dims(layout);
-  int64_t run = 1;  // in elements
+  int64_t run = 1;  // In elements.
   size_t outer = 0;
   for (; outer < dims.size() && dims[outer].stride <= run; ++outer)
     run = std::max(run, (dims[outer].size - 1) * dims[outer].stride + run);

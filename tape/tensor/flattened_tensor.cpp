@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who takes tensors apart.
+// The language binding that takes tensors apart.
 #include <remat/tape/flattened_tensor.h>
 
 #include <atomic>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Putting tensors where others stand in autograd's graph.
+// Giving a tensor another tensor's position in autograd's graph.
 #include <remat/tape/graph_place.h>
 
 #include <torch/csrc/autograd/function.h>
@@ -12,7 +12,7 @@
 namespace remat {
 namespace {
 
-/// Stands for a node that is gone since nobody needs it any more.
+/// Stands for a node that was freed because nobody needed it any more.
 class FreedNode final : public torch::autograd::Node {
  public:
   torch::autograd::variable_list apply(torch::autograd::variable_list&& /*grads*/) override {

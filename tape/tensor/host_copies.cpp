@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Finding out whether an op copies to the host, and waiting for it.
+// Detecting device-to-host copies, and waiting for them.
 #include <remat/tape/host_copies.h>
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -12,7 +12,8 @@
 namespace remat {
 namespace {
 
-/// True if the op writes memory of the host: by its argument "device", or the tensor it writes.
+/// True if the op writes host memory, judging by its argument "device" or the tensor that it
+/// writes.
 bool writes_host(const OpCall& call) {
   bool writes = false;
   for (size_t i = 0; i < call.info().argument_count(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which bits switch interception on.
+// The bits that switch interception on.
 #include <remat/tape/interception_bits.h>
 
 namespace remat {

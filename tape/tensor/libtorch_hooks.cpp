@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The VariableHooks that were there before ours.
+// Access to the VariableHooks that were installed before remat's.
 #include <remat/tape/libtorch_hooks.h>
 
 namespace remat {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading an op's schema.
+// Facts about an op from its schema.
 #include <remat/tape/op_call.h>
 
 #include <ATen/core/enum_tag.h>
@@ -17,12 +17,12 @@
 namespace remat {
 namespace {
 
-/// The cast that autocast asks for, whole and as the op that it is made of.
+/// True for the cast that autocast calls and for the op that implements it.
 bool makes_cast(const c10::OperatorName& op) {
   return op.name == "aten::_to_copy" || (op.name == "aten::to" && op.overload_name == "dtype");
 }
 
-/// Its first argument is a tensor, and it takes no other.
+/// True if the first argument is a tensor and no other argument has tensors.
 bool has_one_tensor(const c10::FunctionSchema& schema) {
   const auto is_tensor = [](const c10::Argument& argument) {
     return argument.type()->isSubtypeOf(*c10::TensorType::get());

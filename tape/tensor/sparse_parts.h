@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The plain tensors that a sparse one consists of.
+// The plain tensors inside a sparse tensor.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,8 @@
 
 namespace remat {
 
-/// Its indices and values; none of a tensor that is not sparse. Ops are seen: Unseen.
+/// Returns the indices and values; empty for a tensor that is not sparse. The ops are visible to
+/// scopes: hide them with Unseen.
 inline std::vector<at::Tensor> sparse_parts(const at::Tensor& tensor) {
   switch (tensor.layout()) {
     case c10::kSparse:

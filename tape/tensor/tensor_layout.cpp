@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Taking layouts from tensors, and making tensors of them.
+// Reading layouts from tensors, and making tensors with a given layout.
 #include <remat/tape/tensor_layout.h>
 
 #include <c10/core/DispatchKeySet.h>

@@ -26,7 +26,7 @@ bool has_plain_sizes(const at::Tensor& tensor) {
 
 constexpr size_t kFewSamples = 8;
 constexpr size_t kManySamples = 64;
-constexpr size_t kMostWords = 512;  // of which all are taken, where many samples are
+constexpr size_t kMostWords = 512;  // Storages up to this size are hashed whole.
 
 std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many);
 
@@ -37,7 +37,7 @@ bool is_quantized_per_channel(const at::Tensor& tensor) {
   return scheme != at::kPerTensorAffine && scheme != at::kPerTensorSymmetric;
 }
 
-/// Of a sparse tensor's indices and values, or of a quantized one's scales and zero points.
+/// Hashes a sparse tensor's indices and values, or a quantized one's scales and zero points.
 uint64_t sample_parts(const at::Tensor& tensor) {
   const UnseenBelowAutograd unseen;
   std::vector<at::Tensor> parts = sparse_parts(tensor);
@@ -49,11 +49,11 @@ uint64_t sample_parts(const at::Tensor& tensor) {
   return hash;
 }
 
-/// A hash of words spread over it; none if it cannot be read here.
+/// A hash of words spread over the storage; nullopt if the memory cannot be read from the host.
 std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   if (!storage || PlaceholderStorage::is(storage) || !storage.device().is_cpu())
     return std::nullopt;
-  // Unchecked: that of a wrapper has no memory, and says so by an exception.
+  // Unchecked access: the storage of a wrapper has no memory, and data_ptr() would throw.
   const auto* const bytes = static_cast<const unsigned char*>(
       storage.unsafeGetStorageImpl()->_mutable_data_ptr_no_checks().get());
   if (!bytes || storage.nbytes() == 0) return std::nullopt;
@@ -73,8 +73,8 @@ std::optional<uint64_t> sample_bytes(const c10::Storage& storage, bool many) {
   return hash;
 }
 
-/// The same of the tensor's storage, so that all views of it have one; of a sparse or quantized
-/// tensor of its parts too.
+/// Samples the tensor's whole storage, so that all its views have one hash; for a sparse or
+/// quantized tensor its parts, too.
 std::optional<uint64_t> sample_storage(const at::Tensor& tensor, bool many) {
   if (!tensor.is_cpu()) return std::nullopt;
   if (!has_layout(tensor) && !(many && tensor.is_quantized() && tensor.has_storage())) {
@@ -126,7 +126,7 @@ const void* version_counter_of(const at::Tensor& tensor) {
   return version_counter_of(tensor.unsafeGetTensorImpl()->version_counter());
 }
 
-// A VariableVersion is one owning pointer without a public comparison.
+// A VariableVersion is a single owning pointer without a public comparison.
 const void* version_counter_of(const c10::VariableVersion& version) {
   static_assert(sizeof(version) == sizeof(void*));
   const void* address = nullptr;
@@ -176,7 +176,7 @@ std::string TensorMeta::place_str() const {
                   is_leaf_ ? ", a leaf" : ", not a leaf");
 }
 
-// Without elements there is nothing that a write could change, although the version moves.
+// A tensor without elements has nothing that a write could change, although its version moves.
 SavedVersion::SavedVersion(const at::Tensor& tensor, bool is_from_outside)
     : counter_(has_plain_sizes(tensor) && tensor.numel() == 0
                    ? c10::VariableVersion()
@@ -196,7 +196,7 @@ bool SavedVersion::is_written_by_op() const {
   return writes_ == UnversionedWrites::kNever;
 }
 
-// The saved one keeps its counter alive, so equal addresses mean the same counter.
+// The saved version keeps its counter alive, so equal addresses mean the same counter.
 bool SavedVersion::is_of(const at::Tensor& tensor) const {
   return counter_.enabled() && version_counter_of(counter_) == version_counter_of(tensor);
 }
@@ -211,12 +211,12 @@ bool SavedVersion::changed_in(const at::Tensor& tensor) const {
 }
 
 bool SavedVersion::has_other_bytes(const at::Tensor& tensor) const {
-  // Of freed memory whoever reads it says so.
+  // Freed memory is reported by whoever reads it.
   return sample_ && !is_freed(tensor) && sample_storage(tensor, is_from_outside_) != sample_;
 }
 
 bool SavedVersion::has_other_bytes(const c10::Storage& storage) const {
-  const bool has_memory = storage && storage.nbytes() > 0;  // or somebody has given it back
+  const bool has_memory = storage && storage.nbytes() > 0;  // Else it was freed.
   return sample_ && has_memory && sample_bytes(storage, is_from_outside_) != sample_;
 }
 

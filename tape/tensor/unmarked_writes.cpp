@@ -14,8 +14,9 @@ struct Entry {
   UnmarkedWrites writes;
 };
 
-// Statistics of normalisation, in training. Found by running LibTorch's op database on the CPU and
-// comparing versions and bytes of what is not marked; those of devices by their sources.
+// Statistics of normalisation, written in training. Found by running LibTorch's op database on the
+// CPU and comparing versions and bytes of unmarked arguments; for other devices, by reading the
+// sources.
 constexpr std::array kOfTensorLibrary{
     Entry{"aten::native_batch_norm", {.in_training = 0b11000}},
     Entry{"aten::cudnn_batch_norm", {.in_training = 0b11000}},
@@ -25,8 +26,8 @@ constexpr std::array kOfTensorLibrary{
     Entry{"aten::batch_norm_gather_stats_with_counts", {.in_training = 0b11000}},
 };
 
-// Of c10d: the first argument, which has a Tensor, a list of them, or a list of such lists. They
-// may go on writing it after they have returned: see Note [Writes that go on].
+// Ops of c10d that write their first argument: a Tensor, a list of them, or a list of such lists.
+// They may go on writing it after they have returned: see Note [Writes that go on].
 constexpr std::array<std::string_view, 17> kCollectives{
     "allreduce_",
     "allreduce_coalesced_",

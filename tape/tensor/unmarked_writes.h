@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What LibTorch's own ops write without saying so in their schemas.
+// Arguments that LibTorch's own ops write without an alias mark in their schemas.
 #pragma once
 
 #include <cstdint>
@@ -8,19 +8,19 @@
 
 namespace remat {
 
-/// Bit i: argument i.
+/// Bit masks; bit i stands for argument i.
 struct UnmarkedWrites {
   uint64_t always = 0;
-  uint64_t in_training = 0;  ///< If the op's argument "training" is true, or it has none.
+  uint64_t in_training = 0;  ///< Written if the argument "training" is true or absent.
 };
 
-/// Of the op of that name, all overloads.
+/// Unmarked writes of all overloads of the op `op`.
 UnmarkedWrites unmarked_writes(std::string_view op);
 
 /// True for the op that wraps the result of a functional collective in a tensor subclass.
 bool wraps_collective(std::string_view op);
 
-/// True for collectives, sends, receives and what waits for them.
+/// True for collectives, sends, receives and the ops that wait for them.
 bool is_communication(std::string_view op);
 
 }  // namespace remat

@@ -17,7 +17,7 @@
 
 namespace remat {
 
-/// While alive, no dispatch mode of Python's is on this thread.
+/// While alive, this thread has no Python dispatch modes.
 class DispatchModesOff {
  public:
   DispatchModesOff() {
@@ -36,18 +36,18 @@ class DispatchModesOff {
   std::optional<Tls> hidden_;
 };
 
-/// While alive, ops are nobody's but ours.
+/// Runs ops without interception and without dispatch modes.
 ///
-/// Note [Unseen copies]: what makes another tensor on the same memory (tensor_data(), detach(), a
-/// view) calls a dispatch mode too, as `aten::detach`, and a mode's handler may call anything. A
-/// plain program has no such op, and a replay others than its forward.
+/// Note [Unseen copies]: ops that alias a tensor's memory (tensor_data(), detach(), views) also
+/// reach dispatch modes, as `aten::detach`, and a mode's handler may call anything. A plain program
+/// has no such op, and a replay has other ones than its forward.
 class Unseen {
  private:
   InterceptionOff off_;
   DispatchModesOff modes_;
 };
 
-/// As Unseen, for ops on memory: without a graph.
+/// Like Unseen, for ops on memory: no graph is recorded.
 class UnseenBelowAutograd {
  private:
   Unseen unseen_;
@@ -55,13 +55,13 @@ class UnseenBelowAutograd {
   at::AutoDispatchBelowADInplaceOrView below_autograd_;
 };
 
-/// tensor.tensor_data(), unseen.
+/// Calls tensor.tensor_data() under Unseen.
 inline at::Tensor tensor_data(const at::Tensor& tensor) {
   const Unseen unseen;
   return tensor.tensor_data();
 }
 
-/// tensor.variable_data(), unseen.
+/// Calls tensor.variable_data() under Unseen.
 inline at::Tensor variable_data(const at::Tensor& tensor) {
   const Unseen unseen;
   return at::Tensor(libtorch_variable_hooks().variable_data(tensor));

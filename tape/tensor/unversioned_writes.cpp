@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The writes of the process that have no version.
+// The process-wide log of writes without a version.
 #include <remat/tape/unversioned_writes.h>
 
 #include <atomic>
@@ -13,11 +13,11 @@
 namespace remat {
 namespace {
 
-std::atomic<uint64_t> last_number{0};       // of all writes that are seen
-std::atomic<uint64_t> last_unversioned{0};  // of those that are in the log
+std::atomic<uint64_t> last_number{0};       // Number of the last write, with or without a version.
+std::atomic<uint64_t> last_unversioned{0};  // Number of the last write in the log.
 thread_local const UnversionedWrites* running = nullptr;
 
-/// The last one to a memory.
+/// The last unversioned write to some memory.
 struct LastWrite {
   uint64_t number = 0;
   const OpInfo* info = nullptr;
@@ -28,8 +28,8 @@ VersionTable<LastWrite>& last_writes() {
   return table;
 }
 
-/// Ranks write what they send each other, and replays do it again. Ops that change metadata write
-/// no data.
+/// Collectives do not count: they write what ranks exchange, and replays repeat them. Ops that only
+/// change metadata write no data.
 bool writes_data(const OpInfo& info) {
   return !info.is_communication() && !info.changes_metadata();
 }

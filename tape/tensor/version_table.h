@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the process remembers of memory, by its versions.
+// A process-wide table of facts about memory, keyed by version counter.
 #pragma once
 
 #include <c10/core/TensorImpl.h>
@@ -14,15 +14,16 @@
 
 namespace remat {
 
-/// A `Value` for each version counter, as long as somebody else has that. Make one that is leaked:
-/// tensors may die after static objects. From any thread; the callbacks run under a lock.
+/// Maps version counters to a `Value`, as long as somebody else holds the counter. Leak the
+/// instance: tensors may die after static objects. Usable from any thread; the callbacks run under
+/// a lock.
 template <typename Value>
 class VersionTable {
  public:
-  /// Those that nobody else has are not looked for among fewer than `few`.
+  /// Unused counters are not swept while there are fewer than `few` entries.
   explicit VersionTable(size_t few) : few_(few), most_(few) {}
 
-  /// Calls `change` with the value of the counter, a new one if it has none.
+  /// Calls `change` with the counter's value, which is new if it had none.
   template <typename Change>
   void change(const c10::VariableVersion& counter, const Change& change) {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -31,7 +32,7 @@ class VersionTable {
         entries_.try_emplace(version_counter_of(counter), Entry{counter, {}}).first->second.value);
   }
 
-  /// Calls `read` with the value, if there is one, of what version_counter_of() says.
+  /// Calls `read` with the value for `versions` (from version_counter_of()), if there is one.
   template <typename Read>
   void read(const void* versions, const Read& read) const {
     const std::lock_guard<std::mutex> lock(mutex_);
@@ -41,7 +42,7 @@ class VersionTable {
 
  private:
   struct Entry {
-    c10::VariableVersion counter;  // its address stays taken
+    c10::VariableVersion counter;  // Kept so that its address is not reused.
     Value value;
   };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// LibTorch's ops that write and do not read.
+// Looking up the ops of LibTorch that overwrite an argument without reading it.
 #include "write_kind.h"
 
 namespace remat {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What an op does with the bytes of an argument that it writes.
+// How an op writes the bytes of an argument.
 #pragma once
 
 #include <cstddef>
@@ -11,12 +11,12 @@
 namespace remat {
 
 enum class WriteKind : uint8_t {
-  kReads,  ///< It reads them too; or nobody knows.
-  kWhole,  ///< It writes all of them and reads none.
-  kPart,   ///< It writes some of them, always the same ones, and reads none.
+  kReads,  ///< Reads them too, or unknown.
+  kWhole,  ///< Writes all of them and reads none.
+  kPart,   ///< Writes some of them, always the same ones, and reads none.
 };
 
-/// Of argument `i`, which `call` writes. Before the op runs.
+/// How `call` writes argument `i`. Call it before the op runs.
 WriteKind write_kind(const OpCall& call, size_t i);
 
 }  // namespace remat

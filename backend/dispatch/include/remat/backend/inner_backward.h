@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A backward inside a region's function, for engines that are not made in C++.
+// Backward passes inside a region's function, for engines that are not written in C++.
 #pragma once
 
 #include <remat/tape/backward_observer.h>
@@ -10,16 +10,16 @@
 
 namespace remat::detail {
 
-/// While alive, a backward that this thread calls runs on this thread, and leaves its current
-/// device and streams as they are.
+/// While alive, a backward that this thread starts runs on this thread, and leaves the thread's
+/// current device and streams as they are.
 ///
 /// Note [Inner backwards]: a backward inside a region's function is part of the function. The
-/// region's scopes are on the thread that runs the function, and see what the nodes do. A thread
-/// that autograd has for a device has no scopes. A replay runs on such a thread, so there the same
-/// nodes would be seen, and slots would shift.
+/// region's scopes are on the thread that runs the function, and see what the nodes do. Autograd's
+/// device threads have no scopes in the forward. But a replay may run on such a thread, where its
+/// scopes would see these nodes, and slots would shift.
 ///
-/// Note [Dry backward]: autograd makes its threads for devices at the first backward of the
-/// process. The device of dry tensors may be registered after that, and then has none.
+/// Note [Dry backward]: autograd makes its device threads at the first backward of the process. The
+/// device of dry tensors may be registered later, and then has no thread.
 class REMAT_API OnThisThread {
  public:
   OnThisThread();
@@ -32,15 +32,16 @@ class REMAT_API OnThisThread {
   const bool was_enabled_;
 };
 
-/// The thread is about to run a backward from `roots` to `ends`, to all leaves if there are none,
-/// and adds to the .grad of leaves if `accumulates`. LibTorch's engine tells this of itself;
-/// Python's does not. Nothing happens outside of regions. Throws what the region refuses.
+/// Call it before a backward from `roots` to `ends` (all leaves if empty) on this thread;
+/// `accumulates` if it adds to the .grad of leaves. SavedTensorEngine calls it for LibTorch's
+/// engine; Python's engine needs it called. Does nothing outside regions. Throws what the region
+/// refuses.
 REMAT_API void before_backward_inside(const EdgeList& roots, const EdgeList& ends,
                                       bool accumulates);
 
-/// The backward that the thread ran has ended without an exception, and is about to return
-/// `gradients`. If it ran in a replay, this call may stop that replay. Throws ReplayMismatch if the
-/// gradients are others than in the forward.
+/// Call it when that backward has ended without an exception, and is about to return `gradients`.
+/// In a replay this may stop the replay. Throws ReplayMismatch if the gradients differ from the
+/// forward's.
 REMAT_API void after_backward_inside(c10::ArrayRef<at::Tensor> gradients);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Whoever wants to know of the collectives of regions before they are issued: a debug mode.
+// A callback before collectives in regions are issued, for a debug mode.
 #pragma once
 
 #include <remat/tape/export.h>
@@ -9,15 +9,15 @@
 namespace remat {
 
 /// Called before a collective, a send or a receive of a region runs, in the forward or in a replay,
-/// on the thread that runs it and without any region active; of a wait for a functional collective
-/// before waiting too, also in a replay that leaves it out. What it throws is thrown in place of
-/// the op.
+/// on the thread that runs it and with all scopes hidden. Also called before a wait for a
+/// functional collective, even in a replay that leaves the wait out. What it throws is thrown in
+/// place of the op.
 using CollectiveWatch = void (*)(const OpCall& call);
 
-/// Null: nobody wants to know, as in the beginning. Any thread.
+/// Sets the watch; null, the default, for none. Usable from any thread.
 REMAT_API void set_collective_watch(CollectiveWatch watch);
 
-/// The op of `call`, for which is_communication() holds, is about to run.
+/// Call it before the op of `call`, for which is_communication() is true, runs.
 void tell_collective_watch(const OpCall& call);
 
 }  // namespace remat

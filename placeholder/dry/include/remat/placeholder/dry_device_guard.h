@@ -9,8 +9,8 @@
 
 namespace remat {
 
-/// Autograd's engine indexes its tables by the device of a stream, so unlike LibTorch's
-/// NoOpDeviceGuardImpl this one has an index.
+/// Autograd's engine indexes its tables by the device of a stream, so unlike in LibTorch's
+/// NoOpDeviceGuardImpl the device has an index.
 class REMAT_API DryDeviceGuard final : public c10::impl::DeviceGuardImplInterface {
  public:
   c10::DeviceType type() const override { return c10::DeviceType::PrivateUse1; }

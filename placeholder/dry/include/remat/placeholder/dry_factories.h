@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What makes dry tensors and storages from nothing: kernels of remat_meta, registered by others.
+// Factories of dry tensors and storages: kernels of remat_meta, registered elsewhere.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,8 +14,8 @@
 
 namespace remat {
 
-/// Kernels of the op of each name. Any thread. ValueError for another device of this kind or pinned
-/// memory, NotImplementedError for a layout that is not strided.
+/// Kernels of the ops with these names. Usable from any thread. They throw ValueError for a second
+/// device or pinned memory, NotImplementedError for a layout that is not strided.
 struct REMAT_API DryFactories {
   static at::Tensor empty(c10::IntArrayRef sizes, std::optional<c10::ScalarType> dtype,
                           std::optional<c10::Layout> layout, std::optional<c10::Device> device,
@@ -26,13 +26,13 @@ struct REMAT_API DryFactories {
                                   std::optional<c10::Device> device,
                                   std::optional<bool> pin_memory);
 
-  /// Module::to() replaces the data of parameters, and is refused where this says no.
+  /// Module::to() replaces the data of parameters only if this returns true.
   static bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from);
 
-  /// Memory of any size, at no address. Never destroyed.
+  /// Allocates memory of any size, at no address. Never destroyed.
   static c10::Allocator* allocator();
 
-  /// Storages that are made without a tensor, as Python does to copy one.
+  /// Makes a storage without a tensor, as Python does to copy one.
   static c10::intrusive_ptr<c10::StorageImpl> make_storage(
       c10::StorageImpl::use_byte_size_t in_bytes, c10::SymInt size_bytes, c10::DataPtr data,
       c10::Allocator* allocator, bool resizable);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What LibTorch asks the device behind PrivateUse1.
+// The hooks that LibTorch calls on the device behind PrivateUse1.
 #pragma once
 
 #include <ATen/core/Generator.h>
@@ -10,14 +10,14 @@
 
 namespace remat {
 
-/// One device, always there, without memory.
+/// One device, always available, without memory.
 ///
-/// Note [The accelerator]: once PrivateUse1 has a name, `at::getAccelerator()` answers PrivateUse1,
-/// where it answered CUDA before (whenever LibTorch's CUDA libraries are loaded, with or without a
-/// GPU). Autograd's nodes ask the accelerator for their stream, so a node on CUDA has none from
-/// then on, and the engine asserts that it has one. Pinned memory, DataLoader and torch.compile ask
-/// the accelerator, too. register_device() therefore refuses where another accelerator has a
-/// device, before it changes anything. Without a GPU nothing can be pinned.
+/// Note [The accelerator]: once PrivateUse1 has a name, `at::getAccelerator()` returns PrivateUse1,
+/// where it returned CUDA before (whenever LibTorch's CUDA libraries are loaded, with or without a
+/// GPU). Autograd's nodes ask the accelerator for their stream, so from then on a node on CUDA has
+/// none, and the engine asserts that it has one. Pinned memory, DataLoader and torch.compile ask
+/// the accelerator, too. So if another accelerator has a device, register_device() throws before it
+/// changes anything. Without a GPU nothing can be pinned.
 class REMAT_API DryHooks final : public at::PrivateUse1HooksInterface {
  public:
   DryHooks();

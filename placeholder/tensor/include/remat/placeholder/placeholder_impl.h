@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The tensor and the storage behind a placeholder, for those who extend the dispatcher.
+// The tensor and storage classes of placeholders, for code that extends the dispatcher.
 #pragma once
 
 #include <c10/core/Storage.h>
@@ -14,11 +14,11 @@
 
 namespace remat {
 
-/// A storage with a size and a null pointer; asking for the pointer is an error.
+/// A storage with a size and a null pointer; reading the pointer raises an error.
 ///
-/// Note [Known by the storage]: LibTorch makes plain TensorImpls on the storage of a placeholder
-/// (`view(dtype)`, `set_data`), but never copies a storage. So the storage tells that a tensor is a
-/// placeholder.
+/// Note [Known by the storage]: LibTorch makes plain TensorImpls on a placeholder's storage
+/// (`view(dtype)`, `set_data`), but never copies a storage. So a tensor is recognised as a
+/// placeholder by its storage.
 class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
  public:
   PlaceholderStorage(size_t size_bytes, c10::Device device, PlaceholderInfo info);
@@ -35,7 +35,7 @@ class REMAT_API PlaceholderStorage final : public c10::StorageImpl {
   PlaceholderInfo info_;
 };
 
-/// A tensor that reports the device of its storage, and dispatches to PrivateUse1 all the same.
+/// A tensor that reports the device of its storage, but dispatches to PrivateUse1.
 class REMAT_API PlaceholderImpl final : public c10::TensorImpl {
  public:
   /// `storage` must be a PlaceholderStorage. Sizes are {0} until they are set.
@@ -60,11 +60,11 @@ class REMAT_API PlaceholderImpl final : public c10::TensorImpl {
   c10::Device device_;
 };
 
-/// A tensor on `storage`, a PlaceholderStorage, with the geometry, dtype, and conjugate and
+/// Returns a tensor on `storage`, a PlaceholderStorage, with the geometry, dtype, and conjugate and
 /// negative bits of `like`.
 REMAT_API at::Tensor make_placeholder_on(c10::Storage storage, const at::Tensor& like);
 
-/// A new storage for a dry tensor that `op` made.
+/// Returns a new storage for a dry tensor that `op` made.
 REMAT_API c10::Storage make_dry_storage(size_t size_bytes, std::string_view op);
 
 }  // namespace remat

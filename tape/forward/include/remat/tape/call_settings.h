@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a region's options say about its named calls.
+// Options of a region for its named calls.
 #pragma once
 
 #include <memory>
@@ -14,10 +14,10 @@ namespace remat {
 
 struct CallSettings {
   ImplicitKeep implicit_keep = ImplicitKeep::kKeep;
-  std::shared_ptr<const SavedTensorsHooks> hooks;  ///< The region's own; null if it has none.
+  std::shared_ptr<const SavedTensorsHooks> hooks;  ///< The region's own hooks, or null.
   std::shared_ptr<OffloadStore> offload_store;     ///< May be null.
-  bool offload_inputs = false;                     ///< The region's arguments are there too.
-  FunctionReplayer::Options state;  ///< What a replay restores, and so a skipped call too.
+  bool offload_inputs = false;                     ///< The store keeps the region's arguments, too.
+  FunctionReplayer::Options state;  ///< State to restore in replays and skipped calls.
 };
 
 }  // namespace remat

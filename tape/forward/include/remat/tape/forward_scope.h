@@ -22,32 +22,32 @@ class Tape;
 class TapeReplayer;
 struct Cuts;
 
-/// Drops what autograd saves and leaves a slot instead, and writes down what its ops touch.
+/// Drops tensors that autograd saves, leaves slots instead, and logs what the region's ops use.
 class REMAT_API ForwardScope final : public Scope, NestedTapes {
  public:
-  /// `inputs`: the region's tensor arguments. Ops are seen if the region asks for it. `settings`:
-  /// for its named calls.
+  /// `inputs` are the region's tensor arguments. Ops are observed if the region wants it.
+  /// `settings` is for its named calls.
   ForwardScope(std::shared_ptr<Region> region, c10::ArrayRef<at::Tensor> inputs,
                CallSettings settings = {});
   ForwardScope(const ForwardScope&) = delete;
   ForwardScope& operator=(const ForwardScope&) = delete;
   ~ForwardScope() override;
 
-  /// Its ops are recorded on `tape`, with hashes of what those save that are not `trusted`; if
-  /// `strict`, what a tape cannot replay raises. Once, before the first op.
+  /// Records its ops on `tape`, with hashes of saved tensors whose ops are not `trusted`. If
+  /// `strict`, what a tape cannot replay raises. Call it once, before the first op.
   void record(Tape& tape, TrustedOps trusted, bool strict);
 
-  /// The tape that is recorded is cut; `whole` replays it. Once, after record().
+  /// Cuts the recorded tape; `whole` replays it. Call it once, after record().
   void cut(const Cuts& cuts, std::shared_ptr<TapeReplayer> whole);
 
-  /// The function has returned.
+  /// Call it when the function has returned.
   void finish();
 
   std::unique_ptr<torch::autograd::SavedVariableHooks> make_hooks() override;
   const Region* forward_region() const override;
   TraceScope trace_scope() const override;
   NamedCalls* named_calls() override;
-  std::any capture_context() override { return {}; }  // an outer region's slots take what is kept
+  std::any capture_context() override { return {}; }  // An outer region's slots take kept tensors.
 
  private:
   class SlotHook;

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ops of a region's forward in order, with what they were called on: what a replay is compared
-// with.
+// The ops of a region's forward in order, with their arguments, for comparison with a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -23,32 +22,31 @@
 
 namespace remat {
 
-/// Where a tensor comes from, seen from one region: made in it by what a replay runs again, with
-/// the op that has made or written it last, if that is written down, or the leaf that it is a cast
-/// of, or that nobody has written it yet; from outside, with the number
-/// of its storage in the region's OutsideLog; or left by a SAVE call, with the number of the
-/// CallProduct. A replay meets unknown ones too.
+/// A tensor's origin, as seen from one region. Made inside, by code that a replay runs again: with
+/// the logged op that made or wrote it last, or the leaf that it is a cast of, or not yet written.
+/// From outside: with its storage's number in the region's OutsideLog. Left by a SAVE call: with
+/// the number of the CallProduct. In a replay it may also be unknown.
 class Origin {
  public:
   static Origin inside() { return Origin(kInside); }
   static Origin unknown() { return Origin(kUnknown); }
-  /// Made by a SAVE call, and no result of it.
+  /// Made in a SAVE call, but not a result of it.
   static Origin in_call() { return Origin(kInCall); }
-  /// Made inside by empty() and its kind, and not written by an op.
+  /// Made inside by empty() and the like, and not yet written by an op.
   static Origin unwritten() { return Origin(kUnwritten); }
-  /// The function has laid a tensor on a storage that came from no op (torch.load, pickle), by
-  /// set_(), and no op has read it.
+  /// On a storage that came from no op (torch.load, pickle), by set_() in the function; no op has
+  /// read it yet.
   static Origin given() { return Origin(kGiven); }
-  /// Of the results of an op that is not written down.
+  /// The origin of results of an op that is not logged.
   static Origin made_by(const OpInfo& op) { return op.is_uninitialised() ? unwritten() : inside(); }
   static Origin outside(size_t number) { return numbered(number, 0); }
   static Origin product(size_t number) { return numbered(number, 1); }
-  /// Result number `result` of the op that comes as number `op` in the region's log.
+  /// Result number `result` of op number `op` in the region's log.
   static Origin made(size_t op, size_t result) {
     return numbered((op * kResults + result % kResults) % kMostMade, 2);
   }
-  /// Made inside by a cast of `source`, which has that origin: see Note [Casts that a cache
-  /// answers]. `layout`: layout_hash() of it, as leaves may share a storage.
+  /// Made inside by a cast of `source`: see Note [Casts that a cache answers]. `layout` is the
+  /// layout_hash() of the source, as leaves may share a storage.
   static Origin cast_of(Origin source, uint16_t layout) {
     if (source.is_outside())
       return numbered((source.number() + layout * size_t{64}) % kMostMade, 3);
@@ -62,9 +60,9 @@ class Origin {
   bool is_unwritten() const { return value_ == kUnwritten; }
   bool is_given() const { return value_ == kGiven; }
   bool is_cast() const { return is_numbered(3); }
-  /// It is known by which op.
+  /// True if the op that made it is known.
   bool is_made() const { return is_numbered(2); }
-  /// That op's number, for messages.
+  /// The number of that op, for messages.
   size_t maker() const { return number() / kResults; }
   bool is_unknown() const { return value_ == kUnknown; }
   bool is_in_call() const { return value_ == kInCall; }
@@ -79,10 +77,10 @@ class Origin {
   static constexpr uint32_t kInCall = 2;
   static constexpr uint32_t kUnwritten = 3;
   static constexpr uint32_t kGiven = 4;
-  static constexpr uint32_t kFirstNumbered = 8;  // divisible by kKinds
+  static constexpr uint32_t kFirstNumbered = 8;  // Divisible by kKinds.
   static constexpr uint32_t kKinds = 4;
-  static constexpr size_t kResults = 16;                // beyond, others have the same numbers
-  static constexpr size_t kMostMade = (1U << 20U) - 2;  // likewise; all fit into a header word
+  static constexpr size_t kResults = 16;                // Higher numbers wrap around.
+  static constexpr size_t kMostMade = (1U << 20U) - 2;  // Higher ones wrap; all fit a header word.
   static Origin numbered(size_t number, uint32_t kind) {
     return Origin(static_cast<uint32_t>(kFirstNumbered + kKinds * number + kind));
   }
@@ -94,36 +92,36 @@ class Origin {
 };
 
 /// One op in words: which op, then per argument its tensors (dtype, device, sizes, strides,
-/// requires grad, origin) or its value. Two calls with equal words do the same but for the data in
-/// the tensors.
+/// requires grad, origin) or its value. Two calls with equal words do the same except for the data
+/// in the tensors.
 ///
 /// Note [Words of an op]: word 0 is the address of the OpInfo with the number of words in its upper
-/// 16 bits (0xFFFF: it is word 1). Then one header word per value, its kind (OpWord) in the low 8
-/// bits, followed by its payload, in which any two values differ that can be told apart: numbers by
-/// their bits, texts by their bytes. A named call has the address 1; its first value is a hash of
-/// its name and policy.
+/// 16 bits (0xFFFF: word 1 has the number). Then each value has one header word with its kind
+/// (OpWord) in the low 8 bits, followed by its payload. Distinguishable values have different
+/// payloads: numbers are stored by their bits, texts by their bytes. A named call has the address
+/// 1; its first value is a hash of its name and policy.
 class REMAT_API OpWords {
  public:
   void begin(const OpInfo& info);
   /// Begins a named call instead of an op.
   void begin_call(uint64_t hash);
-  /// `moved`: by how many bytes it begins elsewhere in its memory than it did in the forward.
+  /// `moved`: number of bytes by which it begins elsewhere in its memory than in the forward.
   void add_tensor(const at::Tensor& tensor, Origin origin, int64_t moved = 0);
-  /// Of a tensor of a Python class, before it: tensor_class().
+  /// Adds tensor_class() before a tensor subclass.
   void add_class(uint64_t tensor_class);
-  /// Any argument but tensors; of a list of tensors, which ones are there. Never throws what the
-  /// argument causes.
+  /// Adds any argument except tensors; for a list of tensors, which elements are defined.
+  /// Exceptions of the argument's code are swallowed.
   void add_value(const c10::IValue& value);
-  /// Where the op's generator stands.
+  /// Adds the position of the op's generator.
   void add_draw(uint64_t position);
-  /// Under which other settings than those that the region began with; none if 0.
+  /// Adds how the settings differ from those at the region's begin; adds nothing if 0.
   void add_settings(uint64_t changed);
   /// Closes the op.
   void end();
-  /// Takes the op back that is being written down.
+  /// Discards the op being written.
   void drop_open() noexcept { words_.resize(start_); }
 
-  /// An op of the region has made that: another one in the replay is no difference.
+  /// Notes that an op of the region has made `object`: a different object in the replay is allowed.
   void note_made(const c10::IValue& object);
 
   c10::ArrayRef<uint64_t> get() const { return words_; }
@@ -133,9 +131,9 @@ class REMAT_API OpWords {
   }
   void shrink() { words_.shrink_to_fit(); }
 
-  /// True if both say the same; where generators stand only if `draws` says so. A tensor of
-  /// `replayed` whose origin is not known matches one from outside if `may_be_unknown` says so of
-  /// the latter's number; it is asked once for each, in order.
+  /// True if both ops are equal; generator positions are compared only if `draws`. A tensor of
+  /// `replayed` with unknown origin matches a logged one from outside if `may_be_unknown` returns
+  /// true for the latter's number; it is called once per such tensor, in order.
   static bool match(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed, bool draws,
                     c10::function_ref<bool(size_t number)> may_be_unknown);
 
@@ -150,58 +148,59 @@ class REMAT_API OpWords {
 
   std::vector<uint64_t> words_;
   using WeakObject = c10::weak_intrusive_ptr<torch::CustomClassHolder>;
-  std::vector<WeakObject> objects_;       // see add_object()
-  std::vector<WeakObject> made_objects_;  // these stay
+  std::vector<WeakObject> objects_;       // See add_object().
+  std::vector<WeakObject> made_objects_;  // Objects that ops of the region have made; these stay.
   size_t start_ = 0;
 };
 
-/// A hash of how `tensor` lies in its memory, had it begun `moved` bytes further on; 0 if it is
-/// contiguous from the beginning, or has no strides.
+/// A hash of the tensor's layout, as if it began `moved` bytes later; 0 if it is contiguous from
+/// the beginning, or has no strides.
 REMAT_API uint16_t layout_hash(const at::Tensor& tensor, int64_t moved = 0);
 
-/// False for an op that makes a view and does nothing else.
+/// False for an op that only makes a view.
 ///
-/// Note [Views are known by what reads them]: they are not written down. Code that looks on makes
-/// some, in the forward or in the replay only: torch's module trackers (of FlopCounterMode,
-/// CommDebugMode, ...) reach the gradient accumulator of a leaf through a view. And what another
-/// view would do to the region its readers tell: strides and offset are among their words. Views of
-/// what has no strides (sparse and nested tensors, those of Python classes) are written down unless
-/// they show the tensor as it is. So is lift_fresh: it is where values of the host are seen.
+/// Note [Views are known by what reads them]: views are not logged. Observing code makes some, in
+/// the forward or in the replay only: torch's module trackers (of FlopCounterMode, CommDebugMode,
+/// ...) reach the gradient accumulator of a leaf through a view. The effect of a different view
+/// shows in the ops that read it: strides and offset are among their words. Views of tensors
+/// without strides (sparse and nested tensors, tensor subclasses) are logged unless they show the
+/// whole tensor. So is lift_fresh, through which host values enter.
 REMAT_API bool is_written_down(const OpCall& call);
 
-/// The words of all ops of one forward, one after the other.
+/// The words of all ops of one forward in order.
 class REMAT_API OpLog {
  public:
-  /// For the forward: words are appended to it.
+  /// The words to append to during the forward.
   OpWords& writer() { return words_; }
 
-  /// The forward has ended: gives back memory that is not needed.
+  /// Call it when the forward has ended: frees unneeded memory.
   void finish() { words_.shrink(); }
 
-  /// No replay will ask for it: a tape has taken its place.
+  /// Drops the words, as no replay needs them: a tape replaces the log.
   void drop() {
     words_ = {};
     broken_off_ = true;
   }
 
-  /// Nothing more is written down, though more ops may follow.
+  /// Stops logging, though more ops may follow.
   void break_off() { broken_off_ = true; }
   bool broken_off() const { return broken_off_; }
 
   /// The op or named call that begins at word `position`; empty at the end.
   c10::ArrayRef<uint64_t> at(size_t position) const;
 
-  /// The position of what is written down next.
+  /// The position of the next entry.
   size_t end() const { return words_.get().size(); }
 
   /// True if these are the words of a named call.
   static bool is_call(c10::ArrayRef<uint64_t> op);
 
-  /// "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"; of a named call the arguments only.
+  /// Text such as "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"; for a named call, only the
+  /// arguments.
   static std::string describe(c10::ArrayRef<uint64_t> op);
 
-  /// What most likely makes a replay call `replayed` where the forward called `logged`; a sentence.
-  /// Named calls are equal here but for their arguments.
+  /// A sentence on the most likely reason why a replay calls `replayed` where the forward called
+  /// `logged`. Named calls passed here differ only in their arguments.
   static std::string likely_cause(c10::ArrayRef<uint64_t> logged, c10::ArrayRef<uint64_t> replayed);
 
  private:

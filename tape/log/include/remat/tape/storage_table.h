@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which storages a region has met, and where they come from.
+// The storages that a region has met, with their origins.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,13 +17,13 @@
 
 namespace remat {
 
-/// From memory_of() a tensor to its origin. Does not keep the memory alive. The addresses of
-/// results are not used again while the table lives: a tensor that no op makes (from_numpy) must
-/// not be taken for one that is gone.
+/// Maps memory_of() a tensor to its origin. Does not keep the memory alive. Addresses of results
+/// are not reused while the table lives: a tensor that no op makes (from_numpy) must not be
+/// mistaken for a freed one.
 ///
-/// Note [A table of one's own]: every op looks its arguments up and enters its results, so a table
-/// must be at hand without an allocation per region or entry. Open addressing, linear probing, no
-/// removal; the thread keeps the memory of the last table for the next region.
+/// Note [A table of one's own]: every op looks up its arguments and enters its results, so a table
+/// must not allocate per region or entry. It uses open addressing with linear probing and no
+/// removal; the thread keeps the last table's memory for the next region.
 class REMAT_API StorageTable {
  public:
   StorageTable();
@@ -31,19 +31,19 @@ class REMAT_API StorageTable {
   StorageTable& operator=(const StorageTable&) = delete;
   ~StorageTable();
 
-  /// kUnknown if it was not entered.
+  /// The origin of `memory`; unknown if it was not entered.
   Origin find(const void* memory) const { return cells_[cell_of(memory)].origin; }
 
-  /// Where a tensor comes from that consists of `parts` and that no op has made: from where the
-  /// first of them does that the region has made; kUnknown if it has made none.
+  /// The origin of a tensor that consists of `parts` and that no op has made: that of the first
+  /// part made in the region; unknown if there is none.
   Origin find_made(c10::ArrayRef<at::Tensor> parts) const;
 
-  /// The value of the region's tape that the memory has now; kNoValue if that is not known. It is
-  /// no part of the origin, which a replay of the function compares: see Note [Kept logs].
+  /// The value of the region's tape that the memory holds now; kNoValue if unknown. It is kept
+  /// apart from the origin, which function replays compare: see Note [Kept logs].
   static constexpr uint32_t kNoValue = ~uint32_t{0};
   uint32_t value(const void* memory) const { return cells_[cell_of(memory)].value; }
 
-  /// Gives memory a value until it is entered anew. Memory that is not known was made inside.
+  /// Sets the memory's value until it is entered anew. Unknown memory counts as made inside.
   void set_value(const void* memory, uint32_t value) {
     Cell& cell = cells_[cell_of(memory)];
     const Origin origin = cell.origin.is_unknown() ? Origin::inside() : cell.origin;
@@ -54,13 +54,13 @@ class REMAT_API StorageTable {
     enter(cells_[cell_of(memory)], {memory, origin});
   }
 
-  /// A tensor of a Python class, which no op has made.
+  /// Enters a tensor subclass that no op has made.
   void enter_wrapper(const at::Tensor& wrapper, Origin origin) {
     enter(memory_of(wrapper), origin);
     hold_address(wrapper);
   }
 
-  /// Argument `i` of a call, which has that origin: it has been written if the call does so.
+  /// Argument `i` of a call has this origin: it counts as written if the call writes it.
   void note_write(const OpCall& call, size_t i, const at::Tensor& tensor, Origin origin) {
     if (C10_UNLIKELY(origin.is_unwritten()) && call.writes_argument(i))
       cells_[cell_of(memory_of(tensor))].origin = Origin::inside();
@@ -69,13 +69,13 @@ class REMAT_API StorageTable {
   /// Enters it as made inside unless it is known: a view of a tensor from outside stays outside.
   void enter_result(const at::Tensor& tensor) { enter_result(tensor, Origin::inside()); }
 
-  /// The same of a result of an op that is written down. What it wrote inside is its own from now
-  /// on.
+  /// Enters a result of a logged op likewise. Memory from inside that the op wrote belongs to the
+  /// op from now on.
   void enter_result(const at::Tensor& tensor, Origin made) {
     const void* const memory = memory_of(tensor);
     if (!memory) return;
     Cell& cell = cells_[cell_of(memory)];
-    // Views of a cast: autocast may have it from outside, in the forward or in the replay.
+    // Skips views of a cast: autocast may take it from outside, in the forward or in the replay.
     if (C10_UNLIKELY(cell.origin.is_cast())) return;
     if (cell.origin.is_made()) {
       if (made.is_made()) cell.origin = made;
@@ -87,7 +87,7 @@ class REMAT_API StorageTable {
     hold_address(tensor);
   }
 
-  /// An op is given a storage: see Origin::given().
+  /// An op gets a storage as an argument: see Origin::given().
   void note_storage(const c10::Storage& storage) {
     const void* const memory = storage.unsafeGetStorageImpl();
     Cell& cell = cells_[cell_of(memory)];
@@ -97,17 +97,17 @@ class REMAT_API StorageTable {
     addresses_.emplace_back(storage.getWeakStorageImpl());
   }
 
-  /// True if its memory is one that note_storage() has entered.
+  /// True if note_storage() has entered its memory.
   bool is_given(const at::Tensor& tensor) const {
     return C10_UNLIKELY(has_given_) && find(memory_of(tensor)).is_given();
   }
 
-  /// The address of its storage is not used again while the table lives.
+  /// Prevents reuse of the storage's address while the table lives.
   void hold_address(const at::Tensor& tensor) {
     if (tensor.has_storage()) addresses_.push_back(weak_storage(tensor));
   }
 
-  /// True if `storage`, which is not entered as a result, has memory of one that is.
+  /// True if `storage`, which is not a known result, overlaps the memory of one that is.
   bool has_memory_of(const c10::Storage& storage) const;
 
  private:
@@ -117,7 +117,7 @@ class REMAT_API StorageTable {
     uint32_t value = kNoValue;
   };
 
-  /// The storage's cell, or the free one where it belongs.
+  /// Index of the memory's cell, or of the free cell where it belongs.
   size_t cell_of(const void* memory) const {
     const size_t mask = cells_.size() - 1;
     size_t i = (reinterpret_cast<uintptr_t>(memory) >> 4U) * 0x9E3779B97F4A7C15ULL >> 20U & mask;
@@ -132,10 +132,10 @@ class REMAT_API StorageTable {
   }
 
   void grow();
-  static std::vector<Cell>& spare();  // of this thread
+  static std::vector<Cell>& spare();  // Spare cells of this thread.
 
   std::vector<c10::weak_intrusive_ptr<c10::StorageImpl>> addresses_;
-  std::vector<Cell> cells_;  // a power of two of them, at most half of them used
+  std::vector<Cell> cells_;  // The size is a power of two; at most half of the cells are used.
   size_t count_ = 0;
   bool has_given_ = false;
 };

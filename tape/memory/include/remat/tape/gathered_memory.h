@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Memory that is freed after its use and filled again before the next one: unsharded weights.
+// Memory that is freed after use and refilled before the next use: unsharded weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,31 +12,30 @@
 
 namespace remat {
 
-/// Note [Gathered memory]: FSDP frees a whole weight when it has been used, and gathers it again
-/// into the same storage before it is used next. No op of a region does either, and neither is a
-/// write: the weight has the version that it had. So a region does not mind that such memory
-/// changes its size, and a replay that needs it has it gathered if nobody else has done that
-/// before.
+/// Note [Gathered memory]: FSDP frees a whole weight after use, and gathers it again into the same
+/// storage before the next use. Neither step is an op of the region or a write: the weight keeps
+/// its version. So a region ignores that such memory changes its size, and a replay that needs it
+/// has it gathered if nobody else has done so.
 ///
-/// Gives memory its bytes back.
+/// Refills such memory.
 class REMAT_API MemoryGatherer {
  public:
   virtual ~MemoryGatherer() = default;
 
-  /// In backward, as the owner of the memory does it before a backward. Throws where it cannot.
+  /// Called in backward; gathers as the memory's owner does before a backward. Throws if it cannot.
   virtual void gather() = 0;
 };
 
-/// From now on the memory of `tensor` is gathered by `gatherer`, from `shard` and those of other
-/// ranks. From any thread.
+/// From now on `gatherer` gathers the memory of `tensor`, from `shard` and the other ranks' shards.
+/// Usable from any thread.
 REMAT_API void note_gathered(const at::Tensor& tensor, const at::Tensor& shard,
                              std::shared_ptr<MemoryGatherer> gatherer);
 
-/// Null if nobody has noted `storage`.
+/// Returns the gatherer of `storage`; null if none was noted.
 REMAT_API std::shared_ptr<MemoryGatherer> gatherer_of(const c10::StorageImpl& storage);
 
-/// The version of the shard that `storage` is gathered from: an optimizer writes that one. 0 if
-/// nobody has noted the storage.
+/// Returns the version of the shard that `storage` is gathered from: an optimizer writes the shard.
+/// 0 if none was noted.
 REMAT_API uint32_t shard_version(const c10::StorageImpl& storage);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Whether the tensors in a tensor have been written.
+// Detecting writes to the inner tensors of a tensor subclass.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,26 +15,26 @@
 
 namespace remat {
 
-/// The tensors in a tensor of a Python class of its own (__torch_dispatch__), as they were when the
-/// tensor was met; none for any other tensor. The version of the outer tensor does not tell of
-/// writes to the tensors in it. Holds no memory.
+/// The inner tensors of a tensor of a Python class (__torch_dispatch__), as they were when the
+/// tensor was met; empty for any other tensor. The outer tensor's version does not change when
+/// inner tensors are written. Holds no memory.
 class REMAT_API InnerVersions {
  public:
   InnerVersions() = default;
   explicit InnerVersions(const at::Tensor& tensor);
 
-  /// The memories of those of `inner` that are watched: of plain tensors.
+  /// Memory addresses of the watched tensors in `inner`, which are the plain ones.
   static std::vector<const void*> memories(c10::ArrayRef<at::Tensor> inner);
-  /// Of those that it was made with.
+  /// Memory addresses of the inner tensors at construction.
   std::vector<const void*> memories() const;
-  /// True if these are `memories`, in order.
+  /// True if `memories` equals this object's memories(), in order.
   bool have(c10::ArrayRef<const void*> memories) const;
 
-  /// True if one of them has been written since, as far as versions tell.
+  /// True if an inner tensor has been written since, as far as versions tell.
   bool changed() const;
 
-  /// Throws, with `where`, if the tensors in `tensor` have been written, freed or exchanged since.
-  /// `may_be_copy`: it may hold copies of them, which are as they were. Runs code of the class.
+  /// Throws, with `where`, if the inner tensors of `tensor` have been written, freed or exchanged
+  /// since. `may_be_copy`: `tensor` may hold unchanged copies of them. Runs code of the class.
   void check_unchanged(const at::Tensor& tensor, bool may_be_copy,
                        c10::function_ref<std::string()> where) const;
 

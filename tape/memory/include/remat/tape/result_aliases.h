@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Results of regions that are written by way of `data`.
+// Results of regions that are written through `data`.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,27 +18,28 @@ inline constexpr const char* kResultChanged =
     "gradients off (`with torch.no_grad(): y.mul_(2)`), which autograd "
     "notices, or write a clone().";
 
-/// Note [Results by way of data]: after a region nobody sees ops. But `y.data` of a result is asked
-/// of LibTorch's VariableHooks (Note [Data hooks]), before anybody can write by way of it. So the
-/// bytes of a region's result are hashed then, with a number of UnversionedWrites, and looked at
-/// again when backward asks for what was saved before that, as long as somebody has the memory. On
-/// a GPU that waits for the device and copies up to 1 MiB of elements, spread over the tensor, to
-/// the host: only programs that ask for `data` of a result pay.
+/// Note [Results by way of data]: after a region nobody sees ops. But reading `y.data` of a result
+/// calls LibTorch's VariableHooks (Note [Data hooks]) before anybody can write through it. The
+/// bytes of the region's result are hashed at that moment, numbered among UnversionedWrites. They
+/// are compared when backward asks for what was saved earlier, as long as somebody has the memory.
+/// On a GPU that waits for the device and copies up to 1 MiB of elements, spread over the tensor,
+/// to the host: only programs that read `data` of a result pay.
 ///
-/// From any thread.
+/// Usable from any thread.
 class REMAT_API ResultAliases {
  public:
-  /// A region returns these results.
+  /// Notes the results that a region returns.
   static void note_results(c10::ArrayRef<at::Tensor> results) noexcept;
 
   /// False if no region has returned a tensor on the memory of `tensor`.
   static bool may_be_result(const at::Tensor& tensor) noexcept;
 
-  /// Somebody gets a tensor on the memory of a region's `result` that has versions of its own.
+  /// Call it before somebody gets a tensor on the memory of a region's `result` with its own
+  /// version counter.
   static void before_alias(const at::Tensor& result);
 
-  /// True if a result of a region that is `saved`, or shares its memory through views, has been
-  /// changed in one of these ways since it was saved.
+  /// True if `saved` is a region's result, or shares memory with one through views, and has been
+  /// changed through such an alias since it was saved.
   static bool changed(const SavedVersion& saved);
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The ops of a region's forward as data, from which a replay makes the slots without the function.
+// The ops of a region's forward as data, from which a replay fills the slots without the function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -27,29 +27,29 @@
 
 namespace remat {
 
-/// What one storage holds between two writes.
+/// The contents of one storage between two writes.
 ///
-/// Note [Values and views]: a tape knows storages, not tensors. A storage has a value when it is
+/// Note [Values and views]: a tape records storages, not tensors. A storage has a value when it is
 /// made and a new one after each write; a tensor is a value and a layout (TapeRef). So views need
-/// no record, and a replay that writes in place gives the new value the memory of the old one, if
-/// nothing later reads that.
+/// no record, and a replay of an in-place write gives the new value the old one's memory, unless
+/// the old value is read later.
 struct TapeValue {
   enum class Source : uint8_t {
-    kRecord,   ///< `number`: of the record that makes it.
-    kOutside,  ///< Of the OutsideStorage, as it was before the region wrote it.
-    kProduct,  ///< Of the CallProduct: a SAVE call left it.
-    kHeld,     ///< Of what the tape itself holds.
-    kMemory,   ///< Of a TapeMemory: no values, an op overwrites it.
+    kRecord,   ///< Made by record `number`.
+    kOutside,  ///< Outside storage `number`, as it was before the region wrote it.
+    kProduct,  ///< CallProduct `number`, left by a SAVE call.
+    kHeld,     ///< Held by the tape, at `number`.
+    kMemory,   ///< TapeMemory `number`: no contents, since an op overwrites it.
   };
   static constexpr uint32_t kNone = ~uint32_t{0};
 
   Source source;
   bool is_uninitialised = false;  ///< Made by an op like empty(), and not written since.
   uint32_t number;
-  uint32_t layout = kNone;  ///< The one that was used with it last.
+  uint32_t layout = kNone;  ///< The layout last used with it.
 };
 
-/// A tensor: a value, seen in a layout. Without a value it is an undefined tensor.
+/// A tensor: a value, seen in a layout. Undefined without a value.
 struct TapeRef {
   uint32_t value = TapeValue::kNone;
   uint32_t layout = TapeValue::kNone;
@@ -58,29 +58,29 @@ struct TapeRef {
 
 /// A result of a record that is new memory.
 struct TapeOutput {
-  uint16_t result;   ///< Which of the op's results.
-  uint16_t element;  ///< Of a list of tensors; 0 for a tensor.
+  uint16_t result;   ///< Index of the op's result.
+  uint16_t element;  ///< Index in a list of tensors; 0 for a tensor.
   TapeRef ref;
 };
 
-/// Memory that a unit of a cut tape makes for itself: empty() is in another one, and of what nobody
-/// has written nothing is kept.
+/// Memory that a unit of a cut tape makes for itself: the empty() is in another unit, and memory
+/// that nobody has written is not kept.
 struct TapeMemory {
   size_t size_bytes;
   c10::Device device;
 };
 
-/// A storage that a record writes.
+/// A write by a record to a storage.
 struct TapeWrite {
-  uint32_t before;  ///< The value before the write, and the one after it.
+  uint32_t before;  ///< The values before and after the write.
   uint32_t after;
 };
 
-/// A call of an op that ran below no other. Flat, with positions in the tape's lists, since a tape
+/// A call of an op that ran inside no other. Flat, with positions in the tape's lists, since a tape
 /// has thousands of them.
 struct TapeRecord {
   const OpInfo* op;
-  uint32_t argument;  ///< Where its parts begin in the tape's lists.
+  uint32_t argument;  ///< Positions where its parts begin in the tape's lists.
   uint32_t ref;
   uint32_t output;
   uint32_t write;
@@ -88,24 +88,24 @@ struct TapeRecord {
   uint16_t output_count = 0;
   uint16_t write_count = 0;
   uint16_t generator_count = 0;
-  uint32_t generator = 0;  ///< The states that it drew from.
-  bool grad_mode = true;   ///< Some ops return less without it.
+  uint32_t generator = 0;  ///< First of the generator states that it drew from.
+  bool grad_mode = true;   ///< Some ops return less with grad mode off.
   uint64_t tensors = 0;    ///< Bit i: argument i is a tensor.
-  uint64_t lists = 0;      ///< Bit i: a list of tensors; if both, of optional tensors.
+  uint64_t lists = 0;      ///< Bit i: a list of tensors; with both bits, of optional ones.
 };
 
 struct TapeWrapper;
 
-/// What a slot holds.
+/// The content of a slot.
 struct TapeSlot {
-  /// Of a wrapper on a tape that is cut, beside it: the part that the function has made, if any.
+  /// For a wrapper on a cut tape, beside `wrapper`: the part that the function has made, if any.
   TapeRef ref;
-  /// In place of `ref`: made inside of an op, by nothing that was recorded.
+  /// Set instead of `ref` for a tensor made inside an op, which no record makes.
   std::shared_ptr<const torch::autograd::SavedVariable> held;
-  /// In place of `ref`: a tensor of a Python class, made anew of its parts.
+  /// Set instead of `ref` for a tensor subclass, which is rebuilt from its parts.
   std::shared_ptr<const TapeWrapper> wrapper{};
-  uint64_t hash = 0;  ///< Of its bytes, if has_hashes(); 0: not compared.
-  /// Of a tape that is cut: nothing held it any more when the function had returned.
+  uint64_t hash = 0;  ///< Hash of its bytes, if has_hashes(); 0: not compared.
+  /// On a cut tape: nobody held it when the function returned.
   bool is_dropped = false;
 };
 
@@ -115,7 +115,7 @@ struct TapeWrapper {
   std::shared_ptr<const Unflatten> unflatten;
 };
 
-/// Calls f(ref) for the tensor that the slot is made of, or for each that its wrapper is.
+/// Calls f(ref) for the tensor in the slot, or for each part of its wrapper.
 template <class F>
 void for_each_ref(const TapeSlot& slot, F&& f) {
   if (slot.ref.defined()) f(slot.ref);
@@ -123,24 +123,24 @@ void for_each_ref(const TapeSlot& slot, F&& f) {
   for (const TapeSlot& part : slot.wrapper->parts) for_each_ref(part, f);
 }
 
-/// What is replayed by itself: the whole of a tape, or a unit of one that is cut (see Cuts).
+/// A part that is replayed separately: a whole tape, or a unit of a cut one (see Cuts).
 struct TapePart {
   static constexpr uint32_t kOpen = ~uint32_t{0};
 
   std::vector<TapeSlot> slots{};  ///< By their numbers in the part's region.
-  uint32_t begin = 0;             ///< Its records: begin to end - 1.
+  uint32_t begin = 0;             ///< Its records are [begin, end).
   uint32_t end = kOpen;
-  uint32_t first_value = 0;  ///< The values that came up meanwhile: first_value to end_value - 1.
+  uint32_t first_value = 0;  ///< Values made meanwhile: [first_value, end_value).
   uint32_t end_value = kOpen;
 };
 
-/// Filled by a TapeRecorder in the forward, on its thread; read by any thread after that. A large
+/// Filled by a TapeRecorder in the forward, on its thread; read by any thread afterwards. A large
 /// class: a list for each kind of thing that records refer to.
 class REMAT_API Tape {
  public:
   const std::vector<TapeRecord>& records() const { return records_; }
   const std::vector<TapeValue>& values() const { return values_; }
-  /// The parts: one, or for a tape that is cut its segments, then its groups.
+  /// The parts: one, or for a cut tape its segments, then its groups.
   const std::vector<TapePart>& parts() const { return parts_; }
   const TapeOutput* outputs(const TapeRecord& record) const { return &outputs_[record.output]; }
   const TapeWrite* writes(const TapeRecord& record) const { return &writes_[record.write]; }
@@ -160,54 +160,53 @@ class REMAT_API Tape {
     return &arguments_[record.argument];
   }
   const GeneratorState& generator(uint32_t number) const { return generators_[number]; }
-  /// The generators that the ops of the part drew from, each once.
+  /// The distinct generators that ops of the part drew from.
   std::vector<at::Generator> generators(size_t part) const;
   const at::Tensor& held(uint32_t number) const { return held_[number]; }
   const TapeMemory& memory(uint32_t number) const { return memories_[number]; }
 
-  /// What the tape holds of an outside storage; undefined if nothing. May replay outer regions.
+  /// Returns the tape's copy of an outside storage; undefined if there is none. May replay outer
+  /// regions.
   at::Tensor unpack_outside(size_t number) const;
 
-  /// True if the tape holds the tensor itself, not its memory: a leaf, whose memory may be
-  /// exchanged.
+  /// True if the tape holds the tensor itself: a leaf, whose memory may be exchanged.
   bool holds_itself(size_t outside) const {
     return outside < outside_.size() && outside_[outside].leaf.defined();
   }
 
-  /// Calls visit(name, tensor, storage) for each tensor that the tape holds itself, or that the
-  /// outer region holds for it; weights and other outside tensors that somebody else has too are
-  /// not among them.
+  /// Calls visit(name, tensor, storage) for each tensor that only the tape holds, or that the outer
+  /// region holds for it. Weights and other outside tensors that others hold, too, are left out.
   void visit_held(c10::function_ref<void(const std::string&, const TensorMeta&, const HeldStorage&)>
                       visit) const;
 
-  /// The layout of that number.
+  /// Returns layout `number`.
   TensorLayout layout(uint32_t number) const;
 
-  /// True if `tensor` lies in its memory as `layout` says.
+  /// True if `tensor` has the given layout.
   bool has_layout(const at::Tensor& tensor, uint32_t layout) const;
 
-  /// A tensor on `storage` in the layout of that number, outside of any graph.
+  /// Returns a tensor on `storage` with the given layout, outside any graph.
   at::Tensor lay_out(const c10::Storage& storage, uint32_t layout) const;
 
-  /// The same without memory, for ops that look at shapes only.
+  /// Returns such a tensor without memory, for ops that read shapes only.
   at::Tensor without_data(uint32_t layout) const;
 
-  /// Why the tape cannot be replayed; empty if it can be.
+  /// The reason why the tape cannot be replayed; empty if it can be.
   const std::string& failure() const { return failure_; }
 
-  /// True if the slots have hashes, which a replay is to compare: Note [Trusting a tape].
+  /// True if the slots have hashes for a replay to compare: Note [Trusting a tape].
   bool has_hashes() const { return has_hashes_; }
-  /// True if a dispatch mode that the function opens has handled an op: then each replay is
+  /// True if a dispatch mode that the function opens has handled an op: then every replay is
   /// compared.
   bool is_under_mode() const { return is_under_mode_; }
 
-  /// Hashes of the ops, in order; also of those that no slot needs.
+  /// Running hashes of all ops in order, including those that no slot needs.
   const OpHashes& op_hashes() const { return op_hashes_; }
 
-  /// Host memory of the tape itself, without the tensors that it holds.
+  /// Bytes of host memory used by the tape itself, without the tensors that it holds.
   size_t size_bytes() const;
 
-  /// The name of the op that makes the value; empty if none does.
+  /// Name of the op that makes the value; empty if none does.
   std::string maker(uint32_t value) const;
 
   /// One line per record, with its number: "12: %3 = aten::mul.Tensor(%1, 2)".
@@ -219,7 +218,7 @@ class REMAT_API Tape {
 
   struct Layout {
     int64_t offset;
-    uint32_t first_dim;  // of the sizes, then of the strides, in dims_
+    uint32_t first_dim;  // Start in dims_: sizes, then strides.
     uint16_t dims;
     c10::ScalarType dtype;
     c10::Device device;
@@ -227,20 +226,20 @@ class REMAT_API Tape {
     bool negated;
   };
 
-  /// What is kept of an outside storage: one of them.
+  /// Exactly one of these is kept for an outside storage.
   struct Outside {
     at::Tensor leaf;
     std::optional<torch::autograd::SavedVariable> saved;
-    std::optional<TensorMeta> meta;  // of `saved`, as `storage`
+    std::optional<TensorMeta> meta;  // Metadata of `saved`.
     HeldStorage storage;
-    std::optional<TensorLayout> whole;  // of `saved`, which has all bytes of the storage
+    std::optional<TensorLayout> whole;  // Layout of `saved`, which has all bytes of the storage.
     size_t size_bytes = 0;
   };
 
   void clear();
 
   std::vector<TapeRecord> records_;
-  std::vector<c10::IValue> arguments_;  // of tensors none, of lists their length
+  std::vector<c10::IValue> arguments_;  // Undefined for tensors, lengths for lists.
   std::vector<TapeRef> refs_;
   std::vector<TapeOutput> outputs_;
   std::vector<TapeWrite> writes_;
@@ -257,7 +256,7 @@ class REMAT_API Tape {
   };
   std::vector<HeldSlot> held_slots_;
   std::vector<TapeMemory> memories_;
-  std::vector<Outside> outside_;  // by the number of the OutsideStorage
+  std::vector<Outside> outside_;  // By the number of the OutsideStorage.
   std::string failure_;
   bool has_hashes_ = false;
   bool is_under_mode_ = false;

@@ -21,20 +21,20 @@ namespace remat {
 
 struct TapeRunPart;
 
-/// Runs the records that live slots need, in their order, on memory of its own: nothing outside is
-/// written and the function is not called. Holds a FunctionReplayer for the arguments, and to fall
-/// back on when the tape could not be written.
+/// Runs the records that live slots need, in order, on memory of its own: it writes nothing outside
+/// and does not call the function. Holds a FunctionReplayer for the arguments, and as a fallback
+/// when the tape could not be recorded.
 class REMAT_API TapeReplayer final : public Replayer {
  public:
   TapeReplayer(std::unique_ptr<FunctionReplayer> function, TapeTrust trust);
 
-  /// The tape, for the forward to write.
+  /// The tape for the forward to record.
   Tape& writable_tape() { return tape_; }
 
-  /// The tape for replays; null if it could not be written.
+  /// The tape for replays; null if it could not be recorded.
   const Tape* tape() const override { return tape_.failure().empty() ? &tape_ : nullptr; }
 
-  /// The forward has ended: what only the function would need is dropped if the tape is there.
+  /// Call it when the forward has ended: with a tape, drops what only the function would need.
   void finish_forward(const Region& region) override;
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
@@ -42,8 +42,8 @@ class REMAT_API TapeReplayer final : public Replayer {
   /// Fills the slots of a part of the tape.
   void replay_part(const TapeRunPart& part, ReplayedSlots& slots) const;
 
-  /// To be called when a part has been replayed for the first time, and compared by hashes if the
-  /// tape has them.
+  /// Call it when a part has been replayed for the first time, and compared by hashes if the tape
+  /// has them.
   void note_compared() const;
 
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the process has learned of regions with the same name and function: whether tapes can be
-// written of them, and whether they gave the right values.
+// Process-wide knowledge about regions with the same name and function: whether tapes of them can
+// be recorded, and whether these gave the right values.
 #pragma once
 
 #include <cstddef>
@@ -16,10 +16,10 @@
 
 namespace remat {
 
-/// A hash of the ops so far, after each record of a tape.
+/// A running hash of the ops, after each record of a tape.
 using OpHashes = std::vector<uint64_t>;
 
-/// The sequences of ops whose values a replay has compared, as they were when asked for.
+/// A snapshot of the op sequences whose values a replay has compared.
 class REMAT_API TrustedOps {
  public:
   using All = std::vector<std::shared_ptr<const OpHashes>>;
@@ -28,8 +28,8 @@ class REMAT_API TrustedOps {
 
   bool empty() const { return !all_ || all_->empty(); }
 
-  /// True if a sequence begins with the ops that were asked about so far, followed by record
-  /// `number`, after which the hash is `hash`. Not to be asked again after it was false.
+  /// True if a known sequence begins with the ops passed so far, followed by record `number`, after
+  /// which the hash is `hash`. Do not call it again after it returned false.
   bool follow(size_t number, uint64_t hash) {
     for (; !empty() && at_ < all_->size(); ++at_) {
       const OpHashes& known = *(*all_)[at_];
@@ -43,27 +43,27 @@ class REMAT_API TrustedOps {
   size_t at_ = 0;
 };
 
-/// What is known of the regions of one name and function. Any thread.
+/// Knowledge about the regions of one name and function. Usable from any thread.
 ///
-/// Note [Trusting a tape]: what code writes through a raw pointer no dispatcher sees. So the values
-/// that the first forward saves are hashed, and its replay compared with them. A tape with the same
-/// ops is trusted after that; where one goes on with other ops, what it saves from there on is
-/// hashed and compared, too. A dispatch mode that the function opens may compute anything in the
-/// place of an op, so such a tape is never trusted.
+/// Note [Trusting a tape]: the dispatcher does not see writes through a raw pointer. So the values
+/// that the first forward saves are hashed, and its replay is compared with them. Later tapes with
+/// the same ops are trusted. If a tape goes on with other ops, what it saves from there on is
+/// hashed and compared, too. A dispatch mode that the function opens may compute anything in place
+/// of an op, so such a tape is never trusted.
 class REMAT_API TapeTrust {
  public:
   static TapeTrust of(const std::string& region_name, const RegionBody& body);
 
   struct Advice {
-    bool refused;        ///< No tape could be written before: the function is to be called.
-    TrustedOps trusted;  ///< What need not be hashed in the forward.
+    bool refused;        ///< No tape could be recorded before: call the function.
+    TrustedOps trusted;  ///< Ops that need no hashes in the forward.
   };
   Advice advice() const;
 
-  /// To be called when no tape can be written. True the first time: the caller tells the user why.
+  /// Call it when no tape can be recorded. True the first time: then the caller warns the user.
   bool refuse() const;
 
-  /// To be called when a replay of such ops has given the right values.
+  /// Call it when a replay of these ops has given the right values.
   void trust(const OpHashes& ops) const;
 
  private:

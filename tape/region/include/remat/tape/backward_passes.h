@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The replays of a region, one for each backward that asks for its slots.
+// The replays of a region, one for each backward pass that unpacks its slots.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,30 +18,30 @@ namespace remat {
 
 class Region;
 
-/// Note [Passes]: replayed values belong to one run of backward, so they are keyed by its graph
-/// task. A graph that is not kept frees each value with the node that held it; a kept graph hands
-/// each value over when its node asks for it, and replays again should a node ask twice. What is
-/// left goes when the graph task ends, by success or by exception: the engine then destroys the
-/// callbacks it was given, PassEnd among them.
+/// Note [Passes]: replayed values belong to one backward pass, so they are keyed by its graph task.
+/// If the graph is not retained, each value is freed with the node that held it. If it is retained,
+/// each value is handed over when its node unpacks it, and a node that unpacks twice causes another
+/// replay. Remaining values are freed when the graph task ends, by success or by exception: the
+/// engine then destroys the callbacks it was given, including the one that holds PassEnd.
 ///
-/// Note [The last replay]: what SAVE calls have left for replays (a result that bare code reads)
-/// goes as soon as no replay will come: after one for a graph that is not kept, which frees each
-/// node as it passes. Should that backward not pass all of the region's nodes, or throw, the values
-/// for the others stay, as they would without a region.
+/// Note [The last replay]: values that SAVE calls have kept for replays (a result that bare code
+/// reads) are freed as soon as no further replay can come: after a replay for a graph that is not
+/// retained, which frees each node as it passes. Should that backward pass not reach all of the
+/// region's nodes, or throw, the values for the other nodes stay, as they would without a region.
 ///
-/// Belongs to the region. From any thread.
+/// Owned by the region. Usable from any thread.
 class REMAT_API BackwardPasses {
  public:
   explicit BackwardPasses(Region& region) : region_(region) {}
   BackwardPasses(const BackwardPasses&) = delete;
   BackwardPasses& operator=(const BackwardPasses&) = delete;
 
-  /// The value of `slot` for the backward that runs on this thread; replays the region if that has
-  /// not happened for it.
+  /// Returns the value of `slot` for the backward pass on this thread; replays the region if that
+  /// has not happened for this pass.
   at::Tensor load(const Slot& slot);
-  /// Replays for that backward, unless that has happened.
+  /// Replays for that backward pass, unless that has happened.
   void replay();
-  /// The node that held slot `index` has been freed.
+  /// Call it when the node that held slot `index` has been freed.
   void release(size_t index) noexcept;
 
  private:
@@ -60,9 +60,10 @@ class REMAT_API BackwardPasses {
 
   Region& region_;
   std::mutex mutex_;
-  std::vector<std::shared_ptr<Pass>> passes_;  // guarded by mutex_
-  std::unique_ptr<ReplayedSlots> last_;        // of the last replay; guarded by mutex_
-  // Of passes_ and last_: lets release() skip the lock in the forward and in dropped graphs.
+  std::vector<std::shared_ptr<Pass>> passes_;  // Guarded by mutex_.
+  std::unique_ptr<ReplayedSlots> last_;        // Values of the last replay; guarded by mutex_.
+  // Number of entries in passes_ and last_: lets release() skip the lock in the forward and in
+  // dropped graphs.
   std::atomic<size_t> count_{0};
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tensors that share memory and not their versions.
+// Hooks on tensor.data: tensors that share memory but not version counters.
 #pragma once
 
 #include <c10/core/StorageImpl.h>
@@ -9,23 +9,22 @@
 
 namespace remat {
 
-/// Note [Data hooks]: `tensor.data` has a version counter of its own, and an assignment to it gives
-/// a tensor other memory, both without an op. LibTorch does both through its VariableHooks, a table
-/// of functions. This library puts a table of its own in that place as it is loaded: its functions
-/// tell the scopes of the thread (OpObserver::after_data(), before_set_data()), and then call
-/// LibTorch's.
+/// Note [Data hooks]: `tensor.data` has its own version counter, and an assignment to it gives a
+/// tensor other memory, both without an op. LibTorch implements both in its VariableHooks, a table
+/// of functions. On load, this library installs a table of its own: its functions notify the
+/// thread's scopes (OpObserver::after_data(), before_set_data()), and call LibTorch's.
 ///
-/// Note [The op that makes a node]: a stale view (current_node.h) that as_strided() cannot make, as
-/// `z.real`, is made once more by its op when somebody asks for its node. No code of the function
-/// calls that op, and a replay, where other tensors are stale, need not call it. So no scope sees
-/// that op.
+/// Note [The op that makes a node]: when somebody asks a stale view (current_node.h) for its node,
+/// and as_strided() cannot make the view (`z.real`), autograd runs the view's op once more. No code
+/// of the function calls that op, and a replay, in which other tensors are stale, need not call
+/// it. So no scope sees that op.
 
-/// Somebody has, or gets, a tensor on this memory with a version counter of its own. From any
+/// Notes that a tensor on this memory has, or gets, its own version counter. Usable from any
 /// thread.
 REMAT_API void note_other_versions(const c10::StorageImpl* storage) noexcept;
 
 /// False if no tensor on this memory has had a version counter of its own; true if one may have.
-/// Costs one load; from any thread.
+/// Costs one load; usable from any thread.
 REMAT_API bool may_have_other_versions(const c10::StorageImpl* storage) noexcept;
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Regions that have read what an op is about to write.
+// Finding regions that have read what an op is about to write.
 #pragma once
 
 #include <remat/tape/export.h>
@@ -8,8 +8,8 @@
 
 namespace remat {
 
-/// An op is about to write arguments: hands their bytes to the regions that this thread has closed
-/// and that have read them. See Note [Writes after the region].
+/// Call it before an op writes arguments: hands the old bytes to the regions that this thread has
+/// closed and that have read them. See Note [Writes after the region].
 REMAT_API void hand_to_readers(const OpCall& call);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A tensor argument of a region, kept until the region's last slot is gone.
+// A tensor argument of a region, kept as long as the region has live slots.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -22,35 +22,36 @@
 
 namespace remat {
 
-/// A large class: the argument as it was, and what tells later whether it still is.
+/// The argument as it was, and the facts that later tell whether it still is. A large class.
 ///
 /// Made before its region is entered. In an outer region, that region's slots hold the data, not
-/// this object. This object holds nothing of the graph that the argument came from: where the
-/// region differentiates its argument, the region's nodes hold that graph.
+/// this object. This object owns no part of the argument's graph: if the region differentiates its
+/// argument, the region's nodes own that graph.
 class REMAT_API RegionInput {
  public:
   RegionInput(size_t position, const at::Tensor& tensor);
 
-  /// The tensor for a replay: the argument's data, at the argument's place in its graph. May replay
-  /// outer regions. Throws autograd's in-place error, with `region_label`, if the argument was
-  /// written since. If the region itself wrote it: `shadow` is the memory with its old value.
+  /// Returns the tensor for a replay: the argument's data, at the argument's position in its graph.
+  /// May replay outer regions. Throws autograd's in-place error, with `region_label`, if the
+  /// argument was written since. `shadow` is memory with the old value if the region itself wrote
+  /// the argument.
   at::Tensor replayed(const std::string& region_label, const c10::Storage& shadow) const;
 
-  /// The forward has ended: looks up what could not be asked for before it.
+  /// Call it when the forward has ended: records what was not known before.
   void finish_forward();
 
   /// Null for an undefined argument.
   const TensorMeta* meta() const { return meta_ ? &*meta_ : nullptr; }
   size_t position() const { return position_; }
 
-  /// How the argument lay in its memory, if hooks may have brought it back in another way.
+  /// The argument's layout, if it is known: hooks may have brought it back with another one.
   std::optional<TensorLayout> layout() const;
-  /// By how many bytes `tensor`, from replayed(), begins earlier in its memory than the argument
-  /// did.
+  /// Number of bytes by which `tensor`, from replayed(), begins earlier in its memory than the
+  /// argument did.
   int64_t moved(const at::Tensor& tensor) const;
   bool is_leaf_with_grad() const { return leaf_.has_value(); }
 
-  /// The memory that the argument had, while somebody has it; see HeldStorage.
+  /// The argument's memory, as long as it is alive; see HeldStorage.
   const HeldStorage& storage() const { return storage_; }
 
   /// Throws if the argument has been written in place since the region was entered.
@@ -65,13 +66,13 @@ class REMAT_API RegionInput {
   std::string describe() const;
 
   size_t position_;
-  at::Tensor inference_tensor_;  // has no version, so that autograd refuses to save it
+  at::Tensor inference_tensor_;  // An inference tensor, which autograd refuses to save.
   torch::autograd::SavedVariable data_;
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> leaf_;
-  // One that requires no gradient.
+  // An argument that requires no gradient.
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> original_;
-  std::optional<bool> requires_grad_;  // of a leaf, when the region ended
-  std::optional<GraphPlace> place_;    // of one that requires grad and is no leaf
+  std::optional<bool> requires_grad_;  // For leaves: the flag at the end of the forward.
+  std::optional<GraphPlace> place_;    // For non-leaves that require grad.
   // A view that had no node of its own yet: Note [When a view gets its node].
   std::optional<c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>> stale_view_;
   std::optional<TensorMeta> meta_;
@@ -79,7 +80,7 @@ class REMAT_API RegionInput {
   int64_t offset_ = 0;
   bool is_conjugated_ = false;
   bool is_negated_ = false;
-  uint8_t alignment_ = 0;  // of its memory on the CPU
+  uint8_t alignment_ = 0;  // Alignment of its memory, on CPU and CUDA.
   std::optional<SavedVersion> version_;
   HeldStorage storage_;
 };

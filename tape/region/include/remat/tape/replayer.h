@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What produces a region's dropped tensors again: the seam between regions and replay engines.
+// The interface between regions and replay engines, which recompute dropped tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,15 +20,15 @@ class RegionInput;
 class ReplayedSlots;
 class Tape;
 
-/// A value of the forward that a replayer keeps, for those who count bytes.
+/// A value of the forward that a replayer keeps, for memory reports.
 struct KeptValue {
-  std::string name;  ///< "%12 = aten::add.Tensor"
+  std::string name;  ///< Such as "%12 = aten::add.Tensor".
   const TensorMeta& tensor;
   const HeldStorage& storage;
 };
 
-/// Fills the slots of one region. A region owns one; it is asked from any thread that runs
-/// backward, by several at once.
+/// Fills the slots of one region, which owns it. Called from any thread that runs backward,
+/// possibly by several at once.
 class REMAT_API Replayer {
  public:
   Replayer() = default;
@@ -36,25 +36,26 @@ class REMAT_API Replayer {
   Replayer& operator=(const Replayer&) = delete;
   virtual ~Replayer() = default;
 
-  /// Produces the live slots of `region` into `slots`, in slot order. No lock is held. Throws
-  /// ReplayMismatch if what is produced is not what the forward saved, and whatever user code
+  /// Recomputes the live slots of `region` into `slots`, in slot order. Called with no lock held.
+  /// Throws ReplayMismatch if a result differs from what the forward saved, and whatever user code
   /// throws.
   virtual void replay(const Region& region, ReplayedSlots& slots) const = 0;
 
-  /// The forward has ended, on its thread. Throws if the region cannot be replayed.
+  /// Called on the forward's thread when the forward has ended. Throws if the region cannot be
+  /// replayed.
   virtual void finish_forward(const Region& region) = 0;
 
-  /// Shows the tensor arguments that it holds.
+  /// Calls `visit` for each tensor argument that it holds.
   virtual void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const = 0;
 
-  /// Shows what it keeps of the forward beyond them.
+  /// Calls `visit` for each other value that it keeps of the forward.
   virtual void visit_kept(c10::function_ref<void(const KeptValue&)> /*visit*/) const {}
 
-  /// The slot of its region has died, others live: what only that slot needs can go. Called if the
-  /// region is a unit of a cut tape.
+  /// A slot of its region has died and others live: it may free what only that slot needs. Called
+  /// if the region is a unit of a cut tape.
   virtual void slot_released(size_t /*slot*/) const noexcept {}
 
-  /// What it replays from; null if from a function.
+  /// The tape that it replays; null if it replays a function.
   virtual const Tape* tape() const { return nullptr; }
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a region remembers of a tensor that autograd saved, and the values that a replay gives back.
+// Slots for the tensors that autograd saved in a region, and the values that a replay gives them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,25 +19,26 @@
 
 namespace remat {
 
-/// One tensor that autograd saved in a region's forward, and that was dropped.
+/// One tensor that autograd saved in a region's forward and that was dropped.
 struct Slot {
   Slot(size_t position, const at::Tensor& tensor);
 
   size_t index;
-  size_t log_position = 0;     ///< In the region's OpLog: after which op it was saved.
-  const OpInfo* op = nullptr;  ///< That saved it; null where no op did: a custom function.
+  size_t log_position = 0;     ///< Position in the region's OpLog when it was saved.
+  const OpInfo* op = nullptr;  ///< The op that saved it; null for a custom function.
   TensorMeta meta;
   SavedVersion version;
-  std::unique_ptr<const InnerVersions> inner;  ///< Of a tensor of a Python class.
-  const void* memory;            ///< Where it lay: an address, of other memory if it is gone.
+  std::unique_ptr<const InnerVersions> inner;  ///< Set for a tensor subclass.
+  const void* memory;            ///< Its memory: an address, which may have been reused.
   std::atomic<bool> live{true};  ///< False once its autograd node has been freed.
-  /// A hash of how it lay in its memory where no op has saved it, and of its values if these are
-  /// given (Origin::given()); of those alone in a call that is left out. 0: not compared.
+  /// If no op has saved the tensor: a hash of its layout, and of its values if these are given
+  /// (Origin::given()). In a call that is left out, a hash of such values alone. 0 means not
+  /// compared.
   uint16_t layout = 0;
-  Origin origin = Origin::inside();  ///< As logged, where no op has saved it.
+  Origin origin = Origin::inside();  ///< As logged, if no op has saved it.
 };
 
-/// The values that one replay gives to the slots of a region.
+/// The values that one replay gives a region's slots.
 class REMAT_API ReplayedSlots {
  public:
   explicit ReplayedSlots(size_t count) : values_(count) {}

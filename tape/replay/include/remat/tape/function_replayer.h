@@ -23,8 +23,8 @@ namespace remat {
 
 struct ReplayParts;
 
-/// Holds what the function needs to run as it ran in the forward: arguments, settings, generators,
-/// the user's state.
+/// Holds what the function needs to run as in the forward: arguments, settings, generators and user
+/// state.
 class REMAT_API FunctionReplayer final : public Replayer {
  public:
   struct Options {
@@ -33,19 +33,19 @@ class REMAT_API FunctionReplayer final : public Replayer {
     std::vector<std::shared_ptr<StateHook>> state_hooks;
   };
 
-  /// Reads all state as it is now: at region entry, before the region's scope is pushed.
+  /// Reads all state as it is now, at region entry, before the region's scope is pushed.
   FunctionReplayer(std::unique_ptr<const RegionBody> body, c10::ArrayRef<at::Tensor> inputs,
                    const Options& options);
 
-  /// The forward has ended: drops the generators it drew nothing from. Throws if it wrote a tensor
-  /// argument in place and its ops were not seen.
+  /// Call it when the forward has ended: drops the generators that it did not draw from. Throws if
+  /// the region wrote a tensor argument in place and its ops were not observed.
   void finish_forward(const Region& region) override;
 
-  /// Only the arguments will be asked for: drops the function and the state that it needs.
+  /// Drops the function and the state that it needs: from now on only the arguments are used.
   void release_function() noexcept;
 
   void replay(const Region& region, ReplayedSlots& slots) const override;
-  /// What it was at region entry.
+  /// The thread's state at region entry.
   const ThreadState& thread_state() const { return thread_state_; }
 
   void visit_inputs(c10::function_ref<void(const RegionInput&)> visit) const override {
@@ -57,11 +57,11 @@ class REMAT_API FunctionReplayer final : public Replayer {
 
   std::unique_ptr<const RegionBody> body_;
   std::vector<RegionInput> inputs_;
-  std::vector<size_t> first_position_;  // of the same tensor among the arguments
+  std::vector<size_t> first_position_;  // Per argument, the first position of the same tensor.
   ThreadState thread_state_;
   std::vector<GeneratorState> generators_;
   std::vector<std::shared_ptr<StateHook>> state_hooks_;
-  std::vector<std::any> states_;  // one per hook, at region entry
+  std::vector<std::any> states_;  // One per hook, at region entry.
 };
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who sees the backwards of a thread that begin inside a region's function.
+// Observers of backward passes that begin inside a region's function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -17,34 +17,35 @@ namespace remat {
 class Scope;
 using EdgeList = std::vector<torch::autograd::Edge>;
 
-/// The part of a scope that sees backwards inside it. Each tells the next one outward, if that is
-/// to know. On the thread of the scope only.
+/// The part of a scope that observes backward passes inside it. Each observer calls the next one
+/// outward if that needs to know. Only on the scope's thread.
 class REMAT_API BackwardObserver {
  public:
   BackwardObserver(const BackwardObserver&) = delete;
   BackwardObserver& operator=(const BackwardObserver&) = delete;
   virtual ~BackwardObserver() = default;
 
-  /// A backward is about to run from `roots`.
+  /// A backward pass is about to run from `roots`.
   virtual void before_backward(const EdgeList& roots) = 0;
 
-  /// It will pass this number of hooks on the gradients of tensors.
+  /// The backward pass will run `count` hooks on gradients of tensors.
   virtual void before_hooks(size_t count) = 0;
 
-  /// It accumulates into leaves.
+  /// The backward pass accumulates into leaves.
   virtual void before_accumulate(const EdgeList& roots) = 0;
 
-  /// It has ended; `gradients`: what it returns, to the innermost region only.
+  /// The backward pass has ended. `gradients` is what it returns, passed to the innermost region
+  /// only.
   virtual void after_backward(c10::ArrayRef<at::Tensor> gradients) = 0;
 
-  /// That of this thread's innermost scope that has one; null if none has.
+  /// The observer of this thread's innermost scope that has one; null if none has.
   static BackwardObserver* current();
 
  protected:
-  /// Of `scope`.
+  /// The observer of `scope`.
   explicit BackwardObserver(const Scope& scope) : scope_(scope) {}
 
-  /// The next one outward; null if there is none.
+  /// The next observer outward; null if there is none.
   BackwardObserver* around() const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hiding scopes of this thread for a time.
+// Hiding scopes of this thread temporarily.
 #pragma once
 
 #include <ATen/SavedTensorHooks.h>
@@ -18,7 +18,7 @@ namespace remat {
 class Scope;
 
 /// Hides all scopes of this thread while alive: user callbacks run as if outside every region, and
-/// no op is seen.
+/// ops are not intercepted.
 class REMAT_API SuspendScopes {
  public:
   SuspendScopes();
@@ -31,14 +31,14 @@ class REMAT_API SuspendScopes {
   bool ops_were_seen_;
 };
 
-/// Destroys `held` as if outside of every region: what dies may run code of the user.
+/// Destroys `held` as if outside every region: its destructor may run user code.
 template <class T>
 void drop_unseen(T&& held) noexcept {
   const SuspendScopes suspend;
   const std::remove_reference_t<T> dying = std::forward<T>(held);
 }
 
-/// Hides a scope and everything inside it while alive, PyTorch's own hooks too.
+/// Hides a scope and everything inside it, including PyTorch's own hooks, while alive.
 class REMAT_API HiddenScopes {
  public:
   HiddenScopes(const HiddenScopes&) = delete;
@@ -48,25 +48,24 @@ class REMAT_API HiddenScopes {
   HiddenScopes();
   ~HiddenScopes();
 
-  /// Hides `scope`, which is the current one or around it.
+  /// Hides `scope` and everything inside it. It must be on the current stack.
   void hide(const Scope& scope);
   void hide_python_hooks(size_t count);
 
  private:
   Scope* hidden_;
-  std::optional<at::impl::SavedTensorDefaultHooksTLS> python_hooks_;  // if some are hidden
+  std::optional<at::impl::SavedTensorDefaultHooksTLS> python_hooks_;  // The hooks before.
 };
 
-/// Hides `scope`, the scopes inside it and user hooks right around it, PyTorch's own too, while
-/// alive: what is saved then is remat's own.
+/// Hides `scope`, the scopes inside it and the user hooks directly around it (remat's and
+/// PyTorch's) while alive: tensors saved then are remat's own.
 class REMAT_API OuterScopes final : HiddenScopes {
  public:
   explicit OuterScopes(const Scope& scope);
 };
 
 /// Hides `scope` and the scopes inside it while alive; with Keep::kAllRegions, everything up to the
-/// outermost region. What is saved then is kept for the user: by the hooks around, or an outer
-/// region.
+/// outermost region. Tensors saved then are kept for the user, by the hooks or the region around.
 class REMAT_API ScopesAround final : HiddenScopes {
  public:
   ScopesAround(const Scope& scope, Keep keep);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Counting the hooks on gradients that a backward passes.
+// Counting the gradient hooks that a backward pass runs.
 #pragma once
 
 #include <torch/csrc/autograd/function_hook.h>
@@ -17,24 +17,24 @@ namespace remat {
 /// Hooks on the gradient of one output of a node.
 struct HookCount {
   size_t hooks;
-  std::optional<size_t> output;  ///< Not known of hooks that nobody can look into.
+  std::optional<size_t> output;  ///< nullopt for hooks that cannot be inspected.
 };
 
-/// How many hooks one object of LibTorch has that stands for those of another language: Python's
-/// are in a dict. Null: it is one.
+/// Counts the hooks of another language behind one LibTorch object: Python's hooks are in a dict.
+/// Null counts one.
 struct HookCounter {
   HookCount (*gradient)(const torch::autograd::FunctionPreHook& hook) = nullptr;
   size_t (*accumulated)(const torch::autograd::PostAccumulateGradHook& hook) = nullptr;
 };
 
-/// Sets what counts them, for the process. For the binding of another language.
+/// Sets the process-wide counter. For the binding of another language.
 REMAT_API void set_hook_counter(HookCounter counter);
 
-/// How many hooks on gradients of tensors a backward from `roots` passes: on its way to `ends`, or
-/// to all leaves if there are none.
+/// Number of hooks on tensor gradients that a backward pass from `roots` runs on its way to `ends`,
+/// or to all leaves if `ends` is empty.
 REMAT_API size_t count_hooks(const EdgeList& roots, const EdgeList& ends);
 
-/// How many run after the gradient of the leaf has been accumulated.
+/// Number of hooks that run after the leaf's gradient has been accumulated.
 size_t count_accumulated(const torch::autograd::Node& leaf);
 
 }  // namespace remat

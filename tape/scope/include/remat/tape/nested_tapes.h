@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which regions inside others have tapes.
+// Deciding which nested regions have tapes.
 #pragma once
 
 #include <remat/tape/export.h>
 
 namespace remat {
 
-/// The part of a scope that decides so. See Note [Nested tapes]. On the thread of the scope only.
+/// The part of a scope that decides which nested regions have tapes. See Note [Nested tapes]. Only
+/// on the scope's thread.
 class REMAT_API NestedTapes {
  public:
   NestedTapes() = default;
@@ -18,14 +19,14 @@ class REMAT_API NestedTapes {
   /// True if regions that begin here may be replayed from tapes.
   virtual bool are_allowed() const = 0;
 
-  /// A region begins here that would have a tape if `wanted`. Returns whether it has one: in a
-  /// replay, as in the forward.
+  /// A region begins here that would have a tape if `wanted`. Returns whether it has one; a replay
+  /// decides as the forward did.
   virtual bool decide(bool wanted) = 0;
 
-  /// are_allowed() of this thread's innermost scope that decides; true if none does.
+  /// Returns are_allowed() of this thread's innermost scope with this part; true if there is none.
   static bool allowed_here();
 
-  /// decide() of the scopes of this thread, the outermost first.
+  /// Calls decide() of the thread's scopes, the outermost first.
   static bool decide_here(bool wanted);
 };
 

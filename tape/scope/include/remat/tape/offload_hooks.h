@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// An OffloadStore as saved-tensor hooks.
+// Saved-tensor hooks over an OffloadStore.
 #pragma once
 
 #include <memory>
@@ -10,10 +10,11 @@
 
 namespace remat {
 
-/// Hooks that put into `store` and get from it; null for null.
+/// Hooks that put tensors into `store` and get them back; null if `store` is null.
 std::shared_ptr<const SavedTensorsHooks> as_hooks(const std::shared_ptr<OffloadStore>& store);
 
-/// The same for the arguments of a region: leaves that require gradients stay.
+/// Hooks for a region's arguments: like as_hooks(), but leaves that require gradients stay in
+/// place.
 std::shared_ptr<const SavedTensorsHooks> as_input_hooks(const std::shared_ptr<OffloadStore>& store);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where the ops of a region come from: for the error of a replay that differs, if its user debugs.
+// Source locations of a region's ops, for the error of a diverging replay in debug mode.
 #pragma once
 
 #include <cstddef>
@@ -13,19 +13,19 @@
 
 namespace remat {
 
-/// The sites of one forward's ops, in the order of its OpLog. Filled by the forward's thread, then
-/// read by any.
+/// The sites of one forward's ops, in the order of its OpLog. The forward's thread fills it, then
+/// any thread may read it.
 class REMAT_API OpSites {
  public:
   explicit OpSites(OpSite site) : site_(std::move(site)) {}
 
-  /// The forward has logged an op.
+  /// Records the site of an op that the forward has logged.
   void add() { sites_.push_back(now()); }
 
-  /// The site of the op that is about to run. Asks the user with every scope hidden.
+  /// The site of the op that is about to run. Calls the user's function with all scopes hidden.
   std::string now() const;
 
-  /// The site of the op with this number; empty if there is none.
+  /// The site of op `number`; empty if there is none.
   std::string of(size_t number) const { return number < sites_.size() ? sites_[number] : ""; }
 
   /// "aten::sin(...)  model.py:12 in forward"

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Scopes of pairs of hooks, and what their pack is told.
+// Scopes of hook pairs, and the information that pack functions can query.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -16,7 +16,7 @@
 
 namespace remat {
 
-/// While alive, what pack is given on this thread is what `info` says. Of remat's own.
+/// While alive, `info` describes the tensors passed to pack on this thread. For remat's own use.
 class REMAT_API SavedTensorInfoGuard {
  public:
   explicit SavedTensorInfoGuard(SavedTensorInfo info);
@@ -29,15 +29,16 @@ class REMAT_API SavedTensorInfoGuard {
   const SavedTensorInfo* outer_;
 };
 
-/// As current_saved_tensor_info(); null outside of pack. Of remat's own.
+/// Like current_saved_tensor_info(), but null outside pack. For remat's own use.
 REMAT_API const SavedTensorInfo* saved_tensor_info_in_pack();
 
-/// True while a region keeps its arguments on this thread, by a guard. Of remat's own.
+/// True while a SavedTensorInfoGuard on this thread keeps a region's arguments. For remat's own
+/// use.
 REMAT_API bool packs_region_input();
 
-/// While alive, the tensor that pack is given next on this thread is an alias of `original`, which
-/// must live on, or a copy of its bytes; as they are after the op that runs, if `after_op`. Of
-/// remat's own.
+/// While alive, the next tensor passed to pack on this thread is an alias of `original`, which must
+/// outlive the guard, or a copy of its bytes, taken after the running op if `after_op`. For remat's
+/// own use.
 class REMAT_API SavedOriginalGuard {
  public:
   explicit SavedOriginalGuard(const at::Tensor& original, bool after_op = false);
@@ -50,17 +51,17 @@ class REMAT_API SavedOriginalGuard {
   bool outer_after_op_;
 };
 
-/// The scope of a pair of hooks. A replay does not call them again: what it saves under them serves
-/// only its own graph.
+/// The scope of a pair of hooks. A replay does not call the hooks again: what it saves under them
+/// serves only its own graph.
 ///
-/// Note [Hooks inside a region]: a pair that the user opens in a region's function is for what the
-/// region keeps, which is what SAVE calls keep that are made under it: see UserPair. All else is
-/// the region's as without the pair: a slot.
+/// Note [Hooks inside a region]: a pair that the user opens in a region's function gets what the
+/// region keeps, that is, what SAVE calls under the pair keep: see UserPair. All other saved
+/// tensors become slots of the region, as without the pair.
 class REMAT_API UserHooksScope final : public Scope {
  public:
   enum class Of : uint8_t {
     kUser,     ///< Opened by the user.
-    kKeeping,  ///< For what a region keeps, wherever it is: what is saved is what is kept.
+    kKeeping,  ///< For what a region keeps, wherever it is: every saved tensor is kept.
   };
   explicit UserHooksScope(std::shared_ptr<const SavedTensorsHooks> hooks, Of of = Of::kUser)
       : hooks_(std::move(hooks)), of_(of) {}
@@ -71,7 +72,7 @@ class REMAT_API UserHooksScope final : public Scope {
   }
   std::any capture_context() override;
 
-  /// What `hooks` want to remember of this moment; nothing if they do not say.
+  /// Calls capture_context of `hooks`; empty if there is none.
   static std::any capture(const SavedTensorsHooks& hooks);
 
  private:

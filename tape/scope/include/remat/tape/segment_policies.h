@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Policies of a region that is cut.
+// Policies of the segments of a cut region.
 #pragma once
 
 #include <remat/policy/policy.h>
@@ -11,8 +11,8 @@ namespace remat {
 class OpCall;
 class RegionPolicy;
 
-/// The part of a region's scope that knows which segment an op belongs to. On the thread of the
-/// scope only.
+/// The part of a region's scope that knows which segment an op belongs to. Only on the scope's
+/// thread.
 class REMAT_API SegmentPolicies {
  public:
   SegmentPolicies() = default;
@@ -20,13 +20,13 @@ class REMAT_API SegmentPolicies {
   SegmentPolicies& operator=(const SegmentPolicies&) = delete;
   virtual ~SegmentPolicies() = default;
 
-  /// An op is about to run. Returns the policy of its segment; null if that has none.
+  /// An op is about to run. Returns the policy of its segment; null if it has none.
   virtual const RegionPolicy* enter() = 0;
 
-  /// A rule says SAVE or OFFLOAD of the leaf op that runs next.
+  /// A rule gives SAVE or OFFLOAD to the next leaf op.
   virtual void save_next(Policy policy) = 0;
 
-  /// A rule says SAVE or OFFLOAD of a composite op that has just run.
+  /// A rule gives SAVE or OFFLOAD to a composite op that has just run.
   virtual void save_results(const OpCall& call, Policy policy) = 0;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Telling who listens that a replay runs.
+// Reporting replays to the trace sink.
 #pragma once
 
 #include <atomic>
@@ -10,12 +10,12 @@
 
 namespace remat {
 
-/// Tells the trace_sink of the begin and the end of a replay, on the thread that lives it.
+/// Reports the begin and end of a replay to trace_sink, on the replay's thread.
 class TracedReplay {
  public:
   enum class From : uint8_t { kTape, kFunction };
 
-  /// `whole`: of a tape that is cut, the region that the part is of; else the same.
+  /// `whole`: the whole region if `region` is part of one whose tape is cut; else `region`.
   TracedReplay(const Region& region, const Region& whole, From from)
       : region_(region), whole_(whole), from_(from) {
     tell(/*begins=*/true);

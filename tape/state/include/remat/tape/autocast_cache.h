@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Casts of parameters that autocast's cache answers in a forward and a replay makes again.
+// Casts of parameters that a forward takes from autocast's cache and a replay recomputes.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,28 +11,28 @@
 namespace remat {
 
 /// Note [Casts that a cache answers]: under autocast the forward takes a parameter's low-precision
-/// copy from autocast's cache, as plain code does: gradients of parameters that are used twice are
-/// bitwise equal only so. A replay makes the copy again. So casts of parameters are not logged, and
-/// a copy is logged as made inside wherever it was made; the parameter counts as read; and no rule
-/// of a policy is for such a cast, or the replay would have calls that the forward had not. (Inside
-/// an op that autocast changes autocast is off: whether it asked for the cast cannot be told.)
+/// copy from autocast's cache, as plain code does: only so are gradients of parameters used twice
+/// bitwise equal. A replay casts again. So casts of parameters are not logged, a copy is logged as
+/// made inside wherever it was made, and the parameter counts as read. No policy rule applies to
+/// such a cast, or the replay would have calls that the forward had not. (Autocast is off inside an
+/// op that it changes, so whether it requested the cast cannot be told.)
 
-/// True for a cast that the cache could have answered.
+/// True for a cast whose result could come from the cache.
 REMAT_API bool is_cacheable_cast(const OpCall& call);
 
-/// The parameter that `tensor`, not made by an op that was seen, is autocast's copy of; undefined
-/// if it is none.
+/// Returns the parameter if `tensor`, which no intercepted op made, is autocast's copy of one; else
+/// undefined.
 at::Tensor autocast_source(const at::Tensor& tensor);
 
 /// Note [Stale casts]: a weight may be written while the cache has its cast (an optimizer's step in
-/// an autocast block). Plain code goes on with the cast, a replay would cast the weight as it is
-/// now. So the version that a weight had when autocast cast it in a region is known; a cast that
-/// was made outside of regions is compared with its weight once. Any thread.
+/// an autocast block). Plain code goes on with the cast, whereas a replay would cast the weight as
+/// it is now. So remat records the version that a weight had when autocast cast it in a region; a
+/// cast made outside regions is compared with its weight once. Usable from any thread.
 
-/// `cast`, of `leaf` as it is now, has just been made: known if autocast has asked for it.
+/// Call it after `cast` has been made of `leaf`; recorded if autocast requested the cast.
 void note_autocast(const at::Tensor& cast, const at::Tensor& leaf);
 bool is_known_cast(const at::Tensor& cast);
-/// True if `cast`, from the cache, has not the values of `leaf` any more.
+/// True if `cast`, from the cache, no longer has the values of `leaf`.
 bool is_stale_cast(const at::Tensor& cast, const at::Tensor& leaf);
 
 }  // namespace remat

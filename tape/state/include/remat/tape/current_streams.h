@@ -13,22 +13,23 @@ namespace remat {
 
 /// The current device of a thread, and its current stream on each device of the accelerator.
 ///
-/// Note [Streams of a replay]: autograd starts a replay on the thread and on the stream of the node
-/// that needs it first, which need not be those of the region's entry: the function may return what
-/// it has made on a side stream or on another device. A replay begins where the forward began, so
-/// the function switches and waits as it did then, and each saved tensor is made again on the
-/// stream on which its node reads it. A tape holds ops and no waits, so a region whose ops run on
-/// other streams than it began with has no tape.
+/// Note [Streams of a replay]: autograd starts a replay on the thread and stream of the node that
+/// needs it first. These need not be those of the region's entry: the function may return what it
+/// has made on a side stream or on another device. A replay begins where the forward began, so the
+/// function switches and waits as it did then, and each saved tensor is recomputed on the stream on
+/// which its node reads it. A tape holds ops and no waits, so a region whose ops run on other
+/// streams than it began with has no tape.
 class REMAT_API CurrentStreams {
  public:
-  /// Reads those of this thread. A process that has not used an accelerator yet has the default
-  /// ones, and is not made to use it.
+  /// Reads this thread's device and streams. In a process that has not used an accelerator yet,
+  /// returns the defaults without initialising one.
   static CurrentStreams read();
 
-  /// True if the process has begun to use an accelerator since.
+  /// True if the process has begun to use an accelerator since read().
   bool began_without_accelerator() const { return !is_used_ && read().is_used_; }
 
-  /// True if this thread now has others. A process that had no accelerator has none.
+  /// True if the thread's device or streams differ now. False if the process had used no
+  /// accelerator.
   bool changed() const { return is_used_ && !read().are_same(*this); }
 
  private:
@@ -46,11 +47,11 @@ class REMAT_API CurrentStreams {
   bool is_used_ = false;
   c10::DeviceIndex device_ = 0;
   c10::SmallVector<c10::StreamId, 2>
-      other_;  ///< By device, up to the last one that is not default.
+      other_;  ///< By device, up to the last stream that is not the default.
 };
 
-/// Puts the thread's current device and streams back when it dies: a backward leaves the device of
-/// its last node.
+/// Restores the thread's current device and streams on destruction: a backward leaves the device of
+/// its last node current.
 class REMAT_API KeptStreams {
  public:
   KeptStreams() = default;
@@ -73,9 +74,9 @@ class REMAT_API ReplayStreams {
   const KeptStreams kept_;
 };
 
-/// The streams that a replay's ops use beside those that it began with, which wait for them when it
-/// ends: the memory that the replay lets go of is used again on the stream that it came from. The
-/// forward's caller may have been the one who waited.
+/// The streams that a replay's ops use besides those that it began with. On destruction the first
+/// streams wait for the others: memory that the replay frees is reused on the stream that it came
+/// from. In the forward, the caller may have been the one who waited.
 class REMAT_API UsedStreams {
  public:
   explicit UsedStreams(const CurrentStreams& first) : first_(first) {}
@@ -83,7 +84,7 @@ class REMAT_API UsedStreams {
   UsedStreams& operator=(const UsedStreams&) = delete;
   ~UsedStreams();
 
-  /// An op is about to run on this thread's current streams.
+  /// Call it before an op runs on this thread's current streams.
   void note();
 
  private:

@@ -28,8 +28,7 @@ class REMAT_API GeneratorState {
 
   const at::Generator& generator() const { return generator_; }
 
-  /// True if the generator is now where it was: nothing was drawn from it since, and it was not
-  /// seeded anew.
+  /// True if the generator is still in this state: nobody has drawn from it or seeded it since.
   bool is_current() const;
 
   /// Sets the generator back to this state.
@@ -53,7 +52,7 @@ REMAT_API std::vector<GeneratorState> read_generators(const std::vector<at::Gene
 /// Keeps only the states whose generator has moved since.
 REMAT_API void drop_current(std::vector<GeneratorState>& states);
 
-/// Tells whether a generator has moved since, from a few words of its state. Holds the generator.
+/// Tells, from a few words of a generator's state, whether it has moved since. Holds the generator.
 class REMAT_API GeneratorMark {
  public:
   explicit GeneratorMark(const at::Generator& generator);
@@ -62,7 +61,7 @@ class REMAT_API GeneratorMark {
   bool has_moved() const;
 
  private:
-  // The position of the CPU's Mersenne Twister, and words of its state, which are all new after 624
+  // Position of the CPU's Mersenne Twister, and some words of its state. All words change after 624
   // draws.
   using Words = std::array<uint64_t, 12>;
   static Words words_of(c10::GeneratorImpl& cpu);
@@ -70,17 +69,17 @@ class REMAT_API GeneratorMark {
 
   at::Generator generator_;
   Words words_{};
-  std::optional<GeneratorState> state_;  // of other kinds
+  std::optional<GeneratorState> state_;  // For generators other than the CPU's.
 };
 
-/// A number that differs where the generator stands elsewhere: for the CPU's made of the words that
-/// a GeneratorMark has, for CUDA's of seed and offset; 0 for others.
+/// A hash of the generator's position: for the CPU of the words that a GeneratorMark has, for CUDA
+/// of seed and offset; 0 for others.
 REMAT_API uint64_t position_of(const at::Generator& generator);
 
 /// Marks of the generators that read_generators() reads.
 REMAT_API std::vector<GeneratorMark> mark_generators(const std::vector<at::Generator>& named);
 
-/// When destroyed, sets each generator back to where it was when it was added.
+/// On destruction sets each generator back to its state at add().
 class REMAT_API KeptGenerators {
  public:
   KeptGenerators() = default;
@@ -94,8 +93,8 @@ class REMAT_API KeptGenerators {
   std::vector<GeneratorState> present_;
 };
 
-/// While alive, the generators of `states` are set to them; then they continue where they were. Not
-/// for two threads at once: see Turn.
+/// While alive, the generators of `states` are in those states; afterwards they continue where they
+/// were. Not for two threads at once: see Turn.
 ///
 /// Note [Generators and threads]: a generator is one stream for the whole process. Replays that
 /// draw take turns, by thread. A forward that draws in another thread meanwhile is not held back:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Telling the allocator which stream reads memory.
+// Telling the allocator which streams read memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,15 +11,15 @@
 
 namespace remat {
 
-/// The op is about to run on the current streams: memory of its arguments is not used again before
-/// these streams have got past it.
+/// Call it before an op runs on the current streams: the allocator reuses the memory of the op's
+/// arguments only after these streams have passed the op.
 ///
-/// Note [Memory between streams]: plain autograd keeps what an op has saved until backward, so a
-/// function may let go of a tensor that another stream has yet to read. A region drops it at once.
-/// So where a region runs on several streams, the allocator is told of each op.
+/// Note [Memory between streams]: plain autograd keeps saved tensors until backward, so a function
+/// may release a tensor that another stream has yet to read. A region drops the tensor at once. So
+/// where a region runs on several streams, each op is reported to the allocator.
 REMAT_API void note_stream_use(const OpCall& call);
 
-/// The current stream reads `tensor`.
+/// Reports that the current stream reads `tensor`.
 REMAT_API void note_stream_use(const at::Tensor& tensor);
 
 /// Note [Streams of kept values]: a replay begins by putting back what the region has kept, on the

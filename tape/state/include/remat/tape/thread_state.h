@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The settings of LibTorch that change what an op computes: read at region entry, set for a replay.
+// LibTorch's settings that change what an op computes: read at region entry, set for a replay.
 #pragma once
 
 #include <c10/core/GradMode.h>
@@ -17,15 +17,15 @@
 
 namespace remat {
 
-/// Forward-mode AD, autocast and handling of denormal numbers of this thread; default dtype,
-/// deterministic flags, and which libraries and attention backends may be used, of the process.
+/// This thread's settings for forward-mode AD, autocast and denormal numbers, and the process's
+/// default dtype, deterministic flags, and allowed libraries and attention backends.
 class REMAT_API ThreadState {
  public:
   /// Reads the present settings.
   static ThreadState read();
 
-  /// Throws, with `region_label`, if the present float32 precision is another one: LibTorch says
-  /// what it is, but not how it was set, so that a replay cannot put it back.
+  /// Throws, with `region_label`, if the present float32 precision differs: LibTorch reports the
+  /// precision, but not how it was set, so a replay cannot restore it.
   void check_precision(const std::string& region_label) const;
 
  private:
@@ -41,7 +41,7 @@ class REMAT_API ThreadState {
   class ProcessUse;
 
   ThreadState() = default;
-  /// Without precision and what is of the process.
+  /// Reads the thread's settings, without precision and process settings.
   static ThreadState read_thread();
   void restore_thread() const;
 
@@ -50,19 +50,20 @@ class REMAT_API ThreadState {
   bool autocast_cache_ = true;
   bool forward_ad_ = true;
   bool flushes_denormals_ = false;
-  int threads_ = 0;  // that an op may use
+  int threads_ = 0;  // Number of threads that an op may use.
   uint32_t precision_ = 0;
   Process process_;
 };
 
-/// What an op's bits depend on beside its arguments, as it was at construction: whether denormal
-/// numbers are flushed and MKL-DNN is used; unless it is pointwise the other libraries,
-/// deterministic flags and threads, too; of what may multiply matrices the precision.
+/// The settings at construction that an op's bits depend on. All ops depend on the flushing of
+/// denormals and the use of MKL-DNN; ops that are not pointwise also on other libraries,
+/// deterministic flags and the number of threads; ops that may multiply matrices also on the
+/// precision.
 class REMAT_API ComputeSettings {
  public:
   ComputeSettings();
 
-  /// How what `op` depends on differs now; 0 if it does not.
+  /// A nonzero difference if the settings that `op` depends on have changed; else 0.
   uint64_t changed(const OpInfo& op) const;
 
  private:
@@ -70,21 +71,21 @@ class REMAT_API ComputeSettings {
   static Kind kind_of(const OpInfo& op);
   static uint64_t read(Kind kind);
 
-  std::array<uint64_t, 3> at_first_;  // by kind
+  std::array<uint64_t, 3> at_first_;  // Indexed by Kind.
 };
 
 /// While alive, this thread computes under `state`, with gradients recorded, and without autocast's
 /// weight cache if the region `casts_weights`.
 ///
 /// Note [Autocast's weight cache]: the forward uses the cache as it would without remat. A weight
-/// that two regions share is cast once and its gradient accumulates at that one cast, or gradients
-/// would not be bitwise those of plain. A replay neither reads nor fills the cache: a cast saves
-/// nothing for backward and gives the same values when done again.
+/// that two regions share is cast once and its gradient accumulates at that one cast; otherwise
+/// gradients would not be bitwise equal to those of plain code. A replay neither reads nor fills
+/// the cache: casting again saves nothing for backward and gives the same values.
 ///
 /// Note [Settings of the process]: replays that need the same settings run side by side; one that
-/// needs others waits in blocking_wait() until those have ended, and the last one puts back what
-/// was there before the first. Threads that compute outside of replays meanwhile see the replays'
-/// settings, as with any other change of them.
+/// needs others waits in blocking_wait() until those have ended, and the last one restores what was
+/// there before the first. Meanwhile, threads that compute outside replays see the replays'
+/// settings, as with any other change of process settings.
 class REMAT_API ReplayThreadState {
  public:
   ReplayThreadState(const ThreadState& state, bool casts_weights);

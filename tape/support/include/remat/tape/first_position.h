@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where in a list something stands, without looking through a long one.
+// A list of keys that finds the first position of a key quickly, however long the list is.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -11,8 +11,8 @@
 
 namespace remat {
 
-/// A list of keys (addresses, numbers) that tells where each stands first. Few are looked through,
-/// without an allocation; many are hashed, so that n of them cost n.
+/// A list of keys (addresses, numbers) that returns the first position of each. Short lists are
+/// searched without an allocation; long ones are hashed, so that n lookups cost O(n).
 template <class Key>
 class FirstPosition {
  public:
@@ -40,7 +40,7 @@ class FirstPosition {
 
   void clear() {
     keys_.clear();
-    if (hashed_ > 0) first_ = {};  // with its memory, which clear() would go through each time
+    if (hashed_ > 0) first_ = {};  // Frees the buckets, too: clear() would walk them each time.
     hashed_ = 0;
   }
 
@@ -48,7 +48,7 @@ class FirstPosition {
   static constexpr size_t kFew = 8;
 
   c10::SmallVector<Key, kFew> keys_;
-  std::unordered_map<Key, size_t> first_;  // once there are many
+  std::unordered_map<Key, size_t> first_;  // Filled once there are more than kFew keys.
   size_t hashed_ = 0;
 };
 

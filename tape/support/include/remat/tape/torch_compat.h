@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What differs between the versions of LibTorch that remat supports. Classes that remat derives
-// from are in backend/dispatch/engine_compat.h, those of LibTorch's Python half in
+// Differences between the versions of LibTorch that remat supports. Base classes of remat's own
+// classes are in backend/dispatch/engine_compat.h, differences in LibTorch's Python half in
 // python/bindings/py_node_compat.h.
 #pragma once
 
@@ -27,9 +27,10 @@ using WeakNodePtr =
                        std::weak_ptr<torch::autograd::Node>,
                        c10::weak_intrusive_ptr<torch::autograd::Node>>;
 
-/// Makes a node owned by a NodePtr. Throws what T's constructor throws. From 2.13 on, whoever
-/// refers to a node weakly keeps its members: T has none that could hold a SavedVariable, which
-/// refers to its own node so, else it must free them in an override of release_resources().
+/// Makes a node owned by a NodePtr. Throws what T's constructor throws. From 2.13 on, a weak
+/// reference to the node keeps its members alive. So T must not have members that could hold a
+/// SavedVariable (which refers weakly to its own node), unless it frees them in an override of
+/// release_resources().
 template <class T, class... Args>
 NodePtr make_node(Args&&... args) {
   if constexpr (std::is_same_v<NodePtr, std::shared_ptr<torch::autograd::Node>>) {
@@ -41,8 +42,8 @@ NodePtr make_node(Args&&... args) {
 
 namespace detail {
 
-/// Tells those who asked for it (torch.autograd.graph.node_creation_hook, from 2.14) of a node that
-/// is in the graph now; each node once.
+/// Calls the node creation hooks (torch.autograd.graph.node_creation_hook, from 2.14) for a node
+/// that has just entered the graph. Call it once per node.
 template <class Node>
 void tell_of_new_node(const Node& node) {
   if constexpr (requires { fire_node_creation_hooks(node); }) fire_node_creation_hooks(node);
@@ -61,7 +62,7 @@ void rebase_history(const Tensor& tensor, const NodePtr& node) {
 
 }  // namespace detail
 
-/// True for tensors with names for their dimensions, which LibTorch has up to 2.12.
+/// True for tensors with named dimensions, which LibTorch supports up to 2.12.
 template <class Key = c10::DispatchKey>
 bool has_dimension_names(c10::DispatchKeySet keys) {
   if constexpr (requires { Key::Named; }) {
@@ -71,7 +72,7 @@ bool has_dimension_names(c10::DispatchKeySet keys) {
   }
 }
 
-/// torch::profiler::impl::ProfilerStateBase of this thread, null without one.
+/// Returns this thread's torch::profiler::impl::ProfilerStateBase, or null if there is none.
 template <class ProfilerState>
 ProfilerState* profiler_of_thread() {
   if constexpr (requires { ProfilerState::getTLS(); }) {
@@ -81,13 +82,13 @@ ProfilerState* profiler_of_thread() {
   }
 }
 
-/// Makes a new node the history of `tensor`, as the op that made `tensor` does it.
+/// Makes a new node the history of `tensor`, as an out-of-place op does for its result.
 inline void set_new_history(const at::Tensor& tensor, const NodePtr& node) {
   torch::autograd::set_history(tensor, node);
   detail::tell_of_new_node(node);
 }
 
-/// Makes a new node the history of `tensor`, as an op that writes in place does it.
+/// Makes a new node the history of `tensor`, as an in-place op does.
 inline void rebase_new_history(const at::Tensor& tensor, const NodePtr& node) {
   detail::rebase_history(tensor, node);
 }

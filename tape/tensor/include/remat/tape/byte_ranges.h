@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which bytes of a storage.
+// Sets of bytes within a storage.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -14,28 +14,28 @@
 
 namespace remat {
 
-/// From `begin` up to `end` - 1.
+/// The bytes in [begin, end).
 struct ByteRange {
   size_t begin = 0;
   size_t end = 0;
   bool empty() const { return begin >= end; }
 };
 
-/// A set of bytes, as ranges that neither touch nor overlap. Adding a range and looking one up cost
-/// the logarithm of their number.
+/// A set of bytes, as ranges that neither touch nor overlap. Adding a range and looking one up take
+/// logarithmic time.
 class REMAT_API ByteRanges {
  public:
   void add(const ByteRange& range);
   bool contains(const ByteRange& range) const;
 
  private:
-  std::map<size_t, size_t> ends_;  // by begin
+  std::map<size_t, size_t> ends_;  // Maps each range's begin to its end.
 };
 
-/// From the first byte of the elements to the last.
+/// Range from the first byte of the elements to the last.
 REMAT_API ByteRange span_of(const TensorLayout& layout);
 
-/// The bytes of the elements, in runs without a gap; none if these would be very many.
+/// The bytes of the elements, as runs without gaps; nullopt if there would be very many runs.
 using ByteRuns = c10::SmallVector<ByteRange, 1>;
 REMAT_API std::optional<ByteRuns> runs_of(const TensorLayout& layout);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A tensor's place in autograd's graph, without changing the graph.
+// Finding a tensor's node in autograd's graph without changing the graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,23 +9,24 @@
 
 namespace remat {
 
-/// True for a view whose base was written since: autograd makes its node anew when it is asked.
+/// True for a view whose base has been written since the view was made: autograd creates its node
+/// anew on the next access.
 ///
-/// Note [When a view gets its node]: the order in which nodes are made decides the order in which
-/// gradients are summed, and so their last bits. Asking a stale view for its node here would make
-/// it earlier than plain code does.
+/// Note [When a view gets its node]: the order in which nodes are created decides the order in
+/// which gradients are summed, and so their last bits. Reading grad_fn of a stale view here would
+/// create its node earlier than plain code does.
 inline bool is_stale_view(const at::Tensor& tensor) {
   const auto* const meta = torch::autograd::impl::get_view_autograd_meta(tensor);
   return meta && meta->has_bw_view() && meta->get_attr_version() != tensor._version();
 }
 
-/// The node of `tensor`, or of its base if it is a stale view; null if there is none.
+/// Returns the node of `tensor`, or of its base if it is a stale view; null if there is none.
 inline torch::autograd::Node* current_node(const at::Tensor& tensor) {
   return (is_stale_view(tensor) ? tensor._base() : tensor).grad_fn().get();
 }
 
-/// True if `tensor` has a node once somebody asks. Not so of a leaf, and of a view that was made
-/// with grad mode off, until its base is written.
+/// True if `tensor` has a node or gets one when grad_fn is read. False for leaves, and for a view
+/// made with grad mode off until its base is written.
 inline bool will_have_node(const at::Tensor& tensor) {
   return is_stale_view(tensor) ? tensor.requires_grad() : tensor.grad_fn() != nullptr;
 }

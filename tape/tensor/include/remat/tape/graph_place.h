@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Where a tensor stands in autograd's graph.
+// A tensor's position in autograd's graph.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,17 +12,17 @@
 
 namespace remat {
 
-/// The place of a tensor, to be given to others. Holds its node weakly.
+/// The position of a tensor, which can be given to other tensors. Holds the node weakly.
 class REMAT_API GraphPlace {
  public:
-  /// A place behind a node that is gone.
+  /// A position behind a node that has been freed.
   GraphPlace() = default;
 
-  /// The place of `tensor`, which is no stale view: Note [When a view gets its node].
+  /// Position of `tensor`, which must not be a stale view: Note [When a view gets its node].
   explicit GraphPlace(const at::Tensor& tensor);
 
-  /// Puts `tensor`, which is outside of any graph, at this place. Where the node is gone the tensor
-  /// is no leaf either, and a gradient that reaches it goes nowhere.
+  /// Puts `tensor`, which is outside any graph, at this position. If the node has been freed, the
+  /// tensor becomes a non-leaf whose gradient goes nowhere.
   void give_to(at::Tensor tensor) const;
 
  private:

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Copies from a device to the host that return before they are done.
+// Device-to-host copies that return before they are done.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -14,28 +14,28 @@
 
 namespace remat {
 
-/// The position of the argument "non_blocking"; the number of arguments if there is none.
+/// Position of the argument "non_blocking"; the number of arguments if there is none.
 REMAT_API size_t non_blocking_argument(const c10::FunctionSchema& schema);
 
-/// Waits for a copy to the host that was told not to wait.
+/// Waits for a non-blocking copy to the host.
 ///
 /// Note [Copies to the host]: a program that copies to the host without waiting waits later, by an
-/// event or for the device, which no op shows. remat may read that memory before: hooks, stores and
-/// copies before a write get what an op has made as soon as it has run. So in a region such a copy
-/// waits, and a tape, which does not repeat the waits of the function, has one that waits.
+/// event or for the device, which no op shows. remat may read that memory earlier: hooks, stores
+/// and copies before a write get an op's result as soon as the op has run. So such a copy waits if
+/// it runs in a region. A tape does not repeat the function's waits, so its copies wait, too.
 class REMAT_API HostCopy {
  public:
-  /// The op is about to run; `non_blocking` is the position of that argument.
+  /// Construct it before the op runs; `non_blocking` is the position of that argument.
   HostCopy(const OpCall& call, size_t non_blocking);
 
-  /// True if it copies to the host and is told not to wait.
+  /// True if the op copies to the host and returns without waiting.
   bool returns_early() const { return !devices_.empty(); }
 
-  /// The op has run.
+  /// Call it after the op has run.
   void wait() const;
 
  private:
-  c10::SmallVector<c10::Device, 1> devices_;  // that it copies from
+  c10::SmallVector<c10::Device, 1> devices_;  // Devices that the op copies from.
 };
 
 }  // namespace remat

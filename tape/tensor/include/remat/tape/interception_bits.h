@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The thread's switch for interception: dispatch keys that send every op to remat's kernels first.
+// The thread's switch for interception: dispatch keys that route every op to remat's kernels first.
 #pragma once
 
 #include <c10/core/impl/LocalDispatchKeySet.h>
@@ -12,15 +12,15 @@
 
 namespace remat {
 
-/// Note [Interception bits]: an op is seen while certain bits are in the thread's included dispatch
-/// keys. These are bits of the raw set, not keys: c10::impl::IncludeDispatchKeyGuard would take a
-/// backend's bit out again when guards nest. The set is thread state that LibTorch carries to other
-/// threads; a thread that has the bits but no scope is not in a region, and remat's kernels pass
-/// its ops on. backend/ decides which bits, once, before the first region; until then the switch
-/// does nothing.
+/// Note [Interception bits]: an op is intercepted while certain bits are in the thread's included
+/// dispatch keys. These are bits of the raw set, not keys: c10::impl::IncludeDispatchKeyGuard would
+/// remove a backend's bit again when guards nest. The set is thread-local state that LibTorch
+/// carries to other threads; a thread that has the bits but no scope is not in a region, and
+/// remat's kernels pass its ops on. backend/ chooses the bits once, before the first region; until
+/// then the switch does nothing.
 extern REMAT_API std::atomic<uint64_t> interception_bits;
 
-/// True if ops of this thread are seen.
+/// True if ops of this thread are intercepted.
 inline bool interception_is_on() {
   return (c10::impl::raw_local_dispatch_key_set.included_ &
           interception_bits.load(std::memory_order_relaxed)) != 0;
@@ -32,7 +32,7 @@ inline void switch_interception(bool on) {
   included = on ? included | bits : included & ~bits;
 }
 
-/// Off while alive, then as before.
+/// Switches interception off while alive, then restores it.
 class InterceptionOff {
  public:
   InterceptionOff()
@@ -45,7 +45,7 @@ class InterceptionOff {
   ~InterceptionOff() { *included_ |= bits_; }
 
  private:
-  uint64_t* included_;  // of this thread
+  uint64_t* included_;  // Points to this thread's key set.
   uint64_t bits_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What LibTorch asks of its tensors' variables.
+// LibTorch's own table of VariableHooks.
 #pragma once
 
 #include <ATen/core/VariableHooksInterface.h>
@@ -9,7 +9,8 @@
 
 namespace remat {
 
-/// LibTorch's own VariableHooks, which tell no scope: see Note [Data hooks]. From any thread.
+/// LibTorch's own VariableHooks, which notify no scope: see Note [Data hooks]. Usable from any
+/// thread.
 REMAT_API const at::impl::VariableHooksInterface& libtorch_variable_hooks();
 
 }  // namespace remat

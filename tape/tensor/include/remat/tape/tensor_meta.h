@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What two tensors must share to count as the same saved tensor, and the version autograd saw.
+// Metadata that two tensors must share to count as the same saved tensor, and saved versions.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,28 +14,28 @@
 
 namespace remat {
 
-/// What to do about a leaf that has been frozen or unfrozen.
+/// Message for a leaf that was frozen or unfrozen.
 inline constexpr const char* kGradChanged =
     "expected a tensor that requires a gradient or not as in the forward, got one that has been "
     "frozen or unfrozen since (requires_grad_()), in a backward with create_graph, whose graph "
     "would be another one. Do that before the forward or after backward.";
 
-/// True in a backward with create_graph if `original` is a leaf that does not require a gradient as
-/// it did.
+/// True in a backward with create_graph if `original` is a leaf whose requires_grad is no longer
+/// `requires_grad`.
 REMAT_API bool is_grad_changed(const at::Tensor& original, bool requires_grad);
 
-/// "float32", as PyTorch's Python users know it.
+/// Name of a dtype as in Python, such as "float32".
 REMAT_API const char* dtype_name(c10::ScalarType dtype);
 
-/// Shape, dtype, device and place in the graph (requires grad, leaf) of a tensor. Tensors without
-/// plain sizes (nested, symbolic) have dtype and device only.
+/// Shape, dtype, device and graph properties (requires_grad, is_leaf) of a tensor. For tensors
+/// without plain sizes (nested, symbolic) the shape is not compared.
 class REMAT_API TensorMeta {
  public:
   explicit TensorMeta(const at::Tensor& tensor);
 
   bool matches(const at::Tensor& tensor) const;
 
-  /// As matches(), but does not compare the place in the graph.
+  /// Like matches(), but ignores the graph properties.
   bool matches_data(const at::Tensor& tensor) const;
 
   bool requires_grad() const { return requires_grad_; }
@@ -60,21 +60,22 @@ class REMAT_API TensorMeta {
   bool is_leaf_;
 };
 
-/// What a tensor's versions are counted by: the same for those that share memory through views.
+/// Identifies the version counter of a tensor: tensors that share memory through views have the
+/// same.
 REMAT_API const void* version_counter_of(const at::Tensor& tensor);
 REMAT_API const void* version_counter_of(const c10::VariableVersion& version);
 
-/// True for a parameter and its views: a leaf that requires grad, whatever shape it is seen in.
+/// True for a parameter and its views: a leaf that requires grad, in whatever shape.
 REMAT_API bool is_parameter(const at::Tensor& tensor);
 
 /// The version of a tensor when autograd saved it. Holds the tensor's version counter, not the
 /// tensor.
 ///
-/// Note [Writes without a version]: `tensor.data()` shares memory but has a counter of its own, and
-/// some optimizers of LibTorch (SGD) write parameters through it. So for a parameter in CPU memory,
-/// or a view of one, a few words spread over its storage are compared too: a step of an optimizer
-/// changes nearly all of them. Of what a region has from outside the same is done whatever it is:
-/// all bytes up to 4 KiB, a word of each 64th part of more.
+/// Note [Writes without a version]: `tensor.data()` shares memory but has a version counter of its
+/// own, and some optimizers of LibTorch (SGD) write parameters through it. So for a parameter in
+/// CPU memory, or a view of one, a few words spread over its storage are compared too: an optimizer
+/// step changes nearly all of them. For a region's tensors from outside this is done whether or not
+/// they are parameters: all bytes up to 4 KiB, or one word of each 64th part of a larger storage.
 class REMAT_API SavedVersion {
  public:
   explicit SavedVersion(const at::Tensor& tensor, bool is_from_outside = false);
@@ -82,32 +83,32 @@ class REMAT_API SavedVersion {
   /// True if the tensor, or one that shares its memory, was written in place since.
   bool changed() const { return counter_.enabled() && counter_.current_version() != saved_; }
 
-  /// True if `tensor` is the one that was saved, or shares its memory through views, and was
-  /// written since, with or without a new version.
+  /// True if `tensor` is the saved tensor, or shares its memory through views, and was written
+  /// since, with or without a new version.
   bool changed_in(const at::Tensor& tensor) const;
 
-  /// The counter of the tensor's versions; null if it has none.
+  /// The tensor's version counter; null if it has none.
   const void* counter() const;
 
-  /// Of UnversionedWrites: the last write that had begun when it was saved.
+  /// Number of the last write in UnversionedWrites that had begun when the tensor was saved.
   uint64_t writes() const { return writes_; }
-  /// Tells the tensor and its storage of then from others.
+  /// Identifies the tensor and the storage that it had when it was saved.
   uintptr_t place() const { return place_; }
   static uintptr_t place_of(const void* tensor, const void* storage) {
     return reinterpret_cast<uintptr_t>(tensor) ^ (reinterpret_cast<uintptr_t>(storage) << 1U);
   }
-  /// True if the op that saved it writes it too, and says so to nobody.
+  /// True if the op that saved the tensor also writes it without a new version.
   bool is_written_by_op() const;
 
-  /// True if `tensor` is the one that was saved, or shares its memory through views.
+  /// True if `tensor` is the saved tensor, or shares its memory through views.
   bool is_of(const at::Tensor& tensor) const;
-  /// From now on writes to `tensor`, which has the memory of the one that was saved, count as
-  /// writes to that.
+  /// From now on writes to `tensor`, which has the saved tensor's memory, count as writes to the
+  /// saved tensor.
   void give_to(const at::Tensor& tensor) const;
-  /// True if `tensor`, which has the memory of the one that was saved, has been written without a
-  /// new version, as far as that is known: by way of a tensor with a counter of its own.
+  /// True if `tensor`, which has the saved tensor's memory, was written without a new version
+  /// (through a tensor with its own version counter), as far as sampled bytes tell.
   bool has_other_bytes(const at::Tensor& tensor) const;
-  /// The same of the strided tensor's storage, where somebody has copied its value since.
+  /// As above, for the storage of a strided tensor whose value somebody has copied since.
   bool has_other_bytes(const c10::Storage& storage) const;
 
   /// "is at version 2; expected version 1 instead"
@@ -122,8 +123,8 @@ class REMAT_API SavedVersion {
   std::optional<uint64_t> sample_;
 };
 
-/// The beginning of autograd's error for a tensor written since it was saved, up to "instead. ":
-/// people search for these words.
+/// The beginning of autograd's error for a tensor written since it was saved, up to "instead. ".
+/// People search for these words.
 REMAT_API std::string modified_in_place(const TensorMeta& meta, const SavedVersion& version);
 
 }  // namespace remat

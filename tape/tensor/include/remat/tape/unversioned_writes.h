@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writes of ops of which autograd is not told.
+// Writes by ops that autograd does not notice.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,17 +14,18 @@
 namespace remat {
 
 /// Note [Writes without a version]: some ops write arguments and give them no new version: batch
-/// norm its running statistics, observers their scales, fused optimizers their weights. Autograd
-/// goes on with what a saved tensor has in backward, where a replay makes what it had when it was
-/// saved. So each write has a number of the process, a slot notes the last one that had begun, and
-/// a slot whose tensor has been written since without a version raises in backward. Batch norm in
-/// training saves the statistics that it writes, and does not look at them again: their slots do
-/// not ask.
+/// norm its running statistics, observers their scales, fused optimizers their weights. In
+/// backward, plain autograd reads the saved tensor's present value, whereas a replay recomputes the
+/// value at the time of saving. So writes are numbered process-wide, each slot notes the last write
+/// that had begun, and a slot whose tensor was written since without a new version raises in
+/// backward. Batch norm in training saves the statistics that it writes and never reads them again,
+/// so their slots skip this check.
 ///
-/// While alive, an op writes arguments; finish() once it has. On one thread.
+/// An instance spans an op that writes arguments; call finish() once the op has run. Use it on one
+/// thread.
 class REMAT_API UnversionedWrites {
  public:
-  /// A number after all others.
+  /// A number greater than any write's.
   static constexpr uint64_t kNever = ~uint64_t{0};
 
   explicit UnversionedWrites(const OpCall& call);
@@ -32,25 +33,25 @@ class REMAT_API UnversionedWrites {
   UnversionedWrites& operator=(const UnversionedWrites&) = delete;
   ~UnversionedWrites();
 
-  /// Notes what it has written without a new version.
+  /// Records what the op has written without a new version.
   void finish() const;
 
-  /// What a slot notes of `tensor`: the number of the last write that has begun; kNever if the op
-  /// that runs writes it without saying so.
+  /// Number that a slot on `tensor` notes: that of the last write that has begun, or kNever if the
+  /// running op writes the tensor without an alias mark in its schema.
   static uint64_t last(const at::Tensor& tensor);
 
-  /// The number of a write that is no op.
+  /// Allocates a number for a write that no op does.
   static uint64_t next();
 
-  /// The op that has written a tensor with these versions after the write `last`, without a new
-  /// one; null if none has. From any thread.
+  /// The op that has written a tensor with this version counter after write number `last`, without
+  /// a new version; null if there is none. Usable from any thread.
   static const OpInfo* find_after(uint64_t last, const void* versions);
 
  private:
   struct Written {
     c10::VariableVersion counter;
     uint32_t version;
-    bool is_marked;  // in the schema
+    bool is_marked;  // True if the schema marks the argument as written.
   };
 
   const OpInfo* info_;
