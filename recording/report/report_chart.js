@@ -10,8 +10,8 @@ class Chart {
     this.place = place;
     this.other = null;
     this.shift = 0;
-    this.hover = null;  // a time
-    this.chosen = null;  // two times, while the pointer drags
+    this.hover = null; // a time
+    this.chosen = null; // two times, while the pointer drags
   }
 
   show(run, other, shift) {
@@ -174,7 +174,7 @@ class Chart {
 
   plans() {
     const all = [];
-    let named = null;  // the plan that covers most of the view
+    let named = null; // the plan that covers most of the view
     for (const plan of joinedPlans(this.run.plans)) {
       const left = Math.max(this.from, plan.time);
       const right = Math.min(this.to, plan.end);

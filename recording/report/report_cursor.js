@@ -8,7 +8,7 @@ class ChartControl {
     this.chart = chart;
     this.overview = overview;
     this.moved = moved;
-    this.pressed = null;  // the time at which the pointer went down
+    this.pressed = null; // the time at which the pointer went down
     this.isWaiting = false;
     this.listenToPointer(chart.place);
     this.listenToOverview();

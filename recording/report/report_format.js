@@ -3,7 +3,7 @@
 "use strict";
 
 const KINDS = ["outside of regions", "forward", "kept", "replayed", "backward", "weights\u2019 gradients"];
-const STACK = [5, 2, 0, 1, 3, 4];  // from bottom to top: long-lived kinds are at the bottom
+const STACK = [5, 2, 0, 1, 3, 4]; // from bottom to top: long-lived kinds are at the bottom
 
 function digits(value) {
   const most = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;

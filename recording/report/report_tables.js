@@ -11,7 +11,7 @@ class SortableTable {
     this.place = place;
     this.caption = caption;
     this.columns = columns;
-    this.sorted = null;  // the column, and whether it is in descending order
+    this.sorted = null; // the column, and whether it is in descending order
     this.showsAll = false;
   }
 
