@@ -14,7 +14,8 @@ namespace remat {
 /// it.
 bool may_be_looked_into(const Region& region);
 
-/// What `region` holds in storages that are not yet in `billed`. Adds these storages to `billed`.
+/// The tensors that `region` holds in storages not yet in `billed`. Adds these storages to
+/// `billed`.
 RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed);
 
 }  // namespace remat

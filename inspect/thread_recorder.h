@@ -135,9 +135,9 @@ class ThreadRecorder {
   uint32_t record_ = OpEvent::kNoRecord;  // the innermost replay's current record
   bool record_is_new_ = false;            // no op of the record has begun
   uint64_t told_region_ = 0;              // last region written to the recording
-  const Tape* tape_ = nullptr;            // of told_region_, whose forward keeps it; may be null
-  std::vector<PendingSave> saves_;        // the innermost last
-  std::vector<std::string> calls_;        // running, the innermost last
+  const Tape* tape_ = nullptr;      // the tape of told_region_, whose forward keeps it; may be null
+  std::vector<PendingSave> saves_;  // the innermost last
+  std::vector<std::string> calls_;  // running, the innermost last
   std::set<std::pair<std::string, PlannedBytes>> plans_;  // already written
 
   std::mutex mutex_;

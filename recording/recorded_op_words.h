@@ -14,7 +14,7 @@ namespace remat::detail {
 
 enum class OriginKind : uint8_t { kUnknown, kMade, kOutside };
 
-/// Where a tensor comes from, without addresses, so that two runs can be compared.
+/// The origin of a tensor, without addresses, so that two runs can be compared.
 struct TensorOrigin {
   static constexpr size_t kElsewhere = static_cast<size_t>(-1);
 

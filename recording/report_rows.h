@@ -14,7 +14,7 @@
 
 namespace remat::detail {
 
-/// What the blocks of a row have in common. The numbers are those of ReportWords.
+/// The properties that the blocks of a row share. The numbers are those of ReportWords.
 struct BlockOrigin {
   BlockKind kind = BlockKind::kOutside;
   uint32_t op = 0;

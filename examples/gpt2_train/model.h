@@ -18,15 +18,15 @@ struct Gpt2Config {
   double dropout = 0.1;
 };
 
-/// Which blocks are regions.
+/// The blocks that are regions.
 enum class Layout {
-  kPlain,   // none; autograd keeps all saved tensors
+  kPlain,   // no block; autograd keeps all saved tensors
   kBlocks,  // each block
   kNested,  // each block, inside outer regions of about sqrt(depth) blocks
-  kBudget,  // none; auto_checkpoint() plans the step for half of plain's peak
+  kBudget,  // no block; auto_checkpoint() plans the step for half of plain's peak
 };
 
-/// What the regions keep instead of recomputing it.
+/// The tensors that regions keep instead of recomputing them.
 enum class Saved { kNothing, kAttention, kMatmuls, kEverything };
 
 /// How the blocks run. Loss and gradients are bitwise the same in all modes.

@@ -19,7 +19,7 @@ namespace gpt2_train {
 struct StepRecord {
   at::Tensor loss;             // 0-dim, detached
   int64_t resident_bytes = 0;  // live at the end of the forward
-  int64_t peak_bytes = 0;      // of forward and backward
+  int64_t peak_bytes = 0;      // highest during forward and backward
   double seconds = 0;          // forward, backward and optimizer
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The forward() of a custom function as a named call.
+// Runs the forward() of a custom function as a named call.
 #include "custom_functions.h"
 
 #include <c10/util/Exception.h>

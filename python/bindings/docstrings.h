@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What help() says of the functions of the bindings. The first lines are what inspect.signature
-// reads.
+// Docstrings of the bindings' functions. inspect.signature reads their first lines.
 #pragma once
 
 namespace remat::python {

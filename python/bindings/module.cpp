@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
-// no engine: the first region does.
+// no engine: the first region does that.
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -44,7 +44,8 @@
 namespace remat::python {
 namespace {
 
-/// Lets go of the GIL, if this thread has it: the thread that is waited for may need it.
+/// Releases the GIL while waiting, if this thread has it: the thread that is waited for may need
+/// it.
 void wait_without_gil(c10::function_ref<void()> wait) {
   if (!interpreter_lives() || !PyGILState_Check()) return wait();
   const pybind11::gil_scoped_release released;

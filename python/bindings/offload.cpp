@@ -22,8 +22,7 @@
 namespace remat::python {
 namespace {
 
-/// Where ("host" or "disk"), the most bytes, and for the disk the folder and whether to compare
-/// sums.
+/// Kind ("host" or "disk"), byte limit, and for a disk the folder and whether to verify checksums.
 using Memory = std::tuple<std::string, std::optional<int64_t>, std::string, bool>;
 
 std::shared_ptr<OffloadMemory> make_memory(const Memory& memory,
