@@ -238,7 +238,7 @@ void add_profile(py::module_& m) {
 }
 
 void add_plan(py::module_& m) {
-  py::class_<MemoryFrontierPoint>(m, "MemoryFrontierPoint", "What a budget buys.")
+  py::class_<MemoryFrontierPoint>(m, "MemoryFrontierPoint", "A peak and its predicted overhead.")
       .def_readonly("peak_bytes", &MemoryFrontierPoint::peak_bytes)
       .def_readonly("overhead", &MemoryFrontierPoint::overhead)
       .def("__repr__", [](const MemoryFrontierPoint& point) {

@@ -126,7 +126,7 @@ PyMethodDef checkpoint_functions[] = {
 void add_checkpoint(PyObject* module) {
   checkpoint_builder_type =
       make_wrapper_type("remat_meta._C.CheckpointBuilder",
-                        "What checkpoint(options) returns: call it with the function.");
+                        "The result of checkpoint(options): call it with the function.");
   checkpointed_type =
       make_wrapper_type("remat_meta._C.Checkpointed", "A function whose calls are checkpointed.");
   const bool failed =

@@ -105,7 +105,7 @@ void add_memory_report(py::module_& m) {
       });
   py::class_<MemoryChange>(
       m, "MemoryChange",
-      "A choice that holds memory, and what another one would free, by estimate.")
+      "A choice that holds memory, and an estimate of what another choice would free.")
       .def_readonly("reason", &MemoryChange::reason)
       .def_readonly("change", &MemoryChange::change)
       .def_readonly("device", &MemoryChange::device)
@@ -172,8 +172,8 @@ void add_memory_meter(py::module_& m) {
            py::arg("device") = "cpu")
       .def("peak_bytes", torch::wrap_pybind_function(&Meter::peak_bytes), py::arg("device") = "cpu")
       .def("reset_peak", torch::wrap_pybind_function(&Meter::reset_peak),
-           "The peak is from now on that of what comes.")
-      .def("close", &Meter::close, "Ends the counting, as the end of the block does.")
+           "Restarts the peak at the current bytes.")
+      .def("close", &Meter::close, "Stops counting, as the end of the block does.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](Meter& meter, const py::args& /*exception*/) { meter.close(); });
 }
