@@ -234,7 +234,7 @@ class Report:
 
 
 def attempt(way, work):
-    """Runs `work`; an error removes the way from later passes and becomes its row."""
+    """Runs `work`; if it raises, the way's row shows the error instead of numbers."""
     try:
         work(way)
     except Exception as error:
