@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""auto_checkpoint() on models at work: what a budget takes and costs, beside what the plan says.
+"""Measures auto_checkpoint() on realistic models: what a budget takes and costs, compared with the plan's predictions.
 
   bench_auto_checkpoint.py [MODEL ...] [--budgets 20,30,40,50,60,70,80,90] [--markdown]
 
-Each model trains as users train it: the loss inside of what is wrapped, but for gpt2_loss_outside. It is measured once, and
-its plan file serves all budgets. A row is a share of the peak without remat: whether loss, gradients, buffers and the
+Each model trains as users train it, with the loss inside the wrapped function, except for gpt2_loss_outside. It is measured
+once, and its plan file serves all budgets. A row is a share of the peak without remat: whether loss, gradients, buffers and
 random generator are bitwise those of plain in each of two steps; the measured peak over the predicted one, and over the
-budget; the CPU time of replays over that of the rest of the same step (median of several), and what was predicted.
-Peaks are bytes that the CPU allocator hands out above what is alive when the step begins. One thread.
+budget; the CPU time of replays over that of the rest of the step (median of several), measured and predicted.
+Peaks are bytes that the CPU allocator hands out beyond those alive when the step begins. One thread.
 """
 
 import argparse
@@ -37,7 +37,7 @@ class Trained:
         self.call = self.model.call
 
     def wrap(self, budget, plan):
-        """The model itself if the loss is outside, else all of the step."""
+        """Wraps the model itself if the loss is outside, else the whole step."""
         module, call = self.model.module, self.model.call
         if self.model.loss_outside:
             vars(module).pop("forward", None)
@@ -48,7 +48,7 @@ class Trained:
         return step
 
     def step(self, seed):
-        """Loss, gradients, buffers, random state; peak; CPU seconds of the step and of replays in it."""
+        """Runs a step. Returns loss, gradients, buffers and random state; peak; CPU seconds of the step and of its replays."""
         module = self.model.module
         module.zero_grad(set_to_none=self.model.set_to_none)
         torch.manual_seed(seed)
@@ -77,7 +77,7 @@ def same(left, right):
 
 
 def measure(name, plan):
-    """Peak and steps of plain, and what measuring costs; makes the plan file."""
+    """Returns peak and steps of plain and the cost of measuring; writes the plan file."""
     plain = Trained(name)
     plain.step(0)
     plain.reset()

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""auto_checkpoint() in the memory that torch's own checkpointing takes.
+"""Compares auto_checkpoint() with torch's own checkpointing at equal memory.
 
   bench_auto_peers.py [MODEL ...]
 
-For each peer (torch.utils.checkpoint of every block; selective checkpointing of it that saves matrix products;
-activation_memory_budget under aot_eager, where it compiles) its peak and its time over plain, and the time of a model that
-auto_checkpoint() has planned for that peak. Modes take turns; CPU time of the thread, medians of the ratios of rounds.
+For each peer (torch.utils.checkpoint of every block; selective checkpointing that saves matrix products;
+activation_memory_budget under aot_eager, where it compiles) prints its peak and its time over plain, and the time of a model
+that auto_checkpoint() planned for that peak. Modes take turns; CPU time of the thread, medians of the ratios of rounds.
 """
 
 import argparse
@@ -30,7 +30,7 @@ MATMULS = [
 
 
 def blocks(model):
-    """Blocks by the library's own switch."""
+    """Checkpoints every block with the library's own switch."""
     model.module.gradient_checkpointing_enable({"use_reentrant": False})
 
 
@@ -64,7 +64,7 @@ def made(name, change=None):
 
 
 def measured(model):
-    """Seconds of CPU and the peak of one step."""
+    """Returns CPU seconds and peak of one step."""
     model.module.zero_grad(set_to_none=False)
     torch.manual_seed(1)
     gc.collect()
@@ -82,7 +82,7 @@ def measured(model):
 
 def planned(name, budget):
     model = made(name)
-    measured(model)  # gradients are there from then on, as in the peer's steps
+    measured(model)  # gradients exist from here on, as in the peer's steps
     step = remat.auto_checkpoint(lambda *batch: model.call(model.module, batch), budget, name=name)
     model.step = lambda: step(*model.batch)
     for _ in range(5):

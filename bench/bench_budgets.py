@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps of the real models of the tests within budgets of memory: predicted beside measured.
+"""Runs steps of the tests' real models within memory budgets, and compares predicted with measured figures.
 
   bench_budgets.py [MODEL ...] [--budgets 20,30,40,50,60,70,80,90]
 
 The models are those of python/tests/models: small, with random weights, in train mode. Each is measured once
-(remat.profile) and planned for shares of its plain peak. A row says what a step under the plan took beside what was
-predicted, how much of its time runs again as predicted, and whether loss, gradients and buffers are bitwise those of
-plain. Peaks are bytes that the CPU allocator hands out above what is alive when the step begins; gradients are there
-already (zero_grad(set_to_none=False)).
+(remat.profile) and planned for shares of its plain peak. A row compares measured and predicted peak of a step under
+the plan, gives the predicted share of recomputed time, and says whether loss, gradients and buffers are bitwise those
+of plain. Peaks are bytes that the CPU allocator hands out beyond those alive when the step begins; gradients exist
+before the step (zero_grad(set_to_none=False)).
 """
 
 import argparse
@@ -39,7 +39,7 @@ class Step:
         torch.manual_seed(1)
         self.model, self.batch = case.model().train(), case.batch()
         self.loss = lambda: case.loss(self.model, self.batch)
-        self.loss().backward()  # gradients and first uses
+        self.loss().backward()  # creates gradients and warms up
         self.buffers = [buffer.clone() for buffer in self.model.buffers()]
         self.zero()
 
@@ -50,7 +50,7 @@ class Step:
                 buffer.copy_(value)
 
     def run(self, loss):
-        """Its peak, and the tensors that are to be the same."""
+        """Returns the step's peak, and the tensors that must be equal."""
         self.zero()
         torch.manual_seed(2)
         numpy.random.seed(2)  # wav2vec2 draws its masks there

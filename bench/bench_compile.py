@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Checkpoints and torch.compile, in every way that they meet, remat beside torch's checkpoint:
-docs/how-to/compile.md sums its table up.
+"""Combines checkpoints and torch.compile in every way, for remat and torch's checkpoint: the table of docs/how-to/compile.md.
 
   bench_compile.py [BACKEND ...]
 
-Gradients and parameters after two steps are compared with those of the same compiled code without a checkpoint. "bitwise" or
-the largest difference, over the largest number of that tensor. Kept are bytes between forward and backward, in units of one
-block's input; "plain" is without a checkpoint. A dash is what torch has nothing for.
+Compares gradients and parameters after two steps with those of the same compiled code without a checkpoint: "bitwise", or
+the largest difference over the largest absolute value of that tensor. Kept are bytes between forward and backward, in units of
+one block's input; "plain" is without a checkpoint. A dash means that torch has no equivalent.
 """
 
 import argparse

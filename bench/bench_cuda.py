@@ -1,20 +1,20 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps of a GPT on CUDA, in each way of checkpointing: bits, peaks of the caching allocator, times by events.
+"""Trains a GPT on CUDA with each way of checkpointing: bits, peaks of the caching allocator, times by events.
 
   bench_cuda.py table [--dtype fp32|bf16] [--size medium|tiny] [--seconds N] [--out FILE]
   bench_cuda.py host  [--size medium|tiny] [--seconds N] [--out FILE]
   bench_cuda.py offload                      one small program for compute-sanitizer
 
 "table" trains a GPT-2 medium (24 layers, 1024 wide, 16 heads, vocabulary 50257) on batches of 8 x 512 tokens, with dropout.
-bf16 is autocast; weights are float32 then, too. TF32 is off. "host" trains a GPT of 8 layers, 256 wide, on one sequence of
+bf16 is autocast with float32 weights. TF32 is off. "host" trains a GPT of 8 layers, 256 wide, on one sequence of
 128 tokens, where launching takes longer than computing. "tiny" is for the stand-in: tests/cuda_stand_in/README.md.
 
-Gradients are there when a step begins. Bits are compared in a first pass, with deterministic algorithms: loss and all
-gradients of each step, those that auto_checkpoint() measures too, against a plain step with the same seed. Peaks and times
-are those of a second pass, without deterministic algorithms. "step" is the peak above what is allocated when the step begins,
-which is what budgets and plans count. Times are medians of rounds in which all ways take turns. The table is written to FILE
-after each pass, and to stdout at the end. Ends with 3 if bits differ or a way has raised.
+Gradients exist before a step begins. A first pass, with deterministic algorithms, compares the bits of the loss and of all
+gradients with a plain step of the same seed, also for the steps that auto_checkpoint() measures. Peaks and times are those of
+a second pass, without deterministic algorithms. "step" is the peak beyond what is allocated when the step begins, which is
+what budgets and plans count. Times are medians of rounds in which all ways take turns. The table is written to FILE after
+each pass, and to stdout at the end. Exits with 3 if bits differ or a way raised.
 """
 
 import argparse
@@ -28,7 +28,7 @@ import traceback
 import typing
 import warnings
 
-os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # deterministic matrix products ask for it
+os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # needed by deterministic matrix products
 
 import torch
 from torch.nn import functional as F
@@ -36,9 +36,9 @@ from torch.utils import checkpoint as torch_checkpoint
 
 import remat_meta as remat
 
-WARM_UP = 3  # steps: from the third on a store takes no more from the system
-WARM_UP_OF_BUDGETS = 5  # auto_checkpoint() measures three and plans when the fourth begins
-MATMULS = [getattr(torch.ops.aten, op).default for op in ("mm", "addmm", "bmm", "baddbmm")]  # what save_matmuls() names
+WARM_UP = 3  # steps: from the third on a store takes no more memory from the system
+WARM_UP_OF_BUDGETS = 5  # auto_checkpoint() measures three steps and plans when the fourth begins
+MATMULS = [getattr(torch.ops.aten, op).default for op in ("mm", "addmm", "bmm", "baddbmm")]  # the ops of save_matmuls()
 
 
 class Shape(typing.NamedTuple):
@@ -95,7 +95,7 @@ class Gpt(torch.nn.Module):
 
 
 class Training:
-    """A model, its batch, and what is taken down of steps in each way."""
+    """A model, its batch and its gradients, for steps in all ways."""
 
     def __init__(self, shape, dtype):
         torch.manual_seed(0)
@@ -109,7 +109,7 @@ class Training:
             parameter.grad = gradient
 
     def loss(self, wrap):
-        """The step's function, with each block wrapped."""
+        """Returns the step's function, with each block wrapped."""
         calls = [wrap(block) for block in self.model.blocks]
 
         def loss(tokens):
@@ -119,7 +119,7 @@ class Training:
         return loss
 
     def ready(self, seed=1):
-        """Before a step."""
+        """Prepares a step."""
         torch._foreach_zero_(self.gradients)
         torch.manual_seed(seed)
         torch.cuda.synchronize()
@@ -133,7 +133,7 @@ class Training:
 
 
 class Way:
-    """One way of checkpointing. `begin` gives what a step calls, anew for each pass."""
+    """One way of checkpointing. `begin` returns the step's function, a new one for each pass."""
 
     def __init__(self, name, begin, warm_up=WARM_UP):
         self.name, self._begin, self.warm_up = name, begin, warm_up
@@ -234,7 +234,7 @@ class Report:
 
 
 def attempt(way, work):
-    """Runs `work`; an error takes the way out of the table, and says why."""
+    """Runs `work`; if it raises, the way's row shows the error instead of numbers."""
     try:
         work(way)
     except Exception as error:
@@ -245,7 +245,7 @@ def attempt(way, work):
 
 
 def compare_bits(training, rows):
-    """The first pass."""
+    """Runs the first pass, which compares bits."""
     torch.use_deterministic_algorithms(True, warn_only=True)
     torch.utils.deterministic.fill_uninitialized_memory = False
     expected = []
@@ -266,7 +266,7 @@ def compare_bits(training, rows):
 
 
 def measure_peaks(training, rows):
-    """The second pass begins: what stays is made, then one step is looked at."""
+    """Begins the second pass: warms each way up, then measures the peak of one step."""
 
     def peak(way):
         way.begin(training)
@@ -290,7 +290,7 @@ def measure_peaks(training, rows):
 
 
 def measure_times(training, rows, least, until):
-    """Rounds, at least `least`, then until the clock says `until`."""
+    """Times rounds: at least `least`, then more until the time `until`."""
 
     def timed(way):
         training.ready()
@@ -329,7 +329,7 @@ def table(options):
 
 
 def offload_program():
-    """Regions whose inputs leave and come back, on two streams of the store: what a memory checker should see."""
+    """Runs regions whose inputs are offloaded and fetched on two streams of the store, for a memory checker."""
     store = remat.offload("host", min_bytes=0)
     region = remat.checkpoint(offload_inputs=True, offload_store=store)
     weight = torch.randn(256, 256, device="cuda", requires_grad=True)

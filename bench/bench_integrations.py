@@ -1,14 +1,14 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""The scripts of examples/integrations beside torch's checkpoint: bits, regions, peaks and times.
+"""Runs the scripts of examples/integrations with remat and with torch's checkpoint: bits, regions, peaks and times.
 
   bench_integrations.py [SCRIPT ...] [--rounds N]
 
-Each script runs without a checkpoint, on torch's, and on remat, in turns, on one thread. "bitwise" compares the weights,
-buffers and the generator after training with those without a checkpoint. A peak is that of the last batch, whose gradients
-are added to those of the one before: bytes that the CPU allocator hands out above those that are there between two
-backwards. A time is CPU time from one backward to the next, over that without a checkpoint: medians of all rounds. Scripts
-whose packages are missing are left out.
+Each script runs without a checkpoint, with torch's, and with remat, in turns, on one thread. "bitwise" compares the weights,
+buffers and generator after training with those without a checkpoint. A peak is that of the last batch, whose gradients
+are added to those of the previous one: bytes that the CPU allocator hands out beyond those alive between two backward
+passes. A time is CPU time from one backward pass to the next, over that without a checkpoint: medians of all rounds.
+Scripts whose packages are missing are left out.
 """
 
 import argparse

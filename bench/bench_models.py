@@ -4,9 +4,9 @@
 
   bench_models.py [MODEL ...] [--rounds N]
 
-The models are those of python/tests/models: small, with random weights, in train mode, so that what a region
-costs shows most. Each step is a forward and a backward; times are medians of ratios to a plain step taken in
-turns, on one thread; peaks count the bytes that the CPU allocator hands out within the step, beside plain.
+The models are those of python/tests/models: small, with random weights, in train mode, so that the cost of a region
+is most visible. Each step is a forward and a backward; times are medians of ratios to a plain step taken in
+turns, on one thread; peaks count the bytes that the CPU allocator hands out within the step, compared with plain.
 """
 
 import argparse
@@ -45,7 +45,7 @@ PEERS = {
 
 
 def job(case, prepare, meter):
-    """A function that takes a step: (its nanoseconds, its peak in bytes)."""
+    """Returns a function that takes a step and returns (its nanoseconds, its peak in bytes)."""
     torch.manual_seed(1)
     model, batch = case.model().train(), case.batch()
     prepare(case, model)
@@ -57,7 +57,7 @@ def job(case, prepare, meter):
         case.loss(model, batch).backward()
         return time.thread_time_ns() - start, meter.peak() - before
 
-    for _ in range(3):  # autograd's and the tapes' first times
+    for _ in range(3):  # warm-up of autograd and the tapes
         step()
     return step
 

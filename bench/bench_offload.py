@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Steps that keep in another memory, over links of a set speed: bits, peaks, times, and how much of the copies is hidden.
+"""Runs steps that offload over links of a given speed: bits, peaks, times, and how much of the copies is hidden.
 
   bench_offload.py [MODEL ...] [--rounds N] [--gbps 1 4 16] [--plans 30 40 60] [--disk FOLDER]
 
-Both places are memory of the CPU, and remat's copies take as long as on a link of that speed, each way of its own; those of
-torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) go at the speed of memory, and are
-waited for. A peak is what LibTorch's CPU allocator hands out in a step, above what is there before it: what has left is in
-memory of the store's own, and not in it; copies of the others are. A time is by the clock, in turns, over that of plain,
-medians. "hidden" is the share of the time of all copies, at that speed, that no thread waited for. The rows of remat keep the
+Both memories are the CPU's, and remat's copies take as long as on a link of that speed, with each direction on its own. Copies
+of torch.autograd.graph.save_on_cpu and of checkpoints that copy their input (as Unsloth's do) run at memory speed and are
+waited for. A peak is what LibTorch's CPU allocator hands out in a step, beyond what is there before it: offloaded tensors are in
+the store's own memory and do not count, copies of the other ways do. A time is wall time, in turns, over that of plain;
+medians. "hidden" is the share of the copies' time, at that speed, for which no thread waited. The rows of remat keep the
 inputs of each layer in the store ("inputs"), or those and the results of matrix products, convolutions, attention, GELU and
 ReLU. Checkpoints that copy their input are plain autograd functions: BatchNorm's statistics are updated twice, hence "no" for
 convolutions.
 
-Plans: for budgets of so many percent of plain's peak: the overhead predicted for a plan without a store ("alone") and for one
-with it, and what was measured (steps of plain and of the plan in turns); what threads waited for copies a step, and what was
-predicted; the measured peak over the predicted one, which holds for every speed of the link; bytes moved a step. Both windows
-of the store have a sixteenth of plain's peak. Where both places are memory of the CPU, copies also slow down what is computed.
---disk: how fast tensors go to a file in that folder and come back, beside dd with direct I/O.
+Plans: for budgets of so many percent of plain's peak: the predicted overhead of a plan without a store ("alone") and with one,
+and the measured one (steps of plain and of the plan in turns); the time that threads waited for copies in a step, measured and
+predicted; the measured peak over the predicted one, which holds for every speed of the link; bytes moved per step. Both windows
+of the store have a sixteenth of plain's peak. Copies between two places in CPU memory also slow down the computation.
+--disk: how fast tensors go to a file in that folder and come back, compared with dd with direct I/O.
 """
 
 import argparse
@@ -72,7 +72,7 @@ LAYERS = 8
 
 
 class CopiesItsInput(torch.autograd.Function):
-    """A checkpoint that keeps its input elsewhere, and waits for both copies."""
+    """A checkpoint that copies its input elsewhere and waits for both copies."""
 
     @staticmethod
     def forward(ctx, block, x, *parameters):
@@ -85,7 +85,7 @@ class CopiesItsInput(torch.autograd.Function):
         x = ctx.copy.clone().requires_grad_()
         with torch.enable_grad():
             y = ctx.block(x)
-        y.backward(gradient)  # adds to the parameters' own
+        y.backward(gradient)  # accumulates into the parameters' gradients
         return None, x.grad, *([None] * (len(ctx.needs_input_grad) - 2))
 
 
@@ -151,7 +151,7 @@ class Run:
 def table_of(model, rounds, gbps):
     rows = modes_of(gbps)
     runs = {name: Run(model, *mode) for name, mode in rows.items()}
-    for _ in range(rounds + 1):  # the first makes what stays
+    for _ in range(rounds + 1):  # the first creates persistent state
         for run in runs.values():
             torch.manual_seed(len(run.seconds))
             run.step()
@@ -172,7 +172,7 @@ def table_of(model, rounds, gbps):
 
 
 class PlannedRun(Run):
-    """A model whose whole step is one function, that a plan may cut."""
+    """A model whose whole step is one function, which a plan may cut."""
 
     def __init__(self, model):
         super().__init__(model, lambda block: block, None)
@@ -184,7 +184,7 @@ class PlannedRun(Run):
         return functools.reduce(lambda h, layer: layer(h), self.layers, self.x).square().mean()
 
     def timed(self, loss):
-        """Seconds and peak of a step that begins as all do."""
+        """Returns seconds and peak of a step that starts from the same state as all others."""
         self.layers.zero_grad(set_to_none=False)
         self.x.grad.zero_()
         with torch.no_grad():
@@ -201,7 +201,7 @@ class PlannedRun(Run):
         return [self.x.grad.clone(), *(value.clone() for value in self.state())]
 
     def compared(self, loss, rounds):
-        """What it takes over plain, steps of both in turns, and its highest peak."""
+        """Returns the overhead over plain, with steps of both in turns, and the highest peak."""
         steps = [(self.timed(self.loss), self.timed(loss)) for _ in range(rounds + 1)][1:]
         plain_s, seconds = (statistics.median(step[i][0] for step in steps) for i in range(2))
         return seconds / plain_s - 1, max(step[1][1] for step in steps)
@@ -248,7 +248,7 @@ def plans_of(model, rounds, gbps, shares):
 
 
 def dd(*arguments):
-    """GB/s."""
+    """Returns the speed in GB/s."""
     command = ["dd", *arguments, "bs=16M", "count=32"]
     done = subprocess.run(command, capture_output=True, text=True, check=True, env={"LC_ALL": "C"})
     size, seconds = re.search(r"(\d+) bytes .*, ([0-9.e-]+) s,", done.stderr).groups()
@@ -261,8 +261,8 @@ def disk_table(folder):
     file = pathlib.Path(folder) / "bench_offload.dd"
     gigabytes = tensors * size / 1e9
     print("\n| | out | in |\n|---|---|---|")
-    disk_seconds(store, tensors, size)  # makes the file, and the order
-    for _ in range(3):  # in turns: a disk that others use too is not as fast at all times
+    disk_seconds(store, tensors, size)  # creates the file and warms up
+    for _ in range(3):  # in turns: the speed of a shared disk varies
         try:
             out_dd = dd("if=/dev/zero", f"of={file}", "oflag=direct", "conv=fsync")
             in_dd = dd(f"if={file}", "of=/dev/null", "iflag=direct")
@@ -274,7 +274,7 @@ def disk_table(folder):
 
 
 def disk_seconds(store, count, size):
-    """Of regions that keep an argument there, and compute next to nothing: until all have left, and until all are back."""
+    """Seconds until all arguments of near-empty regions have been offloaded, and until all are back."""
     region = remat.checkpoint(offload_inputs=True, offload_store=store)(lambda x, w: x[:1] * w)
     w = torch.ones(1, requires_grad=True)
     tensors = [torch.rand(size // 4) for _ in range(count)]
@@ -282,7 +282,7 @@ def disk_seconds(store, count, size):
     begin = time.perf_counter()
     results = [region(tensors.pop(), w) for _ in range(count)]
     while store.stats()["left_count"] < left + count:
-        region(w + 0, w)  # whatever is put lets the one before leave
+        region(w + 0, w)  # a new entry makes the one before it leave
         time.sleep(1e-4)
     out_s = time.perf_counter() - begin
     begin = time.perf_counter()
@@ -292,7 +292,7 @@ def disk_seconds(store, count, size):
 
 
 def keep_freed_memory():
-    """As the allocators of devices do. By default glibc gives large blocks back, and each copy pays for fresh pages."""
+    """Keeps freed memory, as allocators of devices do. By default glibc returns large blocks, and copies fault in new pages."""
     libc, trim_threshold, mmap_threshold = ctypes.CDLL(None), -1, -3
     if libc.mallopt(mmap_threshold, 1 << 30) != 1 or libc.mallopt(trim_threshold, (1 << 31) - 1) != 1:
         raise OSError("mallopt: expected to set the thresholds, got an error")

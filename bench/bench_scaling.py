@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Costs of a step as what is in it grows: each row at n, 4n and 16n units, per unit.
+"""Cost of a step as its content grows: each row at n, 4n and 16n units, per unit.
 
   bench_scaling.py [--rounds N] [--unit N] [ROW ...]
 
@@ -23,7 +23,7 @@ ROWS = {}
 
 
 def row(unit, divide=1):
-    """A row whose step gets `n / divide` units."""
+    """Adds a row whose step gets `n / divide` units."""
 
     def add(make):
         ROWS[make.__name__] = (make, unit, divide)

@@ -1,17 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Replay from a tape, and policies by op, beside plain PyTorch, torch's checkpoint, its SAC and torch_remat.
+"""Compares replay from a tape and policies by op with plain PyTorch, torch's checkpoint, its SAC and torch_remat.
 
   bench_tape.py [--rounds N] [--bytes]
 
 Rows, each as ratios to a plain step taken in turns, medians, one thread:
-  chain   200 ops on 8 numbers in one region: nothing is done but dispatch. `replay` is what a backward takes
-          longer than plain's, over a plain forward.
+  chain   200 ops on 8 numbers in one region, so that dispatch dominates. `replay` is how much longer a backward
+          takes than plain's, over a plain forward.
   block   one GPT2Block of Transformers, d = 64, in one region.
   tiny    six blocks of a GPT, d = 64, each a region that saves the results of its matmuls.
-The last column is the largest difference of a gradient from plain's. --bytes: the host memory of tapes and their
-records instead. torch_remat runs where it is installed; SAC
-and torch_remat have no tape, so their rows are `tiny` only.
+The last column is the largest difference of a gradient from plain's. --bytes prints the host memory of tapes
+and their records instead. torch_remat runs where it is installed; SAC and torch_remat have no tape, so they
+have rows for `tiny` only.
 """
 
 import argparse
@@ -27,7 +27,7 @@ import remat_meta as remat
 
 
 class Engine(Peer):
-    """remat, its replays by one engine; policies are rules for ops."""
+    """remat with one replay engine; policies are rules for ops."""
 
     def __init__(self, engine):
         self.name, self.engine, self.policy = f"remat, {engine}", engine, None
@@ -43,7 +43,7 @@ ENGINES = ("function", "tape")
 
 
 def timed(forward, seed):
-    """A function that takes a step: (its forward's, its backward's nanoseconds), medians of five."""
+    """Returns a function that takes a step and returns (nanoseconds of the forward, of the backward), medians of five."""
 
     def step():
         start = CLK()
@@ -122,7 +122,7 @@ def rows(title, cases, rounds):
 
 
 def tapes():
-    """(what it is, function, argument) of regions whose tapes are measured."""
+    """Lists (description, function, argument) of regions whose tapes are measured."""
 
     def sines(x):
         return functools.reduce(lambda y, _: y.sin(), range(1000), x)

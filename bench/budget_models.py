@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Models of the size of small work: peaks of 5 to 200 MB, steps of 0.02 to 1 s on a core. For bench_auto_checkpoint.py."""
+"""Models of a small but realistic size, for bench_auto_checkpoint.py: peaks of 5 to 200 MB, steps of 0.02 to 1 s on a core."""
 
 import os
 from dataclasses import dataclass
@@ -20,7 +20,7 @@ VOCABULARY = 1000
 
 @dataclass
 class Model:
-    """A model and what one step of it runs: `call` is what auto_checkpoint() wraps."""
+    """A model and its step: auto_checkpoint() wraps `call`."""
 
     module: nn.Module
     batch: tuple[Any, ...]
@@ -170,7 +170,7 @@ def convnext():
 
 
 class UNet(nn.Module):
-    """Four levels, whose skips live from the way down to the way up."""
+    """Four levels, whose skip connections live from the way down to the way up."""
 
     def __init__(self, width=16, levels=4):
         super().__init__()

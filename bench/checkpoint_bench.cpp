@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a region costs beside the same code in plain LibTorch, in one run. over_ns is the cost of
-// remat per unit named in the benchmark's label; docs/explanation/performance.md explains each row.
+// Measures the cost of regions against the same code in plain LibTorch, in one process. over_ns is
+// the cost of remat per unit named in the benchmark's label; docs/performance.md explains each row.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 #include <benchmark/benchmark.h>
@@ -23,9 +23,10 @@ using at::Tensor;
 using remat::bench::run_paired;
 using remat::bench::seconds;
 
-constexpr int64_t kGraphs = 50;  // graphs per sample: long against the clock's resolution
+// graphs per sample, so that a sample is long against the clock's resolution
+constexpr int64_t kGraphs = 50;
 
-/// sin saves its argument: one saved tensor an op.
+/// sin saves its argument, so each op has one saved tensor.
 Tensor chain(Tensor x, int64_t ops) {
   for (int64_t i = 0; i < ops; ++i) x = x.sin();
   return x;
@@ -49,7 +50,7 @@ Tensor taped_region(const Tensor& x, int64_t ops) {
       [ops](const Tensor& input) { return chain(input, ops); })(x);
 }
 
-/// Each op a SAVE call of its own.
+/// Makes each op a SAVE call of its own.
 Tensor saved_ops(const Tensor& x, int64_t ops) {
   static const std::vector<std::string>& names = *new auto([] {
     std::vector<std::string> all;
@@ -66,7 +67,7 @@ Tensor saved_ops(const Tensor& x, int64_t ops) {
   })(x);
 }
 
-/// All ops in one SAVE call.
+/// Makes all ops one SAVE call.
 Tensor saved_chain(const Tensor& x, int64_t ops) {
   return remat::checkpoint()([ops](const Tensor& input) {
     return remat::native_op([ops](const Tensor& t) { return chain(t, ops); }, "chain",
@@ -80,7 +81,7 @@ Tensor leaf() {
   return at::ones({4}).requires_grad_(true);
 }
 
-/// Seconds of `graphs` forwards; the graphs are freed after the clock has stopped.
+/// Seconds for `graphs` forwards; the graphs are freed after the clock has stopped.
 double forward_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   std::vector<Tensor> outputs;
   outputs.reserve(graphs);
@@ -89,7 +90,7 @@ double forward_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   });
 }
 
-/// Seconds of the gradients of `graphs` graphs made before the clock started.
+/// Seconds for the gradients of `graphs` graphs made before the clock started.
 double backward_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   std::vector<Tensor> outputs;
   outputs.reserve(graphs);
@@ -107,16 +108,16 @@ double step_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   });
 }
 
-/// What one sample times.
+/// The size of one sample.
 struct Sample {
-  int64_t ops;  // of each graph
+  int64_t ops;  // per graph
   int64_t graphs = 1;
 };
 constexpr Sample kOneOpGraphs{.ops = 1, .graphs = kGraphs};
 
 using Timer = double (*)(Run run, const Tensor& x, int64_t ops, int64_t graphs);
 
-/// Times two ways to run a chain of ops. Counters are per op, which is per graph for graphs of one.
+/// Times two ways to run a chain of ops. Counters are per op, or per graph for graphs of one op.
 void compare(benchmark::State& state, Timer timer, Run base, Run ours, Sample sample) {
   const Tensor x = leaf();
   run_paired(
@@ -133,27 +134,28 @@ void compare_steps(benchmark::State& state, Run base, Run ours, Sample sample) {
   compare(state, step_s, base, ours, sample);
 }
 
-// Fixed cost of one region's forward, over that of its one op; with it the cost of its one saved
+// Fixed cost of one region's forward, relative to its one op; it includes the cost of its one saved
 // tensor.
 void region_forward(benchmark::State& state) {
   compare_forwards(state, plain, region, kOneOpGraphs);
   state.SetLabel("per region");
 }
 
-// Fixed cost of one region's backward. The replay of its one op is cut short before the op runs,
-// since sin saves its argument first, so that what is left is remat's own work.
+// Fixed cost of one region's backward. The replay stops before its one op runs, since sin saves its
+// argument first, so that only remat's own work remains.
 void region_backward(benchmark::State& state) {
   compare(state, backward_s, plain, region, kOneOpGraphs);
   state.SetLabel("per region");
 }
 
-// Forward of a region of many ops, seen and unseen: what seeing an op and noting it adds.
+// Forward of a region of many ops with and without interception: the cost of seeing and logging an
+// op.
 void intercepted_op(benchmark::State& state) {
   compare_forwards(state, unseen_region, region, {.ops = 1000});
   state.SetLabel("per op, over a region without interception");
 }
 
-// Forward of a region of many ops: what each saved tensor adds.
+// Forward of a region of many ops: the cost of each saved tensor.
 void saved_tensor(benchmark::State& state) {
   compare_forwards(state, plain, unseen_region, {.ops = 1000});
   state.SetLabel("per saved tensor, without interception");
@@ -165,13 +167,13 @@ void full_recompute(benchmark::State& state) {
   state.SetLabel("per op");
 }
 
-// A region of one op, in a SAVE call and bare: what a SAVE call adds to the forward.
+// Forward of a region of one op, in a SAVE call and bare: the cost of the SAVE call.
 void save_call(benchmark::State& state) {
   compare_forwards(state, region, saved_chain, kOneOpGraphs);
   state.SetLabel("per call, over the same op bare");
 }
 
-// Forward and backward where nothing is recomputed.
+// Forward and backward with nothing recomputed.
 void each_op_saved(benchmark::State& state) {
   compare_steps(state, plain, saved_ops, {.ops = 200});
   state.SetLabel("per op, each its own SAVE call");
@@ -182,11 +184,12 @@ void all_saved(benchmark::State& state) {
   state.SetLabel("per op, in one SAVE call");
 }
 
-// Forward of a region of many ops: what seeing an op and recording it adds.
+// Forward of a region of many ops: the cost of seeing and recording an op.
 void recorded_op(benchmark::State& state) {
   constexpr int64_t kOps = 1000;
   const Tensor x = leaf();
-  taped_region(x, kOps).sum().backward();  // compared by hashes, and trusted from then on
+  // the first replay is compared by hashes; the tape is trusted afterwards
+  taped_region(x, kOps).sum().backward();
   compare_forwards(state, unseen_region, taped_region, {.ops = kOps});
   const Tensor y = taped_region(x, kOps);
   const auto bytes = static_cast<double>(remat::region_tapes().back().size_bytes());
@@ -194,7 +197,7 @@ void recorded_op(benchmark::State& state) {
   state.SetLabel("per op, over a region without interception");
 }
 
-// What the replay from the tape adds to the backward of a chain, over the chain's plain forward.
+// The replay's share of the backward of a chain, over the chain's plain forward.
 void tape_replay(benchmark::State& state) {
   constexpr int64_t kOps = 200;
   const Tensor x = leaf();
@@ -210,15 +213,15 @@ void tape_step(benchmark::State& state) {
   state.SetLabel("per op");
 }
 
-/// Forwards while a recorder writes all that they do to a file that keeps nothing.
+/// Seconds for forwards while a recorder writes to a file that discards everything.
 double recorded_s(Run run, const Tensor& x, int64_t ops, int64_t graphs) {
   const remat::Recorder recorder("/dev/null");
   return forward_s(run, x, ops, graphs);
 }
 
-// What an op of a region pays for recorders that might be there, and are not: it looks for a
-// listener before and after it runs, and before and after autograd saves. Outside of regions it is
-// nothing: LibTorch has no callback then.
+// The cost, for an op in a region, of recorders that could be there but are not: the op looks for a
+// listener before and after it runs, and before and after autograd saves. Outside regions there is
+// no cost: LibTorch has no callback then.
 void recorder_off(benchmark::State& state) {
   constexpr int kLooks = 4;
   for (auto _ : state) {
@@ -231,7 +234,7 @@ void recorder_off(benchmark::State& state) {
   state.SetLabel("per op");
 }
 
-// What a recorder that is at work adds to an op outside of regions.
+// The cost of a running recorder for an op outside regions.
 void recorder_outside(benchmark::State& state) {
   constexpr int64_t kOps = 1000;
   const Tensor x = leaf();
@@ -241,7 +244,7 @@ void recorder_outside(benchmark::State& state) {
   state.SetLabel("per op");
 }
 
-// The same in a region, over the region.
+// The cost of a running recorder for an op in a region, compared with the region alone.
 void recorder_in_region(benchmark::State& state) {
   constexpr int64_t kOps = 1000;
   const Tensor x = leaf();
@@ -252,8 +255,8 @@ void recorder_in_region(benchmark::State& state) {
 }
 
 // Code without a region, before and after remat's engine is in front of LibTorch's: both sides run
-// the same code, the second one after the first region of the process. Registered first, so that it
-// meets a process without the engine.
+// the same code, the second after the first region of the process. Registered first, so that the
+// process has no engine yet.
 void no_region(benchmark::State& state) {
   constexpr int64_t kOps = 1000;
   constexpr int kSamples = 300;
@@ -265,7 +268,7 @@ void no_region(benchmark::State& state) {
   };
   sample();
   const double before = sample();
-  // The first region of the process puts remat's kernels in front of LibTorch's ops.
+  // The process's first region puts remat's kernels in front of LibTorch's ops.
   const double first_region = seconds([&] { region(x, 1); });
   double after = 0;
   for (auto _ : state) {

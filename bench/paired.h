@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Timing two versions of the same work in turns, so that a slow moment of the machine meets both.
+// Times two versions of the same work in turns, so that a slow moment of the machine affects both.
 #pragma once
 
 #include <benchmark/benchmark.h>
@@ -25,9 +25,9 @@ inline double median(std::vector<double> values) {
   return *middle;
 }
 
-/// Samples of both versions. `plain` and `ours` are called in turns and return the seconds of one
-/// sample; the benchmark's own time column is that of ours. Counters: medians of both, of the
-/// difference, and of the ratio, per `units` of work.
+/// Takes samples of both versions. `plain` and `ours` are called in turns and return the seconds of
+/// one sample; the benchmark's own time column is that of ours. Counters: medians of both, of the
+/// difference and of the ratio, per `units` of work.
 template <class Plain, class Ours>
 void run_paired(benchmark::State& state, double units, Plain&& plain, Ours&& ours) {
   std::vector<double> plain_s;

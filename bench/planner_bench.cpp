@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Planning all budgets of a model at once, on one thread. peak_MB is the process's, so each row is
-// right only when it runs alone:
-// --benchmark_filter=NAME.
+// Plans all budgets of a model at once, on one thread. peak_MB is the process's peak, so a row is
+// right only when it runs alone: --benchmark_filter=NAME.
 #include <benchmark/benchmark.h>
 #include <sys/resource.h>
 
@@ -26,7 +25,7 @@ remat::Profile gpt2(const char* model, int64_t layers, int64_t batch, int64_t se
   return remat::transformer_profile(shape, remat::device_rates(gpu));
 }
 
-/// From the profile to the plans of ten budgets.
+/// Times the way from the profile to the plans of ten budgets.
 void plan_all(benchmark::State& state, const remat::Profile& profile) {
   size_t breakpoints = 0;
   for (auto _ : state) {
@@ -56,7 +55,7 @@ void layers_96_193_regions(benchmark::State& state) {
 }
 BENCHMARK(layers_96_193_regions)->Unit(benchmark::kMillisecond);
 
-/// With a link of 25 GB/s to host memory: the heuristic solves the chain once per window.
+/// Uses a link of 25 GB/s to host memory: the heuristic solves the chain once per window.
 void gpt2_large_offload(benchmark::State& state) {
   remat::Profile profile = gpt2("gpt2-large", 0, 2, 512, "v100");
   profile.link_gbps = 25;

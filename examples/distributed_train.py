@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Trains a small Llama on several ranks, with a checkpoint round each of its layers.
+"""Trains a small Llama on several ranks, with a checkpoint around each of its layers.
 
     torchrun --standalone --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint none
     torchrun --standalone --nproc-per-node 2 examples/distributed_train.py --tp 2 --checkpoint function
 
-Both print the same losses, digests of gradients and collectives. The model is torchtitan's, made small, and so is the order in
-which it is spread: stages of a pipeline, in each of them tensor parallel, then the checkpoint, then FSDP round it.
+Both print the same losses, digests of gradients and collectives. The model is a small version of torchtitan's, and it is
+distributed in torchtitan's order: pipeline stages, tensor parallelism within them, then the checkpoint, then FSDP around it.
 """
 
 import argparse
@@ -38,14 +38,14 @@ class Attention(nn.Module):
         self.wq, self.wk, self.wv, self.wo = (nn.Linear(width, width, bias=False) for _ in range(4))
 
     def forward(self, x, angles):
-        # -1 heads: with tensor parallel, those of this rank.
+        # -1: the number of heads; with tensor parallelism, the number on this rank.
         q, k, v = (w(x).unflatten(-1, (-1, self.head_width)).transpose(1, 2) for w in (self.wq, self.wk, self.wv))
         y = F.scaled_dot_product_attention(rotate(q, angles), rotate(k, angles), v, is_causal=True)
         return self.wo(y.transpose(1, 2).flatten(2))
 
 
 def rotate(x, angles):
-    """Rotary position embedding: pairs of channels, turned by `angles` of shape (sequence, head_width / 2)."""
+    """Rotary position embedding: rotates pairs of channels by `angles` of shape (sequence, head_width / 2)."""
     even, odd = x.unflatten(-1, (-1, 2)).unbind(-1)
     cos, sin = angles.cos(), angles.sin()
     return torch.stack([even * cos - odd * sin, even * sin + odd * cos], -1).flatten(-2)
@@ -75,7 +75,7 @@ class Layer(nn.Module):
 
 
 class Llama(nn.Module):
-    """A Llama, or a stage of one: `layers` are the numbers of its layers of `depth` in all."""
+    """A Llama, or a stage of one: `layers` are the indices of its layers among `depth` in all."""
 
     def __init__(self, depth=3, width=32, heads=4, vocabulary=64, sequence=16, layers=None):
         super().__init__()
@@ -94,7 +94,7 @@ class Llama(nn.Module):
         return self.output(self.norm(x)) if self.output else x
 
 
-# How it is spread over ranks, and what is checkpointed.
+# Distribution over ranks, and checkpoints.
 
 
 def apply_tensor_parallel(model, mesh):
@@ -130,7 +130,7 @@ def apply_checkpoint(model, kind, policy=None):
 
 
 def apply_fsdp(model, mesh):
-    """Each layer, then what is left. The checkpoint, which is the layer's forward, is inside."""
+    """Shards each layer, then the rest. The checkpoint, which is the layer's forward, is inside."""
     for layer in model.layers.values():
         fully_shard(layer, mesh=mesh)
     fully_shard(model, mesh=mesh)
@@ -155,7 +155,7 @@ def loss_of(logits, targets):
 
 
 def step_of(options, mesh, model, device):
-    """A function of a batch that runs forward and backward, of a stage of a pipeline or of the whole model."""
+    """Returns a function of a batch that runs forward and backward of a pipeline stage or of the whole model."""
 
     def whole(tokens, targets):
         loss = loss_of(model(tokens), targets)
@@ -176,7 +176,7 @@ def step_of(options, mesh, model, device):
 
 
 def digest_of_gradients(model):
-    """Of what this rank has of them, then of all ranks' digests: equal on two runs if every bit is."""
+    """Digest of all ranks' digests of their local gradients: equal in two runs if every bit is."""
     digest = hashlib.sha256()
     for parameter in model.parameters():
         gradient = parameter.grad.to_local() if isinstance(parameter.grad, DTensor) else parameter.grad
@@ -186,21 +186,21 @@ def digest_of_gradients(model):
 
 
 def executed_collectives(profile, backend):
-    """What the backend has done on this rank: {"all_reduce": 2, ...}."""
+    """Counts the collectives that the backend ran on this rank: {"all_reduce": 2, ...}."""
     names = (event.name.removeprefix(f"{backend}:") for event in profile.events() if event.name.startswith(f"{backend}:"))
     return dict(sorted(collections.Counter(names).items()))
 
 
 def train(options, backend, device):
-    """Prints losses and digests; returns, of each rank, what the last step has done and the most that regions have kept."""
+    """Prints losses and digests; returns each rank's collectives of the last step and the most bytes that regions kept."""
     mesh = init_device_mesh(device.type, (options.pp, options.fsdp, options.tp), mesh_dim_names=("pp", "fsdp", "tp"))
     stage, share = mesh.get_local_rank("pp"), mesh.get_local_rank("fsdp")
-    torch.manual_seed(stage)  # ranks of one stage begin with the same weights
+    torch.manual_seed(stage)  # same weights on the ranks of a stage
     model = build(options, mesh, torch.arange(options.depth).chunk(options.pp)[stage].tolist(), device)
     step = step_of(options, mesh, model, device)
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2, foreach=False)
-    batches = torch.Generator().manual_seed(share)  # ranks of one share read the same batch
-    kept = []  # bytes in all regions, after each call of a layer
+    batches = torch.Generator().manual_seed(share)  # same batch on the ranks of a share
+    kept = []  # bytes held by all regions, after each call of a layer
     for layer in model.layers.values():
         layer.register_forward_hook(lambda *_: kept.append(remat.memory_report().bytes))
     for i in range(options.steps):
@@ -208,7 +208,7 @@ def train(options, backend, device):
         optimizer.zero_grad()
         with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
             loss = step(text[:, :-1].contiguous(), text[:, 1:].contiguous())
-            time.sleep(0.02)  # gloo ends an event after its future, which is what others wait for
+            time.sleep(0.02)  # gloo ends an event after its future, which is what waiters see
         digest = digest_of_gradients(model)
         optimizer.step()
         dist.all_reduce(loss := loss.detach() / (options.fsdp * options.tp))

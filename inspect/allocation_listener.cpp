@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The listener's place in the thread's debug info.
+// Installs the listener in the thread's debug info and removes it.
 #include <remat/inspect/allocation_listener.h>
 
 #include <c10/core/Allocator.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Listening for named calls.
+// Collects the named calls of regions, nested by the scopes that the user opened.
 #include <remat/inspect/call_trace.h>
 
 #include <c10/util/Exception.h>
@@ -102,7 +102,7 @@ class CallTrace::Collector final : public TraceSink {
   Applies applies_;
   mutable std::mutex mutex_;
   std::vector<CallTraceEntry> entries_;
-  std::vector<size_t> open_;  // the way to the innermost scope
+  std::vector<size_t> open_;  // indices from entries_ to the innermost scope
 };
 
 CallTrace::CallTrace(Applies applies)

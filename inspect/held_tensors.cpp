@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Walking one region.
+// Lists the tensors that one region holds.
 #include "held_tensors.h"
 
 #include <c10/util/irange.h>

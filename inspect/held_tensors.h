@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a region holds, one tensor after the other.
+// The tensors that a region holds, one by one.
 #pragma once
 
 #include <cstddef>
@@ -21,36 +21,38 @@ namespace remat {
 
 struct HeldTensor {
   enum class Kind : uint8_t {
-    kArgument,  ///< Of the function, for the replay.
-    kOfCut,     ///< Made before a cut of the tape.
-    kOfTape,    ///< By the tape, in place of records.
-    kWritten,   ///< From outside: a part of what it was before the region wrote it.
-    kSaved,     ///< Autograd has saved it in a SAVE call.
-    kResult,    ///< Made or written by a SAVE call.
+    kArgument,  ///< An argument of the function, kept for the replay.
+    kOfCut,     ///< A value made before a cut of the tape.
+    kOfTape,    ///< A value that the tape keeps in place of records.
+    kWritten,   ///< The bytes of outside memory from before the region wrote it, or a part of them.
+    kSaved,     ///< A tensor that autograd saved in a SAVE call.
+    kResult,    ///< A tensor that a SAVE call made or wrote.
   };
   Kind kind;
-  size_t number;  ///< Of kArgument, of the storage of kWritten, of the product of kResult; else 0.
-  std::string name;  ///< Of kOfCut, kOfTape and kSaved; else empty.
+  /// Index of the argument (kArgument), storage (kWritten) or product (kResult); else 0.
+  size_t number;
+  std::string name;  ///< The value's name for kOfCut, kOfTape and kSaved; else empty.
   TensorMeta meta;
-  std::optional<TensorLayout> layout;  ///< If it is known.
+  std::optional<TensorLayout> layout;  ///< nullopt if unknown
   HeldStorage storage;
-  bool is_leaf = false;                  ///< Its user has it anyway: it is not billed.
-  const KeptTensor* kept = nullptr;      ///< Of kSaved.
-  const CallProduct* product = nullptr;  ///< Of kResult.
-  CallProduct::Held value{};             ///< Of it, so that no backward lets go of it meanwhile.
+  bool is_leaf = false;  ///< True for a leaf, which its user has anyway: it is not billed.
+  const KeptTensor* kept = nullptr;      ///< Set for kSaved.
+  const CallProduct* product = nullptr;  ///< Set for kResult.
+  /// The product's value, held here so that no backward releases it meanwhile.
+  CallProduct::Held value{};
 
-  /// The call, of kSaved and kResult.
+  /// Index of the call; only for kSaved and kResult.
   size_t call() const { return kept ? kept->call : product->call(); }
 };
 
 struct HeldTensors {
-  /// In the order of the kinds, and in each in the forward's order. They refer to the region.
+  /// Ordered by kind, then in the forward's order. The entries refer to the region.
   std::vector<HeldTensor> all;
-  /// Lives as long as what it holds is looked at; null if the region has none any more.
+  /// Keeps what `all` refers to alive; null if the region has no replayer any more.
   std::shared_ptr<const Replayer> replayer;
 };
 
-/// What `region` holds. What it keeps no more is not among it.
+/// The tensors that `region` still holds.
 HeldTensors held_tensors(const Region& region);
 
 }  // namespace remat

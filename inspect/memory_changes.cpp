@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The choices behind what is held, and what lets go of it.
+// Finds the user's choices that hold each tensor, and how much each choice would free.
 #include "memory_changes.h"
 
 #include <c10/util/StringUtil.h>
@@ -17,24 +17,25 @@
 namespace remat {
 namespace {
 
-constexpr size_t kMostChanges = 16;  // of a device
+constexpr size_t kMostChanges = 16;  // per device
 
-const char* const kCalls = "<calls>";  // in a reason: where the names of its calls come
+const char* const kCalls = "<calls>";  // placeholder in a reason for the names of its calls
 
-/// The rule that holds what `call` keeps; null if it is no rule's doing.
+/// The rule that holds what `call` keeps; null if no rule does.
 const PolicyRule* rule_of(const Region& region, const NamedCall& call) {
   return region.policy() ? region.policy()->rule_of(call) : nullptr;
 }
 
-/// The SAVE call that is to change for the tensor to go. What a call saves of its arguments and
-/// another call has made is there for the other one alone: if that runs again, the argument is
-/// there again; and if the call that saved it runs again, the other keeps it as its result.
+/// Index of the SAVE call to change so that the tensor goes. A saved argument that another call
+/// made is held only because of that other call: if the maker ran again, the argument would be
+/// recomputed, and if the call that saved it ran again, the maker would still keep it as its
+/// result.
 size_t call_of(const HeldTensor& held) {
   if (held.kept && held.kept->maker != KeptTensor::kNoCall) return held.kept->maker;
   return held.call();
 }
 
-/// True for rules that are part of every policy: nobody has written them.
+/// True for rules that are part of every policy and that no user wrote.
 bool is_safe_default(const PolicyRule& rule) {
   return rule.source == "safe_defaults";
 }
@@ -43,13 +44,13 @@ bool is_safe_default(const PolicyRule& rule) {
 
 /// Why a tensor is held, in the user's words.
 struct MemoryChanges::Reason {
-  std::string key;     ///< Equal for those that one change is about.
-  std::string reason;  ///< With kCalls, if it is about calls.
+  std::string key;     ///< Equal for reasons that the same change removes.
+  std::string reason;  ///< Contains kCalls if it is about calls.
   std::string change;
-  std::string call{};  ///< The name of the call, if it is about calls.
+  std::string call{};  ///< Name of the call, if the reason is about calls.
 };
 
-/// That the call keeps what it does; and if something reads its result, that.
+/// The reasons for a call's tensor: the call keeps it, and something may read its result.
 std::vector<MemoryChanges::Reason> MemoryChanges::reasons_of_call(const Region& region,
                                                                   const HeldTensor& held) {
   const NamedCall& call = region.calls().records()[call_of(held)].call;
@@ -170,7 +171,7 @@ std::vector<MemoryChanges::Reach> MemoryChanges::reaches() const {
   return reaches;
 }
 
-/// `chosen` is as before when it returns.
+/// Leaves `chosen` as it was.
 MemoryChanges::Gain MemoryChanges::gain(size_t choice, const Reach& reach, Chosen& chosen) {
   Gain gain{.alone = reach.alone};
   for (const Holding* const holding : reach.holdings) {

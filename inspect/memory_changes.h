@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What regions hold, by the choices of the user that hold it.
+// Groups what regions hold by the user's choices that hold it.
 #pragma once
 
 #include <c10/util/SmallVector.h>
@@ -20,18 +20,19 @@
 
 namespace remat {
 
-/// Takes what regions hold, tensor by tensor, and says what would let go of how much. Of a thread.
+/// Collects what regions hold, tensor by tensor, and estimates how much each change would free. Not
+/// thread-safe.
 ///
-/// Note [What a change frees]: a tensor is held as long as none of its choices is changed (a result
-/// of a SAVE call goes with the rule that SAVEs it, and with the op that reads it), a storage as
-/// long as one of the tensors on it is. What has to be kept instead then is not known, nor is what
-/// the program holds: the numbers are estimates, most often too high.
+/// Note [What a change frees]: a tensor is held until one of its choices is changed (a result of a
+/// SAVE call goes with the rule that SAVEs it, or with the op that reads it), and a storage as long
+/// as a tensor on it is held. It is not known what must be kept instead, nor what the program
+/// holds: the numbers are estimates, most often too high.
 class MemoryChanges {
  public:
-  /// `region` holds it.
+  /// Adds a tensor that `region` holds.
   void add(const Region& region, const HeldTensor& held);
 
-  /// The most valuable ones, by devices, each the best one after those before it.
+  /// The most valuable changes by device; each is the best one given those before it.
   std::vector<MemoryChange> best() const;
 
  private:
@@ -40,7 +41,7 @@ class MemoryChanges {
   /// One choice on one device.
   struct Choice {
     MemoryChange shown;
-    std::set<std::string> names;  ///< Of its calls, if it is about calls.
+    std::set<std::string> names;  ///< Names of its calls, if the choice is about calls.
     std::unordered_set<const Region*> regions;
   };
   /// A storage, and for each tensor on it the choices that hold it.
@@ -49,17 +50,17 @@ class MemoryChanges {
     std::string device;
     std::vector<Numbers> tensors;
   };
-  /// What choosing one more would bring.
+  /// The benefit of adding one more choice.
   struct Gain {
-    size_t bytes = 0;    ///< Freed.
-    size_t touched = 0;  ///< Of storages that others hold, too.
-    size_t alone = 0;    ///< Freed without the others: it may stand in for one of them.
+    size_t bytes = 0;    ///< Bytes freed.
+    size_t touched = 0;  ///< Bytes of storages that other choices hold too.
+    size_t alone = 0;    ///< Bytes freed by this choice alone: it may replace one of the chosen.
     bool operator<(const Gain& other) const {
       return std::tie(bytes, touched, alone) < std::tie(other.bytes, other.touched, other.alone);
     }
   };
   using Chosen = std::vector<bool>;
-  /// The storages that a choice may let go of.
+  /// The storages that a choice may free.
   struct Reach {
     std::vector<const Holding*> holdings;
     size_t alone = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The meter's counters.
+// Per-device byte counters, fed by an AllocationListener.
 #include <remat/inspect/memory_meter.h>
 
 #include <algorithm>
@@ -17,9 +17,10 @@ namespace detail {
 // Note [A table of live blocks]
 // The size in a free report is no base for exact counts. c10 keeps one table of sizes for the
 // process and updates it only where a meter or profiler is on: a block freed elsewhere leaves its
-// entry behind, and when the allocator hands out the same address later, a meter may be told of the
-// free with the old size, or of a free without its allocation. So each meter remembers its own
-// blocks: an unknown address is not its own, a known one that comes again was freed out of sight.
+// entry behind. When the allocator hands out the same address later, a meter may receive the free
+// with the old size, or a free without its allocation. So each meter remembers its own blocks: an
+// unknown address is not its own, and a known address that is allocated again was freed out of
+// sight.
 class BlockTable {
  public:
   void add(void* address, int64_t bytes) {
@@ -70,7 +71,7 @@ class MeterState final : public AllocationListener {
     for (auto& [device, blocks] : by_device_) blocks.reset_peak();
   }
 
-  /// Autograd's threads may hold this state longer than the meter lives.
+  /// Frees the tables, because autograd's threads may hold this state longer than the meter lives.
   void clear() {
     const std::lock_guard lock(mutex_);
     blocks_ = {};
@@ -93,8 +94,8 @@ class MeterState final : public AllocationListener {
   }
 
   mutable std::mutex mutex_;
-  std::array<BlockTable, c10::COMPILE_TIME_MAX_DEVICE_TYPES> blocks_;  // by type
-  std::unordered_map<c10::Device, BlockTable> by_device_;              // of accelerators
+  std::array<BlockTable, c10::COMPILE_TIME_MAX_DEVICE_TYPES> blocks_;  // by device type
+  std::unordered_map<c10::Device, BlockTable> by_device_;              // accelerators, by device
 };
 
 }  // namespace detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Walking live regions.
+// Builds the memory report from the live regions.
 #include <remat/inspect/memory_report.h>
 
 #include <c10/util/StringUtil.h>
@@ -22,7 +22,7 @@
 namespace remat {
 namespace {
 
-/// Adds rows to one region's part of the report, each storage once in the whole report.
+/// Adds rows to one region's part of the report; bills each storage once per report.
 class Rows {
  public:
   Rows(RegionMemory& memory, std::unordered_set<const void*>& billed)
@@ -52,7 +52,7 @@ class Rows {
  private:
   enum class Found : uint8_t { kNowhere, kBilled, kNew };
 
-  /// Adds the bytes that nobody has billed to `bytes`.
+  /// Adds to `bytes` the size of each storage that is not billed yet.
   Found bill(const HeldStorage& storage, size_t& bytes) {
     if (const auto* const parts = storage.parts()) {
       Found found = Found::kNowhere;
@@ -70,7 +70,7 @@ class Rows {
   std::unordered_set<const void*>& billed_;
 };
 
-/// A bare op reads it, and it is not a rule that has made the call.
+/// True if a bare op reads the result and no rule made the call.
 bool is_implicit(const NamedCall& call, const KeepReason& reason) {
   return reason.kind == KeepReason::Kind::kBareRead && !call.is_op;
 }
@@ -87,7 +87,7 @@ std::string reason_str(const NamedCall& call, const KeepReason& reason) {
   }
 }
 
-/// "result", or "result 1" and "result 0, 2" where the call has several.
+/// "result" for a call with one result, else "result 1" or "result 0, 2".
 template <class Positions>
 std::string result_str(const CallRecord& record, const Positions& positions) {
   std::string text = "result";
@@ -97,7 +97,7 @@ std::string result_str(const CallRecord& record, const Positions& positions) {
   return text;
 }
 
-/// Those of its results that lie on the product.
+/// Positions of the call's results that lie on the product.
 std::vector<size_t> results_on(const CallRecord& record, size_t product) {
   std::vector<size_t> positions;
   for (size_t i = 0; i < record.outputs.size(); ++i) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What regions hold as text.
+// Formats the memory report as text.
 #include <c10/util/ArrayRef.h>
 #include <c10/util/StringUtil.h>
 
@@ -55,14 +55,14 @@ std::string heading(const std::string& device, size_t wanted) {
                   ", change (bytes that go by estimate, alone and with those above):");
 }
 
-/// Whether a change frees `wanted` bytes; `before`: those above it do.
+/// Says whether a change frees `wanted` bytes. `before` is true if the changes above it do.
 std::string verdict(const MemoryChange& change, size_t wanted, bool before) {
   if (wanted == 0) return "";
   if (change.bytes >= wanted) return "enough";
   return !before && change.bytes_so_far >= wanted ? "enough with those above" : "";
 }
 
-/// Those of one device.
+/// The table of changes for one device.
 std::string changes_of(c10::ArrayRef<MemoryChange> changes, size_t wanted) {
   std::vector<std::vector<std::string>> rows;
   bool is_enough = false;

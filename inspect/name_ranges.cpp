@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The last number of a name.
+// Compares and joins names by the last number in them.
 #include "name_ranges.h"
 
 #include <cctype>
@@ -18,7 +18,7 @@ size_t end_of_number(const std::string& name, size_t begin) {
   return begin;
 }
 
-/// A name around its last number.
+/// A name split at its last number.
 struct NumberedName {
   explicit NumberedName(const std::string& name) {
     size_t end = name.size();
@@ -31,7 +31,7 @@ struct NumberedName {
   }
 
   bool is_right_after(const NumberedName& other) const {
-    constexpr size_t kDigits = 9;  // what fits into an int
+    constexpr size_t kDigits = 9;  // the most digits that surely fit into an int
     if (number.empty() || other.number.empty() || number.size() > kDigits) return false;
     return before == other.before && after == other.after &&
            std::stoi(number) == std::stoi(other.number) + 1;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names that differ by a number, in few words.
+// Short text for lists of names that differ by a number.
 #pragma once
 
 #include <string>
@@ -8,10 +8,10 @@
 
 namespace remat {
 
-/// "layer.9" before "layer.10".
+/// Orders "layer.9" before "layer.10".
 bool naturally_less(const std::string& a, const std::string& b);
 
-/// "layer.0-2, layer.4" for names in natural order.
+/// A text such as "layer.0-2, layer.4". `names` must be in natural order.
 std::string name_ranges(const std::vector<std::string>& names);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What ops are given and return, as a recording has it.
+// The arguments and results of ops in the form that a recording stores.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +15,17 @@
 
 namespace remat {
 
-/// Of one thread.
+/// Converts for one thread.
 class RecordedArguments {
  public:
   explicit RecordedArguments(RecordingWriter& writer) : writer_(writer), layouts_(writer) {}
 
   RecordedTensor of(const at::Tensor& tensor) { return layouts_.of(tensor); }
 
-  /// An argument of the op, to its tensors or to its other values.
+  /// Adds an argument to the op's tensors or to its other values.
   void add(const c10::IValue& value, OpEvent& op);
 
-  /// The tensors of an argument or a result.
+  /// Adds the tensors of an argument or a result.
   void add_tensors(const c10::IValue& value, std::vector<RecordedTensor>& to);
 
  private:

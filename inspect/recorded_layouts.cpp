@@ -13,7 +13,8 @@ bool has_plain_sizes(const at::TensorBase& tensor) {
          !impl->is_python_dispatch() && !tensor.is_nested();
 }
 
-/// Without the checks that fake tensors and wrappers raise by: nobody reads the data.
+/// Reads the address without the checks by which fake tensors and wrappers raise: nobody reads the
+/// data.
 uint64_t address_of(const at::TensorBase& tensor) {
   const c10::TensorImpl* const impl = tensor.unsafeGetTensorImpl();
   if (!impl->has_storage()) return 0;
@@ -39,7 +40,8 @@ LayoutId RecordedLayouts::id_of(const at::TensorBase& tensor, bool plain) {
   const Key key = key_of(tensor, plain);
   Known& known = known_[(key.hash >> 32U) % kSize];
   if (known.id != 0 && known.key == key) return known.id;
-  const LayoutId id = ask(tensor);  // Python may run ops while it is asked
+  // Calls into Python may run ops meanwhile, which may change this cache.
+  const LayoutId id = ask(tensor);
   known = {key, id};
   return id;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The numbers of tensors' layouts in a recording.
+// Ids of tensor layouts in a recording.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace remat {
 
-/// Of one thread: what it has asked the writer for lately.
+/// A cache, for one thread, of the layouts last sent to the writer.
 class RecordedLayouts {
  public:
   explicit RecordedLayouts(RecordingWriter& writer) : writer_(writer) {}

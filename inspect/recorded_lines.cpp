@@ -25,7 +25,7 @@ SourcePlace RecordedLines::in_python() {
 
 StringId RecordedLines::number_of(const SourcePlace& place, SourcePlaces& places) {
   if (const auto known = known_.find(place); known != known_.end()) return known->second;
-  // Not with a hand on the map: Python may run ops meanwhile.
+  // Hold no iterator into the map here: Python may run ops meanwhile.
   const StringId number = writer_.string(places.text(place));
   known_.emplace(place, number);
   return number;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The numbers of source lines in a recording.
+// Ids of source lines in a recording.
 #pragma once
 
 #include <unordered_map>
@@ -11,17 +11,18 @@
 
 namespace remat {
 
-/// Of one thread.
+/// Looks up lines for one thread.
 class RecordedLines {
  public:
-  /// If not `asks`, there are none.
+  /// All ids are 0 unless `asks`.
   RecordedLines(RecordingWriter& writer, bool asks) : writer_(writer), asks_(asks) {}
 
-  /// The line that the program is at. `by_engine`: what runs now has been called by a backward, as
-  /// far as anybody knows: its line is of what a node of the program calls; 0: of no such.
+  /// The line that the program is at. `by_engine`: true if a backward pass seems to have called
+  /// what runs now; then only a line of Python that a node called counts, and 0 means that there is
+  /// none.
   StringId here(bool by_engine);
 
-  /// A backward begins, or one that has begun is over.
+  /// Marks the begin and the end of a backward pass.
   void begin_backward();
   void end_backward() { backward_ = {}; }
 
@@ -31,7 +32,7 @@ class RecordedLines {
 
   RecordingWriter& writer_;
   const bool asks_;
-  SourcePlace backward_;  // that called the backward which runs, in Python
+  SourcePlace backward_;  // the Python line that started the current backward pass
   std::unordered_map<SourcePlace, StringId, SourcePlaceHash> known_;
 };
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Who tells a recording of ops, nodes, regions and memory.
+// Records ops, nodes, regions and memory of all threads into a file.
 #include <remat/inspect/recorder.h>
 
 #include <ATen/record_function.h>
@@ -35,7 +35,7 @@
 namespace remat {
 namespace {
 
-/// What the process was started as.
+/// The command line that started the process.
 std::string command_line() {
   std::ifstream file("/proc/self/cmdline", std::ios::binary);
   std::string text{std::istreambuf_iterator<char>(file), {}};
@@ -57,7 +57,7 @@ std::shared_ptr<RecordingWriter> open(const std::string& path) {
   }
 }
 
-/// So that it is found from another folder, too.
+/// The absolute path, so that the file is found after a change of directory.
 std::string absolute(const std::string& path) {
   std::error_code fault;
   const std::string found = std::filesystem::absolute(path, fault).string();
@@ -89,7 +89,7 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   void start();
   void stop();
 
-  /// That of the calling thread, of the session that is open; null: there is none.
+  /// The calling thread's recorder in the open session; null if no session is open.
   static ThreadRecorder* here();
 
   static void check_can_start();
@@ -97,7 +97,7 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   std::string fault() const { return writer_->fault(); }
   const std::string& path() const { return path_; }
 
-  /// A replay has thrown on this thread, and is in the recording.
+  /// Call after a replay on this thread threw and was recorded.
   void compare_replays() noexcept;
 
  private:
@@ -118,7 +118,7 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
 
   static std::mutex open_mutex;
   static std::shared_ptr<Session> open_session;  // guarded by open_mutex
-  static std::atomic<uint64_t> open_number;      // of the open session; 0: none
+  static std::atomic<uint64_t> open_number;      // number of the open session; 0 if none is open
   static std::atomic<uint64_t> newest_number;
   static ThreadRecorder* find_here();
 
@@ -136,8 +136,8 @@ class Recorder::Session : public std::enable_shared_from_this<Recorder::Session>
   std::mutex differences_mutex_;
   int differences_left_ = 3;  // guarded by differences_mutex_
   std::mutex threads_mutex_;
-  std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // that live; guarded by threads_mutex_
-  uint32_t thread_count_ = 0;                             // there were; guarded by threads_mutex_
+  std::vector<std::shared_ptr<ThreadRecorder>> threads_;  // live threads; guarded by threads_mutex_
+  uint32_t thread_count_ = 0;  // threads so far; guarded by threads_mutex_
 };
 
 std::mutex Recorder::Session::open_mutex;
@@ -145,17 +145,18 @@ std::shared_ptr<Recorder::Session> Recorder::Session::open_session;
 std::atomic<uint64_t> Recorder::Session::open_number{0};
 std::atomic<uint64_t> Recorder::Session::newest_number{0};
 
-/// What a thread remembers of the session that it has written for last. Plain, so that it is there
-/// without a check, and until the thread is gone.
+/// The session that the thread last wrote for. Trivially constructed and destroyed, so that access
+/// needs no initialization check and stays valid until the thread is gone.
 struct Recorder::Session::Here {
   uint64_t session = 0;
   ThreadRecorder* recorder = nullptr;
-  bool is_over = false;  ///< The thread is ending: what it still frees is not told.
+  /// True once the thread is ending: memory that it frees then is not recorded.
+  bool is_over = false;
 };
 
 constinit thread_local Recorder::Session::Here Recorder::Session::this_thread;
 
-/// Keeps the recorder of a thread as long as the thread has it in mind.
+/// Keeps the thread's recorder alive while `this_thread` refers to it.
 class Recorder::Session::HereOwner {
  public:
   ~HereOwner() {
@@ -170,14 +171,14 @@ class Recorder::Session::HereOwner {
 
 thread_local Recorder::Session::HereOwner Recorder::Session::this_thread_owner;
 
-/// Hears of the memory of the threads that it has been started on.
+/// Reports the memory of the threads on which it was started.
 class Recorder::Session::Memory final : public AllocationListener {
   void on_report(void* address, int64_t bytes, c10::Device device) override {
     if (ThreadRecorder* const recorder = here()) recorder->memory(address, bytes, device);
   }
 };
 
-/// Hears of what runs in regions.
+/// Reports what runs in regions.
 class Recorder::Session::Sink final : public TraceSink {
  public:
   void before_op(const TraceScope& scope, const OpCall& /*call*/) override {
@@ -220,7 +221,7 @@ class Recorder::Session::Sink final : public TraceSink {
   }
 };
 
-/// What LibTorch tells of all ops and nodes. Begin and end come in pairs, on one thread.
+/// Callbacks from LibTorch for all ops and nodes. Begin and end come in pairs, on one thread.
 class Recorder::Session::Ops {
  public:
   static std::unique_ptr<at::ObserverContext> begin_op(const at::RecordFunction& op) {
@@ -263,7 +264,7 @@ std::shared_ptr<ThreadRecorder> Recorder::Session::add_thread() {
   return threads_.back();
 }
 
-/// The thread has ended: what it did goes to the file, and its memory goes.
+/// Writes and releases the recorder of a thread that has ended.
 void Recorder::Session::end_thread(const std::shared_ptr<ThreadRecorder>& recorder) {
   const std::shared_ptr<Session> session = open_now();
   if (!session) return;
@@ -285,8 +286,8 @@ void Recorder::Session::check_can_start() {
   check(open_session);
 }
 
-// Note [Recorders and forks]: a child has none of the threads that may hold a lock of the
-// session's, so it leaves the session as it is, for ever, and finds none open.
+// Note [Recorders and forks]: a child process has none of the threads that may hold one of the
+// session's locks, so it leaks the session as it is and sees none as open.
 void Recorder::Session::leave_to_parent() {
   open_number = 0;
   static auto& left = *new std::vector<std::shared_ptr<Session>>;
@@ -323,7 +324,7 @@ void Recorder::Session::start() {
                                 .scopes({at::RecordScope::BACKWARD_FUNCTION})));
 }
 
-/// The open session, if it is that one (null: any), which is open no more then.
+/// Closes and returns the open session; null if it is not `wanted` (where null stands for any).
 std::shared_ptr<Recorder::Session> Recorder::Session::take_open(const Session* wanted) {
   const std::lock_guard<std::mutex> lock(open_mutex);
   if (!open_session || (wanted && open_session.get() != wanted)) return nullptr;
@@ -347,7 +348,7 @@ std::shared_ptr<Recorder::Session> Recorder::Session::open_now() {
   return open_session;
 }
 
-// An exception is on its way already: what goes wrong here is told, and that is all.
+// An exception is propagating already, so a failure here is only reported.
 void Recorder::Session::compare_replays() noexcept {
   if (options_.differences_path.empty()) return;
   try {
@@ -368,7 +369,8 @@ void Recorder::Session::compare_replays() noexcept {
   }
 }
 
-/// What LibTorch has on this thread is gone by then: the callbacks stay, and find nothing open.
+/// LibTorch's thread-locals are gone by then: the callbacks stay registered and find no open
+/// session.
 void Recorder::Session::end_with_process() {
   if (const auto session = take_open(nullptr)) session->close_threads();
 }
@@ -379,7 +381,7 @@ void Recorder::Session::close_threads() {
 }
 
 Recorder::Recorder(const std::string& path, const RecorderOptions& options) {
-  Session::check_can_start();  // before the file is written anew
+  Session::check_can_start();  // before the file is overwritten
   session_ = std::make_shared<Session>(path, options);
   session_->start();
 }

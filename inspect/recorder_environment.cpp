@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Recorders that environment variables ask for.
+// Starts recorders that environment variables request.
 #include <remat/inspect/recorder.h>
 
 #include <c10/util/Exception.h>
@@ -23,7 +23,7 @@ std::string environment(const char* name) {
 namespace detail {
 
 bool record_from_environment() {
-  // Leaked: it ends with the process.
+  // Leaked: recording ends with the process.
   static const Recorder* const recorder = []() -> const Recorder* {
     const std::string folder = environment("REMAT_RECORD");
     const bool debugs = environment("REMAT_DEBUG") == "1";
@@ -35,7 +35,7 @@ bool record_from_environment() {
       if (debugs) options.differences_path = path + ".diff";
       return new Recorder(path + ".rec", options);
     } catch (const std::exception& error) {
-      // While the library is being loaded: nobody could catch an exception.
+      // The library is being loaded, so nobody could catch an exception.
       TORCH_WARN("[Recorder] ", path, ".rec: nothing is recorded: ", error.what());
       return nullptr;
     }

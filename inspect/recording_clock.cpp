@@ -15,7 +15,7 @@ bool has_constant_rate() {
   unsigned ebx = 0;
   unsigned ecx = 0;
   unsigned edx = 0;
-  constexpr unsigned kPowerManagement = 0x80000007;  // Intel's and AMD's manuals: invariant TSC
+  constexpr unsigned kPowerManagement = 0x80000007;  // invariant TSC, see Intel's and AMD's manuals
   return __get_cpuid(kPowerManagement, &eax, &ebx, &ecx, &edx) != 0 && (edx & (1U << 8U)) != 0;
 #else
   return false;

@@ -14,15 +14,15 @@
 
 namespace remat {
 
-/// Never goes back, and the same for all threads. Where the processor counts at a constant rate,
-/// that count, which is read in a third of the time; it is compared with the system's clock for two
-/// milliseconds, once.
+/// A monotonic clock that all threads share. It uses the processor's counter where that runs at a
+/// constant rate, since reading it takes a third of the time; the counter is compared with the
+/// system's clock once, for two milliseconds.
 class RecordingClock {
  public:
   RecordingClock()
       : ns_per_tick_(measured_ns_per_tick()), zero_(ns_per_tick_ > 0 ? ticks() : wall_ns()) {}
 
-  /// Since it was made.
+  /// Nanoseconds since this clock was constructed.
   TimeNs now() const {
     if (ns_per_tick_ > 0)
       return static_cast<TimeNs>(static_cast<double>(ticks() - zero_) * ns_per_tick_);
@@ -37,7 +37,7 @@ class RecordingClock {
     return 0;
 #endif
   }
-  /// 0: it does not count at a constant rate.
+  /// 0 if the counter has no constant rate.
   static double measured_ns_per_tick();
 
   const double ns_per_tick_;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Collecting what a region holds by storage.
+// Collects what a region holds, by storage.
 #include <remat/inspect/region_saves.h>
 
 #include <c10/util/StringUtil.h>
@@ -21,9 +21,9 @@
 namespace remat {
 namespace {
 
-using Interval = std::pair<int64_t, int64_t>;  // of bytes, from and to
+using Interval = std::pair<int64_t, int64_t>;  // [from, to) in bytes
 
-/// Strided tensors with more runs than this count with the gaps between them.
+/// A strided tensor with more contiguous runs than this counts with the gaps between them.
 constexpr int64_t kMostRuns = 4096;
 
 std::vector<Interval> bytes_of(const TensorLayout& layout) {
@@ -66,7 +66,7 @@ size_t size_of(std::vector<Interval> intervals) {
   return static_cast<size_t>(size);
 }
 
-/// Adds tensors to one region's saves, each storage under the first call that has it.
+/// Adds tensors to one region's saves; each storage goes under the first call that has it.
 class Collection {
  public:
   Collection(RegionSaves& saves, std::unordered_set<const void*>& billed)
@@ -98,7 +98,7 @@ class Collection {
   }
 
  private:
-  /// The storages in a tensor that has no memory itself.
+  /// Adds the storages inside a tensor that has no memory itself.
   bool add_parts(const std::string& call, const std::string& name,
                  const std::vector<HeldStorage>& parts) {
     bool any = false;
@@ -120,7 +120,7 @@ class Collection {
                           [&](const SavedView& view) { return view.bytes == storage.bytes; });
   }
 
-  /// Null if it is billed elsewhere.
+  /// Null if the storage is billed elsewhere.
   SavedStorage* entry_of(const std::string& call, const HeldStorage& held,
                          const c10::Storage& storage) {
     if (billed_.insert(held.address()).second) {
@@ -146,7 +146,7 @@ class Collection {
 
   RegionSaves& saves_;
   std::unordered_set<const void*>& billed_;
-  std::unordered_map<const void*, Place> places_;  // of storages in saves_, by address
+  std::unordered_map<const void*, Place> places_;  // storages in saves_ by address
 };
 
 TensorLayout contiguous(c10::IntArrayRef sizes, c10::ScalarType dtype) {
@@ -170,7 +170,7 @@ std::string name_of(const HeldTensor& held) {
   return held.name;
 }
 
-/// Of one that no call has made.
+/// The layout of a tensor that no call made.
 TensorLayout layout_of(const Region& region, const HeldTensor& held) {
   if (!held.layout) return layout_of(held.meta);
   if (held.kind != HeldTensor::Kind::kWritten) return *held.layout;
@@ -178,7 +178,7 @@ TensorLayout layout_of(const Region& region, const HeldTensor& held) {
   return is_whole ? layout_of(held.meta) : contiguous(held.layout->sizes, held.layout->dtype);
 }
 
-/// What becomes of one call: whether it still keeps something, or did until its graph was dropped.
+/// Whether a call still keeps something, or kept something until its graph was dropped.
 struct Fate {
   bool kept = false;
   bool dropped = false;

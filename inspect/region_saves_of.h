@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Looking into regions, for the reports of this folder.
+// Access to what a region holds, for the reports in this folder.
 #pragma once
 
 #include <unordered_set>
@@ -10,10 +10,12 @@
 
 namespace remat {
 
-/// True if its forward has ended or runs on this thread: else another thread is filling it.
+/// True if the region's forward has ended or runs on this thread; else another thread is filling
+/// it.
 bool may_be_looked_into(const Region& region);
 
-/// What `region` holds of storages that are not in `billed`, to which they are added.
+/// The tensors that `region` holds in storages not yet in `billed`. Adds these storages to
+/// `billed`.
 RegionSaves region_saves_of(const Region& region, std::unordered_set<const void*>& billed);
 
 }  // namespace remat

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One region's saves as text.
+// Formats one region's saves as text.
 #include <c10/util/StringUtil.h>
 #include <c10/util/irange.h>
 
@@ -25,7 +25,7 @@ std::string joined(const std::vector<std::string>& parts, const char* separator)
   return text;
 }
 
-/// "x", "x = y", "x (output 0)"
+/// Texts such as "x", "x = y" and "x (output 0)".
 std::string name_of(const SavedView& view) {
   std::vector<std::string> names = view.names;
   const auto outputs = std::stable_partition(
@@ -41,7 +41,7 @@ std::string shape_of(const SavedView& view) {
   return c10::str(c10::IntArrayRef(view.layout.sizes.data(), view.layout.sizes.size()));
 }
 
-/// The user's code runs outside of the region that may be open here.
+/// Calls the user's function outside the region that may be open here.
 std::string words_on(const SavedStorage& storage, const Annotate& annotate) {
   if (!annotate) return "";
   const SuspendScopes suspend;
@@ -76,9 +76,9 @@ std::string RegionSaves::str(const Annotate& annotate) const {
       c10::str(region.empty() ? "region without a name" : region, ": ", bytes_str(bytes),
                " resident in ", count_str(storage_count(), "storage"));
   const std::string prefix = region.empty() ? "" : region + "::";
-  // Columns are those of the whole region: the lines of the calls are put in between.
+  // Column widths span the whole region; the headings of the calls are inserted afterwards.
   std::vector<Cells> rows;
-  std::vector<std::pair<size_t, std::string>> headings;  // before which row
+  std::vector<std::pair<size_t, std::string>> headings;  // row index before which each heading goes
   for (const CallSaves& call : calls) {
     headings.emplace_back(rows.size(),
                           c10::str("\n", prefix, call.name.empty() ? "(for the replay)" : call.name,

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Looking for regions with tapes.
+// Finds the live regions that have tapes.
 #include <remat/inspect/region_tapes.h>
 
 #include <remat/tape/region.h>

@@ -21,7 +21,7 @@ class ReplayClock::Sink final : public TraceSink {
     const std::lock_guard<std::mutex> lock(mutex_);
     RunningReplays& running = by_thread_[std::this_thread::get_id()];
     if (begins && running.count++ == 0) running.begin_ns = now;
-    // One that began before the clock did is not counted.
+    // A replay that began before the clock did is not counted.
     if (!begins && running.count > 0 && --running.count == 0) ns_ += now - running.begin_ns;
   }
 
@@ -40,7 +40,7 @@ class ReplayClock::Sink final : public TraceSink {
   }
 
  private:
-  /// Of a thread: replays that run, and when the outermost began.
+  /// Number of replays running on a thread, and when the outermost one began.
   struct RunningReplays {
     int count = 0;
     int64_t begin_ns = 0;

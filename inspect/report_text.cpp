@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Columns as wide as their widest cell.
+// Formats numbers and aligned columns.
 #include "report_text.h"
 
 #include <c10/util/StringUtil.h>

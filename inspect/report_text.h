@@ -9,14 +9,14 @@
 
 namespace remat {
 
-/// "640 B", "1.25 KiB"
+/// Texts such as "640 B" and "1.25 KiB".
 std::string bytes_str(size_t bytes);
 
-/// "1 storage", "3 storages"
+/// Texts such as "1 storage" and "3 storages".
 std::string count_str(size_t count, const std::string& what);
 
-/// Rows of cells, each column as wide as its widest cell; the first is aligned to the right.
-/// `indent` spaces in front, none at the ends of lines; each line begins with a line feed.
+/// Formats rows of cells, each column as wide as its widest cell; the first column is
+/// right-aligned. Each line begins with a line feed and `indent` spaces and has no trailing spaces.
 std::string columns(const std::vector<std::vector<std::string>>& rows, size_t indent);
 
 }  // namespace remat

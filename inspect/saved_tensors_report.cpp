@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Walking regions and graphs, and grouping what is found.
+// Walks regions and graphs, and groups equal regions in the report.
 #include <remat/inspect/saved_tensors_report.h>
 
 #include <c10/util/StringUtil.h>
@@ -25,7 +25,7 @@
 namespace remat {
 namespace {
 
-/// Regions that hold the same under other names.
+/// Regions that hold equal contents under different names.
 struct Group {
   const RegionSaves* first;
   std::vector<std::string> names;

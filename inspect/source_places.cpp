@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Places of C++, by LibTorch's unwinder and libbacktrace.
+// Source places of C++ code, found with LibTorch's unwinder and libbacktrace.
 #include <remat/inspect/source_places.h>
 
 #include <c10/util/Type.h>
@@ -24,12 +24,12 @@ namespace {
 
 std::atomic<SourcePlaces*> python_places{nullptr};
 
-/// Of what no user means by "my program".
+/// Libraries that no user means by "my program".
 constexpr std::string_view kLibraries[] = {
     "libtorch",  "libc10", "libremat", "libc.",    "libm.",      "libstdc++", "libgomp",
     "libpython", "python", "ld-linux", "libgcc_s", "libpthread", "_C."};
 
-/// Headers whose code stands in the program's own: in the way of lines of the program.
+/// Headers whose inlined code hides lines of the program.
 constexpr std::string_view kHeaders[] = {"/include/ATen/", "/include/c10/", "/include/torch/",
                                          "/include/remat/", "/include/c++/"};
 
@@ -46,10 +46,10 @@ bool is_file_of_program(std::string_view file) {
   });
 }
 
-/// What the debug information of the process says of an address.
+/// The result of looking up an address in the process's debug information.
 struct CodeLine {
   bool is_known = false;
-  std::string of_program;  ///< "model.cpp:12 forward()"; "": all that stands there is of headers.
+  std::string of_program;  ///< "model.cpp:12 forward()"; empty if all frames there are in headers.
 };
 
 #ifdef REMAT_HAS_BACKTRACE
@@ -58,14 +58,14 @@ int add_frame(void* to, uintptr_t /*address*/, const char* file, int line, const
   if (!file) return 0;
   auto& found = *static_cast<CodeLine*>(to);
   found.is_known = true;
-  if (!is_file_of_program(file)) return 0;  // the next is what that is inlined into
+  if (!is_file_of_program(file)) return 0;  // continue with the caller that this is inlined into
   found.of_program = std::string(file) + ":" + std::to_string(line);
   if (function) found.of_program += " " + c10::demangle(function);
   return 1;
 }
 
-/// Functions of headers that were not inlined, as the linker knows them: a program has one copy of
-/// each, perhaps of a file without debug information.
+/// Mangled prefixes of functions from headers that were not inlined. A program has one copy of
+/// each, perhaps from a file without debug information.
 constexpr std::string_view kFunctions[] = {"_ZN2at",    "_ZNK2at",    "_ZN3c10", "_ZNK3c10",
                                            "_ZN5torch", "_ZNK5torch", "_ZNSt",   "_ZNKSt"};
 
@@ -77,7 +77,7 @@ void look_at_symbol(void* to, uintptr_t /*address*/, const char* symbol, uintptr
                   [&](std::string_view known) { return name.substr(0, known.size()) == known; });
 }
 
-/// An address without debug information has nothing to add.
+/// Swallows errors: an address without debug information is simply unknown.
 void ignore(void* /*data*/, const char* /*message*/, int /*number*/) {}
 
 CodeLine code_line(uintptr_t address) {
@@ -111,7 +111,7 @@ class CppPlaces final : public SourcePlaces {
   }
 
  private:
-  /// "": not of the program. What is returned stays.
+  /// Empty if the address is not in the program. The reference stays valid.
   const std::string& text_of(void* address) {
     const std::lock_guard<std::mutex> lock(mutex_);
     const auto [known, is_new] = known_.try_emplace(address);
@@ -122,16 +122,16 @@ class CppPlaces final : public SourcePlaces {
   static std::string find_text(void* address) {
     const auto library = torch::unwind::libraryFor(address);
     if (!library || !is_library_of_program(library->first)) return "";
-    // An address to return to is of the instruction after the call.
+    // A return address belongs to the instruction after the call.
     const CodeLine line = code_line(reinterpret_cast<uintptr_t>(address) - 1);
     if (line.is_known) return line.of_program;
-    std::ostringstream text;  // for addr2line -e
+    std::ostringstream text;  // input for addr2line -e
     text << library->first << "+0x" << std::hex << library->second - 1;
     return text.str();
   }
 
   std::mutex mutex_;
-  std::unordered_map<void*, std::string> known_;  // guarded by mutex_; its texts stay in place
+  std::unordered_map<void*, std::string> known_;  // guarded by mutex_; its texts never move
 };
 
 }  // namespace

@@ -7,12 +7,12 @@
 namespace remat {
 namespace {
 
-/// What a thread that has been interrupted may have counted too much until the next answer.
+/// Limit on wall time added since the last exact reading, in case the thread was interrupted.
 constexpr int64_t kMostWallNs = 15'000;
 
 struct Answers {
-  int64_t exact_ns = 0;            // of thread_ns()
-  int64_t wall_ns = -kMostWallNs;  // at that moment
+  int64_t exact_ns = 0;            // last result of thread_ns()
+  int64_t wall_ns = -kMostWallNs;  // wall time of that reading
   int64_t newest_ns = 0;
 };
 

@@ -19,13 +19,13 @@
 namespace remat {
 namespace {
 
-/// What a thread keeps before it writes.
+/// Size at which a thread's buffer is written out.
 constexpr size_t kBufferBytes = size_t{64} << 10U;
 
-/// What the engine calls the stretch around a node, which has an event of its own.
+/// The engine's name for the range around a node. The node has an event of its own.
 constexpr std::string_view kFrame = "autograd::engine::evaluate_function: ";
 
-/// "aten::mul.Tensor"
+/// A name such as "aten::mul.Tensor".
 std::string full_name(const char* name, const char* overload) {
   std::string text(name);
   if (overload && *overload) text.append(".").append(overload);
@@ -55,10 +55,10 @@ ThreadRecorder::ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t
   add(ThreadEvent{now(), at::RecordFunction::currentThreadId(), writer_->string(thread_name())});
 }
 
-// Note [Ops inside of what looks at an op]: a tensor of a Python class tells its device, and Python
-// makes frames, by code that may run ops, of a finalizer too. So an op counts as running, in a
-// place that stays, before anybody looks at its arguments, and until after somebody has at its
-// results.
+// Note [Ops inside of what looks at an op]: reading the device of a tensor of a Python class, and
+// creating Python frames, may run ops (in finalizers too). So an op is entered as running, in a
+// place that does not move, before its arguments are read, and stays so until its results have been
+// read.
 void ThreadRecorder::begin_op(const at::RecordFunction& function) {
   const RunningOp* const caller = caller_here();
   if (running_ops_ == ops_.size()) ops_.emplace_back();
@@ -96,14 +96,14 @@ void ThreadRecorder::RunningOp::clear() {
   event.results.clear();
 }
 
-/// The op that has called what runs now; null if that is the program, the engine or a replay.
+/// The op that called what runs now; null if the program, the engine or a replay called it.
 ThreadRecorder::RunningOp* ThreadRecorder::caller_here() {
   if (running_ops_ == 0) return nullptr;
   RunningOp& innermost = ops_[running_ops_ - 1];
   return innermost.is_frame || innermost.replays != replays_.size() ? nullptr : &innermost;
 }
 
-/// Where it runs, as far as is known before a region sees it.
+/// Fills in the op's region and phase as far as they are known before a region sees the op.
 void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
   if (caller && caller->event.region != 0) {
     const OpEvent& outer = caller->event;
@@ -127,7 +127,7 @@ void ThreadRecorder::begin_in(OpEvent& op, const RunningOp* caller) {
   }
 }
 
-/// What runs in backward and from tapes is.
+/// True for what runs in a backward pass or from a tape.
 bool ThreadRecorder::is_called_by_engine() const {
   if (!replays_.empty()) return !replays_.back().event.from_function;
   return frames_ > 0 || !nodes_.empty();
@@ -147,14 +147,14 @@ void ThreadRecorder::end_op(const at::RecordFunction& function) {
   try {
     for (const c10::IValue& result : function.outputs()) arguments_.add_tensors(result, op.results);
   } catch (const std::exception&) {
-    op.results.clear();  // of a class that does not tell its device: the op is over all the same
+    op.results.clear();  // a class whose device cannot be read: the op is over all the same
   }
   --running_ops_;
   --depth_;
-  // One that a replay has refused: no region has said that it sees it.
+  // A replay refused this op before any region reported that it sees it.
   if (op.threw && op.phase == OpPhase::kReplay && !running.inner_threw) op.is_seen = true;
   if (op.threw && running_ops_ > 0) ops_[running_ops_ - 1].inner_threw = true;
-  // A composite op is where the ops are that it calls.
+  // A composite op belongs to the region of the ops that it calls.
   RunningOp* const caller = caller_here();
   if (caller && caller->event.region == 0) {
     OpEvent& outer = caller->event;
@@ -209,7 +209,7 @@ void ThreadRecorder::note_outer_records(OpEvent& op) {
 void ThreadRecorder::after_op(const TraceScope& scope) {
   if (running_ops_ == 0 || !scope.region) return;
   OpEvent& op = ops_[running_ops_ - 1].event;
-  if (op.region != scope.region->id()) return;  // an outer region's, which sees the op as well
+  if (op.region != scope.region->id()) return;  // an outer region, which sees the op as well
   op.end_slot = static_cast<uint32_t>(scope.slot);
   op.kept = static_cast<uint32_t>(scope.kept) - op.kept;
 }
@@ -234,7 +234,7 @@ void ThreadRecorder::load(const Region& region, size_t slot) {
 }
 
 void ThreadRecorder::tape_replay(const Region& region, const Region& whole, bool begins) {
-  // Of a group of segments no op of the forward has told.
+  // No op of the forward has introduced the region of a group of segments.
   if (begins && whole.id() != region.id()) {
     told_region_ = 0;
     add(RegionEvent{now(), region.id(), whole.id(), 0, 0, writer_->string(region.label())});
@@ -258,10 +258,10 @@ bool ThreadRecorder::replay(const Region& region, bool begins, bool from_functio
   return false;
 }
 
-/// The ops that run end by an exception which is none.
+/// The running ops end by the replay's stop exception, which is no error.
 void ThreadRecorder::replay_stops() {
   if (!saves_.empty() && running_ops_ > 0) {
-    // The op that saves its own result does not come to return it.
+    // An op that saves its own result never gets to return it.
     OpEvent& op = ops_[running_ops_ - 1].event;
     const RecordedTensor& saved = saves_.back().tensor;
     if (!op.was_given(saved.address)) op.results.push_back(saved);
@@ -290,7 +290,7 @@ void ThreadRecorder::end_call(const TraceScope& scope, bool threw) {
 }
 
 void ThreadRecorder::memory(const void* address, int64_t bytes, c10::Device device) {
-  // In an op the order is what counts.
+  // Within an op only the order matters, so no clock is read.
   const bool in_op = running_ops_ > 0;
   const TimeNs time_ns = in_op ? now_ns_ : now();
   const uint64_t op = in_op ? ops_[running_ops_ - 1].event.number : 0;
@@ -325,7 +325,8 @@ void ThreadRecorder::write_buffer() {
   buffer_.clear();
 }
 
-/// Names of schemas stay where they are; a text that the program has named a stretch by does not.
+/// Names of schemas have stable addresses and are cached; names that the program gave to ranges are
+/// not.
 StringId ThreadRecorder::name_of(const at::RecordFunction& op) {
   const auto known = schema_names_.find(op.name());
   if (known != schema_names_.end()) return known->second;
@@ -353,7 +354,7 @@ StringId ThreadRecorder::device_name(c10::Device device) {
   return device_name_;
 }
 
-/// Of a region that is not the last one that the recording was told of.
+/// Writes a region event unless this region was the last one written.
 void ThreadRecorder::tell_of(const TraceScope& scope) {
   if (scope.region->id() == told_region_) return;
   told_region_ = scope.region->id();

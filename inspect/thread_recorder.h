@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What one thread writes into a recording.
+// Writes the events of one thread into a recording.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -33,8 +33,9 @@
 
 namespace remat {
 
-/// Ops and nodes that run on the thread, and events that are over. The thread itself calls all but
-/// flush() and close(), which any may call at any time.
+/// Follows the running ops and nodes of the thread, and writes each event when it is over. The
+/// thread itself calls all functions but flush() and close(), which any thread may call at any
+/// time.
 class ThreadRecorder {
  public:
   ThreadRecorder(std::shared_ptr<RecordingWriter> writer, uint32_t number,
@@ -45,7 +46,7 @@ class ThreadRecorder {
   void begin_node(const at::RecordFunction& node);
   void end_node();
 
-  /// The innermost op is seen by a region, before and after it runs.
+  /// Called before and after the innermost op runs, if a region sees the op.
   void before_op(const TraceScope& scope);
   void after_op(const TraceScope& scope);
 
@@ -53,7 +54,7 @@ class ThreadRecorder {
   void after_save(const TraceScope& scope, bool threw);
   void load(const Region& region, size_t slot);
   void tape_replay(const Region& region, const Region& whole, bool begins);
-  /// Returns whether it has thrown.
+  /// Returns whether the replay threw.
   bool function_replay(const Region& region, bool begins) {
     return replay(region, begins, /*from_function=*/true);
   }
@@ -66,29 +67,29 @@ class ThreadRecorder {
   void plan(std::string_view label, const PlannedBytes& planned,
             const std::function<std::string()>& json);
 
-  /// Writes what there is. Any thread.
+  /// Writes the buffered events. Thread-safe.
   void flush();
 
-  /// Writes what is left, and no more.
+  /// Writes the buffered events and drops all later ones. Thread-safe.
   void close();
 
  private:
   struct RunningOp {
     OpEvent event;
-    int exceptions = 0;     // that were under way when it began
-    bool is_frame = false;  // of the engine, around a node: none that is written down
-    size_t replays = 0;     // that ran when it began
+    int exceptions = 0;     // in flight when the op began
+    bool is_frame = false;  // the engine's range around a node, which is not written
+    size_t replays = 0;     // running when the op began
     bool inner_threw = false;
-    bool is_stopped = false;  // by a replay that has what it needs
+    bool is_stopped = false;  // stopped by a replay that has filled its last slot
 
-    /// For the next op: vectors keep their memory.
+    /// Resets for the next op; the vectors keep their memory.
     void clear();
   };
   struct RunningReplay {
     ReplayEvent event;
     int exceptions = 0;
   };
-  /// What autograd is about to save.
+  /// A tensor that autograd is about to save.
   struct PendingSave {
     size_t slot = 0;
     size_t kept = 0;
@@ -107,36 +108,37 @@ class ThreadRecorder {
   void tell_of(const TraceScope& scope);
   template <class Event>
   void add(const Event& event);
-  void write_buffer();  // with mutex_ held
+  void write_buffer();  // requires mutex_
 
   const std::shared_ptr<RecordingWriter> writer_;
   const uint32_t number_;
   const RecordingClock clock_;
-  TimeNs now_ns_ = 0;  // when it was asked last
+  TimeNs now_ns_ = 0;  // last reading of clock_
   RecordedArguments arguments_;
-  const StringId frame_;  // of what is no op
+  const StringId frame_;  // the name of ranges that are no ops
   RecordedLines lines_;
   std::unordered_map<const char*, StringId> schema_names_;
-  int32_t device_ = -1;  // the last, as a number
+  int32_t device_ = -1;  // last device, as a number
   StringId device_name_ = 0;
-  std::string saved_call_;  // the last
+  std::string saved_call_;  // last name looked up
   StringId saved_call_id_ = 0;
 
-  std::deque<RunningOp> ops_;  // Up to running_ops_ those that run, the innermost last; the others
-                               // keep their vectors for the next.
+  // The first running_ops_ entries are running, the innermost last; the others keep their vectors
+  // for later ops.
+  std::deque<RunningOp> ops_;
   size_t running_ops_ = 0;
-  uint64_t op_number_ = 0;                // of the op that began last
-  uint32_t frames_ = 0;                   // of the engine, that run
-  uint32_t depth_ = 0;                    // of the op that begins next
-  std::vector<NodeEvent> nodes_;          // that run, the innermost last
-  std::vector<RunningReplay> replays_;    // the innermost last
-  uint32_t record_ = OpEvent::kNoRecord;  // of the innermost replay, that runs
-  bool record_is_new_ = false;            // no op of it has begun
-  uint64_t told_region_ = 0;              // the last that the recording was told of
-  const Tape* tape_ = nullptr;            // of that region, which its forward keeps; may be null
-  std::vector<PendingSave> saves_;        // the innermost last
-  std::vector<std::string> calls_;        // that run, the innermost last
-  std::set<std::pair<std::string, PlannedBytes>> plans_;  // that the recording was told of
+  uint64_t op_number_ = 0;                // number of the op that began last
+  uint32_t frames_ = 0;                   // engine ranges that are running
+  uint32_t depth_ = 0;                    // depth of the next op
+  std::vector<NodeEvent> nodes_;          // running, the innermost last
+  std::vector<RunningReplay> replays_;    // running, the innermost last
+  uint32_t record_ = OpEvent::kNoRecord;  // the innermost replay's current record
+  bool record_is_new_ = false;            // no op of the record has begun
+  uint64_t told_region_ = 0;              // last region written to the recording
+  const Tape* tape_ = nullptr;      // the tape of told_region_, whose forward keeps it; may be null
+  std::vector<PendingSave> saves_;  // the innermost last
+  std::vector<std::string> calls_;  // running, the innermost last
+  std::set<std::pair<std::string, PlannedBytes>> plans_;  // already written
 
   std::mutex mutex_;
   detail::ByteWriter buffer_;  // guarded by mutex_

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Writing lines, one op after the other, from several threads.
+// Writes a line for each op and named call, from several threads.
 #include <remat/inspect/trace.h>
 
 #include <c10/core/DispatchKeySet.h>
@@ -29,7 +29,7 @@
 namespace remat {
 namespace {
 
-/// "aten::mul.Tensor(float32 [2, 3] on cpu, 2)"
+/// A text such as "aten::mul.Tensor(float32 [2, 3] on cpu, 2)".
 std::string describe(const OpCall& call) {
   OpWords words;
   words.begin(call.info());
@@ -40,8 +40,8 @@ std::string describe(const OpCall& call) {
   return OpLog::describe(words.get());
 }
 
-/// The dispatch keys of the tensors among the arguments: "[CPU, AutogradCPU]". Those that all plain
-/// tensors have are left out.
+/// The dispatch keys of the tensors among the arguments, such as "[CPU, AutogradCPU]", without the
+/// keys that all plain tensors have.
 std::string keys_of(const OpCall& call) {
   c10::DispatchKeySet keys;
   for_each_argument_tensor(
@@ -59,7 +59,7 @@ std::string count(const char* what, size_t from, size_t to) {
   return c10::str("; ", what, "s ", from, " to ", to - 1);
 }
 
-/// What became of what autograd saved. `in_call`: for a SAVE or OFFLOAD call.
+/// Says what became of the tensors that autograd saved. `in_call`: in a SAVE or OFFLOAD call.
 std::string decision(const TraceScope& before, const TraceScope& after, bool in_call) {
   std::string slots = count("slot", before.slot, after.slot);
   if (!slots.empty()) {
@@ -74,7 +74,7 @@ std::string line_start(const TraceScope& scope) {
          (scope.region ? scope.region->label() : "outside of regions") + ": ";
 }
 
-/// Names are the user's: what would end the line, or move a terminal's cursor, is written as \x0a.
+/// Escapes the user's names: bytes that would end the line or move a terminal's cursor become \x0a.
 std::string printable(const std::string& text) {
   static constexpr const char* kDigits = "0123456789abcdef";
   std::string result;
@@ -106,7 +106,7 @@ class Trace::Writer final : public TraceSink {
 
   void named_call(const TraceScope& before, const TraceScope& after, const NamedCall& call,
                   std::string_view what) override {
-    op_.reset();  // one that threw
+    op_.reset();  // an op that threw
     if (what == "begins") calls_.push_back({after, call});
     write(c10::str(line_start(after), call.str(), " ", what,
                    decision(before, after, call.is_saved())));
@@ -117,7 +117,7 @@ class Trace::Writer final : public TraceSink {
     if (calls_.empty()) return;  // it began before the trace
     const Call call = std::move(calls_.back());
     calls_.pop_back();
-    if (threw && scope.is_replay) return;  // by the stop, most often
+    if (threw && scope.is_replay) return;  // most often by the replay's stop
     write(c10::str(line_start(scope), call.call.str(), threw ? " throws" : " ends",
                    decision(call.scope, scope, call.call.is_saved())));
   }
@@ -148,13 +148,13 @@ class Trace::Writer final : public TraceSink {
     NamedCall call;
   };
 
-  /// "; for call 'square' (SAVE)": the call for which the last tensor was kept.
+  /// "; for call 'square' (SAVE)", where that is the call for which the last tensor was kept.
   static std::string kept_for(const Region& region) {
     const CallLog& calls = region.calls();
     return "; for " + calls.records()[calls.kept().back().call].call.str();
   }
 
-  // An op's own tensors are in its line.
+  // Tensors that an op saved are in the op's own line.
   void end_save(const TraceScope& scope) {
     const Line& save = saves_.back();
     if (save.scope.region != scope.region) return;
@@ -179,9 +179,9 @@ class Trace::Writer final : public TraceSink {
 
   std::mutex mutex_;
   std::ostream& out_;
-  static thread_local std::optional<Line> op_;   // the one that runs
-  static thread_local std::vector<Line> saves_;  // the innermost last: an outer region may save too
-  static thread_local std::vector<Call> calls_;  // that run, the innermost last
+  static thread_local std::optional<Line> op_;   // the running op
+  static thread_local std::vector<Line> saves_;  // the innermost last; an outer region may save too
+  static thread_local std::vector<Call> calls_;  // running, the innermost last
 };
 
 thread_local std::optional<Trace::Writer::Line> Trace::Writer::op_;
@@ -217,7 +217,7 @@ bool trace_from_environment() {
     if (name == "stderr" || name == "1") return new Trace(std::cerr);
     auto file = std::make_unique<std::ofstream>(name);
     if (file->good()) return new Trace(*file.release());
-    // While the library is being loaded: nobody could catch an exception.
+    // The library is being loaded, so nobody could catch an exception.
     TORCH_WARN("[Trace] REMAT_TRACE=", name,
                ": expected stderr or a file to write, got one that cannot be opened: nothing is "
                "traced. Name another file, or unset it.");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Adding, removing and telling listeners.
+// Adds and removes trace listeners, and passes events on to them.
 #include <remat/inspect/trace_sinks.h>
 
 #include <c10/macros/Macros.h>
@@ -16,18 +16,18 @@ namespace {
 
 using Sinks = std::vector<std::shared_ptr<TraceSink>>;
 
-/// What a thread has last seen of the list. Plain, so that it is there without a check, and until
-/// the thread is gone.
+/// The list of sinks that a thread last saw. Trivially constructed and destroyed, so that access
+/// needs no initialization check and stays valid until the thread is gone.
 struct Seen {
   uint64_t changes = 0;
   const Sinks* sinks = nullptr;
-  uint32_t telling = 0;  ///< Calls that go through it right now, one in the other.
-  bool is_gone = false;  ///< The thread is ending, and keeps no list any more.
+  uint32_t telling = 0;  ///< Nested calls that are going through the list right now.
+  bool is_gone = false;  ///< True once the thread is ending and keeps no list.
 };
 
 constinit thread_local Seen seen;
 
-/// Keeps the list that the thread has seen.
+/// Keeps the list that the thread last saw alive.
 struct SeenOwner {
   ~SeenOwner() { seen = {.is_gone = true}; }
   std::shared_ptr<const Sinks> sinks;
@@ -39,7 +39,8 @@ thread_local SeenOwner seen_owner;
 
 TraceSinks& TraceSinks::get() {
   static auto& sinks = *new TraceSinks;
-  // A child that is forked meanwhile must not find the list locked by a thread that it has not.
+  // A child that is forked meanwhile must not find the list locked by a thread that it does not
+  // have.
   static const int at_fork = pthread_atfork(
       [] {
         sinks.changing_.lock();
@@ -93,9 +94,9 @@ void TraceSinks::look_again() const {
   seen.sinks = seen_owner.sinks.get();
 }
 
-// Each thread remembers the last list that it has seen, so that no lock is shared by what many
-// threads do all the time, and no count either: the thread keeps the list that it tells, and takes
-// no other until it has told it to the end. One that ends may still tell: then by the lock.
+// Each thread remembers the last list that it saw, so that threads share neither a lock nor a
+// reference count on this frequent path. A thread keeps its list while it iterates, and takes a new
+// one only afterwards. An ending thread may still report events and then takes the lock.
 template <class Tell>
 void TraceSinks::for_each(Tell&& tell) const {
   if (C10_UNLIKELY(seen.is_gone)) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Bytes to events. See docs/reference/recording-files.md.
+// Decodes events from bytes. See docs/reference/recording-files.md.
 #pragma once
 
 #include <cstddef>
@@ -17,12 +17,12 @@
 
 namespace remat::detail {
 
-/// What a block says cannot be.
+/// Thrown for a block whose content is invalid.
 struct DamagedBlock : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The inverse of ByteWriter, of bytes that may be anything: throws DamagedBlock, and allocates no
+/// The inverse of ByteWriter. The bytes need not be valid: throws DamagedBlock, and allocates no
 /// more than the bytes can hold.
 class ByteReader {
  public:
@@ -85,7 +85,7 @@ class ByteReader {
   }
 
  private:
-  /// Of things of which each takes a byte or more.
+  /// Reads the count of items that take a byte or more each.
   size_t count() {
     const uint64_t read = number();
     if (read > bytes_.size() - next_) throw DamagedBlock("more things than bytes");

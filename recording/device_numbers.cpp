@@ -11,7 +11,7 @@
 namespace remat::detail {
 namespace {
 
-// More are in no machine, and a viewer has a list for each number.
+// No machine has more, and a viewer has a list for each number.
 constexpr size_t kMostDevices = 1024;
 
 std::optional<size_t> number_in(std::string_view device) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Numbers for devices where a viewer knows no names.
+// Numbers for devices, for viewers that know no device names.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@
 
 namespace remat::detail {
 
-/// "cuda:1" has number 1, "cpu" and the like the first that is free.
+/// "cuda:1" has number 1; "cpu" and other devices without an index get the first free number.
 class DeviceNumbers {
  public:
   DeviceNumbers(const Recording& recording, const std::vector<MemoryBlock>& blocks);
 
   size_t of(StringId device) const { return numbers_.at(device); }
-  /// One more than the largest.
+  /// The largest number plus one.
   size_t end() const { return end_; }
 
  private:

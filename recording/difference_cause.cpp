@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What OpLog::likely_cause() says in a ReplayMismatch, of recordings.
+// The likely causes of differences between recordings, in the words of OpLog::likely_cause() in a
+// ReplayMismatch.
 #include <remat/recording/recording_diff.h>
 
 namespace remat {

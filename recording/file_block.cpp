@@ -18,8 +18,8 @@ uint64_t get(std::string_view bytes, size_t at, unsigned size) {
   return value;
 }
 
-/// FNV-1a by words of eight bytes, folded, as its multiplication moves bits up only; what is left
-/// in the end by bytes. http://www.isthe.com/chongo/tech/comp/fnv/
+/// FNV-1a over words of eight bytes, with each sum folded because multiplication moves bits up
+/// only; the remaining bytes are added one by one. http://www.isthe.com/chongo/tech/comp/fnv/
 uint64_t checksum(const FileBlock& block) {
   uint64_t sum = 0xcbf29ce484222325 ^ block.thread;
   const auto add = [&](uint64_t word) {

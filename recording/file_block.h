@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a file of a recording is made of. See docs/reference/recording-files.md.
+// The header and blocks of a recording file. See docs/reference/recording-files.md.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +17,7 @@ inline constexpr size_t kFileHeaderBytes = 12;   // magic, version
 inline constexpr size_t kBlockHeaderBytes = 20;  // magic, thread, bytes, checksum
 inline constexpr size_t kMostBlockBytes = size_t{16} << 20U;
 
-/// The block that defines what later ones name.
+/// Thread number of blocks that define the strings and layouts of later blocks.
 inline constexpr uint32_t kDefinitions = 0xffffffff;
 
 struct FileBlock {
@@ -28,10 +28,10 @@ struct FileBlock {
 std::string file_header();
 std::string block_header(const FileBlock& block);
 
-/// The version that the header of a file says; nothing: it is no recording.
+/// The version in a file's header; nullopt if the file is no recording.
 std::optional<uint32_t> file_version(std::string_view file);
 
-/// The block at the begin of `bytes`. Nothing if it is not all there, or damaged.
+/// The block at the start of `bytes`; nullopt if it is incomplete or damaged.
 std::optional<FileBlock> first_block(std::string_view bytes);
 
 }  // namespace remat::detail

@@ -6,7 +6,7 @@
 
 namespace remat::detail {
 
-/// A line of its own: files are read and compared by line.
+/// Begins a new line, because people read and compare these files by line.
 void JsonWriter::begin_dict() {
   if (needs_comma_) out_ << ",\n";
   out_ << "{";

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// JSON, written as it comes: a tree of it would be many times the size of the recording.
+// JSON as a stream: a tree would be many times the size of the recording.
 #pragma once
 
 #include <ostream>

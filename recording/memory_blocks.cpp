@@ -20,7 +20,8 @@ namespace {
 
 constexpr std::string_view kAccumulateGrad = "torch::autograd::AccumulateGrad";
 
-/// Goes through the events of memory, ops and saves, and knows the blocks that are alive.
+/// Goes through memory events, ops and saves in order of time, and tracks the blocks that are
+/// alive.
 class BlockFinder {
  public:
   explicit BlockFinder(const Recording& recording)
@@ -33,7 +34,7 @@ class BlockFinder {
         makers_(ops_of_nodes(recording)) {
     for (size_t i = 0; i < recording.ops.size(); ++i)
       ops_.emplace(std::pair(recording.ops[i].thread, recording.ops[i].number), i);
-    // A load is told of when the tensor is there: after the replay that made it.
+    // A load is recorded when the tensor is there: after the replay that made it.
     for (const auto& load : recording.loads) note_wanted(load.region, load.time_ns);
     for (const auto& replay : recording.replays) note_wanted(replay.region, replay.begin_ns);
   }
@@ -84,7 +85,7 @@ class BlockFinder {
       block.region = maker.region;
       block.call = maker.call;
       block.kind = kind_of(maker.phase);
-      // Between nodes the engine sums and casts what the last one gave.
+      // Between nodes, the engine sums and casts the results of the last node.
       if (block.kind == BlockKind::kBackward && block.node == MemoryBlock::kNone)
         block.node = nodes_.last_at(memory.thread, memory.time_ns);
     } else if (replays) {
@@ -119,8 +120,7 @@ class BlockFinder {
     return 0;
   }
 
-  /// Its own, or that of the op of the forward which it runs again, or is called by an op that
-  /// does.
+  /// The op's own line, or the line of the forward op that it replays; failing that, its caller's.
   StringId line_of_op(size_t op) const {
     for (; op != kNoOp; op = nesting_.caller(op)) {
       if (const StringId line = recording_.ops[op].line; line != 0) return line;
@@ -143,7 +143,7 @@ class BlockFinder {
     }
   }
 
-  /// Ops that ended by then: their results, and gradients that leaves have taken.
+  /// Handles ops that ended by `time_ns`: their results, and gradients that leaves took.
   void look_at_ops_until(TimeNs time_ns) {
     for (; op_ < recording_.ops.size() && recording_.ops[op_].begin_ns <= time_ns; ++op_) {
       const auto& op = recording_.ops[op_];
@@ -163,7 +163,7 @@ class BlockFinder {
     known->second = std::min(known->second, time_ns);
   }
 
-  /// True if it is alive when backward first asks for something of its region.
+  /// True if the block is alive when the backward pass first needs something of its region.
   bool waits_for_backward(const MemoryBlock& block) const {
     if (block.end == MemoryBlock::kNone) return true;
     const auto wanted = first_wanted_.find(block.region);
@@ -177,16 +177,16 @@ class BlockFinder {
   const Recording& recording_;
   detail::RunningSpans<ReplayEvent> replays_;
   detail::RunningSpans<NodeEvent> nodes_;
-  detail::RunningSpans<NodeEvent> uses_in_nodes_;  // asked for begins of ops
+  detail::RunningSpans<NodeEvent> uses_in_nodes_;  // queried at the begins of ops
   const detail::OpNesting nesting_;
   const std::vector<size_t> forwards_;
   const std::vector<size_t> makers_;
   std::map<std::pair<uint32_t, uint64_t>, size_t> ops_;  // by thread and number
-  std::unordered_map<uint64_t, size_t> alive_;           // places in blocks_, by address
+  std::unordered_map<uint64_t, size_t> alive_;           // indices into blocks_ by address
   std::unordered_map<uint64_t, TimeNs> first_wanted_;    // by region
   std::vector<MemoryBlock> blocks_;
-  size_t save_ = 0;  // the next
-  size_t op_ = 0;    // the next
+  size_t save_ = 0;  // next to look at
+  size_t op_ = 0;    // next to look at
 };
 
 }  // namespace

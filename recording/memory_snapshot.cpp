@@ -23,10 +23,10 @@ namespace {
 
 using detail::ValueWriter;
 
-/// Why a block lives, and so its frames: many blocks have the same.
+/// Why a block is alive. It determines the block's frames, and many blocks share it.
 struct Reason {
   StringId op = 0;
-  std::string region;  ///< In words, with the slot
+  std::string region;  ///< As text, with the slot.
   StringId node = 0;
   StringId line = 0;
   BlockKind kind = BlockKind::kOutside;
@@ -36,13 +36,13 @@ struct Reason {
   bool operator<(const Reason& other) const { return order() < other.order(); }
 };
 
-/// Of one block on one device.
+/// An allocation or a free of one block on one device.
 struct Change {
-  size_t event = 0;  ///< In Recording::memory
+  size_t event = 0;  ///< Index into Recording::memory.
   bool is_alloc = false;
   size_t block = 0;
 
-  /// What is freed at an address is so before what comes there next.
+  /// A free comes before the next allocation at the same address.
   auto order() const { return std::tie(event, is_alloc, block); }
   bool operator<(const Change& other) const { return order() < other.order(); }
 };
@@ -126,7 +126,7 @@ class MemorySnapshot {
     for (const Change& change : changes) {
       const int64_t time_us = time_us_of(recording_.memory[change.event].time_ns);
       const MemoryBlock& block = blocks_[change.block];
-      // The viewer draws a block in the segment that is there at that time.
+      // The viewer draws a block in the segment that exists at that time.
       if (change.is_alloc) {
         write_entry("segment_alloc", time_us, block);
         write_entry("alloc", time_us, block);
@@ -143,7 +143,7 @@ class MemorySnapshot {
     return recording_.process.begin_unix_ns / 1000 + time_ns / 1000;
   }
 
-  /// Those of a free are of the block too: the viewer shows them for the block.
+  /// The frames of a free are also the block's: the viewer shows them for the block.
   void write_entry(std::string_view action, int64_t time_us, const MemoryBlock& block) {
     out_.begin_dict();
     out_.text_at("action", action);
@@ -182,7 +182,7 @@ class MemorySnapshot {
     return reason;
   }
 
-  /// "model.py:12 forward"
+  /// Parses a line such as "model.py:12 forward".
   void write_line(std::string_view line) {
     const size_t space = line.rfind(' ');
     const std::string_view place = line.substr(0, space);
@@ -207,7 +207,7 @@ class MemorySnapshot {
   const detail::RegionLabels labels_;
   const std::vector<MemoryBlock> blocks_;
   const detail::DeviceNumbers devices_;
-  std::map<Reason, uint32_t> reasons_;  // and the lists of their frames
+  std::map<Reason, uint32_t> reasons_;  // values are ids of lists of frames
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Slices of one track of a trace must nest.
+// Lanes for a trace's track, because the slices of one lane must nest.
 #pragma once
 
 #include <algorithm>
@@ -11,11 +11,11 @@
 
 namespace remat::detail {
 
-/// What runs on a track, in as many lanes as it takes: ops that end on another thread than they
-/// began on overlap with what runs after them.
+/// Assigns the slices of a track to as many lanes as needed: ops that end on another thread than
+/// the one they began on overlap later ops.
 class NestedLanes {
  public:
-  /// Ends what has ended by `begin_ns`, innermost first: `end(lane, time_ns)` for each.
+  /// Ends the slices that have ended by `begin_ns`, innermost first: `end(lane, time_ns)` for each.
   template <class End>
   void end_until(TimeNs begin_ns, End&& end) {
     for (size_t lane = 0; lane < ends_.size(); ++lane) {
@@ -24,7 +24,8 @@ class NestedLanes {
     }
   }
 
-  /// The first lane in which it nests, a new one if need be. After end_until() of its begin.
+  /// The first lane in which the slice nests, else a new one. Call end_until() with its begin
+  /// first.
   size_t begin(TimeNs end_ns) {
     const auto fits = [&](const std::vector<TimeNs>& open) {
       return open.empty() || open.back() >= end_ns;

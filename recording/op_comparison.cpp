@@ -68,7 +68,7 @@ const RecordedLayout& layout_of(const ComparedOp& side, const RecordedTensor& te
   return side.recording.layouts[tensor.layout];
 }
 
-/// Of tensors that both are there.
+/// The cause for two tensors that both exist.
 Cause cause_of_type(const Sides& sides, const RecordedTensor& a, const RecordedTensor& b) {
   const RecordedLayout& before = layout_of(sides.a, a);
   const RecordedLayout& now = layout_of(sides.b, b);
@@ -117,7 +117,7 @@ Cause cause_of_tensors(const Sides& sides, OutsidePairs& pairs, bool strictly) {
   return std::nullopt;
 }
 
-/// Of values of one kind, `in_list` if they are elements.
+/// The cause for two values of one kind. `in_list` is true if they are list elements.
 DifferenceCause cause_of_kind(ValueKind kind, bool in_list, std::string_view op) {
   switch (kind) {
     case ValueKind::kBool:
@@ -148,7 +148,7 @@ bool same_value(const Sides& sides, const RecordedValue& a, const RecordedValue&
 Cause cause_of_values(const Sides& sides) {
   const auto& before = sides.a.event().values;
   const auto& now = sides.b.event().values;
-  uint64_t elements = 0;  // of the list in which the next value stands
+  uint64_t elements = 0;  // elements left in the list that contains the next value
   for (size_t i = 0; i < std::min(before.size(), now.size()); ++i) {
     if (!same_value(sides, before[i], now[i])) {
       const bool are_numbers = before[i].kind != ValueKind::kNone &&
@@ -165,7 +165,7 @@ Cause cause_of_values(const Sides& sides) {
   return std::nullopt;
 }
 
-/// What they returned, where an op inside has done something else: autocast, sizes from data.
+/// Compares results: an op inside may have done something else (autocast, sizes from data).
 Cause cause_of_results(const Sides& sides) {
   const OpEvent& before = sides.a.event();
   const OpEvent& now = sides.b.event();
@@ -190,7 +190,7 @@ bool OutsidePairs::match(const TensorOrigin& a, const TensorOrigin& b, bool stri
   }
   const auto second = seconds_.find(a.storage);
   const auto first = firsts_.find(b.storage);
-  // One that is new may have an address that another had before.
+  // A new storage may have the address of an earlier one.
   const bool both_known = second != seconds_.end() && first != firsts_.end();
   if (both_known && second->second != b.storage && first->second != a.storage) return false;
   seconds_[a.storage] = b.storage;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// In what two ops differ that are the same one in two runs.
+// Compares an op with the same op in another run or in a replay.
 #pragma once
 
 #include <cstddef>
@@ -20,24 +20,24 @@ namespace remat::detail {
 
 struct ComparedOp {
   const Recording& recording;
-  size_t place = 0;  ///< In Recording::ops
+  size_t place = 0;  ///< Index into Recording::ops.
   std::vector<TensorOrigin> origins;
 
   const OpEvent& event() const { return recording.ops[place]; }
   std::string_view name() const { return recording.text(event().name); }
 };
 
-/// Which storage from outside of the second run is which of the first.
+/// Pairs the outside storages of two runs.
 class OutsidePairs {
  public:
-  /// Of two runs: storages are paired as they are met.
+  /// For two runs: storages are paired in the order in which they are met.
   OutsidePairs() = default;
-  /// Of a replay: a storage is the one that it was in the forward, unless only the replay has it.
+  /// For a replay: a storage matches itself, unless only the replay has it.
   explicit OutsidePairs(std::unordered_map<uint64_t, size_t> of_forward)
       : of_forward_(std::move(of_forward)), is_same_run_(true) {}
 
-  /// Pairs them, or says that another one than the first was expected. `strictly`: one that only
-  /// the replay has is another one, too.
+  /// Pairs the two storages; false if the first was expected to match another one. `strictly`: a
+  /// storage that only the replay has does not match either.
   bool match(const TensorOrigin& a, const TensorOrigin& b, bool strictly);
 
  private:
@@ -47,20 +47,21 @@ class OutsidePairs {
   bool is_same_run_ = false;
 };
 
-/// The first thing in which they differ, of two ops of one name. `strictly`: see OutsidePairs.
+/// The first difference between two ops of one name; nullopt if there is none. `strictly` is as in
+/// OutsidePairs::match().
 std::optional<DifferenceCause> cause_of(const ComparedOp& a, const ComparedOp& b,
                                         OutsidePairs& pairs, bool strictly);
 
-/// A number that the program has passed for a tensor; the recording has no values of tensors.
+/// True for a number that the program passed as a tensor. A recording has no values of tensors.
 bool is_number(const Recording& recording, const RecordedTensor& tensor);
 
-/// What computes nothing: "aten::select.int".
+/// True for ops that compute nothing, such as "aten::select.int".
 bool is_view(std::string_view op);
 
-/// "aten::_to_copy"
+/// True for casts, such as "aten::_to_copy".
 bool is_cast(std::string_view op);
 
-/// Dropout, normalisations, and what they call.
+/// True for dropout, normalisations, and the ops that they call.
 bool depends_on_training(std::string_view op);
 
 }  // namespace remat::detail

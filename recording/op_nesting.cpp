@@ -24,7 +24,7 @@ size_t OpNesting::outermost(size_t op) const {
 }
 
 bool OpNesting::is_part_of(size_t op, size_t whole) const {
-  // Callers stand before what they call.
+  // Callers come before the ops that they call.
   while (op != kNoOp && op > whole) op = callers_[op];
   return op == whole;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which op has called which.
+// The call tree of recorded ops.
 #pragma once
 
 #include <cstddef>
@@ -11,18 +11,18 @@
 
 namespace remat::detail {
 
-/// By places in Recording::ops.
+/// Ops are given as indices into Recording::ops.
 class OpNesting {
  public:
   explicit OpNesting(const Recording& recording);
 
-  /// The op that has called it; kNoOp: none has.
+  /// The op that called `op`; kNoOp if none did.
   size_t caller(size_t op) const { return callers_[op]; }
 
-  /// Itself or the op that no other has called.
+  /// The outermost caller of `op`, or `op` itself.
   size_t outermost(size_t op) const;
 
-  /// True for an op and for those that it calls.
+  /// True if `op` is `whole` or is called by it, directly or not.
   bool is_part_of(size_t op, size_t whole) const;
 
  private:

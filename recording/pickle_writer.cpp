@@ -9,7 +9,7 @@
 namespace remat::detail {
 namespace {
 
-// Opcodes.
+// Pickle opcodes.
 constexpr char kProtocol = '\x80';
 constexpr char kStop = '.';
 constexpr char kEmptyDict = '}';
@@ -129,7 +129,7 @@ void PickleWriter::get(uint32_t memo) {
   little_endian(memo, memo <= 0xff ? 1 : 4);
 }
 
-/// An item goes into the list that is open, and what a key was told of into its dict.
+/// Appends an item to the open list, or sets the last key of the open dict.
 void PickleWriter::value_is_written() {
   if (!is_list_.empty()) out_ << (is_list_.back() ? kAppend : kSetItem);
 }

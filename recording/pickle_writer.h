@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Pickles, as much of them as a snapshot needs: no library for C++ writes them but LibTorch, which
-// this module does without. Only what PyTorch's viewer reads is written, which knows some of the
-// opcodes; lists are appended to one by one, since many items at once are too many for it.
+// The part of the pickle format that a snapshot needs. The only C++ library that writes pickles is
+// LibTorch, which this module does without. PyTorch's viewer knows only some opcodes, so only those
+// are used, and items are appended to lists one by one, since many at once are too many for it.
 // https://docs.python.org/3/library/pickle.html, and its opcodes in Lib/pickletools.py
 #pragma once
 
@@ -16,7 +16,7 @@
 
 namespace remat::detail {
 
-/// Protocol 2. Texts that come again are references.
+/// Writes protocol 2. Repeated texts become references.
 class PickleWriter final : public ValueWriter {
  public:
   explicit PickleWriter(std::ostream& out);
@@ -40,7 +40,7 @@ class PickleWriter final : public ValueWriter {
   void value_is_written();
 
   std::ostream& out_;
-  std::vector<bool> is_list_;  // of what is open, the innermost last
+  std::vector<bool> is_list_;  // for each open list or dict, the innermost last
   std::map<std::string, uint32_t, std::less<>> texts_;
   std::unordered_map<uint32_t, uint32_t> lists_;
   uint32_t next_memo_ = 0;

@@ -10,13 +10,13 @@
 namespace remat::detail {
 namespace {
 
-/// A region that ran by the plan: what of it is told first and last.
+/// Times of the first and last event of a region that ran by the plan.
 struct Span {
   TimeNs begin_ns = 0;
   TimeNs last_ns = 0;
 };
 
-/// When the thread runs an op of the program after `time_ns`; at the latest when all is over.
+/// Time just before the thread's next op of the program after `time_ns`, else the end of its ops.
 TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs time_ns) {
   TimeNs last = time_ns;
   for (const auto& op : recording.ops) {
@@ -33,7 +33,7 @@ TimeNs next_op_of_program(const Recording& recording, uint32_t thread, TimeNs ti
 std::vector<PlannedStep> planned_steps(const Recording& recording, const OnThread<PlanEvent>& plan,
                                        TimeNs end_ns) {
   const std::string& name = recording.text(plan.label);
-  std::map<uint64_t, Span> steps;  // by the whole region, of which segments are told
+  std::map<uint64_t, Span> steps;  // by the whole region, since events name its segments
   std::unordered_map<uint64_t, uint64_t> wholes;
   for (const auto& region : recording.regions) {
     const bool is_planned = region.thread == plan.thread && region.time_ns >= plan.time_ns &&

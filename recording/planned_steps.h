@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// When the steps ran that a plan was for.
+// The time ranges of the steps that a plan was for.
 #pragma once
 
 #include <vector>
@@ -9,15 +9,15 @@
 
 namespace remat::detail {
 
-/// From the first op of the region to the end of its backward.
+/// From the first op of the region to the end of its backward pass.
 struct PlannedStep {
   TimeNs begin_ns = 0;
   TimeNs end_ns = 0;
 };
 
-/// Those that began from `plan` on and before `end_ns`, on its thread, in order. Backward ends
-/// where the thread next runs an op of the program. If no region is told of, all of the time is
-/// one.
+/// The steps on the plan's thread that began at `plan` or later and before `end_ns`, in order. A
+/// backward pass ends where the thread next runs an op of the program. If no region was recorded,
+/// the whole time counts as one step.
 std::vector<PlannedStep> planned_steps(const Recording& recording, const OnThread<PlanEvent>& plan,
                                        TimeNs end_ns);
 

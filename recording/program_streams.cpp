@@ -48,7 +48,7 @@ void ProgramStreams::add(size_t op) {
   streams_[stream].push_back(op);
 }
 
-/// What a replay has made again is what the op of the forward has made.
+/// A tensor recomputed by a replay counts as made by the op of the forward.
 TensorOrigin ProgramStreams::made_by(size_t maker) const {
   size_t op = maker;
   while (op != kNoOp && forwards_[op] == kNoOp) op = nesting_.caller(op);

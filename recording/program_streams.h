@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a program does, as sequences of ops that another run of it can be compared with.
+// A program's ops as sequences that can be compared with those of another run.
 #pragma once
 
 #include <cstddef>
@@ -21,10 +21,10 @@ class ProgramStreams {
  public:
   explicit ProgramStreams(const Recording& recording);
 
-  /// By StreamKind: ops that no other has called, as places in Recording::ops.
+  /// Outermost ops by stream (see StreamKind), as indices into Recording::ops.
   const std::vector<std::vector<size_t>>& streams() const { return streams_; }
 
-  /// Of the arguments of that op. To be asked in the order of the streams and of their ops.
+  /// Origins of the op's arguments. Call it in the order of the streams and of their ops.
   std::vector<TensorOrigin> origins(uint32_t stream, size_t op);
 
  private:
@@ -40,13 +40,13 @@ class ProgramStreams {
   const OpNesting nesting_;
   const std::vector<std::vector<StorageOrigin>> origins_;
   const std::vector<size_t> forwards_;
-  std::unordered_map<uint32_t, uint32_t> ranks_;  // by thread, in the order of begins
+  std::unordered_map<uint32_t, uint32_t> ranks_;  // by thread, in the order in which threads began
   std::vector<std::vector<size_t>> streams_;
-  std::unordered_map<size_t, Place> places_;                   // of ops in streams_
+  std::unordered_map<size_t, Place> places_;                   // places of ops in streams_
   std::vector<std::unordered_map<uint64_t, size_t>> outside_;  // numbers by stream and storage
 };
 
-/// The labels of regions that have run again, in order.
+/// Labels of the replayed regions, in order.
 std::vector<std::string> replayed_labels(const Recording& recording);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// An op of a recording in words, with where its tensors come from.
+// A recorded op as text, with the origins of its tensors.
 #pragma once
 
 #include <cstddef>
@@ -14,30 +14,31 @@ namespace remat::detail {
 
 enum class OriginKind : uint8_t { kUnknown, kMade, kOutside };
 
-/// Where a tensor comes from, as one can say of two runs: no address is in it.
+/// The origin of a tensor, without addresses, so that two runs can be compared.
 struct TensorOrigin {
   static constexpr size_t kElsewhere = static_cast<size_t>(-1);
 
   OriginKind kind = OriginKind::kUnknown;
-  /// Of kMade the op's in its stream; of kOutside how manieth is met; kElsewhere: by one side only.
+  /// For kMade the op's number in its stream; for kOutside the number of the storage in the order
+  /// of first use; kElsewhere if only one side has it.
   size_t number = 0;
-  uint32_t stream = 0;   ///< Of kMade
+  uint32_t stream = 0;   ///< For kMade.
   uint64_t storage = 0;  ///< See StorageOrigin.
-  /// A replay has made it anew, perhaps as a copy of what the function writes.
+  /// True if a replay made it, perhaps as a copy of what the function writes.
   bool is_replayed = false;
 };
 
-/// Ops of a run that are compared one by one: of thread stream / kKinds (in order of their begins)
-/// those of one kind.
+/// Ops of a run that are compared one by one. A stream holds the ops of one kind on one thread:
+/// stream / kKinds is the thread, in the order in which threads began.
 struct StreamKind {
-  static constexpr uint32_t kProgram = 0;  ///< Outside of regions and in their forwards
+  static constexpr uint32_t kProgram = 0;  ///< Outside regions and in their forwards.
   static constexpr uint32_t kBackward = 1;
   static constexpr uint32_t kReplays = 2;
   static constexpr uint32_t kKinds = 3;
 };
 
-/// "aten::mul.Tensor(float32 [4] on cpu of op 3, float32 [4] on cpu from outside #1, 2)".
-/// `origins`: of its arguments; `stream`: its own.
+/// A text such as "aten::mul.Tensor(float32 [4] on cpu of op 3, float32 [4] on cpu from outside #1,
+/// 2)". `origins` are those of the arguments; `stream` is the op's own.
 std::string op_words(const Recording& recording, size_t op,
                      const std::vector<TensorOrigin>& origins, uint32_t stream);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading, block by block, up to where a file is damaged.
+// Reads a recording block by block, up to the first damage.
 #include <remat/recording/recording.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ using detail::EventKind;
   throw std::invalid_argument("[recording] " + source + ": " + rest);
 }
 
-/// Checks that what an event names has been defined.
+/// Checks that all strings and layouts that an event names are defined.
 class Names {
  public:
   explicit Names(const Recording& recording) : recording_(recording) {}

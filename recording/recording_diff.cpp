@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Two sequences of ops, side by side up to the first that differs.
+// Compares two sequences of ops side by side up to the first difference.
 #include <remat/recording/recording_diff.h>
 
 #include <algorithm>
@@ -25,14 +25,15 @@ using detail::StreamKind;
 using detail::TensorOrigin;
 
 constexpr size_t kShownBefore = 3;
-constexpr size_t kMostExtra = 8;  // ops that one side has and the other has not, to be called so
+// most ops that one side may have alone and still count as extra ops
+constexpr size_t kMostExtra = 8;
 
 struct OpSequence {
   const Recording& recording;
   const std::vector<size_t>& ops;
   std::function<std::vector<TensorOrigin>(size_t op)> origins;
-  bool is_cut = false;  ///< Goes no further, though what it runs would
-  bool threw = false;   ///< In its last op or after it
+  bool is_cut = false;  ///< True if the sequence stops early although the run would have gone on.
+  bool threw = false;   ///< True if the last op threw, or something after it.
 
   bool has(size_t i) const { return i < ops.size(); }
   const std::string& name(size_t i) const { return recording.text(recording.ops[ops[i]].name); }
@@ -67,7 +68,7 @@ class SequenceComparison {
   }
 
  private:
-  /// A number that is passed for a tensor is the value of one.
+  /// A number that is passed as a tensor is a value of the program.
   static DifferenceCause cause_of_nothing(const ComparedOp& op) {
     const auto& arguments = op.event().arguments;
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -93,7 +94,7 @@ class SequenceComparison {
     return DifferenceCause::kBranch;
   }
 
-  /// The same two ops from there on, or one and both ends.
+  /// True if the next two ops are the same, or one is and both sequences end after it.
   bool goes_on(size_t a, size_t b) const {
     for (size_t i = 0; i < 2; ++i, ++a, ++b) {
       if (a_.has(a) != b_.has(b)) return false;
@@ -145,7 +146,7 @@ class SequenceComparison {
   std::deque<size_t> before_;
 };
 
-/// By stream; empty if there is none.
+/// The ops of a stream; empty if there is no such stream.
 const std::vector<size_t>& stream_of(const ProgramStreams& program, uint32_t stream) {
   static const std::vector<size_t> none;
   return stream < program.streams().size() ? program.streams()[stream] : none;

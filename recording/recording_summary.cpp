@@ -19,19 +19,19 @@
 namespace remat {
 namespace {
 
-/// The totals of regions, by their labels.
+/// The totals of regions by label.
 class Totals {
  public:
   explicit Totals(const Recording& recording) {
     for (const auto& region : recording.regions) {
       const auto [known, is_new] = places_.emplace(region.region, 0);
-      if (!is_new) continue;  // told of once more
+      if (!is_new) continue;  // recorded again
       known->second = place_of(region.label, recording.text(region.label));
       ++all_[known->second].regions;
     }
   }
 
-  /// Null for a region that the recording was not told of.
+  /// Null for a region that is not in the recording.
   RegionTotals* find(uint64_t region) {
     const auto known = places_.find(region);
     return known == places_.end() ? nullptr : &all_[known->second];
@@ -85,7 +85,7 @@ TimeNs end_of(const Recording& recording) {
                    last_time(recording.nodes), last_time(recording.marks)});
 }
 
-/// Adds up what is alive at the peak, by who made it.
+/// Adds up the blocks that are alive at the peak, by origin.
 class PeakRows {
  public:
   explicit PeakRows(const Recording& recording) : recording_(recording), labels_(recording) {}
@@ -120,7 +120,7 @@ void add_kept(const Recording& recording, const std::vector<MemoryBlock>& blocks
   const detail::ReportLabels labels(recording);
   for (const MemoryBlock& block : blocks) {
     if (block.kind != BlockKind::kKept) continue;
-    // Made by the call, or before it, perhaps in another region, and saved in it.
+    // The call made the block, or saved a block that was made before it, perhaps in another region.
     const uint64_t region = block.call != 0 ? block.region : block.slot_region;
     totals.add_kept(region, detail::folded_label(labels.call_of(region, block.call)), block.bytes);
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Appending blocks, each after the definitions that it needs.
+// Appends blocks to the file, each after the definitions that it needs.
 #include <remat/recording/recording_writer.h>
 
 #include <fcntl.h>
@@ -23,7 +23,7 @@ namespace remat {
 
 using detail::ByteWriter;
 
-/// What has a number, and the definitions that are not in the file yet.
+/// The ids of strings and layouts, and the definitions that are not in the file yet.
 struct RecordingWriter::Definitions {
   struct Before {
     bool operator()(const RecordedLayout& a, const RecordedLayout& b) const {

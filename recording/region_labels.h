@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What regions are called.
+// Labels of regions by their numbers.
 #pragma once
 
 #include <cstdint>
@@ -13,12 +13,12 @@ namespace remat::detail {
 
 class RegionLabels {
  public:
-  /// `recording` lives longer than this.
+  /// `recording` must outlive this object.
   explicit RegionLabels(const Recording& recording) : recording_(recording) {
     for (const auto& region : recording.regions) labels_.emplace(region.region, region.label);
   }
 
-  /// "region 7" where the recording does not tell.
+  /// The region's label; "region 7" if the recording has none.
   std::string of(uint64_t region) const {
     const auto known = labels_.find(region);
     return known == labels_.end() ? "region " + std::to_string(region)

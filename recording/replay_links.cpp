@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Ops of tapes by their records; ops of functions by their order.
+// Links replayed ops to those of the forward: by record for tapes, by order for functions.
 #include <remat/recording/replay_links.h>
 
 #include <cstdint>
@@ -57,10 +57,11 @@ class Linker {
       link(i, find(op.region, op.record));
       return;
     }
-    // Views have no records: the last op that says a number has that one.
+    // Views have no records, so the last op with a record's number is the one that the record is
+    // of.
     if (op.record != OpEvent::kNoRecord) records_[key(op.region, op.record)] = i;
     for (const TapePlace& outer : op.outer_records) records_[key(outer.region, outer.record)] = i;
-    // Those of its region and of the ones around, up to the one that runs again.
+    // The op belongs to its region and to the enclosing ones, up to the one that is replayed.
     uint64_t region = op.region;
     for (size_t most = regions_.size() + 1; region != 0 && most > 0; --most) {
       if (const size_t replay = replay_of(region, running); replay != kNoOp) {
@@ -86,8 +87,8 @@ class Linker {
     return kNoOp;
   }
 
-  /// The next op of the forward that this replay has not come to, of that name: SAVE and OFFLOAD
-  /// calls do not run again.
+  /// The next op of that name in the forward that this replay has not reached. Ops in SAVE and
+  /// OFFLOAD calls do not run again.
   size_t next_of(size_t replay, StringId name) {
     const uint64_t region = recording_.replays[replay].region;
     const std::vector<size_t>& forward = forwards_[region];
@@ -112,15 +113,16 @@ class Linker {
 
   const Recording& recording_;
   detail::RunningSpans<ReplayEvent> replays_;
-  std::vector<size_t> next_in_;             // forwards_ of the region of each replay
-  std::vector<std::vector<size_t>> again_;  // what each replay has run
+  std::vector<size_t> next_in_;             // positions in forwards_ of each replay's region
+  std::vector<std::vector<size_t>> again_;  // ops that each replay ran
   std::vector<size_t> links_;
   std::unordered_map<uint64_t, Region> regions_;
-  std::unordered_map<uint64_t, std::vector<size_t>> forwards_;  // by region, those inside too
-  std::map<std::pair<uint64_t, uint32_t>, size_t> records_;     // by region and record
+  // by region, with the ops of inner regions
+  std::unordered_map<uint64_t, std::vector<size_t>> forwards_;
+  std::map<std::pair<uint64_t, uint32_t>, size_t> records_;  // by region and record
 };
 
-/// True for the name of a call that a rule makes of the op: "block/aten::mm#3" of "aten::mm".
+/// True if `call` names a call that a rule made of the op: "block/aten::mm#3" for "aten::mm".
 bool is_call_of(std::string_view call, std::string_view op) {
   const size_t count = call.rfind('#');
   if (count == call.npos || !call.substr(0, count).ends_with(op)) return false;
@@ -141,8 +143,9 @@ std::vector<FunctionReplay> function_replays(const Recording& recording) {
   return linker.function_replays();
 }
 
-// Note [Numbers of nodes]: an op says which number the next node of its thread gets. If it makes
-// one, itself or by the ops that it calls, the innermost of them is the last that says that number.
+// Note [Numbers of nodes]: each op records the number that its thread's next node gets. If an op
+// makes a node, itself or through the ops that it calls, the innermost such op is the last op that
+// recorded the node's number.
 std::vector<size_t> ops_of_nodes(const Recording& recording) {
   std::unordered_map<uint32_t, uint64_t> torch_threads;
   for (const auto& thread : recording.threads)

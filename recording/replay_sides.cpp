@@ -46,7 +46,7 @@ std::vector<size_t> ReplaySides::compared(const FunctionReplay& replay,
   return left;
 }
 
-/// Of a tensor that none of these ops has made.
+/// True for a cast of a tensor that none of these ops made.
 bool ReplaySides::is_weight_cast(size_t op, const std::unordered_set<size_t>& inside) const {
   const auto& event = all_.recording.ops[op];
   if (!is_cast(all_.recording.text(event.name)) || event.arguments.empty() || event.results.empty())

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A replay and its forward, as sequences of ops that can be compared.
+// A replay and its forward as comparable sequences of ops.
 #pragma once
 
 #include <cstddef>
@@ -18,7 +18,7 @@
 
 namespace remat::detail {
 
-/// What all replays of a recording share.
+/// Data that all replays of a recording share.
 struct RecordedOrigins {
   explicit RecordedOrigins(const Recording& all)
       : recording(all), nesting(all), arguments(argument_origins(all)) {}
@@ -30,17 +30,18 @@ struct RecordedOrigins {
 
 class ReplaySides {
  public:
-  /// `origins` lives longer.
+  /// `origins` must outlive this object.
   ReplaySides(const RecordedOrigins& origins, const FunctionReplay& replay);
 
-  /// Without views, casts of weights (a cache may answer them) and what does not run again.
+  /// Ops without views, casts of weights (which may come from a cache) and ops that do not run
+  /// again.
   const std::vector<size_t>& forward() const { return forward_; }
   const std::vector<size_t>& again() const { return again_; }
 
   std::vector<TensorOrigin> forward_origins(size_t op) const { return origins(op, in_forward_); }
   std::vector<TensorOrigin> replay_origins(size_t op) const { return origins(op, in_again_); }
 
-  /// Storages that the forward found, numbered as it met them.
+  /// Numbers of outside storages in the order in which the forward first used them.
   const std::unordered_map<uint64_t, size_t>& outside() const { return outside_; }
 
  private:

@@ -9,7 +9,7 @@
 namespace remat::detail {
 namespace {
 
-/// Of places that come in order, those with the least and the most of each stretch.
+/// Chooses the indices of the minimum and the maximum of each stretch. Indices come in order.
 class Extremes {
  public:
   Extremes(const std::vector<int64_t>& totals, std::vector<size_t>& chosen)
@@ -41,7 +41,7 @@ class Extremes {
   size_t most_ = 0;
 };
 
-/// Stretches of time show what a look at the whole shows, runs of events what one sees nearer.
+/// Stretches of time serve a view of the whole, runs of events a close view.
 void add_extremes(const std::vector<AliveByKind>& alive, size_t stretches,
                   std::vector<size_t>& chosen) {
   std::vector<int64_t> totals;

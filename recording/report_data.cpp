@@ -25,7 +25,7 @@ constexpr size_t kMostMarks = 500;
 constexpr size_t kMostPlans = 500;
 constexpr size_t kMostLabels = 1000;
 
-/// Each but the first as the difference to the one before.
+/// Stores each value as the difference to the one before; the first as it is.
 class Differences {
  public:
   void add(int64_t value) {
@@ -74,7 +74,7 @@ class DataOfRecording {
                  {"alive", alive()},
                  {"regions", regions()},
                  {"plans", plans()}};
-    // Last: the others number what they say.
+    // Must come last, because the other parts add words.
     data["words"] = words_.all();
     return data;
   }
@@ -116,14 +116,14 @@ class DataOfRecording {
     return all;
   }
 
-  /// Of each row the first moment as a difference, and how many there are.
+  /// Each row's first moment, as a difference, and its number of moments.
   Json alive() {
     const ReportRows made = rows_.rows_of(blocks_, moments_, peak_, most_rows_);
     Differences begin;
     Json length = Json::array();
     Json origin = Json::array();
     Json bytes = Json::array();
-    Json several = Json::array();  // rows of more than one block: the row and how many
+    Json several = Json::array();  // rows of more than one block: the row and its number of blocks
     for (size_t i = 0; i < made.rows.size(); ++i) {
       const ReportRow& row = made.rows[i];
       begin.add(static_cast<int64_t>(row.begin));
@@ -178,7 +178,7 @@ class DataOfRecording {
     return rows.size() > kMostLabels ? like_regions(rows) : rows;
   }
 
-  /// A row for labels that differ only by numbers.
+  /// Joins labels that differ only by numbers into one row.
   static std::vector<RegionRow> like_regions(const std::vector<RegionRow>& rows) {
     std::vector<RegionRow> folded;
     std::map<std::string, size_t> places;
@@ -203,10 +203,10 @@ class DataOfRecording {
     return all;
   }
 
-  /// A plan holds until the next of its label, or the end.
+  /// A plan holds until the next plan with its label, or until the end.
   Json plans() {
     Json all = Json::array();
-    std::map<StringId, size_t> next;  // places in Recording::plans
+    std::map<StringId, size_t> next;  // indices into Recording::plans
     std::vector<TimeNs> ends(recording_.plans.size(), summary_.end_ns);
     for (size_t i = recording_.plans.size(); i > 0; --i) {
       const auto [known, is_new] = next.emplace(recording_.plans[i - 1].label, i - 1);
@@ -223,7 +223,7 @@ class DataOfRecording {
     return all;
   }
 
-  /// Of each above what was alive when it began.
+  /// The most bytes that a step added to those alive when it began.
   int64_t most_of_steps(const std::vector<PlannedStep>& steps) const {
     int64_t most = 0;
     for (const PlannedStep& step : steps)
@@ -254,9 +254,9 @@ class DataOfRecording {
   const std::vector<AliveByKind> alive_;
   const RecordingSummary summary_;
   const size_t most_rows_;
-  std::vector<size_t> moments_;  // places in alive_
+  std::vector<size_t> moments_;  // indices into alive_
   size_t peak_event_ = MemoryBlock::kNone;
-  size_t peak_ = MemoryBlock::kNone;  // a place in moments_
+  size_t peak_ = MemoryBlock::kNone;  // index into moments_
 };
 
 }  // namespace

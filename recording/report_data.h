@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What a report's page is told of a recording.
+// The data of one recording for the report's page.
 #pragma once
 
 #include <cstddef>
@@ -11,8 +11,9 @@
 
 namespace remat::detail {
 
-/// Note [Data of a page]: times are nanoseconds, each list of them differences to the one before;
-/// text is a number in "words". Lists of what is alike stand side by side, one a field.
+/// Note [Data of a page]: times are nanoseconds, and each list of times holds differences to the
+/// entry before; text is an index into "words". Lists of similar things are stored as one list per
+/// field.
 nlohmann::ordered_json report_data(const Recording& recording, const std::string& name,
                                    size_t most_points, size_t most_rows);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Recordings in files to a page in one.
+// Writes a report page from recording files.
 #include <remat/recording/html_report.h>
 
 #include <cerrno>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The files of recording/report/, which the build puts into the library.
+// The files of recording/report/, which the build embeds into the library.
 #pragma once
 
 #include <string_view>

@@ -25,7 +25,7 @@ void keep_most(std::vector<ReportRow>& rows, size_t peak, size_t most) {
   rows.resize(most);
 }
 
-/// The origins that rows have, numbered anew.
+/// Keeps the origins that rows use, and numbers them anew.
 void keep_named(ReportRows& made, const std::vector<BlockOrigin>& all) {
   std::vector<size_t> places(all.size(), MemoryBlock::kNone);
   for (ReportRow& row : made.rows) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What is alive at each moment that a chart shows, few enough rows for a page.
+// Rows for what is alive at each moment of a chart, few enough for a page.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace remat::detail {
 
-/// What blocks of a row have in common; numbers are of ReportWords.
+/// The properties that the blocks of a row share. The numbers are those of ReportWords.
 struct BlockOrigin {
   BlockKind kind = BlockKind::kOutside;
   uint32_t op = 0;
@@ -28,7 +28,7 @@ struct BlockOrigin {
   bool operator<(const BlockOrigin& other) const { return all() < other.all(); }
 };
 
-/// Blocks of one origin that are alive at the same moments, [begin, end) of those that are shown.
+/// Blocks of one origin that are alive in the same range of shown moments, [begin, end).
 struct ReportRow {
   size_t begin = 0;
   size_t end = 0;
@@ -39,19 +39,20 @@ struct ReportRow {
 
 struct ReportRows {
   std::vector<BlockOrigin> origins;
-  std::vector<ReportRow> rows;  ///< By begin
+  std::vector<ReportRow> rows;  ///< Ordered by begin.
 };
 
 class RowMaker {
  public:
   RowMaker(const Recording& recording, const ReportLabels& labels, ReportWords& words);
 
-  /// That saved it, whose op made it, or of whose op the node is that made it; 0: none.
+  /// The region that saved the block, else the one whose op, or whose op's node, made it; 0 if
+  /// none.
   uint64_t region_of(const MemoryBlock& block) const;
   BlockOrigin origin_of(const MemoryBlock& block) const;
 
-  /// All blocks that are alive at one of `moments`, places in Recording::memory. If these are more
-  /// than `most` rows, those that are alive at moment `peak` and then the largest.
+  /// The rows for all blocks that are alive at one of `moments` (indices into Recording::memory).
+  /// If there are more than `most`, keeps those alive at moment `peak` first, then the largest.
   ReportRows rows_of(const std::vector<MemoryBlock>& blocks, const std::vector<size_t>& moments,
                      size_t peak, size_t most) const;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Text of a report, each piece once.
+// The texts of a report, each stored once.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@
 
 namespace remat::detail {
 
-/// Pieces of text and their numbers, from 0: "".
+/// Numbers texts from 0, which is the empty text.
 class ReportWords {
  public:
   ReportWords() { number_of(""); }
 
-  /// What is longer than a few lines is cut.
+  /// Text longer than a few lines is cut.
   uint32_t number_of(const std::string& text);
   const std::vector<std::string>& all() const { return all_; }
 
@@ -28,14 +28,14 @@ class ReportWords {
   std::unordered_map<std::string, uint32_t> numbers_;
 };
 
-/// What the regions and calls of a recording are called.
+/// The names of a recording's regions and calls.
 class ReportLabels {
  public:
   explicit ReportLabels(const Recording& recording);
 
-  /// "": no region. "region 7": the recording was not told of it.
+  /// Empty for no region; "region 7" if the recording has no label for it.
   std::string label_of(uint64_t region) const;
-  /// "gate (SAVE)": its name and its policy.
+  /// The call's name and policy, such as "gate (SAVE)".
   std::string call_of(uint64_t region, StringId name) const;
 
  private:

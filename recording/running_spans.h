@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which of the nodes or replays of a thread run at a moment.
+// The nodes or replays that run on a thread at a given time.
 #pragma once
 
 #include <cstddef>
@@ -12,18 +12,18 @@
 
 namespace remat::detail {
 
-/// Asked for moments that never go back on a thread.
+/// On each thread, query times must not decrease.
 template <class Event>
 class RunningSpans {
  public:
   static constexpr size_t kNone = static_cast<size_t>(-1);
 
-  /// `events`: sorted by begin. Lives longer than this.
+  /// `events` must be sorted by begin and outlive this object.
   explicit RunningSpans(const std::vector<OnThread<Event>>& events) : events_(events) {
     for (size_t i = 0; i < events.size(); ++i) threads_[events[i].thread].order.push_back(i);
   }
 
-  /// The places of those that run, the innermost last.
+  /// Indices of the running events, the innermost last.
   const std::vector<size_t>& at(uint32_t thread, TimeNs time_ns) {
     Thread& here = threads_[thread];
     while (here.next < here.order.size() && events_[here.order[here.next]].begin_ns <= time_ns)
@@ -32,7 +32,7 @@ class RunningSpans {
     return here.running;
   }
 
-  /// The one that began last, over or not.
+  /// The event that began last, whether it has ended or not.
   size_t last_at(uint32_t thread, TimeNs time_ns) {
     at(thread, time_ns);
     const Thread& here = threads_[thread];

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Note [Storages by address]: an address is another storage once its memory has been freed or
-// allocated anew, or once an op returns it that was not given it. Memory events are not there of
-// all threads, so that a storage that came from no op may be taken for one that had its address.
+// Note [Storages by address]: an address stands for another storage once its memory has been freed
+// or allocated anew, or once an op returns it without having been given it. Not all threads have
+// memory events, so a storage that came from no op may be mistaken for an earlier one at its
+// address.
 #include "storage_origins.h"
 
 #include <queue>
@@ -15,7 +16,7 @@
 namespace remat::detail {
 namespace {
 
-/// Goes through begins and ends of ops and the events of memory, in order of time.
+/// Goes through begins and ends of ops and memory events in order of time.
 class OriginFinder {
  public:
   explicit OriginFinder(const Recording& recording)
@@ -83,7 +84,7 @@ class OriginFinder {
   std::priority_queue<End, std::vector<End>, std::greater<>> running_;
   std::unordered_map<uint64_t, StorageOrigin> here_;  // by address
   uint64_t storages_ = 0;
-  size_t memory_ = 0;  // the next
+  size_t memory_ = 0;  // next to look at
 };
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which storage each argument of an op has, and which op made or wrote it last, whatever addresses
-// a run has got.
+// Identifies the storage of each argument of an op, and the op that last made or wrote it,
+// independently of the run's addresses.
 #pragma once
 
 #include <cstddef>
@@ -15,18 +15,19 @@
 namespace remat::detail {
 
 struct StorageOrigin {
-  uint64_t storage = 0;  ///< A number that no other storage of the recording has; 0: no storage.
-  size_t maker = kNoOp;  ///< The innermost op that last made or wrote it, in Recording::ops; kNoOp:
-                         ///< none that is in the recording.
+  uint64_t storage = 0;  ///< Unique in the recording; 0: no storage.
+  /// The innermost op that last made or wrote it, as an index into Recording::ops; kNoOp if no
+  /// recorded op did.
+  size_t maker = kNoOp;
 };
 
-/// By places in Recording::ops, for each of OpEvent::arguments.
+/// Origins by index into Recording::ops, one for each of OpEvent::arguments.
 std::vector<std::vector<StorageOrigin>> argument_origins(const Recording& recording);
 
-/// "add_" of "aten::add_.Tensor"
+/// The name without namespace and overload: "add_" for "aten::add_.Tensor".
 std::string_view base_name(std::string_view op);
 
-/// Returns what it was given: "aten::add_.Tensor", "aten::mul.out".
+/// True for ops that return an argument that they wrote: "aten::add_.Tensor", "aten::mul.out".
 bool writes_in_place(std::string_view op);
 
 }  // namespace remat::detail

@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kReplacement = "\xEF\xBF\xBD";
 
-/// How many bytes a character has that begins with that one; 0: none begins so.
+/// Length in bytes of the character that begins with `first`; 0 if no character does.
 size_t length_of(unsigned char first) {
   if (first < 0x80) return 1;
   if (first >= 0xC2 && first < 0xE0) return 2;
@@ -18,7 +18,7 @@ size_t length_of(unsigned char first) {
   return first >= 0xF0 && first < 0xF5 ? 4 : 0;
 }
 
-/// Of the character that `text` begins with; 0: it begins with none.
+/// Length in bytes of the character at the start of `text`; 0 if it is invalid.
 size_t first_character(std::string_view text) {
   const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
   const size_t length = length_of(byte(0));
@@ -26,7 +26,7 @@ size_t first_character(std::string_view text) {
   for (size_t i = 1; i < length; ++i) {
     if (byte(i) < 0x80 || byte(i) >= 0xC0) return 0;
   }
-  // Longer than it need be, a half of a pair of UTF-16, or past the last character.
+  // An overlong encoding, half of a UTF-16 pair, or a value past the last character.
   if (length == 3 && byte(0) == 0xE0 && byte(1) < 0xA0) return 0;
   if (length == 3 && byte(0) == 0xED && byte(1) >= 0xA0) return 0;
   if (length == 4 && byte(0) == 0xF0 && byte(1) < 0x90) return 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Names of threads and files are any bytes; other programs read UTF-8.
+// Makes valid UTF-8 of names of threads and files, which may be any bytes.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace remat::detail {
 
-/// `text` with each byte that is no part of UTF-8 replaced by U+FFFD.
+/// Replaces each byte of `text` that is not part of valid UTF-8 by U+FFFD.
 std::string utf8_of(std::string_view text);
 
 }  // namespace remat::detail

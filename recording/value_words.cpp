@@ -15,7 +15,7 @@ std::string words_of_double(double value) {
   return words.str();
 }
 
-/// Of one that is no list.
+/// The text of a value that is no list.
 std::string words_of_scalar(const Recording& recording, const RecordedValue& value) {
   switch (value.kind) {
     case ValueKind::kNone:
@@ -47,10 +47,10 @@ std::string words_of_tensors(const Recording& recording,
   return words;
 }
 
-// Lists are kept on a stack of our own: a damaged recording may have any number in one another.
+// Lists are kept on an explicit stack, because a damaged recording may nest them arbitrarily deep.
 std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values) {
   std::string words;
-  std::vector<uint64_t> missing;  // elements of each list that is open
+  std::vector<uint64_t> missing;  // elements missing in each open list
   for (const RecordedValue& value : values) {
     if (!words.empty() && words.back() != '[') words += ", ";
     if (value.kind == ValueKind::kList && value.bits > 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Arguments and results of ops in words.
+// Arguments and results of ops as text.
 #pragma once
 
 #include <string>
@@ -10,11 +10,11 @@
 
 namespace remat::detail {
 
-/// "float32 [2, 3], none"
+/// A text such as "float32 [2, 3], none".
 std::string words_of_tensors(const Recording& recording,
                              const std::vector<RecordedTensor>& tensors);
 
-/// "[1, -2], 'mean', 0.5, true, none"
+/// A text such as "[1, -2], 'mean', 0.5, true, none".
 std::string words_of_values(const Recording& recording, const std::vector<RecordedValue>& values);
 
 }  // namespace remat::detail

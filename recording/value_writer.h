@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Nested values, written in order: as JSON or as a pickle.
+// Writes nested values in order, as JSON or as a pickle.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +13,7 @@ class ValueWriter {
   virtual ~ValueWriter() = default;
 
   virtual void begin_dict() = 0;
-  /// Of a dict: its value comes next.
+  /// Writes a key of the open dict; its value must come next.
   virtual void key(std::string_view name) = 0;
   virtual void end_dict() = 0;
   virtual void begin_list() = 0;
@@ -22,11 +22,11 @@ class ValueWriter {
   virtual void text(std::string_view value) = 0;
   virtual void flag(bool value) = 0;
 
-  /// Like begin_list(), of a list that may come again. False: the list of that `id` stands there
-  /// by reference, and nothing more is to be written of it.
+  /// As begin_list(), for a list that may be repeated. Returns false if a reference to the list of
+  /// that `id` was written instead; then write neither its items nor its end.
   virtual bool begin_shared_list(uint32_t id) = 0;
 
-  /// After the only value.
+  /// Call after the only top-level value.
   virtual void finish() = 0;
 
   void number_at(std::string_view name, int64_t value) {

@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: BSD-3-Clause
 
-# build_wheels.sh [MINOR ...]: one wheel for these minor versions of torch (default: 2.10 to 2.15) and every Python found, and
-# the sdist, into wheelhouse/. Works in build/wheels; called again it goes on where it was stopped.
+# build_wheels.sh [MINOR ...]: builds one wheel for these minor versions of torch (default: 2.10 to 2.15) and every Python found,
+# and the sdist, into wheelhouse/. Works in build/wheels; a second call resumes an interrupted one.
 #
-# Pythons: those of REMAT_WHEEL_PYTHONS (default: 3.10 3.11 3.12 3.13 3.14), python3.X on PATH or in ~/.pyenv; for one that is
-# not there, the headers in Debian's unstable. A torch has bindings for those Pythons for which PyPI has that torch.
+# Pythons: those of REMAT_WHEEL_PYTHONS (default: 3.10 3.11 3.12 3.13 3.14), found as python3.X on PATH or in ~/.pyenv; for a
+# missing one the headers come from Debian's unstable. A torch gets bindings for those Pythons for which PyPI has it.
 #
-# The machine may be newer than manylinux_2_28: what the libraries ask of newer ones of glibc and libstdc++ is linked into
-# them (tools/wheels/newer_symbols.cpp), and auditwheel has the last word.
+# The machine may be newer than manylinux_2_28: symbols of newer versions of glibc and libstdc++ are linked into the libraries
+# (tools/wheels/newer_symbols.cpp), and auditwheel has the last word.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 source tools/wheels/pythons.sh
@@ -43,7 +43,7 @@ install_tools() {
     'scikit-build-core>=0.10,<1' 'uv<1'
 }
 
-# Prints the folder of the headers of Python $1; puts it into $work if only Debian's unstable has it.
+# Prints the folder with the headers of Python $1; fetches them into $work if only Debian's unstable has them.
 headers_of() {
   local python folder
   for python in $(interpreters_of "$1"); do
@@ -65,7 +65,7 @@ headers_of_debian() {
   rm -rf "$work/python.deb.d" "$2"
   dpkg-deb -x "$work/python.deb" "$work/python.deb.d"
   cp -r "$work/python.deb.d/usr/include/python$1" "$2"
-  # What pyconfig.h of Debian chooses among architectures.
+  # Debian's pyconfig.h only selects the architecture's own, so replace it by that one.
   cp "$work/python.deb.d/usr/include/x86_64-linux-gnu/python$1/pyconfig.h" "$2/"
 }
 
@@ -75,7 +75,7 @@ pythons_of_torch() {
     sed -nE "s/.*>torch-${1//./\\.}\.[0-9]+-cp3([0-9]+)-cp3[0-9]+-manylinux_2_28_x86_64\.whl<.*/3.\1/p" | sort -u
 }
 
-# Puts torch $1 into its folder, without what it needs to run.
+# Installs torch $1 into its folder, without its dependencies.
 install_torch() {
   [ -e "$work/torch-$1/torch/lib/libtorch_cpu.so" ] && return
   say "putting torch $1 into $work/torch-$1 (1.2 GB)"
@@ -107,7 +107,8 @@ build_minor() {
   cmake --install "$build" --component python --prefix "$stage" --strip >/dev/null
 }
 
-# The sdist, and of it the metadata of the wheel. Of a copy: it looks at each file of the folder, and follows links in build/.
+# Builds the sdist, which also holds the wheel's metadata. Works on a copy: the build reads each file of the folder, and follows
+# links in build/.
 build_sdist() {
   rm -rf "$work/source" && mkdir "$work/source"
   git ls-files -z --cached --others --exclude-standard | xargs -0 cp --parents -t "$work/source"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Two ranks train one layer of a tensor-parallel model: its replays repeat no all-reduce, and
-// change no bit of a gradient.
+// Two ranks train one layer of a tensor-parallel model. Its replays repeat no all-reduce and change
+// no bit of a gradient.
 #include "store_backend.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ at::Tensor summed(const at::Tensor& part, const Group& group) {
   return tensors[0];
 }
 
-// What enters the layer: all ranks have it, and each has a part of its gradient.
+// The layer's input: all ranks have all of it, and each computes a part of its gradient.
 struct Entry : torch::autograd::Function<Entry> {
   static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& x,
                             const Group& group) {
@@ -49,7 +49,7 @@ struct Entry : torch::autograd::Function<Entry> {
   }
 };
 
-// What leaves it: each rank has a part of it, and all have its gradient.
+// The layer's output: each rank computes a part of it, and all have its whole gradient.
 struct Exit : torch::autograd::Function<Exit> {
   static at::Tensor forward(torch::autograd::AutogradContext*, const at::Tensor& part,
                             const Group& group) {
@@ -62,7 +62,7 @@ struct Exit : torch::autograd::Function<Exit> {
   }
 };
 
-// A multilayer perceptron, of which each rank has some of the inner channels.
+// A multilayer perceptron whose inner channels are split over the ranks.
 struct Layer {
   at::Tensor first = torch::randn({kWidth, 2 * kWidth}).div_(8).requires_grad_(true);
   at::Tensor second = torch::randn({2 * kWidth, kWidth}).div_(8).requires_grad_(true);
@@ -80,12 +80,12 @@ struct Run {
   size_t kept_bytes = 0;
 };
 
-// `wrap` makes what is trained of the layer: nothing else differs between the runs.
+// `wrap` turns the layer into the function to train; nothing else differs between the runs.
 template <class Wrap>
 Run train(const Group& group, const StoreBackend& backend, const Wrap& wrap) {
-  torch::manual_seed(group->getRank());  // each rank its own weights
+  torch::manual_seed(group->getRank());  // different weights on each rank
   const Layer layer{.group = group};
-  torch::manual_seed(kRanks);  // and the same input as the other
+  torch::manual_seed(kRanks);  // the same input on all ranks
   at::Tensor x = torch::randn({32, kWidth}).requires_grad_(true);
   const auto call = wrap(layer);
   Run run;
@@ -151,7 +151,7 @@ int main() {
     return EXIT_FAILURE;
   }
   close(file);
-  // Before LibTorch has started a thread, which a child would not have.
+  // Fork before LibTorch starts threads, which a child would not have.
   for (int rank = 0; rank < kRanks; ++rank) {
     if (fork() == 0) {
       const int status = run_child(rank, store_path);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Each rank leaves its bytes in the store under its own key, and adds up what the others have left.
+// Each rank puts its bytes into the store under its own key and sums the bytes of all ranks.
 #include "store_backend.h"
 
 #include <ATen/core/ivalue.h>
@@ -34,7 +34,8 @@ void StoreBackend::sum_over_ranks(at::Tensor& tensor) {
 
   at::Tensor sum = at::zeros_like(own);
   for (int rank = 0; rank < getSize(); ++rank) {
-    std::vector<uint8_t> bytes = store_->get(key + std::to_string(rank));  // waits for it
+    // blocks until the rank has put it
+    std::vector<uint8_t> bytes = store_->get(key + std::to_string(rank));
     sum.add_(at::from_blob(bytes.data(), own.sizes(), own.options()));
   }
   tensor.copy_(sum);

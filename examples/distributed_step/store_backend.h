@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A backend of c10d whose ranks exchange tensors through a store.
+// A c10d backend whose ranks exchange tensors through a store.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -12,8 +12,8 @@
 
 namespace distributed_step {
 
-// All-reduces of dense CPU tensors, summed in the order of ranks, so that all have the same bits.
-// LibTorch's wheels have the header of Gloo's backend but not Gloo's own headers, which it
+// All-reduces dense CPU tensors. Sums are in the order of ranks, so that all ranks get the same
+// bits. LibTorch's wheels have the header of Gloo's backend but not the Gloo headers that it
 // includes; where you have them, use c10d::ProcessGroupGloo.
 class StoreBackend final : public c10d::Backend {
  public:
@@ -25,7 +25,7 @@ class StoreBackend final : public c10d::Backend {
       std::vector<at::Tensor>& tensors,
       const c10d::AllreduceOptions& options = c10d::AllreduceOptions()) override;
 
-  // All-reduces of this rank so far.
+  // Number of all-reduces of this rank so far.
   int64_t executed() const { return executed_; }
 
  private:

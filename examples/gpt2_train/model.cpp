@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The GPT-2, and the ways its blocks run.
+// The GPT-2, and the ways in which its blocks run.
 #include "model.h"
 
 #include <algorithm>
@@ -37,20 +37,21 @@ nn::Embedding make_embedding(int64_t entries, int64_t width) {
   return embedding;
 }
 
-// GPT-2 scales what feeds the residual stream by the number of layers that add to it.
+// GPT-2 scales the layers that feed the residual stream by their number.
 nn::Linear make_residual_linear(int64_t inputs, const Gpt2Config& config) {
   const double additions = 2.0 * static_cast<double>(config.depth);
   return make_linear(inputs, config.width, kInitialDeviation / std::sqrt(additions));
 }
 
-// The functions below, down to run_groups_as_regions(), are what a user of remat writes.
+// A user of remat writes functions such as the ones below, down to run_groups_as_regions().
 
 remat::Policy policy_of(Saved part, Saved saved) {
   const bool is_saved = saved == part || saved == Saved::kEverything;
   return is_saved ? remat::Policy::kSave : remat::Policy::kRecompute;
 }
 
-// A named call: in a region, kept or recomputed as its policy says; elsewhere, a plain call.
+// A named call: in a region it is kept or recomputed as its policy says; elsewhere it is a plain
+// call.
 at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
                       const at::Tensor& x) {
   const auto forward = [&linear](const at::Tensor& in) {
@@ -59,7 +60,8 @@ at::Tensor run_linear(const nn::Linear& linear, const char* name, Saved saved,
   return remat::native_op(forward, name, policy_of(Saved::kMatmuls, saved))(x);
 }
 
-// The activation is an argument, so that remat keeps it; the module is captured by shared pointer.
+// The activation is an argument, so that remat keeps it; the module is captured by a shared
+// pointer.
 at::Tensor run_as_region(const Block& block, size_t index, Saved saved, const at::Tensor& x) {
   const auto region = remat::checkpoint({.name = "block" + std::to_string(index)});
   return region([block, saved](const at::Tensor& input) {
@@ -166,7 +168,7 @@ at::Tensor Gpt2Impl::run_blocks(at::Tensor x) const {
     case Layout::kPlain:
     case Layout::kBudget:
       for (size_t i = 0; i < blocks_.size(); ++i) {
-        const remat::NameScope scope(fmt::format("block {}", i));  // one region may have them all
+        const remat::NameScope scope(fmt::format("block {}", i));  // one region may hold all blocks
         x = Block(blocks_[i])->forward(x);
       }
       return x;

@@ -18,27 +18,27 @@ struct Gpt2Config {
   double dropout = 0.1;
 };
 
-/// Which blocks are regions.
+/// The blocks that are regions.
 enum class Layout {
-  kPlain,   // none: autograd keeps what it saves
-  kBlocks,  // each
-  kNested,  // each, in outer regions of about sqrt(depth) blocks
-  kBudget,  // none: the step is planned, within half of plain's peak
+  kPlain,   // no block; autograd keeps all saved tensors
+  kBlocks,  // each block
+  kNested,  // each block, inside outer regions of about sqrt(depth) blocks
+  kBudget,  // no block; auto_checkpoint() plans the step for half of plain's peak
 };
 
-/// What the regions keep although they could recompute it.
+/// The tensors that regions keep instead of recomputing them.
 enum class Saved { kNothing, kAttention, kMatmuls, kEverything };
 
-/// How the blocks run. The loss and the gradients are the same, bit for bit.
+/// How the blocks run. Loss and gradients are bitwise the same in all modes.
 struct Mode {
   Layout layout = Layout::kPlain;
   Saved saved = Saved::kNothing;
 };
 
-/// Blocks in one outer region of Layout::kNested.
+/// Number of blocks in one outer region of Layout::kNested.
 size_t group_size(size_t depth);
 
-/// Causal self-attention: [batch, sequence, width] -> the same.
+/// Causal self-attention. Input and output are [batch, sequence, width].
 class AttentionImpl : public torch::nn::Module {
  public:
   AttentionImpl(const Gpt2Config& config, Saved saved);
@@ -55,8 +55,8 @@ class AttentionImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Attention);
 
-/// Attention and a two-layer perceptron, each with norm and residual: [batch, sequence, width] ->
-/// the same.
+/// Attention and a two-layer perceptron, each with norm and residual. Input and output are [batch,
+/// sequence, width].
 class BlockImpl : public torch::nn::Module {
  public:
   BlockImpl(const Gpt2Config& config, Saved saved);
@@ -75,7 +75,7 @@ class BlockImpl : public torch::nn::Module {
 };
 TORCH_MODULE(Block);
 
-/// Bytes [batch, sequence] of int64 -> logits of the bytes that follow, [batch, sequence, 256].
+/// Maps bytes, [batch, sequence] of int64, to logits of the next bytes, [batch, sequence, 256].
 class Gpt2Impl : public torch::nn::Module {
  public:
   Gpt2Impl(const Gpt2Config& config, Mode mode);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the command line of gpt2_train may say.
+// The command line of gpt2_train.
 #pragma once
 
 #include "model.h"
@@ -17,13 +17,13 @@ struct Options {
   int64_t steps = 12;
   double learning_rate = 1e-3;
   uint64_t seed = 1;
-  int threads = 1;             // steadier figures than more; 0: what LibTorch chooses
+  int threads = 1;             // one gives the steadiest figures; 0: LibTorch's default
   std::filesystem::path text;  // file or folder
   bool json = false;
 };
 
-/// Reads the command line. Instead of options: the status to exit with, once --help or a wrong
-/// option has been explained.
+/// Reads the command line. Returns an exit status instead of options after --help or a wrong
+/// option, once that has been explained.
 std::variant<Options, int> parse_options(int argc, char** argv);
 
 }  // namespace gpt2_train

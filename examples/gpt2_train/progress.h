@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One line that says how far a run is, on standard error.
+// A progress line on standard error.
 #pragma once
 
 #include <cstdint>
@@ -8,12 +8,12 @@
 
 namespace gpt2_train {
 
-/// On a terminal the line is rewritten in place at every step; elsewhere there are about ten lines.
+/// On a terminal the line is rewritten at every step; elsewhere about ten lines are printed.
 class Progress {
  public:
   explicit Progress(int64_t steps);
 
-  /// Step `step` of 0 .. steps - 1 is done.
+  /// Call after step `step` of 0 .. steps - 1.
   void show(int64_t step, const std::string& text) const;
 
  private:

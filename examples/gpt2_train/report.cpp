@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Figures of a run and the two forms they are printed in.
+// Computes the figures of a run and prints them in two forms.
 #include "report.h"
 
 #include <fmt/format.h>
@@ -34,7 +34,7 @@ double median(std::vector<double> values) {
   return *middle;
 }
 
-// The first step is left out: it also fills the allocator and makes the optimizer's state.
+// The first step is left out: it also warms up the allocator and creates the optimizer's state.
 double median_seconds(const ModeReport& row) {
   std::vector<double> seconds;
   for (size_t i = 1; i < row.steps.size(); ++i) {
@@ -43,7 +43,7 @@ double median_seconds(const ModeReport& row) {
   return median(std::move(seconds));
 }
 
-// Step against step: the modes take turns, so what disturbs one disturbs the other.
+// Ratios are taken step by step: the modes take turns, so a disturbance affects both.
 double time_ratio(const ModeReport& plain, const ModeReport& row) {
   std::vector<double> ratios;
   for (size_t i = 1; i < row.steps.size(); ++i) {
@@ -75,7 +75,7 @@ Cells cells_of(const ModeReport& plain, const ModeReport& row) {
           row.difference.empty() ? "yes" : "no"};
 }
 
-// The first column to the left, the others to the right.
+// Aligns the first column left and the others right.
 std::string align(const std::vector<Cells>& lines) {
   std::vector<size_t> widths(lines.front().size(), 0);
   for (const Cells& line : lines) {
@@ -143,7 +143,7 @@ nlohmann::ordered_json configuration_to_json(const Report& report) {
 std::vector<std::string> faults(const Report& report) {
   std::vector<std::string> found;
   for (const ModeReport& row : report.rows) {
-    if (!(last_loss(row) < first_loss(row))) {  // NaN is no fall
+    if (!(last_loss(row) < first_loss(row))) {  // true for NaN, too
       found.push_back(
           fmt::format("{}: expected the loss to fall, got {:.3f} -> {:.3f}. Train longer or change "
                       "--learning-rate.",

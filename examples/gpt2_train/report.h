@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the modes cost, and whether they agree: collected over steps, as a table or as JSON.
+// The cost of each mode and its agreement with plain, as a table or as JSON.
 #pragma once
 
 #include "model.h"
@@ -17,17 +17,17 @@ namespace gpt2_train {
 struct ModeReport {
   std::string mode;
   std::vector<StepRecord> steps;
-  std::string difference;  // first one from plain; empty: equal in every bit of every step
+  std::string difference;  // first difference from plain; empty if every step is bitwise equal
 };
 
 struct Report {
   Options options;
-  int64_t parameters = 0;  // numbers, not tensors
+  int64_t parameters = 0;  // number of scalars
   int64_t text_bytes = 0;
   std::vector<ModeReport> rows;  // plain first
 };
 
-/// What went wrong, one sentence a fault; empty if every loss fell and every gradient is equal.
+/// The faults of the run, one sentence each; empty if every loss fell and every gradient is equal.
 std::vector<std::string> faults(const Report& report);
 
 std::string to_table(const Report& report);

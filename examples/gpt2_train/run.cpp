@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The training loop: every mode takes each step in turn, and must agree with plain after it.
+// The training loop: the modes take turns at each step, and each must agree with plain after it.
 #include "run.h"
 
 #include "progress.h"
@@ -50,7 +50,7 @@ std::vector<Trainer> make_trainers(const Options& options) {
   return trainers;
 }
 
-// A comparison means something only if plain agrees with itself: its gradients, computed twice.
+// Comparing with plain is meaningful only if plain reproduces its own gradients.
 std::string difference_of_plain_from_itself(Trainer& plain, const Batch& batch, uint64_t seed) {
   plain.compute_gradients(batch, seed);
   std::vector<at::Tensor> gradients;
@@ -67,7 +67,7 @@ std::string difference_of_plain_from_itself(Trainer& plain, const Batch& batch, 
   return {};
 }
 
-// The modes as trained so far, and what was found out about them.
+// The modes as trained so far, and their reports.
 class SideBySide {
  public:
   explicit SideBySide(const Options& options)
@@ -84,7 +84,7 @@ class SideBySide {
   void step(const Batch& batch, int64_t index) {
     for (size_t i = 0; i < rows_.size(); ++i) {
       const size_t turn =
-          (i + static_cast<size_t>(index)) % rows_.size();  // nobody is always first
+          (i + static_cast<size_t>(index)) % rows_.size();  // no mode is always first
       rows_[turn].steps.push_back(
           trainers_[turn].step(batch, seed_ + static_cast<uint64_t>(index)));
     }

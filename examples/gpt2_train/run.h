@@ -9,7 +9,7 @@
 namespace gpt2_train {
 
 /// Trains every mode on the same batches, in turns, and compares each with plain after every step.
-/// Writes progress to standard error. Throws std::invalid_argument on a text that cannot serve.
+/// Writes progress to standard error. Throws std::invalid_argument if the text is unusable.
 Report run(const Options& options);
 
 }  // namespace gpt2_train

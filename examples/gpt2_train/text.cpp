@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reads text from files and cuts samples out of it.
+// Reads text from files and draws samples from it.
 #include "text.h"
 
 #include <algorithm>
@@ -73,7 +73,8 @@ Batch BatchSampler::next() {
   const auto places = static_cast<uint64_t>(static_cast<int64_t>(text_.size()) - sequence_);
   std::vector<at::Tensor> samples;
   for (int64_t i = 0; i < batch_; ++i) {
-    // Modulo, since std distributions differ by library. The byte after a sample is a target only.
+    // Modulo, since std distributions differ between libraries. A sample's last byte is only a
+    // target.
     char* start = text_.data() + random_() % places;
     samples.push_back(torch::from_blob(start, {sequence_ + 1}, torch::kUInt8).to(torch::kInt64));
   }

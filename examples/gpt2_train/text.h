@@ -12,17 +12,17 @@
 
 namespace gpt2_train {
 
-/// Reads a file, or all files below a folder in the order of their paths, hidden ones left out.
-/// Throws std::invalid_argument if it is neither, or cannot be read.
+/// Reads a file, or all files below a folder except hidden ones, in the order of their paths.
+/// Throws std::invalid_argument if `path` is neither or cannot be read.
 std::string read_text(const std::filesystem::path& path);
 
-/// What the model sees and what it shall predict: bytes of text, [batch, sequence] of int64.
+/// Input and expected output of the model: bytes of text, [batch, sequence] of int64.
 struct Batch {
   at::Tensor inputs;
-  at::Tensor targets;  // the inputs one byte further on
+  at::Tensor targets;  // the inputs shifted by one byte
 };
 
-/// Draws batches from random places of a text. A seed gives the same batches on every machine.
+/// Draws batches from random positions of a text. A seed gives the same batches on every machine.
 class BatchSampler {
  public:
   /// Throws std::invalid_argument if the text is not longer than one sample of `sequence` bytes.

@@ -13,7 +13,7 @@ namespace gpt2_train {
 
 namespace {
 
-constexpr int64_t kWarmupSteps = 10;  // the learning rate rises linearly
+constexpr int64_t kWarmupSteps = 10;  // steps in which the learning rate rises linearly
 
 class StopWatch {
  public:

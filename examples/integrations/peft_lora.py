@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""LoRA of PEFT on a frozen base, by the Trainer of Transformers: two batches a step."""
+"""PEFT's LoRA on a frozen base, trained by the Trainer of Transformers: two batches a step."""
 
 import tempfile
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A loop of one's own: bf16, two batches a step, saved after two steps and resumed."""
+"""A hand-written loop: bf16, two batches a step, saved after two steps and resumed."""
 
 import tempfile
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A ViT of timm, by its own switch for checkpointing: bf16, two batches a step."""
+"""A ViT of timm, checkpointed by its own switch: bf16, two batches a step."""
 
 import timm
 import torch

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The Llama 3 of torchtitan with its own activation checkpointing, a layer each: bf16, two batches a step.
+"""torchtitan's Llama 3 with its own activation checkpointing of each layer: bf16, two batches a step.
 
-Needs torchtitan 0.2: docs/how-to/integrations.md. Its trainer is not started here, since it wants GPUs.
+Needs torchtitan 0.2: docs/integrations.md. Its trainer is not started here, since it needs GPUs.
 """
 
 import torch

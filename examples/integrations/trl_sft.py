@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""SFTTrainer of trl, which checkpoints unless told not to: bf16, two batches a step, LoRA.
+"""trl's SFTTrainer, which checkpoints by default: bf16, two batches a step, LoRA.
 
 Needs trl and datasets: docs/how-to/integrations.md.
 """

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Calling remat_meta._agreement and remat_meta._collective_watch.
+// Calls remat_meta._agreement and remat_meta._collective_watch.
 #include "agreement.h"
 
 #include <torch/csrc/jit/python/pybind_utils.h>
@@ -21,7 +21,7 @@ namespace {
 namespace py = pybind11;
 
 PyObject* agreement = nullptr;  // met(options, function)
-uint64_t agreement_number = 0;  // of the one that is set, from 1 on
+uint64_t agreement_number = 0;  // number of the agreement that is set, from 1
 PyObject* watch = nullptr;      // an object with begin(), end() and before_collective()
 
 void exchange(PyObject*& kept, const py::object& object) {
@@ -54,7 +54,7 @@ void set_watch(const py::object& object) {
   set_collective_watch(watch ? before_collective : nullptr);
 }
 
-/// `error`: what the function has thrown, in words, or null. False with Python's error set.
+/// `error`: the text of the function's exception, or null. Returns false with Python's error set.
 bool end_run(const char* error) {
   return THPObjectPtr(PyObject_CallMethod(watch, "end", "z", error)).get() != nullptr;
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What ranks tell each other of their regions: see remat_meta._agreement and _collective_watch.
+// Calls by which ranks compare their regions: see remat_meta._agreement and _collective_watch.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -11,11 +11,11 @@
 
 namespace remat::python {
 
-/// A region of `function` is about to run: tells the agreement, if there is one, unless the last
-/// region with these settings had the same function. Throws python_error.
+/// Tells the agreement, if there is one, that a region of `function` is about to run, unless the
+/// last region with these settings had the same function. Throws python_error.
 void tell_agreement(const Settings& settings, PyObject* function);
 
-/// A run of a region's function, while alive, for the watch of collectives, if there is one. Under
+/// Reports the run of a region's function to the watch of collectives, if there is one. Use under
 /// the GIL.
 class WatchedRun {
  public:
@@ -23,13 +23,13 @@ class WatchedRun {
   WatchedRun(const std::string& region, PyObject* function, bool is_replay);
   WatchedRun(const WatchedRun&) = delete;
   WatchedRun& operator=(const WatchedRun&) = delete;
-  /// Of a run that neither finished nor failed: C++ has thrown.
+  /// Reports a run that neither finished nor failed because C++ threw.
   ~WatchedRun();
 
-  /// The function has returned, or its replay was stopped. Throws python_error.
+  /// Call when the function has returned or its replay was stopped. Throws python_error.
   void finish();
 
-  /// The function has thrown the Python error that is set, which stays so.
+  /// Call when the function has raised the Python error that is set; it stays set.
   void fail();
 
  private:

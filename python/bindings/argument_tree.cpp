@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Taking arguments apart and putting them together again.
+// Takes arguments apart and puts them together again.
 #include "argument_tree.h"
 
 #include <c10/util/Exception.h>
@@ -20,7 +20,7 @@
 namespace remat::python {
 namespace {
 
-/// Stops an object that holds itself.
+/// Raises RecursionError for an object that contains itself.
 class Depth {
  public:
   Depth() {
@@ -74,7 +74,7 @@ class ArgumentTree::Taker {
     add(node);
   }
 
-  /// A copy of what was set on the object; null if nothing was.
+  /// A copy of the object's attributes; null if it has none.
   static PyObject* attributes(PyObject* object) {
     PyObject* const dict = PyObject_GenericGetDict(object, nullptr);
     if (!dict) {
@@ -86,7 +86,7 @@ class ArgumentTree::Taker {
     return copy;
   }
 
-  /// True if the container was met before, and noted.
+  /// Returns true if the container was met before, after adding a node for that.
   bool seen(PyObject* container) {
     for (const auto i : c10::irange(seen_.size())) {
       if (seen_[i] != container) continue;
@@ -114,7 +114,8 @@ class ArgumentTree::Taker {
     take_items(object);
   }
 
-  /// Of a list, into the children of the last node; code that runs meanwhile may change the list.
+  /// Takes the list's items as children of the last node. Code that runs meanwhile may change the
+  /// list.
   void take_items(PyObject* list) {
     const size_t parent = tree_.nodes_.size() - 1;
     Py_ssize_t i = 0;
@@ -162,7 +163,7 @@ class ArgumentTree::Builder {
   Builder(const ArgumentTree& tree, c10::ArrayRef<at::Tensor> tensors)
       : tree_(tree), tensors_(tensors) {}
 
-  /// The next value, new.
+  /// Returns the next value, as a new reference.
   PyObject* build() {
     const Node& node = tree_.nodes_[next_++];
     switch (node.kind) {
@@ -189,7 +190,7 @@ class ArgumentTree::Builder {
         checked(THPVariable_Wrap(tensor, reinterpret_cast<PyTypeObject*>(node.object))));
     if (!node.extra) return made.release();
     THPObjectPtr attributes(checked(PyObject_GenericGetDict(made, nullptr)));
-    // The same object as in the forward has its attributes.
+    // If it is the forward's object, it still has its attributes.
     if (PyDict_Merge(attributes, node.extra, /*override=*/0) < 0) throw python_error();
     return made.release();
   }
@@ -369,7 +370,7 @@ class OutputWalk {
   }
 
   struct Step {
-    PyObject* key;  // null: the index counts
+    PyObject* key;  // null if the index counts
     Py_ssize_t index;
   };
 

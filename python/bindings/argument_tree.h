@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The arguments of a Python call, apart from the tensors among them.
+// Separates the tensors among the arguments of a Python call from the rest.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,7 +15,7 @@
 
 namespace remat::python {
 
-/// What a call was given: positional and keyword values in order, as Python's vectorcall has them.
+/// The positional and keyword values of a call in order, in vectorcall's form.
 struct CallArguments {
   PyObject* const* values;
   size_t positional;
@@ -23,13 +23,13 @@ struct CallArguments {
 
   size_t count() const;
 
-  /// What `function` returns for them: a new reference, or null with the Python error set.
+  /// Calls `function` with them. Returns a new reference, or null with Python's error set.
   PyObject* pass_to(PyObject* function) const;
 };
 
-/// A copy of the arguments as they were at the call, without their tensors: tensors are found in
-/// tuples, lists, dicts, named tuples, structseqs and what torch.utils._pytree knows, to any depth;
-/// everything else is passed again as it is. Made, used and destroyed under the GIL.
+/// A copy of the arguments as they were at the call, without their tensors. Tensors are found in
+/// tuples, lists, dicts, named tuples, structseqs and nodes of torch.utils._pytree, to any depth;
+/// everything else is passed on as it is. Construct, use and destroy under the GIL.
 class ArgumentTree {
  public:
   /// Appends the tensors to `tensors`, in order. Throws python_error.
@@ -38,14 +38,14 @@ class ArgumentTree {
   ArgumentTree& operator=(const ArgumentTree&) = delete;
   ~ArgumentTree();
 
-  /// Calls `function` with the arguments, `tensors` in place of those taken. Returns a new
+  /// Calls `function` with the arguments, with `tensors` in place of those taken. Returns a new
   /// reference, or null with Python's error set.
   PyObject* call(PyObject* function, c10::ArrayRef<at::Tensor> tensors) const;
 
-  /// The first value, new. Throws python_error.
+  /// Returns the first value, as a new reference. Throws python_error.
   PyObject* build_one(c10::ArrayRef<at::Tensor> tensors) const;
 
-  /// Name of the class of a leaf that is neither tensor nor None; empty if there is none.
+  /// Class name of a leaf that is neither a tensor nor None; empty if there is none.
   std::string type_of_other_leaf() const;
 
  private:
@@ -55,13 +55,13 @@ class ArgumentTree {
   enum class Kind : uint8_t {
     kLeaf,        ///< object: the argument.
     kTensor,      ///< object: its class, if that is not Tensor; extra: its attributes, or null.
-    kTuple,       ///< children follow.
-    kList,        ///< likewise
+    kTuple,       ///< The children follow.
+    kList,        ///< Likewise.
     kDict,        ///< object: list of keys; the values follow.
     kNamedTuple,  ///< object: class; children follow.
-    kStructSeq,   ///< likewise
+    kStructSeq,   ///< Likewise.
     kPytree,      ///< object: unflatten function; extra: context; children follow.
-    kSeen,        ///< size: number of a container before it.
+    kSeen,        ///< size: number of a container met before.
   };
 
   struct Node {
@@ -79,14 +79,13 @@ class ArgumentTree {
   uint32_t containers_ = 0;
 };
 
-/// How strictly the result of a region is looked at.
+/// The leaves that the result of a region may have.
 enum class OutputRule {
   kTensorsOnly,  ///< A leaf that is no tensor is an error.
   kAnyLeaf,
 };
 
-/// Appends the tensors in `output`. Throws c10::Error that names `region` and the
-/// leaf.
+/// Appends the tensors in `output`. Throws c10::Error that names `region` and the leaf.
 void take_output(PyObject* output, OutputRule rule, const std::string& region,
                  std::vector<at::Tensor>& tensors);
 

@@ -37,13 +37,13 @@
 namespace remat::python {
 namespace {
 
-/// Cuts on their way through Python.
+/// Cuts that are passed through Python.
 struct PlannedCuts {
   Cuts cuts;
 };
 
-/// A Python object with forward(cuts, recording), backward(), before_dropped() and drop(). Takes
-/// the GIL.
+/// Wraps a Python object with forward(cuts, recording), backward(), before_dropped() and drop().
+/// Takes the GIL.
 class PythonRunner final : public StepRunner {
  public:
   explicit PythonRunner(py::object runner) : runner_(std::move(runner)) {}
@@ -92,17 +92,17 @@ void run_step(AutoCheckpoint& planned, py::object step, const py::tuple& args,
               const py::dict& kwargs, bool is_training) {
   const StepSignature signature = signature_of(args, kwargs, is_training);
   PythonRunner wrapped(std::move(step));
-  const py::gil_scoped_release released;  // other threads wait for its lock
+  const py::gil_scoped_release released;  // other threads wait for the plan's lock
   planned.run(wrapped, signature);
 }
 
-/// function(*args, **kwargs), of which torch.compile compiles nothing.
+/// Calls function(*args, **kwargs) without torch.compile compiling anything in it.
 py::object run_eagerly(const py::object& function, const py::tuple& args, const py::dict& kwargs) {
   const CompilerAside compiler;
   return function(*args, **kwargs);
 }
 
-/// Python's function of a line, that C++ may call from any thread and outlive.
+/// Wraps a Python function of a line so that C++ may call it from any thread and outlive it.
 std::function<void(const std::string&)> line_function(const py::object& function) {
   if (function.is_none()) return {};
   return [shared = share(function.ptr())](const std::string& line) {
@@ -141,7 +141,7 @@ void save_plan(const MemoryPlan& plan, const std::string& path) {
   MemoryPlanFile{.made_with = {}, .plan = plan}.save(path);
 }
 
-/// remat_meta.Cuts, for checkpoint(replay="tape", cuts=...).
+/// A remat_meta.Cuts, for checkpoint(replay="tape", cuts=...).
 py::object python_cuts(const MemoryPlan& plan) {
   py::list keep;
   const py::object offload =
@@ -157,7 +157,7 @@ py::object python_cuts(const MemoryPlan& plan) {
       .attr("Cuts")(plan.cuts.positions, plan.cuts.groups, py::tuple(), keep);
 }
 
-/// A budget in bytes, or as text.
+/// A budget in bytes or as text.
 using Budget = std::variant<int64_t, std::string>;
 
 Budget budget_of(const py::object& given) {
@@ -238,7 +238,7 @@ void add_profile(py::module_& m) {
 }
 
 void add_plan(py::module_& m) {
-  py::class_<MemoryFrontierPoint>(m, "MemoryFrontierPoint", "What a budget buys.")
+  py::class_<MemoryFrontierPoint>(m, "MemoryFrontierPoint", "A peak and its predicted overhead.")
       .def_readonly("peak_bytes", &MemoryFrontierPoint::peak_bytes)
       .def_readonly("overhead", &MemoryFrontierPoint::overhead)
       .def("__repr__", [](const MemoryFrontierPoint& point) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Measuring steps and planning them for budgets, for Python.
+// Measures steps and plans them for budgets, for Python.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -9,11 +9,11 @@
 
 namespace remat::python {
 
-/// If `value` is cuts on their way through Python, or a MemoryPlan: what it cuts. Under the GIL.
+/// If `value` is a PlannedCuts (or a MemoryPlan), sets `cuts` and returns true. Call under the GIL.
 bool take_planned_cuts(PyObject* value, Cuts& cuts);
 bool take_plan(PyObject* value, Cuts& cuts);
 
-/// Adds StepProfile, MemoryPlan and what measures and makes them. Throws what pybind11 throws.
+/// Adds StepProfile, MemoryPlan and the functions that make them. Throws pybind11's exceptions.
 void add_budget(PyObject* module);
 
 }  // namespace remat::python

@@ -16,7 +16,7 @@
 namespace remat::python {
 namespace {
 
-/// Owns the result of a call; throws what it raised.
+/// Takes ownership of a call's result; throws the error that the call raised.
 THPObjectPtr returned(PyObject* result) {
   if (!result) throw_python_error();
   return THPObjectPtr(result);
@@ -26,9 +26,9 @@ PyObject* object_in(const std::any& held) {
   return std::any_cast<const SharedObject&>(held)->get();
 }
 
-/// `tensor` as an object of the class of `original`, with its attributes: a Parameter stays one.
+/// Wraps `tensor` with the Python class and attributes of `original`: a Parameter stays one.
 THPObjectPtr wrap_like(const at::Tensor& tensor, const at::Tensor& original) {
-  // Without an object of its own it is a plain tensor; none is to be made for it.
+  // A tensor without a Python object is a plain tensor; do not create an object for it.
   if (!original.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj())
     return returned(THPVariable_Wrap(tensor));
   THPObjectPtr first = returned(THPVariable_Wrap(original));

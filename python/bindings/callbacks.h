@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Python functions and objects as remat's callbacks. They take the GIL themselves.
+// Wraps Python functions and objects as remat's callbacks. The callbacks take the GIL themselves.
 #pragma once
 
 #include <memory>
@@ -13,15 +13,16 @@
 
 namespace remat::python {
 
-/// `capture_context` may be null. What they raise passes as python_error.
+/// `capture_context` may be null. Python errors pass on as python_error.
 SavedTensorsHooks make_saved_tensors_hooks(SharedObject pack, SharedObject unpack,
                                            SharedObject capture_context);
 
-/// `hook`: an object with snapshot() and restore(state).
+/// `hook` is an object with snapshot() and restore(state).
 std::shared_ptr<StateHook> make_state_hook(SharedObject hook);
 
-/// `store`: an object with put(tensor), which returns one with get(). put() throws ValueError for
-/// what has none (torch's operators swallow a TypeError), get() TypeError for what is no tensor.
+/// `store` is an object whose put(tensor) returns an object with get(). Throws ValueError if put()
+/// returns an object without get() (torch's operators swallow a TypeError), and TypeError if get()
+/// returns no tensor.
 std::shared_ptr<OffloadStore> make_offload_store(SharedObject store);
 
 }  // namespace remat::python

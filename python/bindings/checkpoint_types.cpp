@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The first two calls of checkpoint().
+// The first two calls of checkpoint(options)(fn)(args...).
 #include "checkpoint_types.h"
 
 #include <c10/util/Exception.h>
@@ -36,7 +36,7 @@ PyObject* call_checkpointed(PyObject* object, PyObject* const* values, size_t fl
   END_HANDLE_TH_ERRORS
 }
 
-/// Of a class of modules a call would make one, and compute nothing.
+/// Rejects a class of modules: calling it would construct a module and compute nothing.
 void check_no_module_class(PyObject* function) {
   static PyObject* module = nullptr;  // Note [Imports and the GIL]
   if (!PyType_Check(function)) return;
@@ -102,7 +102,7 @@ PyObject* checkpoint(PyObject* /*module*/, PyObject* const* values, Py_ssize_t c
   END_HANDLE_TH_ERRORS
 }
 
-/// checkpoint(**keywords), and of a function if there is one: for pickle.
+/// Calls checkpoint(**keywords), and the result with the function if there is one; for pickle.
 PyObject* rebuild(PyObject* module, PyObject* arguments) {
   PyObject* keywords = nullptr;
   PyObject* function = nullptr;
@@ -126,7 +126,7 @@ PyMethodDef checkpoint_functions[] = {
 void add_checkpoint(PyObject* module) {
   checkpoint_builder_type =
       make_wrapper_type("remat_meta._C.CheckpointBuilder",
-                        "What checkpoint(options) returns: call it with the function.");
+                        "The result of checkpoint(options): call it with the function.");
   checkpointed_type =
       make_wrapper_type("remat_meta._C.Checkpointed", "A function whose calls are checkpointed.");
   const bool failed =

@@ -7,7 +7,7 @@
 
 namespace remat::python {
 
-/// Adds checkpoint(), the types of its first and second result, and what pickle needs. Throws
+/// Adds checkpoint(), the types of its first and second result, and the helpers for pickle. Throws
 /// python_error.
 void add_checkpoint(PyObject* module);
 

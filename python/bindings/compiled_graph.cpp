@@ -32,7 +32,7 @@ using Tensors = std::vector<at::Tensor>;
 using Number = std::variant<int64_t, double>;
 using Results = std::tuple<Tensors, std::vector<Number>>;
 
-/// A Python object on a stack of the dispatcher.
+/// Holds a Python object on the dispatcher's stack.
 class Holder : public c10::ivalue::PyObjectHolder {
  public:
   explicit Holder(PyObject* object) : object_(object) {}
@@ -92,7 +92,7 @@ Results call_graph(PyObject* graph, const c10::List<at::Tensor>& read,
   return made.cast<Results>();
 }
 
-// Dispatch modes see what a graph calls, as they do without a region, and not the op.
+// Dispatch modes see what the graph calls, as they do without a region, and do not see the op.
 constexpr c10::DispatchKeySet kModes({c10::DispatchKey::Python,
                                       c10::DispatchKey::PythonTLSSnapshot});
 
@@ -121,14 +121,14 @@ void run_compiled_graph(const c10::OperatorHandle& /*op*/, torch::jit::Stack* st
   torch::jit::push(stack, std::move(std::get<0>(made)), to_scalars(std::get<1>(made)));
 }
 
-/// Autograd knows the graph as a function of its own. It has nothing to do for the op, nor is it to
-/// check whether results lie in one memory, as those of graphs may.
+/// Skips autograd's fallback: the graph has an autograd function of its own, so nothing is to be
+/// recorded for the op, and its results may share memory.
 void pass_autograd(const c10::OperatorHandle& op, c10::DispatchKeySet keys,
                    torch::jit::Stack* stack) {
   op.redispatchBoxed(keys & c10::after_autograd_keyset, stack);
 }
 
-// One device after the other: the kernel that sees ops has a key of autograd's, too.
+// Registered per device, because the interception kernel has an autograd key, too.
 constexpr c10::DispatchKey kAutogradKeys[] = {
     c10::DispatchKey::AutogradCPU, c10::DispatchKey::AutogradCUDA, c10::DispatchKey::AutogradXPU,
     c10::DispatchKey::AutogradMPS};

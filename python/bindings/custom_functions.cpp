@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The forward() of a custom function as a named call.
+// Runs the forward() of a custom function as a named call.
 #include "custom_functions.h"
 
 #include <c10/util/Exception.h>
@@ -201,7 +201,7 @@ PyObject* run_op(const NamedCall& named, PyObject* function, const CallArguments
 void add_custom_functions(PyObject* module) {
   forward_builder_type =
       make_wrapper_type("remat_meta._C.AutoForwardBuilder",
-                        "What auto_forward(names) returns: call it with forward().");
+                        "The result of auto_forward(names): call it with forward().");
   forward_type =
       make_wrapper_type("remat_meta._C.AutoForward", "A forward() that is a named call.");
   const bool failed =

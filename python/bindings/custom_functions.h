@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// op() and auto_forward() of Python.
+// Python's op() and auto_forward().
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -11,7 +11,7 @@
 
 namespace remat::python {
 
-/// What the forward() of a custom function finds: the op() that calls it. On one thread.
+/// Tells the forward() of a custom function which op() calls it. A stack per thread.
 class OpContext {
  public:
   explicit OpContext(const NamedCall* call);
@@ -19,7 +19,7 @@ class OpContext {
   OpContext& operator=(const OpContext&) = delete;
   ~OpContext();
 
-  /// The call of the op() around, null without one. It is then marked as used.
+  /// The call of the surrounding op(), which is then marked as used; null if there is none.
   static const NamedCall* take();
 
   bool used() const { return used_; }
@@ -30,8 +30,8 @@ class OpContext {
   bool used_ = false;
 };
 
-/// Calls `function` so that the forward() of the custom function in it is `call`. Returns a new
-/// reference, or null with Python's error set; may throw as well.
+/// Calls `function` so that the forward() of the custom function in it becomes `call`. Returns a
+/// new reference, or null with Python's error set; may throw as well.
 PyObject* run_op(const NamedCall& call, PyObject* function, const CallArguments& arguments);
 
 /// Adds auto_forward() to `module`. Throws python_error.

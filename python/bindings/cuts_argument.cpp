@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// From sequences of numbers to Cuts.
+// Converts sequences of numbers to Cuts.
 #include "cuts_argument.h"
 
 #include <c10/util/Exception.h>

@@ -20,10 +20,10 @@ PyObject* make_class(PyObject* module, const char* name, const char* doc, PyObje
   if (!made) throw python_error();
   const char* const short_name = strrchr(name, '.') + 1;
   if (PyModule_AddObjectRef(module, short_name, made) < 0) throw python_error();
-  return made;  // kept for good, as the module is
+  return made;  // never freed, like the module
 }
 
-/// The exception of `error` if it is one of Python; its reference stays with the error.
+/// The Python exception in `error`, if there is one. The reference belongs to `error`.
 python_error* as_python_error(const std::exception_ptr& error) {
   if (!error) return nullptr;
   try {
@@ -36,12 +36,12 @@ python_error* as_python_error(const std::exception_ptr& error) {
 }
 
 void add_note(python_error& error, const char* note) {
-  if (!error.type) error.persist();  // thrown while the interpreter still has it
+  if (!error.type) error.persist();  // thrown before it was fetched from the interpreter
   if (!error.type) return;
   const ErrorAside aside;
   PyErr_NormalizeException(&error.type, &error.value, &error.traceback);
   if (!error.value) return;
-  if (!PyObject_HasAttrString(error.value, "add_note")) return;  // Python 3.10
+  if (!PyObject_HasAttrString(error.value, "add_note")) return;  // false in Python 3.10
   PyObject* const result = PyObject_CallMethod(error.value, "add_note", "s", note);
   if (!result) PyErr_Clear();
   Py_XDECREF(result);
@@ -86,11 +86,11 @@ bool handles_stop() {
   PyObject* traceback = nullptr;
   PyErr_GetExcInfo(&type, &value, &traceback);
   bool found = false;
-  // An exception raised while the stop was handled has it as its context.
+  // An exception raised while the stop was handled has the stop as its context.
   for (PyObject* error = value; error && !found;) {
     found = PyErr_GivenExceptionMatches(error, stop_class) != 0;
     error = PyException_GetContext(error);
-    Py_XDECREF(error);  // held by the one before
+    Py_XDECREF(error);  // its successor in the chain holds it
   }
   Py_XDECREF(type);
   Py_XDECREF(value);
@@ -127,7 +127,7 @@ void rethrow_in_python(const std::exception_ptr& error, const std::exception_ptr
     const pybind11::gil_scoped_acquire gil;
     add_note(raised, note);
     if (raised.type) throw;
-    // A hook of PyTorch's has raised it and left it to the interpreter, which has handed it to the
+    // A hook of PyTorch raised the error and left it to the interpreter, which passed it on to the
     // function.
     if (python_error* const left = as_python_error(escaped)) {
       add_note(*left, note);

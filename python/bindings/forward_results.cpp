@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading and writing a ctx by its Python names.
+// Reads and writes a ctx by its Python attributes.
 #include "forward_results.h"
 
 #include <c10/util/Exception.h>
@@ -21,14 +21,14 @@
 namespace remat::python {
 namespace {
 
-/// Holder of results with marks.
+/// The holder of results whose marks are known.
 struct MarkedResults {
-  std::shared_ptr<const void> holder;  // as take_apart() made it
+  std::shared_ptr<const void> holder;  // made by take_apart()
   std::vector<size_t> dirty;
   std::vector<size_t> not_differentiable;
 };
 
-/// Where the tensors in the tuple ctx.`attribute` are among the results.
+/// Indices of the results that are in the tuple ctx.`attribute`.
 std::vector<size_t> positions(PyObject* ctx, const char* attribute, const CallResults& results) {
   std::vector<size_t> found;
   THPObjectPtr marked(PyObject_GetAttrString(ctx, attribute));
@@ -131,9 +131,9 @@ std::vector<at::Tensor> saved_by(PyObject* ctx) {
   return tensors;
 }
 
-// When autograd has looked at the results, it reserves the place of all that it saves, and saves
-// one after the other. Without a gradient it saves nothing; a function that fails takes its node
-// along, unless somebody has it.
+// After autograd has seen the results, it reserves space for all saved tensors and then saves them
+// one by one. Without a gradient it saves nothing. A function that fails destroys its node, unless
+// somebody else holds it.
 SavingState saving_of(PyObject* ctx) {
   if (!THPFunction_Check(ctx)) return nullptr;
   const auto& function = *reinterpret_cast<const THPFunction*>(ctx);

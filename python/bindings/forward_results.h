@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What the forward() of a custom autograd function did to its ctx, and doing it again.
+// Reads what the forward() of a custom autograd function did to its ctx, and repeats it.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -13,29 +13,29 @@
 
 namespace remat::python {
 
-/// The tensors among the arguments of the forward() that Python runs now, if `ctx` is the first of
-/// them; else none. Throws python_error.
+/// The tensors among the arguments of the forward() that Python is running, if `ctx` is its first
+/// argument; else none. Throws python_error.
 std::vector<at::Tensor> tensors_of_forward(PyObject* ctx);
 
-/// ctx.save_for_backward(*tensors.values()) of a dict {name: Tensor or None}. Returns the tensors,
-/// undefined for None, and their names. Throws ValueError for an empty name, RuntimeError for one
-/// with a dot and for other values, python_error.
+/// Calls ctx.save_for_backward(*tensors.values()) for a dict {name: Tensor or None}. Returns the
+/// tensors, undefined for None, and their names. Throws ValueError for an empty name, RuntimeError
+/// for a name with a dot and for other values, python_error.
 struct NamedTensors {
   std::vector<std::string> names;
   std::vector<at::Tensor> tensors;
 };
 NamedTensors save_named(PyObject* ctx, PyObject* named, const std::string& where);
 
-/// What ctx.save_for_backward() was given, undefined for None.
+/// The tensors given to ctx.save_for_backward(), undefined for None.
 std::vector<at::Tensor> saved_by(PyObject* ctx);
 
-/// Whether autograd saves it now. Holds no reference to `ctx`, and needs no GIL.
+/// Whether autograd is saving the ctx's tensors now. Holds no reference to `ctx` and needs no GIL.
 SavingState saving_of(PyObject* ctx);
 
-/// Adds to `results` which of its tensors were marked as dirty or as not differentiable in `ctx`.
+/// Adds to `results` which of its tensors `ctx` has marked as dirty or as not differentiable.
 void add_marks(CallResults& results, PyObject* ctx);
 
-/// Marks them so in `ctx`, and returns what forward() returned, new. `results`: with marks.
+/// Repeats the marks of `results` on `ctx`. Returns what forward() returned, as a new reference.
 PyObject* load_marked(const CallResults& results, PyObject* ctx);
 
 }  // namespace remat::python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The slots of a wrapper type.
+// Implements the type slots of a wrapper type.
 #include "function_wrapper.h"
 
 #include <structmember.h>
@@ -58,7 +58,8 @@ void deallocate(PyObject* object) {
   Py_DECREF(type);
 }
 
-// The name under which `object` can be imported, new; null, without an error, if there is none.
+// The name under which `object` can be imported, as a new reference; null, without an error, if
+// there is none.
 PyObject* global_name(PyObject* object) {
   THPObjectPtr name(PyObject_GetAttrString(object, "__qualname__"));
   THPObjectPtr module_name(name ? PyObject_GetAttrString(object, "__module__") : nullptr);
@@ -68,7 +69,7 @@ PyObject* global_name(PyObject* object) {
   return found.get() == object ? name.release() : nullptr;
 }
 
-// A decorated function is pickled by its name, as functions are; another one by its parts.
+// A decorated function is pickled by its name, as functions are; any other wrapper by its parts.
 PyObject* reduce(PyObject* object, PyObject* /*unused*/) {
   const Wrapper& self = *as_wrapper(object);
   if (self.function) {
@@ -85,7 +86,7 @@ PyObject* show(PyObject* object) {
   return PyUnicode_FromFormat("<%U of %R>", text.get(), self.function);
 }
 
-// As functools.wraps would set them.
+// The attributes that functools.wraps sets.
 bool belongs_to_function(std::string_view name) {
   constexpr std::array<std::string_view, 7> kNames{
       "__module__",  "__name__",        "__qualname__",   "__doc__",
@@ -93,7 +94,7 @@ bool belongs_to_function(std::string_view name) {
   return std::find(kNames.begin(), kNames.end(), name) != kNames.end();
 }
 
-PyObject* graph_key_maker = nullptr;  // kept for good
+PyObject* graph_key_maker = nullptr;  // never freed
 
 // See Note [In compiled code].
 PyObject* get_graph_key(PyObject* object, PyObject* name) {

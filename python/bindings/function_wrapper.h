@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Python objects that stand for a function: plain C types, so that a call of one costs as little as
-// Python allows.
+// Python objects that wrap a function. They are plain C types, so that calling one costs as little
+// as Python allows.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -12,7 +12,7 @@
 
 namespace remat::python {
 
-/// What a wrapper knows beside its function. May be shared; used under the GIL.
+/// State of a wrapper besides its function. May be shared; use under the GIL.
 class WrapperState {
  public:
   WrapperState() = default;
@@ -20,34 +20,36 @@ class WrapperState {
   WrapperState& operator=(const WrapperState&) = delete;
   virtual ~WrapperState() = default;
 
-  /// Visits the Python objects that nobody but the owner of this state holds.
+  /// Visits the Python objects that only the owner of this state holds.
   virtual int traverse(visitproc /*visit*/, void* /*argument*/) const { return 0; }
 
-  /// What __reduce__ returns; `function` may be null. New; null with Python's error set.
+  /// The result of __reduce__, as a new reference; null with Python's error set. `function` may be
+  /// null.
   virtual PyObject* reduce(PyObject* function) const = 0;
 
-  /// Begins the repr: "checkpoint with {}". New; null with Python's error set.
+  /// The start of the repr, such as "checkpoint with {}", as a new reference; null with Python's
+  /// error set.
   virtual PyObject* show() const = 0;
 };
 
-/// A wrapper type with attributes, names and signature of the wrapped function, as functools.wraps
-/// gives them; it binds as a method, can be weakly referenced, copied and pickled. Kept for good.
-/// Throws python_error.
+/// Creates a wrapper type. Its objects have the attributes, names and signature of the wrapped
+/// function, as with functools.wraps; they bind as methods and can be weakly referenced, copied and
+/// pickled. Never freed. Throws python_error.
 PyTypeObject* make_wrapper_type(const char* name, const char* doc);
 
-/// A wrapper. `function` may be null. New. Throws python_error.
+/// Returns a wrapper, as a new reference. `function` may be null. Throws python_error.
 PyObject* make_wrapper(PyTypeObject* type, vectorcallfunc call,
                        std::shared_ptr<const WrapperState> state, PyObject* function);
 
-/// Of an object of a wrapper type.
+/// These take an object of a wrapper type.
 const std::shared_ptr<const WrapperState>& state_of(PyObject* wrapper);
 PyObject* function_of(PyObject* wrapper);
 
-/// `make(wrapper)` makes what the attribute "_graph_key" of a wrapper is from then on: see
-/// Note [In compiled code]. Once.
+/// `make(wrapper)` returns the value of a wrapper's attribute "_graph_key", which is then kept: see
+/// Note [In compiled code]. Call once.
 void set_graph_key_maker(PyObject* make);
 
-/// The arguments of a vectorcall.
+/// Converts the arguments of a vectorcall.
 CallArguments arguments_of(PyObject* const* values, size_t flags, PyObject* keywords);
 
 }  // namespace remat::python

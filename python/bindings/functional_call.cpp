@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A stack of calls per thread, and handing it to Python.
+// Keeps a stack of calls per thread and passes it to Python.
 #include "functional_call.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -12,7 +12,7 @@
 namespace remat::python {
 namespace {
 
-thread_local PyObject* open_calls = nullptr;  // a list; made by the first call, then kept
+thread_local PyObject* open_calls = nullptr;  // a list, created by the first call and never freed
 
 void push(const py::object& call) {
   if (!open_calls) open_calls = checked(PyList_New(0));

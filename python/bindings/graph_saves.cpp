@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading the attributes _raw_saved_* of nodes, without unpacking what they hold.
+// Reads the attributes _raw_saved_* of nodes without unpacking the saved tensors.
 #include "graph_saves.h"
 
 #include <torch/csrc/autograd/python_cpp_function.h>
@@ -24,7 +24,7 @@ void visit_value(PyObject* value, const Visit& visit) {
   }
   if (!py::isinstance<torch::autograd::SavedVariable>(value)) return;
   const auto& saved = py::handle(value).cast<const torch::autograd::SavedVariable&>();
-  // Empty if hooks keep it, undefined if it has been freed.
+  // nullopt if hooks keep it, undefined if it has been freed.
   const std::optional<at::Tensor> tensor = saved.get_raw_data();
   if (tensor && tensor->defined()) visit(*tensor);
 }
@@ -39,7 +39,7 @@ bool is_raw_save(PyObject* name) {
 
 }  // namespace
 
-// A node that has been freed raises, for some attributes: it saves nothing then.
+// Some attributes of a freed node raise; such a node saves nothing.
 void visit_saved(const GraphNode& node, const Visit& visit) {
   THPObjectPtr object(torch::autograd::functionToPyObject(node));
   THPObjectPtr names(object ? PyObject_Dir(reinterpret_cast<PyObject*>(Py_TYPE(object.get())))

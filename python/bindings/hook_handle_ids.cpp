@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Setting the counter of torch's RemovableHandle back, and on again.
+// Sets the counter of torch's RemovableHandle back and forward.
 #include "hook_handle_ids.h"
 
 #include <torch/csrc/Exceptions.h>

@@ -1,29 +1,29 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The numbers of the handles that a function gets for the hooks it sets.
+// Repeats in a replay the ids of the hook handles that the forward got.
 #pragma once
 
 #include <cstdint>
 
 namespace remat::python {
 
-/// Note [Handles of hooks]: a function may leave the handle of a hook outside (self.handle = ...),
-/// to remove the hook later. Its replay leaves another handle there, of a hook that TensorHookDicts
-/// takes back. A handle is the key of an entry in a dict of hooks; the replay's gets the key that
-/// the forward's had, and so removes the forward's hook.
+/// Note [Handles of hooks]: a function may store the handle of a hook outside (self.handle = ...)
+/// to remove the hook later. Its replay stores another handle there, whose hook TensorHookDicts
+/// removes again. A handle's id is the key of its hook in a dict; with the key that the forward's
+/// handle had, the replay's handle removes the forward's hook.
 
-/// Which numbers handles got in the forward of a function. Made and used under the GIL.
+/// The handle ids of a function's forward. Construct and use under the GIL.
 class HookHandleIds {
  public:
   HookHandleIds();
 
-  /// The function has run for the first time: if it made no handles, none need the same numbers.
+  /// Call when the forward has run: if it made no handles, none need the same ids.
   void finish_forward();
 
-  /// The number that the next handle gets.
+  /// The id of the next handle.
   static int64_t next();
 
-  /// Handles were made on this thread by what runs in the forward only.
+  /// Notes that code which runs in the forward only made handles on this thread.
   static void note_in_forward_only();
 
  private:
@@ -34,7 +34,8 @@ class HookHandleIds {
   bool needed_ = true;
 };
 
-/// While alive, the handles of a replay get the numbers they had in the forward. Under the GIL.
+/// While alive, the handles of a replay get the ids that they had in the forward. Use under the
+/// GIL.
 class HookHandleIdsAgain {
  public:
   explicit HookHandleIdsAgain(const HookHandleIds& forward);
@@ -43,7 +44,7 @@ class HookHandleIdsAgain {
   ~HookHandleIdsAgain();
 
  private:
-  int64_t present_ = -1;  // left alone
+  int64_t present_ = -1;  // negative: nothing to restore
 };
 
 }  // namespace remat::python

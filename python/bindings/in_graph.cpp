@@ -30,16 +30,16 @@ namespace {
 
 namespace py = pybind11;
 
-thread_local bool compiles_in_region = false;  // by CompilesHere
+thread_local bool compiles_in_region = false;  // set by CompilesHere
 
-/// Where code runs that has been compiled, or is to run that is being compiled: what guards look
-/// at.
+/// The state that guards of compiled code check: where that code runs, or where code that is being
+/// compiled is to run.
 struct Surroundings {
   bool in_region() const { return compiles_in_region || detail::is_in_region(); }
 };
 
-/// While alive, no region sees what this thread does. Its dispatch keys stay as they are, since a
-/// compiler writes guards on them.
+/// While alive, no region sees what this thread does. The thread's dispatch keys stay as they are,
+/// since a compiler writes guards on them.
 class CompilesHere {
  public:
   CompilesHere() : outer_(std::exchange(compiles_in_region, Surroundings().in_region())) {
@@ -77,13 +77,13 @@ py::object said(const std::optional<Policy>& policy) {
   return policy ? py::reinterpret_borrow<py::object>(object_of(*policy)) : py::none();
 }
 
-/// Of a region with these options; null: none.
+/// The policy of a region with these options; null if it has none.
 std::shared_ptr<const RegionPolicy> region_policy_of(const py::object& checkpoint) {
   const CheckpointOptions& options = settings_of(checkpoint).options;
   return options.policy || !options.intercept ? options.policy : policy_of_environment();
 }
 
-/// The rules of its policy, as they were when it was made; empty: none.
+/// The rules of the region's policy as they were when it was created; empty if it has none.
 std::string rules_of(const py::object& checkpoint) {
   const std::shared_ptr<const RegionPolicy>& policy = settings_of(checkpoint).options.policy;
   return policy ? policy->table().to_json() : "";
@@ -103,7 +103,7 @@ bool is_communication(const std::string& name, const std::string& overload) {
   return info && info->is_communication();
 }
 
-/// What the rules say of an op that is the call of that name; None: nothing.
+/// The policy that the rules give to an op whose call has that name; None if they give none.
 py::object policy_of_op(const py::object& checkpoint, const std::string& name,
                         const std::string& overload, const std::string& call) {
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
@@ -123,7 +123,8 @@ bool is_out_variant(const c10::OperatorHandle& op) {
   return std::any_of(arguments.begin(), arguments.end(), [](const auto& a) { return a.is_out(); });
 }
 
-/// True if a graph has no op of that name, but the ops that it is made of; `overload`: of that one.
+/// True if a graph contains the ops that such a composite op calls instead of the op itself.
+/// `overload`: nullopt for all overloads.
 bool is_taken_apart(const std::string& name, const std::optional<std::string>& overload) {
   bool is_known = false;
   for (const c10::OperatorName& op : c10::Dispatcher::singleton().getAllOpNames()) {
@@ -136,7 +137,7 @@ bool is_taken_apart(const std::string& name, const std::optional<std::string>& o
   return is_known;
 }
 
-/// As a call of it is named: "aten::add.Tensor".
+/// As above, for a name such as "aten::add.Tensor".
 bool is_taken_apart(std::string_view op) {
   const size_t dot = op.find('.');
   if (dot == std::string_view::npos) return is_taken_apart(std::string(op), "");
@@ -153,7 +154,7 @@ bool is_taken_apart(const PolicyTable& table, size_t number) {
   return !ops.empty() && std::all_of(ops.begin(), ops.end(), is_apart);
 }
 
-/// The rules of the user's that mean no op but such as a graph has in parts only.
+/// The user's rules that match only composite ops, which graphs contain in parts only.
 std::vector<std::string> rules_of_composites(const py::object& checkpoint) {
   std::vector<std::string> found;
   const std::shared_ptr<const RegionPolicy> policy = region_policy_of(checkpoint);
@@ -171,7 +172,7 @@ py::object call_compiler(const py::object& compile, const py::args& args,
   return compile(*args, **keywords);
 }
 
-/// Calls a function that looks at the thread's dispatch keys: without those by which ops are seen.
+/// Calls a function that reads the thread's dispatch keys, without the interception bits.
 py::object call_without_bits(const py::object& function, const py::args& args) {
   const InterceptionOff off;
   return function(*args);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// __tensor_flatten__, or the attributes.
+// Finds inner tensors by __tensor_flatten__ or by attributes.
 #include "inner_tensors.h"
 
 #include <c10/util/irange.h>
@@ -19,9 +19,9 @@
 namespace remat::python {
 namespace {
 
-constexpr int kMaxDepth = 4;  // of lists in lists, from the attributes on
+constexpr int kMaxDepth = 4;  // lists in lists, counted from the attributes
 
-/// A tensor, or those in a list, a tuple or the values of a dict.
+/// Adds a tensor, or the tensors in a list, a tuple or the values of a dict.
 void add(PyObject* object, std::vector<at::Tensor>& tensors, int depth = 0) {
   if (!object || depth > kMaxDepth) return;
   if (THPVariable_Check(object)) {
@@ -36,7 +36,7 @@ void add(PyObject* object, std::vector<at::Tensor>& tensors, int depth = 0) {
   }
 }
 
-/// What lies in the __slots__ of its classes.
+/// Adds the tensors in the __slots__ of the object's classes.
 void add_slots(PyObject* object, std::vector<at::Tensor>& tensors) {
   THPObjectPtr copyreg(PyImport_ImportModule("copyreg"));
   if (!copyreg) return;
@@ -48,14 +48,15 @@ void add_slots(PyObject* object, std::vector<at::Tensor>& tensors) {
   }
 }
 
-/// What __tensor_flatten__ returns.
+/// The result of __tensor_flatten__.
 struct Flat {
-  THPObjectPtr names;  // a list; null if the class does not say what it consists of
+  THPObjectPtr names;  // a list; null if the class has no __tensor_flatten__
   THPObjectPtr context;
-  THPObjectPtr others;  // a dict of what is no tensor, as a DTensor's mesh is since torch 2.12
+  // a dict of attributes that are no tensors, such as a DTensor's mesh since torch 2.12
+  THPObjectPtr others;
 };
 
-/// True for what a tensor made again may share: it has a hash, and no tensors that are seen.
+/// True for a value that a rebuilt tensor may share: it is hashable and contains no tensors.
 bool is_shared(PyObject* value) {
   std::vector<at::Tensor> tensors;
   add(value, tensors);
@@ -64,7 +65,7 @@ bool is_shared(PyObject* value) {
   return has_hash;
 }
 
-/// Takes what is no tensor from the names to the others.
+/// Moves attributes that are no tensors from the names to the others.
 void split(PyObject* object, Flat& flat) {
   for (Py_ssize_t i = PyList_GET_SIZE(flat.names.get()); i-- > 0;) {
     PyObject* const name = PyList_GET_ITEM(flat.names.get(), i);
@@ -88,10 +89,10 @@ Flat flat_of(PyObject* object) {
   return parts;
 }
 
-/// Of its class's context and of what is no tensor in it.
+/// Hash of the class's context and of the attributes that are no tensors.
 size_t hash_of(Flat& flat) {
   size_t hash = flat.context.get() ? static_cast<size_t>(PyObject_Hash(flat.context.get())) : 0;
-  PyErr_Clear();  // a context that has no hash is not compared
+  PyErr_Clear();  // an unhashable context is not compared
   Py_ssize_t position = 0;
   PyObject* value = nullptr;
   while (flat.others.get() && PyDict_Next(flat.others.get(), &position, nullptr, &value))
@@ -99,7 +100,7 @@ size_t hash_of(Flat& flat) {
   return hash;
 }
 
-/// False if the class does not say what it consists of.
+/// Returns false if the class has no __tensor_flatten__.
 bool add_flattened(PyObject* object, std::vector<at::Tensor>& tensors) {
   Flat flat = flat_of(object);
   if (!flat.names) return false;

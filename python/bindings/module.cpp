@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
 // The extension module remat_meta._C. Loading it registers nothing with the dispatcher and installs
-// no engine: the first region does.
+// no engine: the first region does that.
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/pybind.h>
@@ -45,30 +45,8 @@
 namespace remat::python {
 namespace {
 
-/// Runs a backward with create_graph that is called outside of regions: LibTorch's engine numbers
-/// the nodes of its own.
-pybind11::object run_with_plain_numbers(const pybind11::function& run,
-                                        const std::vector<at::Tensor>& roots, bool accumulates,
-                                        const pybind11::args& args,
-                                        const pybind11::kwargs& kwargs) {
-  const NumberedNodes nodes;
-  pybind11::object results = run(*args, **kwargs);
-  if (accumulates) {
-    EdgeList edges;
-    for (const at::Tensor& root : roots)
-      edges.push_back(torch::autograd::impl::gradient_edge(root));
-    nodes.number_grads(edges);
-    return results;
-  }
-  std::vector<at::Tensor> gradients;
-  for (const pybind11::handle result : results) {
-    if (THPVariable_Check(result.ptr())) gradients.push_back(THPVariable_Unpack(result.ptr()));
-  }
-  nodes.number(gradients);
-  return results;
-}
-
-/// Lets go of the GIL, if this thread has it: the thread that is waited for may need it.
+/// Releases the GIL while waiting, if this thread has it: the thread that is waited for may need
+/// it.
 void wait_without_gil(c10::function_ref<void()> wait) {
   if (!interpreter_lives() || !PyGILState_Check()) return wait();
   const pybind11::gil_scoped_release released;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Opening a named call around a call into Python.
+// Opens a named call around a call into Python.
 #include "named_call_run.h"
 
 #include <c10/util/Exception.h>
@@ -26,7 +26,7 @@
 namespace remat::python {
 namespace {
 
-/// What a call returned without its tensors; freed under the GIL on any thread.
+/// A call's result without its tensors; freed under the GIL on any thread.
 std::shared_ptr<const ArgumentTree> make_holder(std::unique_ptr<const ArgumentTree> tree) {
   return {tree.release(), [](const ArgumentTree* held) {
             if (!interpreter_lives()) return;
@@ -68,8 +68,8 @@ PyObject* put_together(const CallResults& results) {
   return static_cast<const ArgumentTree*>(results.holder.get())->build_one(results.tensors);
 }
 
-// The peer refuses it for both policies; a RECOMPUTE call would make another leaf in the replay,
-// whose gradient nobody sees.
+// torch_remat rejects such a leaf for both policies. A RECOMPUTE call would create another leaf in
+// the replay, whose gradient nobody sees.
 void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arguments,
                        const NamedCall& call, const char* where) {
   for (const auto i : c10::irange(results.tensors.size())) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One named call of a Python function.
+// Runs one named call of a Python function.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,17 +15,17 @@
 
 namespace remat::python {
 
-/// "innermost_region" or "all_regions". Throws ValueError that begins with `where`.
+/// Parses "innermost_region" or "all_regions". Throws ValueError that begins with `where`.
 Keep keep_of(const char* where, std::string_view text);
 
-/// What a call returned, taken apart. `where` begins what is thrown for a leaf that is no tensor.
-/// Throws python_error too.
+/// Takes the result of a call apart. Throws for a leaf that is no tensor, with `where` at the start
+/// of the message, and python_error.
 CallResults take_apart(PyObject* output, const NamedCall& call, const char* where);
 
-/// The same with its tensors, new. `holder`: of the CallResults.
+/// Returns the result with its tensors, as a new reference. `results` must come from take_apart().
 PyObject* put_together(const CallResults& results);
 
-/// Throws if a leaf that requires grad is among the results and not among the arguments.
+/// Throws if a result is a leaf that requires grad and is not an argument.
 void check_no_new_leaf(const CallResults& results, c10::ArrayRef<at::Tensor> arguments,
                        const NamedCall& call, const char* where);
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The Python functions around named calls.
+// The Python functions for named calls.
 #include "named_calls.h"
 
 #include <c10/util/Exception.h>
@@ -50,7 +50,7 @@ class NamedState final : public WrapperState {
   PyObject* show() const override { return PyUnicode_FromString(call.str().c_str()); }
 
   const NamedCall call;
-  const char* const maker;  // the function of this module that makes such objects
+  const char* const maker;  // the function of this module that creates such objects
 };
 
 using RunCall = PyObject*(const NamedCall&, PyObject*, const CallArguments&);
@@ -81,7 +81,7 @@ PyObject* make_named(const char* where, PyObject* function, PyObject* name, Poli
                       function);
 }
 
-// torch_remat's programs expect RuntimeError for wrong values of fn, recompute and policy.
+// Programs for torch_remat expect RuntimeError for wrong values of fn, recompute and policy.
 PyObject* region(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) {
   HANDLE_TH_ERRORS
   static const char* const names[] = {"fn", "name", "recompute", "keep", nullptr};
@@ -106,7 +106,7 @@ PyObject* region(PyObject* /*module*/, PyObject* arguments, PyObject* keywords) 
   END_HANDLE_TH_ERRORS
 }
 
-/// fn, name, policy and keep, as native_op() and op() take them.
+/// Parses fn, name, policy and keep for native_op() and op().
 PyObject* make_with_policy(const char* where, const char* format, PyObject* arguments,
                            PyObject* keywords, vectorcallfunc run) {
   static const char* const names[] = {"fn", "name", "policy", "keep", nullptr};
@@ -166,20 +166,20 @@ PyObject* needs_tensor(PyObject* /*module*/, PyObject* const* values, Py_ssize_t
   END_HANDLE_TH_ERRORS
 }
 
-/// The three members of CheckpointPolicy, once, from Python.
+/// Takes the three members of CheckpointPolicy from Python. Called once.
 PyObject* set_policies(PyObject* /*module*/, PyObject* const* values, Py_ssize_t count) {
   if (count == 3) set_policy_objects(values);
   Py_RETURN_NONE;
 }
 
-/// For messages that Python code makes.
+/// Class name for messages that Python code makes.
 PyObject* name_of_type(PyObject* /*module*/, PyObject* value) {
   HANDLE_TH_ERRORS
   return checked(PyUnicode_FromString(type_of(value).c_str()));
   END_HANDLE_TH_ERRORS
 }
 
-/// `with name_scope(prefix)`.
+/// The context manager `with name_scope(prefix)`.
 class NameScopeObject {
  public:
   explicit NameScopeObject(const py::object& prefix) {

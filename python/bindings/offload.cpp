@@ -22,8 +22,7 @@
 namespace remat::python {
 namespace {
 
-/// Where ("host" or "disk"), the most bytes, and for the disk the folder and whether to compare
-/// sums.
+/// Kind ("host" or "disk"), byte limit, and for a disk the folder and whether to verify checksums.
 using Memory = std::tuple<std::string, std::optional<int64_t>, std::string, bool>;
 
 std::shared_ptr<OffloadMemory> make_memory(const Memory& memory,
@@ -128,8 +127,8 @@ void add_offload(PyObject* module) {
   auto m = py::reinterpret_borrow<py::module>(module);
   py::class_<OffloadStore, std::shared_ptr<OffloadStore>>(
       m, "CppOffloadStore",
-      "A store of C++: what host_memory_store() and offload() return. A copy of a function shares "
-      "its store.")
+      "A store implemented in C++, from host_memory_store() or offload(). A copy of a function "
+      "shares its store.")
       .def("__copy__", [](py::object self) { return self; })
       .def("__reduce_ex__",
            [](const py::object& /*self*/, int /*protocol*/) -> py::object {
@@ -139,18 +138,18 @@ void add_offload(PyObject* module) {
                  "process.");
            })
       .def("__deepcopy__", [](py::object self, const py::dict& /*memo*/) { return self; });
-  py::class_<OffloadEngine, OffloadStore, std::shared_ptr<OffloadEngine>>(m, "OffloadEngine",
-                                                                          "What offload() returns.")
-      .def(
-          "stats", stats_of,
-          "Counts since it was made: what left, came back, was fetched ahead, stayed; what is away "
-          "now. Bytes are those of storages, waited_us the time that threads waited for copies.")
+  py::class_<OffloadEngine, OffloadStore, std::shared_ptr<OffloadEngine>>(
+      m, "OffloadEngine", "The result of offload().")
+      .def("stats", stats_of,
+           "Counts since construction: storages that left, came back, were fetched ahead, stayed; "
+           "and those that are away now. Bytes are those of storages, waited_us the time that "
+           "threads waited for copies.")
       .def("terms", torch::wrap_pybind_function(terms_of), py::arg("device") = py::none(),
-           "What a MemoryPlanner knows of it: its limits, and of each memory the speed each way, "
-           "which the first call for a device measures. Without a device: the one that it is for, "
-           "else the current accelerator, else the CPU.");
+           "The numbers that a MemoryPlanner uses: the limits, and for each memory the speed in "
+           "each direction, which the first call for a device measures. The default device is "
+           "the store's own, else the current accelerator, else the CPU.");
   py::class_<MaskStore, OffloadStore, std::shared_ptr<MaskStore>>(m, "MaskStore",
-                                                                  "What mask_store() returns.")
+                                                                  "The result of mask_store().")
       .def(
           "stats",
           [](const MaskStore& store) {
@@ -161,11 +160,12 @@ void add_offload(PyObject* module) {
             result["packed_bytes"] = stats.packed_bytes;
             return result;
           },
-          "Counts since it was made: masks, their bytes as tensors, and as bits.");
+          "Counts since construction: masks, their bytes as tensors, and their bytes as bits.");
   py::class_<RoundingStore, OffloadStore, std::shared_ptr<RoundingStore>>(
-      m, "RoundingStore", "What rounding_store() returns.")
+      m, "RoundingStore", "The result of rounding_store().")
       .def("stats", torch::wrap_pybind_function(rounding_stats_of),
-           "Since it was made: tensors, their bytes as they were and rounded, and the errors.");
+           "Counts since construction: tensors, their bytes before and after rounding, and the "
+           "errors.");
   m.def("_rounding_store", torch::wrap_pybind_function(rounding_store));
   m.def("_mask_store", torch::wrap_pybind_function(mask_store));
   m.def("host_memory_store", torch::wrap_pybind_function(host_memory_store),

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Stores of C++ in Python: host_memory_store(), and the engine behind offload().
+// C++ stores for Python: host_memory_store(), and the engine behind offload().
 #pragma once
 
 #include <Python.h>

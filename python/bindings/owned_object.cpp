@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Giving references back.
+// Releases references to Python objects.
 #include "owned_object.h"
 
 #include <pybind11/pybind11.h>

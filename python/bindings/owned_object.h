@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Python objects that outlive the GIL: held by graphs, freed by backward.
+// Holds Python objects from places without the GIL: graphs hold them, and backward frees them.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -9,8 +9,8 @@
 
 namespace remat::python {
 
-/// A reference of its own to `object`, given back under the GIL on whatever thread destroys it; not
-/// at all once the interpreter is going down. Made under the GIL.
+/// Owns a reference to `object`. The destructor takes the GIL on whatever thread it runs, and does
+/// not release the reference once the interpreter is shutting down. Construct under the GIL.
 class OwnedObject {
  public:
   explicit OwnedObject(PyObject* object);
@@ -18,24 +18,25 @@ class OwnedObject {
   OwnedObject& operator=(const OwnedObject&) = delete;
   ~OwnedObject();
 
-  /// Borrowed. May be asked for without the GIL.
+  /// Borrowed. Needs no GIL.
   PyObject* get() const { return object_; }
 
  private:
   PyObject* object_;
 };
 
-/// Copyable without the GIL, as std::any and std::function want.
+/// Can be copied without the GIL, as std::any and std::function require.
 using SharedObject = std::shared_ptr<const OwnedObject>;
 
 inline SharedObject share(PyObject* object) {
   return std::make_shared<const OwnedObject>(object);
 }
 
-/// True if Python can still be called: else its objects are left to the end of the process.
+/// True if Python can still be called; otherwise its objects are leaked.
 bool interpreter_lives();
 
-/// Sets the error that is being raised aside while alive, so that destructors may run Python code.
+/// While alive, sets aside the Python error that is being raised, so that destructors may run
+/// Python code.
 class ErrorAside {
  public:
   ErrorAside() { PyErr_Fetch(&type_, &value_, &traceback_); }

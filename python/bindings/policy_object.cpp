@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The members of the enum.
+// Converts between Policy and the members of the Python enum.
 #include "policy_object.h"
 
 #include <c10/util/Exception.h>
@@ -18,8 +18,8 @@ namespace {
 constexpr std::array kPolicies{Policy::kSave, Policy::kRecompute, Policy::kOffload};
 std::array<PyObject*, kPolicies.size()> objects{};  // in the order of kPolicies
 
-/// The member that has the meaning of one of another enum CheckpointPolicy, torch's; null if it is
-/// none of such.
+/// If `object` is a member of torch's enum CheckpointPolicy, the name of our member with that
+/// meaning; else null.
 const char* meant_by(PyObject* object) {
   if (std::strcmp(Py_TYPE(object)->tp_name, "CheckpointPolicy") != 0) return nullptr;
   THPObjectPtr name(PyObject_GetAttrString(object, "name"));

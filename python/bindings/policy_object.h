@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// CheckpointPolicy, which is a Python enum, as C++ has it.
+// Conversions for CheckpointPolicy, which is a Python enum.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -9,10 +9,10 @@
 
 namespace remat::python {
 
-/// The members SAVE, RECOMPUTE and OFFLOAD, once, from Python: they are kept for good.
+/// Takes the members SAVE, RECOMPUTE and OFFLOAD from Python. Call once; they are never freed.
 void set_policy_objects(PyObject* const* members);
 
-/// Throws c10::Error that begins with `where` if `object` is none of the members.
+/// Throws c10::Error that begins with `where` if `object` is not one of the members.
 Policy policy_of(const char* where, PyObject* object);
 
 /// Borrowed.

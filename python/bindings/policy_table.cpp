@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// PolicyTable for Python, and asking Python functions about ops.
+// PolicyTable for Python, and policies that are Python functions.
 #include "policy_table.h"
 
 #include <c10/util/Exception.h>
@@ -26,7 +26,7 @@
 namespace remat::python {
 namespace {
 
-/// A string, or an op: torch.ops.aten.mm, torch.ops.aten.mm.default.
+/// Converts a string, or an op such as torch.ops.aten.mm or torch.ops.aten.mm.default.
 std::string pattern_of(const py::handle& object) {
   const bool is_text = py::isinstance<py::str>(object);
   const std::string type = Py_TYPE(object.ptr())->tp_name;
@@ -55,7 +55,7 @@ std::string show(const PolicyTable& table) {
   return text;
 }
 
-/// Dtypes, layouts and memory formats are numbers in C++.
+/// Converts an argument; C++ represents dtypes, layouts and memory formats as numbers.
 py::object python_value(const c10::Argument& argument, const c10::IValue& value) {
   const c10::TypePtr& type = argument.real_type();
   const auto optional = type->cast<c10::OptionalType>();
@@ -78,7 +78,7 @@ py::object python_value(const c10::Argument& argument, const c10::IValue& value)
   return torch::jit::toPyObject(value);
 }
 
-/// Arguments as the op's Python form takes them: those that have their default are left out.
+/// Arguments in the form of the op's Python signature, without those that have their default.
 std::pair<py::list, py::dict> python_arguments(const OpCall& call) {
   const c10::FunctionSchema& schema = call.info().op().schema();
   py::list positional;

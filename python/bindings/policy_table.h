@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Policy tables and functions of Python.
+// Python's policy tables and policy functions.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -16,8 +16,8 @@ namespace remat::python {
 /// Adds PolicyTable and the presets.
 void add_policy_table(PyObject* module);
 
-/// A PolicyTable, the name of a preset, a list of ops to SAVE, or a function, as a policy; `keep`
-/// then holds the function. Throws TypeError or ValueError.
+/// Makes a policy of a PolicyTable, the name of a preset, a list of ops to SAVE, or a function,
+/// which `keep` then holds. Throws TypeError or ValueError.
 std::shared_ptr<const RegionPolicy> make_region_policy(PyObject* value, SharedObject& keep);
 
 }  // namespace remat::python

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How a ctx of Python and its node refer to each other: up to LibTorch 2.12 the node owns its ctx,
-// from 2.13 on the ctx owns its node, which keeps a ctx alive that anybody has seen.
+// How a Python ctx and its node refer to each other: up to LibTorch 2.12 the node owns its ctx;
+// from 2.13 on the ctx owns its node, and a node keeps its ctx alive once Python code has seen it.
 #pragma once
 
 #include <torch/csrc/autograd/python_function.h>
@@ -10,7 +10,7 @@
 
 namespace remat::python {
 
-/// Of a ctx that no apply() has made, the node is null.
+/// The node is null for a ctx that no apply() made.
 inline WeakNodePtr node_of(const THPFunction& ctx) {
   return WeakNodePtr(ctx.cdata);
 }
@@ -27,8 +27,8 @@ const THPFunction& ctx_of(const torch::autograd::Node& node) {
   return *reinterpret_cast<const THPFunction*>(ctx);
 }
 
-/// True once a backward has had the saved tensors of a ctx that gives them once, which torch has
-/// since 2.11.
+/// True once a backward has read the saved tensors of a ctx that gives them only once, which exists
+/// since torch 2.11.
 template <class Ctx>
 bool has_given_saved(const Ctx& ctx) {
   if constexpr (requires { ctx.saved_tensors_accessed_and_cleared; }) {

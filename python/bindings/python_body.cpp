@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Running a Python function again, and ending it early.
+// Runs a Python function again and ends it early.
 #include "python_body.h"
 
 #include <torch/csrc/utils/object_ptr.h>
@@ -22,8 +22,7 @@ namespace {
 
 namespace py = pybind11;
 
-/// What tells functions with other code apart: lambdas of one line are the same, and so are modules
-/// of one class.
+/// Identifies a function's code: lambdas from one line are equal, and so are modules of one class.
 size_t code_of(PyObject* function) {
   if (PyMethod_Check(function)) function = PyMethod_GET_FUNCTION(function);
   void* const code = PyFunction_Check(function) ? static_cast<void*>(PyFunction_GET_CODE(function))
@@ -31,10 +30,10 @@ size_t code_of(PyObject* function) {
   return reinterpret_cast<size_t>(code);
 }
 
-/// Note [Checkpoints left open]: torch.utils.checkpoint(use_reentrant=False) takes its hooks off
-/// PyTorch's stack when a generator in its frame goes on. After an exception that is when nobody
-/// has the traceback any more; by then the replay has put the stack back as it was, and the hooks
-/// of somebody else would be taken off. So they are closed as the exception leaves the function.
+/// Note [Checkpoints left open]: torch.utils.checkpoint(use_reentrant=False) removes its hooks from
+/// PyTorch's stack when a generator in its frame continues. After an exception that happens when
+/// the traceback is freed; by then the replay has restored the stack, and the wrong hooks would be
+/// removed. So the generators are closed when the exception leaves the function.
 void close_checkpoints(py::handle traceback) {
   for (; !traceback.is_none(); traceback = traceback.attr("tb_next")) {
     const py::object frame = traceback.attr("tb_frame");
@@ -48,7 +47,7 @@ void close_checkpoints(py::handle traceback) {
   }
 }
 
-/// Throws the Python error that is set, which has left the function.
+/// Throws the Python error that is set and has left the function.
 [[noreturn]] void throw_escaped() {
   py::error_already_set error;
   try {
@@ -126,7 +125,7 @@ void PythonBody::stop() const {
   throw error;
 }
 
-// A KeyboardInterrupt or SystemExit: a finally block of the user's does not raise these.
+// True for a KeyboardInterrupt or SystemExit, which a user's finally block does not raise.
 bool PythonBody::outranks_stop(const std::exception_ptr& escaped) const {
   const pybind11::gil_scoped_acquire gil;
   return is_interrupt(escaped);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A Python function that a region runs again.
+// A Python function that a region replays.
 #pragma once
 
 #include <remat/tape/region_body.h>
@@ -14,16 +14,17 @@
 
 namespace remat::python {
 
-/// A callable with its arguments, and the state of Python at the call. Made under the GIL; the rest
-/// takes it.
+/// A callable with its arguments, and the state of Python at the call. Construct under the GIL; the
+/// other functions take the GIL themselves.
 class PythonBody final : public RegionBody {
  public:
-  /// Moves the tensors of `arguments` to `inputs`. `region`: its name. Throws python_error.
+  /// Moves the tensors of `arguments` to `inputs`. `region` is the region's name. Throws
+  /// python_error.
   PythonBody(PyObject* function, const CallArguments& arguments, std::string region,
              std::vector<at::Tensor>& inputs);
   ~PythonBody() override;
 
-  /// The function has run; it has not been released.
+  /// Call after the function's forward. Needs the GIL.
   void finish_forward();
 
   size_t identity() const override { return identity_; }
@@ -38,7 +39,7 @@ class PythonBody final : public RegionBody {
   struct Parts;
 
   size_t identity_;
-  std::unique_ptr<Parts> parts_;  // to be destroyed under the GIL
+  std::unique_ptr<Parts> parts_;  // destroyed under the GIL
 };
 
 }  // namespace remat::python

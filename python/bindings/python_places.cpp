@@ -17,18 +17,19 @@ namespace py = pybind11;
 namespace remat::python {
 namespace {
 
-/// The folder of a package, with its slash.
+/// The folder of a package, with a trailing slash.
 std::string folder_of(const char* package) {
   const auto file = py::module_::import(package).attr("__file__").cast<std::string>();
   return file.substr(0, file.rfind('/') + 1);
 }
 
-/// True on a thread that runs Python, or did before it let the GIL go: PyTorch does for each op.
+/// True on a thread that runs Python, or did before it released the GIL, as PyTorch does for each
+/// op.
 bool runs_python() {
   return Py_IsInitialized() != 0 && PyGILState_GetThisThreadState() != nullptr;
 }
 
-/// A name of a file need not be UTF-8.
+/// Replaces bytes that are not UTF-8, since file names need not be UTF-8.
 std::string text_of(PyCodeObject* code, const char* name) {
   const py::object text = py::handle(reinterpret_cast<PyObject*>(code)).attr(name);
   const auto bytes = py::reinterpret_steal<py::bytes>(
@@ -38,7 +39,7 @@ std::string text_of(PyCodeObject* code, const char* name) {
   return "?";
 }
 
-/// Places are code objects and instructions in them.
+/// A place is a code object and an instruction in it.
 class PythonPlaces final : public SourcePlaces {
  public:
   SourcePlace here() override {
@@ -79,14 +80,15 @@ class PythonPlaces final : public SourcePlaces {
     const std::string file = text_of(code, "co_filename");
     const bool is_program =
         file.rfind(torch_, 0) != 0 && file.rfind(remat_, 0) != 0 && file.rfind("<frozen", 0) != 0;
-    // Not with a hand on the map: Python may run ops meanwhile.
-    if (known_.emplace(code, is_program).second) Py_INCREF(code);  // nobody else gets its address
+    // Hold no iterator into the map here: Python may run ops meanwhile.
+    // keeps the address from being reused
+    if (known_.emplace(code, is_program).second) Py_INCREF(code);
     return is_program;
   }
 
   std::string torch_;  // folders of packages
   std::string remat_;
-  std::unordered_map<PyCodeObject*, bool> known_;  // with the GIL
+  std::unordered_map<PyCodeObject*, bool> known_;  // guarded by the GIL
 };
 
 }  // namespace

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which line of Python runs.
+// Source places of Python code.
 #pragma once
 
 namespace remat::python {
 
-/// From then on recorders can ask.
+/// Makes Python's source places available to recorders.
 void find_python_places();
 
 }  // namespace remat::python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Reading and setting context variables, function modes and compiler.
+// Reads and sets context variables, function modes and the compiler.
 #include "python_state.h"
 
 #include <torch/csrc/Exceptions.h>
@@ -21,7 +21,7 @@ PyObject* import(const char* module, const char* name) {
   return checked(PyObject_GetAttrString(found, name));
 }
 
-/// The dict of the module that has CURRENT_DEVICE, against which torch's compiler guards.
+/// The dict of the module that has CURRENT_DEVICE, which torch's compiler guards on.
 PyObject* device_globals() {
   static PyObject* found = nullptr;  // Note [Imports and the GIL]
   if (!found) found = import("torch.utils._device", "__dict__");
@@ -33,7 +33,7 @@ PyObject* current_device_name() {
   return name;
 }
 
-/// New.
+/// Returns a new reference.
 PyObject* current_device() {
   PyObject* const device = PyDict_GetItemWithError(device_globals(), current_device_name());
   return Py_NewRef(device ? device : Py_None);
@@ -43,7 +43,7 @@ void set_current_device(PyObject* device) {
   if (PyDict_SetItem(device_globals(), current_device_name(), device) < 0) PyErr_Clear();
 }
 
-/// set_eval_frame() of torch's compiler, once that has been loaded; else null.
+/// The compiler's set_eval_frame() if torch's compiler has been loaded; else null.
 PyObject* set_eval_frame() {
   static PyObject* const name = PyUnicode_InternFromString("torch._dynamo.eval_frame");
   static PyObject* function = nullptr;
@@ -81,7 +81,7 @@ PythonState::~PythonState() {
 
 PythonStateScope::PythonStateScope(const PythonState& state)
     : torch_function_(PythonTorchFunctionTLS::get_state()) {
-  // A context can be entered by one thread at a time, and must serve the next replay as it is.
+  // A context can be entered by one thread at a time, and must stay unchanged for the next replay.
   THPObjectPtr context(checked(PyContext_Copy(state.context_)));
   if (state.functional_calls_) functional_calls_ = enter_functional_calls(state.functional_calls_);
   if (PyContext_Enter(context) < 0) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The state of Python that a region's function must find again when it runs again.
+// The state of Python that a replay restores for the region's function.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -9,12 +9,12 @@
 
 namespace remat::python {
 
-/// The context variables and the default device of the thread, and whether subclasses of tensors
-/// get to see what is called, as they are when made. Made, used and destroyed under the GIL.
+/// The thread's context variables and default device, and whether __torch_function__ is enabled, at
+/// the time of construction. Construct, use and destroy under the GIL.
 ///
-/// torch's function modes (a default device among them) and what torch.func.functional_call has put
-/// into modules are set again for a replay; dispatch modes are those of the thread that runs
-/// backward.
+/// A replay restores torch's function modes (a default device among them) and what
+/// torch.func.functional_call has swapped into modules; dispatch modes are those of the thread that
+/// runs backward.
 class PythonState {
  public:
   PythonState();
@@ -26,13 +26,13 @@ class PythonState {
   friend class PythonStateScope;
 
   PyObject* context_;           // contextvars.Context
-  PyObject* functional_calls_;  // what is swapped into modules, or null: see functional_call.h
-  PyObject* device_;  // of the innermost default-device mode, as torch's compiler asks for it
-  // A backward that starts at a subclass runs with it disabled.
+  PyObject* functional_calls_;  // tensors swapped into modules, or null: see functional_call.h
+  PyObject* device_;            // CURRENT_DEVICE of torch.utils._device
+  // A backward that starts at a subclass runs with __torch_function__ disabled.
   at::impl::PythonTorchFunctionTLS torch_function_;
 };
 
-/// While alive, this thread runs in a copy of `state`. Under the GIL.
+/// While alive, this thread runs in a copy of `state`. Use under the GIL.
 class PythonStateScope {
  public:
   explicit PythonStateScope(const PythonState& state);
@@ -43,12 +43,12 @@ class PythonStateScope {
  private:
   PyObject* context_ = nullptr;
   PyObject* functional_calls_ = nullptr;                   // entered
-  PyObject* device_ = nullptr;                             // outside, if it is another one
-  const at::impl::PythonTorchFunctionTLS torch_function_;  // outside
+  PyObject* device_ = nullptr;                             // device outside, if it differs
+  const at::impl::PythonTorchFunctionTLS torch_function_;  // state outside
 };
 
 /// While alive, torch.compile does not compile the Python code that this thread calls, unless that
-/// code asks for it: it would in the forward only, and the replay would save other tensors.
+/// code requests it: it would compile in the forward only, and the replay would save other tensors.
 class CompilerAside {
  public:
   CompilerAside();
@@ -57,7 +57,7 @@ class CompilerAside {
   ~CompilerAside();
 
  private:
-  PyObject* prior_ = nullptr;  // null: it was not at work
+  PyObject* prior_ = nullptr;  // null if the compiler was not active
 };
 
 }  // namespace remat::python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Asking classes and torch.utils._pytree.
+// Queries classes and torch.utils._pytree.
 #include "pytree.h"
 
 #include <torch/csrc/Exceptions.h>

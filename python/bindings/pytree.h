@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which Python objects hold others.
+// Recognizes and flattens Python containers.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -10,20 +10,20 @@ namespace remat::python {
 /// True for a class made by collections.namedtuple or typing.NamedTuple.
 bool is_named_tuple(PyTypeObject* type);
 
-/// True for a class like those in torch.return_types.
+/// True for a structseq class, such as those in torch.return_types.
 bool is_struct_sequence(PyTypeObject* type);
 
-/// What torch.utils._pytree has registered for the class of `object`: borrowed; null if nothing.
-/// Throws python_error.
+/// The node that torch.utils._pytree has registered for the class of `object`, borrowed; null if
+/// there is none. Throws python_error.
 PyObject* find_pytree_node(PyObject* object);
 
-/// The parts of an object by its registered node.
+/// The parts of an object according to its registered node.
 struct PytreeParts {
-  PyObject* children;  ///< A list, new.
-  PyObject* context;   ///< New.
+  PyObject* children;  ///< A list, as a new reference.
+  PyObject* context;   ///< A new reference.
 };
 
-/// Throws python_error.
+/// Flattens `object` with its registered `node`. Throws python_error.
 PytreeParts flatten(PyObject* node, PyObject* object);
 
 }  // namespace remat::python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Opening a region around a call into Python.
+// Opens a region around a call into Python.
 #include "region_call.h"
 
 #include <c10/core/GradMode.h>
@@ -29,8 +29,8 @@
 namespace remat::python {
 namespace {
 
-/// True while torch.fx traces, with objects that stand for tensors: as records_regions(), for what
-/// calls no op.
+/// True while torch.fx traces, with proxies in place of tensors. It is the counterpart of
+/// records_regions() for code that calls no op.
 bool fx_traces() {
   static PyObject* module = nullptr;  // Note [Imports and the GIL]
   static PyObject* const name = PyUnicode_InternFromString("_is_fx_tracing_flag");
@@ -39,7 +39,7 @@ bool fx_traces() {
   if (!module)
     module = PyModule_GetDict(py::module_::import("torch.fx._symbolic_trace").release().ptr());
   PyObject* flag = PyDict_GetItemWithError(module, name);
-  if (!flag) {  // since 2.14 one for each thread
+  if (!flag) {  // one per thread since 2.14
     PyObject* const threads = PyDict_GetItemWithError(module, of_threads);
     THPObjectPtr own(threads ? PyObject_GetAttrString(threads, "__dict__") : nullptr);
     flag = own ? PyDict_GetItemWithError(own.get(), name_in_thread) : nullptr;
@@ -57,11 +57,11 @@ PyObject* call_plainly(const Settings& settings, PyObject* function,
   return output.release();
 }
 
-/// True inside of a transform of torch.func, and where tensors may have tangents.
+/// True inside a transform of torch.func, and where tensors may have tangents.
 ///
 /// Note [Regions in transforms]: each level of grad, vmap, jvp... has a graph and tensors of its
-/// own, in which a replay would have to find the same levels again, and saved tensors have no
-/// hooks. Regions are plain calls there: right, and nothing is recomputed.
+/// own. A replay would have to find the same levels again, and saved tensors have no hooks there.
+/// So regions are plain calls: results are right, and nothing is recomputed.
 bool transforms() {
   constexpr auto key = c10::DispatchKey::FuncTorchDynamicLayerFrontMode;
   return c10::impl::tls_is_dispatch_key_included(key) ||
@@ -75,11 +75,12 @@ void warn_of_transform(const std::string& region) {
                   "calls: results are right, nothing is recomputed. This is said once.");
 }
 
-/// What Python's engine runs inside of regions is told to them from then on.
+/// Makes Python's engine report to regions what it runs inside them.
 ///
-/// Note [Imports and the GIL]: an import lets go of the GIL. If C++ initialised a static variable
-/// by one, a thread that came there meanwhile would wait for it with the GIL in its hands, for
-/// ever. So what is found once is a plain pointer, which two threads may set to the same object.
+/// Note [Imports and the GIL]: an import releases the GIL. If an import initialized a static
+/// variable of C++, another thread that reached it meanwhile would wait for it while holding the
+/// GIL, forever. So objects that are looked up once are kept in plain pointers, which two threads
+/// may set to the same object.
 void install_engine() {
   static bool installed = false;
   if (installed) return;
@@ -114,8 +115,8 @@ PyObject* call_region(const Settings& settings, PyObject* function,
   }
   if (!output) {
     run.fail();
-    // What the compiler has made of the function turns it off and on by two ops, and may end
-    // between them.
+    // The code that the compiler generated for the function switches grad mode off and on by two
+    // ops, and may end between them.
     c10::GradMode::set_enabled(grad_mode);
     const ErrorAside error;
     region.reset();

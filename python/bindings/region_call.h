@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One call of a checkpointed Python function.
+// Runs one call of a checkpointed Python function.
 #pragma once
 
 #include <torch/csrc/python_headers.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Handles of custom functions.
+// Handles by which custom functions run their forward() as a named call.
 #include "remat_handle.h"
 
 #include <c10/util/Exception.h>
@@ -32,20 +32,21 @@
 namespace remat::python {
 namespace {
 
-/// The named call of a handle, from get_handle() to record_outputs(). It ends on its own thread.
+/// The named call of a handle, from get_handle() to record_outputs(). It must end on its own
+/// thread.
 struct OpenCall {
   uint64_t number;
   std::unique_ptr<detail::NamedCallScope> scope{};
   std::vector<at::Tensor> arguments{};
   WeakNodePtr node{NodePtr()};
-  uintptr_t hook = 0;  // of that
+  uintptr_t hook = 0;  // id of the post hook on `node`
 };
 
 thread_local std::vector<std::shared_ptr<OpenCall>> open_calls;  // the innermost last
 thread_local uint64_t calls_opened = 0;
 
-/// Without finish() before it, the call counts as one that threw. On another thread, or while calls
-/// or regions inside run, the call is left to the HandleBound around it.
+/// Ends the call. Without a finish() before it, the call counts as one that threw. On another
+/// thread, or while inner calls or regions run, the call is left to the surrounding HandleBound.
 void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   const auto open = std::find(open_calls.begin(), open_calls.end(), call);
   if (open == open_calls.end() || !call->scope->is_innermost()) return;
@@ -57,8 +58,8 @@ void end_call(const std::shared_ptr<OpenCall>& call) noexcept {
   ended->scope.reset();
 }
 
-// Note [A forward() that throws]: its exception may be kept, and with it the frame that has ctx and
-// handle. Its node is not: what dies with the node ends the call.
+// Note [A forward() that throws]: its exception may be kept, and with it the frame that holds ctx
+// and handle. Its node is not kept, so an object that is destroyed with the node ends the call.
 class EndWithNode final : public torch::autograd::FunctionPostHook {
  public:
   explicit EndWithNode(const std::shared_ptr<OpenCall>& call) : call_(call) {}
@@ -94,10 +95,10 @@ std::shared_ptr<OpenCall> open_call(PyObject* ctx, const NamedCall& named) {
   return call;
 }
 
-/// What get_handle() returns. A ctx may have it as an attribute.
+/// The result of get_handle(). A ctx may have it as an attribute.
 class Handle {
  public:
-  // A node's ctx would be in a cycle with it that nobody frees.
+  // A strong reference to a node's ctx would make a cycle that nobody frees.
   Handle(const py::object& ctx, NamedCall named)
       : ctx_(THPFunction_Check(ctx.ptr()) ? py::object(py::weakref(ctx)) : ctx),
         named_(std::move(named)) {
@@ -165,7 +166,7 @@ class Handle {
     return ctx;
   }
 
-  /// ctx may have been told of others since, without names.
+  /// The ctx may have been given other tensors since, without names.
   void expect_saved(PyObject* ctx) {
     const NamedTensors named = std::exchange(saved_, {});
     const std::vector<at::Tensor> saved = saved_by(ctx);
@@ -192,8 +193,8 @@ class Handle {
 
   py::object ctx_;  // or a weak reference to it
   NamedCall named_;
-  std::shared_ptr<OpenCall> call_;  // null outside of regions
-  NamedTensors saved_;              // with names
+  std::shared_ptr<OpenCall> call_;  // null outside regions
+  NamedTensors saved_;              // saved tensors with names
   bool skipped_ = false;
 };
 
@@ -217,7 +218,7 @@ std::unique_ptr<Handle> get_handle(const py::object& ctx, const py::object& name
                  .policy = policy_of("get_handle", policy.ptr()),
                  .keep = keep_of("get_handle", keep)};
   detail::check_call_name(call, "get_handle");
-  OpContext::take();  // an op() around names this forward() by its handle
+  OpContext::take();  // a surrounding op() names this forward() by its handle
   return std::make_unique<Handle>(ctx, std::move(call));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// get_handle() and RematHandle of Python.
+// Python's get_handle() and RematHandle.
 #pragma once
 
 #include <torch/csrc/python_headers.h>
@@ -9,9 +9,9 @@
 
 namespace remat::python {
 
-/// Ends the handles that were taken on this thread while this lived and that are still open: the
-/// traceback of an exception may hold them. Goes around every call of user code in a region or
-/// named call. Under the GIL.
+/// Ends the handles that were opened on this thread during its lifetime and are still open, since
+/// the traceback of an exception may hold them. Surrounds every call of user code in a region or
+/// named call. Use under the GIL.
 class HandleBound {
  public:
   HandleBound();

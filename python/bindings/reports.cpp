@@ -58,7 +58,7 @@ std::string saved_report(const std::optional<std::vector<at::Tensor>>& roots,
   return saved_tensors_report(roots, visit_saved).str(as_annotate(annotate));
 }
 
-/// Whether calls of the present context are to be collected: `applies` is asked under the GIL.
+/// A trace of the named calls for which `applies`, called under the GIL, returns true.
 std::unique_ptr<CallTrace> make_call_trace(const py::function& applies) {
   SharedObject shared = share(applies.ptr());
   return std::make_unique<CallTrace>([shared = std::move(shared)] {
@@ -68,7 +68,7 @@ std::unique_ptr<CallTrace> make_call_trace(const py::function& applies) {
   });
 }
 
-/// (name, policy, None) of a call, (name, metadata, entries) of a scope.
+/// (name, policy, None) for a call, (name, metadata, entries) for a scope.
 py::list entries_of(const std::vector<CallTraceEntry>& entries) {
   py::list list;
   for (const CallTraceEntry& entry : entries) {
@@ -105,7 +105,7 @@ void add_memory_report(py::module_& m) {
       });
   py::class_<MemoryChange>(
       m, "MemoryChange",
-      "A choice that holds memory, and what another one would free, by estimate.")
+      "A choice that holds memory, and an estimate of what another choice would free.")
       .def_readonly("reason", &MemoryChange::reason)
       .def_readonly("change", &MemoryChange::change)
       .def_readonly("device", &MemoryChange::device)
@@ -142,7 +142,7 @@ void add_region_tapes(py::module_& m) {
   m.def("region_tapes", torch::wrap_pybind_function(region_tapes), kRegionTapesDoc);
 }
 
-/// MemoryMeter for Python: counts until it is closed, and tells what it has counted until then.
+/// MemoryMeter for Python: counts until it is closed, and keeps the counts after that.
 class Meter {
  public:
   int64_t current_bytes(const std::string& device) const {
@@ -172,8 +172,8 @@ void add_memory_meter(py::module_& m) {
            py::arg("device") = "cpu")
       .def("peak_bytes", torch::wrap_pybind_function(&Meter::peak_bytes), py::arg("device") = "cpu")
       .def("reset_peak", torch::wrap_pybind_function(&Meter::reset_peak),
-           "The peak is from now on that of what comes.")
-      .def("close", &Meter::close, "Ends the counting, as the end of the block does.")
+           "Restarts the peak at the current bytes.")
+      .def("close", &Meter::close, "Stops counting, as the end of the block does.")
       .def("__enter__", [](py::object self) { return self; })
       .def("__exit__", [](Meter& meter, const py::args& /*exception*/) { meter.close(); });
 }
@@ -195,7 +195,7 @@ void add_recorder(py::module_& m) {
              try {
                recorder.stop();
              } catch (const std::exception& error) {
-               // One that is being raised goes first.
+               // an exception that is being raised takes precedence
                if (exception.empty() || exception[0].is_none()) throw;
                TORCH_WARN(error.what());
              }
@@ -210,7 +210,7 @@ void add_recorder(py::module_& m) {
         }));
 }
 
-/// ReplayClock for Python: counts until it is closed, and knows what it has counted then.
+/// ReplayClock for Python: counts until it is closed, and keeps the count after that.
 class Clock {
  public:
   double cpu_seconds() { return clock_ ? clock_->cpu_seconds() : counted_; }

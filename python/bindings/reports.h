@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What inspect/ knows, for Python.
+// Python's access to the reports of inspect/.
 #pragma once
 
 #include <torch/csrc/python_headers.h>

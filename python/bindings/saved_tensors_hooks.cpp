@@ -37,7 +37,7 @@ class HooksObject {
 
   HooksObject(HooksObject&&) = default;
   HooksObject& operator=(HooksObject&&) = delete;
-  // Whoever is still inside refers to it then.
+  // A scope that is not innermost is leaked, because scopes still inside refer to it.
   ~HooksObject() {
     while (!open_.empty()) {
       if (!open_.back().is_innermost()) static_cast<void>(open_.back().guard.release());  // NOLINT
@@ -94,7 +94,7 @@ py::object text_or_none(const std::string& text) {
   return text.empty() ? py::object(py::none()) : py::object(py::str(text));
 }
 
-/// (kind, region, call, context): the fields of SavedTensorInfo, the kind as a number.
+/// (kind, region, call, context): the fields of SavedTensorInfo, with the kind as a number.
 py::tuple saved_tensor_info() {
   const SavedTensorInfo& info = current_saved_tensor_info();
   const auto* const context = std::any_cast<SharedObject>(&info.context);
@@ -103,7 +103,7 @@ py::tuple saved_tensor_info() {
       context ? py::reinterpret_borrow<py::object>((*context)->get()) : py::object(py::none()));
 }
 
-/// The code of the pack functions of torch.utils.checkpoint, which are made anew for each call.
+/// The code objects of torch.utils.checkpoint's pack functions, which are created for each call.
 std::vector<PyObject*>& codes_of_torch_checkpoint() {
   static auto& codes = *new std::vector<PyObject*>;
   return codes;

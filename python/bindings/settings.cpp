@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// One option after the other.
+// Parses the options of checkpoint().
 #include "settings.h"
 
 #include <c10/util/Exception.h>
@@ -157,13 +157,13 @@ void set_offload_inputs(Settings& settings, PyObject* value) {
   settings.options.offload_inputs = as_bool("offload_inputs", value);
 }
 
-// Not for users: the drop-in for torch's checkpoint lets any leaf pass.
+// Internal: the drop-in for torch's checkpoint allows any leaf.
 void set_any_output(Settings& settings, PyObject* value) {
   settings.output_rule =
       as_bool("_any_output", value) ? OutputRule::kAnyLeaf : OutputRule::kTensorsOnly;
 }
 
-// Not for users: a function without arguments that says where an op comes from.
+// Internal: a function without arguments that returns the source of an op.
 void set_op_site(Settings& settings, PyObject* value) {
   TORCH_CHECK_TYPE(PyCallable_Check(value), "[checkpoint] _op_site: expected a function, got ",
                    type_of(value), ".");
@@ -200,7 +200,7 @@ constexpr std::array kOptions{
     Option{"_op_site", set_op_site},
 };
 
-/// The option that `name` is close to, or else is the last word of (C++'s `name`); "" for none.
+/// The option that `name` resembles, or whose last word it is (as in C++'s `name`); empty if none.
 std::string nearest_option(std::string_view name) {
   py::list known;
   for (const Option& option : kOptions) {
@@ -216,7 +216,7 @@ std::string nearest_option(std::string_view name) {
   return "";
 }
 
-/// What is said of a name that is no option: torch's, or one that is close.
+/// A hint for a name that is no option: torch's option, or a similar name.
 std::string hint_of(std::string_view name) {
   const std::string torchs =
       " torch_checkpoint(fn, *args) takes all options of torch's checkpoint.";
@@ -231,7 +231,7 @@ PyObject* keywords_of(const Settings& settings) {
   return settings.keywords ? Py_NewRef(settings.keywords->get()) : PyDict_New();
 }
 
-// Regions that are alive share the hooks, and with them their objects.
+// Live regions share the hooks, and so the objects in them.
 bool holds_objects_alone(const Settings& settings) {
   const auto& hooks = settings.options.state_hooks;
   if (settings.options.offload_store.use_count() > 1) return false;
@@ -248,7 +248,8 @@ bool holds_objects_alone(const Settings& settings) {
 }  // namespace
 
 THPObjectPtr as_tuple(const char* name, PyObject* value) {
-  const bool is_text = PyUnicode_Check(value) || PyBytes_Check(value);  // a sequence of letters
+  // text is a sequence of letters
+  const bool is_text = PyUnicode_Check(value) || PyBytes_Check(value);
   THPObjectPtr items(is_text ? nullptr : PySequence_Tuple(value));
   if (items) return items;
   PyErr_Clear();

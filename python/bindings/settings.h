@@ -19,7 +19,7 @@
 
 namespace remat::python {
 
-/// Options as C++ has them, and what is to be known beside them.
+/// The options in C++ form, and what Python needs besides them.
 class Settings final : public WrapperState {
  public:
   int traverse(visitproc visit, void* argument) const override;
@@ -29,15 +29,14 @@ class Settings final : public WrapperState {
   CheckpointOptions options;
   OutputRule output_rule = OutputRule::kTensorsOnly;
 
-  /// The keywords that were given: a dict, or null for none. Made into the same Settings again by
-  /// pickle.
+  /// The given keywords as a dict, or null for none. Pickle makes equal Settings from them.
   SharedObject keywords;
 
-  /// The Python objects inside of `options`, for the garbage collector.
+  /// The Python objects in `options`, for the garbage collector.
   std::vector<SharedObject> objects;
 
-  /// The function of the last region with these settings of which the agreement of ranks was told,
-  /// and which agreement that was. Under the GIL.
+  /// The function of the last region with these settings that was reported to the agreement of
+  /// ranks, and the number of that agreement. Use under the GIL.
   struct Told {
     const PyObject* function = nullptr;
     uint64_t agreement = 0;
@@ -46,13 +45,14 @@ class Settings final : public WrapperState {
   mutable Told told;
 };
 
-/// The items of any iterable, kept by the returned tuple. Throws TypeError, naming it.
+/// Converts any iterable to a tuple, which holds the items. Throws TypeError that names `name`.
 THPObjectPtr as_tuple(const char* name, PyObject* value);
 
-/// Takes one keyword of checkpoint(). Throws TypeError or ValueError, naming it.
+/// Applies one keyword of checkpoint(). Throws TypeError or ValueError that names it.
 void set_option(Settings& settings, std::string_view name, PyObject* value);
 
-/// `pack` and `unpack` (and `capture_context`, if not None) as hooks. The hooks share `objects`.
+/// Makes hooks of `pack` and `unpack` (and `capture_context`, if not None). The hooks share
+/// `objects`.
 SavedTensorsHooks make_hooks(PyObject* value, std::vector<SharedObject>& objects);
 
 }  // namespace remat::python

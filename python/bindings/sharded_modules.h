@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What modules that shard their weights tell regions.
+// The interface between regions and modules that shard their weights.
 #pragma once
 
 #include <Python.h>
@@ -10,7 +10,7 @@ namespace remat::python {
 /// Adds _call_unseen() and _note_gathered() to the extension module.
 void add_sharded_modules(PyObject* module);
 
-/// Before a region: once FSDP has been imported, it is told what to hide from regions.
+/// Call before a region: once FSDP has been imported, tells it what to hide from regions.
 void tell_fsdp_of_regions();
 
 }  // namespace remat::python

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Comparing dicts of hooks with what was in them before.
+// Compares dicts of hooks with their earlier contents.
 #include "tensor_hook_dicts.h"
 
 #include <torch/csrc/autograd/python_hook.h>
@@ -17,7 +17,7 @@
 namespace remat::python {
 namespace {
 
-/// Null for a tensor that Python has never seen.
+/// Null for a tensor without a Python object.
 const THPVariable* variable_of(const at::Tensor& tensor) {
   const PyObject* const object = tensor.unsafeGetTensorImpl()->pyobj_slot()->load_pyobj();
   return reinterpret_cast<const THPVariable*>(object);
@@ -46,8 +46,8 @@ bool is_same(PyObject* hooks, PyObject* before) {
   return true;
 }
 
-/// True if `hooks` lacks a key of `before`: see Note [Handles of hooks] for why a hook that the
-/// function replaces has the same one.
+/// True if `hooks` lacks a key of `before`. A hook that the function replaces keeps its key: see
+/// Note [Handles of hooks].
 bool lacks(PyObject* hooks, PyObject* before) {
   PyObject* key = nullptr;
   Py_ssize_t i = 0;
@@ -59,7 +59,7 @@ bool lacks(PyObject* hooks, PyObject* before) {
 
 void restore(PyObject* hooks, PyObject* before) {
   if (!hooks || is_same(hooks, before)) return;
-  // Its methods, as it is an OrderedDict: one that has been changed as a dict loses its order.
+  // Use the methods of OrderedDict: changed through the dict API, it would lose its order.
   Py_XDECREF(PyObject_CallMethod(hooks, "clear", nullptr));
   if (before) Py_XDECREF(PyObject_CallMethod(hooks, "update", "O", before));
 }
@@ -69,8 +69,8 @@ size_t size_of(PyObject* hooks) {
   return dict_or_null(hooks) ? static_cast<size_t>(PyDict_GET_SIZE(hooks)) : 1;
 }
 
-/// Null if it is of another class. torch does not export these: there are vtables that say their
-/// names, but nothing for a dynamic_cast.
+/// Null if `hook` is of another class. torch does not export these classes: type names can be
+/// compared, but dynamic_cast does not work.
 template <class Dict, class Hook>
 const Dict* as(const Hook& hook, std::string_view class_name) {
   return typeid(hook).name() == class_name ? static_cast<const Dict*>(&hook) : nullptr;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The Python hooks of tensors that outlive a replay.
+// Keeps the Python hooks of tensors that outlive a replay.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,11 +12,11 @@
 
 namespace remat::python {
 
-/// Tells remat how many hooks are in a dict: see count_hooks(). Once.
+/// Lets remat count the hooks in a dict: see count_hooks(). Call once.
 void count_hooks_in_dicts();
 
-/// torch keeps the hooks of a tensor in two dicts, which LibTorch sees as one hook each. Made under
-/// the GIL.
+/// torch keeps the hooks of a tensor in two dicts, which LibTorch sees as one hook each. Construct
+/// under the GIL.
 class TensorHookDicts final : public KeptHooks {
  public:
   explicit TensorHookDicts(c10::ArrayRef<at::Tensor> tensors);
@@ -28,8 +28,8 @@ class TensorHookDicts final : public KeptHooks {
  private:
   struct [[gnu::visibility("hidden")]] Kept {
     at::Tensor tensor;
-    pybind11::object gradient;     // a copy of its dict, null if it had none
-    pybind11::object accumulated;  // the same of register_post_accumulate_grad_hook
+    pybind11::object gradient;     // a copy of the dict of gradient hooks; null if there was none
+    pybind11::object accumulated;  // likewise for register_post_accumulate_grad_hook
   };
 
   /// Calls `visit(hooks, before)` for both dicts of the tensor; either may be null.

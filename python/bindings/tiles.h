@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What tiled() of Python calls: see remat/backend/tiled.h.
+// The functions that Python's tiled() calls: see remat/backend/tiled.h.
 #pragma once
 
 #include <Python.h>

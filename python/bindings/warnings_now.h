@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Warnings of LibTorch that Python turns into errors.
+// Raises LibTorch's warnings as Python errors where they occur.
 #pragma once
 
 #include <torch/csrc/Exceptions.h>
@@ -9,9 +9,9 @@
 
 namespace remat::python {
 
-/// Calls `fn`, and raises there and then what a warning filter makes of its warnings: at the end of
-/// the binding, where they would wait, what the binding returns is lost. Throws what `fn` throws
-/// and python_error; under the GIL.
+/// Calls `fn` and immediately raises the errors that warning filters make of its warnings. At the
+/// end of the binding, where they would be raised otherwise, the binding's result would be lost.
+/// Throws python_error and what `fn` throws. Call under the GIL.
 template <class Fn>
 void with_warnings_now(Fn&& fn) {
   torch::PyWarningHandler warnings;

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Types of the bindings. What the functions do is in their docstrings."""
+"""Types of the bindings. The functions' docstrings say what they do."""
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -71,7 +71,7 @@ class NamedFunction(Generic[_P, _R]):
     def __get__(self, instance: Any, owner: Any = ..., /) -> Any: ...
 
 class CheckpointBuilder:
-    # A Checkpointed; as a Callable it is a method where it decorates one.
+    # Returns a Checkpointed; typed as a Callable, it can decorate methods.
     def __call__(self, fn: Callable[_P, _R], /) -> Callable[_P, _R]: ...
 
 def checkpoint(

@@ -2,8 +2,8 @@
 
 """Rematerialisation for PyTorch: checkpoint(options)(fn)(args...).
 
-Importing it changes nothing but that torch.func.functional_call tells remat of itself: the first
-region installs what remat needs in torch's dispatcher and autograd engine.
+Importing the package only makes torch.func.functional_call report its calls to remat. The first region installs what
+remat needs in torch's dispatcher and autograd engine.
 """
 
 from . import _torch_version

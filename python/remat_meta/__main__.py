@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""python -m remat_meta: versions, the state of the device, a self-test.
+"""python -m remat_meta: prints versions and the state of the device, and runs a self-test.
 
 python -m remat_meta --patch SCRIPT [ARGUMENT ...]: runs a training script whose calls of torch.utils.checkpoint run on
-remat; REMAT_PATCH=1 is the same.
+remat; REMAT_PATCH=1 does the same.
 
-python -m remat_meta --memory-budget BUDGET SCRIPT [ARGUMENT ...]: runs it within a budget of memory for each model that
-it trains; REMAT_MEMORY_BUDGET=BUDGET is the same.
+python -m remat_meta --memory-budget BUDGET SCRIPT [ARGUMENT ...]: runs a script within a memory budget for each model that
+it trains; REMAT_MEMORY_BUDGET=BUDGET does the same.
 
-With -m before it SCRIPT is the name of a module, as for python.
+After -m, SCRIPT is the name of a module, as for python.
 """
 
 import argparse
@@ -25,7 +25,7 @@ from remat_meta._launch import check_budget, run_patched, run_within_budget
 
 
 def device_state() -> str:
-    """Who has torch's one free device."""
+    """Says who has torch's one free device."""
     name = torch._C._get_privateuse1_backend_name()
     if name == "remat_meta":
         return "remat_meta is registered"
@@ -38,7 +38,7 @@ def device_state() -> str:
 
 
 def self_test() -> str:
-    """Trains one step plainly and checkpointed; raises AssertionError if a bit differs."""
+    """Trains one step plainly and checkpointed. Raises AssertionError if a bit differs."""
 
     def grads(wrap):
         torch.manual_seed(0)
@@ -67,7 +67,7 @@ def show_state() -> int:
 
 
 def tell_on_stderr() -> None:
-    """What comes of the run, though the script says nothing of logging."""
+    """Shows remat's log messages on stderr, although the script does not set up logging."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("%(message)s"))
     logger = logging.getLogger("remat_meta")
@@ -97,7 +97,7 @@ def parser_of_runs() -> argparse.ArgumentParser:
 
 
 def complete_from_environment(parser: argparse.ArgumentParser, given: argparse.Namespace) -> None:
-    """Variables are asked where no option says what to do."""
+    """Takes from the environment what no option gives."""
     if not given.patch and not given.memory_budget:
         patch = os.environ.get("REMAT_PATCH", "")
         if patch not in ("", "0", "1"):

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What is done as soon as a module has been imported, which takes seconds and which most programs do without."""
+"""Runs code as soon as a module has been imported, for modules that take seconds to import and that most programs never need."""
 
 import importlib.abc
 import importlib.machinery
@@ -36,7 +36,7 @@ class _Finder(importlib.abc.MetaPathFinder):
 
 
 def after_import(name, call):
-    """Calls call() once: now if the module has been imported, else after it has been."""
+    """Calls call() once: now if the module has been imported, else right after its import."""
     if name in sys.modules:
         call()
     else:

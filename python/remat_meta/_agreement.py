@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Comparing the settings of regions between ranks, before the first backward.
+"""Compares the settings of regions between ranks before the first backward.
 
-Each rank writes what its regions are asked for to the store of the process group when it meets them
-in a forward, and looks at what others have written when it begins a backward. Nothing but the store
-is used, and no rank waits for another one's backward, so that stages of a pipeline may take turns.
+When a rank first meets a region in a forward, it writes the region's settings to the store of the process group; when it
+begins a backward, it reads what other ranks have written. It uses only the store, and no rank waits for another one's
+backward, so that stages of a pipeline may take turns.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ import torch
 from . import _C, _default_group
 
 _VARIABLE = "REMAT_AGREEMENT"
-_OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_TRACE", "REMAT_DEBUG"}  # they watch
+_OF_ONE_RANK = {_VARIABLE, "REMAT_RECORD", "REMAT_RECORD_LINES", "REMAT_TRACE", "REMAT_DEBUG"}  # they only observe
 
 _PATIENCE_S = 3.0  # in the first backward, for ranks that have met no region, or only some of this rank's
-_LATER_PATIENCE_S = 1.0  # in a later one, when this rank has met another region
+_LATER_PATIENCE_S = 1.0  # in a later backward, when this rank has met another region
 _POLL_S = 0.005
 _LOOK_AGAIN_S = 1.0
 _KNOWN_COUNT = 1000
@@ -36,7 +36,7 @@ _logger = logging.getLogger("remat_meta")
 
 
 def name_of(function):
-    """What a function is called on all ranks."""
+    """Returns a name for the function that is the same on all ranks."""
     while isinstance(function, functools.partial):
         function = function.func
     if not hasattr(function, "__qualname__"):
@@ -49,7 +49,7 @@ def _hash(text):
 
 
 def _words(value):
-    """A setting as a text that is the same on ranks where it is the same."""
+    """Returns a text for a setting; ranks with equal settings get equal texts."""
     if value is None:
         text = "none"
     elif isinstance(value, (str, int, bool)):
@@ -80,7 +80,7 @@ def _settings(engine, intercept, policy, cuts, plan):
 
 
 def _value_of(variable):
-    """A file is compared by what it says, as ranks may have it in different places."""
+    """Returns a variable's value; a file stands for its content, as ranks may have it in different places."""
     value = os.environ[variable]
     if variable == "REMAT_POLICY" and Path(value).is_file():
         return f"a file ({_hash(Path(value).read_text())})"
@@ -94,7 +94,7 @@ def _environment():
 
 
 def _difference(where, one, other):
-    """An error's text, of two ranks' {"rank": ..., "settings": ...}; None if they agree."""
+    """Returns the text of the error for two ranks' {"rank": ..., "settings": ...}; None if they agree."""
     one, other = sorted((one, other), key=lambda record: record["rank"])
     names = sorted(one["settings"].keys() | other["settings"].keys())
     found = []
@@ -111,12 +111,11 @@ def _difference(where, one, other):
 
 
 class _Agreement:
-    """Of one process group, as this rank sees it.
+    """The agreement of one process group, as this rank sees it.
 
-    A rank is at a place: the list of the regions that it has met so far and of the backwards that it
-    has begun after them, in their order. For each place the store counts the ranks that have come
-    there and those that have left it. Those in between may still come to where this rank is, and are
-    waited for.
+    A rank is at a place: the list of the regions that it has met so far and of the backward passes that it has begun after
+    them, in order. For each place the store counts the ranks that have reached it and those that have left it. Ranks in
+    between may still come to where this rank is, so this rank waits for them.
     """
 
     def __init__(self, store, rank, world):
@@ -124,14 +123,14 @@ class _Agreement:
         self._rank = rank
         self._world = world
         self._lock = threading.Lock()
-        self._met = {}  # by region: its settings, in the order in which they were met
+        self._met = {}  # settings by region, in the order in which they were met
         self._places = [""]  # since the last backward that was compared
         self._is_new = False
         self._patience_s = _PATIENCE_S
         self._look_at_s = 0.0
 
     def meet(self, where, settings):
-        """This rank has a region `where` with such settings."""
+        """Notes that this rank has a region `where` with these settings."""
         with self._lock:
             met = self._met.setdefault(where, [])
             if settings in met:
@@ -155,7 +154,7 @@ class _Agreement:
         self._store.add(f"left/{left}", 1)
 
     def compare(self):
-        """A backward begins. Raises ValueError if ranks differ."""
+        """Call when a backward begins. Raises ValueError if ranks differ."""
         now_s = time.monotonic()
         if not self._is_new and now_s < self._look_at_s:
             return
@@ -179,7 +178,7 @@ class _Agreement:
                         "[agreement] %d ranks have not met the regions of this rank. Their settings are compared when they do.",
                         missing,
                     )
-                    self._store.add(f"left/{place}", missing)  # others do not wait as well
+                    self._store.add(f"left/{place}", missing)  # so that others do not wait as well
                     break
                 time.sleep(_POLL_S)
 
@@ -193,11 +192,11 @@ class _Agreement:
 
 
 _current = None
-_known = {}  # what the present group's regions are asked for, so that it is not put in words at each call
+_known = {}  # settings of the current group's regions, so that their text is not made at each call
 
 
 def _unless_store_is_gone(use, *args):
-    """The rank that has the store may have ended, which is no reason to fail."""
+    """Stops comparing if the rank that hosts the store has ended, which is no reason to fail."""
     try:
         use(*args)
     except RuntimeError as error:
@@ -209,7 +208,7 @@ _NO_OPTIONS = {}
 
 
 def _meet_region(options, function):
-    """Called for each region whose object was not the last one to be called with its options."""
+    """Called for each region unless the last region with the same options had the same function."""
     get = (options or _NO_OPTIONS).get
     name, engine, intercept = get("region_name"), get("replay", "function"), get("intercept", True)
     where = f"region '{name}'" if name else f"region of {name_of(function)}"
@@ -219,7 +218,7 @@ def _meet_region(options, function):
         return
     if len(_known) >= _KNOWN_COUNT:
         _known.clear()
-    _known[key] = objects  # whose ids nobody else has then
+    _known[key] = objects  # keeps the objects alive, so that their ids stay unique
     meet(where, _settings(engine, intercept, *objects))
 
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""A model within a budget of memory."""
+"""auto_checkpoint(): runs the steps of a model within a memory budget."""
 
 import contextlib
 import copy
@@ -26,16 +26,16 @@ from ._torch_checkpoint import checkpoints_on_remat
 from ._torch_profiler import let_it_start
 
 _F = typing.TypeVar("_F", bound=typing.Callable[..., typing.Any])
-_NO_FUNCTION: typing.Any = object()  # auto_checkpoint() is a decorator then
+_NO_FUNCTION: typing.Any = object()  # fn if auto_checkpoint() is used as a decorator
 
 _logger = logging.getLogger("remat_meta")
 
-# Of modules: others, accelerate for one, wrap what stands for forward once more.
+# By module, because others (accelerate, for example) wrap the forward once more.
 _by_module = weakref.WeakKeyDictionary()
 
 
 class _Step:
-    """One call of a function, for the core."""
+    """One call of a function, in the form that the core drives."""
 
     def __init__(self, fn, module, name, offload, advice, args, kwargs):
         self._fn = fn
@@ -58,7 +58,7 @@ class _Step:
         self._state = PythonState(self._fn, self._module, self._args, self._kwargs)
 
     def forward(self, cuts, recording):
-        state, self._state = self._state, None  # an exception leaves what it leaves without remat
+        state, self._state = self._state, None  # an exception leaves the same state as without remat
         if cuts is None:
             self.result = self._fn(*self._args, **self._kwargs)
             return
@@ -86,7 +86,7 @@ def _run_eagerly(run, args, kwargs):
     return _C._run_eagerly(run, args, kwargs)
 
 
-# A graph break, of which torch.compile gives the reason. As torch.compiler.disable() does it, which takes a second to load.
+# Makes a graph break with a reason, as torch.compiler.disable() does, which takes a second to load.
 _frames = torch._C._dynamo.eval_frame
 _frames.set_code_exec_strategy(
     _run_eagerly.__code__, _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
@@ -96,7 +96,7 @@ _run_eagerly._torchdynamo_disable_msg = "remat.auto_checkpoint(): a step within 
 
 
 class _AutoCheckpointed:
-    """A function, or what stands for a module's forward, whose steps fit a budget."""
+    """Wraps a function, or a module's forward, so that its steps fit a budget."""
 
     def __init__(self, fn, module, options):
         self._fn = fn  # None: the forward of the module's class
@@ -111,7 +111,7 @@ class _AutoCheckpointed:
         self._may_be_lazy = module is not None
         if module is not None:
             _by_module[module] = weakref.ref(self)
-        # Trainers look at the signature, to see what the model takes.
+        # Trainers inspect the signature to see which arguments the model takes.
         functools.update_wrapper(self, self._function())
 
     def _function(self):
@@ -139,13 +139,13 @@ class _AutoCheckpointed:
         return step.result
 
     def _is_lazy(self):
-        """True until a plain call has given the module's lazy parameters their shapes."""
+        """Returns True until a plain call has given the module's lazy parameters their shapes."""
         if self._may_be_lazy:
             self._may_be_lazy = any(torch.nn.parameter.is_lazy(p) for p in self._module.parameters())
         return self._may_be_lazy
 
     def __get__(self, instance, owner=None):
-        """As a decorator of a method."""
+        """Binds as a method when used as a method's decorator."""
         return self if instance is None else types.MethodType(self, instance)
 
     def memory_plan(self):
@@ -155,10 +155,10 @@ class _AutoCheckpointed:
         return self._planned.why_no_plan()
 
     def original(self):
-        """What it was made from; None: the forward of the module's class."""
+        """Returns what was wrapped; None: the forward of the module's class."""
         return self._fn
 
-    # A copy of a model is measured by itself.
+    # A copy of a model gets measurements of its own.
     def __deepcopy__(self, memo):
         copied = _AutoCheckpointed(copy.deepcopy(self._fn, memo), copy.deepcopy(self._module, memo), self._options)
         memo[id(self)] = copied
@@ -168,7 +168,7 @@ class _AutoCheckpointed:
         found = sys.modules.get(getattr(self, "__module__", None))
         for part in getattr(self, "__qualname__", "").split("."):
             found = getattr(found, part, None)
-        # A decorated function of a module is pickled as functions are: by its name.
+        # A decorated function of a module is pickled by its name, as functions are.
         return self.__qualname__ if found is self else super().__reduce_ex__(protocol)
 
     def __getstate__(self):
@@ -210,7 +210,7 @@ def _budget_text(memory_budget, of_peak, fraction, device_bytes):
 
 
 def _shown(size):
-    """A budget of a wrong type, and how to write what was meant."""
+    """Describes a budget of a wrong type, with the way to write it."""
     if not isinstance(size, float):
         return f"{type(size).__name__}."
     if 0 < size <= 1:
@@ -225,7 +225,7 @@ def _path_text(plan):
 
 
 def _find_compiled(fn):
-    """What torch.compile has made of fn or a module in it, in words; None if nothing."""
+    """Names what torch.compile has compiled, fn or a module in it; None if nothing."""
     if not isinstance(fn, torch.nn.Module):
         return "a function" if hasattr(fn, "_torchdynamo_orig_callable") else None
     for path, module in fn.named_modules():
@@ -289,24 +289,23 @@ def auto_checkpoint(
     steps: int = 3,
     offload: OffloadEngine | None = None,
 ) -> typing.Any:
-    """Makes the steps of a model, or of any function, fit a budget of memory; gradients stay bitwise the same.
+    """Makes the steps of a model, or of any function, fit a memory budget; gradients stay bitwise the same.
 
-    A module comes back itself: its forward is wrapped, its class and state_dict are untouched. Any other callable comes
-    back wrapped; without fn it is a decorator: @auto_checkpoint(memory_budget="60%"). Call it as ever, in grad mode, with
-    one backward for each call; without grad mode it is a plain call.
+    A module is returned itself: its forward is wrapped, its class and state_dict are untouched. Any other callable is
+    returned wrapped; without fn this is a decorator: @auto_checkpoint(memory_budget="60%"). Call it as before, in grad mode,
+    with one backward for each call; without grad mode it is a plain call.
 
-    The budget is one of: memory_budget, bytes above what is alive when the step begins (an int, "8GB"), or "60%" of the
-    peak without remat; of_peak, that share as a number; fraction, from 0 (the least that can be) to 1 (nothing runs
-    again); device_bytes, all that weights, gradients, optimizer and step may take together. None of them: what
-    REMAT_MEMORY_BUDGET says.
+    Give one budget: memory_budget, bytes beyond what is alive when the step begins (an int or "8GB"), or "60%" of the peak
+    without remat; of_peak, that share as a number; fraction, from 0 (the least possible) to 1 (nothing is recomputed);
+    device_bytes, all that weights, gradients, optimizer and step may take together. Without one, REMAT_MEMORY_BUDGET counts.
 
-    The first call runs fn once more and drops that; `steps` steps are measured on the way, on a tape that keeps little;
-    then a plan is made, within a second for most models. `plan` is the path of a file: if it is there its plan is used and
-    nothing is measured, else the plan is saved there. `offload` is a store of remat.offload() with a max_leaving_bytes: plans
-    may move there what they keep.
+    The first call runs fn once more and drops the result. Then `steps` steps are measured as they run, on a tape that keeps
+    little, and planned, within a second for most models. `plan` is the path of a file: if it exists, its plan is used and
+    nothing is measured; otherwise the plan is saved there. `offload` is a store of remat.offload() with a max_leaving_bytes:
+    plans may move kept tensors there.
 
-    Raises ValueError if no plan fits, naming the least budget and what stands in its way; NotImplementedError for what
-    no tape can replay, naming the op, and for what torch.compile has made.
+    Raises ValueError if no plan fits, with the least budget and what prevents a lower one; NotImplementedError for an op that
+    no tape can replay, with its name, and for functions that torch.compile has compiled.
     """
     if fn is _NO_FUNCTION:
         return functools.partial(
@@ -349,7 +348,7 @@ def auto_checkpoint(
         return _AutoCheckpointed(fn, None, options)
     module = fn
     while isinstance(module, torch.nn.parallel.DistributedDataParallel):
-        module = module.module  # whose forward is the step; what is around it waits for buffers and gradients of others
+        module = module.module  # its forward is the step; the wrapper around it waits for other ranks' buffers and gradients
     forward = vars(module).get("forward")
     if isinstance(forward, _AutoCheckpointed):
         forward = forward.original()
@@ -374,15 +373,15 @@ def _find(fn):
         of_class = vars(type(fn)).get("forward")
         if isinstance(of_class, _AutoCheckpointed):
             return of_class
-        fn = getattr(fn, "module", None)  # of DistributedDataParallel
-    fn = getattr(fn, "__func__", fn)  # of a method
+        fn = getattr(fn, "module", None)  # DistributedDataParallel's module
+    fn = getattr(fn, "__func__", fn)  # a method's function
     return fn if isinstance(fn, _AutoCheckpointed) else None
 
 
 def memory_plan(fn: typing.Callable[..., typing.Any]) -> MemoryPlan:
-    """The MemoryPlan that a model or function of auto_checkpoint() runs by.
+    """Returns the MemoryPlan by which a model or function of auto_checkpoint() runs.
 
-    Raises ValueError for what is none, RuntimeError while its first steps are measured.
+    Raises ValueError for any other function, RuntimeError while its first steps are measured.
     """
     planned = _find(fn)
     if planned is None:

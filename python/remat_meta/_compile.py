@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What torch.compile traces in place of regions and named calls.
+"""Python code that torch.compile traces in place of regions and named calls.
 
-Note [Lowered regions]: a compiled function has one graph, of which the compiler's partitioner makes a forward and a
-backward. It knows checkpoints, nodes with a graph of their own and a say on what is kept of it. So a region is such a node
-there, and a named call a note at the nodes of its ops (_graph_policy.py). A region in a region is a note, too: of what is
-in it the outer one keeps nothing, as in eager code. What is open where Dynamo traces is known to functions that Dynamo
-calls instead of tracing them.
+Note [Lowered regions]: a compiled function has one graph, from which the compiler's partitioner makes a forward and a
+backward. The graph can contain checkpoints: nodes with a graph of their own and a policy for what is kept of it. A region
+becomes such a node, and a named call becomes an annotation of its ops' nodes (_graph_policy.py). A region in a region becomes
+an annotation, too: the outer region keeps nothing of it, as in eager code. The regions and calls that are open where Dynamo
+traces are tracked by functions that Dynamo calls instead of tracing them.
 """
 
 import functools
@@ -24,7 +24,7 @@ from ._torch_checkpoint import torch_checkpoint
 from ._torch_compat import attribute_of_class, getattr_method
 
 _KINDS = (_C.CheckpointBuilder, _C.Checkpointed, _C.NamedFunction)
-# Called by torch's engine and in graphs: no code of a user's.
+# These files are called by torch's engine and in graphs, and contain no user code.
 _NEVER_COMPILED = [
     os.path.join(os.path.dirname(__file__), f"{name}.py")
     for name in ("_agreement", "_collective_watch", "_compile", "_engine", "_higher_order")
@@ -39,28 +39,28 @@ def _key(wrapper):
     return key_of(wrapper)
 
 
-# Called, not traced. What they return is a constant for Dynamo.
+# Functions that Dynamo calls without tracing them. Their results are constants for Dynamo.
 
 
 class _Open:
-    """A region or call whose function Dynamo traces now."""
+    """A region or call whose function Dynamo is tracing."""
 
     def __init__(self, key, *, is_region):
         self.key = key
         self.is_region = is_region
-        self.names = set()  # of the calls in a region
+        self.names = set()  # names of the calls in a region
 
 
 def _opened():
     context = torch._guards.TracingContext.get()
     if not hasattr(context, "_remat_opened"):
         context._remat_opened = []
-        forget_notes()  # of a function whose tracing has ended by an exception
+        forget_notes()  # notes of a function whose tracing ended by an exception
     return context._remat_opened
 
 
 def _calls_around(opened):
-    """The open calls in the innermost region."""
+    """Returns the keys of the open calls in the innermost region."""
     calls = []
     for one in reversed(opened):
         if one.is_region:
@@ -75,7 +75,7 @@ _NOTED, _UNSEEN, _OUTSIDE = "noted", "unseen", "outside"
 
 
 def _open_region(key):
-    """What the region is; or why it is not in the graph, in brackets."""
+    """Returns the kind of the region, or in brackets the reason why it is not in the graph."""
     opened = _opened()
     refusal = refusal_of(options_of(key))
     if torch._C._functorch.peek_interpreter_stack() is not None and _C._has_policy(region_of(key)):
@@ -88,7 +88,7 @@ def _open_region(key):
 
 
 def _open_call(key):
-    """What is to be done about the call; or why it is not in the graph, in brackets."""
+    """Returns what to do with the call, or in brackets the reason why it is not in the graph."""
     policy, keep, name = key.split(" ", 2)
     opened = _opened()
     regions = [one for one in opened if one.is_region]
@@ -113,7 +113,7 @@ def _close():
 
 
 def _key_of_options(*items):
-    """Or the error of checkpoint(), in brackets."""
+    """Returns the key, or the error of checkpoint() in brackets."""
     try:
         return key_of(_C.checkpoint(**dict(items)))
     except Exception as error:
@@ -128,10 +128,10 @@ def _key_of_call(make, *args, **options):
 
 
 def _is_exporting():
-    return torch.compiler._is_exporting_flag  # is_exporting() is true for Dynamo in any compiled function
+    return torch.compiler._is_exporting_flag  # is_exporting() is true in any function that Dynamo compiles
 
 
-# Traced.
+# Functions that Dynamo traces.
 
 
 def _graph_break_if(refusal):
@@ -148,7 +148,7 @@ def _has_only_tensors(value):
 
 
 def _run_region(function, key, args, kwargs):
-    if _is_exporting():  # a tracer, whose graph has no checkpoints
+    if _is_exporting():  # a tracer whose graph has no checkpoints
         return function(*args, **kwargs)
     where = _open_region(key)
     _graph_break_if(where)
@@ -192,7 +192,7 @@ def _run_call(function, key, args, kwargs):
         _close()
 
 
-# In the dicts of types. What they return may leave the graph, and is what it would be without a compiler then.
+# Entries in the dicts of types. Their results may leave the graph and are then as they would be without a compiler.
 
 
 def _call_builder(self, function, /):
@@ -220,7 +220,7 @@ def _call_named(self, /, *args, **kwargs):
     return _run_call(self.__wrapped__, self._graph_key, args, kwargs)
 
 
-# In place of functions.
+# Substitutes for functions.
 
 
 def _checkpoint(*args, **options):
@@ -310,11 +310,11 @@ def _is_recomputing():
     return False
 
 
-# What Dynamo does not know of our types.
+# Support for our types that Dynamo lacks.
 
 
 def _bound(variable, name):
-    """The region that a class has under that name, so that an instance gets it bound, as a function; else None."""
+    """Returns the region that a class has under that name and that binds to instances as a function does; else None."""
     found = inspect.getattr_static(type(variable.value), name, None)
     return found if isinstance(found, _KINDS) and name not in getattr(variable.value, "__dict__", ()) else None
 
@@ -328,8 +328,8 @@ def _bind(getattr_of, variable, tx, name):
 
 
 def _check(check_verbose, function, *args, **kwargs):
-    """Whether Dynamo traces its frame. A method whose function is a region has none, and is called by one that Dynamo makes. Our
-    own are not compiled for themselves; what is called in traced code is inlined."""
+    """Says whether Dynamo traces a frame. A method whose function is a region has no frame, and Dynamo makes one that calls it.
+    Frames of remat_meta are not compiled on their own; functions called in traced code are inlined."""
     if isinstance(function, types.MethodType) and isinstance(function.__func__, _KINDS):
         return torch._dynamo.trace_rules.SkipResult(True, "a region has no frame")
     if isinstance(function, types.CodeType) and function.co_filename in _NEVER_COMPILED:
@@ -354,7 +354,7 @@ def _teach_dynamo():
         _C.op: _op,
         _C.is_recomputing: _is_recomputing,
         _C.recompute_needs_tensor: _nothing,
-        _C._push_functional_call: _nothing,  # told to replays, of which a graph has none
+        _C._push_functional_call: _nothing,  # this is for replays, of which a graph has none
         _C._pop_functional_call: _nothing,
         torch_checkpoint: _torch_checkpoint,
     }.items():

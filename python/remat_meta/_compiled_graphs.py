@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Graphs that inductor has compiled, called in regions of eager code: Note [Compiled graphs] in compiled_graph.h."""
+"""Graphs compiled by inductor, called in regions of eager code: see Note [Compiled graphs] in compiled_graph.h."""
 
 import functools
 
@@ -11,7 +11,7 @@ from . import _C
 from ._after_import import after_import
 from ._stand_ins import stand_ins
 
-# What a graph is given, and what it returns: one of these, or the place of an argument that it returns as it is.
+# Kinds of a graph's arguments and results. A result that is an argument has that argument's index instead.
 _NOTHING, _NUMBER, _READ, _WRITTEN, _MADE = range(-5, 0)
 
 
@@ -35,27 +35,27 @@ def _those(wanted, values, kinds):
 
 
 def _put_together(kinds, lists, given=()):
-    """The values of these kinds, in their order, from the lists of each kind; `given`: what places are of."""
+    """Merges the lists of values by kind into one list in the order of `kinds`; an index stands for a value of `given`."""
     nexts = {kind: iter(values) for kind, values in lists.items()}
     return [given[kind] if kind >= 0 else None if kind == _NOTHING else next(nexts[kind]) for kind in kinds]
 
 
 def _copy(tensor):
-    """In memory of its own, in which it lies as in that of `tensor`; or itself, where values share memory."""
+    """Copies the tensor with its layout; returns it unchanged where elements share memory."""
     copy = tensor.clone()
     return copy if copy.stride() == tensor.stride() else tensor
 
 
 class _Call:
-    """The graph that the op calls. Tapes keep it, and call it with tensors of their own."""
+    """The graph that the op calls. Tapes keep it and call it with their own tensors."""
 
     def __init__(self, run, graph, kinds):
         self._run, self._graph, self._kinds = run, graph, kinds
 
     def __call__(self, read, written, numbers):
-        """What it makes; the kinds of all that it returns, and after them the numbers."""
+        """Returns the new tensors; then the kinds of all results, followed by the numbers."""
         if self._graph.fx_kwargs.get("is_backward"):
-            # It may write what autograd has saved, which nobody reads after it, but a replay of what has computed it.
+            # A backward graph may overwrite saved tensors, which only a replay of what computed them would read later.
             read = [_copy(tensor) for tensor in read]
         given = _put_together(self._kinds, {_READ: read, _WRITTEN: written, _NUMBER: numbers})
         places = {id(value): place for place, value in enumerate(given) if isinstance(value, Tensor)}
@@ -68,7 +68,7 @@ def _run_as_op(run, graph, inputs):
     if graph.fx_kwargs.get("cudagraphs") and "cuda" in graph.device_types:
         _refuse("no CUDA graphs, whose memory the next call writes", "them")
     given = list(inputs)
-    inputs.clear()  # as the graph itself would: its caller keeps none of them alive
+    inputs.clear()  # as the graph itself does, so that the caller keeps none of them alive
     kinds = [_kind(value, _WRITTEN if i in graph.mutated_input_idxs else _READ) for i, value in enumerate(given)]
     lists = [_those(kind, given, kinds) for kind in (_READ, _WRITTEN, _NUMBER)]
     made, [count, *rest] = _C._call_compiled_graph(_Call(run, graph, kinds), graph.cache_key, *lists)
@@ -76,7 +76,7 @@ def _run_as_op(run, graph, inputs):
 
 
 def _as_op_in_regions(run):
-    """A method: `run`, or in a region the op that calls it."""
+    """Returns a method that calls `run`, or in a region the op that calls it."""
 
     @functools.wraps(run)
     def call(self, inputs):
@@ -92,7 +92,7 @@ def _teach_inductor():
 
 
 def _of_what_is_written(increment_version):
-    """Compiled code says by hand what its graph has written, also in a replay, which writes nothing from outside."""
+    """Compiled code bumps the versions of what its graph wrote; a replay wrote only stand-ins, so it bumps theirs."""
 
     @functools.wraps(increment_version)
     def call(tensors):

@@ -2,8 +2,8 @@
 
 """Regions around a DistributedDataParallel module.
 
-Its forward prepares the reduction of gradients for one backward and sends buffers round. That happens once, in the
-forward, and no region sees it; what it does to inputs and outputs, replays do again.
+DDP's forward prepares the reduction of gradients for one backward and broadcasts buffers. That happens once, in the forward,
+hidden from regions; replays repeat only what it does to inputs and outputs.
 """
 
 import functools
@@ -35,7 +35,7 @@ def _pre_forward(self, *inputs, **kwargs):
     if not _C._in_replay():
         _C._call_unseen(_prepare, self, *inputs, **kwargs)
     if self.device_ids:
-        from torch.distributed.utils import _to_kwargs  # not with every LibTorch
+        from torch.distributed.utils import _to_kwargs  # missing in some builds of LibTorch
 
         device = torch.device(self.device_type, self.device_ids[0])
         (inputs,), (kwargs,) = _to_kwargs(inputs, kwargs, device, self.use_side_stream_for_tensor_copies)
@@ -44,7 +44,7 @@ def _pre_forward(self, *inputs, **kwargs):
 
 @functools.wraps(_finish)
 def _post_forward(self, output):
-    """In a replay: only the copies that it makes of the outputs. A forward that does not synchronize does no more."""
+    """In a replay, only copies the outputs, which is all that a forward without synchronization does."""
     if not _C._in_replay():
         return _finish(self, output)
     synchronizes = self.require_backward_grad_sync, self.require_forward_param_sync

@@ -1,25 +1,25 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch.distributed's default process group, as it comes and goes."""
+"""Follows torch.distributed's default process group as it comes and goes."""
 
 import functools
 import os
 
 import torch
 
-_ONE_PROCESS = ("fake", "threaded")  # backends whose ranks are no processes
+_ONE_PROCESS = ("fake", "threaded")  # backends whose ranks are not processes
 
 _followers = []
-_ended = 0  # groups of this process: the store may be theirs, too, with what they have written
+_ended = 0  # groups of this process that ended: a new one may have the same store, with what they wrote
 
 
 def _members_of(group):
-    """Store, rank and size of a group of several processes, of which this is one; else None. The store is another
-    for each group."""
+    """Returns store, rank and size of a group of several processes to which this process belongs; else None. Each group gets a
+    store of its own."""
     c10d = torch.distributed.distributed_c10d
     if group is None or group is c10d.GroupMember.NON_GROUP_MEMBER or group.size() == 1:
         return None
-    _, store = c10d._world.pg_map.get(group, (None, None))  # a group that has shrunk is not there yet, MPI has no store
+    _, store = c10d._world.pg_map.get(group, (None, None))  # missing for a group that was shrunk; MPI has no store
     if store is None or c10d.get_backend(group) in _ONE_PROCESS:
         return None
     return torch.distributed.PrefixStore(f"remat/{_ended}", store), group.rank(), group.size()
@@ -42,12 +42,12 @@ def _follow():
         _tell(_members_of(group))
 
     c10d._update_default_pg = _update_default_pg
-    # A forked child has the store's connection of its parent, and is no rank.
+    # A forked child shares its parent's connection to the store and is no rank.
     os.register_at_fork(after_in_child=lambda: _tell(None))
 
 
 def follow(follower):
-    """Calls follower((store, rank, world)) for the present group and each later one, and follower(None) for its end."""
+    """Calls follower((store, rank, world)) for the present group and each later one, and follower(None) when one ends."""
     if not torch.distributed.is_available():
         return
     if not _followers:

@@ -2,9 +2,9 @@
 
 """The device remat_meta in Python: register_device() and the module torch.remat_meta.
 
-torch takes a registered device for its accelerator (torch.accelerator, DataLoader, fork_rng and
-torch.utils.checkpoint ask torch.remat_meta then). The device computes nothing and is registered
-only where nothing else does, so it says that it is not available, and waits return at once.
+torch takes a registered device for its accelerator: torch.accelerator, DataLoader, fork_rng and
+torch.utils.checkpoint then use torch.remat_meta. The device computes nothing and is registered
+only where no other device computes, so it is never available, and waits return at once.
 """
 
 import contextlib
@@ -17,12 +17,12 @@ from . import _C
 
 
 def is_available():
-    """False: torch has no accelerator that computes. remat_meta itself is there once registered."""
+    """Returns False: torch has no accelerator that computes. remat_meta itself exists once it is registered."""
     return False
 
 
 def is_initialized():
-    """True: there is nothing to initialise. torch.utils.checkpoint asks."""
+    """Returns True, since nothing needs initialization. torch.utils.checkpoint calls this."""
     return True
 
 
@@ -61,7 +61,7 @@ def empty_cache():
 
 
 def get_amp_supported_dtype():
-    """All that autocast knows: on remat_meta dtypes are computed, not numbers."""
+    """Returns all dtypes that autocast knows: remat_meta computes dtypes, not numbers."""
     return [torch.bfloat16, torch.float16, torch.float32]
 
 
@@ -73,7 +73,7 @@ def _is_in_bad_fork():
     return False
 
 
-# torch asks for the state of remat_meta's generator without going through torch.Generator.
+# torch reads the state of remat_meta's generator without going through torch.Generator.
 _generator = None
 
 
@@ -104,7 +104,7 @@ seed_all = seed
 
 
 def get_rng_state(device="remat_meta"):
-    """State of the generator: 8 bytes on the CPU."""
+    """Returns the state of the generator: 8 bytes on the CPU."""
     return _default_generator().get_state()
 
 
@@ -133,7 +133,7 @@ def _make_module():
 
 
 def _check_alone():
-    """Raises where torch has another accelerator. The library asks, too, but torch can count GPUs so that forks may use them."""
+    """Raises where torch has another accelerator. The library checks too, but torch can count GPUs so that forks may use them."""
     count = torch.accelerator.device_count()
     if count > 0:
         raise NotImplementedError(
@@ -146,12 +146,11 @@ def _check_alone():
 
 
 def register_device() -> None:
-    """Gives torch's free device the name remat_meta, for good, and torch the module torch.remat_meta.
+    """Names torch's free device remat_meta, permanently, and adds the module torch.remat_meta to torch.
 
-    From then on torch.device("remat_meta") names a device whose tensors have shapes and dtypes but
-    no data: a whole model fits on it. torch takes it for its accelerator; see torch.remat_meta. A
-    second call does nothing. Raises NotImplementedError, and changes nothing, if another library
-    has the device, or if the process sees a GPU or another accelerator.
+    From then on torch.device("remat_meta") is a device whose tensors have shapes and dtypes but no data: a whole model fits on
+    it. torch takes it for its accelerator; see torch.remat_meta. A second call does nothing. Raises NotImplementedError, and
+    changes nothing, if another library has the device, or if the process sees a GPU or another accelerator.
     """
     name = torch._C._get_privateuse1_backend_name()
     if name == "remat_meta" and hasattr(torch, "remat_meta"):

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Telling regions of a backward inside their functions.
+"""Reports to regions the backward passes inside their functions.
 
-torch's Python calls its engine past the one that C++ installs, so its object is exchanged for one
-that does the same and tells regions before and after. The first region of the process does that.
+torch's Python code calls its engine directly, not the engine that C++ installs. So its engine object is replaced by one
+that does the same and reports to regions before and after. The first region of the process installs it.
 """
 
 import torch
@@ -13,7 +13,7 @@ from ._stand_ins import stand_ins
 
 
 def _edges(tensors):
-    """What the engine starts or ends at, apart from edges that are no tensors."""
+    """Returns the tensors at which the engine starts or ends, without graph edges that are no tensors."""
     return [t for t in tensors if isinstance(t, torch.Tensor) and t.requires_grad]
 
 
@@ -46,6 +46,6 @@ def install():
     _agreement.install()
     _collective_watch.install()
     variable = torch.autograd.Variable
-    # Somebody else's object is left as it is.
+    # Leave an engine that another library has installed.
     if type(variable._execution_engine) is torch._C._ImperativeEngine:
         variable._execution_engine = Engine()

@@ -2,12 +2,11 @@
 
 """Regions inside and around modules that FSDP2 has sharded.
 
-Note [Sharded modules]: fully_shard gives a module hooks that gather its weights before its forward and
-free them after it, and tensors hooks that do so in backward. Regions see none of that: no op of it is
-theirs. Casts of inputs and outputs they see. A replay that calls the hooks casts as the forward did and
-is, for the rest, like FSDP's own hook before a backward: it has the weights gathered if they are not, and
-FSDP reduces their gradients and frees them after the backward. A replay that does not call the module has
-the memory gathered that it needs: Note [Gathered memory].
+Note [Sharded modules]: fully_shard gives a module hooks that gather its weights before its forward and free them
+after it, and gives tensors hooks that do so in backward. These ops are hidden from regions. Casts of inputs and
+outputs are visible to regions. A replay that calls the hooks casts as the forward did. Otherwise it acts like FSDP's
+own hook before a backward: it gathers the weights if needed, and FSDP reduces their gradients and frees them after
+the backward. A replay that does not call the module gathers the memory that it needs: Note [Gathered memory].
 """
 
 import functools
@@ -42,18 +41,18 @@ def _cast(dtype, value):
 
 
 def _is_repeated(state):
-    """True in a replay: of remat, or of another checkpoint round a region."""
+    """Returns True in a replay by remat, or by another checkpoint around a region."""
     return _C._in_replay() or (_C._in_scope() and state._training_state == TrainingState.PRE_BACKWARD)
 
 
 def _gather(state):
-    """Has the weights whole, as before a backward."""
+    """Gathers the weights, as before a backward."""
     if torch._C._current_graph_task_id() != -1:
         state._pre_backward(None)
     for group in fsdp_groups(state):
         if group.is_unsharded:
             continue
-        # The user may say that a backward does not need them (unshard_in_backward); the replay does.
+        # The user may declare that a backward does not need them (unshard_in_backward); the replay does.
         with group.use_training_state(TrainingState.IDLE):
             group.unshard()
             group.wait_for_unshard()
@@ -101,8 +100,8 @@ def _post_forward(original, state, module, inputs, output):
 
 
 def _replace(name, function):
-    """For modules that are sharded already, too: they hold what disable_if_config_true has made of a method, which
-    calls it from a cell."""
+    """Replaces a method of FSDPState, also for modules that are sharded already: they hold the result of
+    disable_if_config_true, which calls the method from a closure cell."""
     method = getattr(FSDPState, name)
     cell = method.__closure__[method.__code__.co_freevars.index("func")]
     original = cell.cell_contents
@@ -115,6 +114,6 @@ def install():
             setattr(owner, name, _unseen(getattr(owner, name)))
     _replace("_pre_forward", _pre_forward)
     _replace("_post_forward", _post_forward)
-    for state in list(_module_state_mapping.values()):  # of a forward that has begun
+    for state in list(_module_state_mapping.values()):  # states of a forward that has begun
         if isinstance(alive := state(), FSDPState):
             _note_gathered(alive)

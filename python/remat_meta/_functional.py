@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Telling regions of torch.func.functional_call around them.
+"""Reports torch.func.functional_call to the regions inside it.
 
-It exchanges a module's parameters for the time of a call and puts them back before backward; the
-replay of a region inside puts those of the call in again. `import remat_meta` does that.
+functional_call swaps a module's parameters for the time of a call and restores them before backward; the replay of a
+region inside swaps them again. `import remat_meta` installs this.
 """
 
 import contextlib
@@ -19,7 +19,7 @@ _swap = stateless._reparametrize_module
 @functools.wraps(_swap)
 @contextlib.contextmanager
 def _reparametrize_module(module, parameters_and_buffers, *args, **kwargs):
-    # A copy: at its end torch puts values of the module's into the user's dict.
+    # Copied, because at its end torch puts values of the module into the user's dict.
     _C._push_functional_call((module, dict(parameters_and_buffers), args, kwargs))
     try:
         with _swap(module, parameters_and_buffers, *args, **kwargs):
@@ -29,10 +29,10 @@ def _reparametrize_module(module, parameters_and_buffers, *args, **kwargs):
 
 
 def enter(calls):
-    """Enters the calls again, the outermost first; close() of what is returned leaves them."""
+    """Enters the calls again, the outermost first. close() of the result leaves them."""
     with contextlib.ExitStack() as stack:
         for module, tensors, args, kwargs in calls:
-            # By the wrapper: regions inside a replay are inside of these calls too.
+            # Use the wrapper: regions inside a replay are inside these calls, too.
             stack.enter_context(_reparametrize_module(module, tensors.copy(), *args, **kwargs))
         return stack.pop_all()
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What the policies of regions and named calls say of the ops that torch.compile traces.
+"""The policies of regions and named calls for ops that torch.compile traces.
 
-A compiler's graph knows regions and named calls by notes at its nodes, torch.fx.traceback.annotate(), which it keeps
-through all of its passes. Regions are in them by a key, a string of their options.
+A compiler's graph has regions and named calls as annotations of its nodes, torch.fx.traceback.annotate(), which it keeps
+through all of its passes. An annotation names a region by a key, a string of its options.
 """
 
 import itertools
@@ -17,39 +17,39 @@ import torch.utils.checkpoint as stock
 from . import _C
 from ._policy import CheckpointPolicy, _ask
 
-CALL = "remat call "  # begins the notes of named calls, so that calls in calls have all
-REGION = "remat region"  # the outermost one's key
+CALL = "remat call "  # prefix of the notes of named calls, so that nested calls keep a note each
+REGION = "remat region"  # has the outermost region's key
 INNER = "remat inner region"
 _OURS = "remat "
 _EMPTY = {f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty", "new_empty_strided")}
 
 _IGNORED = {"region_name", "preserve_rng_state", "determinism_check", "early_stop", "intercept", "implicit_keep", "replay"}
 _KNOWN = _IGNORED | {"policy", "_any_output", "_op_site"}
-_WITHOUT_NAMES = ("region_name", "_op_site")  # what regions of one key may differ in
-_regions = {}  # by key: any of them, for good
-_regions_with_functions = {}  # by key: those that live, since such a key is of one function
-_numbers = weakref.WeakKeyDictionary()  # of functions
+_WITHOUT_NAMES = ("region_name", "_op_site")  # options in which regions of one key may differ
+_regions = {}  # by key: one region, never freed
+_regions_with_functions = {}  # by key: the live regions, since such a key is bound to a function
+_numbers = weakref.WeakKeyDictionary()  # by function
 _next_number = itertools.count()
 
 
 def _number_of(function):
-    if isinstance(function, types.MethodType):  # made anew each time that somebody asks for it
+    if isinstance(function, types.MethodType):  # created anew at each access
         return _number_of(function.__func__), _number_of(function.__self__)
     number = next(_next_number)
     try:
         return _numbers.setdefault(function, number)
-    except TypeError:  # no hash, or no weak references: the region's own
+    except TypeError:  # unhashable or not weakly referenceable: a number for this region only
         return number
 
 
 def _part_of_key(name, value, region):
     if name == "policy":
         return _C._rules_of(region), _number_of(value) if callable(value) else None
-    return value if value is None or isinstance(value, (str, bool)) else bool(value)  # others are not in graphs
+    return value if value is None or isinstance(value, (str, bool)) else bool(value)  # graphs have no other options
 
 
 def key_of(region):
-    """A string that is the same for regions that a graph need not tell apart: what checkpoint(options) returned, or a region."""
+    """Returns a key for the result of checkpoint(options) or for a region; a graph need not tell regions of one key apart."""
     options = sorted((name, value) for name, value in _C._keywords_of(region).items() if name not in _WITHOUT_NAMES)
     key = "options " + repr([(name, _part_of_key(name, value, region)) for name, value in options])
     if callable(dict(options).get("policy")):
@@ -60,7 +60,7 @@ def key_of(region):
 
 
 def region_of(key):
-    """One of the regions of that key."""
+    """Returns one of the regions of that key."""
     return _regions.get(key) or next(iter(_regions_with_functions[key]))
 
 
@@ -69,7 +69,7 @@ def options_of(key):
 
 
 def refusal_of(options):
-    """Why what these options ask for is not in a graph; "" if it is."""
+    """Returns why a region with these options cannot be in a graph; "" if it can."""
     for name, value in options.items():
         if name not in _KNOWN and value:
             return (
@@ -80,7 +80,7 @@ def refusal_of(options):
 
 
 def notes_here():
-    """Of the op that is traced now."""
+    """Returns the notes of the op that is being traced."""
     from torch.fx import traceback
 
     return traceback.get_current_meta().get("custom") or {} if traceback.has_preserved_node_meta() else {}
@@ -104,12 +104,12 @@ def _saves(said, where):
 
 
 def policy_of_call(region, name, given):
-    """What the region's rules say of the call, or else what the call says itself."""
+    """Returns the policy of the region's rules for the call, or else the call's own."""
     return _C._policy_of_call(region, name) or CheckpointPolicy(given)
 
 
 class Answers:
-    """What a region's policy says, op by op, in one run of its function."""
+    """The answers of a region's policy, op by op, in one run of its function."""
 
     def __init__(self, key, weights=()):
         self._weights = weights
@@ -134,7 +134,7 @@ class Answers:
 
     def _says_of(self, context, op, args, kwargs, notes):
         is_never_asked = op._schema.name in _EMPTY or self._is_cast_of_weight(op, args)
-        if INNER in notes or is_never_asked:  # a policy does not reach into regions inside
+        if INNER in notes or is_never_asked:  # a policy does not reach into inner regions
             return None
         name = op._schema.name + (f".{op._schema.overload_name}" if op._schema.overload_name else "")
         call = f"{name}#{self._counts[name]}"
@@ -151,7 +151,7 @@ class Answers:
 
 
 def contexts_of(key, weights=()):
-    """As create_selective_checkpoint_contexts(): each run counts its ops anew."""
+    """As create_selective_checkpoint_contexts(), with each run counting its ops from 0."""
     for rule in _C._rules_of_composites(region_of(key)):
         raise NotImplementedError(
             f"[compile] policy, rule {rule}: expected ops that a graph has, got one that is made of others, which alone are in "

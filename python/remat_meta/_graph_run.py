@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a region is where its graph is run: by the compiler's next stage, or as it is.
+"""Runs regions of a graph, by the compiler's next stage or as they are.
 
-The next stage takes torch's own checkpoint, with the contexts that our policy makes. Backends without one ("eager", and
-those that return graph.forward) would take it too, and lose random numbers and write buffers twice. So there such a node
-is a region of ours, as anywhere.
+The next stage takes torch's own checkpoint, with contexts made from our policy. Backends without such a stage ("eager", and
+those that return graph.forward) would take it too, but lose random numbers and write buffers twice. There such a node is run
+as a region of ours, as in eager code.
 """
 
 import contextlib
@@ -26,7 +26,7 @@ def _notes_of(node):
 
 
 def _targets(graph):
-    """What is called in it, and in the graphs that it calls."""
+    """Yields the functions that the graph calls, and those of the graphs that it calls."""
     for module in graph.modules():
         if isinstance(module, torch.fx.GraphModule):
             yield from (node.target for node in module.graph.nodes if node.op == "call_function")
@@ -37,14 +37,14 @@ def _has_notes(graph, *kinds):
 
 
 def _is_asked(key, graph):
-    """True if a policy or a call has anything to say of it: else nothing is kept, and no contexts are needed, under which
-    torch.func's transforms do not run."""
+    """Returns True if a policy or a call decides about the graph. Otherwise nothing is kept, and no contexts are needed;
+    torch.func's transforms do not run under contexts."""
     has_collectives = any("c10d" in str(target) for target in _targets(graph))
     return has_collectives or _has_notes(graph, CALL) or _C._has_policy(region_of(key))
 
 
 class _Graph(torch.fx.Interpreter):
-    """A region's graph, run once; knows the notes of the node that it runs."""
+    """Runs a region's graph once, and knows the notes of the node that is running."""
 
     here = threading.local()
 
@@ -53,13 +53,13 @@ class _Graph(torch.fx.Interpreter):
         self._answers = Answers(key, [arg for arg in args if _is_weight(arg)])
 
     @contextlib.contextmanager
-    def _set_current_node(self, node):  # without torch's note of it, which all threads share
+    def _set_current_node(self, node):  # without torch's record of the node, which all threads share
         self.here.answers, self.here.notes = self._answers, _notes_of(node)
         yield
 
 
 def _policy(context, op, *args, **kwargs):
-    """Of a region of a graph."""
+    """The policy function of a region of a graph."""
     is_saved = _Graph.here.answers.is_saved(context, op, args, kwargs, _Graph.here.notes)
     return CheckpointPolicy.SAVE if is_saved else None
 
@@ -83,7 +83,7 @@ def _run_as_region(key, graph, args):
 
 
 def _weights(graph, args):
-    """The arguments that are leaves which want a gradient; the compiler's tensors do not say."""
+    """Returns the arguments that are leaves which require grad; the compiler's own tensors do not tell."""
     inputs = [node.meta.get("example_value") for node in graph.graph.nodes if node.op == "placeholder"]
     return [arg for value, arg in zip(inputs, args, strict=True) if _is_weight(value)]
 
@@ -93,7 +93,7 @@ def _is_weight(value):
 
 
 def _in_contexts(run, args, contexts):
-    """torch's checkpoint, which leaves its contexts open for as long as somebody keeps an exception of `run`."""
+    """Runs torch's checkpoint and closes its contexts, which it leaves open as long as an exception of `run` is kept."""
     checkpoint = stock._checkpoint_without_reentrant_generator(run, False, contexts, "default", False, True, *args)
     with contextlib.closing(checkpoint):
         next(checkpoint)
@@ -121,7 +121,7 @@ def _run(original, graph, *args, **kwargs):
 
 
 def _with_notes(call_compiler):
-    """A method: what calls the backend with a whole graph."""
+    """Wraps the method that calls the backend with a whole graph."""
 
     @functools.wraps(call_compiler)
     def call(self, graph, *args, **kwargs):

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a graph with regions writes of memory that it is given: buffers, captured tensors, arguments.
+"""Finds what a graph with regions writes of memory that it is given: buffers, captured tensors, arguments.
 
-A compiler writes such memory at the end of its forward, and its checkpoint runs ops again in the backward, which then read
-what has been written: wrong gradients, of which nothing tells. A region without a compiler puts back what the ops have
-read, or raises. So a region is refused where an op in it reads what is written later, or where others read what it writes.
-Memory that the graph makes is safe, and so is what is only written, as running statistics are.
+A compiler writes such memory at the end of its forward, and its checkpoint runs ops again in the backward. These read the
+written values, and gradients are silently wrong. In eager code a region restores the values that the ops have read, or raises.
+So a region is refused if an op in it reads what is written later, or if ops outside read what it writes. Memory that the graph
+allocates is safe, and so is memory that is only written, as running statistics are.
 """
 
 import inspect
@@ -21,7 +21,7 @@ _OPERATORS = {f"i{name}" for name in (
 )}  # fmt: skip
 _OPERATORS |= {f"__{name}__" for name in _OPERATORS} | {"setitem", "__setitem__"}
 _STATISTICS = ("running_mean", "running_var", "input_mean", "input_var")
-_Use = namedtuple("_Use", "node region place is_saved")  # `region`: its graph; None: outside of regions
+_Use = namedtuple("_Use", "node region place is_saved")  # `region`: its graph; None outside regions
 
 
 def _memory_of(value):
@@ -50,7 +50,7 @@ def _named_arguments(node):
 
 
 def _writes(node):
-    """What the node writes: nodes, and lists of them."""
+    """Yields the arguments that the node writes: nodes, and lists of them."""
     for schema in _schemas(node.target):
         given = dict(zip((argument.name for argument in schema.arguments), node.args, strict=False)) | node.kwargs
         yield from (given.get(a.name) for a in schema.arguments if a.alias_info and a.alias_info.is_write)
@@ -81,8 +81,8 @@ def _is_plain(value):
 
 
 def _writes_when_run(node):
-    """What has a higher version after the node has run, with tensors without memory. Functions write that do not say so, as
-    embedding(max_norm=1) does."""
+    """Returns the memory whose version rises when the node runs with tensors without memory. Some functions write without saying
+    so, as embedding(max_norm=1) does."""
     mode = torch._guards.detect_fake_mode()
     given = {one: one.meta.get("example_value") for one in node.all_input_nodes}
     if mode is None or not all(_is_plain(value) for value in given.values() if isinstance(value, torch.Tensor)):
@@ -103,7 +103,7 @@ def _writes_when_run(node):
             call = node.target if node.op == "call_function" else getattr(type(args[0]), node.target)
             call(*args, **kwargs)
     except Exception:
-        return set()  # as it is called in another way by the graph
+        return set()  # the graph calls it in another way
     return {_memory_of(one) for one, fake in fakes.items() if fake._version != versions[one]}
 
 
@@ -114,13 +114,13 @@ def _written(node, outside):
 
 
 def _read(node):
-    """Views read nothing."""
+    """Returns the memory that the node reads. Views read nothing."""
     views = {_memory_of(node)} if isinstance(node.meta.get("example_value"), torch.Tensor) else set()
     return {_memory_of(one) for one in node.all_input_nodes} - views
 
 
 def _is_saved(node, region):
-    """In a call that the region's policy, or else the call itself, says to save."""
+    """Returns True in a call that the region's policy, or else the call itself, SAVEs."""
     notes = node.meta.get("custom") or {}
     calls = {note.removeprefix(CALL): said for note, said in notes.items() if note.startswith(CALL)}
     if region is None or not calls:
@@ -131,7 +131,7 @@ def _is_saved(node, region):
 
 
 def _nodes_of(graph, region=None):
-    """In the order in which they run, with the region that they are in."""
+    """Yields (node, region) in the order in which nodes run."""
     for node in graph.graph.nodes:
         inner = [one for one in node.all_input_nodes if one.op == "get_attr"] if node.op == "call_function" else []
         graphs = [g for g in (getattr(graph, str(one.target), None) for one in inner) if isinstance(g, torch.fx.GraphModule)]
@@ -143,7 +143,7 @@ def _nodes_of(graph, region=None):
 
 
 def _uses(graph, outside):
-    """Of each memory in `outside`, who reads it and who writes it."""
+    """Returns the readers and the writers of each memory in `outside`."""
     reads, writes = {}, {}
     for place, (node, region) in enumerate(_nodes_of(graph)):
         use = _Use(node, region, place, _is_saved(node, region))
@@ -176,7 +176,7 @@ def _refusal(names, memory, read, write):
 
 
 def note_writes(graph):
-    """Leaves in the meta of each region of that whole graph why it is refused."""
+    """Stores in the meta of each region of the whole graph why it is refused."""
     if all(region is None for _, region in _nodes_of(graph)):
         return
     names = {_memory_of(node): node.name for node in graph.graph.nodes if node.op == "placeholder"}

@@ -2,8 +2,8 @@
 
 """Compiled functions and higher-order operators (cond, scan, while_loop) in regions of eager code.
 
-The ops that they call are the region's. What a compiler runs itself, with tensors that have no memory, is not: most of
-these operators trace what they are given each time that they are called.
+The ops that these functions call belong to the region. Ops that a compiler runs itself, on tensors without memory, do not: most
+of these operators trace their functions at each call.
 """
 
 import functools
@@ -14,12 +14,12 @@ from . import _C
 
 
 def _hidden(function):
-    """A method."""
+    """Returns a method that runs `function` hidden from regions."""
     return functools.wraps(function)(lambda self, *args, **kwargs: _C._call_compiler(function, self, *args, **kwargs))
 
 
 def hide_compilers():
-    """Imports what torch._dynamo has imported already."""
+    """Call after torch._dynamo has been imported: the imports here are then cached."""
     from torch._dynamo.convert_frame import CatchErrorsWrapper
     from torch.fx.experimental.proxy_tensor import _MakefxTracer
 
@@ -29,5 +29,5 @@ def hide_compilers():
 
 
 def install():
-    # Higher-order operators are Python's, with no kernel for the keys by which ops are seen; theirs follow.
+    # Higher-order operators are Python's and have no kernel for the interception keys; the keys below do.
     torch._ops.key_extractor = functools.partial(_C._call_without_bits, torch._ops.key_extractor)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Interfaces that users implement: places for tensors, state hooks, what pack functions are told."""
+"""Interfaces that users implement: stores, state hooks, and the information for pack functions."""
 
 import abc
 import enum
@@ -12,33 +12,32 @@ from . import _C
 
 
 class SavedTensorKind(enum.Enum):
-    """What a tensor is that pack has been given."""
+    """The kind of tensor that pack was given."""
 
     CHECKPOINT_INPUT = 0
     """A tensor argument of a region."""
     BACKWARD = 1
-    """Saved by autograd: outside of regions, or in a SAVE call."""
+    """A tensor that autograd saved outside regions or in a SAVE call."""
     SAVE_OUTPUT = 2
-    """A result of a SAVE call that code outside of the call reads."""
+    """A result of a SAVE call that code outside the call reads."""
 
 
 class SavedTensorInfo(typing.NamedTuple):
-    """What current_saved_tensor_info() returns."""
+    """The result of current_saved_tensor_info()."""
 
     kind: SavedTensorKind
     region: str | None
-    """The region's name; None outside of regions and for one without a name."""
+    """The region's name; None outside regions and for a region without a name."""
     call: str | None
     """The SAVE call; None for a region's arguments."""
     context: typing.Any
-    """What capture_context returned; None without one."""
+    """The result of capture_context; None without one."""
 
 
 def current_saved_tensor_info() -> SavedTensorInfo:
-    """What the tensor is that pack has been given: a SavedTensorInfo.
+    """Describes the tensor that pack was given.
 
-    To be called by the pack function of saved_tensors_hooks, on its thread; raises RuntimeError
-    elsewhere.
+    Call it in the pack function of saved_tensors_hooks, on its thread. Raises RuntimeError elsewhere.
     """
     kind, *rest = _C._saved_tensor_info()
     return SavedTensorInfo(SavedTensorKind(kind), *rest)
@@ -46,12 +45,12 @@ def current_saved_tensor_info() -> SavedTensorInfo:
 
 @typing.runtime_checkable
 class RecomputeStateHook(typing.Protocol):
-    """State outside of a region that its replay must find as the forward found it.
+    """State outside a region that its replay must find as the forward found it.
 
     The forward calls snapshot() at entry and after each SAVE call. A replay calls snapshot() for the
-    present, restore() with the entry's state, restore() with the state after each SAVE call that it
-    leaves out, and restore() with the present when it has ended, by an exception too. Restoring a
-    state must do so whatever came before. Errors of both reach the caller.
+    current state, restore() with the entry's state, restore() with the state after each SAVE call that
+    it leaves out, and finally restore() with the current state, also after an exception. restore()
+    must work whatever the state is. Errors of both functions reach the caller.
     """
 
     def snapshot(self) -> typing.Any: ...
@@ -60,21 +59,21 @@ class RecomputeStateHook(typing.Protocol):
 
 
 class OffloadStore(abc.ABC):
-    """Where OFFLOAD calls keep what backward needs. Several regions and threads may use one.
+    """Keeps what backward needs of OFFLOAD calls. Several regions and threads may share a store.
 
-    Any object with put() will do; this class is for those who want to say so. One whose tickets give back approximations
-    has is_exact = False; regions take it with determinism_check="none" only.
+    Any object with put() works; this class is for explicit subclassing. A store whose tickets return approximations has
+    is_exact = False; regions take it with determinism_check="none" only.
     """
 
     is_exact: bool = True
 
     @abc.abstractmethod
     def put(self, tensor: torch.Tensor) -> typing.Any:
-        """Puts a detached tensor away, which the caller then drops; returns a ticket.
+        """Stores a detached tensor, which the caller then drops, and returns a ticket.
 
-        ticket.get() returns an equal tensor on the same device, with the same shape, strides and
-        dtype; called in backward, on any thread, more than once if the graph is kept. The ticket is
-        dropped when the place is free again. Errors of both reach the caller.
+        ticket.get() returns an equal tensor on the same device, with the same shape, strides and dtype. It
+        is called in backward, on any thread, and more than once if the graph is retained. The ticket is
+        dropped when the tensor is no longer needed. Errors of both functions reach the caller.
         """
 
 

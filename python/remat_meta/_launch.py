@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Scripts that cannot be changed: their calls of torch.utils.checkpoint run on remat, their models get a budget."""
+"""Runs unmodified scripts: their calls of torch.utils.checkpoint run on remat, or their models get a budget."""
 
 import atexit
 import builtins
@@ -26,14 +26,14 @@ _WRAPPERS = (nn.parallel.DistributedDataParallel, nn.DataParallel)
 
 
 def _is_model(module):
-    """Something to train, with parts: no loss and no single layer."""
+    """Returns True for a module with parts that trains parameters, unlike a loss or a single layer."""
     return any(p.requires_grad for p in module.parameters()) and next(module.children(), None) is not None
 
 
 def wrap_outermost_modules(memory_budget):
-    """From here on each model that is called in training mode, by no other module, is an auto_checkpoint().
+    """Makes each model that is called in training mode, and not by another module, an auto_checkpoint() from now on.
 
-    Returns a function that says how many models were.
+    Returns a function that returns the number of such models.
     """
     call = nn.Module.__call__
     running = threading.local()
@@ -57,7 +57,7 @@ def wrap_outermost_modules(memory_budget):
 
 
 def patch_and_watch():
-    """patch_torch_checkpoint() for the whole process. Returns a function that says whether anything called it since."""
+    """Applies patch_torch_checkpoint() to the process. Returns a function that says whether checkpoint() was called since."""
     was_called = False
 
     def watched_checkpoint(*args, **kwargs):
@@ -70,7 +70,7 @@ def patch_and_watch():
 
 
 def _run(script, is_module):
-    """As python itself would: in a module __main__ that stays, for threads and functions called at exit."""
+    """Runs a script as python does: in a module __main__ that stays, for threads and functions called at exit."""
     main = sys.modules["__main__"] = types.ModuleType("__main__")
     if is_module:
         runpy._run_module_as_main(script)
@@ -85,7 +85,7 @@ def _run(script, is_module):
 
 
 def _tell_at_exit(is_needed, text):
-    """After threads that the script has left running, and what it has registered itself."""
+    """Logs the text at exit, after threads that the script left running and after its own exit functions."""
     atexit.register(lambda: is_needed() and _logger.info(text))
 
 
@@ -101,12 +101,12 @@ def run_patched(script, is_module):
 
 
 def check_budget(memory_budget):
-    """Raises ValueError for one that cannot be."""
+    """Raises ValueError for an invalid budget."""
     _C._AutoCheckpoint("script", memory_budget, "", 1, None, None, None, None)
 
 
 def run_within_budget(script, is_module, memory_budget):
-    """A budget is a text as REMAT_MEMORY_BUDGET has it."""
+    """Runs the script; the budget has the form of REMAT_MEMORY_BUDGET."""
     count = wrap_outermost_modules(memory_budget)
     _tell_at_exit(
         lambda: count() == 0,

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""offload(): a store whose copies run beside what is computed."""
+"""offload(): a store that copies tensors while the step computes."""
 
 from __future__ import annotations
 
@@ -31,26 +31,26 @@ def offload(
     device: torch.device | str | None = None,
     when_full: Literal["keep", "raise"] = "keep",
 ) -> _C.OffloadEngine:
-    """A store for OFFLOAD calls and rules: checkpoint(offload_store=offload("host")).
+    """Returns a store for OFFLOAD calls and rules: checkpoint(offload_store=offload("host")).
 
-    What they keep leaves the device while the forward goes on: a storage, once for all that share it,
-    when nobody else has it any more; its memory goes when the copy is done. It comes back while the
-    backward goes on, before it is asked for: in the order of the last step if this one has put the same
-    sizes, else the last put first. What has not left when backward asks for it stays. Several regions,
-    steps and threads may use one, and should: what it has taken from the system it uses again.
+    Kept tensors leave the device while the forward continues: a storage is copied once for all tensors that
+    share it, when nobody else holds it any more, and freed when the copy is done. It is fetched while the
+    backward runs, before it is needed: in the order of the last step if this step has put the same sizes,
+    else the last put first. What has not left when backward needs it stays. Several regions, steps and
+    threads may share a store, and should: it reuses the memory that it has allocated.
 
-    memory: "host", memory of the host, pinned where the device wants that; "disk", a file without a
-        name in `directory`; or both in the order in which they are asked for room: ("host", "disk").
+    memory: "host", host memory, pinned where the device profits from that; "disk", an unnamed file in
+        `directory`; or both, in the order in which they are filled: ("host", "disk").
     min_bytes: smaller storages stay (default 1 MiB).
-    max_bytes: the most that is away at once; what comes then stays.
-    prefetch_bytes: the most that is fetched before backward asks for it (default 256 MiB).
-    max_leaving_bytes: the most that is on its way out at once; the forward waits then.
-    host_bytes, disk_bytes: the most that is taken of each memory.
-    checksums: what comes from disk is compared with a sum of what was written.
-    device: what is elsewhere stays. Default: any device.
-    when_full: "keep" what no memory has room for, with a warning, or "raise".
+    max_bytes: limit on the bytes that are away at once; further storages stay.
+    prefetch_bytes: limit on the bytes that are fetched before backward needs them (default 256 MiB).
+    max_leaving_bytes: limit on the bytes that are leaving at once; beyond it the forward waits.
+    host_bytes, disk_bytes: limit on the bytes in each memory.
+    checksums: compares data from disk with a checksum of what was written.
+    device: storages on other devices stay. Default: any device.
+    when_full: "keep" storages that no memory has room for, with a warning, or "raise".
 
-    stats() of what it returns counts all of this.
+    stats() of the returned store counts all of this.
     """
     names = (memory,) if isinstance(memory, str) else tuple(memory) if isinstance(memory, (list, tuple)) else ()
     if not names or any(name not in _MEMORIES for name in names) or len(set(names)) < len(names):
@@ -91,16 +91,16 @@ def _check_bytes(name: str, size: object, alternative: str = "") -> None:
 
 
 def rounding_store(dtype: torch.dtype, store: _C.CppOffloadStore | None = None) -> _C.RoundingStore:
-    """A store for OFFLOAD calls and rules that keeps floating point numbers in a smaller type: gradients are approximations.
+    """Returns a store that keeps floating-point numbers in a smaller dtype, so that gradients are approximations.
 
-    Each tensor is kept over a power of two that makes its largest number one of the largest of `dtype`, on the device or
-    in `store`, and comes back in its own type. Other tensors, those that do not fill their memory, and those that have no
-    more bits go as they are. Regions take it with determinism_check="none" only.
+    Each tensor is scaled by a power of two so that its largest number is near the largest of `dtype`, kept on the device or
+    in `store`, and restored in its own dtype. Other tensors, tensors that do not fill their memory, and tensors whose dtype
+    is not larger are kept unchanged. Regions take the store with determinism_check="none" only.
 
     dtype: torch.bfloat16, torch.float16, torch.float8_e4m3fn or torch.float8_e5m2.
 
-    stats() of what it returns tells how many tensors and bytes, and what it cost: max_error, the largest difference of an
-    element, and max_relative_error, of a tensor the 2-norm of its differences over its own.
+    stats() of the returned store has the number of tensors and bytes, and the errors: max_error, the largest difference of an
+    element, and max_relative_error, the largest ratio of the 2-norm of a tensor's differences to its own 2-norm.
     """
     if not isinstance(dtype, torch.dtype):
         raise TypeError(f"[rounding_store] dtype: expected a torch.dtype, got {type(dtype).__name__}.")
@@ -110,11 +110,11 @@ def rounding_store(dtype: torch.dtype, store: _C.CppOffloadStore | None = None) 
 
 
 def mask_store(store: _C.CppOffloadStore | None = None) -> _C.MaskStore:
-    """A store for OFFLOAD calls and rules that keeps bool tensors as bits, an eighth of their bytes; they come back as they were.
+    """Returns a store that keeps bool tensors as bits, an eighth of their bytes, and restores them exactly.
 
-    On the device or in `store`, where other tensors go as they are.
+    The bits stay on the device or go to `store`; other tensors go there unchanged.
 
-    stats() of what it returns tells how many masks came (count), their bytes (mask_bytes) and those of their bits
+    stats() of the returned store has the number of masks (count), their bytes (mask_bytes) and those of their bits
     (packed_bytes).
     """
     return _C._mask_store(_inner("mask_store", store))

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Reports for the moment when memory is out, and where tensors were allocated."""
+"""Reports for the moment when memory runs out, and the places where tensors were allocated."""
 
 import bisect
 import gc
@@ -18,24 +18,24 @@ from ._reports import Annotate, format_saved_tensors_report
 
 
 def discover_autograd_roots() -> list[torch.Tensor]:
-    """The tensors that Python can reach and that have a grad_fn: roots for a report where no loss is
-    at hand. No leaves, no fake tensors. Looks at every object of the process."""
+    """Returns the tensors that Python can reach and that have a grad_fn, as roots for a report without a loss
+    at hand. Leaves and fake tensors are excluded. Looks at every object of the process."""
     return [found for found in gc.get_objects() if _is_root(found)]
 
 
 def _is_root(found):
-    # By type: isinstance asks __class__, which is code of others for lazy objects and mocks.
+    # Checks the type, because isinstance reads __class__, which runs foreign code for lazy objects and mocks.
     if not issubclass(type(found), torch.Tensor) or issubclass(type(found), FakeTensor):
         return False
     try:
         return found.grad_fn is not None
-    except Exception:  # a subclass that hides it
+    except Exception:  # a subclass that hides grad_fn
         return False
 
 
 def format_oom_saved_tensors_report(annotate: Annotate | None = None) -> str:
-    """format_saved_tensors_report() of all the graphs that discover_autograd_roots() finds, and what
-    would free memory of regions: memory_report().changes_str()."""
+    """Returns format_saved_tensors_report() for all graphs that discover_autograd_roots() finds, and the changes
+    that would free memory of regions: memory_report().changes_str()."""
     return _oom_report(annotate)
 
 
@@ -46,16 +46,16 @@ def _oom_report(annotate=None, device="", wanted=0):
 
 
 def oom_observer(device: int, alloc: int, device_alloc: int, device_free: int) -> None:
-    """Prints to stderr what waits for backward; for torch._C._cuda_attach_out_of_memory_observer.
+    """Prints to stderr what is kept for backward; for torch._C._cuda_attach_out_of_memory_observer.
 
-    `device`: its index; `alloc`: bytes that were asked for; `device_alloc`: bytes that the device
-    has, or the limit of set_per_process_memory_fraction(); `device_free`: bytes of the device that
-    nobody has. Allocates nothing on it, unpacks nothing, and never raises: what goes
-    wrong is printed with its traceback, since the allocator's own error is to come next.
+    `device`: index; `alloc`: requested bytes; `device_alloc`: size of the device in bytes, or the limit of
+    set_per_process_memory_fraction(); `device_free`: free bytes of the device. Allocates nothing on the device,
+    unpacks nothing, and never raises: failures are printed with their traceback, since the allocator's own error
+    follows.
     """
     try:
         _print_oom_report(device, alloc, device_alloc, device_free)
-    except BaseException:  # also an interrupt: the caller is the allocator
+    except BaseException:  # including interrupts, since the caller is the allocator
         print("[oom_observer] the report of saved tensors failed:", file=sys.stderr)
         traceback.print_exc(file=sys.stderr)
 
@@ -81,12 +81,12 @@ def clear_memory_snapshot_cache() -> None:
 
 
 def memory_snapshot_annotate(snapshot: Mapping[str, typing.Any] | None = None) -> Annotate:
-    """For `annotate=`: says where a tensor on CUDA was allocated, as "model.py:12 forward".
+    """For `annotate=`: returns a function that says where a CUDA tensor was allocated, as "model.py:12 forward".
 
-    `snapshot`: what torch.cuda.memory._snapshot() returned; by default it is fetched, once until
-    clear_memory_snapshot_cache(). Needs torch.cuda.memory._record_memory_history() to have been on
-    when the tensor was made. The frame is the innermost one outside of torch and remat_meta, else
-    the innermost. None for a tensor in no active block of the snapshot, views go by their storage.
+    `snapshot`: the result of torch.cuda.memory._snapshot(); by default it is fetched once, until
+    clear_memory_snapshot_cache(). torch.cuda.memory._record_memory_history() must have been on when the
+    tensor was allocated. The frame is the innermost one outside torch and remat_meta, else the innermost.
+    The function returns None for a tensor in no active block of the snapshot; views count as their storage.
     """
     global _fetched
     if snapshot is None:
@@ -118,7 +118,7 @@ def _active_blocks(snapshot):
 
 
 def _site(frames):
-    """Of frames, the innermost first; "" without any."""
+    """Formats the frame to show, from frames with the innermost first; "" without any."""
     frames = frames or ()
     frame = next((frame for frame in frames if not _is_library(frame)), next(iter(frames), None))
     if frame is None:

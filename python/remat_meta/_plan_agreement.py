@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""One plan for all ranks that share sharded weights.
+"""Gives all ranks that share sharded weights the same plan.
 
-Note [Agreed plans]: a replay has the weights gathered that it needs, so ranks with other plans gather in another
-order, and wait for each other for ever. What ranks measure differs, so plans do. So after each step that was measured
-the lowest of the ranks that gather together writes what it has decided to the store of the default group: nothing yet,
-a plan, that there is none; the others wait for that and do the same, after the same step. Ranks that gather together
-wait for each other in each step anyway, so that no pipeline stops by it. Others are not asked.
+Note [Agreed plans]: a replay gathers the weights that it needs, so ranks with different plans would gather in different
+orders and wait for each other forever. Ranks measure different numbers, hence make different plans. So after each measured
+step, the lowest of the ranks that gather together writes its decision to the store of the default group: nothing yet, a plan,
+or that there is none. The others wait for it and do the same, after the same step. Ranks that gather together wait for each
+other in each step anyway, so no pipeline stalls. Other ranks are not involved.
 """
 
 import collections
@@ -21,13 +21,13 @@ import torch
 from . import _default_group
 
 _POLL_S = 0.002
-_PATIENCE_S = 10.0  # then the rank says for whom it waits; it does so as long as the store would
+_PATIENCE_S = 10.0  # after this the rank logs for whom it waits; it waits as long as the store's timeout
 
 _logger = logging.getLogger("remat_meta")
 
 
 def _ranks_that_gather_with(module):
-    """For fully_shard: with this rank, for a module and what is in it, or if it is None for any that there is."""
+    """Returns the ranks with which fully_shard gathers: for a module and its submodules, or for all modules if it is None."""
     if "torch.distributed.fsdp" not in sys.modules:
         return set()
     from torch.distributed._composable_state import _module_state_mapping
@@ -42,12 +42,12 @@ def _ranks_that_gather_with(module):
 
 
 class _Plans:
-    """What ranks of a default group tell each other."""
+    """The messages between ranks of a default group."""
 
     def __init__(self, store, rank):
         self.rank = rank
         self._store = torch.distributed.PrefixStore("plans", store)
-        self._numbers = weakref.WeakKeyDictionary()  # by PlanAgreement: which of its name
+        self._numbers = weakref.WeakKeyDictionary()  # by PlanAgreement: its index among those of its name
         self._counts = collections.Counter()
 
     def number_of(self, agreement, where):
@@ -77,7 +77,7 @@ _current = None
 
 
 class PlanAgreement:
-    """Of one auto_checkpoint."""
+    """The agreement on the plans of one auto_checkpoint."""
 
     def __init__(self, name, budget, module):
         self._name = name
@@ -89,7 +89,7 @@ class PlanAgreement:
         self._steps += 1
 
     def agree(self, own):
-        """What to do after the step that was measured: of the lowest rank. `own` if nobody else is concerned."""
+        """Returns the lowest rank's decision after a measured step, or `own` if no other rank is concerned."""
         if _current is None:
             return own
         ranks = _ranks_that_gather_with(self._module and self._module())
@@ -99,7 +99,7 @@ class PlanAgreement:
             return self._follow(_current, min(ranks), own)
         except TimeoutError:
             raise
-        except RuntimeError as error:  # the rank that has the store may have ended
+        except RuntimeError as error:  # the rank that hosts the store may have ended
             _logger.info("[auto_checkpoint] plans of ranks are not compared any more: %s", error)
             return own
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What is done with a named call's values."""
+"""The policies of ops and named calls."""
 
 import enum
 
@@ -11,7 +11,7 @@ from . import _C
 
 
 class CheckpointPolicy(enum.Enum):
-    """SAVE: keep and do not run again. RECOMPUTE: run again. OFFLOAD: as SAVE, in the region's
+    """SAVE: keep the results and do not run again. RECOMPUTE: run again. OFFLOAD: as SAVE, but keep in the region's
     offload_store or saved_tensors_hooks."""
 
     SAVE = "save"
@@ -20,10 +20,10 @@ class CheckpointPolicy(enum.Enum):
 
 
 class PolicyContext:
-    """What a policy function gets before the op and its arguments.
+    """The first argument of a policy function, before the op and its arguments.
 
-    is_recompute: True in a replay, where the answer must be that of the forward. tensor_name: the
-    call that the op would be, "block/aten::mm#3".
+    is_recompute: True in a replay, where the answer must be that of the forward.
+    tensor_name: the name that the op's call would have, such as "block/aten::mm#3".
     op_output: None, since the op has not run yet.
     """
 
@@ -54,7 +54,7 @@ def _ask(function, call, is_recompute, op, args, kwargs):
     if op in stock.SAC_IGNORED_OPS:
         return None
     where = f"[checkpoint] policy, call {call!r}, op {op}"
-    # No TypeError leaves this: torch's operators (a @ b) take one to mean that they do not know b.
+    # Convert any TypeError: torch's operators (a @ b) would take it to mean that they do not support b.
     try:
         answer = function(PolicyContext(is_recompute, call), op, *args, **kwargs)
     except TypeError as error:
@@ -62,7 +62,7 @@ def _ask(function, call, is_recompute, op, args, kwargs):
             f"{where}: expected a function that takes (context, op, *args, **kwargs) and answers, got "
             f"TypeError: {error}"
         ) from error
-    if isinstance(answer, torch.SymBool):  # a compiler's, about sizes
+    if isinstance(answer, torch.SymBool):  # from a compiler, for sizes
         answer = bool(answer)
     try:
         return _ANSWERS[answer]

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a training step costs, op by op."""
+"""profile(): measures what a training step costs, op by op."""
 
 import contextlib
 import gc
@@ -18,9 +18,9 @@ _R = typing.TypeVar("_R")
 
 @contextlib.contextmanager
 def named_by_module(recording, root=None):
-    """While entered, tells a recording the paths of the modules that run: "h.3.attn.c_proj".
+    """While entered, tells a recording the paths of the running modules, such as "h.3.attn.c_proj".
 
-    Paths are from `root` on; without one from the outermost module that is called.
+    Paths start at `root`, or without one at the outermost module that is called.
     """
     names = {}
     running = []
@@ -56,7 +56,7 @@ def named_by_module(recording, root=None):
 
 @contextlib.contextmanager
 def _no_collection():
-    """What others have left in cycles does not die meanwhile."""
+    """Prevents garbage of others in reference cycles from being freed meanwhile."""
     was_enabled = gc.isenabled()
     gc.collect()
     gc.disable()
@@ -79,7 +79,7 @@ def _backward_of_loss(result):
 
 
 class _Runner:
-    """Steps of a function, for the core."""
+    """Steps of a function, in the form that the core drives."""
 
     def __init__(self, fn, name, backward, args, kwargs):
         self._fn = fn
@@ -113,13 +113,12 @@ def profile(
 ) -> typing.Callable[_P, StepProfile]:
     """profile(fn)(*args) measures training steps of fn and returns a StepProfile.
 
-    fn returns its loss, or `backward` runs backward from what it returns. One forward runs first and
-    is dropped; then steps + 1 steps, of which little is kept. What ops of fn have written (running
-    statistics), the default generators and the .grad of leaves are afterwards as they were; other
-    side effects happen steps + 2 times.
+    fn returns its loss, or `backward` runs backward from its result. First one forward runs and is dropped, then steps + 1
+    steps, which keep little. Afterwards the memory that ops of fn wrote (running statistics), the default generators and the
+    .grad of leaves are restored; other side effects happen steps + 2 times.
 
-    Raises NotImplementedError for what no tape can replay or no plan knows, naming the op, region or
-    node; ValueError for what is no step; RuntimeError if steps run different ops.
+    Raises NotImplementedError for an op, region or node that no tape can replay or no plan supports, with its name;
+    ValueError for an invalid step; RuntimeError if steps run different ops.
     """
     if isinstance(steps, bool) or not isinstance(steps, int):
         raise TypeError(f"[profile] steps: expected an int, got {type(steps).__name__}.")

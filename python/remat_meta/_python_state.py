@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a forward may change in Python, to be put back when the forward is dropped."""
+"""Saves the state in Python that a forward may change, to restore it when the forward is dropped."""
 
 import collections
 import collections.abc
@@ -20,24 +20,23 @@ _CODE = (type, types.BuiltinFunctionType, types.ModuleType, types.CodeType)
 
 
 class PythonState:
-    """What a call can reach, as it is now:
+    """The state that a call can reach, as it is at construction:
 
-    - lists, dicts, sets, deques, one in another; attributes of modules and of their submodules; what hooks of their
-      forward have captured, and attributes of objects whose methods such hooks are;
-    - of tensors whether they need a gradient, their gradients, hooks, and which memory they have (what ops write is the
-      core's affair);
-    - of the function its captured names, defaults, attributes, its partial arguments, and the object it is a method of;
-    - of other objects that are arguments or captured, and of what they hold, attributes and slots; numpy's arrays,
-      bytearrays and generators of random numbers;
+    - lists, dicts, sets and deques, nested; attributes of modules and submodules; what hooks of their forward have
+      captured, and attributes of objects whose methods such hooks are;
+    - for tensors: requires_grad, gradients, hooks, and their memory (the core handles what ops write);
+    - for the function: its captured variables, defaults, attributes, partial arguments, and the object of a method;
+    - for other objects that are arguments or captured, and for what they hold: attributes and slots; numpy arrays,
+      bytearrays and random generators;
     - the states of random and numpy.
 
-    Objects that are attributes of a module are not looked into: they may be the whole of a trainer.
+    Objects that are attributes of a module are not searched: they may be a whole trainer.
     """
 
     def __init__(self, fn, module, args, kwargs):
         self._undo = []
         self._seen = set()
-        self._kept = []  # so that ids stay those of what was seen
+        self._kept = []  # keeps the ids in _seen valid
         self._numpy = sys.modules.get("numpy")
         self._note(module, objects=False)
         self._note((fn, args, kwargs), objects=True)
@@ -57,7 +56,7 @@ class PythonState:
                 )
 
     def _note(self, root, objects):
-        """Iterative: what people keep may nest deeply, or hold itself."""
+        """Notes all that `root` holds. Iterative, since user data may nest deeply or contain itself."""
         waiting = [(root, objects)]
         while waiting:
             value, objects = waiting.pop()
@@ -74,7 +73,7 @@ class PythonState:
             waiting.extend((one, objects) for one in inside if type(one) not in _ATOMS)
 
     def _note_one(self, value, objects):
-        """What is in it; None of what holds nothing that can change."""
+        """Notes one value. Returns what it contains; None if it cannot change."""
         if isinstance(value, torch.Tensor):
             return self._note_tensor(value)
         if isinstance(value, torch.nn.Module):
@@ -136,7 +135,7 @@ class PythonState:
 
 
 def find_iterator(fn, args, kwargs):
-    """One among the arguments, in lists and dicts too, or captured; None if there is none. Files count as none."""
+    """Returns an iterator among the arguments (in lists and dicts too) or captures; None if there is none. Files do not count."""
     waiting, seen = [*args, *kwargs.values(), *(one for _, one in _captured(fn))], set()
     while waiting:
         value = waiting.pop()
@@ -152,17 +151,17 @@ def find_iterator(fn, args, kwargs):
 
 
 def _captured(fn):
-    """Cells of names that something is bound to, and what."""
+    """Returns the cells of bound names, with their values."""
     bound = []
     for cell in getattr(fn, "__closure__", None) or ():
-        with contextlib.suppress(ValueError):  # nothing is bound to the name yet
+        with contextlib.suppress(ValueError):  # the name is not bound yet
             bound.append((cell, cell.cell_contents))
     return bound
 
 
 def _held_by_hooks(module):
-    """What hooks of the forward write to: what they have captured, and attributes of objects whose methods they are. Not
-    those of fully_shard, which prepares itself at the first forward for good: half of that put back, it would do it twice."""
+    """Yields what forward hooks may write: captured variables, and attributes of objects whose methods they are. Hooks of
+    fully_shard are excluded: it initializes itself at the first forward, and restoring half of that would make it do it twice."""
     for hook in [*module._forward_pre_hooks.values(), *module._forward_hooks.values()]:
         if isinstance(hook, functools.partial):
             yield from (hook.args, hook.keywords)
@@ -184,7 +183,7 @@ def _are_same(now, before):
     return len(now) == len(before) and all(map(operator.is_, now, before))
 
 
-# Classes of their own may refuse to be changed: by the methods of what they are made from.
+# Subclasses may refuse changes, so use the methods of the base class.
 
 
 def _put_back_dict(now, before):
@@ -216,7 +215,7 @@ def _put_back_slots(value, before):
 
 def _put_back_tensor(tensor, before):
     requires_grad, grad, data = before
-    if not tensor.is_leaf:  # an op has written it: the core puts back its place in the graph
+    if not tensor.is_leaf:  # an op wrote it: the core restores its place in the graph
         return
     if data is not None and (tensor.data_ptr() != data.data_ptr() or tensor.shape != data.shape):
         tensor.data = data

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Recordings as a page for browsers, and in notebooks."""
+"""Shows recordings as a page in browsers and notebooks."""
 
 import html
 import pathlib
@@ -11,17 +11,17 @@ from . import _C
 
 
 def write_report(*recordings: str | pathlib.Path, page: str | pathlib.Path) -> None:
-    """Writes one HTML file that loads nothing else: what one recording says, or two, one over the other.
+    """Writes one self-contained HTML file that shows one recording, or two on top of each other.
 
-    Raises ValueError if one cannot be read or the page cannot be written. What is damaged in a recording is told on
-    stderr; what comes before that is in the page.
+    Raises ValueError if a recording cannot be read or the page cannot be written. Damage in a recording is reported on stderr;
+    the page shows what comes before it.
     """
     for damage in _C._write_report([str(recording) for recording in recordings], str(page)):
         print(f"[report] {damage}", file=sys.stderr)
 
 
 def _frame(recorder):
-    """What a notebook shows of a recorder that has stopped."""
+    """Returns what a notebook shows for a recorder that has stopped."""
     with tempfile.TemporaryDirectory() as folder:
         page = pathlib.Path(folder) / "report.html"
         write_report(recorder.path, page=page)

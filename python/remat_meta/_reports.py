@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What regions and graphs hold for backward, as text."""
+"""Text reports of what regions and graphs hold for backward."""
 
 import collections.abc
 import typing
@@ -10,20 +10,20 @@ import torch
 from . import _C
 
 Annotate = typing.Callable[[torch.Tensor], str | None]
-"""A few words on a tensor for its line in a report, or None. Gets a detached alias of it."""
+"""Returns a few words about a tensor for its line in a report, or None. Gets a detached alias of the tensor."""
 
 Roots = torch.Tensor | collections.abc.Iterable[torch.Tensor] | None
 
 
 def format_current_memory_report(annotate: Annotate | None = None) -> str:
-    """What the region holds for backward in whose function this is called: text.
+    """Returns a text of what the region whose function calls this holds for backward.
 
-    A line for the region (bytes, number of storages), one per SAVE call, one per storage with bytes,
-    name, shape and dtype. A name is the one that save_for_backward() was given, or saved.<i>, or
-    output <i> for a result that code which runs again reads. Bytes of storages sum up to those of
-    the region. Leaves that require grad are not counted. `annotate` adds words to each storage.
+    It has a line for the region (bytes, number of storages), one per SAVE call, and one per storage with bytes,
+    name, shape and dtype. A name is one given to save_for_backward(), or saved.<i>, or output <i> for a result that
+    recomputed code reads. The storages' bytes add up to the region's. Leaves that require grad are not counted.
+    `annotate` adds words to each storage.
 
-    Raises RuntimeError outside of regions.
+    Raises RuntimeError outside regions.
     """
     return _C._current_memory_report(annotate)
 
@@ -36,18 +36,16 @@ def print_current_memory_report(
 
 
 def format_saved_tensors_report(roots: Roots = None, annotate: Annotate | None = None) -> str:
-    """All that waits for backward in this process: text.
+    """Returns a text of all that is kept for backward in this process.
 
-    Its total in bytes; regions that hold alike in one line, "layer.0-11"; with `roots`, a Tensor or
-    an iterable of them, the nodes of their graphs outside of regions by type; and the first region of
-    each group in full, as in format_current_memory_report(). Each storage is counted once: by the
-    first region in the order of names, regions before graphs. Leaves that require grad and views of
-    them are not counted.
+    It has the total in bytes; regions with equal contents in one line, "layer.0-11"; with `roots`, a Tensor or an
+    iterable of them, the nodes of their graphs outside regions by type; and the first region of each group in full, as
+    in format_current_memory_report(). Each storage is counted once: in the first region in the order of names, and in
+    regions before graphs. Leaves that require grad and their views are not counted.
 
-    Nothing is unpacked: hooks do not run, and what hooks keep outside of regions is not counted, nor
-    what C++ custom functions save there. Graphs whose backward has run count with what is left.
-    Any thread; regions whose forward runs on another one are left out. Raises TypeError if roots
-    are no tensors.
+    Nothing is unpacked: hooks do not run, and what hooks keep outside regions is not counted, nor what C++ custom
+    functions save there. Graphs whose backward has run count with what is left. Thread-safe; regions whose forward runs
+    on another thread are left out. Raises TypeError if roots are no tensors.
     """
     return _C._saved_tensors_report(_as_list(roots), annotate)
 

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Checkpointing a chain of layers in segments."""
+"""Checkpoints a chain of layers in segments."""
 
 import collections.abc
 import itertools
@@ -15,7 +15,7 @@ _Chain = typing.Callable[[typing.Any], typing.Any]
 
 
 class _Run:
-    """Layers one after the other."""
+    """Runs layers one after the other."""
 
     def __init__(self, layers):
         self.layers = layers
@@ -27,9 +27,9 @@ class _Run:
 
 
 def layers_of(chain):
-    """Raises TypeError for a module whose forward may be another than that of a chain."""
+    """Returns the layers of a chain. Raises TypeError for a module whose forward may not be a chain."""
     if isinstance(chain, torch.nn.Sequential):
-        return [*chain._modules.values()]  # not children(): a module that occurs twice runs twice
+        return [*chain._modules.values()]  # unlike children(), keeps a module that occurs twice
     is_module = isinstance(chain, torch.nn.Module) and not isinstance(chain, torch.nn.ModuleList)
     if isinstance(chain, collections.abc.Iterable) and not is_module:
         return [*chain]
@@ -40,7 +40,7 @@ def layers_of(chain):
 
 
 def split(layers, segments):
-    """`segments` parts of equal length, the last one takes the rest. Raises ValueError."""
+    """Splits the layers into `segments` parts of equal length; the last part gets the rest. Raises ValueError."""
     layers = layers_of(layers)
     if not 1 <= segments <= len(layers):
         raise ValueError(
@@ -65,10 +65,9 @@ def checkpoint_sequential(
 ) -> typing.Any:
     """Checkpoints a chain in segments: checkpoint_sequential(segments, **options)(layers)(x).
 
-    `layers`: torch.nn.Sequential, or functions that take a Tensor and return one. They are split
-    into `segments` parts of equal length (the last takes the rest), and each but the last, which
-    backward would run again at once, is a region named region_name + "[i]". Options: those of
-    checkpoint(). Raises ValueError unless 1 <= segments <= number of layers.
+    `layers`: torch.nn.Sequential, or functions that take a Tensor and return one. They are split into `segments` parts
+    of equal length (the last gets the rest). Each part but the last, which backward would recompute at once, is a region
+    named region_name + "[i]". Options: those of checkpoint(). Raises ValueError unless 1 <= segments <= number of layers.
 
     torch's form, checkpoint_sequential(layers, segments, x, use_reentrant=..., preserve_rng_state=
     ...), works too.
@@ -80,7 +79,7 @@ def checkpoint_sequential(
             "[checkpoint_sequential] segments: expected a number in the first call, got "
             f"{_C._type_of(segments)}. Write checkpoint_sequential(segments, **options)(layers)(x)."
         )
-    _C.checkpoint(region_name=region_name, **options)  # complains now, not at the call
+    _C.checkpoint(region_name=region_name, **options)  # raises now, not at the call
 
     def wrap(layers):
         *first, last = split(layers, segments)

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What a replay's ops are given in place of tensors from outside."""
+"""The tensors that a replay's ops get in place of tensors from outside."""
 
 import torch
 
@@ -8,5 +8,5 @@ from . import _C
 
 
 def stand_ins(tensors):
-    """Of these tensors, in a replay: what is in its graph. Others than tensors are as they are."""
+    """Returns for each tensor its stand-in in the replay's graph; other values are returned unchanged."""
     return tuple(_C._stand_in(t) if isinstance(t, torch.Tensor) else t for t in tensors or ())

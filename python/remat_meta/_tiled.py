@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Functions that run slice by slice, each a region."""
+"""tiled(): runs a function slice by slice, each slice as a region."""
 
 import typing
 
@@ -18,19 +18,19 @@ def tiled(
 ) -> typing.Callable[_P, _R]:
     """Runs fn on n slices of its positional tensors along dim: tiled(fn, dim, n)(*args, **kwargs).
 
-    For what is large in between and not after it: a head's logits, an MLP's inner layer. Each slice is a region named
-    region_name + "[i]", which backward runs again when it comes to it, so one slice's memory is there at a time. In a step
-    of auto_checkpoint() slices are no regions: its plan says what of each is kept.
+    Use it for functions with large intermediate tensors, such as a head's logits or an MLP's inner layer. Each slice is a
+    region named region_name + "[i]", which backward recomputes when it reaches it, so that one slice's memory is alive at a
+    time. In a step of auto_checkpoint() slices are no regions: the plan decides what is kept of each.
 
         loss = remat.tiled(head_loss, 0, 8)(hidden, targets)
 
-    Positional tensors are cut and must be of one length along dim; other arguments, and all that a keyword names, are
-    passed whole. Of what fn returns (tensors, in tuples, lists and dicts), scalars are added, other tensors are joined
-    along dim. n may be more than there are elements. Options: those of checkpoint().
+    Positional tensors are cut and must have the same length along dim; other arguments and all keyword arguments are passed
+    whole. Results are tensors, also in tuples, lists and dicts: scalars are added, other tensors are concatenated along dim.
+    n may exceed the length. Options: those of checkpoint().
 
-    Not bitwise the same as fn of the whole: sums over slices (added results, gradients of weights) are added in another
-    order, and matrix products of other shapes may round otherwise. Raises TypeError and ValueError for arguments that cannot
-    be cut and results that cannot be joined.
+    Results are not bitwise those of fn on the whole: sums over slices (added results, gradients of weights) are added in a
+    different order, and matrix products of other shapes may round differently. Raises TypeError and ValueError for arguments
+    that cannot be cut and results that cannot be joined.
     """
     if not callable(fn):
         raise TypeError(f"[tiled] fn: expected a function, got {_C._type_of(fn)}. Write tiled(fn, dim, n)(*args).")
@@ -38,7 +38,7 @@ def tiled(
         if isinstance(value, bool) or not isinstance(value, int):
             raise TypeError(f"[tiled] {name}: expected a number, got {_C._type_of(value)}.")
     _C._check_tiles(n)
-    _C.checkpoint(region_name=region_name, **options)  # complains now, not at the call
+    _C.checkpoint(region_name=region_name, **options)  # raises now, not at the call
 
     def run(*args: _P.args, **kwargs: _P.kwargs) -> _R:
         length = _C._tiled_length([value for value in args if isinstance(value, torch.Tensor)], dim)

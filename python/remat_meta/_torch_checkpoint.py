@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch.utils.checkpoint's calls on remat: under names of our own, or in place of torch's."""
+"""Runs calls of torch.utils.checkpoint on remat, under names of our own or in place of torch's."""
 
 import contextlib
 import functools
@@ -28,7 +28,7 @@ _R = typing.TypeVar("_R")
 
 
 def _op_site():
-    """The three innermost lines of user code on this thread: "model.py:12 in forward < ..."."""
+    """Returns the three innermost lines of user code on this thread: "model.py:12 in forward < ..."."""
     found = []
     frame = sys._getframe(1)
     while frame is not None and len(found) < 3:
@@ -75,7 +75,7 @@ def _with_contexts(function, forward_context, recompute_context):
 
 
 def _selective_policy(context_fn):
-    """The policy of a context_fn made for selective checkpointing, and the contexts of any other."""
+    """Returns the policy of a context_fn for selective checkpointing, or the contexts of any other context_fn."""
     stock_fn = stock.create_selective_checkpoint_contexts
     if isinstance(context_fn, functools.partial) and context_fn.func is stock_fn and context_fn.args:
         return context_fn.args[0], None
@@ -108,16 +108,14 @@ def torch_checkpoint(
 ) -> typing.Any:
     """torch.utils.checkpoint.checkpoint(function, *args, **kwargs) on remat; without a function, a decorator.
 
-    Returns what `function` returns; leaves that are no tensors pass. `use_reentrant` is accepted
-    and changes nothing: there is one implementation, which can do what both of torch's can.
-    `debug` lets a ReplayMismatch list the ops of forward and replay, each with the lines of Python
-    that called it: slow, for debugging. Without it the error names the first op that differs.
-    `context_fn` with torch's create_selective_checkpoint_contexts becomes a policy of the region;
-    other contexts are entered around `function`, the first in the forward, the second when it runs
-    again. `early_stop` and `debug` give way to set_checkpoint_early_stop() and
-    set_checkpoint_debug_enabled(). `respect_saved_tensors_hooks` is accepted and changes nothing:
-    hooks around a region get what its policy keeps. Gradients, buffers and random streams are bitwise those of
-    function(*args, **kwargs).
+    Returns what `function` returns, with leaves of any type. `use_reentrant` is accepted and ignored: the one
+    implementation covers both of torch's. With `debug`, a ReplayMismatch lists the ops of forward and replay, each
+    with the lines of Python that called it; this is slow. Without it the error names the first op that differs.
+    `context_fn` with torch's create_selective_checkpoint_contexts becomes a policy of the region; other contexts are
+    entered around `function`, the first in the forward, the second in the replay. set_checkpoint_early_stop() and
+    set_checkpoint_debug_enabled() override `early_stop` and `debug`. `respect_saved_tensors_hooks` is accepted and
+    ignored: hooks around a region get what its policy keeps. Gradients, buffers and random streams are bitwise those
+    of function(*args, **kwargs).
     """
     options = dict(
         use_reentrant=use_reentrant,
@@ -138,7 +136,7 @@ def torch_checkpoint(
 
 
 def _decorated(options, function):
-    """A function, so that methods may be decorated."""
+    """Returns a function, so that methods may be decorated."""
 
     @functools.wraps(function)
     def checkpointed(*args, **kwargs):
@@ -148,7 +146,7 @@ def _decorated(options, function):
 
 
 def _run(function, args, kwargs, options):
-    if torch._guards.TracingContext.try_get() is not None:  # a compiler traces a checkpoint of its graph
+    if torch._guards.TracingContext.try_get() is not None:  # a compiler is tracing a checkpoint of its graph
         return stock.checkpoint.__wrapped__(function, *args, **options, **kwargs)
     context_fn = options["context_fn"]
     early = _unless(stock._enable_checkpoint_early_stop, options["early_stop"])
@@ -166,9 +164,9 @@ def _unless(override, value):
     return bool(value if override is None else override)
 
 
-# torch.utils.checkpoint.checkpoint is a wrapper that calls what it finds under this attribute of
-# the function below it, and makes that at its first call. All who imported the name have the
-# wrapper, so that setting the attribute reaches them too, and the wrapper stays the object it was.
+# torch.utils.checkpoint.checkpoint is a wrapper that calls the function it finds under this attribute of the wrapped function,
+# and sets the attribute at its first call. Whoever imported the name has the wrapper, so setting the attribute affects them too,
+# and the wrapper stays the same object.
 _TARGET = "__dynamo_disable"
 _ABSENT = object()
 
@@ -186,12 +184,12 @@ def _stock_function():
 
 
 class _Patch:
-    """Undone by undo() or at the end of the with block; more than one may be on, the last undone first."""
+    """A patch, undone by undo() or at the end of the with block. Patches nest; the last one must be undone first."""
 
     _stack = []
 
     def __init__(self, replacement: typing.Callable[..., typing.Any] | None = None) -> None:
-        """Without a replacement that of the patch around it, else torch_checkpoint."""
+        """Uses `replacement`, else that of the patch around this one, else torch_checkpoint."""
         outer = _Patch._stack[-1]._replacement if _Patch._stack else torch_checkpoint
         self._replacement = replacement or outer
         self._function = _stock_function()
@@ -200,7 +198,7 @@ class _Patch:
         _Patch._stack.append(self)
 
     def undo(self) -> None:
-        """Puts torch's own back, or an outer patch. A second call does nothing."""
+        """Restores torch's function or that of an outer patch. A second call does nothing."""
         if self not in _Patch._stack:
             return
         if _Patch._stack[-1] is not self:
@@ -223,7 +221,7 @@ class _Patch:
 
 @contextlib.contextmanager
 def checkpoints_on_remat():
-    """Lets a measurement find them, which refuses regions. Torch's own stays where it cannot be patched."""
+    """Runs checkpoints on remat, so that a measurement sees and refuses them. Where patching fails, torch's checkpoint stays."""
     try:
         patch = _Patch()
     except NotImplementedError:
@@ -235,8 +233,8 @@ def checkpoints_on_remat():
 def patch_torch_checkpoint() -> _Patch:
     """Makes torch.utils.checkpoint.checkpoint, and checkpoint_sequential, run on remat.
 
-    Serves code that imported the name before, or holds it in a functools.partial (transformers,
-    timm, FSDP's checkpoint_wrapper). Acts at once; undone by undo() of what it returns, or as a
-    context manager. Code compiled by torch.compile keeps torch's own.
+    Also affects code that imported the name before or holds it in a functools.partial (transformers, timm, FSDP's
+    checkpoint_wrapper). Takes effect at once; undone by undo() of the result, or as a context manager. Code compiled by
+    torch.compile keeps torch's checkpoint.
     """
     return _Patch()

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What differs between the versions of torch that remat_meta supports, 2.10 to 2.15; the C++ half is in
+"""Handles differences between the versions of torch that remat_meta supports, 2.10 to 2.15; the C++ half is in
 tape/support/include/remat/tape/torch_compat.h."""
 
 import itertools
@@ -9,13 +9,13 @@ import torch.utils.checkpoint as stock
 
 
 def getattr_method(variable_class):
-    """The name of the method by which Dynamo reads an attribute: (variable, tx, name)."""
+    """Returns the name of the method by which Dynamo reads an attribute: (variable, tx, name)."""
     return "var_getattr" if hasattr(variable_class, "var_getattr") else "tp_getattro_impl"  # since 2.14
 
 
 def attribute_of_class(getattr_of, variable, tx, name, value):
-    """What Dynamo knows `value` as, which the class of `variable` has under that name. `getattr_of` is its own method, which
-    makes of a descriptor in C, since 2.14, a method that it cannot call."""
+    """Returns Dynamo's variable for `value`, which the class of `variable` has under that name. `getattr_of` is Dynamo's own
+    method; since 2.14 it turns a C descriptor into a method that it cannot call."""
     if hasattr(variable, "var_getattr"):
         return getattr_of(variable, tx, name)
     source = variable.get_source_by_walking_mro(tx, name) if variable.source else None
@@ -23,19 +23,19 @@ def attribute_of_class(getattr_of, variable, tx, name, value):
 
 
 def fsdp_groups(state):
-    """The groups of parameters of a module that fully_shard has sharded: more than one may be since 2.12."""
+    """Returns the parameter groups of a module that fully_shard has sharded; since 2.12 there may be several."""
     groups = getattr(state, "_fsdp_param_groups", None)
     if groups is None:
         groups = [state._fsdp_param_group]
     return [group for group in groups if group is not None]
 
 
-_graph_numbers = itertools.count(1 << 32)  # beyond torch's own
+_graph_numbers = itertools.count(1 << 32)  # beyond torch's own numbers
 
 
 def tag_nodes(graph, contexts=None):
-    """Marks the nodes of a graph as one checkpoint's, for the compiler's partitioner. Without contexts it is to run all of
-    them again; with contexts those are returned that tell it of each node."""
+    """Marks the nodes of a graph as one checkpoint for the compiler's partitioner. Without contexts all nodes are recomputed;
+    with contexts, returns contexts that decide for each node."""
     number = next(_graph_numbers)
     for node in graph.graph.nodes:
         if node.op in ("call_function", "call_method", "call_module"):
@@ -44,14 +44,14 @@ def tag_nodes(graph, contexts=None):
 
     def numbered():
         forward, recompute = contexts()
-        forward.ac_graph_id = number  # since 2.12 they write it to all nodes that they see
+        forward.ac_graph_id = number  # since 2.12 the contexts write the number to all nodes that they see
         return forward, recompute
 
     return numbered
 
 
 def checkpoint_options(respect_saved_tensors_hooks):
-    """As torch.utils.checkpoint takes it, since 2.14."""
+    """Returns the option in the form of torch.utils.checkpoint, which has it since 2.14."""
     if respect_saved_tensors_hooks is None:
         return {}
     return {"respect_saved_tensors_hooks": respect_saved_tensors_hooks}

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""torch's profiler may start on a thread whose step is being measured.
+"""Lets torch's profiler start on a thread whose step is being measured.
 
-Both hear of memory at the same place of the thread. A step is measured until the next one begins, so the profiler of a
-training loop, which starts between steps, would find that place taken. Who records on purpose keeps it.
+Both use the same slot of the thread to observe memory. A step is measured until the next one begins, so a training loop's
+profiler, which starts between steps, would find the slot taken. An explicit recording keeps the slot.
 """
 
 import functools
@@ -29,6 +29,6 @@ def _after_measuring(start):
 
 @functools.cache
 def let_it_start():
-    """From here on a profiler that starts ends the measuring of the step before, which does not count."""
+    """From now on a starting profiler ends the measurement of the previous step, which is discarded."""
     for name in ("_prepare_profiler", "_enable_profiler"):
         setattr(profiler, name, _after_measuring(getattr(profiler, name)))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Finds the compiled part for the torch and the Python that run, before any of it is loaded: another one would end in
+"""Finds the compiled part for the running torch and Python before any of it is loaded: a wrong one would fail with
 `undefined symbol`.
 
-It is in one folder for each minor version of torch, torch_2_11 and so on, with bindings for each Python: a wheel has many,
-what was compiled on this machine has one.
+It is in one folder for each minor version of torch, such as torch_2_11, with bindings for each Python: a wheel has several,
+a local build has one.
 """
 
 import importlib.machinery
@@ -12,23 +12,23 @@ import os
 import platform
 import re
 
-_OLDEST, _NEWEST = (2, 10), (2, 15)  # that the source is for
+_OLDEST, _NEWEST = (2, 10), (2, 15)  # versions that the source supports
 
 
 def minor(version: str) -> str:
-    """'2.11' of '2.11.0+cu130'."""
+    """Returns the minor version, such as '2.11' for '2.11.0+cu130'."""
     return ".".join(version.split("+")[0].split(".")[:2])
 
 
 def compiled_versions(package: str) -> list[str]:
-    """Minor versions of torch for which this package has a compiled part."""
+    """Returns the minor versions of torch for which this package has a compiled part."""
     found = [re.fullmatch(r"torch_(\d+)_(\d+)", name) for name in os.listdir(package)]
     versions = sorted((int(match[1]), int(match[2])) for match in found if match)
     return [f"{major}.{minor}" for major, minor in versions]
 
 
 def compiled_folder(package: str) -> str:
-    """The folder with what was compiled for the torch and the Python that run; raises ImportError if there is none."""
+    """Returns the folder with the compiled part for the running torch and Python. Raises ImportError if there is none."""
     versions = compiled_versions(package)
     if not versions:
         raise ImportError(
@@ -64,7 +64,7 @@ def import_torch(versions: list[str]):
 
 
 def check_torch(found: str, where: str, versions: list[str]) -> None:
-    """Raises ImportError unless `found`, the version of the torch in `where`, is one of them."""
+    """Raises ImportError unless `found`, the version of the torch in `where`, is one of `versions`."""
     if minor(found) in versions:
         return
     numbers = re.match(r"(\d+)\.(\d+)", found)
@@ -77,7 +77,7 @@ def check_torch(found: str, where: str, versions: list[str]) -> None:
 
 
 def check_python(folder: str) -> None:
-    """Raises ImportError unless the folder has bindings for the Python that runs."""
+    """Raises ImportError unless the folder has bindings for the running Python."""
     ends = importlib.machinery.EXTENSION_SUFFIXES
     names = [name for name in os.listdir(folder) if name.startswith("_C.")]
     if any(name == f"_C{end}" for name in names for end in ends):
@@ -91,7 +91,7 @@ def check_python(folder: str) -> None:
 
 
 def check_abi(torch) -> None:
-    """Raises ImportError where torch was compiled with C++ strings of the old kind, as some built it for themselves."""
+    """Raises ImportError if torch was compiled with the old C++ string ABI, as some self-built versions are."""
     if torch.compiled_with_cxx11_abi():
         return
     raise ImportError(

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The named calls of forwards, collected."""
+"""Collects the named calls of forwards."""
 
 import contextlib
 import contextvars
@@ -18,7 +18,7 @@ class OpTrace(typing.NamedTuple):
     """A named call."""
 
     name: str
-    """With the prefixes of the name scopes around it."""
+    """The call's name, with the prefixes of the name scopes around it."""
     policy: CheckpointPolicy
 
     @property
@@ -28,7 +28,7 @@ class OpTrace(typing.NamedTuple):
 
 
 class ScopeTrace(typing.NamedTuple):
-    """A call of a function that trace_scope() has named."""
+    """A call of a function that trace_scope() wrapped."""
 
     name: str
     metadata: str | None
@@ -36,20 +36,20 @@ class ScopeTrace(typing.NamedTuple):
 
 
 class RematTrace:
-    """What collect_trace() has collected so far."""
+    """The calls and scopes that collect_trace() has collected so far."""
 
     def __init__(self):
-        # No reference to self: the collector would need it to free both.
+        # The lambda must not refer to self, or only the garbage collector could free both.
         self._key = key = object()
         self._calls = _C.CallTrace(lambda: getattr(_active.get(), "_key", None) is key)
 
     @property
     def entries(self) -> list[OpTrace | ScopeTrace]:
-        """Calls and scopes in their order."""
+        """Calls and scopes in order."""
         return _entries(self._calls.entries())
 
     def format(self) -> str:
-        """Text: a header, then "name: save", "name: recompute" or "name: offload" for each call,
+        """Returns a text: a header, then "name: save", "name: recompute" or "name: offload" for each call,
         indented below "name [metadata]" of its scopes."""
         return str(self._calls)
 
@@ -70,9 +70,9 @@ _active: contextvars.ContextVar[RematTrace | None] = contextvars.ContextVar(
 def collect_trace() -> typing.Iterator[RematTrace]:
     """with collect_trace() as trace: collects the named calls of regions' forwards into `trace`.
 
-    Those of the present context (thread, asyncio task), not those of replays, nor SAVE calls inside
-    SAVE calls. trace.entries and trace.format() may be used inside the block and after it. The
-    innermost block collects, if there are several.
+    Only calls of the current context (thread, asyncio task) are collected, without those of replays and
+    without SAVE calls inside SAVE calls. trace.entries and trace.format() may be used inside the block and
+    after it. If blocks nest, the innermost one collects.
     """
     trace = RematTrace()
     token = _active.set(trace)
@@ -104,10 +104,10 @@ class _Scoped(typing.Generic[_P, _R]):
 def trace_scope(
     function: typing.Callable[_P, _R], name: str, *, metadata: str | None = None
 ) -> typing.Callable[_P, _R]:
-    """`function`, whose named calls collect_trace() shows below `name`, with [metadata] behind it.
+    """Returns `function` wrapped so that collect_trace() shows its named calls below `name`, followed by [metadata].
 
-    Changes nothing else: names of calls stay as they are. Raises RuntimeError if `function` is no
-    function or one of the others no string, ValueError if one of them is empty.
+    Nothing else changes: calls keep their names. Raises RuntimeError if `function` is no function or if `name` or
+    `metadata` is no string, ValueError if one of them is empty.
     """
     if not callable(function):
         raise RuntimeError(

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Making a tensor of a Python class of its parts again."""
+"""Rebuilds a tensor of a Python class from its parts."""
 
 import sys
 import weakref
 
-_made_again = weakref.WeakSet()  # classes that have been seen to make tensors of their own
+_made_again = weakref.WeakSet()  # classes that were seen to build tensors of their own class
 
 
 def unflatten(cls, inner, context, size, stride):
-    """As cls.__tensor_unflatten__(). A jagged tensor is known by its offsets, which are others here."""
+    """As cls.__tensor_unflatten__(). A jagged tensor is identified by its offsets, which differ here."""
     jagged = sys.modules.get("torch.nested._internal.nested_tensor")
     if jagged and issubclass(cls, jagged.NestedTensor):
         ragged = inner.get("_lengths", inner["_offsets"])
@@ -18,7 +18,7 @@ def unflatten(cls, inner, context, size, stride):
 
 
 def can_be_made_again(tensor, names, context, others):
-    """False for a class that has __tensor_unflatten__ of its base, which makes tensors of that one. Once per class."""
+    """Returns False for a class whose inherited __tensor_unflatten__ builds tensors of the base class. Runs once per class."""
     cls = type(tensor)
     if cls not in _made_again:
         inner = {name: getattr(tensor, name) for name in names} | others

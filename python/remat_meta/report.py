@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""python -m remat_meta.report STEP.rec [OTHER.rec] -o STEP.html: recordings as a page for browsers."""
+"""python -m remat_meta.report STEP.rec [OTHER.rec] -o STEP.html: writes recordings as a page for browsers."""
 
 import argparse
 import sys

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""For your tests: is a step with checkpointing the step without, bit by bit?"""
+"""Test support: checks that a step with checkpointing is bitwise the step without."""
 
 import copy
 import random
@@ -20,10 +20,10 @@ _WHERE = "[assert_bitwise_equal]"
 
 
 def checkpoint_blocks(model: torch.nn.Module) -> None:
-    """Makes a region of each element of the outermost ModuleLists and Sequentials of `model`, of the model if it
-    has none.
+    """Makes a region of each element of the outermost ModuleLists and Sequentials of `model`, or of the model if it has
+    none.
 
-    Replaces their `forward` attributes; names in state_dict() stay. Elements without a forward of their own are
+    Replaces their `forward` attributes; names in state_dict() do not change. Elements without a forward of their own are
     left as they are.
     """
     blocks = list(_blocks(model)) or [model]
@@ -52,19 +52,19 @@ def assert_bitwise_equal(
 ) -> None:
     """Runs forward and backward of `model` plainly and with regions, and compares every bit.
 
-    Compared: outputs, the loss, gradients of parameters and of tensors in the batch, parameters, buffers, and the
-    default generators after forward and after backward. Both runs begin with equal weights, buffers and
-    generators, each on a copy of model and batch (one at a time, so that memory for a second model is needed);
-    yours stay as they are, and so do the generators. Use it in train mode, as you train.
+    Compares outputs, the loss, gradients of parameters and of tensors in the batch, parameters, buffers, and the default
+    generators after forward and after backward. Both runs begin with equal weights, buffers and generators, each on a copy
+    of model and batch (one at a time, so memory for a second model is needed); yours do not change, and neither do the
+    generators. Use it in train mode, as you train.
 
-    batch: a mapping is passed as keywords, a tuple or list as arguments, anything else as the one argument.
-    loss: of the output, a scalar. Without: the output's `loss`, else the sum of squares of its tensors that
+    batch: a mapping is passed as keyword arguments, a tuple or list as positional arguments, anything else as the one argument.
+    loss: maps the output to a scalar. Default: the output's `loss`, else the sum of squares of its tensors that
         require grad.
-    wrap: gets the copy, puts regions into it and returns what is called in its place (None: the copy itself).
-        Without: checkpoint_blocks().
+    wrap: takes the copy, puts regions into it and returns what to call in its place (None: the copy itself).
+        Default: checkpoint_blocks().
 
-    Raises AssertionError that names the first difference, or that no region was left for backward; if two plain
-    runs differ too, it says that, for then no checkpoint can be compared. Errors of remat and of the model pass.
+    Raises AssertionError that names the first difference, or says that no region was left for backward. If two plain
+    runs differ too, it says so, since no checkpoint can be compared then. Errors of remat and of the model pass.
     """
     states = _generator_states()
     wrap = wrap or checkpoint_blocks
@@ -95,7 +95,7 @@ def _run(
     wrap: Callable[[torch.nn.Module], Callable[..., Any] | None] | None,
     states: dict[str, Any],
 ) -> dict[str, Any]:
-    """What one step leaves, by name, in the order in which a difference is best reported."""
+    """Returns the state that one step leaves, by name, in the order in which a difference is best reported."""
     model = copy.deepcopy(model)
     model.zero_grad(set_to_none=True)
     batch = pytree.tree_map_only(torch.Tensor, _own_leaf, batch)
@@ -152,7 +152,7 @@ def _default_loss(output: Any) -> torch.Tensor:
 
 
 def _tensors(value: Any) -> list[tuple[str, torch.Tensor]]:
-    """(path, tensor) of a nesting: `[0]['key']` and the like."""
+    """Returns (path, tensor) for each tensor of a nesting; a path reads like `[0]['key']`."""
     leaves = pytree.tree_flatten_with_path(value)[0]
     return [(pytree.keystr(path), leaf) for path, leaf in leaves if isinstance(leaf, torch.Tensor)]
 
@@ -189,7 +189,7 @@ def _set_generators(states: dict[str, Any]) -> None:
 
 
 def _first_difference(expected: dict[str, Any], got: dict[str, Any]) -> tuple[str, str] | None:
-    """(name, what is there) of the first that differs."""
+    """Returns (name, description) of the first difference."""
     for name, want in expected.items():
         if name not in got:
             return name, "nothing"
@@ -223,6 +223,6 @@ def _difference(want: torch.Tensor | None, have: torch.Tensor | None) -> str | N
 
 
 def _bytes(tensor: torch.Tensor) -> torch.Tensor:
-    """One row of bytes per element."""
+    """Returns one row of bytes per element."""
     flat = tensor.detach().resolve_conj().resolve_neg().contiguous().reshape(-1, 1)
     return flat.view(torch.uint8)

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The picture of memory over time: kinds stacked, marks, plans, the peak, another recording's total.
+// Draws memory over time: kinds stacked, marks, plans, the peak, and the other recording's total.
 "use strict";
 
 const MARGIN = { left: 66, right: 14, top: 26, bottom: 26 };
 
 class Chart {
-  /// `other`: a Run whose total is drawn over, or null; `shift`: what its times are moved by.
+  /// `other`: a Run whose total is drawn on top, or null. `shift`: the offset added to its times.
   constructor(place) {
     this.place = place;
     this.other = null;
@@ -30,7 +30,7 @@ class Chart {
     this.most = this.mostBytes();
   }
 
-  /// Plans far above what was alive do not press it to the ground.
+  /// Plans far above the live bytes do not set the scale.
   mostBytes() {
     const alive = Math.max(1, most(this.run.total), this.other ? most(this.other.total) : 0);
     const lines = this.run.plans.flatMap((plan) => planLines(plan).map((line) => line.bytes));
@@ -46,7 +46,7 @@ class Chart {
     this.look(around - (around - this.from) * factor, around + (this.to - around) * factor);
   }
 
-  /// What is looked at; no nearer than a hundred nanoseconds.
+  /// Sets the visible range; it spans at least a hundred nanoseconds.
   look(from, to) {
     const length = Math.min(this.last - this.first, Math.max(100, to - from));
     const middle = (from + to) / 2;
@@ -58,7 +58,7 @@ class Chart {
     return this.from <= this.first && this.to >= this.last;
   }
 
-  /// The view follows the cursor.
+  /// Moves the cursor; the view follows.
   setCursor(moment) {
     this.cursor = Math.max(0, Math.min(this.run.times.length - 1, moment));
     const time = this.run.times[this.cursor];
@@ -102,13 +102,13 @@ class Chart {
     return all;
   }
 
-  /// The moments that are seen, with one before and one after.
+  /// The visible moments, with one before and one after.
   seen(run, shift) {
     return [Math.max(0, lastUntil(run.times, this.from - shift)),
       Math.min(run.times.length - 1, lastUntil(run.times, this.to - shift) + 1)];
   }
 
-  /// Corners of the steps of `values` from left to right.
+  /// The corners of the step curve of `values`, from left to right.
   steps(run, values, shift) {
     const [first, last] = this.seen(run, shift);
     const corners = [];
@@ -174,7 +174,7 @@ class Chart {
 
   plans() {
     const all = [];
-    let named = null; // the plan that most of the view belongs to
+    let named = null; // the plan that covers most of the view
     for (const plan of joinedPlans(this.run.plans)) {
       const left = Math.max(this.from, plan.time);
       const right = Math.min(this.to, plan.end);
@@ -227,7 +227,7 @@ class Chart {
   }
 }
 
-/// Plans that follow each other and say the same are one.
+/// Joins successive plans that are equal.
 function joinedPlans(plans) {
   const joined = [];
   for (const plan of plans) {
@@ -240,7 +240,7 @@ function joinedPlans(plans) {
   return joined;
 }
 
-/// Lines of a plan on the chart's axis: above what was alive when the step began.
+/// The lines of a plan on the chart's axis: above what was alive when the step began.
 function planLines(plan) {
   return [["budget", "budget", plan.budget], ["predicted", "predicted peak", plan.predicted],
     ["plain", "plain peak", plan.plain]].filter(([, , bytes]) => bytes > 0)

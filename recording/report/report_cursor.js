@@ -1,14 +1,14 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Pointers and keys move the chart's view and its cursor.
+// Moves the chart's view and cursor by pointer and keyboard.
 "use strict";
 
 class ChartControl {
-  /// Calls moved() when the cursor is elsewhere.
+  /// Calls moved() when the cursor moves.
   constructor(chart, overview, moved) {
     this.chart = chart;
     this.overview = overview;
     this.moved = moved;
-    this.pressed = null; // where the pointer went down: a time
+    this.pressed = null; // the time at which the pointer went down
     this.isWaiting = false;
     this.listenToPointer(chart.place);
     this.listenToOverview();
@@ -17,7 +17,7 @@ class ChartControl {
     new ResizeObserver(() => this.redraw()).observe(chart.place);
   }
 
-  /// Once a frame at most.
+  /// Redraws at most once per animation frame.
   redraw() {
     if (this.isWaiting) return;
     this.isWaiting = true;
@@ -74,7 +74,7 @@ class ChartControl {
     this.redraw();
   }
 
-  /// Where there is nothing more to zoom out, the page scrolls.
+  /// When the chart is fully zoomed out, the page scrolls instead.
   wheel(event) {
     const { chart } = this;
     const sideways = event.shiftKey ? event.deltaY || event.deltaX : Math.abs(event.deltaX) > Math.abs(event.deltaY) && event.deltaX;
@@ -138,7 +138,7 @@ class ChartControl {
     doer();
   }
 
-  /// The whole in small, with what is looked at; dragging moves that.
+  /// The overview shows the whole recording and the visible range, which dragging moves.
   listenToOverview() {
     const move = (event) => {
       const { chart, overview } = this;

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Numbers as words, and nodes of the page.
+// Formats numbers as text and creates nodes of the page.
 "use strict";
 
 const KINDS = ["outside of regions", "forward", "kept", "replayed", "backward", "weights\u2019 gradients"];
-const STACK = [5, 2, 0, 1, 3, 4]; // from the ground up: what lives long is below
+const STACK = [5, 2, 0, 1, 3, 4]; // from bottom to top: long-lived kinds are at the bottom
 
 function digits(value) {
   const most = Math.abs(value) >= 100 ? 0 : Math.abs(value) >= 10 ? 1 : 2;
@@ -33,7 +33,7 @@ function percentText(share) {
   return share > 0 && share < 0.001 ? "< 0.1 %" : `${(100 * share).toFixed(share < 0.1 ? 1 : 0)} %`;
 }
 
-/// Text becomes text nodes: what a recording says is never markup.
+/// Creates text nodes, so that text of a recording is never markup.
 function node(tag, attributes = {}, ...children) {
   return filled(document.createElement(tag), attributes, children);
 }
@@ -73,7 +73,7 @@ function ticks(from, to, count) {
   return all;
 }
 
-/// Ticks in one unit: "0", "0.5", "1 GB".
+/// Texts of the ticks in one unit: "0", "0.5", "1 GB".
 function tickTexts(values, units) {
   const most = Math.max(...values.map(Math.abs), 1);
   const [size, name] = units.find(([from]) => most >= from) || units[units.length - 1];

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The data of the page as recording/report_data.h describes it, and questions to it.
+// The data of the page, as Note [Data of a page] in recording/report_data.h describes it, and
+// queries on it.
 "use strict";
 
 function sums(differences) {
@@ -9,7 +10,7 @@ function sums(differences) {
   return all;
 }
 
-/// The last place in rising `values` that is not above `value`; -1: none.
+/// The last index in ascending `values` whose value is at most `value`; -1 if none.
 function lastUntil(values, value) {
   let low = 0;
   let high = values.length;
@@ -25,7 +26,7 @@ function most(values) {
   return values.reduce((largest, value) => Math.max(largest, value), 0);
 }
 
-/// Labels that differ only by numbers are one.
+/// Maps labels that differ only by numbers to one.
 function folded(label) {
   return label.replace(/[0-9]+/g, "*");
 }
@@ -56,7 +57,7 @@ class Run {
     return moment < 0 ? 0 : this.layers[kind][moment];
   }
 
-  /// What is alive at a moment by what made it, the largest first; like regions are one if `folds`.
+  /// The live bytes at a moment by origin, the largest first; `folds` joins similar regions.
   groupsAt(moment, folds) {
     const { length, origin, bytes } = this.alive;
     const groups = new Map();
@@ -87,7 +88,7 @@ class Run {
     return group;
   }
 
-  /// Rows of the table of regions; like labels are one.
+  /// Rows of the table of regions; labels that differ only by numbers share a row.
   regionGroups() {
     const groups = new Map();
     for (const { label, numbers } of this.regions) {
@@ -105,7 +106,7 @@ function emptyGroup(kind) {
   return { kind, op: "", node: "", labels: new Set(), slot: -1, call: "", line: "", blocks: 0, bytes: 0 };
 }
 
-/// "h.7", or "h.*" of several.
+/// "h.7" for one label, "h.*" for several.
 function labelText(labels) {
   const [first] = labels;
   return labels.size === 0 ? "" : labels.size === 1 ? first : folded(first);

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// The page: what stands where, and what happens when the cursor moves.
+// Lays out the page and updates it when the cursor moves.
 "use strict";
 
 class Page {
@@ -155,7 +155,7 @@ class Page {
   }
 }
 
-/// The system's choice until the button is pressed.
+/// Follows the system's theme until the button is pressed.
 function listenToTheme(button) {
   const system = matchMedia("(prefers-color-scheme: dark)");
   let chosen = null;

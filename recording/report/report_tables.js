@@ -1,16 +1,17 @@
 // SPDX-License-Identifier: BSD-3-Clause
-// Tables that are sorted by buttons.
+// Tables that are sorted by buttons in their headers.
 "use strict";
 
 const FEW_ROWS = 20;
 
-/// A column: title; value(row), which sorts; text(row), or cell(row) for nodes; is_number; total, under it.
+/// A column has: title, value(row) to sort by, text(row) or cell(row) for nodes, is_number, and
+/// total below it.
 class SortableTable {
   constructor(place, caption, columns) {
     this.place = place;
     this.caption = caption;
     this.columns = columns;
-    this.sorted = null; // a column and whether it falls
+    this.sorted = null; // the column, and whether it is in descending order
     this.showsAll = false;
   }
 
@@ -87,7 +88,7 @@ function exactBytes(bytes) {
   return `${countText(bytes)} bytes`;
 }
 
-/// What was alive, group by group.
+/// The table of live bytes by group.
 function aliveTable(place, caption) {
   let largest = 1;
   const table = new SortableTable(place, caption, [
@@ -141,7 +142,7 @@ function regionTable(place) {
   };
 }
 
-/// For each label a bar of its forwards and one of its replays.
+/// Draws for each label one bar for its forwards and one for its replays.
 function drawBars(place, rows) {
   const longest = Math.max(1, most(rows.map(({ numbers }) => Math.max(numbers[2], numbers[4]))));
   const bar = (ns, kind, words) => node("div", { class: "one" },
@@ -173,7 +174,7 @@ function signedPercent(share) {
   return `${share < 0 ? "\u2212" : "+"}${percentText(Math.abs(share))}`;
 }
 
-/// Sums of two recordings, and how the second differs.
+/// The sums of two recordings and how the second differs.
 function compareTable(place, [first, second]) {
   const rows = comparedSums(first).map(([title, value, words], i) => ({ title, words, a: value, b: comparedSums(second)[i][1] }));
   new SortableTable(place, "Two recordings side by side", [

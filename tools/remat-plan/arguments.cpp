@@ -31,7 +31,8 @@ off your GPU's memory first.
 Exit codes: 0 done; 1 a fault in remat-plan itself; 2 wrong arguments; 3 a file that cannot be read, written or
 understood; 4 no plan fits the budget (the output says what does, and what stands in the way).)";
 
-/// A number from low to high; CLI11's own lets NaN pass, and numbers that a type cannot hold.
+/// Accepts numbers from low to high. CLI11's own validator lets NaN pass, and numbers that the type
+/// cannot hold.
 template <typename Number>
 CLI::Validator from_to(Number low, Number high) {
   const auto fault = [low, high](const std::string& text) -> std::string {
@@ -47,7 +48,7 @@ CLI::Validator from_to(Number low, Number high) {
   return {fault, ""};
 }
 
-/// Text that is not empty.
+/// An option whose text must not be empty.
 CLI::Option* add_text(CLI::App& app, const std::string& name, std::string& text,
                       const std::string& description) {
   const auto fault = [](const std::string& given) -> std::string {
@@ -82,7 +83,7 @@ void add_common(CLI::App& app, Arguments& arguments) {
   app.add_flag("--json", arguments.json, "Print one JSON object instead of a table");
 }
 
-/// The model's options; what they mean together is settled by `finish`.
+/// The options that describe a model; `finish` resolves their combination.
 struct Model {
   std::string gpu = "a100";
   std::string attention;

@@ -18,15 +18,15 @@ enum ExitCode : int {
   kInfeasible = 4,
 };
 
-/// A member for each option.
+/// One member per option.
 struct Arguments {
-  std::string profile_path;  ///< Empty: a model
+  std::string profile_path;  ///< Empty: the profile is that of a model.
   bool from_model = false;
   remat::TransformerShape shape;
   remat::DeviceRates rates;
-  double link_gbps = -1;  ///< Below 0: as in the profile
+  double link_gbps = -1;  ///< Negative: as in the profile.
 
-  std::string budget;       ///< Empty: all budgets
+  std::string budget;       ///< Empty: all budgets.
   std::string plan_path;    ///< --plan
   std::string replay_path;  ///< --replay
   std::string pareto_path;

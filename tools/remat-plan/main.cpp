@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// remat-plan: profiles in, plans out.
+// remat-plan: reads profiles and prints plans.
 #include <unistd.h>
 
 #include <algorithm>
@@ -19,7 +19,7 @@ namespace remat_plan {
 
 namespace {
 
-/// A file that cannot be read or written.
+/// Thrown for a file that cannot be read or written.
 struct FileError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -43,8 +43,8 @@ void write_text(const std::string& path, const std::string& text) {
     throw FileError("[remat-plan] " + path + ": expected a path that can be written. Correct it.");
 }
 
-/// A line on the terminal while planning takes longer than half a second, and, wherever errors go,
-/// a warning once it can be told that it takes long.
+/// Shows a progress line on the terminal while planning takes longer than half a second, and prints
+/// a warning to standard error once a long run is foreseeable.
 class Progress {
  public:
   Progress(bool on_terminal, bool warns) : on_terminal_(on_terminal), warns_(warns) {}
@@ -141,7 +141,7 @@ int run(const Arguments& arguments) {
   return kDone;
 }
 
-/// Names in errors come from files: what terminals would obey is shown as ?.
+/// Replaces control characters by ?, since names in errors come from files.
 void print_error(std::string text) {
   std::replace_if(
       text.begin(), text.end(),
@@ -166,7 +166,7 @@ int run_reporting(const Arguments& arguments) {
   }
 }
 
-/// The exit code.
+/// Returns the exit code.
 int run_program(int argc, char** argv) {
   Arguments arguments;
   int exit_code = kUsage;

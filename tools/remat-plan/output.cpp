@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Tables and JSON.
+// Formats plans as tables and JSON.
 #include "output.h"
 
 #include <nlohmann/json.hpp>
@@ -36,7 +36,7 @@ std::string percent(double fraction) {
   return std::isfinite(fraction) ? format("%.2f %%", 100 * fraction) : "-";
 }
 
-/// "attn.ln attn.qkv" of those with the policy
+/// Names of the ops with that policy, such as "attn.ln attn.qkv".
 std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
   std::string all;
   for (const PlanRow* row : run) {
@@ -47,7 +47,7 @@ std::string names(const std::vector<const PlanRow*>& run, Policy policy) {
   return all;
 }
 
-/// Runs that do the same, in the order of their first rows.
+/// Runs of rows with the same description, in the order of their first rows.
 struct Alike {
   std::string description;
   std::vector<int> rows;
@@ -78,7 +78,7 @@ std::vector<Alike> alike_runs(const Plan& plan) {
   return all;
 }
 
-/// "row 3", "rows 1 to 71 by 2, 74": every row is meant, and no other.
+/// A text such as "row 3" or "rows 1 to 71 by 2, 74" that names exactly these rows.
 std::string row_list(const std::vector<int>& rows) {
   std::string all = rows.size() == 1 ? "row " : std::to_string(rows.size()) + " runs, rows ";
   for (size_t i = 0; i < rows.size();) {
@@ -150,7 +150,7 @@ void print_plan(std::ostream& out, const Planner& planner, const Plan& plan) {
 
 void print_frontier(std::ostream& out, const Planner& planner) {
   const remat::Frontier& frontier = planner.frontier();
-  // Of a profile without bytes everything is all of it.
+  // A profile without bytes counts as one byte, to divide by.
   const double whole =
       static_cast<double>(std::max<int64_t>(1, frontier.no_checkpoint_peak_bytes()));
   const Planner rotor(planner.profile(), {.plan_class = remat::PlanClass::kRotor});
@@ -184,7 +184,7 @@ void print_frontier(std::ostream& out, const Planner& planner) {
 }
 
 void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& reports) {
-  // Rows that say the same are one line.
+  // Rows with equal text share a line.
   std::vector<Alike> all;
   std::map<std::string, size_t> index_of;
   for (const remat::SlotReport& report : reports) {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What remat-plan prints and writes.
+// The output of remat-plan.
 #pragma once
 
 #include <ostream>
@@ -11,18 +11,18 @@
 
 namespace remat_plan {
 
-/// "792.3 MiB"
+/// A text such as "792.3 MiB".
 std::string in_words(int64_t bytes);
 
 void print_plan(std::ostream& out, const remat::Planner& planner, const remat::Plan& plan);
 void print_frontier(std::ostream& out, const remat::Planner& planner);
 void print_explanation(std::ostream& out, const std::vector<remat::SlotReport>& reports);
 
-/// The plan's object, with the reports as "explain" if there are any.
+/// The plan as a JSON object, with the reports as "explain" if there are any.
 std::string plan_json(const remat::Plan& plan, const std::vector<remat::SlotReport>& reports);
 std::string frontier_json(const remat::Planner& planner);
 
-/// Budget against overhead: the plans, the bound, Rotor's plans, each layer checkpointed.
+/// Plots overhead over budget: the plans, the bound, Rotor's plans, and every layer checkpointed.
 std::string pareto_svg(const remat::Planner& planner);
 
 }  // namespace remat_plan

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The curve of budgets and overheads as a picture.
+// Draws the curve of budgets and overheads.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -72,7 +72,7 @@ class Picture {
     text(left, 28, "time above that of nothing run twice", "start");
   }
 
-  /// A falling curve: level between its points if `steps`.
+  /// Draws a falling curve, as a step function if `steps`.
   void curve(const std::vector<std::pair<double, double>>& points, const char* style, bool steps) {
     std::string path;
     double last_y = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What remat-report is asked for.
+// The command line of remat-report.
 #pragma once
 
 #include <string>
@@ -11,11 +11,11 @@ enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3 };
 
 struct Arguments {
   std::string path;
-  std::string second_path;  ///< "": one recording.
+  std::string second_path;  ///< Empty for one recording.
   std::string page_path;
 };
 
-/// False: the program ends with exit_code; what there is to say has been said.
+/// Returns false if the program should end with exit_code; messages have been printed.
 bool parse(int argc, char** argv, Arguments& arguments, int& exit_code);
 
 }  // namespace remat_report

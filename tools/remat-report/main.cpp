@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// remat-report: recordings in, a page out.
+// remat-report: writes a page from recordings.
 #include <exception>
 #include <iostream>
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What remat-trace is asked for.
+// The command line of remat-trace.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace remat_trace {
 
 enum ExitCode : int { kDone = 0, kFault = 1, kUsage = 2, kFile = 3, kDiffers = 4 };
 
-/// What cannot be: the program ends with kUsage.
+/// Thrown for an invalid argument; the program ends with kUsage.
 struct WrongArgument : std::invalid_argument {
   using std::invalid_argument::invalid_argument;
 };
@@ -19,21 +19,22 @@ struct WrongArgument : std::invalid_argument {
 struct Arguments {
   std::string path;
   bool lists_ops = false;
-  std::string op;      ///< Of those that are listed, part of the name; "": any.
-  std::string region;  ///< The same of the region's label.
-  std::string phase;   ///< outside, forward, replay or backward; "": any.
-  int64_t slot = -1;   ///< That was saved while they ran; -1: any, or none.
-  std::string from;    ///< When they ran, at least in part: milliseconds since the recording
-  std::string to;      ///< began, or the name of a mark; "": any time.
-  int64_t most = 0;    ///< Lines; 0: all.
+  std::string op;      ///< Part of the names of listed ops; empty: any.
+  std::string region;  ///< Part of the labels of the ops' regions; empty: any.
+  std::string phase;   ///< outside, forward, replay or backward; empty: any.
+  int64_t slot = -1;   ///< Slot saved while the op ran; -1: no condition.
+  std::string from;    ///< Time range in which the op ran, at least in part: milliseconds since
+  std::string to;      ///< the recording began, or names of marks; empty: no limit.
+  int64_t most = 0;    ///< Limit on lines; 0: none.
   std::string chrome_path;
   std::string perfetto_path;
-  std::string snapshot_path;  ///< Of the pickle; JSON is beside it.
-  bool compares = false;  ///< `path` with other_path; without one its replays with their forwards.
+  std::string snapshot_path;  ///< Path of the pickle; the JSON goes beside it.
+  /// True to compare `path` with other_path, or its replays with their forwards if that is empty.
+  bool compares = false;
   std::string other_path;
 };
 
-/// False: the program ends with exit_code; what there is to say has been said.
+/// Returns false if the program should end with exit_code; messages have been printed.
 bool parse(int argc, char** argv, Arguments& arguments, int& exit_code);
 
 }  // namespace remat_trace

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// remat-trace: recordings in, words and traces out.
+// remat-trace: prints recordings and converts them to traces.
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -32,7 +32,7 @@ void write_file(const std::string& path, Write&& write) {
 }
 
 void write_snapshot(const remat::Recording& recording, const std::string& path) {
-  const std::string json = path + ".json";  // so that it takes no trace's place
+  const std::string json = path + ".json";  // a name that no trace has
   const auto write = [&](remat::SnapshotFormat format) {
     return [&, format](std::ostream& out) { write_memory_snapshot(recording, format, out); };
   };
@@ -40,7 +40,7 @@ void write_snapshot(const remat::Recording& recording, const std::string& path) 
   write_file(json, write(remat::SnapshotFormat::kJson));
 }
 
-/// True if any was asked for.
+/// Writes the requested files; true if there are any.
 bool write_files(const remat::Recording& recording, const Arguments& arguments) {
   const std::string& chrome = arguments.chrome_path;
   const std::string& perfetto = arguments.perfetto_path;

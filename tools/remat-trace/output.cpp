@@ -83,7 +83,7 @@ void print_peak_rows(const std::vector<remat::PeakRow>& rows, std::ostream& out)
       << " more rows: remat-report shows all\n";
 }
 
-/// True if autograd saved that slot while the op ran; any op if `slot` is none.
+/// True if autograd saved that slot while the op ran. A negative `slot` matches every op.
 bool has_slot(const remat::OpEvent& op, int64_t slot) {
   if (slot < 0) return true;
   return op.first_slot <= slot && slot < op.end_slot;
@@ -96,7 +96,7 @@ std::string mark_names(const Recording& recording) {
   return names.empty() ? "none" : names;
 }
 
-/// Milliseconds of a number, or of the first mark of that name.
+/// Parses milliseconds, or returns the time of the first mark of that name.
 double moment_ms(const Recording& recording, const char* option, const std::string& text) {
   for (const auto& mark : recording.marks) {
     if (recording.text(mark.name) == text) return ms(mark.time_ns);
@@ -109,7 +109,7 @@ double moment_ms(const Recording& recording, const char* option, const std::stri
                       "'. Marks: " + mark_names(recording) + ".");
 }
 
-/// The time that is asked for, in milliseconds.
+/// The requested time range, in milliseconds.
 struct Window {
   Window(const Recording& recording, const Arguments& arguments) {
     if (!arguments.from.empty()) from_ms = moment_ms(recording, "--from", arguments.from);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Text for people.
+// Text output of remat-trace.
 #pragma once
 
 #include <ostream>

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-# For bash scripts that are in the project's folder.
+# For bash scripts that run in the project's folder.
 
-# make_newer_symbols FOLDER: puts libnewer_symbols.a there: what newer libraries have and the oldest that the wheel may meet have
-# not. See newer_symbols.cpp.
+# make_newer_symbols FOLDER: builds libnewer_symbols.a there, with the symbols that the oldest supported libraries lack. See
+# newer_symbols.cpp.
 make_newer_symbols() {
   local source=$PWD/tools/wheels/newer_symbols.cpp
   rm -rf "$1" && mkdir -p "$1"

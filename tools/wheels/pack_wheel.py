@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Makes the wheel of the Python files and of what build_wheels.sh compiled for each torch, and checks it: symbols that no
-manylinux_2_28 has, libraries that neither torch nor the system brings, places to look for them, size."""
+"""Packs the wheel from the Python files and the libraries that build_wheels.sh compiled for each torch. Checks that it has no
+symbols newer than manylinux_2_28, needs only libraries of torch and the system, has the right RUNPATHs, and is small enough."""
 
 import argparse
 import pathlib
@@ -12,7 +12,7 @@ import sys
 import tarfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Where the libraries of a folder look for others: beside them, in lib, which is for every torch, and in torch.
+# RUNPATHs of the libraries by folder: beside them, in lib, which all versions of torch share, and in torch.
 RUNPATHS = {"torch": "$ORIGIN:$ORIGIN/../lib:$ORIGIN/../../torch/lib", "lib": "$ORIGIN"}
 NEEDED = re.compile(
     r"libremat\w*\.so\.[\d.]+|libc10\.so|libtorch(_cpu|_python)?\.so|lib(c|m|dl|pthread|stdc\+\+|gcc_s)\.so\.\d+|ld-linux-x86-64\.so\.2"
@@ -24,14 +24,14 @@ def fail(text: str) -> None:
 
 
 def metadata_of(sdist: pathlib.Path) -> str:
-    """PKG-INFO of the sdist, which is what a wheel calls METADATA."""
+    """Returns the sdist's PKG-INFO, which has the content of a wheel's METADATA."""
     with tarfile.open(sdist) as archive:
         name = next(n for n in archive.getnames() if n.count("/") == 1 and n.endswith("/PKG-INFO"))
         return archive.extractfile(name).read().decode()
 
 
 def fill(folder: pathlib.Path, given: argparse.Namespace) -> None:
-    """The files of the wheel, but for its RECORD."""
+    """Copies all files of the wheel but its RECORD."""
     package = folder / "remat_meta"
     shutil.copytree(ROOT / "python/remat_meta", package, ignore=shutil.ignore_patterns("*.in", "__pycache__", "torch_*"))
     shutil.copytree(given.compiled / "lib", package / "lib")
@@ -44,14 +44,14 @@ def fill(folder: pathlib.Path, given: argparse.Namespace) -> None:
     (info / "licenses").mkdir(parents=True)
     (info / "METADATA").write_text(metadata)
     shutil.copy(ROOT / "LICENSE", info / "licenses/LICENSE")
-    # Bindings for each Python, so for any: remat_meta/_torch_version.py says which it has where there is none.
+    # One wheel has bindings for several Pythons, hence py3: remat_meta/_torch_version.py explains a missing one.
     (info / "WHEEL").write_text(
         f"Wheel-Version: 1.0\nGenerator: remat\nRoot-Is-Purelib: false\nTag: py3-none-{given.platform}\n"
     )
 
 
 def check_library(path: pathlib.Path) -> None:
-    """Stops if it needs a library that neither we nor torch nor the system has, or looks for one in a folder of this machine."""
+    """Fails if the library needs libraries other than remat's, torch's and the system's, or has an unexpected RUNPATH."""
     text = subprocess.run(["readelf", "-d", path], capture_output=True, text=True, check=True).stdout
     runpath = re.search(r"\((?:RUNPATH|RPATH)\).*\[(.*)\]", text)
     expected = RUNPATHS[path.parent.name.partition("_")[0]]
@@ -67,7 +67,7 @@ def check(wheel: pathlib.Path, given: argparse.Namespace) -> None:
         [sys.executable, "-m", "auditwheel", "show", wheel], capture_output=True, text=True, check=True
     ).stdout
     print(done.strip())
-    # Of torch's libraries it cannot know that they are there, so what it would call the wheel does not count: its symbols do.
+    # auditwheel cannot know that torch's libraries will be there, so its verdict does not count; the symbols that it lists do.
     needed = re.search(r'constrains\s+the\s+platform\s+tag\s+to\s+"manylinux_(\d+)_(\d+)_', done)
     offered = re.match(r"manylinux_(\d+)_(\d+)_", given.platform)
     if not needed or tuple(map(int, needed.groups())) > tuple(map(int, offered.groups())):

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Hearing of the memory that a thread allocates and frees, where c10's allocators report.
+// A listener for the memory that a thread allocates and frees, as c10's allocators report it.
 #pragma once
 
 #include <c10/core/Device.h>
@@ -20,28 +20,29 @@ struct MemoryReportingInfoBase;
 
 namespace remat {
 
-/// Told of the allocations of the thread that starts it, and of the backwards that this thread
-/// begins; who was told before it still is. Torch takes whatever is in the slot for a
-/// ProfilerStateBase, so it must be one; its config says that nothing is profiled.
+/// Receives the allocations of the thread that starts it and of the backward passes that this
+/// thread begins, and passes them on to the listener that was installed before. Torch takes
+/// whatever is in the slot for a ProfilerStateBase, so this class must be one; its config says that
+/// nothing is profiled.
 class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerStateBase {
  public:
   AllocationListener();
 
-  /// `listener` is told from here on, until stop(). Throws RuntimeError under a running torch
-  /// profiler, which takes what is in the slot for its own state; `who` is named then.
+  /// Installs `listener` until stop(). Throws RuntimeError under a running torch profiler, which
+  /// takes what is in the slot for its own state; the message names `who`.
   static void start(const std::shared_ptr<AllocationListener>& listener, const char* who);
 
-  /// Throws as start() would.
+  /// Throws if start() would.
   static void check_can_start(const char* who);
 
-  /// True where a listener that has not been stopped is in the slot of this thread: a torch
-  /// profiler cannot start then.
+  /// True if a listener that has not been stopped is in this thread's slot: a torch profiler cannot
+  /// start then.
   static bool is_listening();
 
   /// True under a running torch profiler.
   static bool is_profiled();
 
-  /// It is told nothing more. On the thread of start(); listeners may end in any order.
+  /// Ends the reports. Call it on the thread of start(); listeners may end in any order.
   void stop();
 
   torch::profiler::impl::ActiveProfilerType profilerType() override {
@@ -54,8 +55,9 @@ class REMAT_API AllocationListener : public torch::profiler::impl::ProfilerState
                          c10::Device device) override;
 
  protected:
-  /// `bytes` are allocated at `address` if positive, else freed: a size that is not to be trusted,
-  /// see Note [A table of live blocks]. On any thread that works for the backward.
+  /// Positive `bytes` were allocated at `address`; negative `bytes` were freed there, and that size
+  /// cannot be trusted (see Note [A table of live blocks]). Runs on any thread that works for the
+  /// backward pass.
   virtual void on_report(void* address, int64_t bytes, c10::Device device) = 0;
 
  private:

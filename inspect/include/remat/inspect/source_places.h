@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which line of the program runs.
+// Finds which line of the program is running.
 #pragma once
 
 #include <cstddef>
@@ -12,10 +12,10 @@
 
 namespace remat {
 
-/// A place in the program's code, while the process lives.
+/// A place in the program's code. Valid while the process lives.
 struct SourcePlace {
-  const void* code = nullptr;  ///< Null: not known.
-  int64_t at = 0;              ///< In it
+  const void* code = nullptr;  ///< Null if unknown.
+  int64_t at = 0;              ///< Position within `code`.
 
   bool operator==(const SourcePlace&) const = default;
 };
@@ -26,7 +26,7 @@ struct SourcePlaceHash {
   }
 };
 
-/// Finds the places of one language. Any thread may call anything.
+/// Finds source places of one language. Thread-safe.
 class REMAT_API SourcePlaces {
  public:
   SourcePlaces() = default;
@@ -34,18 +34,18 @@ class REMAT_API SourcePlaces {
   SourcePlaces& operator=(const SourcePlaces&) = delete;
   virtual ~SourcePlaces() = default;
 
-  /// The innermost place of the program that runs on this thread, outside of LibTorch and remat.
+  /// The innermost place on this thread's stack that is neither in LibTorch nor in remat.
   virtual SourcePlace here() = 0;
 
-  /// "model.py:12 forward"
+  /// A text such as "model.py:12 forward".
   virtual std::string text(const SourcePlace& place) = 0;
 
-  /// Those of C++.
+  /// The places of C++ code.
   static SourcePlaces& of_cpp();
 
-  /// Those of Python; null where there is none.
+  /// The places of Python code; null without Python.
   static SourcePlaces* of_python();
-  static void set_python(SourcePlaces* places);  ///< Never freed.
+  static void set_python(SourcePlaces* places);  ///< `places` is never freed.
 };
 
 }  // namespace remat

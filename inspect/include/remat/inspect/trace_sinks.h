@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Several listeners where tape/ knows one.
+// Several trace listeners in the place of the one that tape/ knows.
 #pragma once
 
 #include <atomic>
@@ -16,8 +16,9 @@
 
 namespace remat {
 
-/// Passes on what it is told to all sinks that have been added, in that order. It is the process's
-/// trace_sink while there is one; never freed, so sinks may come and go while regions run.
+/// Passes each event on to all added sinks, in the order in which they were added. While there is a
+/// sink, this object is the process's trace_sink; it is never freed, so sinks may come and go while
+/// regions run.
 class TraceSinks final : public TraceSink {
  public:
   static TraceSinks& get();

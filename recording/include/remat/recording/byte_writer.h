@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Events to bytes. See docs/reference/recording-files.md.
+// Encodes events as bytes. See docs/reference/recording-files.md.
 #pragma once
 
 #include <algorithm>
@@ -17,11 +17,11 @@
 
 namespace remat::detail {
 
-/// Seven bits a byte, the lowest first; the eighth says that more follow. Signed numbers have their
-/// sign in the lowest bit.
+/// Writes seven bits per byte, the lowest first; the eighth bit says that more follow. Signed
+/// numbers have their sign in the lowest bit.
 class ByteWriter {
  public:
-  /// Appends the event. Of a block, times are told as differences to the one before.
+  /// Appends the event. Within a block, each time is stored as the difference to the one before.
   template <class Event>
   void add(const Event& event) {
     make_room(kMostOfFields);
@@ -37,10 +37,10 @@ class ByteWriter {
     size_ += text.size();
   }
 
-  /// Until the next call of another member.
+  /// Valid until the next call of another member.
   std::string_view bytes() const { return {bytes_.data(), size_}; }
 
-  /// The next block begins.
+  /// Begins the next block.
   void clear() {
     size_ = 0;
     last_ns_ = 0;
@@ -79,17 +79,18 @@ class ByteWriter {
 
  private:
   static constexpr size_t kMostOfNumber = 10;
-  static constexpr size_t kMostOfItem = 4 * kMostOfNumber;     ///< The fields of one of a list.
-  static constexpr size_t kMostOfFields = 40 * kMostOfNumber;  ///< All of an event but its lists.
+  static constexpr size_t kMostOfItem = 4 * kMostOfNumber;  ///< the fields of one list item
+  /// all fields of an event except its lists
+  static constexpr size_t kMostOfFields = 40 * kMostOfNumber;
 
-  /// For so many bytes, and for the fields that come after a list.
+  /// Makes room for `bytes` and for the fields that follow a list.
   void make_room(size_t bytes) {
     const size_t wanted = size_ + bytes + kMostOfFields;
     if (wanted > bytes_.size()) bytes_.resize(std::max(wanted, 2 * bytes_.size()));
   }
   void byte(char value) { bytes_[size_++] = value; }
 
-  std::string bytes_;  // as large as it has ever been; those up to size_ are written
+  std::string bytes_;  // never shrinks; the first size_ bytes are written
   size_t size_ = 0;
   TimeNs last_ns_ = 0;
 };

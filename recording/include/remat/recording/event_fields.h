@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The fields of each event in the order in which a file has them: said once, for writer and reader.
+// The fields of each event in the file's order, defined once for writer and reader.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace remat::detail {
 
-/// What a record of a block begins with. Numbers are of the format: never reuse one.
+/// First byte of each record in a block. The numbers are part of the format: never reuse one.
 enum class EventKind : uint8_t {
   kString = 1,
   kLayout = 2,
@@ -27,14 +27,14 @@ enum class EventKind : uint8_t {
   kPlan = 14,
 };
 
-/// What a file says of an event, after its kind. Its visit(event, fields) passes each field to
-/// `fields`, which has time(TimeNs&), number(unsigned&), signed_number(int64_t&), flag(bool&),
-/// choice(enumeration&, last), sizes(vector&), and all(vector&) of these and
-/// of what has ItemFields.
+/// The fields that a file stores for an event, after its kind. visit(event, fields) passes each
+/// field to `fields`, which has time(TimeNs&), number(unsigned&), signed_number(int64_t&),
+/// flag(bool&), choice(enumeration&, last), sizes(vector&), and all(vector&) for vectors of these
+/// or of types with ItemFields.
 template <class Event>
 struct FieldsOf;
 
-/// The same of what stands in lists of events.
+/// As FieldsOf, for items of lists in events.
 template <class Item>
 struct ItemFields;
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// What names that differ by numbers have in common.
+// Groups names that differ only by numbers.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace remat::detail {
 
-/// With each run of digits as a star: "layer.*" of "layer.12".
+/// Replaces each run of digits by a star: "layer.12" becomes "layer.*".
 REMAT_API std::string folded_label(const std::string& label);
 
 }  // namespace remat::detail

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// The file of a recording while it is written, and the buffers of the threads that write it.
+// Writes a recording file from the buffers of several threads.
 #pragma once
 
 #include <sys/types.h>
@@ -17,23 +17,24 @@
 
 namespace remat {
 
-/// Any thread may call anything. After a fork only the process that has made it writes.
+/// Thread-safe. After a fork, only the process that constructed the writer writes.
 class REMAT_API RecordingWriter {
  public:
-  /// Writes the file anew. @throws std::invalid_argument if it cannot be opened.
+  /// Creates or truncates the file. @throws std::invalid_argument if it cannot be opened.
   explicit RecordingWriter(const std::string& path);
   RecordingWriter(const RecordingWriter&) = delete;
   RecordingWriter& operator=(const RecordingWriter&) = delete;
   ~RecordingWriter();
 
-  /// Its number; the same for the same text. Takes a lock: threads remember what they ask often.
+  /// The id of `text`; equal texts have equal ids. Takes a lock: threads should cache frequent ids.
   StringId string(std::string_view text);
   LayoutId layout(const RecordedLayout& layout);
 
-  /// Appends events, as a ByteWriter has made them, and before them what they name.
+  /// Appends events that a ByteWriter encoded, after any definitions that they need.
   void write_block(uint32_t thread, std::string_view events);
 
-  /// What the first write that failed said; "": none has. After that nothing more is written.
+  /// Error text of the first failed write; empty if none failed. Nothing is written after a
+  /// failure.
   std::string fault() const;
 
  private:
