@@ -144,8 +144,7 @@ StepProfile check_outside(const OutsideLoss& step) {
   const StepProfile measured = profile_steps(runner, {.name = "outside", .steps = 2});
   CHECK(measured.plain_peak_bytes == plain_peak);
   const MemoryPlanner planner(measured);
-  CHECK(planner.frontier().size() > 1);  // The clock decides how many more points are worth their
-                                         // time.
+  CHECK(planner.frontier().size() > 1);  // the clock decides how many
   for (const MemoryFrontierPoint& point : planner.frontier()) {
     INFO("budget " << point.peak_bytes);
     const MemoryPlan plan = planner.plan(point.peak_bytes);

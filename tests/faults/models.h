@@ -28,8 +28,7 @@ struct Counter;
 struct Regions {
   bool plain = false;                             ///< As plain calls of their functions.
   ReplayEngine engine = ReplayEngine::kFunction;  ///< For regions that name no engine.
-  bool new_names = false;                         ///< Names that no region had before, so that no
-                                                  ///< tape is known yet.
+  bool new_names = false;                         ///< So that no tape is known yet.
   std::shared_ptr<Counter> callbacks{};           ///< If set, every hook exists and has a point.
   bool traced = false;  ///< With callbacks: each write of a trace is a point. On one thread.
 
@@ -53,8 +52,7 @@ struct Model {
 
 struct NamedModel {
   std::string name;
-  std::function<Model()> make;  ///< Makes the same parameters each time; seeds the default
-                                ///< generator.
+  std::function<Model()> make;  ///< Makes equal parameters; seeds the default generator.
 };
 
 Model make_gpt2();

@@ -49,8 +49,7 @@ struct RegionChoices {
   bool hooks = false;  // opens saved_tensors_hooks
   std::vector<OpRule> rules{};
   bool tape = false;           // replay = kAuto
-  std::vector<double> cuts{};  // cuts of its tape, if one can be written, as fractions of its
-                               // length
+  std::vector<double> cuts{};  // cuts of its tape, if it has one, as fractions
   size_t group = 0;            // segments in a group, if there are so many; 0: no groups
 };
 

@@ -36,10 +36,8 @@ struct Graph {
   const Tensors& wanted;  // leaves whose gradients are wanted
   const Tensors& inputs;
   Tensors& results;                          // tensors to compare
-  const std::function<at::Tensor()>& again;  // runs another forward on the same inputs and returns
-                                             // its loss
-  const std::function<at::Tensor()>& fresh;  // runs another forward on new inputs and returns its
-                                             // loss
+  const std::function<at::Tensor()>& again;  // loss of another forward on the same inputs
+  const std::function<at::Tensor()>& fresh;  // loss of another forward on new inputs
 };
 
 struct UseInfo {

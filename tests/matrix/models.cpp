@@ -151,8 +151,7 @@ Model make_conv_batch_norm() {
   nn::Sequential layers(convolution, norm, nn::ReLU(nn::ReLUOptions(/*inplace=*/true)));
   const Block block = [layers, norm](const Tensors& in) mutable -> Tensors {
     const at::Tensor y = layers->forward(in[0]);
-    return {y * (1 + norm->running_mean.mean())};  // reads the statistics, so that a replay must
-                                                   // find them as they were
+    return {y * (1 + norm->running_mean.mean())};  // a replay must find the old statistics
   };
   return model_of(layers, block, [] { return Tensors{torch::randn({kBatch, 3, 5, 5})}; });
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which rule decides, in what form rules may be written, and what is refused.
+// Which rule decides, how rules may be written, and which rules are refused.
 #include <remat/policy/policy_table.h>
 
 #include <stdexcept>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// A recording as of training a transformer, with numbers that could be real.
+// A recording like one of training a transformer, with realistic numbers.
 #pragma once
 
 #include <string>
@@ -17,10 +17,10 @@ struct TransformerSteps {
   std::string first_label{};    ///< Instead of "h.0"
 };
 
-/// Of 12 layers each step is about 1,650 events.
+/// With 12 layers each step has about 1,650 events.
 Recording transformer_recording(const TransformerSteps& steps);
 
-/// Ops, memory, saves, loads, nodes and the rest.
+/// Returns the number of ops, memory events, saves, loads, nodes and the rest.
 size_t events_of(const Recording& recording);
 
 }  // namespace remat::test

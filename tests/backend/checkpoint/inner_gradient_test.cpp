@@ -204,8 +204,7 @@ TEST_CASE("A region whose tape was given up is replayed as its forward ran",
     return region("gives up", [=](const at::Tensor& t) {
       const at::Tensor y = region("gives up inside", [=](const at::Tensor& s) {
         const at::Tensor same =
-            native_op(first, "for all", Policy::kSave, Keep::kAllRegions)(s);  // no tape is written
-                                                                               // with such a call
+            native_op(first, "for all", Policy::kSave, Keep::kAllRegions)(s);  // no tape has it
         const at::Tensor copy = save("clone", [](const at::Tensor& a) { return a.clone(); })(same);
         return checkpoint({.name = "innermost"})([=](const at::Tensor&) { return s * 2; })(copy);
       })(t);
@@ -352,8 +351,7 @@ TEST_CASE("A hook that is set after the region does not change a gradient inside
     of(step_input()).sum().backward();
     return x.grad();
   };
-  x.register_hook([](const at::Tensor& g) { return g * 0.9; });  // registered before both
-                                                                 // backwards, so called in each
+  x.register_hook([](const at::Tensor& g) { return g * 0.9; });  // called in both
   CHECK(same_bits(gradient_of(checkpoint({.name = "r"})(fn)), gradient_of(fn)));
 }
 

@@ -233,8 +233,7 @@ TEST_CASE("A kept graph gives the same gradients again", "[backend][native_op][t
   const at::Tensor w = (torch::arange(64, at::kFloat) / 64).view({8, 8}).requires_grad_();
   const auto fn = [&](const at::Tensor& x) {
     const auto project = [&](const at::Tensor& t) { return t.narrow(0, 0, 4).matmul(w).exp(); };
-    const at::Tensor h = save("a", project)(x.sin());  // one output is new, one is a view of an
-                                                       // argument
+    const at::Tensor h = save("a", project)(x.sin());  // a new output and a view
     return recompute("b", exp_of)(save("c", sin_of)(h.tanh())) * h;
   };
   const Tensors expected = step(fn, {w});

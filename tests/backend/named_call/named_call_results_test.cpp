@@ -295,8 +295,7 @@ TEST_CASE("Results alias each other in the replay as in the forward",
 
 TEST_CASE("A SAVE call may return an argument or a view of one", "[backend][native_op][results]") {
   const auto check = [](const auto& call) {
-    check_as_plain([&](const at::Tensor& x) {  // views of a recomputed tensor, of a result, and of
-                                               // the input
+    check_as_plain([&](const at::Tensor& x) {  // views of each kind of tensor
       const at::Tensor a = save("a", call)(x.sin());
       const at::Tensor b = save("b", call)(save("c", exp_of)(x));
       return (a.exp() * b.cos()).exp() * save("d", call)(x).exp();
