@@ -117,7 +117,7 @@ def _fits(key, item):
 
 
 def reasons_for(items, on_stand_in):
-    """The reason for each of `items` that is to be left out. Raises ValueError for keys without a test."""
+    """Returns the reason for each of `items` that is left out. Raises ValueError for keys without a test."""
     keys = LEFT_OUT | LEFT_OUT_ON_STAND_IN if on_stand_in else LEFT_OUT
     files, used, reasons = {item.path.name for item in items}, set(), {}
     for key, reason in keys.items():

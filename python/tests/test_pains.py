@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""What people ask for in issue trackers, one section per line of docs/pains.md. Where a test runs torch's own
-checkpoint it asserts what goes wrong there, so that the page stays true."""
+"""Requests from issue trackers, one section per line of docs/pains.md. A test that runs torch's own checkpoint asserts what goes
+wrong there, so that the page stays true."""
 
 import functools
 import gc
@@ -48,7 +48,7 @@ def assert_differs(program, wrap):
 # 2: a checkpoint for C++
 def test_the_python_calls_are_those_of_the_cpp_library():
     maps = Path("/proc/self/maps").read_text()
-    assert "libremat.so" in maps  # what a C++ program links
+    assert "libremat.so" in maps  # the library that a C++ program links
 
 
 # 4: two implementations
@@ -73,7 +73,7 @@ def test_inputs_need_not_require_grad_and_no_flag_is_asked_for():
 
 # 5: adapters on a frozen base
 class Adapted(nn.Module):
-    """A frozen layer and a low-rank one beside it."""
+    """A frozen layer with a low-rank one beside it."""
 
     def __init__(self):
         super().__init__()
@@ -176,7 +176,7 @@ def test_autocast_is_that_of_the_forward_whatever_is_in_its_cache(cache):
 
 # 16: kernels behind a custom Function
 class Squared(torch.autograd.Function):
-    """Its work is done by numpy: no op of torch's shows it."""
+    """numpy does its work: no op of torch shows it."""
 
     runs = 0
 

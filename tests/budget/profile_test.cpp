@@ -613,7 +613,7 @@ TEST_CASE("What cannot be profiled is refused", "[budget][errors]") {
 TEST_CASE("In a planned step named calls are plain calls of their functions", "[budget][profile]") {
   const Loss loss = [](const at::Tensor& x) {
     at::Tensor y = x;
-    for (int i = 0; i < 3; ++i) {  // the same name for each layer
+    for (int i = 0; i < 3; ++i) {  // one name for all layers
       y = native_op([](const at::Tensor& t) { return t.tanh(); }, "act", Policy::kSave)(y.sin());
       y = native_op([](const at::Tensor& t) { return t.exp(); }, "exp", Policy::kOffload)(y * 0.5);
     }

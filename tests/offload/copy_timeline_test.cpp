@@ -152,7 +152,7 @@ class EngineRun {
 };
 
 TEST_CASE("An engine that knows the order waits as long as is planned", "[offload][cpu]") {
-  const Silence silence;  // of memories that are full
+  const Silence silence;  // memories that are full warn
   double waited = 0;
   int64_t moved = 0;
   for (uint64_t seed = 0; seed < 2000; ++seed) {

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""The tables of docs/behaviours.md and docs/torch_remat.md name tests that exist, and every behaviour. The pages' Python
-runs, and their links lead somewhere."""
+"""The tables of docs/behaviours.md and docs/torch_remat.md name tests that exist, and have every behaviour. The Python code of
+both pages runs, and their links lead somewhere."""
 
 import pathlib
 import re
@@ -21,7 +21,7 @@ def section(file, heading):
 
 
 def rows(which):
-    """{number: last column}, every number once."""
+    """Returns {number: last column}; every number occurs once."""
     heading = {"peer": "### torch_remat 0.2.2 in Python", "seed": "### torch_remat 0.1 in Python"}[which]
     text = re.split(r"\n### ", section("behaviours.md", heading))[0]
     found = re.findall(r"^\| (\d+) \| (.*) \|$", text, re.MULTILINE)
@@ -74,7 +74,7 @@ def test_differences_name_behaviours_once():
     ],
 )
 def test_the_examples_of_the_pages_run(page, count, tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)  # for the files that they write
+    monkeypatch.chdir(tmp_path)  # the programs write files
     blocks = re.findall(r"^```python\n(.*?)^```$", (ROOT / page).read_text(), re.MULTILINE | re.DOTALL)
     assert len(blocks) >= count
     names = {}

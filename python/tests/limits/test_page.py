@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""docs/limits.md names tests that there are."""
+"""docs/limits.md names tests that exist."""
 
 import pathlib
 import re
@@ -9,7 +9,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 
 
 def rows_of_the_page():
-    """Its id and what is in its last column."""
+    """Yields the id and the last column of each row."""
     lines = (ROOT / "docs" / "limits.md").read_text().splitlines()
     return [(row[1], row[2]) for row in (re.match(r"\| ([A-Z]\d+) \|.*\| ([^|]+) \|$", line) for line in lines) if row]
 

@@ -19,7 +19,7 @@ from .configurations import BASE, DTYPES, EVERY
 
 OPS = harness.entries(DTYPES)
 
-gc.freeze()  # torch's samples are many objects: conftest.py collects after each test
+gc.freeze()  # torch's samples are many objects, and conftest.py collects after each test
 
 
 def number(variable, default):
@@ -44,7 +44,7 @@ def op_named(name):
 
 @functools.cache
 def turns(count, rotation):
-    """`count` configurations for each op, by its name: those that the ops before it have met least."""
+    """Returns `count` configurations for each op, by name: those that earlier ops have used least."""
     order = list(EVERY)
     random.Random(rotation).shuffle(order)
     times_met = collections.Counter()
@@ -57,7 +57,7 @@ def turns(count, rotation):
 
 
 def configurations_of(op, count=CONFIGURATIONS, rotation=ROTATION):
-    """The base and the op's turn; with `count` 0 all that apply to it."""
+    """Returns the base and the op's turn; with `count` 0 all that apply to it."""
     if not count:
         return [c for c in EVERY if harness.applies(op, c)]
     base = [c for c in BASE if harness.applies(op, c)]

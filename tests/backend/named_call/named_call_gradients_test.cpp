@@ -204,7 +204,7 @@ TEST_CASE("A weight that is used in several ways has the gradient of plain",
             return (y.matmul(w) * w.sum()).tanh();
           },
           {w});
-      check_as_plain(  // the same tensor twice, and its square
+      check_as_plain(  // one tensor twice, and its square
           [&](const at::Tensor& x) {
             const auto both = [](const at::Tensor& t, const at::Tensor& a, const at::Tensor& b) {
               return t.matmul(a).matmul(b) + t.matmul(a * b);
