@@ -51,7 +51,8 @@ def fault_of(mutant: Mutant) -> str | None:
 
 
 def is_suite(name: str) -> bool:
-    """True for a suite of the list; suites of a loop are numbered, or named for an order of streams; a run on CUDA tensors is named for its suite."""
+    """True if CMake has a suite of that name. Suites of a loop are numbered, or named for an order of streams; a run on CUDA
+    tensors is named for its suite."""
     if name.endswith(".cuda"):
         return f"remat_add_cuda_run({name.removesuffix('.cuda')} " in SUITES
     names = (re.sub(r"\.\d+$", "", name), re.sub(r"\.[^.]+$", ".${order}", name))
