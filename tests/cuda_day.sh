@@ -26,7 +26,7 @@ readonly -A titles=([build]="Machine and build" [suites]="Suites with the label 
   [table_bf16]="Steps, bf16" [host_bound]="Steps bound by the host" [sanitizer]="compute-sanitizer")
 # Suites that run first: backwards inside regions, registered devices, streams and the threads of a device.
 readonly telling='^cuda\.python\.(device|streams|backwards|regions)'
-# How a step ends: 0 is done, these are other ends.
+# Exit statuses of a step, besides 0 for done.
 readonly with_findings=3 left_out=4 over_time=124
 
 say() { printf '[cuda_day] %s\n' "$*" >&2; }

@@ -3,9 +3,9 @@
 """A pytest plugin that runs a suite on CUDA tensors: pytest -p cuda_default.
 
 Factories without a device argument make CUDA tensors, as after torch.set_default_device("cuda"), but without the mode
-that this function enters: it would be one mode more in every test about modes. On the CUDA stand-in, the order of
-streams changes from test to test, and a test fails if it launched what nobody computed, or touched memory that it may
-not touch. On a GPU the plugin sets the default device alone.
+that this function enters, which would be a further mode in every test about modes. On the CUDA stand-in, the order of
+streams changes from test to test, and a test fails if it launched kernels that nobody computed, or accessed invalid
+memory. On a GPU the plugin only sets the default device.
 
 cuda_left_out.py names the tests that are skipped.
 """

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Tests that are left out where the suites run on CUDA tensors, each with its reason.
+"""Tests that are left out when the suites run on CUDA tensors, each with its reason.
 
 A key is FILE::TEST, or FILE::TEST[IDS], where IDS may have the wildcards * and ?. A key that names no test of a file
 that was collected whole is an error.

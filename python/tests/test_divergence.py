@@ -414,7 +414,7 @@ def test_memory_that_is_given_to_empty_keeps_the_rest(make):
     assert_same(program, region)
 
 
-# Which of several tensors of one shape
+# Choice among several tensors of one shape
 class Keeps(torch.autograd.Function):
     """Saves a tensor that no op reads."""
 

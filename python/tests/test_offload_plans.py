@@ -86,7 +86,7 @@ def test_planned_moves_are_bitwise_and_within_the_peak(step, moved):
         peak, got = step.run(planned)
         assert_equal(plain, got)
         assert peak <= plan.predicted_peak_bytes
-        # A tensor that has not left when it is asked for stays.
+        # A tensor that is needed before it has left stays.
         assert 0 < store.stats()["left_bytes"] - before <= plan.offloaded_bytes
     assert store.stats()["away_bytes"] == store.stats()["leaving_bytes"] == 0
 

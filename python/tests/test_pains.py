@@ -331,7 +331,7 @@ def test_grad_mode_decides_and_train_mode_does_not(training):
     assert not y.requires_grad
 
 
-# 37: a gradient that is there is not yet right
+# 37: a gradient may exist and be wrong
 def test_users_can_compare_every_bit():
     def wrap(checkpoint):
         def put(model):

@@ -165,7 +165,7 @@ struct OpInfo {
   Op op;
   Effect effect;
   size_t results;          // r, s
-  std::string_view saves;  // which of a, b, r autograd keeps
+  std::string_view saves;  // letters of a, b, r that autograd saves
   std::string_view cpp;
   std::string_view python;
   void (*run)(const Operands& operands, at::Tensor& r, at::Tensor& s);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Lines of C++ in recordings. Compiled with debug information where libbacktrace is there to read
+// Lines of C++ in recordings. Compiled with debug information if libbacktrace is there to read
 // it.
 #include <ATen/ops/gelu.h>
 #include <ATen/ops/ones.h>

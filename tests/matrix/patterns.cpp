@@ -69,7 +69,7 @@ void offload_to_host(CheckpointOptions& options) {
 /// Position of this thread in the tree of regions.
 struct Place {
   std::string path = "at";
-  size_t regions = 0;  ///< So far, inside this one.
+  size_t regions = 0;  ///< Number of regions so far inside this one.
 };
 thread_local Place here;
 

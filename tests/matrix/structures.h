@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// How regions are laid out around a model's block, and what kind of inputs they get.
+// Layouts of regions around a model's block, and kinds of inputs.
 #pragma once
 
 #include <string>

@@ -4,10 +4,10 @@
 
     python3 tests/mutants/run.py [--only TEXT] [--shard i/n] [--list | --table]
 
-Wants tests built in build/release. The libraries are built apart, from a copy of the sources; the tests stay as they
-are and get them by LD_LIBRARY_PATH. A red test counts if it is green with the unbroken libraries right after. Finished
+Needs the tests built in build/release. The libraries are built separately, from a copy of the sources; the unchanged
+tests load them by LD_LIBRARY_PATH. A red test counts if it is green with the unbroken libraries right after. Finished
 mutants are in build/mutants/results.tsv and are skipped as long as the library and the suite that saw them stay the
-same. Ends with 1 if a mutant survives all suites.
+same. Exits with 1 if a mutant survives all suites.
 """
 
 import argparse

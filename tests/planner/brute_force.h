@@ -23,7 +23,7 @@ struct BruteRun {
 
 struct BrutePlan {
   std::vector<BruteRun> runs;
-  std::vector<std::pair<int, int>> groups;  ///< (first, next)
+  std::vector<std::pair<int, int>> groups;  ///< (first, one past the last)
 };
 
 struct BruteCost {

@@ -7,9 +7,9 @@ import dataclasses
 
 @dataclasses.dataclass(frozen=True)
 class Op:
-    """{a}, {b} are read, {r}, {s} are made; for in-place ops {a} is written. {i}: a number below 6.
+    """An op that reads {a} and {b} and makes {r} and {s}; an in-place op writes {a}. {i}: a number below 6.
 
-    saves: which of these autograd keeps, as letters. view: {r} is one of {a}.
+    saves: letters of the tensors that autograd saves. view: {r} is a view of {a}.
     """
 
     template: str

@@ -2,8 +2,8 @@
 
 """Fuzzed programs: data that prints itself as Python source.
 
-Every value is a 4 x 4 tensor with a number of its own; a function's body may read all values that
-are visible to it, as a closure does.
+Every value is a numbered 4 x 4 tensor; a function's body may read all values that are visible to
+it, as a closure does.
 """
 
 import copy

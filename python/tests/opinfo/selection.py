@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Which ops, samples and configurations a run takes.
+"""Selects the ops, samples and configurations of a run.
 
 REMAT_OPINFO_SAMPLES: samples per op and configuration, 0 for all of them.
-REMAT_OPINFO_CONFIGURATIONS: how many configurations an op is run in beside the base, 0 for every one.
-REMAT_OPINFO_ROTATION: a number; another one, other configurations for each op.
+REMAT_OPINFO_CONFIGURATIONS: number of configurations of an op beside the base, 0 for all.
+REMAT_OPINFO_ROTATION: a number; each number gives every op other configurations.
 REMAT_OPINFO_SHARD: "i/n" takes every n-th op, from the i-th on (default "0/1").
 """
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 
-"""Ops for which "bitwise as plain" means nothing, or which remat refuses. Each entry is tested to
-still belong here."""
+"""Ops that do not repeat bitwise even in plain code, or that remat refuses. A test checks that each entry is still
+needed."""
 
 import dataclasses
 import re

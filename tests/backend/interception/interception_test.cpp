@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which ops are intercepted, on which threads, and that interception leaves nothing behind.
+// Intercepted ops and threads, and checks that interception leaves nothing behind.
 #include <remat/remat.h>
 
 #include "support/catch.h"

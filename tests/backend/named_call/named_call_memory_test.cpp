@@ -129,15 +129,15 @@ at::Tensor run(const Graph& graph, const Assignment& policies, const at::Tensor&
   return values.back();
 }
 
-/// The least that must stay after the forward, from a plain run; right for calls that read before
-/// they save. Storages of
-/// - what autograd saves in SAVE calls, but for what RECOMPUTE calls made,
+/// Returns the bytes that must at least stay after the forward, from a plain run; right for calls
+/// that read before they save. They are the storages of
+/// - tensors that autograd saves in SAVE calls, except results of RECOMPUTE calls,
 /// - results of SAVE calls that a RECOMPUTE call reads on the way to the last tensor that a replay
 ///   has to make,
-/// - the result of all, which the caller holds.
-/// Parameters, and the input, were there before.
+/// - the final result, which the caller holds.
+/// Parameters and the input do not count, as they existed before.
 int64_t least_bytes(const Graph& graph, const Assignment& policies) {
-  Tensors alive;  // so that no address is used twice
+  Tensors alive;  // so that no address is reused
   std::map<const void*, size_t> maker;
   const auto storage_of = [](const at::Tensor& t) -> const void* {
     return t.storage().unsafeGetStorageImpl();

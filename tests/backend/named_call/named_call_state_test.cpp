@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// When regions with named calls read and restore the state of StateHooks.
+// Regions with named calls read and restore the state of StateHooks at the right times.
 #include <any>
 #include <memory>
 #include <stdexcept>

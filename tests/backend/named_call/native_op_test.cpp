@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Named calls: how often they run, what is kept of them, and that gradients stay bitwise equal.
+// Named calls: number of runs, kept tensors, and bitwise equal gradients.
 #include <ATen/autocast_mode.h>
 #include <torch/torch.h>
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Chooses ops by their schemas and kernels, and by name where nothing else tells.
+// Chooses ops by their schemas and kernels, and by name where these are not enough.
 #include "op_choice.h"
 
 #include <ATen/core/enum_tag.h>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: BSD-3-Clause
 
-// Which tensors count as the same saved tensor, and the versions that autograd saw.
+// Tensors that count as the same saved tensor, and the versions that autograd saw.
 #include <remat/tape/tensor_meta.h>
 
 #include "support/catch.h"
