@@ -512,7 +512,7 @@ TEST_CASE("A loss that is computed outside of the function is predicted, too", "
   SECTION("it saves that for its own backward") {
     const Loss squares = [](const at::Tensor& y) { return y.square().mean(); };
     const StepProfile profile = check_outside({logits, squares});
-    CHECK(result_of(profile).released == 2);  // the node of mean and square
+    CHECK(result_of(profile).released == 2);  // after the nodes of mean and square
   }
   SECTION("the function saves that, too") {
     const Loss wide = [&](const at::Tensor& x) { return logits(x).sigmoid().tanh(); };
