@@ -87,7 +87,7 @@ def executed(run, prefix="gloo:"):
     finally:
         if prefix == "gloo:":
             # Gloo's threads end a collective's event after its future, for which some collectives wait. This writes into freed
-            # memory if the profile has ended.
+            # memory if the profile has ended, so profiles of ops leave these events out.
             time.sleep(0.02)
         events = _disable_profiler().events()
     names = (event.name() for event in events)
